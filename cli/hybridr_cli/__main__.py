@@ -1,0 +1,7 @@
+"""`python -m hybridr_cli`."""
+
+import sys
+
+from . import main
+
+sys.exit(main())

@@ -1,0 +1,20 @@
+"""`hybridr settings`."""
+
+from __future__ import annotations
+
+import typer
+
+from ..session import Session, verb
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the app."""
+
+    @verb(app, "settings")
+    def settings(session: Session) -> None:
+        """List every setting with its value and where the value comes from."""
+        from hybridr.settings import STAGES, resolved_values
+
+        rows = [row for stage in STAGES for row in resolved_values(stage, config=session.config)]
+        session.output.table(("setting", "value", "from"), rows)
+        session.output.result({name: {"value": value, "from": origin} for name, value, origin in rows})

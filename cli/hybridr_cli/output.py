@@ -1,0 +1,113 @@
+"""Where everything a command says goes: results to stdout, the rest to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+PLAIN_INTERVAL_S = 5.0
+
+
+class Output:
+    """Render one command: tables for people, one JSON object with `--json`, nothing extra with `--quiet`."""
+
+    def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
+        self.as_json = as_json
+        self.quiet = quiet
+        self._bar: Bar | None = None
+        self._tasks: dict[str, TaskID] = {}
+        self._plain: dict[str, tuple[float, float, int]] = {}
+
+    def result(self, value: Any) -> None:
+        """Print `value` as JSON when `--json` was given."""
+        if self.as_json:
+            sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+
+    def line(self, text: str = "") -> None:
+        """Print one line of a result for people."""
+        if not self.as_json:
+            sys.stdout.write(text + "\n")
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "") -> None:
+        """Print a table for people; numbers are aligned to the right."""
+        if self.as_json:
+            return
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        numeric = [all(isinstance(row[i], (int, float)) for row in rows) for i in range(len(columns))]
+        table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+        for name, number in zip(columns, numeric, strict=True):
+            table.add_column(name, justify="right" if number else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(f"{cell:.4f}" if isinstance(cell, float) else str(cell)) for cell in row))
+        width = None if sys.stdout.isatty() else 110
+        Console(file=sys.stdout, width=width, highlight=False).print(table)
+
+    def note(self, text: str) -> None:
+        """Say something beside the result."""
+        if not (self.quiet or self.as_json):
+            self.close()
+            sys.stderr.write(text + "\n")
+
+    def error(self, message: str, hint: str | None) -> None:
+        """Print an error and its hint."""
+        self.close()
+        sys.stderr.write(f"error: {message}\n" + (f"hint: {hint}\n" if hint else ""))
+
+    def progress(self, stage: str, done: int, total: int | None = None, note: str = "") -> None:
+        """Show a bar with the time left on a terminal, else a plain line every few seconds."""
+        if self.quiet or self.as_json:
+            return
+        if sys.stderr.isatty():
+            self._advance_bar(stage, done, total, note)
+        else:
+            self._plain_line(stage, done, total, note)
+
+    def close(self) -> None:
+        """Take the bar away and leave what it showed."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar, self._tasks = None, {}
+
+    def _advance_bar(self, stage: str, done: int, total: int | None, note: str) -> None:
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            self._bar = Progress(
+                TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn(),
+                TimeRemainingColumn(elapsed_when_finished=True), TextColumn("{task.fields[note]}"),
+                console=Console(file=sys.stderr),
+            )  # fmt: skip
+            self._bar.start()
+        if stage not in self._tasks:
+            self._tasks[stage] = self._bar.add_task(stage, total=total, note=note)
+        self._bar.update(self._tasks[stage], completed=done, total=total, note=note)
+
+    def _plain_line(self, stage: str, done: int, total: int | None, note: str) -> None:
+        now = time.monotonic()
+        started, printed, first = self._plain.get(stage, (now, 0.0, done))
+        finished = total is not None and done >= total
+        if finished or now - printed >= PLAIN_INTERVAL_S:
+            printed = now
+            left = remaining(done - first, total - first, now - started) if total else ""
+            of = f"/{total:,}" if total else ""
+            sys.stderr.write(f"{stage}: {done:,}{of}{left}{'  ' + note if note else ''}\n")
+        self._plain[stage] = (started, float("inf") if finished else printed, first)
+
+
+def remaining(done: int, total: int, elapsed_s: float) -> str:
+    """Say how long the rest takes at the speed so far."""
+    if done <= 0 or done >= total:
+        return ""
+    seconds = round(elapsed_s * (total - done) / done)
+    return f", {seconds // 60}:{seconds % 60:02d} left"

@@ -1,0 +1,83 @@
+"""Every exception hybridr raises.
+
+HybridrError                 a message (what was found, what was needed) and a hint (what to run next)
+├── SettingsError            a flag, variable or file with a value that cannot be used; exit code 2
+├── DataError                documents, topics, qrels or runs that cannot be read or used
+├── ModelError               an encoder folder or checkpoint that is damaged or does not fit
+│   └── FingerprintMismatch  the vectors in the index were written by another encoder
+├── ClusterError             the cluster refused or failed
+│   ├── Unreachable          nothing answers at the url, or not yet
+│   ├── AccessDenied         wrong password or missing rights
+│   └── NotFound             index, alias, pipeline or document is missing
+├── NodeError                the embedded node could not be installed, started or stopped
+├── DownloadError            a file could not be fetched, stored, or has the wrong checksum
+└── MissingExtra             an optional package is not installed
+"""
+
+
+class HybridrError(Exception):
+    """Say what was found and what was needed; `hint` says what to run next."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class SettingsError(HybridrError):
+    """A setting has an unknown name or a value out of its range."""
+
+    exit_code = 2
+
+
+class DataError(HybridrError):
+    """Documents, topics, qrels or runs cannot be read or used."""
+
+
+class ModelError(HybridrError):
+    """An encoder folder or checkpoint is damaged or does not fit."""
+
+
+class FingerprintMismatch(ModelError):
+    """The query encoder is not the one that wrote the vectors."""
+
+
+class ClusterError(HybridrError):
+    """The cluster refused or failed a request; `status` is the HTTP status, 0 without one."""
+
+    def __init__(self, message: str, *, hint: str | None = None, status: int = 0, kind: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+        self.kind = kind
+
+
+class Unreachable(ClusterError):
+    """Nothing answers at the url, or the node is not ready yet."""
+
+
+class AccessDenied(ClusterError):
+    """The user is unknown, the password is wrong, or a right is missing."""
+
+
+class NotFound(ClusterError):
+    """The index, alias, pipeline or document does not exist."""
+
+
+class NodeError(HybridrError):
+    """The embedded node could not be installed, started or stopped."""
+
+
+class DownloadError(HybridrError):
+    """A file could not be fetched or stored, or its checksum is wrong."""
+
+
+class MissingExtra(HybridrError):
+    """An optional package is not installed."""
+
+    def __init__(self, package: str, extra: str, verb: str) -> None:
+        super().__init__(
+            f"{verb} needs the package '{package}', which is not installed",
+            hint=f'pip install "hybridr[{extra}]"',
+        )

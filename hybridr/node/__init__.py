@@ -1,0 +1,1 @@
+"""The embedded OpenSearch node: fetched, verified, laid out, started and stopped."""

@@ -1,0 +1,43 @@
+"""The nouns of retrieval as immutable records."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+
+class Document(NamedTuple):
+    """One unit of the corpus."""
+
+    doc_id: str
+    text: str
+    title: str = ""
+
+    @property
+    def contents(self) -> str:
+        """Title, blank, text: what is indexed and encoded."""
+        return f"{self.title} {self.text}".strip() if self.title else self.text
+
+
+class Query(NamedTuple):
+    """An information need as it is sent to the system."""
+
+    query_id: str
+    text: str
+
+
+class Hit(NamedTuple):
+    """One ranked document; ranks start at 1, raw scores are None where the leg did not find it."""
+
+    doc_id: str
+    score: float
+    rank: int
+    lexical_score: float | None = None
+    dense_score: float | None = None
+    text: str = ""
+
+
+Qrels: TypeAlias = dict[str, dict[str, int]]
+"""query id -> document id -> grade (0 = judged not relevant)."""
+
+Run: TypeAlias = dict[str, dict[str, float]]
+"""query id -> document id -> score."""

