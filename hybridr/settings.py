@@ -111,7 +111,9 @@ class AdaptSettings(Stage):
     strength: float = Field(0.3, ge=0, le=1, description="share of the learnt change that is kept")
     max_tokens: int = Field(256, ge=16, le=512, description="input limit with [CLS] and [SEP]")
     held_out: int = Field(200, ge=20, description="documents kept from training, for the gate")
-    queries: Path | None = Field(None, description="an unlabelled query log, one query per line, for the gate")
+    queries: Path | None = Field(
+        None, description="an unlabelled query log, one query per line, for the gate"
+    )
     checkpoint_every: int = Field(20, ge=1, description="steps between checkpoints")
     seed: int = 13
     device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -29,9 +29,7 @@ OUTPUT_OPTIONS: dict[str, Any] = {
     "config": Annotated[Path | None, typer.Option(help="Settings file (default: ./hybridr.toml).")],
 }
 CLUSTER_OPTIONS: dict[str, Any] = {
-    "url": Annotated[
-        str | None, typer.Option(help="Cluster address (default: the running embedded node).")
-    ],
+    "url": Annotated[str | None, typer.Option(help="Cluster address (default: the running embedded node).")],
     "user": Annotated[
         str | None, typer.Option(help="User name; the password comes from HYBRIDR_PASSWORD or a file.")
     ],

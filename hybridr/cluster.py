@@ -1,0 +1,361 @@
+"""The connection to OpenSearch; the only module that imports opensearch-py."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+from urllib.parse import quote
+
+from opensearchpy import OpenSearch, Urllib3AWSV4SignerAuth, exceptions
+
+from .errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable
+from .settings import ClusterSettings
+
+OLDEST = (2, 19, 0)
+DEFAULT_URL = "http://localhost:9200"
+BUSY = {429, 502, 503, 504}
+RETRY_WAIT_S = (0.5, 20.0)
+
+
+@dataclass(frozen=True)
+class IndexInfo:
+    """One concrete index: flat settings, mappings and alias definitions as the server gives them."""
+
+    name: str
+    settings: dict[str, Any] = field(repr=False)
+    mappings: dict[str, Any] = field(repr=False)
+    aliases: dict[str, Any] = field(repr=False)
+
+    @property
+    def uuid(self) -> str:
+        """Identify the index even when another of the same name replaces it."""
+        return str(self.settings["index.uuid"])
+
+    @property
+    def shards(self) -> int:
+        """Count the primary shards."""
+        return int(self.settings["index.number_of_shards"])
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """Give what hybridr recorded in the mapping's `_meta`; empty for a foreign index."""
+        found: dict[str, Any] = self.mappings.get("_meta", {}).get("hybridr", {})
+        return found
+
+
+def connect(url: str | None = None, **auth: Any) -> Cluster:
+    """Connect to OpenSearch >= 2.19; `auth` takes the other fields of ClusterSettings.
+
+    Without a url: `HYBRIDR_URL`, else the running embedded node, else localhost:9200.
+    Raises Unreachable, AccessDenied, ClusterError (not OpenSearch, or too old), SettingsError.
+    """
+    from .settings import resolve
+
+    return Cluster.connect(resolve(ClusterSettings, {"url": url, **auth})[0])
+
+
+class Cluster:
+    """A checked connection; every failure of the client becomes one of hybridr's errors."""
+
+    def __init__(self, client: OpenSearch, url: str) -> None:
+        self.client = client
+        self.url = url
+
+    @classmethod
+    def connect(cls, settings: ClusterSettings) -> Cluster:
+        """Open the connection and check that a supported OpenSearch answers."""
+        url, defaults = located(settings)
+        cluster = cls(open_client(url, settings, defaults), url)
+        check_supported(cluster.info, url)
+        return cluster
+
+    @cached_property
+    def info(self) -> dict[str, Any]:
+        """Give the answer of `GET /`."""
+        found: dict[str, Any] = self.request("GET", "/")
+        return found
+
+    @property
+    def version(self) -> tuple[int, int, int]:
+        """Give the server's version."""
+        return parse_version(self.info["version"]["number"])
+
+    @cached_property
+    def nodes(self) -> list[dict[str, Any]]:
+        """List the nodes with their plugins, modules and attributes; empty when that is forbidden."""
+        try:
+            found = self.request("GET", "/_nodes/plugins,settings")
+        except AccessDenied:
+            return []
+        return list(found["nodes"].values())
+
+    def plugins(self) -> frozenset[str]:
+        """Name the plugins that every node has."""
+        return self._on_every_node("plugins")
+
+    def modules(self) -> frozenset[str]:
+        """Name the modules that every node has."""
+        return self._on_every_node("modules")
+
+    def _on_every_node(self, kind: str) -> frozenset[str]:
+        sets = [frozenset(part["name"] for part in node.get(kind, ())) for node in self.nodes]
+        return frozenset.intersection(*sets) if sets else frozenset()
+
+    def is_embedded(self) -> bool:
+        """Tell whether this is hybridr's own node, whose k-NN plugin has no native library."""
+        return any("hybridr_embedded" in node.get("attributes", {}) for node in self.nodes)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        params: Mapping[str, Any] | None = None,
+        *,
+        patience_s: float = 0.0,
+    ) -> Any:
+        """Send one request and give the parsed answer.
+
+        A cluster that is away or busy is asked again for `patience_s` seconds. Raises Unreachable,
+        AccessDenied, NotFound, or ClusterError with the server's own reason.
+        """
+        deadline = time.monotonic() + patience_s
+        wait_s = RETRY_WAIT_S[0]
+        while True:
+            try:
+                return self.client.transport.perform_request(method, path, params=params, body=body)
+            except exceptions.OpenSearchException as error:
+                failure = translated(error, self.url)
+            again = isinstance(failure, Unreachable) or is_busy(failure)
+            if not again or time.monotonic() + wait_s > deadline:
+                raise failure from None
+            time.sleep(wait_s * random.uniform(0.5, 1.0))
+            wait_s = min(2 * wait_s, RETRY_WAIT_S[1])
+
+    def exists(self, name: str) -> bool:
+        """Tell whether an index or alias of this name exists."""
+        try:
+            self.client.transport.perform_request("HEAD", path_of(name))
+        except exceptions.NotFoundError:
+            return False
+        except exceptions.OpenSearchException as error:
+            raise translated(error, self.url) from None
+        return True
+
+    def indices(self, pattern: str) -> list[IndexInfo]:
+        """Describe every index that a name, alias or pattern stands for; empty when there is none."""
+        try:
+            found = self.request("GET", path_of(pattern), params={"flat_settings": "true"})
+        except NotFound:
+            return []
+        return [
+            IndexInfo(name, index["settings"], index["mappings"], index.get("aliases", {}))
+            for name, index in sorted(found.items())
+        ]
+
+    def index_info(self, name: str) -> IndexInfo:
+        """Describe the one index behind a name or alias. Raises NotFound, or ClusterError for several."""
+        found = self.indices(name)
+        if not found:
+            raise NotFound(
+                f"no index or alias '{name}' at {self.url}",
+                hint=f"hybridr load FOLDER --index {name}   loads documents into a new index",
+                status=404,
+            )
+        if len(found) > 1:
+            names = ", ".join(index.name for index in found)
+            raise ClusterError(f"'{name}' stands for several indices: {names}", hint="name one of them")
+        return found[0]
+
+    def count(self, name: str) -> int:
+        """Count the documents that a search can see."""
+        return int(self.request("GET", path_of(name, "_count"))["count"])
+
+    def refresh(self, name: str, *, patience_s: float = 0.0) -> None:
+        """Make all written documents visible to searches."""
+        self.request("POST", path_of(name, "_refresh"), patience_s=patience_s)
+
+    def search(
+        self, name: str, body: Mapping[str, Any], params: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Search one index or alias."""
+        found: dict[str, Any] = self.request("POST", path_of(name, "_search"), body, params)
+        return found
+
+    def msearch(self, name: str, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Send several searches of one index at once; the first that fails raises."""
+        lines = [line for body in bodies for line in ("{}", json.dumps(body))]
+        answers = self.request("POST", path_of(name, "_msearch"), "\n".join(lines) + "\n")["responses"]
+        for answer in answers:
+            if "error" in answer:
+                raise described(int(answer.get("status", 500)), answer["error"])
+        return list(answers)
+
+    @contextmanager
+    def point_in_time(self, name: str, *, preference: str | None = None) -> Iterator[str]:
+        """Open a frozen view of an index for the length of the block and give its id."""
+        params = {"keep_alive": "10m"} | ({"preference": preference} if preference else {})
+        pit = self.request("POST", path_of(name, "_search", "point_in_time"), params=params)["pit_id"]
+        try:
+            yield pit
+        finally:
+            try:
+                self.request("DELETE", "/_search/point_in_time", {"pit_id": [pit]})
+            except ClusterError:
+                pass  # it expires by itself; a failure here must not hide the block's own
+
+    def wait_until_usable(self, name: str, timeout_s: int = 60) -> None:
+        """Wait until every primary shard of the index is there."""
+        params = {"wait_for_status": "yellow", "timeout": f"{timeout_s}s"}
+        self.request("GET", "/_cluster/health/" + quote(name, safe=",*"), params=params)
+
+
+def path_of(*parts: str) -> str:
+    """Join path parts; names may hold characters that a url does not allow."""
+    return "/" + "/".join(quote(part, safe=",*") for part in parts)
+
+
+def located(settings: ClusterSettings) -> tuple[str, dict[str, Any]]:
+    """Decide the url; a node of hybridr's own brings its certificate and password with it."""
+    from .node import status
+
+    running = [node for node in status() if node.running]
+    mine = next((node for node in running if node.url == settings.url), None)
+    if settings.url is None and running:
+        mine = next((node for node in running if node.name == "default"), running[0])
+    if mine is None:
+        return (settings.url or DEFAULT_URL).rstrip("/"), {}
+    return mine.url, mine.client_options()
+
+
+def open_client(url: str, settings: ClusterSettings, defaults: Mapping[str, Any]) -> OpenSearch:
+    """Build the client; nothing is sent yet. Raises SettingsError for unusable credentials."""
+    if not re.match(r"^https?://[^/\s]+", url):
+        raise SettingsError(f"'{url}' is not a cluster address", hint="it looks like https://host:9200")
+    options: dict[str, Any] = {
+        "timeout": settings.timeout_s,
+        "max_retries": 0,
+        "verify_certs": settings.verify_certs,
+        "ssl_show_warn": False,
+        "pool_maxsize": 8,
+        **defaults,
+    }
+    for name in ("ca_certs", "client_cert", "client_key"):
+        if path := getattr(settings, name):
+            if not path.is_file():
+                raise SettingsError(f"{name}: no file at {path}")
+            options[name] = str(path)
+    if credentials := read_credentials(settings):
+        options["http_auth"] = credentials
+    return OpenSearch([url], **options)
+
+
+def read_credentials(settings: ClusterSettings) -> Any:
+    """Give user and password, a SigV4 signer, or None."""
+    if settings.aws_region:
+        return aws_signer(settings.aws_region, settings.aws_service)
+    if not settings.user:
+        return None
+    if settings.password is not None:
+        return settings.user, settings.password.get_secret_value()
+    if settings.password_file is None:
+        raise SettingsError(
+            f"user '{settings.user}' without a password", hint="set HYBRIDR_PASSWORD or --password-file FILE"
+        )
+    try:
+        return settings.user, settings.password_file.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise SettingsError(f"password file {settings.password_file}: {error.strerror}") from None
+
+
+def aws_signer(region: str, service: str) -> Any:
+    """Sign with the credentials that boto3 finds."""
+    try:
+        import boto3  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    except ImportError:
+        raise SettingsError("SigV4 needs the package boto3", hint="pip install boto3") from None
+    return Urllib3AWSV4SignerAuth(boto3.Session().get_credentials(), region, service)
+
+
+def parse_version(number: str) -> tuple[int, int, int]:
+    """Read `3.6.0` or `3.6.0-SNAPSHOT`."""
+    parts = [int(part) for part in re.findall(r"\d+", number)[:3]]
+    return (*parts, 0, 0, 0)[:3]  # type: ignore[return-value]
+
+
+def check_supported(info: Any, url: str) -> None:
+    """Raise ClusterError unless the server is an OpenSearch that is new enough."""
+    version = info.get("version", {}) if isinstance(info, dict) else {}
+    if version.get("distribution") != "opensearch":
+        found = f"version {version['number']} of another product" if "number" in version else "something else"
+        raise ClusterError(f"{url} answers, but it is {found}, not OpenSearch", hint="check --url")
+    if parse_version(version["number"]) < OLDEST:
+        needed = ".".join(map(str, OLDEST[:2]))
+        raise ClusterError(
+            f"OpenSearch {version['number']} at {url}; hybridr needs {needed} or newer",
+            hint="upgrade the cluster, or try it out with: hybridr node start",
+        )
+
+
+def is_busy(failure: ClusterError) -> bool:
+    """Tell back-pressure from a block: a full disk also answers 429 and must not be waited for."""
+    return failure.status in BUSY and failure.kind != "cluster_block_exception"
+
+
+def translated(error: exceptions.OpenSearchException, url: str) -> ClusterError:
+    """Turn an exception of the client into one of ours; credentials never appear in its text."""
+    if isinstance(error, exceptions.SSLError):
+        return Unreachable(
+            f"the certificate of {url} could not be verified: {root_cause(error)}",
+            hint="--ca-certs FILE names the CA that signed it",
+        )
+    if isinstance(error, exceptions.ConnectionTimeout):
+        return Unreachable(f"{url} did not answer in time", hint="hybridr doctor")
+    if isinstance(error, exceptions.ConnectionError):
+        return Unreachable(
+            f"nothing answers at {url}: {root_cause(error)}",
+            hint="is the address right and the node up? hybridr node start   starts an embedded one",
+        )
+    if isinstance(error, exceptions.TransportError):
+        status = error.status_code if isinstance(error.status_code, int) else 0
+        return described(status, error.info.get("error") if isinstance(error.info, dict) else error.info)
+    return ClusterError(f"{url}: {error}")
+
+
+def root_cause(error: exceptions.ConnectionError) -> str:
+    """Give the innermost reason, without object addresses."""
+    text = str(error.info if error.info is not None else error.error)
+    return re.sub(r"^.*object at 0x[0-9a-f]+>:? ?|^.*Caused by \w+\(", "", text).strip("()'\" ") or text
+
+
+def described(status: int, error: Any) -> ClusterError:
+    """Turn the server's error object into the matching class with its reason."""
+    causes = error.get("root_cause") or [error] if isinstance(error, dict) else []
+    kind = str(error.get("type", "")) if isinstance(error, dict) else ""
+    reason = "; ".join(dict.fromkeys(str(cause.get("reason")) for cause in causes)) or str(error or "")
+    nested = error.get("caused_by", {}).get("reason") if isinstance(error, dict) else None
+    if nested and nested not in reason:
+        reason += f" ({nested})"
+    if status == 401:
+        return AccessDenied(
+            "the cluster does not know this user or password (401)",
+            hint="set HYBRIDR_USER and HYBRIDR_PASSWORD", status=status,
+        )  # fmt: skip
+    if status == 403 and kind != "cluster_block_exception":
+        return AccessDenied(f"the cluster forbids it (403): {reason}", hint="hybridr doctor", status=status)
+    if status == 404:
+        return NotFound(reason or "not found (404)", status=status, kind=kind)
+    if status == 503:
+        return Unreachable(
+            f"the cluster is not ready yet (503): {reason}", hint="wait a little", status=status
+        )
+    return ClusterError(
+        f"the cluster refused ({status} {kind}): {reason}".replace(" )", ")"), status=status, kind=kind
+    )
