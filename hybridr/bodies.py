@@ -1,0 +1,139 @@
+"""Pure functions from settings to the request bodies that OpenSearch takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .assets import load_asset
+from .errors import SettingsError
+from .fusion import check_technique
+from .settings import ReindexSettings, SearchSettings
+
+SPACES = {"cosine": "cosinesimil", "ip": "innerproduct"}
+ENCODER_FIELD = "hybridr_encoder"
+SEQ_NO_FIELD = "hybridr_seq_no"
+RRF_WEIGHTS = (3, 1, 0)
+Z_SCORE = (3, 0, 0)
+
+# What the server sets itself and refuses or misreads in a new index.
+PRIVATE_SETTINGS = (
+    "uuid", "version.", "creation_date", "provided_name", "history.uuid", "resize.", "blocks.",
+    "verified_before_close", "routing.allocation.initial_recovery.", "shard.", "knn", "replication.",
+)  # fmt: skip
+
+
+def copied_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """Keep what the user chose of an index's flat settings, without the prefix `index.`."""
+    chosen = {name.removeprefix("index."): value for name, value in settings.items()}
+    return {
+        name: value
+        for name, value in chosen.items()
+        if not any(name == key or (key.endswith(".") and name.startswith(key)) for key in PRIVATE_SETTINGS)
+    }
+
+
+def vector_mapping(dim: int, similarity: str, settings: ReindexSettings) -> dict[str, Any]:
+    """Map the k-NN field; the engine is always named, since the server's default is not safe everywhere."""
+    return {
+        "type": "knn_vector",
+        "dimension": dim,
+        "method": {
+            "name": "hnsw",
+            "engine": settings.engine,
+            "space_type": SPACES[similarity],
+            "parameters": {"m": settings.m, "ef_construction": settings.ef_construction},
+        },
+    }
+
+
+def destination_mappings(
+    source: dict[str, Any], vector_field: str, vector: dict[str, Any], meta: dict[str, Any]
+) -> dict[str, Any]:
+    """Add the vector and its two companions to the mappings of the source.
+
+    The companions are stored but left out of `_source`: a client's partial update then drops them and
+    keeps the vector, so that stale vectors can be found.
+    """
+    hidden = [ENCODER_FIELD, SEQ_NO_FIELD]
+    kept_source = dict(source.get("_source", {}))
+    kept_source["excludes"] = [*kept_source.get("excludes", []), *hidden]
+    return {
+        **source,
+        "_source": kept_source,
+        "_meta": {**source.get("_meta", {}), "hybridr": meta},
+        "properties": {
+            **source.get("properties", {}),
+            vector_field: vector,
+            ENCODER_FIELD: {"type": "keyword", "store": True},
+            SEQ_NO_FIELD: {"type": "long", "store": True},
+        },
+    }
+
+
+def lexical_query(text: str, fields: Sequence[str], name: str | None = None) -> dict[str, Any]:
+    """Match the text in one field, or as the best sum over several."""
+    named = {"_name": name} if name else {}
+    if len(fields) == 1:
+        return {"match": {fields[0]: {"query": text, **named}}}
+    return {"multi_match": {"query": text, "fields": list(fields), "type": "most_fields", **named}}
+
+
+def dense_query(vector: Sequence[float], field: str, k: int, name: str | None = None) -> dict[str, Any]:
+    """Find the k nearest neighbours of a query vector in each shard."""
+    query: dict[str, Any] = {"vector": list(vector), "k": k}
+    named = {"_name": name} if name else {}
+    return {"knn": {field: {**query, **named}}}
+
+
+def hybrid_query(legs: Sequence[dict[str, Any]], depth: int) -> dict[str, Any]:
+    """Run the legs side by side; `depth` candidates of each, whatever the page."""
+    return {"hybrid": {"queries": list(legs), "pagination_depth": depth}}
+
+
+def search_pipeline(settings: SearchSettings, version: tuple[int, int, int]) -> dict[str, Any]:
+    """Build the pipeline that normalises and combines lexical and dense scores, in this order.
+
+    Raises SettingsError where this server version would refuse it, or silently do something else.
+    """
+    weights = [1.0 - settings.dense_weight, settings.dense_weight]
+    check_technique(settings.normalization, settings.combination, weights, 2)
+    if settings.normalization == "rrf":
+        return _rank_pipeline(settings, weights, version)
+    if settings.normalization == "z_score" and version < Z_SCORE:
+        raise SettingsError(
+            f"z_score needs OpenSearch 3.0, this is {_dotted(version)}", hint="--normalization min_max"
+        )
+    pipeline = load_asset("pipelines", f"hybrid-{settings.normalization.replace('_', '-')}.json")
+    processor = pipeline["phase_results_processors"][0]["normalization-processor"]
+    processor["combination"] = {"technique": settings.combination, "parameters": {"weights": weights}}
+    return pipeline
+
+
+def _rank_pipeline(
+    settings: SearchSettings, weights: list[float], version: tuple[int, int, int]
+) -> dict[str, Any]:
+    pipeline = load_asset("pipelines", "hybrid-rrf.json")
+    combination = pipeline["phase_results_processors"][0]["score-ranker-processor"]["combination"]
+    combination["rank_constant"] = settings.rank_constant
+    combination["parameters"]["weights"] = weights
+    if version >= RRF_WEIGHTS:
+        return pipeline
+    if weights != [0.5, 0.5]:
+        raise SettingsError(f"weights for rrf need OpenSearch 3.1, this is {_dotted(version)}")
+    # 2.19 reads the constant only among the parameters and ignores it silently elsewhere.
+    del combination["rank_constant"]
+    combination["parameters"] = {"rank_constant": settings.rank_constant}
+    return pipeline
+
+
+def _dotted(version: tuple[int, int, int]) -> str:
+    return ".".join(map(str, version))
+
+
+def highlight(fields: Sequence[str], text: str) -> dict[str, Any]:
+    """Mark the query's words in the best fragment of each field."""
+    return {
+        "highlight_query": lexical_query(text, fields),
+        "fields": {field: {"number_of_fragments": 1, "fragment_size": 160, "no_match_size": 160} for field in fields},
+    }  # fmt: skip
