@@ -1,0 +1,140 @@
+"""Languages by script and stop words: on samples written here, and on the open collections."""
+
+import json
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from hybridr.languages import ANALYZERS, STOP_WORDS, analyzer_for, guess_language, language_of, script_of
+
+COLLECTIONS = Path(__file__).parents[2] / "shared" / "data"
+
+SAMPLES = {
+    "en": "The engine of the old boat was loud, and we could not hear what the captain said to us at "
+    "the bridge.",
+    "de": "Der Motor des alten Bootes war laut, und wir konnten nicht hören, was der Kapitän auf der "
+    "Brücke sagte.",
+    "fr": "Le moteur du vieux bateau était bruyant et nous ne pouvions pas entendre ce que disait le "
+    "capitaine.",
+    "es": "El motor del viejo barco era ruidoso y no podíamos oír lo que decía el capitán en el "
+    "puente de mando.",
+    "it": "Il motore della vecchia barca era rumoroso e non potevamo sentire quello che diceva il capitano.",
+    "pt": "O motor do velho barco era barulhento e não podíamos ouvir o que o capitão dizia na ponte "
+    "do navio.",
+    "nl": "De motor van de oude boot was luid en wij konden niet horen wat de kapitein op de brug zei.",
+    "sv": "Motorn i den gamla båten var högljudd och vi kunde inte höra vad kaptenen sade från bryggan.",
+    "da": "Motoren i den gamle båd var meget støjende, og vi kunne ikke høre, hvad kaptajnen sagde "
+    "fra broen, da han blev kaldt op af styrmanden.",
+    "fi": "Vanhan veneen moottori oli niin kovaääninen, että emme kuulleet, mitä kapteeni sanoi, kun "
+    "hän oli ja seisoi.",
+    "hu": "A régi hajó motorja hangos volt, és nem hallottuk, hogy mit mond a kapitány, mert az "
+    "ablak is nyitva volt.",
+    "ro": "Motorul bărcii vechi era zgomotos și nu am putut auzi ce spune căpitanul care este pe "
+    "punte cu noi.",
+    "cs": "Motor staré lodi byl hlučný a my jsme neslyšeli, co kapitán říká, protože se na můstku "
+    "také zpívalo od rána.",
+    "pl": "Silnik starej łodzi był głośny i nie słyszeliśmy, co mówi kapitan, który jest na mostku "
+    "od rana, oraz jego syn.",
+    "tr": "Eski teknenin motoru çok gürültülüydü ve kaptanın ne dediğini bir türlü duyamadık, ama bu "
+    "bizim için sorun değil.",
+    "id": "Mesin kapal tua itu berisik dan kami tidak dapat mendengar apa yang dikatakan oleh kapten "
+    "di anjungan.",
+    "zh": "旧船的发动机声音很大,我们听不见船长在驾驶台上说了什么。",
+    "ja": "古い船のエンジンはうるさくて、船長がブリッジで何を言ったのか聞こえませんでした。",
+    "ko": "낡은 배의 엔진이 시끄러워서 선장이 함교에서 무슨 말을 했는지 들을 수 없었다.",
+    "ru": "Двигатель старой лодки был очень громким, и мы не слышали, что говорил капитан, когда "
+    "вышел этот приказ.",
+    "uk": "Двигун старого човна був гучний, і ми не чули, що казав капітан на містку під час їхньої розмови.",
+    "bg": "Двигателят на старата лодка беше шумен и не можехме да чуем какво казва капитанът на мостика.",
+    "el": "Η μηχανή του παλιού σκάφους ήταν θορυβώδης και δεν ακούγαμε τι έλεγε ο καπετάνιος.",
+    "ar": "كان محرك القارب القديم صاخبا ولم نتمكن من سماع ما قاله القبطان على الجسر.",
+    "fa": "موتور قایق قدیمی پر سر و صدا بود و ما نمی‌توانستیم بشنویم که ناخدا چه می‌گفت و گوش می‌کردیم.",
+    "th": "เครื่องยนต์ของเรือเก่ามีเสียงดังมาก เราจึงไม่ได้ยินสิ่งที่กัปตันพูด",
+    "hi": "पुरानी नाव का इंजन बहुत शोर कर रहा था और हम कप्तान की बात नहीं सुन सके।",
+    "he": "המנוע של הסירה הישנה היה רועש ולא יכולנו לשמוע מה אמר רב החובל.",
+}
+
+
+@pytest.mark.parametrize("code", SAMPLES)
+def test_samples(code):
+    assert language_of(SAMPLES[code]) == code
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "   ", "1234 5678", "?!", "E 0x7f", "lambda x: x + 1", "Bundesrat", "Ωμέγα3 alpha beta gamma"],
+)
+def test_what_cannot_be_told_is_not_guessed(text):
+    assert language_of(text) == "und"
+
+
+def test_chinese_with_english_terms_is_chinese():
+    assert script_of("使用 OpenSearch 进行混合搜索和重新索引") == "han"
+    assert language_of("在 Kubernetes 上部署 OpenSearch 集群的步骤") == "zh"
+
+
+def test_chinese_that_quotes_one_japanese_word_is_chinese():
+    assert language_of("这本书介绍了日本的の字用法以及在现代汉语广告语言之中的流行与传播情况和历史") == "zh"
+
+
+def test_the_majority_wins_and_its_share_is_told():
+    guess = guess_language([SAMPLES["de"]] * 3 + [SAMPLES["en"], "12345", ""])
+    assert guess == ("de", 0.75, 4)
+
+
+def test_titles_are_read_together_when_none_tells_alone():
+    guess = guess_language(["Theory of games", "Notes on sets", "Limits for sums", "Graphs with loops"])
+    assert guess == ("en", 1.0, 0)
+
+
+def test_no_texts():
+    assert guess_language([]) == ("und", 0.0, 0)
+    assert guess_language(["", "42"]) == ("und", 0.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("code", "analyzer"),
+    [
+        ("en", "english"), ("de", "german"), ("fr", "french"), ("zh", "cjk"), ("ja", "cjk"), ("ko", "cjk"),
+        ("th", "thai"), ("pt", "portuguese"), ("pt-BR", "brazilian"), ("pt_br", "brazilian"),
+        ("de-AT", "german"),
+        ("pl", "standard"), ("he", "standard"), ("und", "standard"), ("", "standard"),
+    ],
+)  # fmt: skip
+def test_analyzers(code, analyzer):
+    assert analyzer_for(code) == analyzer
+
+
+def test_every_language_that_is_guessed_has_an_analyser_or_is_known_to_have_none():
+    assert set(STOP_WORDS) - set(ANALYZERS) == {"pl"}
+
+
+def test_stop_words_are_spelled_as_they_are_looked_up():
+    for code, words in STOP_WORDS.items():
+        each = words.split()
+        assert len(set(each)) == len(each), code
+        assert words == words.lower()
+
+
+def collections() -> list[tuple[str, str]]:
+    return [
+        ("cranfield", "en"), ("npl", "en"), ("scifact", "en"), ("cosqa", "en"), ("tldr_cmd", "en"),
+        ("cmrc_drcd_zh", "zh"), ("qbqtc_zh", "zh"), ("xquad_zh", "zh"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "code"), collections())
+def test_collections(name, code):
+    archive = COLLECTIONS / f"{name}.tar.xz"
+    if not archive.is_file():
+        assert os.environ.get("CI") != "true", f"{archive} is missing"
+        pytest.skip(f"no collection at {archive}")
+    with tarfile.open(archive) as file:
+        lines = file.extractfile(f"{name}/corpus.jsonl")
+        records = [json.loads(line) for line, _ in zip(lines, range(500), strict=False)]
+    guess = guess_language(f"{record['title']} {record['text']}" for record in records)
+    assert guess.code == code
+    assert guess.share > 0.9
+    assert guess.texts > 0.6 * len(records)
