@@ -154,10 +154,23 @@ class SearchSettings(Stage):
     lexical_fields: tuple[str, ...] = Field((), description="empty: what the index was reindexed with")
 
 
+class ServeSettings(Stage):
+    """The embedding server."""
+
+    table: ClassVar[str] = "serve"
+
+    encoder: Path | None = Field(None, description="None: that of the index, else the packaged MiniLM")
+    host: str = Field("127.0.0.1", min_length=1)
+    port: int = Field(8080, ge=0, le=65535, description="0 takes a free one")
+    index: str | None = Field(None, description="what /search asks; None: no /search")
+    token: SecretStr | None = Field(None, description="every request but /healthz must bear it")
+
+
 S = TypeVar("S", bound=Stage)
 
 STAGES: tuple[type[Stage], ...] = (
     ClusterSettings, NodeSettings, LoadSettings, AdaptSettings, ReindexSettings, SearchSettings,
+    ServeSettings,
 )  # fmt: skip
 
 
