@@ -1,0 +1,166 @@
+import base64
+import hashlib
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from hybridr.errors import SettingsError
+from hybridr.serving import Server, create_app, listen
+
+DIM = 8
+
+
+class HashingEncoder:
+    """A vector per text from its sha256; queries and documents differ."""
+
+    dim = DIM
+    similarity = "cosine"
+    max_tokens = 16
+    fingerprint = "f" * 64
+    folder = None
+
+    def encode_queries(self, texts, *, max_tokens=None):
+        return np.stack([self.vector("query: " + text) for text in texts])
+
+    def encode_documents(self, texts, *, max_tokens=None):
+        return np.stack([self.vector("passage: " + text) for text in texts])
+
+    def count_tokens(self, texts):
+        return [len(text.split()) + 2 for text in texts]
+
+    def vector(self, text):
+        digest = np.frombuffer(hashlib.sha256(text.encode()).digest(), dtype=np.uint8)[:DIM]
+        return (digest / np.linalg.norm(digest)).astype(np.float32)
+
+
+@pytest.fixture
+def encoder():
+    return HashingEncoder()
+
+
+@pytest.fixture
+def client(encoder):
+    return TestClient(create_app(encoder))
+
+
+def embed(client, **body):
+    return client.post("/v1/embeddings", json={"model": "hybridr-passage", **body})
+
+
+def vectors(answer):
+    return np.array([entry["embedding"] for entry in answer.json()["data"]], dtype=np.float32)
+
+
+def test_a_list_gives_one_vector_per_text_in_order(client, encoder):
+    texts = ["a cat", "ein Hund", "über 飛 🙂"]
+    answer = embed(client, input=texts)
+    assert answer.status_code == 200
+    np.testing.assert_array_equal(vectors(answer), encoder.encode_documents(texts))
+    body = answer.json()
+    assert [entry["index"] for entry in body["data"]] == [0, 1, 2]
+    assert body["usage"] == {"prompt_tokens": 4 + 4 + 5, "total_tokens": 4 + 4 + 5}
+
+
+def test_a_single_string_is_one_text(client, encoder):
+    np.testing.assert_array_equal(vectors(embed(client, input="a cat")), encoder.encode_documents(["a cat"]))
+
+
+@pytest.mark.parametrize("model", ["hybridr-query", "minilm-adapted-QUERY"])
+def test_the_name_of_the_model_chooses_the_side(client, encoder, model):
+    answer = embed(client, input=["a cat"], model=model)
+    np.testing.assert_array_equal(vectors(answer), encoder.encode_queries(["a cat"]))
+    assert answer.json()["model"] == model
+
+
+def test_base64_holds_the_same_float32(client, encoder):
+    answer = embed(client, input=["a cat"], encoding_format="base64").json()
+    raw = base64.b64decode(answer["data"][0]["embedding"])
+    np.testing.assert_array_equal(np.frombuffer(raw, dtype="<f4"), encoder.encode_documents(["a cat"])[0])
+
+
+def test_models_are_listed(client):
+    names = [model["id"] for model in client.get("/v1/models").json()["data"]]
+    assert names == ["hybridr-query", "hybridr-passage"]
+
+
+def test_health_tells_which_encoder_answers(client):
+    assert client.get("/healthz").json() == {
+        "status": "ok", "encoder": "f" * 64, "dim": DIM, "similarity": "cosine", "max_tokens": 16, "index": None,
+    }  # fmt: skip
+
+
+def test_without_an_index_there_is_no_search(client):
+    assert client.post("/search", json={"query": "a cat"}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        ({"input": "x", "model": "text-embedding-3-small"}, 404, "names no side"),
+        ({"input": ["a cat", " \n"]}, 400, "input 1 is empty"),
+        ({"input": ""}, 400, "input 0 is empty"),
+        ({"input": []}, 400, "at least 1 item"),
+        ({"input": ["x"] * 2049}, 400, "at most 2048 items"),
+        ({"input": [[1, 2, 3]]}, 400, "valid string"),
+        ({}, 400, "input: Field required"),
+        ({"input": "x", "dimensions": 3}, 400, "gives 8 dimensions, 3 were asked for"),
+        ({"input": "x", "encoding_format": "int8"}, 400, "encoding_format"),
+    ],
+)
+def test_a_request_that_cannot_be_answered_says_why(client, body, status, said):
+    answer = embed(client, **body)
+    assert answer.status_code == status
+    assert said in answer.json()["error"]["message"]
+
+
+def test_an_error_does_not_repeat_the_text(client):
+    answer = embed(client, input={"secret words": 1})
+    assert answer.status_code == 400
+    assert "secret" not in answer.text
+
+
+def test_a_token_guards_everything_but_health(encoder):
+    client = TestClient(create_app(encoder, token="s3cret"))
+    assert client.get("/healthz").status_code == 200
+    assert client.get("/v1/models").status_code == 401
+    denied = embed(client, input="x")
+    assert denied.status_code == 401
+    assert "bearer token" in denied.json()["error"]["message"]
+    assert "s3cret" not in denied.text
+    for wrong in ("Bearer s3cre", "s3cret", "Basic s3cret", "Bearer été"):
+        header = {"Authorization": wrong.encode()}
+        assert client.get("/v1/models", headers=header).status_code == 401
+    assert client.get("/v1/models", headers={"Authorization": "Bearer s3cret"}).status_code == 200
+
+
+def test_a_real_server_answers_concurrent_requests(encoder):
+    from concurrent.futures import ThreadPoolExecutor
+    from threading import Thread
+
+    server = Server(create_app(encoder), listen("127.0.0.1", 0))
+    Thread(target=server.run, daemon=True).start()
+    texts = [f"text number {i}" for i in range(40)]
+    with httpx.Client(base_url=server.url, timeout=30) as client, ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda text: embed(client, input=text), texts))
+    found = np.concatenate([vectors(answer) for answer in answers])
+    np.testing.assert_array_equal(found, encoder.encode_documents(texts))
+
+
+def test_a_taken_port_is_refused():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SettingsError, match=f"port {port} of 127.0.0.1 cannot be used") as caught:
+            listen("127.0.0.1", port)
+    assert caught.value.exit_code == 2
+    assert "--port" in caught.value.hint
+
+
+def test_an_unknown_host_is_refused():
+    with pytest.raises(SettingsError, match="port 0 of no.such.host.invalid cannot be used"):
+        listen("no.such.host.invalid", 0)
