@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from .cluster import Cluster
+from .cluster import Cluster, IndexInfo
 from .errors import DataError, NotFound
 from .progress import Progress, silent
 
@@ -53,14 +53,19 @@ def read_pages(
     `patience_s` seconds.
     """
     info = cluster.index_info(index)
+    require_source(info)
+    position = position or Position()
+    for shard in range(info.shards):
+        yield from _read_shard(cluster, info.name, shard, page, part, position, fields, patience_s)
+
+
+def require_source(info: IndexInfo) -> None:
+    """Raise DataError unless the index keeps its documents."""
     if info.mappings.get("_source", {}).get("enabled") is False:
         raise DataError(
             f"index '{info.name}' does not keep its documents (_source is disabled)",
             hint="load the documents again from where they came",
         )
-    position = position or Position()
-    for shard in range(info.shards):
-        yield from _read_shard(cluster, info.name, shard, page, part, position, fields, patience_s)
 
 
 def _read_shard(
