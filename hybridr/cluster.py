@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -71,8 +72,9 @@ class Cluster:
     @classmethod
     def connect(cls, settings: ClusterSettings) -> Cluster:
         """Open the connection and check that a supported OpenSearch answers."""
-        url, defaults = located(settings)
-        cluster = cls(open_client(url, settings, defaults), url)
+        settings = located(settings)
+        url = str(settings.url)
+        cluster = cls(open_client(url, settings), url)
         check_supported(cluster.info, url)
         return cluster
 
@@ -222,20 +224,25 @@ def path_of(*parts: str) -> str:
     return "/" + "/".join(quote(part, safe=",*") for part in parts)
 
 
-def located(settings: ClusterSettings) -> tuple[str, dict[str, Any]]:
-    """Decide the url; a node of hybridr's own brings its certificate and password with it."""
-    from .node import status
+def located(settings: ClusterSettings) -> ClusterSettings:
+    """Fill in the url; a node of hybridr's own brings its certificate and its user with it."""
+    from .node import running_node, status
 
-    running = [node for node in status() if node.running]
-    mine = next((node for node in running if node.url == settings.url), None)
-    if settings.url is None and running:
-        mine = next((node for node in running if node.name == "default"), running[0])
-    if mine is None:
-        return (settings.url or DEFAULT_URL).rstrip("/"), {}
-    return mine.url, mine.client_options()
+    if settings.url is None:
+        node = running_node()
+    else:
+        node = next((node for node in status() if node.running and node.url == settings.url), None)
+    if node is None:
+        return settings.model_copy(update={"url": (settings.url or DEFAULT_URL).rstrip("/")})
+    found: dict[str, Any] = {"url": node.url}
+    if node.ca_certs and settings.ca_certs is None:
+        found["ca_certs"] = Path(node.ca_certs)
+    if node.user and node.password_file and settings.user is None:
+        found |= {"user": node.user, "password_file": Path(node.password_file)}
+    return settings.model_copy(update=found)
 
 
-def open_client(url: str, settings: ClusterSettings, defaults: Mapping[str, Any]) -> OpenSearch:
+def open_client(url: str, settings: ClusterSettings) -> OpenSearch:
     """Build the client; nothing is sent yet. Raises SettingsError for unusable credentials."""
     if not re.match(r"^https?://[^/\s]+", url):
         raise SettingsError(f"'{url}' is not a cluster address", hint="it looks like https://host:9200")
@@ -245,7 +252,6 @@ def open_client(url: str, settings: ClusterSettings, defaults: Mapping[str, Any]
         "verify_certs": settings.verify_certs,
         "ssl_show_warn": False,
         "pool_maxsize": 8,
-        **defaults,
     }
     for name in ("ca_certs", "client_cert", "client_key"):
         if path := getattr(settings, name):

@@ -72,9 +72,7 @@ def load(
 
 def text_fields(sample: list[dict[str, Any]], given: tuple[str, ...], file: Path) -> tuple[str, ...]:
     """Choose the fields that make up `contents`. Raises DataError when a record has none of them."""
-    fields = given or tuple(
-        name for name in BEIR_FIELDS if any(text_of(record, [name]) for record in sample)
-    )
+    fields = given or tuple(name for name in BEIR_FIELDS if any(text_of(record, [name]) for record in sample))
     names = sorted({name for record in sample for name in record} - {"_id"})
     if not fields:
         raise DataError(
@@ -102,9 +100,7 @@ def index_body(
     return body
 
 
-def prepare(
-    cluster: Cluster, settings: LoadSettings, job: str, body: dict[str, Any], total: int
-) -> bool:
+def prepare(cluster: Cluster, settings: LoadSettings, job: str, body: dict[str, Any], total: int) -> bool:
     """Create the index, or take up an interrupted load of the same file; False when nothing is left to do."""
     body["mappings"]["_meta"]["hybridr"]["load"] = {"job": job, "state": "filling"}
     if cluster.exists(settings.index):

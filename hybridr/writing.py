@@ -74,7 +74,9 @@ def index_action(doc_id: str, source: Any, **options: Any) -> Action:
 
 def delete_action(doc_id: str, **options: Any) -> Action:
     """Delete a document."""
-    line = {"delete": {"_id": doc_id, **{name: value for name, value in options.items() if value is not None}}}
+    line = {
+        "delete": {"_id": doc_id, **{name: value for name, value in options.items() if value is not None}}
+    }
     return Action(doc_id, encoded(line) + b"\n")
 
 
@@ -156,9 +158,7 @@ def send(
     ]
 
 
-def book(
-    outcome: Outcome, rejects: Rejects, action: Action, status: int, error: Item | None
-) -> list[Action]:
+def book(outcome: Outcome, rejects: Rejects, action: Action, status: int, error: Item | None) -> list[Action]:
     """Count one item; give it back when it is worth another try. Raises ClusterError for a block."""
     error = error or {}
     if error.get("type") == "cluster_block_exception":

@@ -1,0 +1,41 @@
+# `make demo` is the main job, `make test` runs all tests; both share one virtual environment.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN     = $(VENV)/bin
+STAMP   = $(shell cksum pyproject.toml | tr ' ' -)
+
+.PHONY: demo test check test-compose stop clean
+
+demo: $(VENV)/demo-$(STAMP)
+	$(BIN)/hybridr demo
+
+test: $(VENV)/test-$(STAMP) check
+	$(BIN)/python -m pytest --durations=10
+
+check: $(VENV)/test-$(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test-compose: $(VENV)/test-$(STAMP)
+	$(BIN)/python -m pytest tests/compose -v
+
+stop: $(VENV)/demo-$(STAMP)
+	$(BIN)/hybridr node stop
+
+clean:
+	rm -rf $(VENV)
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+		{ echo "hybridr needs Python 3.10 or newer: make PYTHON=/path/to/python3"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# The stamps carry the checksum of pyproject.toml: what is installed already is not installed again.
+$(VENV)/demo-$(STAMP): | $(BIN)/python
+	$(BIN)/python -m pip install -q -e ".[train,embedded]"
+	@touch $@
+
+$(VENV)/test-$(STAMP): | $(BIN)/python
+	$(BIN)/python -m pip install -q -e ".[all,dev]"
+	@touch $@ $(VENV)/demo-$(STAMP)

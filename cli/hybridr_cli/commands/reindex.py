@@ -1,0 +1,100 @@
+"""`hybridr reindex`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..session import Session, verb
+
+if TYPE_CHECKING:
+    from hybridr.reindexing import Plan, Reindexing
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the app."""
+
+    @verb(app, "reindex", cluster=True)
+    def reindex(
+        session: Session,
+        name: Annotated[str, typer.Argument(help="Index to read; it stays as it is.")],
+        encoder: Annotated[
+            Path | None, typer.Option(help="Encoder folder (default: the one `adapt` made, else MiniLM).")
+        ] = None,
+        alias: Annotated[str | None, typer.Option(help="Alias to switch (NAME-hybridr).")] = None,
+        fields: Annotated[str | None, typer.Option(help="Text fields for the encoder.")] = None,
+        vector_field: Annotated[str | None, typer.Option(help="Name of the k-NN field.")] = None,
+        engine: Annotated[str | None, typer.Option(help="lucene (default) or faiss.")] = None,
+        max_tokens: Annotated[int | None, typer.Option(help="Input limit, with [CLS] and [SEP].")] = None,
+        workers: Annotated[
+            int | None, typer.Option(help="Shares worked on at once, on this machine.")
+        ] = None,
+        slice: Annotated[
+            str | None, typer.Option(help="I/N: do only this share, on one of N machines.")
+        ] = None,
+        accept_rejects: Annotated[
+            bool | None,
+            typer.Option("--accept-rejects", help="Switch the alias although documents were refused."),
+        ] = None,
+        patience: Annotated[
+            float | None, typer.Option(help="Seconds to wait for a cluster that is away (300).")
+        ] = None,
+        dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the requests, send none.")] = False,
+    ) -> None:
+        """Write vectors into a new index beside the old one, verify it, switch an alias."""
+        from hybridr.known_encoders import encoder_for
+        from hybridr.reindexing import plan, reindex, source_of
+        from hybridr.settings import ReindexSettings
+
+        settings = session.settings(
+            ReindexSettings, alias=alias, fields=fields, vector_field=vector_field, engine=engine,
+            max_tokens=max_tokens, workers=workers, slice=slice, accept_rejects=accept_rejects,
+            patience_s=patience,
+        )  # fmt: skip
+        cluster = session.connect()
+        model = encoder_for(cluster, source_of(cluster, name), encoder, progress=session.output.progress)
+        if dry_run:
+            return show_plan(session, plan(cluster, name, model, settings))
+        show_result(session, reindex(cluster, name, model, settings, progress=session.output.progress))
+
+
+def show_plan(session: Session, todo: Plan) -> None:
+    """Print what would be sent."""
+    import json
+
+    out = session.output
+    out.result(vars(todo) | {"dry_run": True})
+    out.line(f"{todo.documents:,} documents of '{todo.source}', text from {', '.join(todo.fields)}")
+    out.line(
+        f"vectors and graph: about {todo.vector_bytes / 1e6:,.0f} MB a copy, encoder {todo.encoder[:12]}"
+    )
+    for request in todo.requests:
+        out.line(f"{request['method']} {request['path']}")
+        if "body" in request:
+            out.line(json.dumps(request["body"], indent=2))
+    out.line("nothing was sent")
+
+
+def show_result(session: Session, done: Reindexing) -> None:
+    """Print what was done and what to do next; exit 3 when documents were refused."""
+    out = session.output
+    out.result(done.to_json())
+    out.line(
+        f"{done.destination}: {done.documents:,} documents, {done.encoded:,} encoded, {done.skipped:,} were "
+        f"there already, {done.without_text:,} without text, in {done.seconds:.0f} s"
+    )
+    if done.deleted:
+        out.line(f"{done.deleted:,} deleted that are no longer in '{done.source}'")
+    if done.switched:
+        out.line(f"alias {done.alias} -> {done.destination}; undo: hybridr rollback {done.source}")
+    elif not done.rejected:
+        out.line(
+            "this share is done; when all are, run the same command without --slice to verify and switch"
+        )
+    if done.rejected:
+        out.line(f"{done.rejected:,} refused by the index, reasons in {done.rejects_file}")
+        if not done.switched:
+            out.line("the alias was not switched; --accept-rejects does it all the same")
+        raise typer.Exit(3)

@@ -1,0 +1,76 @@
+"""`hybridr search`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..session import Session, verb
+
+if TYPE_CHECKING:
+    from hybridr.records import Hit
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the app."""
+
+    @verb(app, "search", cluster=True)
+    def search(
+        session: Session,
+        name: Annotated[str, typer.Argument(help="Index, alias, or the index that was reindexed.")],
+        text: Annotated[str, typer.Argument(help="The query.")],
+        mode: Annotated[str, typer.Option(help="hybrid, lexical or dense.")] = "hybrid",
+        k: Annotated[int, typer.Option(min=1, max=10_000, help="Number of hits.")] = 10,
+        encoder: Annotated[
+            Path | None, typer.Option(help="Encoder folder (default: the one that wrote the vectors).")
+        ] = None,
+        normalization: Annotated[str | None, typer.Option(help="min_max, l2, z_score or rrf.")] = None,
+        combination: Annotated[
+            str | None, typer.Option(help="arithmetic_mean, geometric_mean or harmonic_mean.")
+        ] = None,
+        dense_weight: Annotated[
+            float | None, typer.Option(help="Weight of the dense leg, 0 to 1 (0.5).")
+        ] = None,
+        depth: Annotated[int | None, typer.Option(help="Candidates of each leg (100).")] = None,
+    ) -> None:
+        """Search in one of three modes, with highlighted text and the raw score of each leg."""
+        from hybridr.settings import SearchSettings
+        from hybridr.systems import open_search
+
+        settings = session.settings(
+            SearchSettings, normalization=normalization, combination=combination,
+            dense_weight=dense_weight, depth=depth,
+        )  # fmt: skip
+        searcher = open_search(session.connect(), name, mode, encoder, settings)
+        show(session, searcher(text, k), mode)
+
+
+def show(session: Session, hits: list[Hit], mode: str) -> None:
+    """Print the hits."""
+    session.output.result({"mode": mode, "hits": [hit._asdict() for hit in hits]})
+    if not hits:
+        return session.output.line("nothing found")
+    rows = [
+        (
+            hit.rank,
+            hit.doc_id,
+            f"{hit.score:.4f}",
+            raw(hit.lexical_score),
+            raw(hit.dense_score),
+            marked(hit.text),
+        )
+        for hit in hits
+    ]
+    session.output.table(("rank", "document", "score", "BM25", "dense", "text"), rows)
+
+
+def raw(score: float | None) -> str:
+    """Render the raw score of a leg; a dash where the leg did not find the document."""
+    return "-" if score is None else f"{score:.3f}"
+
+
+def marked(text: str) -> str:
+    """Show the highlighted words between stars, on one line."""
+    return " ".join(text.replace("<em>", "*").replace("</em>", "*").split())

@@ -1,0 +1,134 @@
+"""Which index holds the vectors of NAME: names, aliases, and what hybridr records in `_meta`.
+
+A destination is an index `NAME-hybridr-<n>` whose mapping carries `_meta.hybridr` with role `vectors`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from .cluster import Cluster, IndexInfo, path_of
+from .errors import ClusterError, NotFound
+from .manifest import fingerprint
+
+ROLE = "vectors"
+
+
+def is_destination(info: IndexInfo) -> bool:
+    """Tell whether hybridr made this index to hold vectors."""
+    return info.meta.get("role") == ROLE
+
+
+def destinations(cluster: Cluster, source: IndexInfo | str) -> list[IndexInfo]:
+    """List the destinations of a source index, oldest first."""
+    name = source if isinstance(source, str) else source.name
+    found = [info for info in cluster.indices(f"{name}-hybridr-*") if info.meta.get("source") == name]
+    return sorted((info for info in found if is_destination(info)), key=number_of)
+
+
+def number_of(info: IndexInfo) -> int:
+    """Read the running number of a destination."""
+    match = re.search(r"-hybridr-(\d+)$", info.name)
+    return int(match.group(1)) if match else 0
+
+
+def resolve(cluster: Cluster, name: str) -> IndexInfo:
+    """Give the index that searches of `name` should ask.
+
+    A destination, its alias, or its source stand for the destination that the alias points to; an index
+    without vectors (never reindexed, or rolled back) stands for itself. Raises NotFound.
+    """
+    info = cluster.index_info(name)
+    if is_destination(info):
+        return info
+    current = [found for found in destinations(cluster, info) if found.meta.get("alias") in found.aliases]
+    return current[-1] if current else info
+
+
+def default_alias(name: str) -> str:
+    """Name the alias of a source when the user gives none."""
+    return f"{name}-hybridr"
+
+
+def alias_target(cluster: Cluster, alias: str) -> IndexInfo | None:
+    """Give the one index behind an alias, None when there is no such alias.
+
+    Raises ClusterError when the name is an index, or the alias stands for several.
+    """
+    found = cluster.indices(alias)
+    if not found:
+        return None
+    if any(info.name == alias for info in found):
+        raise ClusterError(f"'{alias}' is an index, not an alias", hint="--alias NAME chooses another name")
+    if len(found) > 1:
+        names = ", ".join(info.name for info in found)
+        raise ClusterError(
+            f"alias '{alias}' stands for several indices: {names}",
+            hint="take it off all but one of them, or choose another --alias",
+        )
+    return found[0]
+
+
+def switch(cluster: Cluster, alias: str, old: IndexInfo | None, new: str) -> None:
+    """Point the alias to `new` in one atomic step, keeping its filter and routing.
+
+    `must_exist` makes the whole step fail if somebody moved the alias meanwhile; without it the alias
+    would end on two indices.
+    """
+    cluster.request("POST", "/_aliases", {"actions": switch_actions(alias, old, new)})
+
+
+def switch_actions(alias: str, old: IndexInfo | None, new: str) -> list[dict[str, Any]]:
+    """Build the actions of `switch`."""
+    actions: list[dict[str, Any]] = [{"add": {"index": new, "alias": alias, **alias_options(alias, old)}}]
+    if old is not None and old.name != new:
+        actions.insert(0, {"remove": {"index": old.name, "alias": alias, "must_exist": True}})
+    return actions
+
+
+def alias_options(alias: str, old: IndexInfo | None) -> dict[str, Any]:
+    """Keep what an existing alias was defined with."""
+    return dict(old.aliases.get(alias, {})) if old else {}
+
+
+def write_meta(cluster: Cluster, index: str, changes: dict[str, Any], *, patience_s: float = 0.0) -> None:
+    """Change hybridr's record in the mapping's `_meta`; what others keep there stays."""
+    meta = dict(cluster.index_info(index).mappings.get("_meta", {}))
+    meta["hybridr"] = {**meta.get("hybridr", {}), **changes}
+    cluster.request("PUT", path_of(index, "_mapping"), {"_meta": meta}, patience_s=patience_s)
+
+
+def free_name(cluster: Cluster, source: str) -> str:
+    """Name the next destination of a source."""
+    taken = [number_of(info) for info in cluster.indices(f"{source}-hybridr-*")]
+    return f"{source}-hybridr-{max(taken, default=0) + 1}"
+
+
+def job_of(source: IndexInfo, encoder: str, settings: dict[str, Any]) -> str:
+    """Identify a reindex: the same source, encoder and vector settings go on in the same destination."""
+    return fingerprint([source.uuid, encoder, settings])
+
+
+def rollback(cluster: Cluster, name: str, *, drop: bool = False, dry_run: bool = False) -> dict[str, Any]:
+    """Point the alias of `name` back to what it stood for before the last switch.
+
+    Gives alias, from, to, dropped and the actions. Raises NotFound when nothing was switched.
+    """
+    current = resolve(cluster, name)
+    if not is_destination(current) or current.meta["alias"] not in current.aliases:
+        raise NotFound(
+            f"'{name}' has no vectors behind an alias: nothing to roll back", hint=f"hybridr reindex {name}"
+        )
+    alias, previous = current.meta["alias"], current.meta["previous"]
+    if not cluster.exists(previous):
+        raise NotFound(f"'{previous}', which '{alias}' stood for before, is gone", hint="restore it first")
+    actions = switch_actions(alias, current, previous)
+    if not dry_run:
+        switch(cluster, alias, current, previous)
+        if drop:
+            cluster.request("DELETE", path_of(current.name))
+    return {
+        "alias": alias, "from": current.name, "to": previous,
+        "dropped": drop and not dry_run, "actions": actions,
+    }  # fmt: skip

@@ -1,0 +1,290 @@
+"""Fills a destination: reads the source, encodes what the destination lacks, writes; all three overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
+from threading import Lock
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .bodies import ENCODER_FIELD, SEQ_NO_FIELD
+from .cluster import Cluster, path_of
+from .encoder import Encoder
+from .errors import ModelError
+from .overlap import prefetched
+from .progress import Progress
+from .reading import Position, SourceDocument, read_pages, text_of
+from .settings import ReindexSettings
+from .writing import Action, Outcome, Rejects, by_bytes, delete_action, index_action, write
+
+MAX_PASSES = 20
+
+
+@dataclass
+class Filling:
+    """Counts of documents: encoded or copied without text, found current, refused, deleted again."""
+
+    encoded: int = 0
+    without_text: int = 0
+    skipped: int = 0
+    rejected: int = 0
+    deleted: int = 0
+
+    def add(self, other: Filling) -> None:
+        """Add the counts of another share."""
+        for part in fields(self):
+            setattr(self, part.name, getattr(self, part.name) + getattr(other, part.name))
+
+
+class Stored(NamedTuple):
+    """What the destination holds of a document; `source_seq_no` None when a client wrote it."""
+
+    version: int
+    seq_no: int
+    primary_term: int
+    encoder: str | None
+    source_seq_no: int | None
+
+
+class Pending(NamedTuple):
+    """A document to write, what stands in its place, and its vector (None without text)."""
+
+    document: SourceDocument
+    stored: Stored | None
+    vector: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything a share of the work needs to know."""
+
+    cluster: Cluster
+    source: str
+    destination: str
+    encoder: Encoder
+    text_fields: tuple[str, ...]
+    settings: ReindexSettings
+    rejects: Rejects
+
+
+class Meter:
+    """Adds up the progress of all workers."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress, self._total, self._done, self._lock = progress, total, 0, Lock()
+
+    def add(self, documents: int) -> None:
+        """Book documents as done."""
+        with self._lock:
+            self._done += documents
+            self._progress("reindex", self._done, max(self._total, self._done))
+
+
+def fill(
+    cluster: Cluster,
+    source: str,
+    destination: str,
+    encoder: Encoder,
+    text_fields: tuple[str, ...],
+    settings: ReindexSettings,
+    rejects: Rejects,
+    *,
+    progress: Progress,
+) -> Filling:
+    """Bring every document of `source`, or of this slice, into `destination`; give the counts.
+
+    Passes go on until one finds nothing new, so what is written meanwhile arrives too; documents that
+    vanished from the source are deleted at the end (whole jobs only).
+    """
+    job = Job(cluster, source, destination, encoder, text_fields, settings, rejects)
+    share, shares = map(int, (settings.slice or "1/1").split("/"))
+    if share > shares:
+        raise ModelError(f"slice {settings.slice}: the share must be 1 to {shares}")
+    workers = settings.workers
+    parts = [((share - 1) * workers + worker, shares * workers) for worker in range(workers)]
+    meter = Meter(progress, cluster.count(source) // shares)
+    total = Filling()
+    with ThreadPoolExecutor(workers) as pool:
+        for filling in pool.map(lambda part: fill_part(job, part, meter), parts):
+            total.add(filling)
+    if shares == 1:
+        total.deleted = delete_vanished(job, total.rejected)
+    return total
+
+
+def fill_part(job: Job, part: tuple[int, int], meter: Meter) -> Filling:
+    """Read one share again and again until nothing new is in it."""
+    filling, position = Filling(), Position()
+    for _ in range(MAX_PASSES):
+        before = dict(position.seq_no)
+        pages = prefetched(pending_pages(job, part, position, filling, meter))
+        for page in prefetched(encoded_pages(job, pages)):
+            write_page(job, page, filling)
+            meter.add(len(page))
+        if position.seq_no == before:
+            break
+    return filling
+
+
+def pending_pages(
+    job: Job, part: tuple[int, int], position: Position, filling: Filling, meter: Meter
+) -> Iterator[list[Pending]]:
+    """Read pages and leave out what the destination has already."""
+    pages = read_pages(
+        job.cluster, job.source, page=job.settings.read_documents, part=part, position=position,
+        patience_s=job.settings.patience_s,
+    )  # fmt: skip
+    for documents in pages:
+        stored = look_up(job, documents)
+        pending = [
+            Pending(document, stored.get(document.doc_id), None)
+            for document in documents
+            if not is_current(document, stored.get(document.doc_id), job.encoder.fingerprint)
+        ]
+        filling.skipped += len(documents) - len(pending)
+        meter.add(len(documents) - len(pending))
+        if pending:
+            yield pending
+
+
+def look_up(job: Job, documents: list[SourceDocument]) -> dict[str, Stored]:
+    """Ask the destination which of the documents it holds, and in which state."""
+    wanted = [
+        {"_id": document.doc_id, **({"routing": document.routing} if document.routing else {})}
+        for document in documents
+    ]
+    params = {"stored_fields": f"{ENCODER_FIELD},{SEQ_NO_FIELD}"}
+    path = path_of(job.destination, "_mget")
+    answer = job.cluster.request("POST", path, {"docs": wanted}, params, patience_s=job.settings.patience_s)
+    return {found["_id"]: stored_of(found) for found in answer["docs"] if found.get("found")}
+
+
+def stored_of(found: dict[str, Any]) -> Stored:
+    """Read one answer of `_mget`."""
+    fields_found = found.get("fields", {})
+    encoder, seq_no = fields_found.get(ENCODER_FIELD, [None]), fields_found.get(SEQ_NO_FIELD, [None])
+    return Stored(found["_version"], found["_seq_no"], found["_primary_term"], encoder[0], seq_no[0])
+
+
+def is_current(document: SourceDocument, stored: Stored | None, encoder: str) -> bool:
+    """Tell whether the destination holds this state of the document, or a newer one a client wrote there."""
+    if stored is None:
+        return False
+    if stored.encoder == encoder and stored.source_seq_no == document.seq_no:
+        return True
+    newer = stored.source_seq_no is None or stored.source_seq_no > document.seq_no
+    return newer and stored.version > document.version
+
+
+def encoded_pages(job: Job, pages: Iterator[list[Pending]]) -> Iterator[list[Pending]]:
+    """Give each document with text its vector. Raises ModelError for values that are not numbers."""
+    for page in pages:
+        texts = [text_of(pending.document.source, job.text_fields) for pending in page]
+        filled = [number for number, text in enumerate(texts) if text]
+        vectors = job.encoder.encode_documents(
+            [texts[number] for number in filled], max_tokens=job.settings.max_tokens
+        )
+        if not np.isfinite(vectors).all():
+            bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
+            raise ModelError(
+                f"the encoder gives no finite vector for document '{page[filled[bad]].document.doc_id}'",
+                hint="the encoder is damaged: export it again",
+            )
+        vector_of: dict[int, np.ndarray] = dict(zip(filled, vectors, strict=True))
+        yield [pending._replace(vector=vector_of.get(number)) for number, pending in enumerate(page)]
+
+
+def write_page(job: Job, page: list[Pending], filling: Filling) -> None:
+    """Write a page; what conflicts is looked at once more, since a deleted id may have come back."""
+    outcome = send(job, [action_of(job, pending) for pending in page])
+    filling.rejected += outcome.rejected
+    conflicts = set(outcome.conflicts)
+    if conflicts:
+        filling.rejected += settle(job, [p for p in page if p.document.doc_id in conflicts])
+    texts = sum(pending.vector is not None for pending in page)
+    filling.encoded += texts
+    filling.without_text += len(page) - texts
+
+
+def settle(job: Job, page: list[Pending]) -> int:
+    """Write what is still missing or older after a conflict; give the number of refused documents."""
+    stored = look_up(job, [pending.document for pending in page])
+    actions = []
+    for pending in page:
+        document = pending.document
+        found = stored.get(document.doc_id)
+        if found is None:
+            # Deleted here less than index.gc_deletes ago: the tombstone's version is in the way.
+            actions.append(index_action(document.doc_id, body_of(job, pending), routing=document.routing))
+        elif not is_current(document, found, job.encoder.fingerprint):
+            actions.append(action_of(job, pending._replace(stored=found)))
+    return send(job, actions).rejected if actions else 0
+
+
+def send(job: Job, actions: list[Action]) -> Outcome:
+    """Write actions in bodies of the chosen size."""
+    total = Outcome()
+    for group in by_bytes(actions, job.settings.bulk_bytes):
+        outcome = write(
+            job.cluster, job.destination, group, rejects=job.rejects,
+            patience_s=job.settings.patience_s, params={"pipeline": "_none"},
+        )  # fmt: skip
+        total.written += outcome.written
+        total.rejected += outcome.rejected
+        total.conflicts += outcome.conflicts
+    return total
+
+
+def action_of(job: Job, pending: Pending) -> Action:
+    """Write with the source's version, so that a newer state is never overwritten by an older one.
+
+    A document that was deleted and made again starts at version 1: its higher `_seq_no` tells, and it
+    replaces exactly the state that was seen.
+    """
+    document, stored = pending.document, pending.stored
+    if stored is not None and stored.version > document.version:
+        options: dict[str, Any] = {"if_seq_no": stored.seq_no, "if_primary_term": stored.primary_term}
+    else:
+        options = {"version": document.version, "version_type": "external_gte"}
+    return index_action(document.doc_id, body_of(job, pending), routing=document.routing, **options)
+
+
+def body_of(job: Job, pending: Pending) -> dict[str, Any]:
+    """Add the vector and its two companions to the document."""
+    body = {
+        **pending.document.source,
+        ENCODER_FIELD: job.encoder.fingerprint,
+        SEQ_NO_FIELD: pending.document.seq_no,
+    }
+    if pending.vector is not None:
+        body[job.settings.vector_field] = pending.vector
+    return body
+
+
+def delete_vanished(job: Job, rejected: int) -> int:
+    """Delete what the source no longer holds, but only what came from it; give the number."""
+    cluster, patience_s = job.cluster, job.settings.patience_s
+    cluster.refresh(job.destination, patience_s=patience_s)
+    if cluster.count(job.destination) + rejected == cluster.count(job.source):
+        return 0
+    deleted = 0
+    for page in read_pages(cluster, job.destination, page=1000, fields=(), patience_s=patience_s):
+        answer = cluster.request(
+            "POST", path_of(job.source, "_mget"), patience_s=patience_s, params={"_source": "false"},
+            body={"docs": [{"_id": d.doc_id} | ({"routing": d.routing} if d.routing else {}) for d in page]},
+        )  # fmt: skip
+        there = {found["_id"] for found in answer["docs"] if found.get("found")}
+        gone = [d for d in page if d.doc_id not in there and is_ours(job, d)]
+        if gone:
+            deleted += send(job, [delete_action(d.doc_id, routing=d.routing) for d in gone]).written
+    cluster.refresh(job.destination, patience_s=patience_s)
+    return deleted
+
+
+def is_ours(job: Job, document: SourceDocument) -> bool:
+    """Tell whether we copied the document, or a client put it straight into the destination."""
+    found = look_up(job, [document]).get(document.doc_id)
+    return found is not None and found.source_seq_no is not None

@@ -1,0 +1,76 @@
+"""Remembers on this machine where encoders lie: by fingerprint, and by the index they were made for.
+
+Only paths are kept; whoever loads one checks it against the fingerprint it should have.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from .cluster import Cluster, IndexInfo
+from .encoder import Encoder, load_encoder
+from .errors import FingerprintMismatch
+from .folders import state_folder
+from .manifest import write_json
+from .progress import Progress, silent
+
+
+def _read() -> dict[str, str]:
+    try:
+        known: Any = json.loads((state_folder() / "encoders.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _remember(key: str, folder: Path) -> None:
+    write_json(state_folder() / "encoders.json", {**_read(), key: str(folder.resolve())})
+
+
+def remember_encoder(encoder: Encoder) -> None:
+    """Remember where the encoder with this fingerprint lies, if it lies anywhere."""
+    if (folder := getattr(encoder, "folder", None)) is not None:
+        _remember(encoder.fingerprint, Path(folder))
+
+
+def promote(cluster: Cluster, index: str, folder: Path) -> None:
+    """Remember the encoder that `adapt` made for an index: `reindex` takes it when none is named."""
+    _remember(cluster.index_info(index).uuid, folder)
+
+
+def encoder_for(
+    cluster: Cluster, info: IndexInfo, folder: Path | None, *, progress: Progress = silent
+) -> Encoder:
+    """Find the encoder of an index: the given folder, the one that wrote its vectors, the promoted one, or
+    the packaged MiniLM.
+
+    Raises FingerprintMismatch when it is not the one that wrote the vectors.
+    """
+    known = _read()
+    wanted = info.meta.get("encoder")
+    origin = info.meta.get("source_uuid", info.uuid)
+    remembered = known.get(wanted) if wanted else known.get(origin)
+    if folder is not None:
+        encoder = load_encoder(folder)
+    elif remembered is not None and Path(remembered).is_dir():
+        encoder = load_encoder(Path(remembered))
+    else:
+        from .packaged import minilm_encoder
+
+        encoder = load_encoder(minilm_encoder(progress=progress))
+    if wanted:
+        check_fingerprint(encoder, info)
+    return encoder
+
+
+def check_fingerprint(encoder: Encoder, info: IndexInfo) -> None:
+    """Raise FingerprintMismatch unless the encoder wrote the vectors of this index."""
+    wanted = info.meta.get("encoder")
+    if wanted != encoder.fingerprint:
+        raise FingerprintMismatch(
+            f"the vectors of '{info.name}' were written by encoder {str(wanted)[:12]}, "
+            f"the query encoder is {encoder.fingerprint[:12]}",
+            hint=f"--encoder FOLDER of {str(wanted)[:12]}, or: hybridr reindex {info.meta.get('source')}",
+        )

@@ -1,0 +1,142 @@
+"""Search: text in, ranked hits out, in mode lexical, dense or hybrid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from .bodies import dense_query, highlight, hybrid_query, lexical_query, search_pipeline
+from .cluster import Cluster
+from .destinations import is_destination, resolve
+from .encoder import Encoder
+from .errors import ClusterError, DataError, SettingsError
+from .inspection import choose_text_fields
+from .known_encoders import check_fingerprint
+from .records import Hit, Query, Run
+from .settings import SearchSettings
+
+Mode = Literal["hybrid", "lexical", "dense"]
+LEXICAL, DENSE = "lexical", "dense"
+BATCH = 32
+
+
+class Search:
+    """Rank the documents of an index; one object serves any number of queries.
+
+    `index` may be the source, the alias or the destination of a reindex. Raises NotFound for a missing
+    index, DataError when the mode needs vectors and there are none, FingerprintMismatch when the encoder
+    is not the one that wrote them.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        index: str,
+        encoder: Encoder | None = None,
+        mode: Mode = "hybrid",
+        *,
+        settings: SearchSettings | None = None,
+    ) -> None:
+        if mode not in get_args(Mode):
+            raise SettingsError(f"unknown mode '{mode}': {', '.join(get_args(Mode))}")
+        self.cluster = cluster
+        self.info = resolve(cluster, index)
+        self.mode = mode
+        self.encoder = encoder
+        self.settings = settings or SearchSettings()
+        self.lexical_fields = self._lexical_fields()
+        if mode != LEXICAL:
+            self._check_vectors(index)
+        self.pipeline = search_pipeline(self.settings, cluster.version) if mode == "hybrid" else None
+
+    def using(self, mode: Mode) -> Search:
+        """Give the same search in another mode."""
+        return Search(self.cluster, self.info.name, self.encoder, mode, settings=self.settings)
+
+    def __call__(self, text: str, k: int = 10) -> list[Hit]:
+        """Give the best `k` documents with text, highlighted by `<em>`, and the raw score of each leg."""
+        if not text.strip():
+            raise DataError("the query is empty")
+        vector = self._vectors([text])[0]
+        body = self._body(text, vector, k) | {"highlight": highlight(self._shown_fields(), text)}
+        body["_source"] = self._shown_fields()
+        answer = self.cluster.search(self.info.name, body, {"include_named_queries_score": "true"})
+        return [self._hit(found, rank) for rank, found in enumerate(checked(answer), 1)]
+
+    def run(self, queries: Iterable[Query], k: int = 100) -> Run:
+        """Rank the best `k` documents for each query: query id -> document id -> score."""
+        queries = list(queries)
+        ranked: Run = {}
+        for start in range(0, len(queries), BATCH):
+            batch = queries[start : start + BATCH]
+            vectors = self._vectors([query.text for query in batch])
+            bodies = [
+                self._body(query.text, vector, k) | {"_source": False}
+                for query, vector in zip(batch, vectors, strict=True)
+            ]
+            for query, answer in zip(batch, self.cluster.msearch(self.info.name, bodies), strict=True):
+                ranked[query.query_id] = {hit["_id"]: hit["_score"] for hit in checked(answer)}
+        return ranked
+
+    def _lexical_fields(self) -> tuple[str, ...]:
+        recorded = tuple(self.info.meta.get("lexical_fields", ()))
+        return (
+            self.settings.lexical_fields or recorded or choose_text_fields(self.cluster, self.info.name, ())
+        )
+
+    def _shown_fields(self) -> list[str]:
+        return list(self.info.meta.get("fields", self.lexical_fields))
+
+    def _check_vectors(self, index: str) -> None:
+        if not is_destination(self.info):
+            raise DataError(
+                f"'{index}' has no vectors for {self.mode} search",
+                hint=f"hybridr reindex {index}   writes them, or use --mode lexical",
+            )
+        if self.info.meta.get("state") != "complete":
+            raise DataError(
+                f"the vectors of '{index}' are not complete", hint=f"hybridr reindex {index}   goes on"
+            )
+        if self.encoder is None:
+            raise SettingsError(f"{self.mode} search needs an encoder", hint="--encoder FOLDER")
+        check_fingerprint(self.encoder, self.info)
+
+    def _vectors(self, texts: Sequence[str]) -> Sequence[np.ndarray | None]:
+        if self.mode == LEXICAL or self.encoder is None:
+            return [None] * len(texts)
+        return list(self.encoder.encode_queries(list(texts)))
+
+    def _body(self, text: str, vector: np.ndarray | None, k: int) -> dict[str, Any]:
+        lexical = lexical_query(text, self.lexical_fields, LEXICAL)
+        if vector is None:
+            return {"size": k, "query": lexical}
+        depth = max(self.settings.depth, k)
+        field = self.info.meta["vector_field"]
+        dense = dense_query([float(value) for value in vector], field, depth, DENSE)
+        if self.mode == DENSE:
+            return {"size": k, "query": dense}
+        return {"size": k, "query": hybrid_query([lexical, dense], depth), "search_pipeline": self.pipeline}
+
+    def _hit(self, found: dict[str, Any], rank: int) -> Hit:
+        scores = found.get("matched_queries", {})
+        marked = found.get("highlight", {})
+        text = " … ".join(part for field in self._shown_fields() for part in marked.get(field, ()))
+        return Hit(found["_id"], found["_score"], rank, scores.get(LEXICAL), scores.get(DENSE), text)
+
+
+def checked(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """Give the hits; negative scores are the raw markers of a hybrid query that no pipeline combined.
+
+    Raises ClusterError for them, for a time-out and for shards that failed.
+    """
+    hits: list[dict[str, Any]] = answer["hits"]["hits"]
+    if answer.get("timed_out") or answer.get("_shards", {}).get("failed"):
+        raise ClusterError("some shards did not answer the search", hint="GET _cat/shards?v")
+    if any(hit["_score"] is not None and hit["_score"] < 0 for hit in hits):
+        raise ClusterError(
+            "the cluster returned raw hybrid scores: no search pipeline combined them",
+            hint="is the plugin opensearch-neural-search on every node? hybridr doctor",
+        )
+    return hits

@@ -1,0 +1,65 @@
+"""The named systems of `evaluate`, and the search that `hybridr search` opens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from .cluster import Cluster
+from .destinations import resolve
+from .errors import SettingsError
+from .evaluation import MEASURES, Evaluation, System, evaluate
+from .formats import read_topics
+from .known_encoders import encoder_for
+from .progress import Progress, silent
+from .retrieval import LEXICAL, Mode, Search
+from .settings import SearchSettings
+
+SYSTEMS: dict[str, tuple[Mode, Callable[[SearchSettings], SearchSettings]]] = {
+    "bm25": ("lexical", lambda settings: settings),
+    "dense": ("dense", lambda settings: settings),
+    "hybrid": ("hybrid", lambda settings: settings),
+    "hybrid-stock": ("hybrid", lambda _: SearchSettings()),
+}
+
+
+def open_search(
+    cluster: Cluster,
+    name: str,
+    mode: Mode = "hybrid",
+    encoder: Path | None = None,
+    settings: SearchSettings | None = None,
+    *,
+    progress: Progress = silent,
+) -> Search:
+    """Open a search of `name` with the encoder that wrote its vectors, or the one in the given folder."""
+    info = resolve(cluster, name)
+    model = None if mode == LEXICAL else encoder_for(cluster, info, encoder, progress=progress)
+    return Search(cluster, info.name, model, mode, settings=settings)
+
+
+def evaluate_index(
+    cluster: Cluster,
+    name: str,
+    beir: Path,
+    *,
+    split: str = "test",
+    systems: Sequence[str] = ("bm25", "dense", "hybrid"),
+    measures: Sequence[str] = MEASURES,
+    encoder: Path | None = None,
+    settings: SearchSettings | None = None,
+    progress: Progress = silent,
+) -> Evaluation:
+    """Evaluate named systems of one index on the judged queries of a BEIR folder.
+
+    Raises SettingsError for an unknown system, and what `open_search` and `evaluate` raise.
+    """
+    if unknown := [system for system in systems if system not in SYSTEMS]:
+        raise SettingsError(f"unknown system '{unknown[0]}': {', '.join(SYSTEMS)}")
+    queries, qrels = read_topics(beir, split)
+    opened: dict[str, System] = {}
+    for system in systems:
+        mode, adjusted = SYSTEMS[system]
+        chosen = adjusted(settings or SearchSettings())
+        opened[system] = open_search(cluster, name, mode, encoder, chosen, progress=progress)
+    return evaluate(opened, queries, qrels, measures, progress=progress)

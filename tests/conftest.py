@@ -1,0 +1,114 @@
+"""Fixtures of the whole suite: real nodes, the packaged model, the open collections.
+
+A missing node, model or collection fails the run where `CI=true`; nothing skips there.
+"""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hybridr import node
+from hybridr.cluster import Cluster, connect, path_of
+from hybridr.folders import cache_folder
+from hybridr.settings import NodeSettings
+
+IN_CI = os.environ.get("CI") == "true"
+COLLECTIONS = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Keep the suite away from the user's nodes and encoders; only the downloads are shared."""
+    cache = cache_folder()
+    home = tmp_path_factory.mktemp("home")
+    for folder in (home, *list(home.parents)[:2]):
+        folder.chmod(0o755)  # a node started by root runs as somebody else
+    patch = pytest.MonkeyPatch()
+    for name in [name for name in os.environ if name.startswith("HYBRIDR_")]:
+        patch.delenv(name)
+    patch.setenv("HYBRIDR_HOME", str(home))
+    patch.setenv("HYBRIDR_CACHE", str(cache))
+    patch.setenv("HF_HUB_OFFLINE", "1")
+    yield home
+    patch.undo()
+
+
+@pytest.fixture(scope="session")
+def cluster(own_home: Path) -> Iterator[Cluster]:
+    """Start an embedded OpenSearch 3.6.0 for the whole session."""
+    state = node.start(NodeSettings(name="default"))
+    yield connect(state.url)
+    node.stop("default")
+
+
+@pytest.fixture
+def index_name(cluster: Cluster) -> Iterator[str]:
+    """Give a fresh index name; whatever begins with it is deleted afterwards."""
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    yield name
+    for info in cluster.indices(f"{name}*"):
+        cluster.request("DELETE", path_of(info.name))
+
+
+@pytest.fixture(scope="session")
+def minilm_encoder_folder(own_home: Path) -> Path:
+    """Export the packaged MiniLM once."""
+    from hybridr.packaged import minilm_encoder
+
+    return minilm_encoder()
+
+
+@pytest.fixture(scope="session")
+def collection(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Unpack an open collection beside the checkout; a user's clone has none and skips."""
+    unpacked = tmp_path_factory.mktemp("collections")
+
+    def unpack(name: str) -> Path:
+        archive = COLLECTIONS / f"{name}.tar.xz"
+        if not archive.is_file():
+            reason = f"the open collection {name} is not beside this checkout"
+            pytest.fail(reason) if IN_CI else pytest.skip(reason)
+        if not (unpacked / name).is_dir():
+            with tarfile.open(archive) as packed:
+                packed.extractall(unpacked, filter="data")
+        return unpacked / name
+
+    return unpack
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    session.config.stash[COLLECTED] = len(session.items)
+
+
+COLLECTED = pytest.StashKey[int]()
+DESELECTED = pytest.StashKey[int]()
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    for item in items[:1]:
+        item.config.stash[DESELECTED] = item.config.stash.get(DESELECTED, 0) + len(items)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print how many tests were collected and run; in CI they must be the same number."""
+    collected = config.stash.get(COLLECTED, 0) + config.stash.get(DESELECTED, 0)
+    terminalreporter.write_line(
+        f"collected {collected}, run {collected - left_out(config, terminalreporter)}"
+    )
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Fail in CI when a test was skipped or deselected."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if IN_CI and exitstatus == 0 and left_out(session.config, reporter):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def left_out(config: pytest.Config, reporter: pytest.TerminalReporter) -> int:
+    return len(reporter.stats.get("skipped", [])) + config.stash.get(DESELECTED, 0)
