@@ -1,0 +1,252 @@
+"""The encoder: texts in, float32 vectors out; queries and documents apart. ONNX Runtime, no torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+import onnxruntime
+import psutil
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from .errors import DataError, HybridrError, ModelError
+from .manifest import read_manifest, sha256_of
+
+Vectors: TypeAlias = NDArray[np.float32]
+Precision: TypeAlias = Literal["fp32", "int8"]
+
+GRAPHS: dict[str, str] = {"fp32": "onnx/model.onnx", "int8": "onnx/model_int8.onnx"}
+TOKENIZER_FILE = "tokenizer.json"
+OUTPUT = "sentence_embedding"
+BATCH_TOKENS = 2_048  # padding included; larger batches pad more and are no faster on a CPU (design.md 4)
+TOKENIZED_AT_ONCE = 512  # texts; the tokenizer's own records are a hundred times larger than the ids
+
+
+class Encoder(Protocol):
+    """What search and reindexing need of an encoder.
+
+    `similarity` is "cosine" (vectors of length 1) or "ip". `max_tokens` counts [CLS] and [SEP].
+    `fingerprint` names the weights and how they are used; precision and backend do not change it.
+    """
+
+    dim: int
+    similarity: str
+    max_tokens: int
+    fingerprint: str
+
+    def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
+        """Encode queries to float32 `(n, dim)`, in the order of `texts`."""
+
+    def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
+        """Encode documents to float32 `(n, dim)`, in the order of `texts`."""
+
+
+class TextTokenizer:
+    """Turn texts into token ids, cut to a limit; safe to use from several threads."""
+
+    def __init__(self, definition: str) -> None:
+        self._definition = definition
+        self._limited: dict[int | None, Tokenizer] = {}
+
+    def ids(self, texts: Sequence[str], limit: int | None) -> Iterator[list[int]]:
+        """Yield each text's ids with special tokens, at most `limit`; None does not cut."""
+        tokenizer = self._tokenizer(limit)
+        for start in range(0, len(texts), TOKENIZED_AT_ONCE):
+            part = list(texts[start : start + TOKENIZED_AT_ONCE])
+            yield from (encoding.ids for encoding in tokenizer.encode_batch_fast(part))
+
+    def _tokenizer(self, limit: int | None) -> Tokenizer:
+        if limit not in self._limited:
+            tokenizer = Tokenizer.from_str(self._definition)
+            tokenizer.no_padding()
+            if limit is None:
+                tokenizer.no_truncation()
+            else:
+                tokenizer.enable_truncation(limit)
+            self._limited[limit] = tokenizer
+        return self._limited[limit]
+
+
+class OnnxEncoder:
+    """An encoder folder run by ONNX Runtime; pooling and normalisation are inside the graph."""
+
+    def __init__(
+        self,
+        folder: Path,
+        record: dict[str, Any],
+        *,
+        precision: str | None = None,
+        threads: int | None = None,
+    ) -> None:
+        """Take the `encoder` record of a manifest; `precision` None is the recorded one."""
+        self.folder = folder
+        self.precision: str = precision or record["precision"]
+        self.dim: int = record["dim"]
+        self.similarity: str = record["similarity"]
+        self.max_tokens: int = record["max_tokens"]
+        self.max_positions: int = record["max_positions"]
+        self.fingerprint: str = record["fingerprint"]
+        self._prefixes: dict[str, str] = record["prefixes"]
+        self._tokenizer = TextTokenizer((folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
+        self._session = open_session(folder / GRAPHS[self.precision], threads or physical_cores())
+        self._inputs = {value.name for value in self._session.get_inputs()}
+
+    def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
+        """Encode queries to float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
+        return self._encode(texts, self._prefixes["query"], max_tokens)
+
+    def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
+        """Encode documents to float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
+        return self._encode(texts, self._prefixes["document"], max_tokens)
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Count each text's tokens with [CLS] and [SEP], uncut and without a prefix."""
+        return [len(ids) for ids in self._tokenizer.ids(checked_texts(texts), None)]
+
+    def _encode(self, texts: Sequence[str], prefix: str, max_tokens: int | None) -> Vectors:
+        limit = checked_limit(max_tokens, self.max_tokens, self.max_positions)
+        prefixed = [prefix + text for text in checked_texts(texts)] if prefix else checked_texts(texts)
+        return encode_ids(list(self._tokenizer.ids(prefixed, limit)), self.dim, self._run)
+
+    def _run(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
+        feed = {"input_ids": ids, "attention_mask": mask}
+        if "token_type_ids" in self._inputs:
+            feed["token_type_ids"] = np.zeros_like(ids)
+        vectors: Vectors = self._session.run([OUTPUT], feed)[0]
+        return vectors
+
+
+def load_encoder(
+    folder: Path | str, *, precision: Precision | None = None, threads: int | None = None
+) -> OnnxEncoder:
+    """Open an encoder folder with ONNX Runtime; no torch.
+
+    `precision` None takes the one that the folder was exported for; `threads` None takes the physical
+    cores. The graph and the tokenizer are compared with the sha256 in the manifest. Raises ModelError
+    when the folder is missing, damaged or not an encoder.
+    """
+    folder = Path(folder)
+    record = verify_encoder(folder, precision)
+    try:
+        return OnnxEncoder(folder, record, precision=precision, threads=threads)
+    except HybridrError:
+        raise
+    except Exception as error:  # onnxruntime and tokenizers raise bare Exceptions
+        reason = str(error).strip().splitlines()[0]
+        raise ModelError(f"the encoder {folder} cannot be opened: {reason}", hint=AGAIN) from error
+
+
+AGAIN = "make it again with `hybridr adapt` or `hybridr export`"
+
+
+def verify_encoder(folder: Path, precision: str | None = None) -> dict[str, Any]:
+    """Check graph and tokenizer against the manifest and give the manifest's `encoder` record.
+
+    Raises ModelError.
+    """
+    if not folder.is_dir():
+        raise ModelError(f"there is no encoder folder {folder}", hint="hybridr adapt --index NAME --out DIR")
+    record = encoder_record(folder)
+    chosen = precision or record["precision"]
+    outputs = (read_manifest(folder) or {}).get("outputs", {})
+    if chosen not in GRAPHS or GRAPHS[chosen] not in outputs:
+        raise ModelError(
+            f"the encoder {folder} has no {chosen} graph",
+            hint=f"hybridr export {folder} --precision {chosen}",
+        )
+    for name in (GRAPHS[chosen], TOKENIZER_FILE):
+        path = folder / name
+        if not path.is_file() or sha256_of(path) != outputs.get(name):
+            found = "is missing" if not path.is_file() else "is not the file that was exported"
+            raise ModelError(f"the encoder {folder} is damaged: {name} {found}", hint=AGAIN)
+    return record
+
+
+def encoder_record(folder: Path) -> dict[str, Any]:
+    """Read the `encoder` entry of a folder's manifest. Raises ModelError when there is none."""
+    try:
+        manifest = read_manifest(folder)
+    except HybridrError as error:
+        raise ModelError(f"the encoder {folder} is damaged: {error.message}", hint=AGAIN) from error
+    record = (manifest or {}).get("encoder")
+    needed = {"dim", "similarity", "max_tokens", "max_positions", "fingerprint", "prefixes", "precision"}
+    if not isinstance(record, dict) or not needed <= record.keys():
+        found = "no manifest.json" if manifest is None else "a manifest without an encoder"
+        raise ModelError(
+            f"{folder} is not an encoder of hybridr: it has {found}",
+            hint=f"a sentence-transformers model becomes one by `hybridr export {folder}`",
+        )
+    return record
+
+
+def open_session(graph: Path, threads: int) -> Any:
+    """Open an ONNX graph on the CPU with `threads` threads in each operator."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3  # errors only: the library prints nothing
+    return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+
+
+def physical_cores() -> int:
+    """Count the cores that this process may use, hyper-threads not counted twice."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(psutil.cpu_count(logical=False) or allowed, allowed))
+
+
+def checked_texts(texts: Sequence[str]) -> Sequence[str]:
+    """Give `texts` back; raise DataError when it is one string or holds something else than strings."""
+    if isinstance(texts, str):
+        raise DataError("a list of texts was needed, one string was given", hint="encode([text])")
+    for position, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise DataError(f"text {position} is a {type(text).__name__}, a string was needed")
+    return texts
+
+
+def checked_limit(max_tokens: int | None, default: int, longest: int) -> int:
+    """Give the token limit to use; raise DataError when it leaves no token or is more than can be read."""
+    if max_tokens is None:
+        return default
+    if not 3 <= max_tokens <= longest:
+        raise DataError(f"max_tokens {max_tokens} is outside 3..{longest}, the encoder's range")
+    return max_tokens
+
+
+def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS) -> Iterator[NDArray[np.int64]]:
+    """Group positions by length so that no batch exceeds `budget` tokens with its padding.
+
+    Every position comes once; a text longer than the budget is a batch of its own.
+    """
+    order = np.argsort(np.asarray(lengths), kind="stable")
+    start = 0
+    for end in range(1, len(order) + 1):
+        if end == len(order) or (end + 1 - start) * lengths[order[end]] > budget:
+            yield order[start:end]
+            start = end
+
+
+def encode_ids(
+    ids: Sequence[Sequence[int]],
+    dim: int,
+    run: Callable[[NDArray[np.int64], NDArray[np.int64]], Vectors],
+) -> Vectors:
+    """Run token ids through `run(ids, mask)`, batch by batch; float32 `(n, dim)` in the order given."""
+    vectors = np.zeros((len(ids), dim), dtype=np.float32)
+    for batch in batches([len(row) for row in ids]):
+        vectors[batch] = run(*padded([ids[position] for position in batch]))
+    return vectors
+
+
+def padded(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Give ids and mask, both int64 `(rows, longest)`; padding is 0 in both (the mask hides its id)."""
+    longest = max(len(row) for row in rows)
+    ids = np.zeros((len(rows), longest), dtype=np.int64)
+    mask = np.zeros_like(ids)
+    for position, row in enumerate(rows):
+        ids[position, : len(row)] = row
+        mask[position, : len(row)] = 1
+    return ids, mask

@@ -1,0 +1,98 @@
+"""The model card of an encoder folder, rendered from its manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+CARD_FILE = "README.md"
+
+TEMPLATE = """\
+---
+library_name: sentence-transformers
+pipeline_tag: sentence-similarity
+tags: [sentence-transformers, onnx, opensearch, hybridr]
+---
+
+# {title}
+
+{origin}
+
+| | |
+|---|---|
+| vector | {dim} dimensions, {similarity}, {pooling} pooling |
+| input | {max_tokens} tokens with [CLS] and [SEP]; prefixes: query "{query}", document "{document}" |
+| graph | {precision}, pooling and normalisation inside; inputs `input_ids`, `attention_mask` and, for BERT, \
+`token_type_ids`; output `sentence_embedding` |
+| ONNX against torch | largest difference {gap:.1e} over {texts} texts{int8} |
+| fingerprint | `{fingerprint}` |
+| made by | hybridr {hybridr}, {created} |
+{adaptation}
+## Use
+
+```python
+from hybridr import load_encoder
+vectors = load_encoder("{folder}").encode_documents(["a text"])
+
+from sentence_transformers import SentenceTransformer
+vectors = SentenceTransformer("{folder}").encode(["a text"])
+```
+
+Everything above is in `manifest.json`, with the versions and checksums it was made with.
+"""
+
+ADAPTATION = """
+## Adaptation
+
+{verdict} Trained without labels on {documents:,} documents: {steps} steps of `{objective}`, loss \
+{first:.3f} to {last:.3f}, strength {strength:g}, seed {seed}.
+
+| gate: on queries made from {held_out} held-out documents | before | after |
+|---|---|---|
+{rows}
+"""
+
+
+def render_card(manifest: Mapping[str, Any]) -> str:
+    """Render the README.md of an encoder folder from its manifest."""
+    encoder, parity = manifest["encoder"], manifest["parity"]
+    adaptation = manifest.get("adaptation")
+    adapted = bool(adaptation and adaptation["promoted"])
+    floor = parity.get("int8_cosine")
+    return TEMPLATE.format(
+        **{
+            key: encoder[key]
+            for key in ("dim", "similarity", "pooling", "max_tokens", "precision", "fingerprint")
+        },
+        title="An encoder adapted to one collection" if adapted else "A sentence encoder",
+        origin=f"Made from `{encoder['base']}`{' by LoRA, merged' if adapted else ''}.",
+        query=encoder["prefixes"]["query"],
+        document=encoder["prefixes"]["document"],
+        gap=parity["max_abs_difference"],
+        texts=parity["texts"],
+        int8=f"; int8 against fp32: mean cosine {floor['mean']:.4f}, least {floor['least']:.4f}"
+        if floor
+        else "",
+        hybridr=manifest["hybridr"],
+        created=manifest["created"],
+        adaptation=render_adaptation(adaptation) if adaptation else "",
+        folder="FOLDER",
+    )
+
+
+def render_adaptation(record: Mapping[str, Any]) -> str:
+    """Render the section about training and gate."""
+    gate, training, settings = record["gate"], record["training"], record["settings"]
+    rows = [f"| {row['name']} | {row['old']:.4f} | {row['new']:.4f} |" for row in gate["rows"]]
+    return ADAPTATION.format(
+        verdict=gate["verdict"],
+        documents=training["documents"],
+        steps=training["steps"],
+        objective=settings["objective"],
+        first=training["loss_start"],
+        last=training["loss_end"],
+        strength=settings["strength"],
+        seed=settings["seed"],
+        held_out=gate["held_out"],
+        rows="\n".join(rows),
+    )
