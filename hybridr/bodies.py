@@ -133,7 +133,5 @@ def _dotted(version: tuple[int, int, int]) -> str:
 
 def highlight(fields: Sequence[str], text: str) -> dict[str, Any]:
     """Mark the query's words in the best fragment of each field."""
-    return {
-        "highlight_query": lexical_query(text, fields),
-        "fields": {field: {"number_of_fragments": 1, "fragment_size": 160, "no_match_size": 160} for field in fields},
-    }  # fmt: skip
+    fragment = {"number_of_fragments": 1, "fragment_size": 160, "no_match_size": 160}
+    return {"highlight_query": lexical_query(text, fields), "fields": dict.fromkeys(fields, fragment)}

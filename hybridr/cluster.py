@@ -143,13 +143,7 @@ class Cluster:
 
     def exists(self, name: str) -> bool:
         """Tell whether an index or alias of this name exists."""
-        try:
-            self.client.transport.perform_request("HEAD", path_of(name))
-        except exceptions.NotFoundError:
-            return False
-        except exceptions.OpenSearchException as error:
-            raise translated(error, self.url) from None
-        return True
+        return bool(self.request("HEAD", path_of(name)))  # the client answers False for 404
 
     def indices(self, pattern: str) -> list[IndexInfo]:
         """Describe every index that a name, alias or pattern stands for; empty when there is none."""
@@ -215,8 +209,9 @@ class Cluster:
 
     def wait_until_usable(self, name: str, timeout_s: int = 60) -> None:
         """Wait until every primary shard of the index is there."""
-        params = {"wait_for_status": "yellow", "timeout": f"{timeout_s}s"}
-        self.request("GET", "/_cluster/health/" + quote(name, safe=",*"), params=params)
+        # In the path, because the client takes a parameter `timeout` for its own.
+        query = f"?wait_for_status=yellow&timeout={timeout_s}s"
+        self.request("GET", path_of("_cluster", "health", name) + query)
 
 
 def path_of(*parts: str) -> str:

@@ -158,6 +158,5 @@ def compare(
     p_value = float(stats.ttest_1samp(differences, 0.0).pvalue) if testable else 1.0
     ties = int(np.sum(np.abs(differences) < 1e-9))
     wins = int(np.sum(differences >= 1e-9))
-    return Comparison(
-        system, baseline, measure, float(differences.mean()), p_value, wins, ties, len(differences) - wins - ties,
-    )  # fmt: skip
+    losses = len(differences) - wins - ties
+    return Comparison(system, baseline, measure, float(differences.mean()), p_value, wins, ties, losses)

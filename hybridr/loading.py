@@ -119,7 +119,7 @@ def unfinished(cluster: Cluster, index: str, job: str, total: int) -> bool:
     loading = info.meta.get("load", {})
     if loading.get("job") != job:
         raise DataError(
-            f"index '{index}' exists and holds other documents or settings ({cluster.count(index)} documents)",
+            f"index '{index}' exists and holds {cluster.count(index)} documents of another file or settings",
             hint="--replace deletes it first, or choose another --index",
         )
     return not (loading.get("state") == "complete" and cluster.count(index) + loading["rejected"] >= total)

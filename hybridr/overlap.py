@@ -18,28 +18,7 @@ def prefetched(items: Iterable[T], size: int = 2) -> Iterator[T]:
     """
     handed: queue.Queue[Any] = queue.Queue(size)
     stop = threading.Event()
-
-    def put(item: Any) -> None:
-        while not stop.is_set():
-            try:
-                return handed.put(item, timeout=0.1)
-            except queue.Full:
-                continue
-
-    def work() -> None:
-        try:
-            for item in items:
-                put(item)
-                if stop.is_set():
-                    break
-            put(END)
-        except BaseException as error:  # whatever it is, the consumer must see it
-            put(error)
-        finally:
-            if hasattr(items, "close"):
-                items.close()
-
-    threading.Thread(target=work, daemon=True).start()
+    threading.Thread(target=_hand_over, args=(items, handed, stop), daemon=True).start()
     try:
         while (item := handed.get()) is not END:
             if isinstance(item, BaseException):
@@ -47,3 +26,26 @@ def prefetched(items: Iterable[T], size: int = 2) -> Iterator[T]:
             yield item
     finally:
         stop.set()
+
+
+def _hand_over(items: Iterable[T], handed: queue.Queue[Any], stop: threading.Event) -> None:
+    try:
+        for item in items:
+            if not _put(handed, item, stop):
+                break
+        _put(handed, END, stop)
+    except BaseException as error:  # whatever it is, the consumer must see it
+        _put(handed, error, stop)
+    finally:
+        if hasattr(items, "close"):
+            items.close()
+
+
+def _put(handed: queue.Queue[Any], item: Any, stop: threading.Event) -> bool:
+    while not stop.is_set():
+        try:
+            handed.put(item, timeout=0.1)
+            return True
+        except queue.Full:
+            continue
+    return False
