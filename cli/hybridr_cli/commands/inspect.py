@@ -1,0 +1,86 @@
+"""`hybridr inspect`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..session import Session, verb
+
+if TYPE_CHECKING:
+    from hybridr.inspection import FieldReport, FolderTokens, Inspection
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the app."""
+
+    @verb(app, "inspect", cluster=True)
+    def inspect(
+        session: Session,
+        index: Annotated[str, typer.Argument(help="Index or alias.")],
+        fields: Annotated[
+            str | None, typer.Option(help="Text fields, comma-separated (default: chosen, with reasons).")
+        ] = None,
+        encoder: Annotated[
+            Path | None,
+            typer.Option(help="Model folder whose tokens are counted (default: the packaged one)."),
+        ] = None,
+        sample: Annotated[
+            int, typer.Option(min=1, help="Documents to read at random; at most 10,000 of a larger index.")
+        ] = 1000,
+    ) -> None:
+        """Show the fields, lengths, language and duplicates of an index. Changes nothing."""
+        from hybridr.inspection import inspect_index
+
+        cluster = session.connect()
+        counter = token_counter(session, encoder)
+        names = [name.strip() for name in (fields or "").split(",") if name.strip()]
+        found = inspect_index(
+            cluster, index, fields=names, token_counter=counter, sample=sample,
+            progress=session.output.progress,
+        )  # fmt: skip
+        render(session, found)
+        session.output.result(found.to_json())
+
+
+def token_counter(session: Session, folder: Path | None) -> FolderTokens | None:
+    """Open the tokenizer of the given model, else of the packaged one; None when that cannot be had."""
+    from hybridr.errors import DownloadError
+    from hybridr.inspection import FolderTokens
+    from hybridr.packaged import minilm
+
+    try:
+        return FolderTokens(folder or minilm(progress=session.output.progress))
+    except DownloadError as error:
+        session.output.note(f"lengths are in words, not in tokens: {error.message}")
+        return None
+
+
+def render(session: Session, found: Inspection) -> None:
+    """Print the report for people."""
+    say = session.output.line
+    say(f"{found.index}: {found.documents:,} documents in {found.shards} shard(s), {found.sampled:,} read")
+    unit = found.lengths.unit
+    columns = ("field", "type", "filled", f"median {unit}", "p90", "not text", "used", "why")
+    session.output.table(columns, [row(field) for field in found.fields])
+    lengths = found.lengths
+    cut = "" if lengths.cut is None else f", {lengths.cut:.1%} over the limit of {lengths.limit}"
+    say()
+    say(
+        f"text        {' + '.join(found.text_fields)}: median {lengths.median}, p90 {lengths.p90} {unit}{cut}"
+    )
+    guess = found.language
+    say(f"language    {guess.code}, {guess.share:.0%} of {guess.texts:,} texts; analyser: {found.analyzer}")
+    say(f"duplicates  {found.duplicates:.1%} of the texts read; {found.empty:.1%} of the documents have none")
+    for remark in found.advice:
+        say(f"- {remark}")
+
+
+def row(field: FieldReport) -> tuple[Any, ...]:
+    """Give a field's line of the table."""
+    filled = "-" if field.filled is None else f"{field.filled:.0%}"
+    median, p90 = (field.lengths.median, field.lengths.p90) if field.lengths else ("", "")
+    kind = f"{field.type} ({field.analyzer})" if field.analyzer else field.type
+    return field.name, kind, filled, median, p90, field.not_text or "", "yes" if field.used else "", field.why
