@@ -147,7 +147,7 @@ def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSetti
     known = next((found for found in destinations(cluster, info) if found.meta["job"] == job), None)
     name = known.name if known else free_name(cluster, info.name)
     lexical = tuple(info.meta.get("lexical_fields", fields))
-    meta = {
+    meta: dict[str, Any] = {
         "role": ROLE, "source": info.name, "source_uuid": info.uuid, "job": job, "state": "filling",
         "alias": alias, "previous": previous_of(target, known, info), "encoder": encoder.fingerprint,
         "dim": encoder.dim, "similarity": encoder.similarity, "vector_field": settings.vector_field,

@@ -12,6 +12,7 @@ from .evaluation import MEASURES, Evaluation, System, evaluate
 from .formats import read_topics
 from .known_encoders import encoder_for
 from .progress import Progress, silent
+from .records import Run
 from .retrieval import LEXICAL, Mode, Search
 from .settings import SearchSettings
 
@@ -57,9 +58,12 @@ def evaluate_index(
     if unknown := [system for system in systems if system not in SYSTEMS]:
         raise SettingsError(f"unknown system '{unknown[0]}': {', '.join(SYSTEMS)}")
     queries, qrels = read_topics(beir, split)
-    opened: dict[str, System] = {}
+    info = resolve(cluster, name)
+    modes = {SYSTEMS[system][0] for system in systems}
+    model = encoder_for(cluster, info, encoder, progress=progress) if modes - {LEXICAL} else None
+    opened: dict[str, System | Run] = {}
     for system in systems:
         mode, adjusted = SYSTEMS[system]
         chosen = adjusted(settings or SearchSettings())
-        opened[system] = open_search(cluster, name, mode, encoder, chosen, progress=progress)
+        opened[system] = Search(cluster, info.name, model, mode, settings=chosen)
     return evaluate(opened, queries, qrels, measures, progress=progress)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -21,7 +21,9 @@ def register(app: typer.Typer) -> None:
         session: Session,
         name: Annotated[str, typer.Argument(help="Index, alias, or the index that was reindexed.")],
         text: Annotated[str, typer.Argument(help="The query.")],
-        mode: Annotated[str, typer.Option(help="hybrid, lexical or dense.")] = "hybrid",
+        mode: Annotated[
+            Literal["hybrid", "lexical", "dense"], typer.Option(help="Which legs rank.")
+        ] = "hybrid",
         k: Annotated[int, typer.Option(min=1, max=10_000, help="Number of hits.")] = 10,
         encoder: Annotated[
             Path | None, typer.Option(help="Encoder folder (default: the one that wrote the vectors).")
@@ -44,12 +46,13 @@ def register(app: typer.Typer) -> None:
             dense_weight=dense_weight, depth=depth,
         )  # fmt: skip
         searcher = open_search(session.connect(), name, mode, encoder, settings)
-        show(session, searcher(text, k), mode)
+        hits = searcher(text, k)
+        session.output.result({"mode": mode, "hits": [hit._asdict() for hit in hits]})
+        show(session, hits)
 
 
-def show(session: Session, hits: list[Hit], mode: str) -> None:
-    """Print the hits."""
-    session.output.result({"mode": mode, "hits": [hit._asdict() for hit in hits]})
+def show(session: Session, hits: list[Hit]) -> None:
+    """Print the hits as a table."""
     if not hits:
         return session.output.line("nothing found")
     rows = [

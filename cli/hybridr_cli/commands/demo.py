@@ -1,0 +1,73 @@
+"""`hybridr demo`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from ..session import Session, verb
+from .search import show
+
+if TYPE_CHECKING:
+    from hybridr.demonstration import Demonstration
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the app."""
+
+    @verb(app, "demo")
+    def demo(session: Session) -> None:
+        """Try everything: start a node, load the Python docs, adapt, reindex, search, evaluate."""
+        from hybridr.demonstration import demonstrate
+
+        session.output.note("The whole line on the Python documentation; a second run skips what is done.")
+        done = demonstrate(progress=session.output.progress)
+        session.output.close()
+        session.output.result(summary(done))
+        if not session.output.as_json:
+            tell(session, done)
+
+
+def tell(session: Session, done: Demonstration) -> None:
+    """Say in one screen what was done, what came out, and what to try next."""
+    from hybridr.demonstration import INDEX, QUESTION
+
+    out = session.output
+    took = {step: f"{seconds:.0f} s" for step, seconds in done.seconds.items()}
+    losses = done.adaptation.losses
+    verdict = "promoted" if done.adaptation.promoted else "vetoed, the unadapted encoder stays"
+    out.line()
+    out.line(f"node      OpenSearch {done.node.version} at {done.node.url} ({took['node']})")
+    out.line(f"load      {done.loading.documents:,} documents into '{INDEX}', BM25 ready ({took['load']})")
+    out.line(f"adapt     loss {losses[0]:.3f} -> {losses[-1]:.3f}, gate: {verdict} ({took['adapt']})")
+    out.line(
+        f"reindex   alias '{done.reindexing.alias}' -> '{done.reindexing.destination}' ({took['reindex']})"
+    )
+    out.line()
+    out.line(f'search    "{QUESTION}"')
+    show(session, done.hits)
+    out.line()
+    columns, rows = done.evaluation.table()
+    out.table(columns, rows, title=f"{done.evaluation.queries} known-item queries, labels never used above")
+    out.line()
+    out.line("Try next:")
+    out.line(f'  hybridr search {INDEX} "read a file line by line"      --mode lexical|dense|hybrid')
+    out.line("  hybridr load FOLDER --index mine && hybridr inspect mine   your own documents")
+    out.line("  hybridr adapt --index mine --out mine-encoder && hybridr reindex mine")
+    out.line(f"  hybridr rollback {INDEX}                                undo the switch of the alias")
+    out.line("  hybridr node stop                                      the node keeps running until then")
+
+
+def summary(done: Demonstration) -> dict[str, object]:
+    """Give the result as JSON values."""
+    return {
+        "url": done.node.url,
+        "documents": done.loading.documents,
+        "promoted": done.adaptation.promoted,
+        "losses": [float(loss) for loss in done.adaptation.losses],
+        "reindex": done.reindexing.to_json(),
+        "hits": [hit._asdict() for hit in done.hits],
+        "evaluation": done.evaluation.to_json(),
+        "seconds": done.seconds,
+    }
