@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
-import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
+from ..errors import NodeError
 from ..settings import NodeSettings
 from .java import Java
-from .layout import read_record
-from .ownership import give
+from .layout import clean_environment
+from .ownership import account, give
 
+LOOPBACK = "127.0.0.1"
+ENOUGH_MAPS = 65530  # the Linux default; with fewer, memory-mapped segments can fail
+SHARED_OR_OURS = ("-Xms", "-Xmx", "file=logs/gc.log", "-XX:ErrorFile", "-XX:HeapDumpPath", "java.io.tmpdir")
+VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 LOGGING = """\
 status = error
 appender.console.type = Console
@@ -25,49 +30,87 @@ logger.deprecation.level = error
 """
 
 
-def configure(settings: NodeSettings, folder: Path, home: Path, port: int) -> None:
-    """Write a node's configuration into `folder/config`, keeping what OpenSearch added there."""
+def configure(folder: Path, home: Path, java: Java, values: dict[str, Any]) -> None:
+    """Write a node's configuration into `folder/config`, keeping what OpenSearch added there.
+
+    The account of the node owns it: OpenSearch makes its keystore there.
+    """
+    config = folder / "config"
     for part in ("config", "data", "logs", "temporary"):
         (folder / part).mkdir(parents=True, exist_ok=True)
-    config = folder / "config"
-    if not (config / "opensearch.keystore").exists():
-        shutil.copyfile(home / "config" / "opensearch.keystore", config / "opensearch.keystore")
-    (config / "jvm.options").write_text("", encoding="utf-8")
+    options = (home / "config" / "jvm.options").read_text(encoding="utf-8")
+    (config / "jvm.options").write_text(trimmed(options, java), encoding="utf-8")
     (config / "log4j2.properties").write_text(LOGGING, encoding="utf-8")
-    values = node_values(settings, folder, port)
     lines = [f"{name}: {json.dumps(value)}" for name, value in values.items()]  # JSON is valid YAML
     (config / "opensearch.yml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     for part in ("config", "data", "temporary"):
         give(folder / part)
 
 
+def trimmed(options: str, java: Java) -> str:
+    """Drop the JVM options that name folders inside the shared home, or modules that the Java lacks."""
+    unwanted = (*SHARED_OR_OURS, VECTOR_MODULE) if java.packaged else SHARED_OR_OURS
+    kept = [line for line in options.splitlines() if not any(part in line for part in unwanted)]
+    return "\n".join(kept) + "\n"
+
+
 def node_values(settings: NodeSettings, folder: Path, port: int) -> dict[str, Any]:
     """Give the settings of opensearch.yml."""
-    return {
+    values = {
         "cluster.name": f"hybridr-{settings.name}",
         "node.name": settings.name,
         "node.attr.hybridr_embedded": "true",
         "discovery.type": "single-node",
-        "network.host": "127.0.0.1",
+        "network.host": LOOPBACK,
         "http.port": port,
         "transport.port": 0,
-        "path.data": str(folder / "data"),
         "path.logs": str(folder / "logs"),
         "cluster.routing.allocation.disk.threshold_enabled": False,
     }
+    return values if maps_suffice() else {**values, "node.store.allow_mmap": False}
+
+
+def maps_suffice(limit: Path = Path("/proc/sys/vm/max_map_count")) -> bool:
+    """Tell whether the system allows enough memory maps; only Linux limits them."""
+    try:
+        return int(limit.read_text()) >= ENOUGH_MAPS
+    except (OSError, ValueError):
+        return True
+
+
+def data_argument(data: str) -> str:
+    """Give the argument by which a node's process is known: no other program has it."""
+    return f"-Epath.data={data}"
 
 
 def launch_command(settings: NodeSettings, folder: Path, home: Path, java: Java) -> list[str]:
-    """Give the command that `bin/opensearch` ends in, without the six JVMs that it starts first."""
-    size, unit = int(settings.heap[:-1]), settings.heap[-1]
-    direct = size * (1024 if unit == "g" else 1) // 2
+    """Give the command that `bin/opensearch` ends in, without the JVMs that it starts before."""
+    temporary = folder / "temporary"
     return [
-        str(java.home / "bin" / "java"), "-Xshare:auto", *read_record(home)["jvm"],
-        f"-Xms{settings.heap}", f"-Xmx{settings.heap}", f"-XX:MaxDirectMemorySize={direct}m",
-        f"-Djava.io.tmpdir={folder / 'temporary'}", f"-XX:HeapDumpPath={folder / 'temporary'}",
-        f"-XX:ErrorFile={folder / 'temporary' / 'hs_err.log'}",
+        str(java.home / "bin" / "java"), "-Xshare:auto",
+        *jvm_arguments(folder / "config", home, java, settings.heap),
+        f"-Djava.io.tmpdir={temporary}", f"-XX:HeapDumpPath={temporary}",
+        f"-XX:ErrorFile={temporary / 'hs_err.log'}",
         f"-Dopensearch.path.home={home}", f"-Dopensearch.path.conf={folder / 'config'}",
         "-Dopensearch.distribution.type=zip", "-Dopensearch.bundled_jdk=false",
         "-cp", str(home / "lib" / "*"), "org.opensearch.bootstrap.OpenSearch",
-        f"-Epath.data={folder / 'data'}",
+        data_argument(str(folder / "data")),
     ]  # fmt: skip
+
+
+def jvm_arguments(config: Path, home: Path, java: Java, heap: str) -> list[str]:
+    """Ask the distribution's own launcher for the JVM options of this Java and heap."""
+    command = [
+        str(java.home / "bin" / "java"), "-Xshare:auto", "-cp", str(home / "lib" / "*"),
+        "org.opensearch.tools.launchers.JvmOptionsParser", str(config),
+    ]  # fmt: skip
+    environment = {
+        **clean_environment(), "OPENSEARCH_TMPDIR": "unused", "OPENSEARCH_JAVA_OPTS": f"-Xms{heap} -Xmx{heap}",
+    }  # fmt: skip
+    done = subprocess.run(
+        command, env=environment, cwd=home, capture_output=True, text=True, check=False, **account()
+    )
+    if done.returncode != 0:
+        reason = next((line for line in done.stderr.splitlines() if "rror" in line), done.stderr[-300:])
+        raise NodeError(f"Java refused to start with a heap of {heap}: {reason}", hint="try a smaller --heap")
+    return done.stdout.split()

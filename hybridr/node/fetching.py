@@ -30,8 +30,8 @@ STEP = 1_000_000  # bytes between two reports
 MIRROR = "HYBRIDR_MAVEN_REPOSITORY"
 
 
-def fetch(artifacts: Sequence[Artifact], *, progress: Progress = silent) -> list[Path]:
-    """Give the verified local files of `artifacts`, in order; progress counts bytes.
+def fetch(artifacts: Sequence[Artifact], *, progress: Progress = silent) -> dict[Artifact, Path]:
+    """Give the verified local file of each artifact; progress counts bytes.
 
     Raises DownloadError when one cannot be fetched or stored, or its sha256 is not the pinned one.
     """
@@ -43,7 +43,7 @@ def fetch(artifacts: Sequence[Artifact], *, progress: Progress = silent) -> list
         meter = Meter(progress, sum(artifact.size for artifact in missing))
         with ThreadPoolExecutor(CONNECTIONS) as pool:
             list(pool.map(lambda artifact: download(artifact, folder, meter), missing))
-    return [folder / artifact.file_name for artifact in artifacts]
+    return {artifact: folder / artifact.file_name for artifact in artifacts}
 
 
 def verified(path: Path, artifact: Artifact) -> bool:

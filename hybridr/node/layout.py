@@ -1,7 +1,7 @@
-"""The unpacked program: distribution, plugins and repairs, shared by all nodes of the same kind.
+"""The unpacked program: distribution, modules, plugins and repairs, shared by all nodes of the same kind.
 
-A home is made in a temporary folder and renamed when it is whole; its manifest names what it was made
-of, and a home whose manifest does not fit is made again.
+A home is made in a temporary folder and renamed when it is whole; its record says what it was made of,
+and a home whose record does not fit is made again.
 """
 
 from __future__ import annotations
@@ -12,139 +12,164 @@ import shutil
 import subprocess
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import NodeError
 from ..folders import cache_folder
 from ..manifest import fingerprint, write_json
 from ..progress import Progress, silent
 from ..settings import NodeSettings
-from .artifacts import DISTRIBUTIONS, PLUGINS, Artifact
+from .artifacts import DISTRIBUTIONS, MODULES, PLUGINS, WORD_BREAKING, Artifact, Module
 from .fetching import explaining_storage, fetch
 from .java import Java
 from .locking import locked
-from .ownership import require_reachable
+from .ownership import open_to_all, require_reachable
 
-RECIPE = 1  # raise it when a home is laid out differently
+RECIPE = 2  # raise it when a home is laid out differently
 RECORD = "hybridr.json"
 STAGE = "unpack"
-STEPS = 3
-NOT_FOR_US = ("-Xms", "-Xmx", "file=logs/gc.log", "-XX:ErrorFile", "-XX:HeapDumpPath")
+STEPS = 2
+DESCRIPTOR = """\
+name={name}
+description=The module {name} of OpenSearch
+version={version}
+opensearch.version={version}
+java.version=11
+classname={classname}
+custom.foldername=
+extended.plugins={extends}
+has.native.controller=false
+"""
 
 
-def chosen_plugins(settings: NodeSettings) -> list[str]:
-    """Name the plugins of a node, in the order in which they need each other."""
-    return ["opensearch-knn", "opensearch-neural-search"]
+class Parts(NamedTuple):
+    """What a home is made of; `libraries` repair a packaged Java."""
+
+    distribution: Artifact
+    modules: dict[str, Module]
+    plugins: list[Artifact]
+    libraries: tuple[Artifact, ...]
+
+    def artifacts(self) -> list[Artifact]:
+        """List every file, each once."""
+        jars = [jar for module in self.modules.values() for jar in module.jars]
+        return list(dict.fromkeys([self.distribution, *self.plugins, *jars, *self.libraries]))
+
+    def recipe(self) -> dict[str, Any]:
+        """Describe everything that decides what the home holds."""
+        return {
+            "recipe": RECIPE,
+            "artifacts": {artifact.coordinates: artifact.sha256 for artifact in self.artifacts()},
+            "modules": {name: [*module[:1], *module[2:]] for name, module in self.modules.items()},
+        }
+
+
+def choose_parts(settings: NodeSettings, java: Java) -> Parts:
+    """Choose what a node needs; plugins stand after those that they extend."""
+    names = ["opensearch-knn", "opensearch-neural-search"]
+    if settings.with_ml or settings.version == "2.19.1":
+        names.append("opensearch-job-scheduler")
+    if settings.with_ml:
+        names.append("opensearch-ml")
+    if settings.secure:
+        names.append("opensearch-security")
+    return Parts(
+        DISTRIBUTIONS[settings.version], MODULES[settings.version],
+        [PLUGINS[settings.version][name] for name in names], WORD_BREAKING if java.packaged else (),
+    )  # fmt: skip
 
 
 def ensure_home(settings: NodeSettings, java: Java, *, progress: Progress = silent) -> Path:
     """Give the program folder for these settings, made when it is missing or was left unfinished."""
-    plugins = chosen_plugins(settings)
-    artifacts = [DISTRIBUTIONS[settings.version], *(PLUGINS[settings.version][name] for name in plugins)]
-    recipe = {
-        "recipe": RECIPE, "java": [java.major, java.packaged], "plugins": plugins,
-        "artifacts": {artifact.coordinates: artifact.sha256 for artifact in artifacts},
-    }  # fmt: skip
-    print_ = fingerprint(recipe)
-    home = cache_folder() / "node" / f"opensearch-{settings.version}-{print_[:12]}"
-    with explaining_storage(home.parent), locked(home.parent / f".{home.name}.lock"):
+    parts = choose_parts(settings, java)
+    mark = fingerprint(parts.recipe())
+    home = cache_folder() / "node" / f"opensearch-{settings.version}-{mark[:12]}"
+    with locked(home.parent / f".{home.name}.lock"), explaining_storage(home.parent):
         require_reachable(home.parent)
-        if not finished(home, print_):
-            make_home(home, artifacts, java, {**recipe, "fingerprint": print_}, progress)
+        if not finished(home, mark):
+            make_home(home, parts, java, mark, progress)
     return home
 
 
-def finished(home: Path, expected: str) -> bool:
+def finished(home: Path, mark: str) -> bool:
     """Tell whether `home` was laid out whole, by its fingerprint."""
     try:
-        return bool(read_record(home)["fingerprint"] == expected)
+        record = json.loads((home / RECORD).read_text(encoding="utf-8"))
+        return bool(record["fingerprint"] == mark)
     except (OSError, ValueError, KeyError):
         return False
 
 
-def read_record(home: Path) -> dict[str, Any]:
-    """Read what a home was made of."""
-    record: dict[str, Any] = json.loads((home / RECORD).read_text(encoding="utf-8"))
-    return record
-
-
-def make_home(
-    home: Path, artifacts: Sequence[Artifact], java: Java, recipe: Mapping[str, Any], progress: Progress
-) -> None:
+def make_home(home: Path, parts: Parts, java: Java, mark: str, progress: Progress) -> None:
     """Lay out a home in a temporary folder, then rename it."""
-    distribution, *plugins = fetch(artifacts, progress=progress)
+    files = fetch(parts.artifacts(), progress=progress)
+    progress(STAGE, 0, STEPS, "OpenSearch")
     with tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as temporary:
-        progress(STAGE, 0, STEPS, "OpenSearch")
-        made = unpack(distribution, Path(temporary))
-        trim_options(made / "config" / "jvm.options")
+        made = unpack(files[parts.distribution], Path(temporary))
+        for name, module in parts.modules.items():
+            lay_out_module(made / "modules" / name, module, parts.distribution.version, files)
+        copy_all((files[library] for library in parts.libraries), made / "lib")
         progress(STAGE, 1, STEPS, "plugins")
-        run_tool(made, java, "opensearch-plugin", "install", "--batch", *(f"file:{path}" for path in plugins))
-        progress(STAGE, 2, STEPS, "options")
-        run_tool(made, java, "opensearch-keystore", "create")
+        install_plugins(made, java, [files[plugin] for plugin in parts.plugins])
         open_to_all(made)
-        write_json(made / RECORD, {**recipe, "jvm": jvm_arguments(made, java)})
+        write_json(made / RECORD, {**parts.recipe(), "fingerprint": mark})
         shutil.rmtree(home, ignore_errors=True)
         made.rename(home)
     progress(STAGE, STEPS, STEPS)
 
 
 def unpack(archive: Path, folder: Path) -> Path:
-    """Extract a distribution with its file modes and give its single top folder."""
+    """Extract a distribution and give its single top folder, with scripts that can be run."""
     with zipfile.ZipFile(archive) as packed:
         packed.extractall(folder)
-        for entry in packed.infolist():
-            mode = entry.external_attr >> 16 & 0o777
-            if mode:
-                (folder / entry.filename).chmod(mode | 0o600)
     (top,) = folder.iterdir()
     for script in (top / "bin").iterdir():
         script.chmod(0o755)
     return top
 
 
-def trim_options(path: Path) -> None:
-    """Drop the JVM options that name folders inside the home, which nodes share and cannot write."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    kept = [line for line in lines if line.startswith("#") or not any(part in line for part in NOT_FOR_US)]
-    path.write_text("\n".join(kept) + "\n", encoding="utf-8")
-
-
-def run_tool(home: Path, java: Java, tool: str, *arguments: str) -> None:
-    """Run one of the distribution's own tools; raises NodeError with what it said."""
-    command = ["bash", str(home / "bin" / tool), *arguments]
-    done = subprocess.run(
-        command, env=tool_environment(home, java), capture_output=True, text=True, check=False, cwd=home
+def lay_out_module(folder: Path, module: Module, version: str, files: dict[Artifact, Path]) -> None:
+    """Make a module's folder: jars, descriptor and, where it needs one, its security policy."""
+    folder.mkdir()
+    copy_all((files[jar] for jar in module.jars), folder)
+    descriptor = DESCRIPTOR.format(
+        name=folder.name, version=version, classname=module.classname, extends=",".join(module.extends)
     )
+    (folder / "plugin-descriptor.properties").write_text(descriptor, encoding="utf-8")
+    if module.policy:
+        (folder / "plugin-security.policy").write_text(module.policy, encoding="utf-8")
+
+
+def copy_all(files: Iterable[Path], folder: Path) -> None:
+    """Copy files into a folder."""
+    for file in files:
+        shutil.copyfile(file, folder / file.name)
+
+
+def install_plugins(home: Path, java: Java, archives: Sequence[Path]) -> None:
+    """Let the distribution's own tool install plugin archives, all in one go."""
+    locations = [archive.absolute().as_uri() for archive in archives]
+    run_tool(home / "bin" / "opensearch-plugin", home, java, "install", "--batch", *locations)
+
+
+def run_tool(tool: Path, home: Path, java: Java, *arguments: str, **variables: str) -> str:
+    """Run a shell script of the distribution and give what it printed; raises NodeError when it fails."""
+    if shutil.which("bash") is None:
+        raise NodeError("OpenSearch's own tools need bash, which was not found", hint="install bash")
+    environment = {**clean_environment(), "OPENSEARCH_JAVA_HOME": str(java.home), **variables}
+    done = subprocess.run(
+        ["bash", str(tool), *arguments], env=environment, cwd=home, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
     if done.returncode != 0:
         said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-5:])
-        raise NodeError(f"{tool} ended with {done.returncode}: {said}", hint="run the command again")
+        raise NodeError(f"{tool.name} ended with {done.returncode}: {said}", hint="run the command again")
+    return done.stdout
 
 
-def tool_environment(home: Path, java: Java) -> dict[str, str]:
-    """Give a clean environment: variables of the user's own OpenSearch or Java must not leak in."""
+def clean_environment() -> dict[str, str]:
+    """Keep what a program needs: variables of the user's own OpenSearch or Java must not leak in."""
     kept = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR")
-    values = {name: os.environ[name] for name in kept if name in os.environ}
-    return {**values, "OPENSEARCH_JAVA_HOME": str(java.home), "OPENSEARCH_PATH_CONF": str(home / "config")}
-
-
-def jvm_arguments(home: Path, java: Java) -> list[str]:
-    """Ask the distribution's own launcher, once per home, for the JVM options it would start with."""
-    command = [
-        str(java.home / "bin" / "java"), "-cp", str(home / "lib" / "*"),
-        "org.opensearch.tools.launchers.JvmOptionsParser", str(home / "config"),
-    ]  # fmt: skip
-    environment = {**tool_environment(home, java), "OPENSEARCH_TMPDIR": "TEMPORARY"}
-    done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise NodeError(f"the JVM refused the options of this OpenSearch: {done.stderr.strip()[-500:]}")
-    ours = ("-Xms", "-Xmx", "-XX:MaxDirectMemorySize", "-XX:+AlwaysPreTouch", "-Djava.io.tmpdir")
-    return [option for option in done.stdout.split() if not option.startswith(ours)]
-
-
-def open_to_all(folder: Path) -> None:
-    """Let every user read the program: nodes may run under another account than the one that unpacked."""
-    for entry in (folder, *folder.rglob("*")):
-        mode = entry.stat().st_mode
-        entry.chmod(mode | (0o755 if entry.is_dir() or mode & 0o100 else 0o644))
+    return {name: os.environ[name] for name in kept if name in os.environ}

@@ -44,3 +44,10 @@ def give(path: Path) -> None:
     for folder, _, names in os.walk(path):
         for entry in (folder, *(os.path.join(folder, name) for name in names)):
             os.chown(entry, owner["user"], owner["group"], follow_symlinks=False)
+
+
+def open_to_all(folder: Path) -> None:
+    """Let every user read a program: nodes may run under another account than the one that unpacked it."""
+    for entry in (folder, *folder.rglob("*")):
+        mode = entry.stat().st_mode
+        entry.chmod(mode | (0o755 if entry.is_dir() or mode & 0o100 else 0o644))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import shutil
 import socket
@@ -11,21 +9,32 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
-from ..errors import NodeError
+from ..errors import NodeError, SettingsError
 from ..folders import state_folder
 from ..progress import Progress, silent
 from ..settings import NodeSettings
-from .configuration import configure, launch_command
+from .configuration import LOOPBACK, configure, launch_command, node_values
+from .fetching import explaining_storage
 from .java import Java, find_java
 from .layout import ensure_home
 from .locking import locked
 from .ownership import account, require_reachable
+from .readiness import is_ready
+from .security import secure, security_values
 from .state import (
-    NodeState, find_process, node_folder, read_state, read_states, state_file, write_state,
-)  # fmt: skip
+    NodeState,
+    find_process,
+    find_strays,
+    node_folder,
+    read_state,
+    read_states,
+    state_file,
+    write_state,
+)
 
 STAGE = "start"
 POLL_S = 0.2
@@ -36,26 +45,30 @@ LAST_LINES = 15
 def start(settings: NodeSettings, *, progress: Progress = silent) -> NodeState:
     """Install what is missing and start a node, or give the running one of that name.
 
-    It is detached: it survives this process, and `stop` ends it. Raises NodeError when it cannot be
-    installed, does not start or is not ready in time, DownloadError when a file cannot be had.
+    It is detached: it survives this process, and `stop` ends it. Raises SettingsError for settings that
+    no node can have together, NodeError when it cannot be installed, does not start or is not ready in
+    time, and DownloadError when a file cannot be had.
     """
-    with locked(state_folder() / "node" / f"{settings.name}.lock"):
+    require_possible(settings)
+    with locked(lock_file(settings.name)):
         found = read_state(settings.name)
         if found is not None:
             require_same(found, settings)
         if found is None or not found.running:
-            java = find_java(settings)
+            port = choose_port(settings, found)
+            java = find_java(settings, progress=progress)
             home = ensure_home(settings, java, progress=progress)
-            found = launch(settings, home, java, found)
+            with explaining_storage(node_folder(settings.name)):
+                found = launch(settings, home, java, port)
         return await_ready(found, settings.start_timeout_s, progress)
 
 
 def stop(name: str, *, delete_data: bool = False) -> bool:
     """End a node and its children; tell whether it was running. `delete_data` forgets it wholly.
 
-    Raises NodeError when it does not end within 30 seconds of a kill.
+    Raises NodeError when a process does not end although it was killed.
     """
-    with locked(state_folder() / "node" / f"{name}.lock"):
+    with locked(lock_file(name)):
         state = read_state(name)
         process = find_process(state) if state else None
         if process is not None:
@@ -79,62 +92,95 @@ def logs(name: str, lines: int = 50) -> list[str]:
     return last_lines(Path(state.log), lines)
 
 
-def running_url(name: str | None = None) -> str | None:
-    """Give the url of the running node `name`, else of "default", else of the only running one."""
-    state = running_node(name)
-    return state.url if state else None
-
-
 def running_node(name: str | None = None) -> NodeState | None:
-    """Give the running node `name`, else "default", else the only running one."""
-    state = read_state(name or "default")
-    if name is not None or (state is not None and state.running):
+    """Give the running node `name`; without a name "default", else the only running one."""
+    if name is not None:
+        state = read_state(name)
         return state if state is not None and state.running else None
     running = [state for state in read_states() if state.running]
-    return running[0] if len(running) == 1 else None
+    default = [state for state in running if state.name == "default"]
+    return default[0] if default else running[0] if len(running) == 1 else None
+
+
+def running_url(name: str | None = None) -> str | None:
+    """Give the url of the running node `name`; without a name of "default", else of the only running one."""
+    state = running_node(name)
+    return state.url if state is not None else None
+
+
+def lock_file(name: str) -> Path:
+    """Name the lock of a node."""
+    return state_folder() / "node" / f"{name}.lock"
+
+
+def require_possible(settings: NodeSettings) -> None:
+    """Refuse combinations for which the public repository has no plugin."""
+    if settings.secure and settings.version != "2.19.1":
+        raise SettingsError(
+            f"[node] secure: the security plugin cannot be had for {settings.version}, only for 2.19.1",
+            hint="hybridr node start --version 2.19.1 --secure",
+        )
+    if settings.with_ml and settings.version != "3.6.0":
+        raise SettingsError(
+            f"[node] with_ml: ml-commons comes with 3.6.0 only, asked was {settings.version}",
+            hint="hybridr node start --version 3.6.0 --with-ml",
+        )
 
 
 def require_same(state: NodeState, settings: NodeSettings) -> None:
     """Refuse to take a running node, or old data, for one with other settings."""
-    wanted = {"version": settings.version}
+    wanted: dict[str, Any] = {"version": settings.version, "secure": settings.secure}
     if state.running:
-        wanted |= {"secure": settings.secure, "with_ml": settings.with_ml, "heap": settings.heap}
+        wanted |= {"with_ml": settings.with_ml, "heap": settings.heap}
         if settings.port is not None:
             wanted["port"] = settings.port
     differing = [name for name, value in wanted.items() if getattr(state, name) != value]
-    if differing:
-        has = ", ".join(f"{name} {getattr(state, name)}" for name in differing)
-        asked = ", ".join(f"{name} {wanted[name]}" for name in differing)
-        raise NodeError(
-            f"node '{state.name}' has {has}; asked was {asked}",
-            hint=f"hybridr node stop --name {state.name} --delete-data   or choose another --name",
-        )
+    if not differing:
+        return
+    has = ", ".join(f"{name} {getattr(state, name)}" for name in differing)
+    asked = ", ".join(f"{name} {wanted[name]}" for name in differing)
+    kept = set(differing) <= {"with_ml", "heap", "port"}
+    raise NodeError(
+        f"node '{state.name}' {'runs' if state.running else 'has data'} with {has}; asked was {asked}",
+        hint=f"hybridr node stop --name {state.name}{'' if kept else ' --delete-data'}"
+        "   or choose another --name",
+    )
 
 
-def launch(settings: NodeSettings, home: Path, java: Java, before: NodeState | None) -> NodeState:
+def launch(settings: NodeSettings, home: Path, java: Java, port: int) -> NodeState:
     """Start the JVM, detached, and remember it before it is ready."""
-    port = choose_port(settings, before)
     folder = node_folder(settings.name)
     require_reachable(folder.parent)
-    configure(settings, folder, home, port)
+    for stray in find_strays(folder / "data"):
+        end(stray)
+    values = node_values(settings, folder, port)
+    credentials = secure(folder, home, java) if settings.secure else None
+    configure(folder, home, java, {**values, **security_values()} if credentials else values)
     log = folder / "logs" / "console.log"
-    if log.exists():
-        log.replace(log.with_suffix(".log.1"))
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            launch_command(settings, folder, home, java), cwd=home, stdin=subprocess.DEVNULL,
-            stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-            env={"PATH": os.defpath, "LANG": "C.UTF-8"}, **account(),
-        )  # fmt: skip
+    process = spawn(launch_command(settings, folder, home, java), home, log)
     state = NodeState(
-        name=settings.name, version=settings.version, url=f"http://127.0.0.1:{port}", pid=process.pid,
-        port=port, home=str(home), data=str(folder / "data"), log=str(log), secure=settings.secure,
-        user=None, password_file=None, ca_certs=None, java=str(java.home),
-        started=psutil.Process(process.pid).create_time(), with_ml=settings.with_ml, heap=settings.heap,
-        running=True,
+        name=settings.name, version=settings.version,
+        url=f"{'https' if credentials else 'http'}://{LOOPBACK}:{port}",
+        pid=process.pid, port=port, home=str(home), data=str(folder / "data"), log=str(log),
+        secure=settings.secure, user=credentials.user if credentials else None,
+        password_file=str(credentials.password_file) if credentials else None,
+        ca_certs=str(credentials.ca_certs) if credentials else None,
+        java=str(java.home), started=process.create_time(),
+        with_ml=settings.with_ml, heap=settings.heap, running=True,
     )  # fmt: skip
     write_state(state)
     return state
+
+
+def spawn(command: list[str], home: Path, log: Path) -> psutil.Popen:
+    """Start a process that survives this one and writes to `log`; the log before is kept as `.1`."""
+    if log.exists():
+        log.replace(log.with_name(f"{log.name}.1"))
+    with log.open("wb") as output:
+        return psutil.Popen(
+            command, cwd=home, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            start_new_session=True, env={"PATH": os.defpath, "LANG": "C.UTF-8"}, **account(),
+        )  # fmt: skip
 
 
 def choose_port(settings: NodeSettings, before: NodeState | None) -> int:
@@ -149,7 +195,7 @@ def choose_port(settings: NodeSettings, before: NodeState | None) -> int:
     if before is not None and is_free(before.port):
         return before.port
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
 
 
@@ -158,7 +204,7 @@ def is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((LOOPBACK, port))
         except OSError:
             return False
     return True
@@ -166,56 +212,40 @@ def is_free(port: int) -> bool:
 
 def await_ready(state: NodeState, timeout_s: float, progress: Progress) -> NodeState:
     """Wait until the node's health is yellow; raises NodeError when it dies or takes too long."""
-    began = time.monotonic()
+    deadline = time.monotonic() + timeout_s
     progress(STAGE, 0, 1, state.url)
     while not is_ready(state):
         if find_process(state) is None:
             raise NodeError(
-                f"node '{state.name}' ended while it started; its last lines:\n" + excerpt(state),
-                hint=f"hybridr node logs --name {state.name}",
+                f"node '{state.name}' ended while it started; its last lines:\n{excerpt(state)}",
+                hint=f"hybridr node logs --name {state.name} --lines 200",
             )
-        if time.monotonic() - began > timeout_s:
+        if time.monotonic() > deadline:
             raise NodeError(
-                f"node '{state.name}' was not ready after {timeout_s:.0f} s; its last lines:\n"
-                + excerpt(state),
-                hint="it still runs: wait with `hybridr node start`, or set HYBRIDR_NODE_START_TIMEOUT_S",
+                f"node '{state.name}' was not ready after {timeout_s:g} s; its last lines:\n{excerpt(state)}",
+                hint="it still runs: `hybridr node start` waits again, for HYBRIDR_NODE_START_TIMEOUT_S",
             )
         time.sleep(POLL_S)
     progress(STAGE, 1, 1, state.url)
     return state
 
 
-def is_ready(state: NodeState) -> bool:
-    """Ask the node, past any proxy, whether its health is at least yellow."""
-    connection = http.client.HTTPConnection("127.0.0.1", state.port, timeout=10)
-    try:
-        connection.request("GET", "/_cluster/health?wait_for_status=yellow&timeout=5s")
-        answer = connection.getresponse()
-        return answer.status == 200 and json.loads(answer.read())["status"] != "red"
-    except (OSError, http.client.HTTPException, ValueError, KeyError):
-        return False
-    finally:
-        connection.close()
-
-
 def end(process: psutil.Process) -> None:
-    """Ask the process and its children to end, then kill what is left."""
-    family = [process, *process.children(recursive=True)]
-    for member in family:
-        with suppress(psutil.NoSuchProcess):
-            member.terminate()
-    _, left = psutil.wait_procs(family, timeout=STOP_S)
-    for member in left:
-        with suppress(psutil.NoSuchProcess):
-            member.kill()
-    _, left = psutil.wait_procs(left, timeout=STOP_S)
-    if left:
-        raise NodeError(f"process {left[0].pid} does not end", hint=f"kill -9 {left[0].pid}")
+    """Ask a process and its children to end, then kill what is left."""
+    with suppress(psutil.NoSuchProcess):
+        family = [process, *process.children(recursive=True)]
+        for signal in ("terminate", "kill"):
+            for member in family:
+                with suppress(psutil.NoSuchProcess):
+                    getattr(member, signal)()
+            _, family = psutil.wait_procs(family, timeout=STOP_S)
+        if family:
+            raise NodeError(f"process {family[0].pid} does not end", hint=f"kill -9 {family[0].pid}")
 
 
 def excerpt(state: NodeState) -> str:
     """Give the end of a node's log, indented."""
-    return "\n".join(f"  {line}" for line in last_lines(Path(state.log), LAST_LINES))
+    return "\n".join(f"  {line[:300]}" for line in last_lines(Path(state.log), LAST_LINES))
 
 
 def last_lines(path: Path, count: int) -> list[str]:

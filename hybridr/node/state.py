@@ -13,6 +13,7 @@ import psutil
 from ..errors import NodeError
 from ..folders import data_folder, state_folder
 from ..manifest import write_json
+from .configuration import data_argument
 
 CLOCK_TOLERANCE_S = 5.0
 
@@ -21,8 +22,8 @@ CLOCK_TOLERANCE_S = 5.0
 class NodeState:
     """One embedded node; `password_file` and `ca_certs` are paths, the password itself is nowhere here.
 
-    `started` is the process's start in seconds since 1970; `pid` is that of the last start, and
-    `running` says whether it is still this node.
+    `pid` is that of the last start, `started` its time in seconds since 1970; `running` says whether
+    that process is still this node.
     """
 
     name: str
@@ -39,13 +40,26 @@ class NodeState:
     ca_certs: str | None
     java: str
     started: float
-    with_ml: bool = False
-    heap: str = "1g"
+    with_ml: bool
+    heap: str
     running: bool = False
 
     def record(self) -> dict[str, Any]:
         """Give the state as JSON."""
         return asdict(self)
+
+    def client_options(self) -> dict[str, Any]:
+        """Give what a client needs beside the url: nothing, or the authority and user with password."""
+        if self.password_file is None:
+            return {}
+        try:
+            password = Path(self.password_file).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise NodeError(
+                f"the password of node '{self.name}' cannot be read: {self.password_file}: {error.strerror}",
+                hint="run as the user who started the node",
+            ) from error
+        return {"http_auth": (self.user, password), "ca_certs": self.ca_certs}
 
 
 def node_folder(name: str) -> Path:
@@ -60,7 +74,9 @@ def state_file(name: str) -> Path:
 
 def write_state(state: NodeState) -> None:
     """Remember a node."""
-    write_json(state_file(state.name), {**state.record(), "running": None})
+    record = state.record()
+    del record["running"]
+    write_json(state_file(state.name), record)
 
 
 def read_state(name: str) -> NodeState | None:
@@ -70,8 +86,8 @@ def read_state(name: str) -> NodeState | None:
         state = NodeState(**json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError) as error:
-        raise NodeError(f"{path} is damaged: {error}", hint=f"delete it: rm {path}") from error
+    except (OSError, ValueError, TypeError) as error:
+        raise NodeError(f"{path} cannot be used: {error}", hint=f"delete it: rm '{path}'") from error
     return replace(state, running=find_process(state) is not None)
 
 
@@ -88,8 +104,16 @@ def find_process(state: NodeState) -> psutil.Process | None:
     try:
         process = psutil.Process(state.pid)
         same_start = abs(process.create_time() - state.started) < CLOCK_TOLERANCE_S
-        ours = any(state.data in argument for argument in process.cmdline())
         alive = process.status() != psutil.STATUS_ZOMBIE
+        ours = data_argument(state.data) in process.cmdline()
     except (psutil.Error, ValueError):
         return None
-    return process if same_start and ours and alive else None
+    return process if same_start and alive and ours else None
+
+
+def find_strays(data: Path) -> list[psutil.Process]:
+    """Find processes that hold a node's data although no state names them (a start that was killed)."""
+    wanted = data_argument(str(data))
+    return [
+        process for process in psutil.process_iter(["cmdline"]) if wanted in (process.info["cmdline"] or ())
+    ]
