@@ -11,12 +11,11 @@ import secrets
 import socket
 import threading
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import orjson
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from .errors import ClusterError, DataError, HybridrError, MissingExtra, NotFound, SettingsError, Unreachable
 from .progress import Progress, silent
@@ -31,20 +30,28 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     from .cluster import Cluster
-    from .encoder import Encoder
+    from .encoder import Encoder, Vectors
     from .retrieval import Search
-
-Vectors: TypeAlias = npt.NDArray[np.float32]
 
 MOST_TEXTS = 2048  # per request, as OpenAI's own limit
 SIDES = ("query", "passage")
 Mode = Literal["lexical", "dense", "hybrid"]
 
 
+def whole(text: str) -> str:
+    """Refuse half a surrogate pair, which JSON can hold and no tokenizer can read."""
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError("not valid unicode")
+    return text
+
+
+Text = Annotated[str, AfterValidator(whole)]
+
+
 class EmbeddingRequest(BaseModel):
     """The body of `/v1/embeddings`."""
 
-    input: str | Annotated[list[str], Field(min_length=1, max_length=MOST_TEXTS)]
+    input: Text | Annotated[list[Text], Field(min_length=1, max_length=MOST_TEXTS)]
     model: str
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = None
@@ -58,7 +65,7 @@ class EmbeddingRequest(BaseModel):
 class SearchRequest(BaseModel):
     """The body of `/search`."""
 
-    query: str = Field(min_length=1)
+    query: Text = Field(min_length=1)
     k: int = Field(10, ge=1, le=1000)
     mode: Mode = "hybrid"
 
@@ -131,9 +138,10 @@ def listen(host: str, port: int) -> socket.socket:
 def find_encoder(settings: ServeSettings, cluster: Cluster | None, progress: Progress) -> Encoder:
     """Load the encoder of the settings, else that of the index, else the packaged MiniLM."""
     if cluster is not None and settings.index is not None:
+        from .destinations import resolve
         from .known_encoders import encoder_for
 
-        return encoder_for(cluster, cluster.index_info(settings.index), settings.encoder, progress=progress)
+        return encoder_for(cluster, resolve(cluster, settings.index), settings.encoder, progress=progress)
     from .encoder import load_encoder
     from .packaged import minilm_encoder
 
@@ -175,7 +183,7 @@ def add_embeddings(app: FastAPI, encoder: Encoder, guard: list[Any]) -> None:
         check_input(request, encoder.dim)
         with one_at_a_time:
             vectors = encode(request.texts)
-        return answer(embedding_answer(request, vectors, sum(encoder.count_tokens(request.texts))))
+        return answer(embedding_answer(request, vectors) | usage(encoder, request.texts))
 
     @app.get("/v1/models", dependencies=guard)
     def models() -> Response:
@@ -184,12 +192,13 @@ def add_embeddings(app: FastAPI, encoder: Encoder, guard: list[Any]) -> None:
 
 
 def add_search(app: FastAPI, cluster: Cluster, index: str, encoder: Encoder, guard: list[Any]) -> None:
-    """Add the route that searches; one `Search` per mode, checked against the index now."""
+    """Add the route that searches; the encoder is checked against the index now."""
     from .retrieval import Search
 
-    searches: dict[str, Search] = {
-        mode: Search(cluster, index, encoder, mode=mode) for mode in ("lexical", "dense", "hybrid")
-    }
+    hybrid = Search(cluster, index, encoder)
+    searches: dict[Mode, Search] = {
+        "hybrid": hybrid, "lexical": hybrid.using("lexical"), "dense": hybrid.using("dense"),
+    }  # fmt: skip
 
     @app.post("/search", dependencies=guard)
     def search(request: SearchRequest) -> Response:
@@ -217,15 +226,23 @@ def check_input(request: EmbeddingRequest, dim: int) -> None:
         raise DataError(f"this encoder gives {dim} dimensions, {request.dimensions} were asked for")
 
 
-def embedding_answer(request: EmbeddingRequest, vectors: Vectors, tokens: int) -> dict[str, Any]:
+def embedding_answer(request: EmbeddingRequest, vectors: Vectors) -> dict[str, Any]:
     """Give vectors `(n, dim)` the form of OpenAI's answer."""
     shown = [encoded(vector, request.encoding_format) for vector in vectors]
     return {
         "object": "list",
         "model": request.model,
         "data": [{"object": "embedding", "index": i, "embedding": value} for i, value in enumerate(shown)],
-        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
     }
+
+
+def usage(encoder: Encoder, texts: list[str]) -> dict[str, Any]:
+    """Count the tokens as OpenAI does; nothing for an encoder that cannot count them."""
+    count = getattr(encoder, "count_tokens", None)
+    if count is None:
+        return {}
+    tokens = sum(count(texts))
+    return {"usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
 
 
 def encoded(vector: Vectors, encoding: str) -> Any:

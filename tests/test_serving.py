@@ -119,6 +119,13 @@ def test_a_request_that_cannot_be_answered_says_why(client, body, status, said):
     assert said in answer.json()["error"]["message"]
 
 
+def test_half_a_character_is_refused(client):
+    body = b'{"model": "hybridr-query", "input": "half \\ud800"}'
+    answer = client.post("/v1/embeddings", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400
+    assert "unicode" in answer.json()["error"]["message"]
+
+
 def test_an_error_does_not_repeat_the_text(client):
     answer = embed(client, input={"secret words": 1})
     assert answer.status_code == 400
