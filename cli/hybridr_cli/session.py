@@ -18,7 +18,7 @@ from .output import Output
 
 if TYPE_CHECKING:
     from hybridr.cluster import Cluster
-    from hybridr.settings import Stage
+    from hybridr.settings import ClusterSettings, Stage
 
 S = TypeVar("S", bound="Stage")
 F = TypeVar("F", bound=Callable[..., None])
@@ -55,12 +55,17 @@ class Session:
 
         return resolve(stage, flags, config=self.config)[0]
 
-    def connect(self) -> Cluster:
-        """Connect to the cluster that the options, the environment or the file name."""
-        from hybridr.cluster import Cluster
+    def cluster_settings(self) -> ClusterSettings:
+        """Resolve how to reach the cluster that the options, the environment or the file name."""
         from hybridr.settings import ClusterSettings
 
-        return Cluster.connect(self.settings(ClusterSettings, **self._connection))
+        return self.settings(ClusterSettings, **self._connection)
+
+    def connect(self) -> Cluster:
+        """Connect to that cluster."""
+        from hybridr.cluster import Cluster
+
+        return Cluster.connect(self.cluster_settings())
 
 
 def verb(app: typer.Typer, name: str, *, cluster: bool = False, **options: Any) -> Callable[[F], F]:
