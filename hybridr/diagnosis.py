@@ -67,10 +67,8 @@ def cluster_checks(settings: ClusterSettings) -> list[Check]:
     except SettingsError:
         raise
     except HybridrError as error:
-        nothing = not error.hint or START in error.hint
-        return [
-            Check("cluster", False, error.message, f"{START}   or the right --url" if nothing else error.hint)
-        ]
+        other = error.hint if error.hint and START not in error.hint else f"{START}   or the right --url"
+        return [Check("cluster", False, error.message, other)]
     number = cluster.info["version"]["number"]
     return [
         Check("cluster", True, f"OpenSearch {number} at {cluster.url}"),

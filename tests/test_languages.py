@@ -1,15 +1,10 @@
 """Languages by script and stop words: on samples written here, and on the open collections."""
 
 import json
-import os
-import tarfile
-from pathlib import Path
 
 import pytest
 
 from hybridr.languages import ANALYZERS, STOP_WORDS, analyzer_for, guess_language, language_of, script_of
-
-COLLECTIONS = Path(__file__).parents[2] / "shared" / "data"
 
 SAMPLES = {
     "en": "The engine of the old boat was loud, and we could not hear what the captain said to us at "
@@ -118,22 +113,16 @@ def test_stop_words_are_spelled_as_they_are_looked_up():
         assert words == words.lower()
 
 
-def collections() -> list[tuple[str, str]]:
-    return [
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
         ("cranfield", "en"), ("npl", "en"), ("scifact", "en"), ("cosqa", "en"), ("tldr_cmd", "en"),
         ("cmrc_drcd_zh", "zh"), ("qbqtc_zh", "zh"), ("xquad_zh", "zh"),
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "code"), collections())
-def test_collections(name, code):
-    archive = COLLECTIONS / f"{name}.tar.xz"
-    if not archive.is_file():
-        assert os.environ.get("CI") != "true", f"{archive} is missing"
-        pytest.skip(f"no collection at {archive}")
-    with tarfile.open(archive) as file:
-        lines = file.extractfile(f"{name}/corpus.jsonl")
-        records = [json.loads(line) for line, _ in zip(lines, range(500), strict=False)]
+    ],
+)  # fmt: skip
+def test_collections(collection, name, code):
+    lines = (collection(name) / "corpus.jsonl").read_text(encoding="utf-8").splitlines()[:500]
+    records = [json.loads(line) for line in lines]
     guess = guess_language(f"{record['title']} {record['text']}" for record in records)
     assert guess.code == code
     assert guess.share > 0.9
