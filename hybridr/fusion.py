@@ -36,14 +36,14 @@ def l2(scores: Scores) -> dict[str, float]:
 
 
 def z_score(scores: Scores) -> dict[str, float]:
-    """Standardise by mean and population deviation; values <= 0 become 0.001.
+    """Standardise by mean and sample deviation (n - 1); values <= 0 become 0.001.
 
     A score equal to the mean gets the raw maximum of the list, as the server does.
     """
     if not scores:
         return {}
-    values = np.asarray(list(scores.values()), dtype=np.float32)
-    mean, deviation = float(values.mean(dtype=np.float64)), float(values.std(dtype=np.float64))
+    values = np.asarray(list(scores.values()), dtype=np.float32).astype(np.float64)
+    mean, deviation = float(values.mean()), float(values.std(ddof=min(1, len(values) - 1)))
     low, high = float(values.min()), float(values.max())
 
     def standardised(score: float) -> float:
@@ -51,7 +51,8 @@ def z_score(scores: Scores) -> dict[str, float]:
             return high
         if deviation == 0:
             return low
-        return max((score - mean) / deviation, FLOOR)
+        standard = (score - mean) / deviation
+        return standard if standard > 0 else FLOOR
 
     return {doc: standardised(score) for doc, score in scores.items()}
 

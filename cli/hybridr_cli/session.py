@@ -7,6 +7,7 @@ signature, so that no command repeats them.
 from __future__ import annotations
 
 import inspect
+import logging
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -107,6 +108,8 @@ def run(app: typer.Typer, arguments: list[str] | None) -> int:
     """Run the app and give the exit code; library errors become one line and a hint."""
     from hybridr.errors import HybridrError
 
+    # The client logs every answer that is not 2xx; a 404 can be what we wanted to know.
+    logging.getLogger("opensearch").setLevel(logging.CRITICAL)
     try:
         app(args=arguments)
     except HybridrError as error:

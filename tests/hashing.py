@@ -1,0 +1,36 @@
+"""A deterministic encoder for tests that are about the index, not about meaning."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+
+
+class HashingEncoder:
+    """Every word adds a fixed random direction; vectors `(n, dim)` have length 1."""
+
+    similarity = "cosine"
+    max_tokens = 256
+
+    def __init__(self, dim: int = 16, salt: str = "") -> None:
+        self.dim = dim
+        self.salt = salt
+        self.fingerprint = hashlib.sha256(f"hashing {dim} {salt}".encode()).hexdigest()
+        self.encoded: list[str] = []
+
+    def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> np.ndarray:
+        return np.array([self._vector(text) for text in texts], dtype=np.float32).reshape(-1, self.dim)
+
+    def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> np.ndarray:
+        self.encoded += texts
+        return self.encode_queries(texts)
+
+    def _vector(self, text: str) -> np.ndarray:
+        total = sum((self._direction(word) for word in text.lower().split()), np.zeros(self.dim))
+        return total / (np.linalg.norm(total) or 1.0)
+
+    def _direction(self, word: str) -> np.ndarray:
+        seed = int.from_bytes(hashlib.sha256(f"{self.salt}{word}".encode()).digest()[:4], "little")
+        return np.random.default_rng(seed).normal(size=self.dim)

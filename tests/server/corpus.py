@@ -1,0 +1,54 @@
+"""Small documents written for the tests."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hybridr.cluster import Cluster, path_of
+
+WORDS = (
+    "anchor basket candle dragon engine forest garden harbor island jacket kettle ladder "
+    "marble needle orange pillow quartz ribbon saddle timber umbrella velvet window yellow zephyr"
+).split()
+
+
+def text_number(number: int) -> str:
+    """A short text, different for each number."""
+    return " ".join(WORDS[(number * step + step) % len(WORDS)] for step in (1, 3, 7, 11, 13)) + f" n{number}"
+
+
+def fill_index(cluster: Cluster, index: str, count: int, **body: Any) -> None:
+    """Create an index with `count` documents that have `text`, `price` and `tags`."""
+    properties = {"text": {"type": "text"}, "price": {"type": "float"}, "tags": {"type": "keyword"}}
+    default = {"settings": {"number_of_replicas": 0}, "mappings": {"properties": properties}}
+    cluster.request("PUT", path_of(index), default | body)
+    put_documents(cluster, index, range(count))
+
+
+def put_documents(cluster: Cluster, index: str, numbers: Any, suffix: str = "") -> None:
+    """Index documents one bulk at a time."""
+    lines = []
+    for number in numbers:
+        lines.append({"index": {"_id": f"d{number}"}})
+        lines.append(
+            {"text": text_number(number) + suffix, "price": number / 10, "tags": ["a", f"t{number % 3}"]}
+        )
+    bulk(cluster, index, lines)
+
+
+def bulk(cluster: Cluster, index: str, lines: list[dict[str, Any]]) -> None:
+    """Send action and source lines; every item must be taken."""
+    body = "".join(json.dumps(line) + "\n" for line in lines)
+    answer = cluster.request("POST", path_of(index, "_bulk"), body, {"refresh": "true"})
+    assert not answer["errors"], answer
+
+
+def sources(cluster: Cluster, index: str) -> dict[str, dict[str, Any]]:
+    """Every document of an index by id, less hybridr's own fields."""
+    from hybridr.reading import read_documents
+
+    return {
+        found.doc_id: {name: value for name, value in found.source.items() if not name.startswith("hybridr_")}
+        for found in read_documents(cluster, index)
+    }

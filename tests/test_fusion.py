@@ -1,0 +1,62 @@
+"""Fusion, with the arithmetic in the assertions."""
+
+from __future__ import annotations
+
+import pytest
+
+from hybridr.errors import SettingsError
+from hybridr.fusion import fuse, geometric_mean, harmonic_mean, l2, min_max, ranking, z_score
+
+
+def test_min_max_scales_and_floors() -> None:
+    assert min_max({"a": 4.0, "b": 3.0, "c": 2.0}) == {"a": 1.0, "b": 0.5, "c": 0.001}
+    assert min_max({"a": 4.0}) == {"a": 1.0}
+    assert min_max({"a": 4.0, "b": 4.0}) == {"a": 1.0, "b": 1.0}
+    assert min_max({}) == {}
+
+
+def test_l2_divides_by_length() -> None:
+    assert l2({"a": 3.0, "b": 4.0}) == {"a": 3 / 5, "b": 4 / 5}
+
+
+def test_z_score_standardises_and_floors() -> None:
+    # mean 2, sample deviation 1
+    found = z_score({"a": 3.0, "b": 2.0, "c": 1.0})
+    assert found["a"] == pytest.approx((3 - 2) / 1)
+    assert found["c"] == 0.001
+    assert found["b"] == 3.0  # a score equal to the mean gets the raw maximum, as on the server
+    assert z_score({"a": 12.3})["a"] == pytest.approx(12.3, abs=1e-5)
+
+
+def test_means_treat_missing_documents_differently() -> None:
+    assert geometric_mean([0.25, 0.0], [0.5, 0.5]) == pytest.approx(0.25)
+    assert harmonic_mean([0.25, 0.0], [0.5, 0.5]) == pytest.approx(0.25)
+    assert harmonic_mean([0.5, 0.25], [0.5, 0.5]) == pytest.approx(1 / (0.5 / 0.5 + 0.5 / 0.25))
+    fused = fuse([{"a": 2.0, "b": 1.0}, {"a": 0.9}], weights=[0.4, 0.6])
+    assert fused == {"a": pytest.approx(0.4 + 0.6), "b": pytest.approx(0.4 * 0.001)}
+
+
+def test_rrf_sums_reciprocal_ranks() -> None:
+    fused = fuse([{"a": 9.0, "b": 8.0}, {"b": 0.5}], normalization="rrf", weights=[0.5, 0.5])
+    assert fused["b"] == pytest.approx(0.5 / (60 + 2) + 0.5 / (60 + 1))
+    assert fused["a"] == pytest.approx(0.5 / (60 + 1))
+    assert ranking(fused) == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"normalization": "softmax"}, "unknown normalization 'softmax'"),
+        ({"combination": "median"}, "unknown combination 'median'"),
+        (
+            {"normalization": "z_score", "combination": "geometric_mean"},
+            "only be combined by arithmetic_mean",
+        ),
+        ({"weights": [0.5, 0.6]}, "sum to 1"),
+        ({"weights": [-0.5, 1.5]}, "at least 0"),
+        ({"weights": [1.0]}, "1 weights for 2 lists"),
+    ],
+)
+def test_what_the_server_would_refuse_is_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        fuse([{"a": 1.0}, {"a": 1.0}], **settings)  # type: ignore[arg-type]
