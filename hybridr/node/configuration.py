@@ -17,12 +17,14 @@ LOOPBACK = "127.0.0.1"
 ENOUGH_MAPS = 65530  # the Linux default; with fewer, memory-mapped segments can fail
 SHARED_OR_OURS = ("-Xms", "-Xmx", "file=logs/gc.log", "-XX:ErrorFile", "-XX:HeapDumpPath", "java.io.tmpdir")
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
+# Java 17's security manager must let the word breaking of ICU register itself (WORD_BREAKING).
+LOCALE_POLICY = 'grant { permission java.lang.RuntimePermission "localeServiceProvider"; };\n'
 LOGGING = """\
 status = error
 appender.console.type = Console
 appender.console.name = console
 appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = [%d{ISO8601}][%-5p][%-25c{1.}]%marker %m%n
+appender.console.layout.pattern = [%d{ISO8601}][%-5p][%-25c{1.}][%node_name]%marker %m%n
 rootLogger.level = info
 rootLogger.appenderRef.console.ref = console
 logger.deprecation.name = org.opensearch.deprecation
@@ -40,11 +42,24 @@ def configure(folder: Path, home: Path, java: Java, values: dict[str, Any]) -> N
         (folder / part).mkdir(parents=True, exist_ok=True)
     options = (home / "config" / "jvm.options").read_text(encoding="utf-8")
     (config / "jvm.options").write_text(trimmed(options, java), encoding="utf-8")
+    (config / "java.policy").write_text(LOCALE_POLICY if java.packaged else "", encoding="utf-8")
     (config / "log4j2.properties").write_text(LOGGING, encoding="utf-8")
     lines = [f"{name}: {json.dumps(value)}" for name, value in values.items()]  # JSON is valid YAML
     (config / "opensearch.yml").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    for part in ("config", "data", "temporary"):
-        give(folder / part)
+    make_private(folder)
+
+
+def make_private(folder: Path) -> None:
+    """Close to others what holds documents, keys and requests, and give it to the node's account.
+
+    The log stays with the user, who opens it before the node starts.
+    """
+    for path in (folder / "config").rglob("*"):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    for part in ("config", "data", "logs", "temporary"):
+        (folder / part).chmod(0o700)
+        if part != "logs":
+            give(folder / part)
 
 
 def trimmed(options: str, java: Java) -> str:
@@ -64,7 +79,7 @@ def node_values(settings: NodeSettings, folder: Path, port: int) -> dict[str, An
         "network.host": LOOPBACK,
         "http.port": port,
         "transport.port": 0,
-        "path.logs": str(folder / "logs"),
+        "path.logs": str(folder / "temporary"),
         "cluster.routing.allocation.disk.threshold_enabled": False,
     }
     return values if maps_suffice() else {**values, "node.store.allow_mmap": False}
@@ -92,6 +107,7 @@ def launch_command(settings: NodeSettings, folder: Path, home: Path, java: Java)
         f"-Djava.io.tmpdir={temporary}", f"-XX:HeapDumpPath={temporary}",
         f"-XX:ErrorFile={temporary / 'hs_err.log'}",
         f"-Dopensearch.path.home={home}", f"-Dopensearch.path.conf={folder / 'config'}",
+        f"-Djava.security.policy={folder / 'config' / 'java.policy'}",
         "-Dopensearch.distribution.type=zip", "-Dopensearch.bundled_jdk=false",
         "-cp", str(home / "lib" / "*"), "org.opensearch.bootstrap.OpenSearch",
         data_argument(str(folder / "data")),
@@ -105,7 +121,8 @@ def jvm_arguments(config: Path, home: Path, java: Java, heap: str) -> list[str]:
         "org.opensearch.tools.launchers.JvmOptionsParser", str(config),
     ]  # fmt: skip
     environment = {
-        **clean_environment(), "OPENSEARCH_TMPDIR": "unused", "OPENSEARCH_JAVA_OPTS": f"-Xms{heap} -Xmx{heap}",
+        **clean_environment(), "OPENSEARCH_TMPDIR": "-",
+        "OPENSEARCH_JAVA_OPTS": f"-Xms{heap} -Xmx{heap}",
     }  # fmt: skip
     done = subprocess.run(
         command, env=environment, cwd=home, capture_output=True, text=True, check=False, **account()

@@ -14,7 +14,6 @@ from typing import Any
 import psutil
 
 from ..errors import NodeError, SettingsError
-from ..folders import state_folder
 from ..progress import Progress, silent
 from ..settings import NodeSettings
 from .configuration import LOOPBACK, configure, launch_command, node_values
@@ -110,7 +109,7 @@ def running_url(name: str | None = None) -> str | None:
 
 def lock_file(name: str) -> Path:
     """Name the lock of a node."""
-    return state_folder() / "node" / f"{name}.lock"
+    return state_file(name).with_suffix(".lock")
 
 
 def require_possible(settings: NodeSettings) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 USER = "admin"
 VALID_DAYS = 3650
+LOOPBACKS = ("127.0.0.1", "::1")
 PASSWORD_BYTES = 24
 PASSWORD_VARIABLE = "HYBRIDR_NODE_PASSWORD"
 
@@ -55,6 +56,7 @@ def security_values() -> dict[str, Any]:
     """Give the security plugin's settings of opensearch.yml."""
     values: dict[str, Any] = {
         "plugins.security.allow_default_init_securityindex": True,
+        "plugins.security.audit.type": "noop",
         "plugins.security.nodes_dn": ["CN=hybridr-node"],
         "plugins.security.restapi.roles_enabled": ["all_access"],
         "plugins.security.ssl.http.enabled": True,
@@ -156,6 +158,3 @@ def sign(
         names = [x509.DNSName("localhost"), *(x509.IPAddress(ipaddress.ip_address(a)) for a in LOOPBACKS)]
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     return builder.sign(signing, hashes.SHA256())
-
-
-LOOPBACKS = ("127.0.0.1", "::1")

@@ -13,6 +13,7 @@ import psutil
 from ..errors import NodeError
 from ..folders import data_folder, state_folder
 from ..manifest import write_json
+from ..settings import NodeSettings
 from .configuration import data_argument
 
 CLOCK_TOLERANCE_S = 5.0
@@ -63,13 +64,13 @@ class NodeState:
 
 
 def node_folder(name: str) -> Path:
-    """Name the folder of a node's data, configuration and logs."""
-    return data_folder() / "node" / name
+    """Name the folder of a node's data, configuration and logs; SettingsError when it is no name."""
+    return data_folder() / "node" / NodeSettings(name=name).name
 
 
 def state_file(name: str) -> Path:
-    """Name the file that remembers a node."""
-    return state_folder() / "node" / f"{name}.json"
+    """Name the file that remembers a node; SettingsError when it is no name."""
+    return state_folder() / "node" / f"{NodeSettings(name=name).name}.json"
 
 
 def write_state(state: NodeState) -> None:
