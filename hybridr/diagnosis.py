@@ -10,7 +10,7 @@ from typing import Any
 from . import node
 from .bodies import dense_query, hybrid_query, lexical_query, search_pipeline, vector_mapping
 from .cluster import Cluster, check_supported, located, open_client, path_of
-from .errors import AccessDenied, ClusterError, HybridrError, SettingsError
+from .errors import AccessDenied, ClusterError, HybridrError, SettingsError, Unreachable
 from .machine import Check, machine_checks
 from .progress import Progress, silent
 from .settings import ClusterSettings, ReindexSettings, SearchSettings
@@ -67,8 +67,9 @@ def cluster_checks(settings: ClusterSettings) -> list[Check]:
     except SettingsError:
         raise
     except HybridrError as error:
-        other = error.hint if error.hint and START not in error.hint else f"{START}   or the right --url"
-        return [Check("cluster", False, error.message, other)]
+        nobody = isinstance(error, Unreachable) and START in (error.hint or "")
+        fix = f"{START}   or the right --url" if nobody else error.hint
+        return [Check("cluster", False, error.message, fix or START)]
     number = cluster.info["version"]["number"]
     return [
         Check("cluster", True, f"OpenSearch {number} at {cluster.url}"),

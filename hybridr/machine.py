@@ -144,10 +144,10 @@ def _output(command: list[str]) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def read_cpu(path: Path = CPU_INFO) -> Cpu:
-    """Read model and flags; without /proc/cpuinfo only the model that Python knows."""
+def read_cpu(path: Path | None = None) -> Cpu:
+    """Read model and flags from /proc/cpuinfo or `path`; without it only the model that Python knows."""
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = (path or CPU_INFO).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return Cpu(platform.processor() or platform.machine(), frozenset())
     entries = dict(re.findall(r"^([\w ]+?)\s*:\s*(.*)$", text, re.MULTILINE))

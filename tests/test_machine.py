@@ -1,0 +1,158 @@
+"""What doctor says about this machine, and the probe that survives a processor's broken promise."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from hybridr import machine
+from hybridr.folders import state_folder
+from hybridr.machine import Cpu
+
+X86 = """processor\t: 0
+model name\t: Some Processor 9000
+flags\t\t: fpu avx2 avx512f avx512_bf16 amx_tile
+"""
+ARM = "processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd i8mm\n"
+DIES = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
+
+
+def cpu_file(folder: Path, text: str) -> Path:
+    path = folder / "cpuinfo"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_this_machine_passes_its_own_checks() -> None:
+    checks = {check.name: check for check in machine.machine_checks()}
+    assert {"python", "cache disk", "data disk", "java", "cpu", "gpu", *machine.EXTRAS} == set(checks)
+    assert checks["python"].ok
+    assert all(check.found for check in checks.values())
+    assert all(check.fix for check in checks.values() if check.ok is False)
+
+
+def test_an_old_python_fails() -> None:
+    check = machine.check_python((3, 9, 1))
+    assert (check.ok, check.fix) == (False, "install Python 3.10 or newer")
+    assert check.found.startswith("3.9.1 on ")
+
+
+def test_features_of_x86_and_arm(tmp_path: Path) -> None:
+    cpu = machine.read_cpu(cpu_file(tmp_path, X86))
+    assert cpu.model == "Some Processor 9000"
+    assert "amx_tile" in cpu.flags
+    arm = machine.check_cpu(machine.read_cpu(cpu_file(tmp_path, ARM)))
+    assert arm.ok
+    assert arm.found.endswith(": NEON, I8MM")
+
+
+def test_without_cpuinfo_the_check_still_says_something(tmp_path: Path) -> None:
+    cpu = machine.read_cpu(tmp_path / "nothing")
+    assert not cpu.flags
+    assert "no features listed" in machine.check_cpu(cpu).found
+
+
+@pytest.mark.parametrize(
+    ("program", "works"),
+    [("print(64.0)", True), (DIES, False), ("raise SystemExit(3)", None), ("import nope", None)],
+)
+def test_the_probe_survives_what_kills_its_child(program: str, works: bool | None) -> None:
+    assert machine.survives(program) is works
+
+
+def test_a_bfloat16_product_runs_here_or_dies_in_the_child_only() -> None:
+    assert machine.survives(machine.BF16_PRODUCT) in (True, False)
+
+
+@pytest.fixture
+def promised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cpu:
+    """A processor that lists AMX and dies of it, as some virtual machines do."""
+    monkeypatch.setenv("HYBRIDR_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(machine, "BF16_PRODUCT", DIES)
+    monkeypatch.setattr(machine, "CPU_INFO", cpu_file(tmp_path, X86))
+    return machine.read_cpu(machine.CPU_INFO)
+
+
+def test_a_broken_amx_is_told_with_its_fix(promised: Cpu) -> None:
+    check = machine.check_cpu(promised)
+    assert check.ok is None
+    assert check.found.endswith("AMX; AMX is advertised but does not work")
+    assert check.fix == "export ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
+
+
+def test_the_answer_is_kept_for_this_processor_and_torch(
+    promised: Cpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert machine.amx_works(promised) is False
+    assert list(json.loads((state_folder() / "amx.json").read_text()).values()) == [False]
+    monkeypatch.setattr(machine, "BF16_PRODUCT", "print(64.0)")
+    assert machine.amx_works(promised) is False
+    assert machine.amx_works(promised._replace(model="another")) is True
+
+
+def test_a_damaged_answer_is_asked_again(promised: Cpu) -> None:
+    state_folder().mkdir(parents=True)
+    (state_folder() / "amx.json").write_text("{broken")
+    assert machine.amx_works(promised) is False
+
+
+def test_an_undecided_probe_is_not_kept(promised: Cpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "BF16_PRODUCT", "raise SystemExit(3)")
+    assert machine.amx_works(promised) is None
+    assert not (state_folder() / "amx.json").exists()
+
+
+def test_a_broken_amx_is_avoided_and_a_choice_of_the_user_kept(promised: Cpu, monkeypatch) -> None:
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    machine.avoid_broken_amx()
+    assert os.environ["ONEDNN_MAX_CPU_ISA"] == "AVX512_CORE_BF16"
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    machine.avoid_broken_amx()
+    assert os.environ["ONEDNN_MAX_CPU_ISA"] == "AVX2"
+
+
+def test_a_full_disk_fails_with_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(machine.NEEDED_BYTES, "cache", 10**18)
+    check = machine.check_disk("cache", tmp_path / "not" / "there" / "yet")
+    assert check.ok is False
+    assert "GB free for" in check.found
+    assert "set HYBRIDR_HOME to another disk" in check.fix
+    assert not (tmp_path / "not").exists()
+
+
+def test_the_packages_of_an_extra_are_those_of_the_installed_hybridr() -> None:
+    assert {"torch", "transformers", "peft"} <= set(machine.packages_of("train"))
+    assert machine.packages_of("no-such-extra") == []
+
+
+def test_a_missing_extra_is_a_remark_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "is_installed", lambda package: package != "peft")
+    check = machine.check_extra("train", "hybridr adapt")
+    assert check.ok is None
+    assert check.found == "not installed: peft; needed for hybridr adapt"
+    assert check.fix == 'pip install "hybridr[train]"'
+
+
+def test_a_missing_java_is_a_remark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from hybridr.errors import NodeError
+    from hybridr.node import java
+
+    def none(settings: object) -> None:
+        raise NodeError("OpenSearch 3.6.0 needs Java 21, and none was found", hint="set JAVA_HOME")
+
+    monkeypatch.setattr(java, "find_java", none)
+    check = machine.check_java()
+    assert (check.ok, check.fix) == (None, "set JAVA_HOME")
+    assert "for an embedded node only" in check.found
+
+
+def test_a_gpu_is_named_where_the_tool_finds_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!{sys.executable}\nprint('NVIDIA H200, 143771 MiB')\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert machine.check_gpu().found.startswith("NVIDIA H200, 143771 MiB")
+    tool.write_text(f"#!{sys.executable}\nraise SystemExit(9)\n")
+    assert machine.check_gpu() == ("gpu", None, "none: hybridr works on the processor", "")
