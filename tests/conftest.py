@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import tarfile
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,20 +24,23 @@ COLLECTIONS = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Keep the suite away from the user's nodes and encoders; only the downloads are shared."""
+def own_home() -> Iterator[Path]:
+    """Keep the suite away from the user's nodes and encoders; only the downloads are shared.
+
+    Not in pytest's own folder, which is closed to others: a node started by root runs as somebody else.
+    """
     cache = cache_folder()
-    home = tmp_path_factory.mktemp("home")
-    for folder in (home, *list(home.parents)[:2]):
-        folder.chmod(0o755)  # a node started by root runs as somebody else
-    patch = pytest.MonkeyPatch()
-    for name in [name for name in os.environ if name.startswith("HYBRIDR_")]:
-        patch.delenv(name)
-    patch.setenv("HYBRIDR_HOME", str(home))
-    patch.setenv("HYBRIDR_CACHE", str(cache))
-    patch.setenv("HF_HUB_OFFLINE", "1")
-    yield home
-    patch.undo()
+    with tempfile.TemporaryDirectory(prefix="hybridr-tests-", ignore_cleanup_errors=True) as folder:
+        home = Path(folder)
+        home.chmod(0o755)
+        patch = pytest.MonkeyPatch()
+        for name in [name for name in os.environ if name.startswith("HYBRIDR_")]:
+            patch.delenv(name)
+        patch.setenv("HYBRIDR_HOME", str(home))
+        patch.setenv("HYBRIDR_CACHE", str(cache))
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        yield home
+        patch.undo()
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,246 @@
+"""Bad input at the command line: a clear message, the right exit code, nothing lost."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+import hybridr_cli
+from hybridr.cluster import Cluster, path_of
+
+from .corpus import fill_index
+
+pytestmark = pytest.mark.node
+
+
+def failing(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 1) -> str:
+    """Run a command that must fail with `code` and give what it said."""
+    capsys.readouterr()
+    found = hybridr_cli.main(list(arguments))
+    shown = capsys.readouterr()
+    assert found == code, shown
+    assert shown.out == "", "a failed command prints no result"
+    assert "Traceback" not in shown.err
+    return shown.err
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@pytest.fixture
+def impostor() -> Iterator[tuple[str, dict[str, object]]]:
+    """A server that answers whatever the test puts into the dictionary: status and body."""
+    answer: dict[str, object] = {"status": 200, "body": {}}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps(answer["body"]).encode()
+            self.send_response(int(str(answer["status"])))
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", answer
+    server.shutdown()
+
+
+def test_wrong_port(capsys: pytest.CaptureFixture[str]) -> None:
+    said = failing(capsys, "search", "x", "y", "--url", f"http://127.0.0.1:{free_port()}")
+    assert "nothing answers at http://127.0.0.1" in said
+    assert "Connection refused" in said
+    assert "hint:" in said
+
+
+def test_wrong_url(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "is not a cluster address" in failing(capsys, "search", "x", "y", "--url", "localhost", code=2)
+    said = failing(capsys, "search", "x", "y", "--url", "http://no-such-host.invalid:9200")
+    assert "nothing answers at http://no-such-host.invalid:9200" in said
+
+
+def test_node_not_yet_up(capsys: pytest.CaptureFixture[str], impostor: tuple[str, dict[str, object]]) -> None:
+    url, answer = impostor
+    answer.update(status=503, body={"error": "OpenSearch Security not initialized.", "status": 503})
+    assert "not ready yet (503): OpenSearch Security not initialized" in failing(
+        capsys, "search", "x", "y", "--url", url
+    )
+
+
+def test_old_version(capsys: pytest.CaptureFixture[str], impostor: tuple[str, dict[str, object]]) -> None:
+    url, answer = impostor
+    answer["body"] = {"version": {"distribution": "opensearch", "number": "2.11.1"}}
+    assert "OpenSearch 2.11.1 at" in failing(capsys, "search", "x", "y", "--url", url)
+
+
+def test_another_product(capsys: pytest.CaptureFixture[str], impostor: tuple[str, dict[str, object]]) -> None:
+    url, answer = impostor
+    answer["body"] = {"version": {"number": "8.15.0"}, "tagline": "You Know, for Search"}
+    assert "not OpenSearch" in failing(capsys, "search", "x", "y", "--url", url)
+
+
+def test_plugin_missing(
+    capsys: pytest.CaptureFixture[str], impostor: tuple[str, dict[str, object]], minilm_encoder_folder: Path
+) -> None:
+    url, answer = impostor
+    node = {"plugins": [{"name": "analysis-icu"}], "modules": []}
+    index = {
+        "settings": {"index.uuid": "u", "index.number_of_shards": "1"},
+        "mappings": {"properties": {"text": {"type": "text"}}}, "aliases": {},
+    }  # fmt: skip
+    version = {"distribution": "opensearch", "number": "3.6.0"}
+    answer["body"] = {"version": version, "nodes": {"n": node}, "docs": index}
+    # One body serves every path, so the index list also shows the other keys: give them its shape.
+    answer["body"] = {"version": version | index, "nodes": {"n": node} | index}
+    said = failing(
+        capsys, "reindex", "docs", "--encoder", str(minilm_encoder_folder), "--dry-run", "--url", url
+    )
+    assert "stands for several indices" in said or "plugin opensearch-knn" in said
+
+
+def test_user_without_password(capsys: pytest.CaptureFixture[str], cluster: Cluster) -> None:
+    said = failing(capsys, "search", "x", "y", "--url", cluster.url, "--user", "me", code=2)
+    assert "user 'me' without a password" in said
+    assert "HYBRIDR_PASSWORD" in said
+
+
+def test_index_missing(capsys: pytest.CaptureFixture[str], cluster: Cluster) -> None:
+    for command in (["search", "missing", "y"], ["inspect", "missing"], ["rollback", "missing"]):
+        said = failing(capsys, *command, "--url", cluster.url)
+        assert "no index or alias 'missing'" in said
+        assert "hybridr load" in said
+
+
+def test_empty_index(
+    capsys: pytest.CaptureFixture[str],
+    cluster: Cluster,
+    index_name: str,
+    minilm_encoder_folder: Path,
+    tmp_path: Path,
+) -> None:
+    cluster.request("PUT", path_of(index_name), {"settings": {"number_of_replicas": 0}})
+    encoder = ["--encoder", str(minilm_encoder_folder)]
+    assert "is empty" in failing(capsys, "reindex", index_name, *encoder, "--url", cluster.url)
+    out = ["--out", str(tmp_path / "out")]
+    assert "is empty" in failing(capsys, "adapt", "--index", index_name, *out, "--url", cluster.url)
+
+
+def test_index_without_text_fields(
+    capsys: pytest.CaptureFixture[str], cluster: Cluster, index_name: str, minilm_encoder_folder: Path
+) -> None:
+    properties = {"n": {"type": "integer"}, "id": {"type": "keyword"}}
+    body = {"mappings": {"properties": properties}, "settings": {"number_of_replicas": 0}}
+    cluster.request("PUT", path_of(index_name), body)
+    cluster.request("PUT", path_of(index_name, "_doc", "1"), {"n": 1, "id": "x"}, {"refresh": "true"})
+    encoder = ["--encoder", str(minilm_encoder_folder)]
+    said = failing(capsys, "reindex", index_name, *encoder, "--url", cluster.url)
+    assert "no text field" in said
+
+
+def test_damaged_encoder(
+    capsys: pytest.CaptureFixture[str],
+    cluster: Cluster,
+    index_name: str,
+    minilm_encoder_folder: Path,
+    tmp_path: Path,
+) -> None:
+    fill_index(cluster, index_name, 3)
+    damaged = tmp_path / "encoder"
+    shutil.copytree(minilm_encoder_folder, damaged)
+    graph = damaged / "onnx" / "model.onnx"
+    graph.write_bytes(graph.read_bytes()[:-1000])
+    said = failing(capsys, "reindex", index_name, "--encoder", str(damaged), "--url", cluster.url)
+    assert "model.onnx" in said
+    missing = failing(
+        capsys, "reindex", index_name, "--encoder", str(tmp_path / "none"), "--url", cluster.url
+    )
+    assert "none" in missing
+    assert not cluster.indices(f"{index_name}-hybridr-*")
+
+
+def test_encoder_that_does_not_match_the_index(
+    capsys: pytest.CaptureFixture[str], cluster: Cluster, index_name: str, minilm_encoder_folder: Path
+) -> None:
+    from hashing import HashingEncoder
+
+    from hybridr import reindex
+
+    fill_index(cluster, index_name, 3)
+    reindex(cluster, index_name, HashingEncoder())
+    encoder = ["--encoder", str(minilm_encoder_folder)]
+    said = failing(capsys, "search", index_name, "anchor", *encoder, "--url", cluster.url)
+    assert "were written by encoder" in said
+
+
+def test_faiss_on_an_embedded_node(
+    capsys: pytest.CaptureFixture[str], cluster: Cluster, index_name: str, minilm_encoder_folder: Path
+) -> None:
+    fill_index(cluster, index_name, 3)
+    encoder = ["--encoder", str(minilm_encoder_folder), "--engine", "faiss"]
+    said = failing(capsys, "reindex", index_name, *encoder, "--url", cluster.url)
+    assert "would kill this embedded node" in said
+    assert "--engine lucene" in said
+
+
+def test_unusable_settings(capsys: pytest.CaptureFixture[str], cluster: Cluster, tmp_path: Path) -> None:
+    said = failing(capsys, "search", "x", "y", "--dense-weight", "1.5", "--url", cluster.url, code=2)
+    assert "dense_weight: input should be less than or equal to 1, got 1.5" in said
+    file = tmp_path / "hybridr.toml"
+    file.write_text("[search]\ndepht = 5\n")
+    said = failing(capsys, "search", "x", "y", "--config", str(file), "--url", cluster.url, code=2)
+    assert "unknown setting 'depht', did you mean 'depth'?" in said
+    file.write_text("[serach]\n")
+    assert "unknown table [serach]" in failing(
+        capsys, "search", "x", "y", "--config", str(file), "--url", cluster.url, code=2
+    )
+
+
+def test_unreadable_collections(capsys: pytest.CaptureFixture[str], cluster: Cluster, tmp_path: Path) -> None:
+    on = ["--index", "t-never", "--url", cluster.url]
+    assert "no file" in failing(capsys, "load", str(tmp_path / "none"), *on)
+    file = tmp_path / "docs.jsonl"
+    for content, message in {
+        "": "holds no documents",
+        "[1]\n": "docs.jsonl:1: needed a JSON object, found list",
+        '{"_id": "1", "text": "a"}\n{oops\n': "docs.jsonl:2: not JSON",
+        '{"text": "a"}\n': "docs.jsonl:1: a document without '_id'",
+        '{"_id": "1", "text": "a"}\n{"_id": "1", "text": "b"}\n': "docs.jsonl:2: document id '1' for the second time",
+    }.items():
+        file.write_text(content)
+        assert message in failing(capsys, "load", str(file), *on)
+    file.write_bytes(b'{"_id": "1", "text": "\xff"}\n')
+    assert "is not UTF-8" in failing(capsys, "load", str(file), *on)
+    assert not cluster.exists("t-never")
+
+
+def test_unusable_topics(
+    capsys: pytest.CaptureFixture[str], cluster: Cluster, index_name: str, tmp_path: Path
+) -> None:
+    fill_index(cluster, index_name, 3)
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "anchor"}\n')
+    qrels = tmp_path / "qrels" / "dev.tsv"
+    qrels.write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n")
+    command = ["evaluate", index_name, "--beir", str(tmp_path), "--url", cluster.url]
+    assert "no qrels for split 'test'" in failing(capsys, *command)
+    command += ["--split", "dev"]
+    assert "unknown system 'bm26': bm25" in failing(capsys, *command, "--systems", "bm26", code=2)
+    said = failing(capsys, *command, "--systems", "bm25", "--measures", "nDGC@10", code=2)
+    assert "unknown measure 'nDGC@10'" in said
+    qrels.write_text("query-id\tcorpus-id\tscore\nq1\td1\t0.5\n")
+    assert "dev.tsv:2: needed" in failing(capsys, *command, "--systems", "bm25")
+    qrels.write_text("query-id\tcorpus-id\tscore\nq9\td1\t1\n")
+    assert "have no text, such as 'q9'" in failing(capsys, *command, "--systems", "bm25")
