@@ -21,6 +21,7 @@ from ..folders import cache_folder
 from ..manifest import sha256_of
 from ..progress import Progress, silent
 from .artifacts import Artifact
+from .locking import locked
 
 STAGE = "download"
 CONNECTIONS = 4
@@ -36,8 +37,9 @@ def fetch(artifacts: Sequence[Artifact], *, progress: Progress = silent) -> dict
     Raises DownloadError when one cannot be fetched or stored, or its sha256 is not the pinned one.
     """
     folder = cache_folder() / "artifacts"
-    with explaining_storage(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    with explaining_storage(folder), locked(folder / ".lock"):
+        for left in folder.glob(".*-*"):
+            shutil.rmtree(left)  # of a download that was killed; this process holds the lock
         missing = [artifact for artifact in artifacts if not verified(folder / artifact.file_name, artifact)]
         require_space(folder, sum(artifact.size for artifact in missing))
         meter = Meter(progress, sum(artifact.size for artifact in missing))
@@ -126,11 +128,11 @@ def unavailable(artifact: Artifact, reason: str) -> DownloadError:
 
 
 def require_space(folder: Path, needed: int) -> None:
-    """Refuse before the first byte when the disk cannot hold the files."""
+    """Refuse before the first byte when the disk cannot hold `needed` bytes."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise DownloadError(
-            f"{folder} has {free:,} bytes free, the downloads need {needed:,}",
+            f"{folder} has {free:,} bytes free, needed are {needed:,}",
             hint="free some space, or set HYBRIDR_CACHE to a folder on another disk",
         )
 

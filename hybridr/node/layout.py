@@ -22,15 +22,16 @@ from ..manifest import fingerprint, write_json
 from ..progress import Progress, silent
 from ..settings import NodeSettings
 from .artifacts import DISTRIBUTIONS, MODULES, PLUGINS, WORD_BREAKING, Artifact, Module
-from .fetching import explaining_storage, fetch
+from .fetching import explaining_storage, fetch, require_space
 from .java import Java
 from .locking import locked
-from .ownership import open_to_all, require_reachable
+from .ownership import make_reachable, open_to_all
 
 RECIPE = 2  # raise it when a home is laid out differently
 RECORD = "hybridr.json"
 STAGE = "unpack"
 STEPS = 2
+GROWTH = 1.5  # size of a home in sizes of its artifacts, with some to spare
 DESCRIPTOR = """\
 name={name}
 description=The module {name} of OpenSearch
@@ -86,10 +87,12 @@ def ensure_home(settings: NodeSettings, java: Java, *, progress: Progress = sile
     parts = choose_parts(settings, java)
     mark = fingerprint(parts.recipe())
     home = cache_folder() / "node" / f"opensearch-{settings.version}-{mark[:12]}"
-    with locked(home.parent / f".{home.name}.lock"), explaining_storage(home.parent):
-        require_reachable(home.parent)
-        if not finished(home, mark):
-            make_home(home, parts, java, mark, progress)
+    if not finished(home, mark):
+        with explaining_storage(home.parent):
+            make_reachable(home.parent)
+            with locked(home.parent / f".{home.name}.lock"):
+                if not finished(home, mark):  # another process may have made it while this one waited
+                    make_home(home, parts, java, mark, progress)
     return home
 
 
@@ -104,6 +107,9 @@ def finished(home: Path, mark: str) -> bool:
 
 def make_home(home: Path, parts: Parts, java: Java, mark: str, progress: Progress) -> None:
     """Lay out a home in a temporary folder, then rename it."""
+    for left in home.parent.glob(f".{home.name}-*"):
+        shutil.rmtree(left)  # of a start that was killed; this process holds the lock
+    require_space(home.parent, round(GROWTH * sum(artifact.size for artifact in parts.artifacts())))
     files = fetch(parts.artifacts(), progress=progress)
     progress(STAGE, 0, STEPS, "OpenSearch")
     with tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as temporary:

@@ -27,8 +27,12 @@ def account() -> Account:
     return {"user": UNPRIVILEGED, "group": UNPRIVILEGED, "extra_groups": []}
 
 
-def require_reachable(path: Path) -> None:
-    """Raise NodeError when the node, which cannot run as root, could not enter `path`."""
+def make_reachable(path: Path) -> None:
+    """Make a folder that the node's account can enter; raises NodeError when one above it is closed."""
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in made if is_root() else ():
+        folder.chmod(0o755)  # whatever root's umask says
     if not reachable(path):
         raise NodeError(
             f"OpenSearch does not run as root, and other users cannot enter {path}",

@@ -21,7 +21,7 @@ from .fetching import explaining_storage
 from .java import Java, find_java
 from .layout import ensure_home
 from .locking import locked
-from .ownership import account, require_reachable
+from .ownership import account, make_reachable
 from .readiness import is_ready
 from .security import secure, security_values
 from .state import (
@@ -149,7 +149,7 @@ def require_same(state: NodeState, settings: NodeSettings) -> None:
 def launch(settings: NodeSettings, home: Path, java: Java, port: int) -> NodeState:
     """Start the JVM, detached, and remember it before it is ready."""
     folder = node_folder(settings.name)
-    require_reachable(folder.parent)
+    make_reachable(folder)
     for stray in find_strays(folder / "data"):
         end(stray)
     values = node_values(settings, folder, port)
