@@ -111,7 +111,7 @@ def run(app: typer.Typer, arguments: list[str] | None) -> int:
     # The client logs every answer that is not 2xx; a 404 can be what we wanted to know.
     logging.getLogger("opensearch").setLevel(logging.CRITICAL)
     try:
-        app(args=arguments)
+        app(args=arguments, prog_name="hybridr")
     except HybridrError as error:
         Output().error(error.message, error.hint)
         return error.exit_code

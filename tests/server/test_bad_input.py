@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,25 +39,26 @@ def free_port() -> int:
 
 
 @pytest.fixture
-def impostor() -> Iterator[tuple[str, dict[str, object]]]:
-    """A server that answers whatever the test puts into the dictionary: status and body."""
-    answer: dict[str, object] = {"status": 200, "body": {}}
+def impostor() -> Iterator[tuple[str, dict[str, Any]]]:
+    """A server that answers each path with what the test puts into the dictionary; a number is a status."""
+    answers: dict[str, Any] = {}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = json.dumps(answer["body"]).encode()
-            self.send_response(int(str(answer["status"])))
+            body = answers.get(self.path.split("?")[0], {"status": 404})
+            self.send_response(body.get("status", 200))
             self.send_header("Content-Type", "application/json")
             self.end_headers()
-            self.wfile.write(body)
+            self.wfile.write(json.dumps(body).encode())
 
         def log_message(self, *_: object) -> None:
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", answer
+    yield f"http://127.0.0.1:{server.server_port}", answers
     server.shutdown()
+    server.server_close()
 
 
 def test_wrong_port(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,43 +74,45 @@ def test_wrong_url(capsys: pytest.CaptureFixture[str]) -> None:
     assert "nothing answers at http://no-such-host.invalid:9200" in said
 
 
-def test_node_not_yet_up(capsys: pytest.CaptureFixture[str], impostor: tuple[str, dict[str, object]]) -> None:
-    url, answer = impostor
-    answer.update(status=503, body={"error": "OpenSearch Security not initialized.", "status": 503})
-    assert "not ready yet (503): OpenSearch Security not initialized" in failing(
-        capsys, "search", "x", "y", "--url", url
-    )
+Impostor = tuple[str, dict[str, Any]]
 
 
-def test_old_version(capsys: pytest.CaptureFixture[str], impostor: tuple[str, dict[str, object]]) -> None:
-    url, answer = impostor
-    answer["body"] = {"version": {"distribution": "opensearch", "number": "2.11.1"}}
-    assert "OpenSearch 2.11.1 at" in failing(capsys, "search", "x", "y", "--url", url)
+def test_node_not_yet_up(capsys: pytest.CaptureFixture[str], impostor: Impostor) -> None:
+    url, answers = impostor
+    answers["/"] = {"error": "OpenSearch Security not initialized.", "status": 503}
+    said = failing(capsys, "search", "x", "y", "--url", url)
+    assert "not ready yet (503): OpenSearch Security not initialized" in said
 
 
-def test_another_product(capsys: pytest.CaptureFixture[str], impostor: tuple[str, dict[str, object]]) -> None:
-    url, answer = impostor
-    answer["body"] = {"version": {"number": "8.15.0"}, "tagline": "You Know, for Search"}
+def test_old_version(capsys: pytest.CaptureFixture[str], impostor: Impostor) -> None:
+    url, answers = impostor
+    answers["/"] = {"version": {"distribution": "opensearch", "number": "2.11.1"}}
+    said = failing(capsys, "search", "x", "y", "--url", url)
+    assert "OpenSearch 2.11.1 at" in said
+    assert "needs 2.19 or newer" in said
+
+
+def test_another_product(capsys: pytest.CaptureFixture[str], impostor: Impostor) -> None:
+    url, answers = impostor
+    answers["/"] = {"version": {"number": "8.15.0"}, "tagline": "You Know, for Search"}
     assert "not OpenSearch" in failing(capsys, "search", "x", "y", "--url", url)
 
 
 def test_plugin_missing(
-    capsys: pytest.CaptureFixture[str], impostor: tuple[str, dict[str, object]], minilm_encoder_folder: Path
+    capsys: pytest.CaptureFixture[str], impostor: Impostor, minilm_encoder_folder: Path
 ) -> None:
-    url, answer = impostor
-    node = {"plugins": [{"name": "analysis-icu"}], "modules": []}
+    url, answers = impostor
     index = {
         "settings": {"index.uuid": "u", "index.number_of_shards": "1"},
-        "mappings": {"properties": {"text": {"type": "text"}}}, "aliases": {},
-    }  # fmt: skip
-    version = {"distribution": "opensearch", "number": "3.6.0"}
-    answer["body"] = {"version": version, "nodes": {"n": node}, "docs": index}
-    # One body serves every path, so the index list also shows the other keys: give them its shape.
-    answer["body"] = {"version": version | index, "nodes": {"n": node} | index}
-    said = failing(
-        capsys, "reindex", "docs", "--encoder", str(minilm_encoder_folder), "--dry-run", "--url", url
-    )
-    assert "stands for several indices" in said or "plugin opensearch-knn" in said
+        "mappings": {"properties": {"text": {"type": "text"}}},
+        "aliases": {},
+    }
+    answers["/"] = {"version": {"distribution": "opensearch", "number": "3.6.0"}}
+    answers["/_nodes/plugins,settings"] = {"nodes": {"n": {"plugins": [{"name": "analysis-icu"}]}}}
+    answers["/docs"] = {"docs": index}
+    said = failing(capsys, "reindex", "docs", "--encoder", str(minilm_encoder_folder), "--url", url)
+    assert "the plugin opensearch-knn is not on every node" in said
+    assert "hybridr doctor" in said
 
 
 def test_user_without_password(capsys: pytest.CaptureFixture[str], cluster: Cluster) -> None:
