@@ -200,6 +200,7 @@ def test_a_user_who_may_not_look_at_the_nodes(impostor) -> None:
     assert (checks["plugins"].ok, checks["plugins"].fix) == (None, "grant cluster:monitor/nodes/info")
     assert (checks["health"].ok, checks["health"].found) == (None, "missing cluster:monitor/health")
     assert checks["cluster disk"].ok is None
+    assert checks["engines"].ok is None
     assert checks["hybrid search"].ok, "what cannot be seen is tried"
 
 
