@@ -1,16 +1,23 @@
 import base64
 import hashlib
+import json
+import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 
 import httpx
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from hybridr_cli import main
+from tiny import tiny_retriever, tiny_texts
 
+from hybridr.encoder import load_encoder
 from hybridr.errors import SettingsError
+from hybridr.exporting import export
 from hybridr.serving import Server, create_app, listen
 
 DIM = 8
@@ -91,8 +98,13 @@ def test_models_are_listed(client):
 
 def test_health_tells_which_encoder_answers(client):
     assert client.get("/healthz").json() == {
-        "status": "ok", "encoder": "f" * 64, "dim": DIM, "similarity": "cosine", "max_tokens": 16, "index": None,
-    }  # fmt: skip
+        "status": "ok",
+        "encoder": "f" * 64,
+        "dim": DIM,
+        "similarity": "cosine",
+        "max_tokens": 16,
+        "index": None,
+    }
 
 
 def test_without_an_index_there_is_no_search(client):
@@ -147,9 +159,6 @@ def test_a_token_guards_everything_but_health(encoder):
 
 
 def test_a_real_server_answers_concurrent_requests(encoder):
-    from concurrent.futures import ThreadPoolExecutor
-    from threading import Thread
-
     server = Server(create_app(encoder), listen("127.0.0.1", 0))
     Thread(target=server.run, daemon=True).start()
     texts = [f"text number {i}" for i in range(40)]
@@ -169,5 +178,64 @@ def test_a_taken_port_is_refused():
 
 
 def test_an_unknown_host_is_refused():
-    with pytest.raises(SettingsError, match="port 0 of no.such.host.invalid cannot be used"):
+    with pytest.raises(SettingsError, match=r"port 0 of no\.such\.host\.invalid cannot be used"):
         listen("no.such.host.invalid", 0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return export(tiny_retriever(), tmp_path_factory.mktemp("served") / "encoder")
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_serves_an_encoder_folder_until_it_is_told_to_stop(folder, ending):
+    command = [
+        sys.executable,
+        "-m",
+        "hybridr_cli",
+        "serve",
+        "--encoder",
+        str(folder),
+        "--port",
+        "0",
+        "--json",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        url = json.loads(process.stdout.readline())["url"]
+        texts = tiny_texts(5, seed=3)[1:]
+        with httpx.Client(base_url=url, timeout=30) as client:
+            found = vectors(embed(client, input=texts, model="hybridr-query"))
+        np.testing.assert_allclose(found, load_encoder(folder).encode_queries(texts), atol=1e-6)
+    finally:
+        process.send_signal(ending)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == (0 if ending == signal.SIGINT else -signal.SIGTERM)
+    assert "Traceback" not in said
+
+
+def test_serve_refuses_a_damaged_encoder(folder, tmp_path, capsys):
+    (tmp_path / "tokenizer.json").write_text("{}")
+    assert main(["serve", "--encoder", str(tmp_path), "--port", "0"]) == 1
+    assert "is not an encoder of hybridr" in capsys.readouterr().err
+
+
+def test_serve_refuses_a_taken_port(folder, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert main(["serve", "--encoder", str(folder), "--port", port]) == 2
+    said = capsys.readouterr().err
+    assert f"port {port} of 127.0.0.1 cannot be used: Address already in use" in said
+    assert "--port" in said
+
+
+def test_serve_without_its_extra_says_what_to_install():
+    script = (
+        "import sys; sys.modules['fastapi'] = None; import hybridr_cli; sys.exit(hybridr_cli.main(['serve']))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: hybridr serve needs the package 'fastapi', which is not installed\n"
+        'hint: pip install "hybridr[serve]"\n'
+    )

@@ -1,0 +1,126 @@
+"""The composed stack, started once: engine, stand-in images, a copy of the checkout, two services."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from engine import Stack, install_missing, run, running_engine
+from images import DASHBOARDS, base_images
+
+ROOT = Path(__file__).resolve().parents[2]
+CONTEXT = ("pyproject.toml", "README.md", "LICENSE", "hybridr", "cli", "opensearch")
+COMPOSE = ("docker-compose.yml", ".dockerignore")
+OVERRIDE = """\
+# Made by the test: builds use the network of this machine, and its proxies.
+services:
+  encoder:
+    image: hybridr-standin/encoder
+    build:
+      network: host
+      args: {args}
+"""
+REPORT: list[str] = []
+
+
+@pytest.fixture(scope="session")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Have a Docker engine and docker-compose."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        pytest.exit("these tests install and start a Docker engine: run them as root on Debian", 1)
+    installed = install_missing()
+    with running_engine(tmp_path_factory.mktemp("engine") / "dockerd.log") as ours:
+        REPORT.append(f"installed now: {', '.join(installed) or 'nothing'}")
+        REPORT.append(f"engine: {'started and stopped by this test' if ours else 'was running, was left so'}")
+        REPORT.append(f"docker-compose {run('docker-compose', 'version', '--short').strip()}")
+        yield
+
+
+@pytest.fixture(scope="session")
+def images(engine: None) -> Iterator[None]:
+    """Have the base images; says which are not the official ones."""
+    with base_images() as stood_in:
+        for name, is_standin in stood_in.items():
+            REPORT.append(
+                f"base image {name}: {'a local STAND-IN, not the official one' * is_standin or 'official'}"
+            )
+        REPORT.append(f"NOT run: {DASHBOARDS} (no stand-in), the TLS and password of the secure profile")
+        yield
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory, minilm_encoder_folder: Path) -> Path:
+    """Copy what the build needs, with an encoder, an .env and what this machine's network asks for."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in (*CONTEXT, *COMPOSE):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, folder / name)
+    shutil.copytree(minilm_encoder_folder, folder / "encoder")
+    write_env(folder, {"OPENSEARCH_HEAP": "512m", "PIP_INDEX_URL": index_url()})
+    if bundle := ca_bundle():
+        shutil.copy(bundle, folder / "extra-ca.pem")
+    proxies = {name: os.environ[name] for name in ("http_proxy", "https_proxy") if name in os.environ}
+    (folder / "test-override.yml").write_text(OVERRIDE.format(args=proxies))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def stack(project: Path, images: None) -> Iterator[Stack]:
+    """Start the cluster and the encoder by the committed file; take both away afterwards."""
+    stack = Stack(project, f"hybridr-test-{os.getpid()}")
+    try:
+        stack.compose("build", "encoder")
+        write_env(project, {name: free_port() for name in ("OPENSEARCH_PORT", "ENCODER_PORT")})
+        stack.compose("up", "-d", "opensearch", "encoder")
+        stack.wait_healthy("opensearch", "encoder")
+        yield stack
+    finally:
+        stack.compose("down", "--volumes", "--remove-orphans")
+
+
+@pytest.fixture(scope="session")
+def cluster_url(stack: Stack) -> str:
+    """Give the address of the composed cluster."""
+    return f"http://{stack.address('opensearch', 9200)}"
+
+
+@pytest.fixture(scope="session")
+def encoder_url(stack: Stack) -> str:
+    """Give the address of the composed encoder."""
+    return f"http://{stack.address('encoder', 8080)}"
+
+
+def write_env(folder: Path, values: dict[str, object]) -> None:
+    """Add lines to the project's .env."""
+    with (folder / ".env").open("a") as file:
+        file.writelines(f"{name}={value}\n" for name, value in values.items())
+
+
+def free_port() -> int:
+    """Find a port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def ca_bundle() -> Path | None:
+    """Find the CA bundle that this machine's own pip is told to use."""
+    named = (os.environ.get(name) for name in ("PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"))
+    return next((Path(name) for name in named if name and Path(name).is_file()), None)
+
+
+def index_url() -> str:
+    """Ask this machine's pip for a mirror; empty when it uses the public index."""
+    command = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
+    found = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    return os.environ.get("PIP_INDEX_URL", found)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what the stack was made of, and what was not run."""
+    terminalreporter.section("compose")
+    for line in REPORT:
+        terminalreporter.write_line(line)

@@ -1,0 +1,127 @@
+"""The committed docker-compose.yml, run: load, reindex and search against it, vectors from its encoder."""
+
+import json
+import os
+import subprocess
+import sys
+
+import httpx
+import numpy as np
+import pytest
+from conftest import REPORT, write_env
+from engine import Stack, run
+
+from hybridr.encoder import load_encoder
+
+OPEN = {"opensearch", "dashboards", "encoder"}
+SECURE = {"opensearch-secure", "dashboards-secure"}
+DOCUMENTS = {
+    "car": ("Engines", "How to fix the motor of a car that does not start in the morning."),
+    "bread": ("Baking", "Flour, water, yeast and salt are kneaded and rest for an hour before baking."),
+    "moon": ("Astronomy", "The tides of the sea follow the gravity of the moon."),
+    "heart": ("Medicine", "High blood pressure damages the arteries of the heart over many years."),
+    "snake": ("Python", "A package manager installs libraries for the programming language."),
+    "rain": ("Weather", "Warm air rises, cools down and loses its water as rain."),
+    "bank": ("Money", "The central bank raises interest rates when prices climb too fast."),
+    "chess": ("Games", "The queen moves in straight lines and diagonals over the whole board."),
+}
+PARAPHRASE = "automobile repair"
+
+
+def hybridr(*arguments: str, url: str) -> dict:
+    """Run the command line against the composed cluster and give what it prints with --json."""
+    command = [sys.executable, "-m", "hybridr_cli", *arguments, "--url", url, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "2"})
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    records = [{"_id": doc_id, "title": title, "text": text} for doc_id, (title, text) in DOCUMENTS.items()]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reindexed(corpus, project, cluster_url):
+    loaded = hybridr("load", str(corpus), "--index", "docs", url=cluster_url)
+    assert loaded["documents"] == len(DOCUMENTS)
+    return hybridr("reindex", "docs", "--encoder", str(project / "encoder"), url=cluster_url)
+
+
+def test_the_file_is_valid_for_this_docker_compose(project, engine):
+    stack = Stack(project, "hybridr-config")
+    assert set(stack.compose("config", "--services").split()) == OPEN | SECURE
+    assert set(stack.compose("--profile", "secure", "config", "--services").split()) == OPEN | SECURE
+    resolved = stack.compose("config")
+    for service in OPEN | SECURE:
+        assert f"  {service}:\n" in resolved
+
+
+def test_the_file_is_valid_for_compose_v2(project, engine):
+    plugin = subprocess.run(["docker", "compose", "version", "--short"], capture_output=True, text=True)
+    if plugin.returncode != 0:
+        REPORT.append("NOT run: compose v2 (the docker CLI here has no compose plugin)")
+        return
+    REPORT.append(f"compose v2: {plugin.stdout.strip()}")
+    assert set(run("docker", "compose", "config", "--services", cwd=project).split()) == OPEN
+    services = run("docker", "compose", "--profile", "secure", "config", "--services", cwd=project).split()
+    assert set(services) == OPEN | SECURE
+
+
+def test_the_containers_are_healthy_and_open_to_this_machine_only(stack):
+    for service, port in (("opensearch", 9200), ("encoder", 8080)):
+        assert stack.health(service) == "healthy"
+        assert stack.address(service, port).startswith("127.0.0.1:")
+    user = run("docker", "exec", stack.container("encoder"), "id", "-u").strip()
+    assert user == "10001"
+
+
+def test_load_and_reindex(reindexed):
+    assert reindexed["documents"] == len(DOCUMENTS)
+    assert reindexed["switched"] is True
+
+
+@pytest.mark.parametrize(("mode", "best"), [("lexical", None), ("dense", "car"), ("hybrid", "car")])
+def test_search_finds_by_meaning_what_words_do_not(reindexed, cluster_url, mode, best):
+    hits = hybridr("search", "docs", PARAPHRASE, "--mode", mode, url=cluster_url)["hits"]
+    assert (hits[0]["doc_id"] if hits else None) == best
+
+
+def test_the_encoder_container_gives_the_vectors_of_its_folder(project, encoder_url):
+    texts = [text for _, text in DOCUMENTS.values()]
+    body = {"input": texts, "model": "hybridr-passage"}
+    answer = httpx.post(f"{encoder_url}/v1/embeddings", json=body, timeout=60).json()
+    found = np.array([entry["embedding"] for entry in answer["data"]])
+    np.testing.assert_allclose(found, load_encoder(project / "encoder").encode_documents(texts), atol=1e-5)
+
+
+def test_the_encoder_container_searches_once_it_is_given_the_index(
+    reindexed, stack, project, cluster_url, encoder_url
+):
+    assert httpx.post(f"{encoder_url}/search", json={"query": PARAPHRASE}).status_code == 404
+    write_env(project, {"HYBRIDR_SERVE_INDEX": "docs"})
+    stack.compose("up", "-d", "encoder")
+    stack.wait_healthy("encoder")
+    answer = httpx.post(f"{encoder_url}/search", json={"query": PARAPHRASE, "k": 3}, timeout=60).json()
+    expected = hybridr("search", "docs", PARAPHRASE, "--k", "3", url=cluster_url)["hits"]
+    assert [hit["doc_id"] for hit in answer["hits"]] == [hit["doc_id"] for hit in expected]
+    np.testing.assert_allclose(
+        [hit["score"] for hit in answer["hits"]], [hit["score"] for hit in expected], atol=1e-5
+    )
+
+
+def test_the_data_outlives_the_containers(reindexed, stack, cluster_url):
+    stack.compose("rm", "--stop", "--force", "opensearch")
+    stack.compose("up", "-d", "opensearch")
+    stack.wait_healthy("opensearch")
+    assert httpx.get(f"{cluster_url}/docs-hybridr/_count").json()["count"] == len(DOCUMENTS)
+
+
+def test_without_an_encoder_folder_the_encoder_says_so(stack, project, tmp_path):
+    image = stack.compose("images", "-q", "encoder").strip()
+    done = subprocess.run(["docker", "run", "--rm", image], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "there is no encoder folder /encoder" in done.stderr
