@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
-from threading import Lock
+from dataclasses import dataclass, field, fields
+from threading import Event, Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from .bodies import ENCODER_FIELD, SEQ_NO_FIELD
 from .cluster import Cluster, path_of
 from .encoder import Encoder
-from .errors import ModelError
+from .errors import ModelError, SettingsError
 from .overlap import prefetched
 from .progress import Progress
 from .reading import Position, SourceDocument, read_pages, text_of
@@ -21,6 +21,7 @@ from .settings import ReindexSettings
 from .writing import Action, Outcome, Rejects, by_bytes, delete_action, index_action, write
 
 MAX_PASSES = 20
+MAX_ROUNDS = 5
 
 
 @dataclass
@@ -68,6 +69,7 @@ class Job:
     text_fields: tuple[str, ...]
     settings: ReindexSettings
     rejects: Rejects
+    stop: Event = field(default_factory=Event)
 
 
 class Meter:
@@ -96,34 +98,54 @@ def fill(
 ) -> Filling:
     """Bring every document of `source`, or of this slice, into `destination`; give the counts.
 
-    Passes go on until one finds nothing new, so what is written meanwhile arrives too; documents that
-    vanished from the source are deleted at the end (whole jobs only).
+    Passes go on until one finds nothing new and the counts agree, so what is written meanwhile arrives too;
+    documents that vanished from the source are deleted (whole jobs only).
     """
     job = Job(cluster, source, destination, encoder, text_fields, settings, rejects)
     share, shares = map(int, (settings.slice or "1/1").split("/"))
     if share > shares:
-        raise ModelError(f"slice {settings.slice}: the share must be 1 to {shares}")
+        raise SettingsError(f"slice {settings.slice}: the share must be 1 to {shares}")
     workers = settings.workers
     parts = [((share - 1) * workers + worker, shares * workers) for worker in range(workers)]
+    positions = [Position() for _ in parts]
     meter = Meter(progress, cluster.count(source) // shares)
     total = Filling()
-    with ThreadPoolExecutor(workers) as pool:
-        for filling in pool.map(lambda part: fill_part(job, part, meter), parts):
+    for _ in range(MAX_ROUNDS):
+        for filling in fill_parts(job, parts, positions, meter):
             total.add(filling)
-    if shares == 1:
-        total.deleted = delete_vanished(job, total.rejected)
+        if shares > 1:
+            break
+        total.deleted += delete_vanished(job, total.rejected)
+        if cluster.count(destination) + total.rejected == cluster.count(source):
+            break
     return total
 
 
-def fill_part(job: Job, part: tuple[int, int], meter: Meter) -> Filling:
-    """Read one share again and again until nothing new is in it."""
-    filling, position = Filling(), Position()
+def fill_parts(
+    job: Job, parts: list[tuple[int, int]], positions: list[Position], meter: Meter
+) -> list[Filling]:
+    """Work on all parts at once; when one fails, or Ctrl-C is pressed, the others stop after their page."""
+    if len(parts) == 1:
+        return [fill_part(job, parts[0], positions[0], meter)]
+    with ThreadPoolExecutor(len(parts)) as pool:
+        try:
+            return list(pool.map(lambda part, at: fill_part(job, part, at, meter), parts, positions))
+        except BaseException:
+            job.stop.set()
+            raise
+
+
+def fill_part(job: Job, part: tuple[int, int], position: Position, meter: Meter) -> Filling:
+    """Read one share from `position` again and again until nothing new is in it."""
+    filling = Filling()
     for _ in range(MAX_PASSES):
         before = dict(position.seq_no)
         pages = prefetched(pending_pages(job, part, position, filling, meter))
         for page in prefetched(encoded_pages(job, pages)):
             write_page(job, page, filling)
             meter.add(len(page))
+            if job.stop.is_set():
+                return filling
         if position.seq_no == before:
             break
     return filling

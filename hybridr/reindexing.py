@@ -282,7 +282,6 @@ def finish(cluster: Cluster, todo: Plan, filling: Filling, settings: ReindexSett
     path = path_of(todo.destination, "_settings")
     cluster.request("PUT", path, {"index": restored}, patience_s=patience_s)
     cluster.refresh(todo.destination, patience_s=patience_s)
-    cluster.refresh(todo.source, patience_s=patience_s)
     expected, found = cluster.count(todo.source), cluster.count(todo.destination)
     if found + filling.rejected != expected:
         raise ClusterError(

@@ -51,6 +51,13 @@ def cluster(own_home: Path) -> Iterator[Cluster]:
     node.stop("default")
 
 
+@pytest.fixture(scope="session")
+def secure_node(own_home: Path) -> Iterator[node.NodeState]:
+    """Start an embedded OpenSearch 2.19.1 with TLS and a password for the whole session."""
+    yield node.start(NodeSettings(name="secure", version="2.19.1", secure=True))
+    node.stop("secure")
+
+
 @pytest.fixture
 def index_name(cluster: Cluster) -> Iterator[str]:
     """Give a fresh index name; whatever begins with it is deleted afterwards."""

@@ -1,0 +1,135 @@
+"""The whole line on OpenSearch 2.19.1 with TLS, a password, and a user with few rights."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hashing import HashingEncoder
+
+import hybridr_cli
+from hybridr import Search, SearchSettings, connect, reindex, rollback
+from hybridr.cluster import Cluster, path_of
+from hybridr.errors import AccessDenied, SettingsError, Unreachable
+from hybridr.fusion import fuse
+from hybridr.node import NodeState
+from hybridr.records import Query
+
+from .corpus import fill_index, put_documents, sources, text_number
+
+pytestmark = pytest.mark.secure
+
+
+@pytest.fixture(scope="module")
+def secure(secure_node: NodeState) -> Iterator[Cluster]:
+    """The url alone is enough: hybridr knows its own node's certificate and user."""
+    yield connect(secure_node.url)
+
+
+def test_reindex_search_and_rollback(secure: Cluster) -> None:
+    assert secure.version == (2, 19, 1)
+    settings = {"number_of_shards": 2, "number_of_replicas": 0}
+    fill_index(secure, "line", 300, settings=settings)
+    encoder = HashingEncoder()
+    done = reindex(secure, "line", encoder)
+    assert (done.documents, done.encoded, done.switched) == (300, 300, True)
+    assert sources(secure, done.destination) == sources(secure, "line")
+    put_documents(secure, "line", range(299, 305), suffix=" new")
+    assert reindex(secure, "line", encoder).encoded == 6
+    for mode in ("lexical", "dense", "hybrid"):
+        assert Search(secure, "line", encoder, mode)(text_number(5), 3)[0].doc_id == "d5"
+    assert rollback(secure, "line")["to"] == "line"
+
+
+def test_fusion_on_the_older_version(secure: Cluster) -> None:
+    fill_index(secure, "fused", 120)
+    encoder = HashingEncoder()
+    reindex(secure, "fused", encoder)
+    query = [Query("q", text_number(8))]
+    for normalization, weights in (("min_max", [0.5, 0.5]), ("l2", [0.5, 0.5]), ("rrf", [1.0, 1.0])):
+        settings = SearchSettings(normalization=normalization, depth=50)
+        search = Search(secure, "fused", encoder, settings=settings)
+        legs = [search.using(mode).run(query, 50)["q"] for mode in ("lexical", "dense")]
+        found = search.run(query, 20)["q"]
+        halves = fuse(legs, normalization=normalization, weights=[0.5, 0.5])
+        expected = {
+            doc: halves[doc] * weights[0] / 0.5 if normalization == "rrf" else halves[doc] for doc in found
+        }
+        assert found == pytest.approx(expected, abs=1e-5)
+    for settings in (
+        SearchSettings(normalization="z_score"),
+        SearchSettings(normalization="rrf", dense_weight=0.7),
+    ):
+        with pytest.raises(SettingsError, match="OpenSearch 3"):
+            Search(secure, "fused", encoder, settings=settings)
+
+
+def test_wrong_password_and_unknown_certificate(
+    secure_node: NodeState,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    password = secrets.token_hex(12)
+    monkeypatch.setenv("HYBRIDR_PASSWORD", password)
+    on = ["--url", secure_node.url]
+    assert hybridr_cli.main(["search", "line", "anchor", *on, "--user", "admin"]) == 1
+    said = capsys.readouterr()
+    assert "does not know this user or password (401)" in said.err
+    assert password not in said.err + said.out
+    with pytest.raises(AccessDenied):
+        connect(secure_node.url, user="nobody", password=password)
+    # A node that is not hybridr's own needs --ca-certs: the same address under another name.
+    elsewhere = secure_node.url.replace("127.0.0.1", "localhost")
+    with pytest.raises(Unreachable, match="certificate") as caught:
+        connect(elsewhere, user="admin", password=password)
+    assert "--ca-certs" in str(caught.value.hint)
+    with pytest.raises(SettingsError, match="no file at"):
+        connect(elsewhere, user="admin", password=password, ca_certs=tmp_path / "none.pem")
+
+
+CLUSTER_RIGHTS = [
+    "indices:data/write/bulk", "cluster:admin/search/pipeline/get", "cluster:admin/search/pipeline/put",
+    "cluster:monitor/main", "cluster:monitor/health",
+    "indices:data/read/mget", "indices:data/read/msearch",
+]  # fmt: skip
+SOURCE_RIGHTS = [
+    "indices:data/read/point_in_time/create", "indices:data/read/point_in_time/delete",
+    "indices:data/read/search", "indices:admin/get",
+]  # fmt: skip
+DESTINATION_RIGHTS = [
+    *SOURCE_RIGHTS, "indices:admin/create", "indices:admin/mapping/put", "indices:data/write/bulk*",
+    "indices:data/write/index", "indices:data/write/delete", "indices:data/read/mget*", "indices:admin/refresh*",
+    "indices:admin/settings/update", "indices:admin/aliases", "indices:admin/aliases/get",
+    "cluster:monitor/health",
+]  # fmt: skip
+
+
+def test_a_user_with_few_rights_can_do_all_of_it(secure: Cluster, secure_node: NodeState) -> None:
+    fill_index(secure, "small", 30)
+    password = f"Aa1!{secrets.token_hex(12)}"
+    api = "/_plugins/_security/api"
+    role = {
+        "cluster_permissions": CLUSTER_RIGHTS,
+        "index_permissions": [
+            {"index_patterns": ["small"], "allowed_actions": [*SOURCE_RIGHTS, "indices:admin/aliases"]},
+            {"index_patterns": ["small-hybridr*"], "allowed_actions": DESTINATION_RIGHTS},
+        ],
+    }
+    secure.request("PUT", f"{api}/roles/few", role)
+    secure.request("PUT", f"{api}/internalusers/few", {"password": password})
+    secure.request("PUT", f"{api}/rolesmapping/few", {"users": ["few"]})
+    assert secure_node.ca_certs
+    few = connect(secure_node.url, user="few", password=password)
+    encoder = HashingEncoder()
+    assert reindex(few, "small", encoder).switched
+    put_documents(secure, "small", range(28, 32), suffix=" again")
+    assert reindex(few, "small", encoder).encoded == 4
+    assert Search(few, "small", encoder)(text_number(3), 1)[0].doc_id == "d3"
+    fill_index(secure, "private", 3)
+    with pytest.raises(AccessDenied, match="no permissions for"):
+        reindex(few, "private", encoder)
+    assert json.dumps(password) not in json.dumps(secure_node.record())
