@@ -15,7 +15,8 @@ from .ownership import account, give
 
 LOOPBACK = "127.0.0.1"
 ENOUGH_MAPS = 65530  # the Linux default; with fewer, memory-mapped segments can fail
-SHARED_OR_OURS = ("-Xms", "-Xmx", "file=logs/gc.log", "-XX:ErrorFile", "-XX:HeapDumpPath", "java.io.tmpdir")
+SHARED_OR_OURS = ("-Xms", "-Xmx", "file=logs/gc.log", "-XX:ErrorFile", "HeapDump", "java.io.tmpdir")
+TOUCH_ALL_MEMORY = "-XX:+AlwaysPreTouch"  # for servers: it takes the whole heap at once
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 # Java 17's security manager must let the word breaking of ICU register itself (WORD_BREAKING).
 LOCALE_POLICY = 'grant { permission java.lang.RuntimePermission "localeServiceProvider"; };\n'
@@ -104,8 +105,7 @@ def launch_command(settings: NodeSettings, folder: Path, home: Path, java: Java)
     return [
         str(java.home / "bin" / "java"), "-Xshare:auto",
         *jvm_arguments(folder / "config", home, java, settings.heap),
-        f"-Djava.io.tmpdir={temporary}", f"-XX:HeapDumpPath={temporary}",
-        f"-XX:ErrorFile={temporary / 'hs_err.log'}",
+        f"-Djava.io.tmpdir={temporary}", f"-XX:ErrorFile={temporary / 'hs_err.log'}",
         f"-Dopensearch.path.home={home}", f"-Dopensearch.path.conf={folder / 'config'}",
         f"-Djava.security.policy={folder / 'config' / 'java.policy'}",
         "-Dopensearch.distribution.type=zip", "-Dopensearch.bundled_jdk=false",
@@ -128,6 +128,9 @@ def jvm_arguments(config: Path, home: Path, java: Java, heap: str) -> list[str]:
         command, env=environment, cwd=home, capture_output=True, text=True, check=False, **account()
     )
     if done.returncode != 0:
-        reason = next((line for line in done.stderr.splitlines() if "rror" in line), done.stderr[-300:])
-        raise NodeError(f"Java refused to start with a heap of {heap}: {reason}", hint="try a smaller --heap")
-    return done.stdout.split()
+        reasons = [line for line in done.stderr.splitlines() if "rror" in line and "{" not in line]
+        raise NodeError(
+            f"Java refuses to start with a heap of {heap}: {(reasons or [done.stderr[-300:]])[0]}",
+            hint="try another --heap, or another Java",
+        )
+    return [option for option in done.stdout.split() if option != TOUCH_ALL_MEMORY]

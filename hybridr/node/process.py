@@ -113,7 +113,7 @@ def lock_file(name: str) -> Path:
 
 
 def require_possible(settings: NodeSettings) -> None:
-    """Refuse combinations for which the public repository has no plugin."""
+    """Refuse what cannot be: a plugin that the public repository lacks, more heap than memory."""
     if settings.secure and settings.version != "2.19.1":
         raise SettingsError(
             f"[node] secure: the security plugin cannot be had for {settings.version}, only for 2.19.1",
@@ -124,6 +124,17 @@ def require_possible(settings: NodeSettings) -> None:
             f"[node] with_ml: ml-commons comes with 3.6.0 only, asked was {settings.version}",
             hint="hybridr node start --version 3.6.0 --with-ml",
         )
+    available = psutil.virtual_memory().total
+    if heap_bytes(settings.heap) > available:
+        raise SettingsError(
+            f"[node] heap: {settings.heap} is more than this machine's {available / 2**30:.1f} GiB of memory",
+            hint="take at most half of it, or leave --heap out",
+        )
+
+
+def heap_bytes(heap: str) -> int:
+    """Read a size such as 512m or 2g."""
+    return int(heap[:-1]) << (30 if heap[-1] == "g" else 20)
 
 
 def require_same(state: NodeState, settings: NodeSettings) -> None:
@@ -243,8 +254,9 @@ def end(process: psutil.Process) -> None:
 
 
 def excerpt(state: NodeState) -> str:
-    """Give the end of a node's log, indented."""
-    return "\n".join(f"  {line[:300]}" for line in last_lines(Path(state.log), LAST_LINES))
+    """Give the end of a node's log, indented, without the frames of Java's stack traces."""
+    told = [line for line in last_lines(Path(state.log), 500) if not line.lstrip().startswith("at ")]
+    return "\n".join(f"  {line[:300]}" for line in told[-LAST_LINES:])
 
 
 def last_lines(path: Path, count: int) -> list[str]:

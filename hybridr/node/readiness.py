@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-import ssl
 from pathlib import Path
 
 from ..errors import NodeError
@@ -39,6 +38,8 @@ def connect(state: NodeState) -> http.client.HTTPConnection:
     """Open a connection that trusts only the node's own authority."""
     if not state.secure:
         return http.client.HTTPConnection(LOOPBACK, state.port, timeout=TIMEOUT_S)
+    import ssl
+
     context = ssl.create_default_context(cafile=state.ca_certs)
     return http.client.HTTPSConnection(LOOPBACK, state.port, timeout=TIMEOUT_S, context=context)
 
