@@ -111,8 +111,14 @@ class Cluster:
         return frozenset.intersection(*sets) if sets else frozenset()
 
     def is_embedded(self) -> bool:
-        """Tell whether this is hybridr's own node, whose k-NN plugin has no native library."""
-        return any("hybridr_embedded" in node.get("attributes", {}) for node in self.nodes)
+        """Tell whether this is hybridr's own node, whose k-NN plugin has no native library.
+
+        The nodes tell it themselves; a user who may not ask them still knows those of this machine.
+        """
+        from .node import status
+
+        told = any("hybridr_embedded" in node.get("attributes", {}) for node in self.nodes)
+        return told or any(node.running and node.url == self.url for node in status())
 
     def request(
         self,

@@ -39,6 +39,7 @@ from .folders import state_folder
 from .inspection import choose_text_fields
 from .known_encoders import remember_encoder
 from .progress import Progress, silent
+from .reading import require_source
 from .settings import ReindexSettings
 from .writing import Rejects
 
@@ -189,11 +190,7 @@ def check_engine(cluster: Cluster, settings: ReindexSettings) -> None:
 
 def check_source(cluster: Cluster, info: IndexInfo, encoder: Encoder, settings: ReindexSettings) -> int:
     """Refuse a source that cannot be copied with vectors; give its number of documents."""
-    if info.mappings.get("_source", {}).get("enabled") is False:
-        raise DataError(
-            f"index '{info.name}' does not keep its documents (_source is disabled)",
-            hint="load the documents again from where they came",
-        )
+    require_source(info)
     ours = {settings.vector_field, ENCODER_FIELD, SEQ_NO_FIELD}
     if taken := ours & info.mappings.get("properties", {}).keys():
         raise DataError(

@@ -23,8 +23,8 @@ MODULES = sorted((ROOT / "hybridr").rglob("*.py"))
 
 FLOORS = [
     {"errors", "records", "progress", "folders"},
-    {"settings", "formats", "manifest", "assets"},
-    {"fusion", "languages", "pydocs"},
+    {"settings", "manifest", "assets"},
+    {"fusion", "languages", "pydocs", "formats"},
     {"bodies", "measures", "staging"},
     {"encoder", "node", "lexical", "model_card"},
     {"retriever", "packaged", "cluster", "training", "machine"},
