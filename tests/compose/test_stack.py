@@ -1,7 +1,8 @@
-"""The committed docker-compose.yml, run: load, reindex and search against it, vectors from its encoder."""
+"""The committed docker-compose.yml, run: load, reindex, search against it, and vectors from its encoder."""
 
 import json
 import os
+import ssl
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from conftest import REPORT, write_env
 from engine import Stack, run
+from images import OPENSEARCH
 
 from hybridr.encoder import load_encoder
 
@@ -28,10 +30,11 @@ DOCUMENTS = {
 PARAPHRASE = "automobile repair"
 
 
-def hybridr(*arguments: str, url: str) -> dict:
-    """Run the command line against the composed cluster and give what it prints with --json."""
-    command = [sys.executable, "-m", "hybridr_cli", *arguments, "--url", url, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "2"})
+def hybridr(*arguments: str, connection: dict[str, str]) -> dict:
+    """Run the command line against a composed cluster and give what it prints with --json."""
+    command = [sys.executable, "-m", "hybridr_cli", *arguments, "--json"]
+    variables = {**os.environ, "OMP_NUM_THREADS": "2", **connection}
+    done = subprocess.run(command, capture_output=True, text=True, env=variables)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -45,10 +48,15 @@ def corpus(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def reindexed(corpus, project, cluster_url):
-    loaded = hybridr("load", str(corpus), "--index", "docs", url=cluster_url)
+def connection(cluster_url):
+    return {"HYBRIDR_URL": cluster_url}
+
+
+@pytest.fixture(scope="module")
+def reindexed(corpus, project, connection):
+    loaded = hybridr("load", str(corpus), "--index", "docs", connection=connection)
     assert loaded["documents"] == len(DOCUMENTS)
-    return hybridr("reindex", "docs", "--encoder", str(project / "encoder"), url=cluster_url)
+    return hybridr("reindex", "docs", "--encoder", str(project / "encoder"), connection=connection)
 
 
 def test_the_file_is_valid_for_this_docker_compose(project, engine):
@@ -85,8 +93,8 @@ def test_load_and_reindex(reindexed):
 
 
 @pytest.mark.parametrize(("mode", "best"), [("lexical", None), ("dense", "car"), ("hybrid", "car")])
-def test_search_finds_by_meaning_what_words_do_not(reindexed, cluster_url, mode, best):
-    hits = hybridr("search", "docs", PARAPHRASE, "--mode", mode, url=cluster_url)["hits"]
+def test_search_finds_by_meaning_what_words_do_not(reindexed, connection, mode, best):
+    hits = hybridr("search", "docs", PARAPHRASE, "--mode", mode, connection=connection)["hits"]
     assert (hits[0]["doc_id"] if hits else None) == best
 
 
@@ -99,14 +107,14 @@ def test_the_encoder_container_gives_the_vectors_of_its_folder(project, encoder_
 
 
 def test_the_encoder_container_searches_once_it_is_given_the_index(
-    reindexed, stack, project, cluster_url, encoder_url
+    reindexed, stack, project, connection, encoder_url
 ):
     assert httpx.post(f"{encoder_url}/search", json={"query": PARAPHRASE}).status_code == 404
     write_env(project, {"HYBRIDR_SERVE_INDEX": "docs"})
     stack.compose("up", "-d", "encoder")
     stack.wait_healthy("encoder")
     answer = httpx.post(f"{encoder_url}/search", json={"query": PARAPHRASE, "k": 3}, timeout=60).json()
-    expected = hybridr("search", "docs", PARAPHRASE, "--k", "3", url=cluster_url)["hits"]
+    expected = hybridr("search", "docs", PARAPHRASE, "--k", "3", connection=connection)["hits"]
     assert [hit["doc_id"] for hit in answer["hits"]] == [hit["doc_id"] for hit in expected]
     np.testing.assert_allclose(
         [hit["score"] for hit in answer["hits"]], [hit["score"] for hit in expected], atol=1e-5
@@ -125,3 +133,28 @@ def test_without_an_encoder_folder_the_encoder_says_so(stack, project, tmp_path)
     done = subprocess.run(["docker", "run", "--rm", image], capture_output=True, text=True)
     assert done.returncode == 1
     assert "there is no encoder folder /encoder" in done.stderr
+
+
+def test_the_secure_profile_asks_for_a_password_over_tls(secured):
+    url = secured["HYBRIDR_URL"]
+    with httpx.Client(verify=ssl.create_default_context(cafile=secured["HYBRIDR_CA_CERTS"])) as client:
+        assert client.get(url).status_code == 401
+        assert client.get(url, auth=("admin", "admin")).status_code == 401
+        found = client.get(url, auth=("admin", secured["HYBRIDR_PASSWORD"])).json()
+    assert found["version"]["number"] == "3.6.0"
+    with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+        httpx.get(url)
+
+
+def test_the_whole_line_on_the_secure_profile(secured, corpus, project):
+    assert hybridr("load", str(corpus), "--index", "docs", connection=secured)["documents"] == len(DOCUMENTS)
+    done = hybridr("reindex", "docs", "--encoder", str(project / "encoder"), connection=secured)
+    assert done["switched"] is True
+    hits = hybridr("search", "docs", PARAPHRASE, connection=secured)["hits"]
+    assert hits[0]["doc_id"] == "car"
+
+
+def test_the_secure_profile_does_not_start_without_a_password(images):
+    done = subprocess.run(["docker", "run", "--rm", OPENSEARCH], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "OPENSEARCH_INITIAL_ADMIN_PASSWORD" in done.stdout + done.stderr
