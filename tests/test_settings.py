@@ -1,0 +1,68 @@
+"""Settings: precedence, origin, clear refusals, and secrets that stay secret."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hybridr.errors import SettingsError
+from hybridr.settings import (
+    STAGES,
+    AdaptSettings,
+    ClusterSettings,
+    LoadSettings,
+    ReindexSettings,
+    SearchSettings,
+    resolve,
+    resolved_values,
+)
+
+
+def test_flag_beats_environment_beats_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "hybridr.toml"
+    file.write_text(
+        '[search]\ndepth = 50\nrank_constant = 10\ndense_weight = 0.4\n[cluster]\nurl = "http://file"\n'
+    )
+    monkeypatch.setenv("HYBRIDR_SEARCH_DEPTH", "60")
+    monkeypatch.setenv("HYBRIDR_SEARCH_RANK_CONSTANT", "20")
+    monkeypatch.setenv("HYBRIDR_URL", "http://environment")
+    settings, origin = resolve(SearchSettings, {"depth": 70, "normalization": None}, config=file)
+    assert (settings.depth, settings.rank_constant, settings.dense_weight) == (70, 20, 0.4)
+    assert (origin["depth"], origin["rank_constant"]) == ("flag", "environment")
+    assert (origin["dense_weight"], origin["normalization"]) == ("file", "default")
+    assert resolve(ClusterSettings, {}, config=file)[0].url == "http://environment"
+
+
+def test_lists_come_from_commas() -> None:
+    assert resolve(ReindexSettings, {"fields": "title, body"})[0].fields == ("title", "body")
+
+
+def test_secrets_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HYBRIDR_PASSWORD", "hunter2hunter2")
+    settings, _ = resolve(ClusterSettings, {"user": "me"})
+    assert settings.password is not None
+    assert settings.password.get_secret_value() == "hunter2hunter2"
+    assert "hunter2" not in repr(settings) + str(settings.record()) + str(resolved_values(ClusterSettings))
+
+
+def test_settings_cannot_change_and_refuse_nonsense() -> None:
+    with pytest.raises(SettingsError, match="unknown setting 'stepz', did you mean 'steps'"):
+        AdaptSettings(stepz=3)  # type: ignore[call-arg]
+    with pytest.raises(SettingsError, match=r"strength: input should be less than or equal to 1, got 1.5"):
+        AdaptSettings(strength=1.5)
+    with pytest.raises(SettingsError, match="slice"):
+        ReindexSettings(slice="0/2")
+    with pytest.raises(SettingsError, match="index"):
+        LoadSettings(index="")
+
+
+def test_every_stage_can_be_listed() -> None:
+    names = [name for stage in STAGES for name, _, _ in resolved_values(stage)]
+    assert len(names) == len(set(names))
+    assert {"cluster.url", "adapt.strength", "reindex.engine", "search.depth", "node.heap"} <= set(names)
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"no settings file at .*none.toml"):
+        resolve(SearchSettings, {}, config=tmp_path / "none.toml")
