@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field, fields
 from threading import Event, Lock
 from typing import Any, NamedTuple
@@ -140,12 +141,15 @@ def fill_part(job: Job, part: tuple[int, int], position: Position, meter: Meter)
     filling = Filling()
     for _ in range(MAX_PASSES):
         before = dict(position.seq_no)
-        pages = prefetched(pending_pages(job, part, position, filling, meter))
-        for page in prefetched(encoded_pages(job, pages)):
-            write_page(job, page, filling)
-            meter.add(len(page))
-            if job.stop.is_set():
-                return filling
+        with (
+            closing(prefetched(pending_pages(job, part, position, filling, meter))) as pages,
+            closing(prefetched(encoded_pages(job, pages))) as encoded,
+        ):
+            for page in encoded:
+                write_page(job, page, filling)
+                meter.add(len(page))
+                if job.stop.is_set():
+                    return filling
         if position.seq_no == before:
             break
     return filling

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 END = object()
 
 
-def prefetched(items: Iterable[T], size: int = 2) -> Iterator[T]:
+def prefetched(items: Iterable[T], size: int = 2) -> Generator[T, None, None]:
     """Yield `items`, computed in a thread that is at most `size` items ahead.
 
-    An exception of the thread is raised here; when the consumer stops early, so does the thread.
+    An exception of the thread is raised here. When the consumer stops early, so does the thread after its
+    item, and this waits for it: a thread inside native code must not outlive the interpreter.
     """
     handed: queue.Queue[Any] = queue.Queue(size)
     stop = threading.Event()
-    threading.Thread(target=_hand_over, args=(items, handed, stop), daemon=True).start()
+    thread = threading.Thread(target=_hand_over, args=(items, handed, stop), daemon=True)
+    thread.start()
     try:
         while (item := handed.get()) is not END:
             if isinstance(item, BaseException):
@@ -26,6 +28,7 @@ def prefetched(items: Iterable[T], size: int = 2) -> Iterator[T]:
             yield item
     finally:
         stop.set()
+        thread.join()
 
 
 def _hand_over(items: Iterable[T], handed: queue.Queue[Any], stop: threading.Event) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -107,6 +110,34 @@ def test_interrupted_run_goes_on_where_it_stopped(cluster: Cluster, index_name: 
     assert done.documents == 500
     assert len(rest.encoded) <= 350
     assert sources(cluster, done.destination) == sources(cluster, index_name)
+
+
+def test_ctrl_c_then_the_same_command(
+    cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill_index(cluster, index_name, 2_500)
+    command = ["reindex", index_name, "--encoder", str(minilm_encoder_folder), "--url", cluster.url]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "hybridr_cli", *command], stderr=subprocess.PIPE, text=True
+    )
+    destination = f"{index_name}-hybridr-1"
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if cluster.exists(destination):
+            cluster.refresh(destination)
+            if cluster.count(destination):
+                break
+        time.sleep(0.2)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "error: interrupted\nhint: run the same command again to continue" in said
+    assert "Traceback" not in said
+    assert hybridr_cli.main([*command, "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert done["documents"] == 2_500
+    assert done["skipped"] >= 500
+    assert done["skipped"] + done["encoded"] == 2_500
 
 
 def test_writes_during_the_run_arrive(cluster: Cluster, index_name: str) -> None:
