@@ -108,7 +108,7 @@ def retrieve_by_jgo(artifact: Artifact, folder: Path, meter: Meter) -> Path:
 def retrieve_by_maven(artifact: Artifact, folder: Path, meter: Meter) -> Path:
     """Let `mvn dependency:copy` fetch one artifact."""
     command = [
-        "mvn", "--batch-mode", "--quiet", "dependency:copy",
+        "mvn", "--batch-mode", "--quiet", "-Dstyle.color=never", "dependency:copy",
         f"-Dartifact={artifact.coordinates}", f"-DoutputDirectory={folder}",
     ]  # fmt: skip
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
