@@ -33,10 +33,21 @@ class Encoder(Protocol):
     `fingerprint` names the weights and how they are used; precision and backend do not change it.
     """
 
-    dim: int
-    similarity: str
-    max_tokens: int
-    fingerprint: str
+    @property
+    def dim(self) -> int:
+        """Size of a vector."""
+
+    @property
+    def similarity(self) -> str:
+        """How two vectors are compared."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Input limit."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Name of the weights and their use, 64 hex digits."""
 
     def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
         """Encode queries to float32 `(n, dim)`, in the order of `texts`."""

@@ -32,7 +32,10 @@ OPSET = 17
 FP32_TOLERANCE = 1e-4
 INT8_COSINE = 0.9  # the least mean cosine to fp32 that still counts as the same encoder
 PARITY_TEXTS = 128
-KEPT_FILES = ("vocab.txt", "special_tokens_map.json", "losses.jsonl", "adapter.safetensors")
+KEPT_FILES = ("vocab.txt", "special_tokens_map.json", "losses.jsonl", "training.safetensors")
+SPECIAL_TOKENS = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "[PAD]", "unk_token": "[UNK]",
+                  "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}  # fmt: skip
+"""The tokenizer's configuration where the source has none: BERT's."""
 KEPT_RECORDS = ("adaptation",)
 """What is handed on when an encoder folder is exported again."""
 
@@ -44,15 +47,17 @@ def export(
     precision: Precision = "fp32",
     texts: Sequence[str] = (),
     records: Mapping[str, Any] | None = None,
+    attachments: Mapping[str, Path] | None = None,
     progress: Progress = silent,
 ) -> Path:
     """Write `encoder` (a torch retriever, or a sentence-transformers or encoder folder) into `folder`.
 
     With "int8" the folder holds the fp32 graph and a dynamically quantised one, which is opened first.
-    ONNX is compared with torch over `texts` (filled up to 128 with generated ones) and the result kept in
-    the manifest, beside `records`. The folder is replaced whole or not at all; it may be the source's own.
-    Raises ModelError when the source cannot be used, the results differ by more than 1e-4 (fp32), or
-    `folder` holds something else; DownloadError when it cannot be written.
+    ONNX is compared with torch over `texts` (filled up to 128 with generated ones); the result goes into
+    the manifest, beside `records`. `attachments` (name: file) are copied beside the weights. The folder is
+    replaced whole or not at all; it may be the source's own. Raises ModelError when the source cannot be
+    used, the results differ by more than 1e-4 (fp32), or `folder` holds something else; DownloadError when
+    it cannot be written.
     """
     if precision not in GRAPHS:
         raise ModelError(f"there is no precision '{precision}'", hint="fp32 or int8")
@@ -62,6 +67,8 @@ def export(
     with staged_folder(folder) as staged:
         progress("export", 0, 3, "weights")
         write_model(retriever, staged)
+        for name, path in (attachments or {}).items():
+            shutil.copyfile(path, staged / name)
         progress("export", 1, 3, "graph")
         write_graph(retriever, staged / GRAPHS["fp32"])
         if precision == "int8":
@@ -70,6 +77,15 @@ def export(
         record_export(retriever, staged, precision, texts, dict(records or {}))
         progress("export", 3, 3)
     return folder
+
+
+def export_target(source: Path) -> Path:
+    """Choose where to export by default: an encoder folder in place, another beside the working folder."""
+    try:
+        encoder_record(source)
+    except ModelError:
+        return Path(f"{source.name}-encoder")
+    return source
 
 
 def opened(encoder: Retriever | OnnxEncoder | Path | str) -> Retriever:
@@ -102,18 +118,20 @@ def write_model(retriever: Retriever, folder: Path) -> None:
     configuration = retriever.backbone.config.to_dict()
     configuration |= {"architectures": [type(retriever.backbone).__name__], "dtype": "float32"}
     write_json(folder / "config.json", {key: value for key, value in configuration.items() if key[0] != "_"})
-    (folder / TOKENIZER_FILE).write_text(retriever.tokenizer_json, encoding="utf-8")
-    source = retriever.folder
-    if source is not None:
-        for name in KEPT_FILES:
-            if (source / name).is_file():
-                shutil.copyfile(source / name, folder / name)
-    own = read_json(source, "tokenizer_config.json", default={}) if source is not None else {}
-    limits = {"model_max_length": retriever.max_tokens}
-    write_json(
-        folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"} | own | limits
-    )
+    write_tokenizer(retriever, folder)
     write_modules(retriever, folder)
+
+
+def write_tokenizer(retriever: Retriever, folder: Path) -> None:
+    """Write the tokenizer, and hand on what else belongs to the source."""
+    (folder / TOKENIZER_FILE).write_text(retriever.tokenizer_json, encoding="utf-8")
+    own: dict[str, Any] = SPECIAL_TOKENS
+    if retriever.folder is not None:
+        own = read_json(retriever.folder, "tokenizer_config.json", default=SPECIAL_TOKENS)
+        for name in KEPT_FILES:
+            if (retriever.folder / name).is_file():
+                shutil.copyfile(retriever.folder / name, folder / name)
+    write_json(folder / "tokenizer_config.json", own | {"model_max_length": retriever.max_tokens})
 
 
 def write_modules(retriever: Retriever, folder: Path) -> None:
@@ -273,7 +291,9 @@ def cosine(left: Vectors, right: Vectors) -> Vectors:
 
 def generated_texts(retriever: Retriever, count: int) -> list[str]:
     """Make texts of random words of the vocabulary, from one word to beyond the limit."""
-    vocabulary = sorted(json.loads(retriever.tokenizer_json)["model"]["vocab"])
+    entries = json.loads(retriever.tokenizer_json)["model"]["vocab"]  # words, or pairs of word and score
+    words = (entry if isinstance(entry, str) else entry[0] for entry in entries)
+    vocabulary = [word for word in words if word.isalpha()]
     random = np.random.default_rng(0)
     lengths = np.geomspace(1, retriever.max_tokens * 1.2, max(count, 0)).astype(int)
     return [" ".join(random.choice(vocabulary, size)) for size in lengths]

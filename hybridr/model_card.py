@@ -44,11 +44,13 @@ Everything above is in `manifest.json`, with the versions and checksums it was m
 ADAPTATION = """
 ## Adaptation
 
-{verdict} Trained without labels on {documents:,} documents: {steps} steps of `{objective}`, loss \
+Trained without labels on {documents:,} documents: {steps} steps of `{objective}`, loss \
 {first:.3f} to {last:.3f}, strength {strength:g}, seed {seed}.
 
-| gate: on queries made from {held_out} held-out documents | before | after |
-|---|---|---|
+{gate}
+
+| on queries made from {held_out} held-out documents | before | after | p |
+|---|---|---|---|
 {rows}
 """
 
@@ -83,9 +85,10 @@ def render_card(manifest: Mapping[str, Any]) -> str:
 def render_adaptation(record: Mapping[str, Any]) -> str:
     """Render the section about training and gate."""
     gate, training, settings = record["gate"], record["training"], record["settings"]
-    rows = [f"| {row['name']} | {row['old']:.4f} | {row['new']:.4f} |" for row in gate["rows"]]
+    rows = [
+        f"| {row['name']} | {row['old']:.4f} | {row['new']:.4f} | {row['p']:.3f} |" for row in gate["rows"]
+    ]
     return ADAPTATION.format(
-        verdict=gate["verdict"],
         documents=training["documents"],
         steps=training["steps"],
         objective=settings["objective"],
@@ -93,6 +96,17 @@ def render_adaptation(record: Mapping[str, Any]) -> str:
         last=training["loss_end"],
         strength=settings["strength"],
         seed=settings["seed"],
+        gate=verdict(record),
         held_out=gate["held_out"],
         rows="\n".join(rows),
     )
+
+
+def verdict(record: Mapping[str, Any]) -> str:
+    """Say what the gate decided and which encoder the folder holds."""
+    reasons = "; ".join(record["gate"]["reasons"])
+    if not record["promoted"]:
+        return f"The gate said no ({reasons}): these are the weights of the UNADAPTED encoder."
+    if record["forced"]:
+        return f"The gate said no ({reasons}); the adapted encoder was exported by force."
+    return "The gate saw no harm: these are the adapted weights."

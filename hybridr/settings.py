@@ -115,8 +115,9 @@ class AdaptSettings(Stage):
         None, description="an unlabelled query log, one query per line, for the gate"
     )
     checkpoint_every: int = Field(20, ge=1, description="steps between checkpoints")
-    seed: int = 13
+    seed: int = Field(13, ge=0)
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    any_language: bool = Field(False, description="fit the English packaged model to any language")
     force: bool = Field(False, description="export the adapted encoder against the gate's advice")
 
 

@@ -1,0 +1,203 @@
+"""The do-no-harm gate: may the adapted encoder take the place of the old one? No labels are used.
+
+It can reject disasters; it cannot certify small gains (measured: findings.md, "Gate"). So it only vetoes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from ..encoder import Encoder, Vectors
+from ..fusion import fuse, ranking
+from ..lexical import Bm25, best
+from ..progress import Progress, silent
+from ..records import Document
+from .probes import Probe, make_probes
+
+CORPUS_CAP = 1_000  # documents that are encoded by both encoders, those of the probes among them
+QUERY_CAP = 500  # queries of the user's log
+DEPTH = 100  # candidates of each leg
+OVERLAP_LOSS = 0.02  # of the dense top 10 in the BM25 top 20, and significant
+KEPT_LEAST = 0.85  # share of the fused top 10 that must stay
+RANKING_LOSS = 0.05  # nDCG@10 on the probes; less than this they cannot tell
+SIGNIFICANT = 0.05
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One measure under the old and the new encoder, means over queries, with a paired t-test."""
+
+    name: str
+    old: float
+    new: float
+    p: float
+    queries: int
+
+
+@dataclass(frozen=True)
+class GateReport:
+    """What was compared, and why the new encoder is vetoed; no reasons means it may be promoted."""
+
+    rows: tuple[Comparison, ...]
+    reasons: tuple[str, ...]
+    held_out: int
+    documents: int
+
+    @property
+    def passed(self) -> bool:
+        """Tell whether nothing speaks against the new encoder."""
+        return not self.reasons
+
+    def record(self) -> dict[str, Any]:
+        """Give the report as JSON for a manifest."""
+        return {"passed": self.passed, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """What one encoder finds for a list of queries: the dense list and the fused list of each."""
+
+    dense: list[list[str]]
+    fused: list[list[str]]
+
+
+def compare(
+    old: Encoder,
+    new: Encoder,
+    held_out: Sequence[Document],
+    others: Sequence[Document],
+    *,
+    queries: Sequence[str] = (),
+    seed: int = 0,
+    progress: Progress = silent,
+) -> GateReport:
+    """Compare two encoders on queries made from `held_out`, and on `queries` from the user's log.
+
+    The corpus is `held_out` filled up with `others` to 1,000 documents. Vetoes when the dense lists move
+    away from BM25's, when the fused lists change too much, or when known documents are found much worse.
+    """
+    probes, texts = make_probes(held_out, seed)
+    texts = [*texts, *(document.contents for document in others[: max(0, CORPUS_CAP - len(texts))])]
+    asked = [probe.text for probe in probes] + list(queries[:QUERY_CAP])
+    lexical = lexical_lists(texts, asked)
+    before = ranked(old, texts, asked, lexical, progress, "gate: old encoder")
+    after = ranked(new, texts, asked, lexical, progress, "gate: new encoder")
+    rows = known_item_rows(probes, before, after)
+    real = slice(len(probes), None) if queries else slice(0, None)
+    rows += [overlap_row(before, after, lexical, real), kept_row(before, after, real)]
+    return GateReport(tuple(rows), tuple(objections(rows)), len(held_out), len(texts))
+
+
+def lexical_lists(texts: Sequence[str], queries: Sequence[str]) -> list[dict[str, float]]:
+    """Search every query by BM25; positions in `texts` with their scores, best first."""
+    bm25 = Bm25(texts)
+    return [bm25.search(query, DEPTH) for query in queries]
+
+
+def ranked(
+    encoder: Encoder,
+    texts: Sequence[str],
+    queries: Sequence[str],
+    lexical: Sequence[dict[str, float]],
+    progress: Progress,
+    stage: str,
+) -> Ranked:
+    """Search every query exactly by vectors, and fuse with BM25 (min_max, weights .5 and .5)."""
+    vectors = encode_in_parts(encoder, texts, progress, stage)
+    scores = encoder.encode_queries(queries) @ vectors.T  # (queries, texts)
+    dense = [positive_best(row) for row in scores]
+    fused = [fuse([left, right]) for left, right in zip(lexical, dense, strict=True)]
+    return Ranked([list(found) for found in dense], [ranking(found) for found in fused])
+
+
+def encode_in_parts(encoder: Encoder, texts: Sequence[str], progress: Progress, stage: str) -> Vectors:
+    """Encode documents to `(n, dim)`, reporting every quarter."""
+    part = max(1, -(-len(texts) // 4))
+    vectors = []
+    for start in range(0, len(texts), part):
+        progress(stage, start, len(texts))
+        vectors.append(encoder.encode_documents(texts[start : start + part]))
+    progress(stage, len(texts), len(texts))
+    return np.concatenate(vectors)
+
+
+def positive_best(scores: Vectors) -> dict[str, float]:
+    """Give the best positions; scores are shifted above zero, which min_max does not notice."""
+    return best(scores - scores.min() + 1.0, DEPTH)
+
+
+def known_item_rows(probes: Sequence[Probe], before: Ranked, after: Ranked) -> list[Comparison]:
+    """Compare how high each probe's own document stands: nDCG@10, dense and fused."""
+    answers = [str(probe.position) for probe in probes]
+    rows = []
+    for name in ("dense", "fused"):
+        old, new = (
+            np.array(
+                [gain(found, answer) for found, answer in zip(getattr(side, name), answers, strict=False)]
+            )
+            for side in (before, after)
+        )
+        label = "hybrid" if name == "fused" else name
+        rows.append(compared(f"{label} nDCG@10, own document", old, new))
+    return rows
+
+
+def gain(found: Sequence[str], answer: str) -> float:
+    """nDCG@10 with one relevant document: 1 / log2(rank + 1)."""
+    return float(1 / np.log2(found.index(answer) + 2)) if answer in found[:10] else 0.0
+
+
+def overlap_row(
+    before: Ranked, after: Ranked, lexical: Sequence[dict[str, float]], real: slice
+) -> Comparison:
+    """Compare the share of the dense top 10 that is in the BM25 top 20."""
+    words = [set(list(found)[:20]) for found in lexical[real]]
+    old, new = (
+        np.array(
+            [
+                len(top.intersection(found[:10])) / 10
+                for found, top in zip(side.dense[real], words, strict=True)
+            ]
+        )
+        for side in (before, after)
+    )
+    return compared("dense top 10 in BM25 top 20", old, new)
+
+
+def kept_row(before: Ranked, after: Ranked, real: slice) -> Comparison:
+    """Compare the fused top 10 of the old encoder with itself (1) and with the new one's."""
+    pairs = zip(before.fused[real], after.fused[real], strict=True)
+    kept = np.array(
+        [len(set(old[:10]).intersection(new[:10])) / max(1, min(10, len(old))) for old, new in pairs]
+    )
+    return Comparison("hybrid top 10 kept", 1.0, float(kept.mean()), 1.0, len(kept))
+
+
+def compared(name: str, old: Values, new: Values) -> Comparison:
+    """Average two aligned lists of per-query values and test their difference."""
+    same = len(old) < 2 or bool(np.allclose(old, new))
+    p = 1.0 if same else float(stats.ttest_rel(new, old).pvalue)
+    return Comparison(name, float(old.mean()), float(new.mean()), 1.0 if np.isnan(p) else p, len(old))
+
+
+def objections(rows: Sequence[Comparison]) -> list[str]:
+    """Say what speaks against the new encoder."""
+    *known, overlap, kept = rows
+    found = [
+        f"{row.name} falls from {row.old:.3f} to {row.new:.3f}; {RANKING_LOSS:g} is a disaster"
+        for row in known
+        if row.old - row.new > RANKING_LOSS and row.p < SIGNIFICANT
+    ]
+    if overlap.old - overlap.new > OVERLAP_LOSS and overlap.p < SIGNIFICANT:
+        found.append(f"{overlap.name} falls from {overlap.old:.3f} to {overlap.new:.3f}")
+    if kept.new < KEPT_LEAST:
+        found.append(f"only {kept.new:.0%} of the hybrid top 10 stays; {KEPT_LEAST:.0%} is needed")
+    return found

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny import tiny_corpus, tiny_retriever
+
+from hybridr.adaptation import adapt
+from hybridr.adaptation.gate import Comparison, compare, compared, gain, objections
+from hybridr.adaptation.probes import draw_keywords, make_probes, take_sentence
+from hybridr.encoder import load_encoder
+from hybridr.exporting import export
+from hybridr.lexical import Bm25, best, terms_of
+from hybridr.records import Document
+from hybridr.retriever import Retriever, read_retriever
+from hybridr.settings import AdaptSettings
+
+
+class Noise:
+    """An encoder that has lost everything: each text has a vector of its own."""
+
+    dim, similarity, max_tokens, fingerprint = 32, "cosine", 64, "noise"
+
+    def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> np.ndarray:
+        seeds = (int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") for text in texts)
+        vectors = np.array(
+            [np.random.default_rng(seed).standard_normal(32) for seed in seeds], dtype=np.float32
+        )
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    encode_documents = encode_queries
+
+
+def test_the_same_encoder_passes() -> None:
+    corpus = tiny_corpus(120)
+    report = compare(tiny_retriever(), tiny_retriever(), corpus[:40], corpus[40:])
+    assert report.passed
+    assert report.documents == 120
+    assert [row.p for row in report.rows] == [1.0] * 4
+    assert report.rows[-1].new == 1.0
+    assert all(row.old == row.new for row in report.rows)
+
+
+def test_a_lost_encoder_is_vetoed_with_reasons() -> None:
+    corpus = tiny_corpus(120)
+    report = compare(tiny_retriever(), Noise(), corpus[:40], corpus[40:])
+    assert not report.passed
+    assert len(report.reasons) >= 3
+    assert any("dense top 10 in BM25 top 20 falls" in reason for reason in report.reasons)
+    assert any("of the hybrid top 10 stays; 85% is needed" in reason for reason in report.reasons)
+
+
+def test_the_log_of_real_queries_decides_about_overlap() -> None:
+    corpus = tiny_corpus(120)
+    log = [" ".join(document.text.split()[:3]) for document in corpus[60:90]]
+    report = compare(tiny_retriever(), Noise(), corpus[:40], corpus[40:], queries=log)
+    assert [row.queries for row in report.rows[2:]] == [30, 30]
+    assert report.rows[0].queries > 60
+
+
+@pytest.mark.parametrize(
+    ("changes", "reasons"),
+    [
+        ({}, 0),
+        ({"dense": (0.5, 0.46, 0.001)}, 0),  # smaller than a disaster
+        ({"dense": (0.5, 0.44, 0.001)}, 1),
+        ({"dense": (0.5, 0.44, 0.2)}, 0),  # by chance
+        ({"hybrid": (0.5, 0.44, 0.001)}, 1),
+        ({"overlap": (0.4, 0.385, 0.001)}, 0),
+        ({"overlap": (0.4, 0.37, 0.001)}, 1),
+        ({"overlap": (0.4, 0.37, 0.3)}, 0),
+        ({"kept": (1.0, 0.86, 1.0)}, 0),
+        ({"kept": (1.0, 0.84, 1.0)}, 1),
+        ({"overlap": (0.4, 0.3, 0.0), "kept": (1.0, 0.5, 1.0), "dense": (0.5, 0.1, 0.0)}, 3),
+    ],
+)
+def test_what_speaks_against_an_encoder(changes: dict[str, tuple[float, float, float]], reasons: int) -> None:
+    usual = {
+        "dense": (0.5, 0.5, 1.0),
+        "hybrid": (0.6, 0.6, 1.0),
+        "overlap": (0.4, 0.4, 1.0),
+        "kept": (1.0, 0.95, 1.0),
+    }
+    rows = [Comparison(name, *values, 100) for name, values in (usual | changes).items()]
+    assert len(objections(rows)) == reasons
+
+
+def test_the_paired_test_and_the_gain_by_hand() -> None:
+    row = compared("x", np.array([1.0, 0, 1, 0]), np.array([1.0, 1, 1, 1]))
+    assert (row.old, row.new, row.queries) == (0.5, 1.0, 4)
+    assert row.p == pytest.approx(0.1817, abs=1e-4)  # t = 1.732 with 3 degrees of freedom
+    assert gain(["a", "b", "c"], "c") == 0.5
+    assert gain(["a", "b"], "c") == gain([str(i) for i in range(20)], "10") == 0.0
+
+
+def test_probes_come_from_held_out_documents_and_leave_their_text() -> None:
+    document = Document(
+        "d", "Wing flutter was measured in a tunnel. The model had a swept wing of steel.", "Flutter of wings"
+    )
+    probes, (text,) = make_probes([document], seed=3)
+    by_kind = {probe.kind: probe.text for probe in probes}
+    assert by_kind["title"] == "Flutter of wings"
+    assert by_kind["sentence"] not in text
+    assert {by_kind["sentence"], text} == {
+        "Wing flutter was measured in a tunnel.", "The model had a swept wing of steel."
+    }  # fmt: skip
+    assert 2 <= len(by_kind["keywords"].split()) <= 6
+    assert set(by_kind["keywords"].split()) <= set(text.lower().strip(".").split())
+    assert make_probes([document], seed=3) == (probes, [text])
+
+
+def test_documents_without_sentences_still_give_keywords() -> None:
+    assert take_sentence("one two three", np.random.default_rng(0)) == ("", "one two three")
+    probes, texts = make_probes([Document("d", "stack overflow error handling")], seed=0)
+    assert [probe.kind for probe in probes] == ["keywords"]
+    assert texts == ["stack overflow error handling"]
+    assert draw_keywords("word", {"word": 1.0}, np.random.default_rng(0)) == ""
+    assert make_probes([Document("d", "")], seed=0) == ([], [""])
+
+
+def test_bm25_by_hand() -> None:
+    bm25 = Bm25(["red wings", "blue wing", "blue sky and the sea"], k1=1.2, b=0.75)
+    length = 1.2 * (0.25 + 0.75 * 2 / (7 / 3))
+    expected = np.log(1 + 1.5 / 2.5) * 2.2 / (1 + length)
+    assert bm25.scores("wing").tolist() == pytest.approx([expected, expected, 0])
+    assert list(bm25.search("blue wings", 10)) == ["1", "0", "2"]
+    assert bm25.search("unknown", 10) == {}
+    assert terms_of("The Libraries' classes, 深度学习") == ["library", "classe", "深度", "度学", "学习"]
+    assert list(best(np.array([0.2, 0.9, 0.0, 0.9]), 3)) == ["1", "3", "0"]
+
+
+@pytest.mark.model
+def test_minilm_with_shuffled_weights_is_vetoed(minilm_encoder_folder: Path) -> None:
+    from hybridr.pydocs import read_pydocs
+
+    documents, _, _ = read_pydocs()
+    good = read_retriever(minilm_encoder_folder, max_tokens=64)
+    report = compare(good, poisoned(good), documents[:60], documents[60:200])
+    assert not report.passed
+    assert report.rows[0].new < report.rows[0].old - 0.1
+
+
+def poisoned(retriever: Retriever) -> Retriever:
+    broken = read_retriever(retriever.folder, max_tokens=retriever.max_tokens)
+    random = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in broken.backbone.parameters():
+            weight.copy_(weight.flatten()[torch.randperm(weight.numel(), generator=random)].view_as(weight))
+    return broken
+
+
+def test_a_vetoed_run_exports_the_unadapted_encoder_unless_forced(tmp_path: Path) -> None:
+    base = export(tiny_retriever(), tmp_path / "base")
+    wild = AdaptSettings(
+        out=tmp_path / "out", base=str(base), steps=20, batch_size=16, held_out=40, max_tokens=64,
+        learning_rate=0.5, strength=1.0,
+    )  # fmt: skip
+    vetoed = adapt(tiny_corpus(200), wild)
+    assert not vetoed.promoted
+    assert vetoed.gate.reasons
+    assert load_encoder(vetoed.folder).fingerprint == load_encoder(base).fingerprint
+    assert "The gate said no" in (vetoed.folder / "README.md").read_text()
+    assert "UNADAPTED" in (vetoed.folder / "README.md").read_text()
+    forced = adapt(tiny_corpus(200), wild.model_copy(update={"force": True}))
+    assert forced.promoted
+    assert not forced.gate.passed
+    assert forced.losses == vetoed.losses
+    assert load_encoder(forced.folder).fingerprint != load_encoder(base).fingerprint
+    assert "exported by force" in (forced.folder / "README.md").read_text()

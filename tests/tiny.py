@@ -1,0 +1,73 @@
+"""Models and texts made in a second: a randomly initialised BERT over a vocabulary of toy words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import BertConfig, BertModel
+
+from hybridr.records import Document
+from hybridr.retriever import Retriever, Usage
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = [a + b + c for a in ("ba", "ko", "mi", "tu", "re") for b in ("la", "so", "ni", "du") for c in "nrskt"]
+
+
+def tiny_tokenizer(words: Iterable[str] = WORDS) -> str:
+    vocabulary = {word: i for i, word in enumerate([*SPECIAL, *words, ".", ","])}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    return tokenizer.to_str()
+
+
+def tiny_retriever(
+    *, seed: int = 0, pooling: str = "mean", similarity: str = "cosine", query: str = "", document: str = ""
+) -> Retriever:
+    torch.manual_seed(seed)
+    config = BertConfig(
+        vocab_size=len(SPECIAL) + len(WORDS) + 2, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=64, max_position_embeddings=128, attn_implementation="eager",
+    )  # fmt: skip
+    backbone = BertModel(config).float().eval()
+    for name, weight in backbone.named_parameters():  # the usual .02 gives vectors that are all alike
+        if "query" in name or "key" in name or "word_embeddings" in name:
+            torch.nn.init.normal_(weight, std=0.3)
+    usage = Usage(pooling, similarity, {"query": query, "document": document}, max_tokens=64)
+    return Retriever(backbone, tiny_tokenizer(), usage)
+
+
+def tiny_texts(count: int, *, longest: int = 90, seed: int = 0) -> list[str]:
+    random = np.random.default_rng(seed)
+    return [" ".join(random.choice(WORDS, random.integers(0, longest))) for _ in range(count)]
+
+
+def tiny_corpus(count: int, *, seed: int = 0) -> list[Document]:
+    """Documents about one of ten topics; each topic has its own words, so there is something to learn."""
+    random = np.random.default_rng(seed)
+    topics = [random.choice(WORDS, 12, replace=False) for _ in range(10)]
+
+    def sentence(topic: int) -> str:
+        own, others = random.choice(topics[topic], 6), random.choice(WORDS, 3)
+        return " ".join(random.permutation(np.concatenate([own, others]))) + "."
+
+    return [
+        Document(
+            f"d{i}", " ".join(sentence(i % 10) for _ in range(6)), " ".join(random.choice(topics[i % 10], 3))
+        )
+        for i in range(count)
+    ]
+
+
+def damage_json(path: Path, **values: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
