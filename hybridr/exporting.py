@@ -33,8 +33,11 @@ FP32_TOLERANCE = 1e-4
 INT8_COSINE = 0.9  # the least mean cosine to fp32 that still counts as the same encoder
 PARITY_TEXTS = 128
 KEPT_FILES = ("vocab.txt", "special_tokens_map.json", "losses.jsonl", "training.safetensors")
-SPECIAL_TOKENS = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "[PAD]", "unk_token": "[UNK]",
-                  "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}  # fmt: skip
+SPECIAL_TOKENS: dict[str, Any] = {
+    "tokenizer_class": "PreTrainedTokenizerFast",
+    "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+    **{f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")},
+}
 """The tokenizer's configuration where the source has none: BERT's."""
 KEPT_RECORDS = ("adaptation",)
 """What is handed on when an encoder folder is exported again."""
