@@ -1,0 +1,162 @@
+"""A DAM folder: a masked-LM checkpoint of BERT, RoBERTa or DistilBERT with its tokenizer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import MissingExtra, ModelError
+from ..retriever import canonical_tokenizer, longest_input, no_bars, read_tokenizer
+from .checkpoints import FETCH_AGAIN, Tensors, read_tensors
+
+try:
+    import transformers
+except ImportError as missing:
+    raise MissingExtra(missing.name or "transformers", "train", "assembling DAM and REM") from missing
+
+MODELS: dict[str, Any] = {
+    "bert": transformers.BertForMaskedLM,
+    "roberta": transformers.RobertaForMaskedLM,
+    "distilbert": transformers.DistilBertForMaskedLM,
+}
+WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
+UNUSED = ("position_ids", "token_type_ids", "pooler.dense.weight", "pooler.dense.bias")
+"""Ends of keys that old files carry and no ranker uses."""
+
+BRACKETS = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+ANGLES = {"pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"}
+SPECIAL_TOKENS = {"bert": BRACKETS, "distilbert": BRACKETS, "roberta": ANGLES}
+
+
+@dataclass(frozen=True)
+class Dam:
+    """A backbone with all that its folder says about it."""
+
+    folder: Path
+    model: Any
+    """The masked-LM model, in fp32 and without dropout; its `base_model` is the backbone."""
+    tokenizer: str | None
+    """As JSON of the `tokenizers` package; None where the folder has none."""
+    special_tokens: Mapping[str, str]
+    has_language_head: bool
+    """Whether the folder held the masked-LM head (a bare backbone does not)."""
+    heads: Tensors = field(default_factory=dict)
+    """Weights of ranker heads: full models that were trained without a REM have one."""
+
+    @property
+    def backbone(self) -> Any:
+        """The bare encoder."""
+        return self.model.base_model
+
+    @property
+    def max_positions(self) -> int:
+        """The longest input that the backbone has positions for."""
+        return longest_input(self.backbone.config)
+
+
+def read_dam(folder: Path) -> Dam:
+    """Open a DAM folder on the CPU. Raises ModelError when it is missing, damaged, or of another kind."""
+    config = read_config(folder)
+    tensors = read_weights(folder)
+    heads = {key: tensors.pop(key) for key in list(tensors) if key.startswith("heads.")}
+    model, info = filled_model(folder, config, tensors)
+    prefix = f"{model.base_model_prefix}."
+    lost = sorted(key for key in info["missing_keys"] if key.startswith(prefix) and not key.endswith(UNUSED))
+    beyond = sorted(
+        key for key in info["unexpected_keys"] if key.startswith(prefix) and not key.endswith(UNUSED)
+    )
+    wrong = sorted(str(entry[0] if isinstance(entry, tuple) else entry) for entry in info["mismatched_keys"])
+    for complaint, keys in (("lacks", lost), ("has too many", beyond), ("has wrong sizes of", wrong)):
+        if keys:
+            raise ModelError(f"the DAM {folder} {complaint} weights, such as {keys[0]}", hint=FETCH_AGAIN)
+    return Dam(
+        folder=folder,
+        model=model,
+        tokenizer=tokenizer_of(folder, config.vocab_size),
+        special_tokens=read_special_tokens(folder, config.model_type),
+        has_language_head=all(key.startswith(prefix) for key in info["missing_keys"]),
+        heads=heads,
+    )
+
+
+def read_config(folder: Path) -> Any:
+    """Read `config.json`. Raises ModelError when the backbone is not one that a REM fits in."""
+    if not (folder / "config.json").is_file():
+        found = "has no config.json" if folder.is_dir() else "does not exist"
+        raise ModelError(f"the DAM {folder} {found}", hint="`hybridr models` lists the published names")
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # transformers raises many kinds
+        raise ModelError(f"the DAM {folder}: config.json: {first_line(error)}", hint=FETCH_AGAIN) from error
+    if config.model_type not in MODELS:
+        kinds = ", ".join(MODELS)
+        raise ModelError(f"the DAM {folder} is of the kind '{config.model_type}'; one of {kinds} is needed")
+    if getattr(config, "position_embedding_type", "absolute") not in (None, "absolute"):
+        raise ModelError(
+            f"the DAM {folder} has {config.position_embedding_type} positions, not absolute ones"
+        )
+    return config
+
+
+def read_weights(folder: Path) -> Tensors:
+    """Read the weights, from safetensors where there are some. Raises ModelError."""
+    present = [name for name in WEIGHT_FILES if (folder / name).is_file()]
+    if not present:
+        raise ModelError(
+            f"the DAM {folder} has no weights: {' or '.join(WEIGHT_FILES)} is needed", hint=FETCH_AGAIN
+        )
+    tensors = read_tensors(folder / present[0], f"{folder}: {present[0]}")
+    return {key: value for key, value in tensors.items() if value.is_floating_point()}
+
+
+def filled_model(folder: Path, config: Any, tensors: Tensors) -> tuple[Any, dict[str, Any]]:
+    """Build the masked-LM model around `tensors`; give it with what was missing, unknown or of wrong size."""
+    try:
+        with no_bars():
+            model, info = MODELS[config.model_type].from_pretrained(
+                None, config=config, state_dict=tensors, attn_implementation="eager",
+                local_files_only=True, output_loading_info=True, ignore_mismatched_sizes=True,
+            )  # fmt: skip
+    except Exception as error:  # transformers raises many kinds
+        raise ModelError(
+            f"the DAM {folder} cannot be opened: {first_line(error)}", hint=FETCH_AGAIN
+        ) from error
+    return model.float().eval(), info
+
+
+def tokenizer_of(folder: Path, vocabulary: int) -> str | None:
+    """Read the tokenizer. Raises ModelError when it is damaged or has ids beyond the embeddings."""
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        return None
+    try:
+        definition = canonical_tokenizer(read_tokenizer(folder))
+        words = json.loads(definition)["model"]["vocab"]
+    except Exception as error:  # transformers and tokenizers raise many kinds
+        raise ModelError(f"the DAM {folder}: tokenizer: {first_line(error)}", hint=FETCH_AGAIN) from error
+    if isinstance(words, dict) and words and max(words.values()) >= vocabulary:
+        raise ModelError(
+            f"the DAM {folder} has a tokenizer of {len(words):,} words and embeddings for {vocabulary:,}",
+            hint="the tokenizer belongs to another model: fetch the folder again",
+        )
+    return definition
+
+
+def read_special_tokens(folder: Path, kind: str) -> dict[str, str]:
+    """Name the padding, first, last and mask tokens: the folder's own, else those usual for `kind`."""
+    named = dict(SPECIAL_TOKENS[kind])
+    for file in ("special_tokens_map.json", "tokenizer_config.json"):
+        if (folder / file).is_file():
+            record = json.loads((folder / file).read_text(encoding="utf-8"))
+            for role in named:
+                token = record.get(role)
+                named[role] = (token.get("content") if isinstance(token, dict) else token) or named[role]
+    return named
+
+
+def first_line(error: Exception) -> str:
+    """Give the first line of what an error says."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,65 @@
+"""Tensors out of checkpoint files, and never anything else: weights-only unpickling or safetensors."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from pathlib import Path
+from typing import TypeAlias
+
+from ..errors import MissingExtra, ModelError
+
+try:
+    import torch
+    from safetensors.torch import load as load_safetensors
+except ImportError as missing:
+    raise MissingExtra(missing.name or "torch", "train", "opening a checkpoint") from missing
+
+Tensors: TypeAlias = dict[str, torch.Tensor]
+
+FETCH_AGAIN = "the file is damaged: fetch or make it again"
+
+
+def read_tensors(source: Path | bytes, name: str) -> Tensors:
+    """Read a `.bin` (torch pickle) or `.safetensors` file to float32 tensors on the CPU.
+
+    `name` says in errors which file it was. Whole numbers keep their type. Raises ModelError when the file
+    is missing, truncated, asks to run code, or holds anything but finite tensors.
+    """
+    if isinstance(source, Path) and not source.is_file():
+        raise ModelError(f"{name} is missing", hint=FETCH_AGAIN)
+    try:
+        found = unpickled(source) if name.endswith(".bin") else load_safetensors(content(source))
+    except pickle.UnpicklingError as error:
+        raise ModelError(
+            f"{name} is not a plain set of tensors; it was not opened, since it may run code when it is",
+            hint="take the checkpoint from a source you trust, saved as tensors only",
+        ) from error
+    except Exception as error:  # torch, zipfile and safetensors raise many kinds
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ModelError(f"{name} cannot be read: {reason}", hint=FETCH_AGAIN) from error
+    return checked(found, name)
+
+
+def unpickled(source: Path | bytes) -> object:
+    """Unpickle with torch's weights-only reader, which refuses every call to other code."""
+    file = io.BytesIO(source) if isinstance(source, bytes) else source
+    return torch.load(file, map_location="cpu", weights_only=True)
+
+
+def content(source: Path | bytes) -> bytes:
+    """Give the bytes of a file."""
+    return source if isinstance(source, bytes) else source.read_bytes()
+
+
+def checked(found: object, name: str) -> Tensors:
+    """Give `found` as finite tensors by name. Raises ModelError."""
+    if not isinstance(found, dict) or not all(isinstance(value, torch.Tensor) for value in found.values()):
+        raise ModelError(f"{name} holds something else than named tensors", hint=FETCH_AGAIN)
+    tensors = {
+        str(key): value.float() if value.is_floating_point() else value for key, value in found.items()
+    }
+    broken = [key for key, value in tensors.items() if not bool(torch.isfinite(value).all())]
+    if broken:
+        raise ModelError(f"{name} holds values that are not finite, in {broken[0]}", hint=FETCH_AGAIN)
+    return tensors

@@ -1,0 +1,222 @@
+"""What the five rankers have in common: a DAM, a REM in it, merging, limits and the fingerprint."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from ..encoder import Vectors, checked_limit
+from ..errors import ModelError
+from ..manifest import fingerprint
+from ..retriever import Usage, digest_weights
+from . import adapters
+from .backbone import Dam
+from .checkpoints import Tensors
+from .designs import Design, read_design, refusal
+from .rem_files import HEAD_WEIGHTS, WEIGHTS, RemFiles
+from .tokens import Tokens
+
+MAX_TOKENS = 512  # what DDR reads at test time
+
+
+class Ranker(nn.Module):
+    """A DAM with at most one REM in it; the sub-classes say how it scores."""
+
+    ranker: ClassVar[str]
+    outputs: ClassVar[int | None] = None
+    """Width of the linear head, 0 for any; None where there is no such head."""
+
+    def __init__(self, dam: Dam, pooling: str = "mean", similarity: str = "ip") -> None:
+        super().__init__()
+        self.backbone = dam.backbone
+        self.folder: Path = dam.folder
+        self.max_positions = dam.max_positions
+        self.usage = Usage(
+            pooling, similarity, {"query": "", "document": ""}, min(MAX_TOKENS, self.max_positions)
+        )
+        self.special_tokens = dam.special_tokens
+        self.special_ids = special_ids(dam)
+        self.tokens = Tokens(
+            dam.tokenizer,
+            padding=int(self.config.pad_token_id or 0),
+            separator=self.special_ids.get("sep_token"),
+            vocabulary=int(self.config.vocab_size),
+        )
+        self.rem: RemFiles | None = None
+        self._former: dict[str, torch.Tensor] | None = None
+        self._fingerprint = ""
+        self.head: nn.Module = nn.Identity()
+        self.take_head(dam.heads)
+
+    @property
+    def config(self) -> Any:
+        """The configuration of the backbone."""
+        return self.backbone.config
+
+    @property
+    def similarity(self) -> str:
+        """How two vectors are compared: "cosine" or "ip"."""
+        return self.usage.similarity
+
+    @property
+    def max_tokens(self) -> int:
+        """Input limit with [CLS] and [SEP]: 512, or what the backbone has positions for."""
+        return self.usage.max_tokens
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        device: torch.device = next(self.backbone.parameters()).device
+        return device
+
+    @property
+    def has_lora(self) -> bool:
+        """Whether there is a LoRA, merged or not."""
+        return any(adapters.lora_layers(self.backbone))
+
+    @property
+    def merged(self) -> bool:
+        """Whether the LoRA is folded into the weights."""
+        return self._former is not None
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash weights (LoRA folded in), tokenizer and usage, merged or not; 64 hex digits.
+
+        That of a dense ranker whose REM is LoRA only is that of the encoder it is exported to. It is
+        computed once, and again after training.
+        """
+        if not self._fingerprint:
+            tokenizer = json.loads(self.tokens.definition) if self.tokens.definition else None
+            parts: dict[str, Any] = {
+                "weights": digest_weights(adapters.plain(self.backbone)), "tokenizer": tokenizer
+            } | asdict(self.usage)  # fmt: skip
+            if not isinstance(self.own_head(), nn.Identity):
+                parts |= {"ranker": self.ranker, "head": digest_weights(self.own_head())}
+            self._fingerprint = fingerprint(parts)
+        return self._fingerprint
+
+    def own_head(self) -> nn.Module:
+        """Give what the ranker puts on the backbone; an identity where that is nothing."""
+        return self.head
+
+    def train(self, mode: bool = True) -> Ranker:
+        """Switch dropout on or off; the fingerprint is computed anew after training."""
+        if mode:
+            self._fingerprint = ""
+        super().train(mode)
+        return self
+
+    def add_rem(self, rem: RemFiles, *, load_embeddings: bool = True) -> None:
+        """Put a REM into the backbone, unmerged. Raises ModelError when it does not fit or is the second."""
+        if self.rem is not None:
+            state = "is merged into" if self.merged else "is in"
+            raise ModelError(
+                f"a REM, '{self.rem.name}', {state} the backbone already; it holds one",
+                hint="assemble the DAM and the other REM anew",
+            )
+        design = self.require_fit(rem)
+        tensors, head = rem.tensors(WEIGHTS), rem.tensors(HEAD_WEIGHTS)
+        adapters.attach(self.backbone, design)
+        adapters.fill(adapters.adapter_weights(self.backbone, rem.name), tensors, rem.path_of(WEIGHTS))
+        self.rem, self._fingerprint = rem, ""
+        self.take_rem_head(rem, head, load_embeddings)
+
+    def require_fit(self, rem: RemFiles) -> Design:
+        """Give the REM's design. Raises ModelError when it was made for another backbone or ranker."""
+        for what, found, needed in (
+            ("a backbone of the kind", rem.model_type, self.config.model_type),
+            ("a backbone of the width", rem.hidden_size, self.config.hidden_size),
+            ("the ranker", rem.ranker or self.ranker, self.ranker),
+        ):
+            if found != needed:
+                raise ModelError(
+                    f"the REM {rem.origin} was made for {what} {found}, this one is {needed}",
+                    hint="`hybridr models` shows which REM goes with which DAM",
+                )
+        return read_design(rem.record["config"])
+
+    def take_head(self, heads: Tensors, name: str | None = None) -> None:
+        """Take the head `heads.NAME.1.*` of a REM, or the first one of a full model. Raises ModelError."""
+        if self.outputs is None:
+            return
+        name = name or (next(iter(heads)).split(".")[1] if heads else "")
+        weight, bias = heads.get(f"heads.{name}.1.weight"), heads.get(f"heads.{name}.1.bias")
+        if weight is None or bias is None:
+            return
+        if weight.shape[1:] != (self.config.hidden_size,) or self.outputs not in (0, len(weight)):
+            raise ModelError(
+                f"the head has the size {tuple(weight.shape)}, ({self.outputs or 'n'}, "
+                f"{self.config.hidden_size}) is needed"
+            )
+        self.head = nn.Linear(weight.shape[1], weight.shape[0], device=self.device)
+        self.head.load_state_dict({"weight": weight, "bias": bias})
+
+    def take_rem_head(self, rem: RemFiles, head: Tensors, load_embeddings: bool) -> None:
+        """Take the head of a REM, which it must have where the ranker needs one. Raises ModelError."""
+        if self.outputs is None:
+            return
+        require_linear(rem)
+        self.take_head(head, rem.name)
+
+    def require_head(self) -> None:
+        """Raise ModelError when the ranker needs a head and neither DAM nor REM had one."""
+        if self.outputs is not None and isinstance(self.head, nn.Identity):
+            raise ModelError(
+                f"the ranker {self.ranker} needs a head, and neither the DAM nor the REM has one",
+                hint=f"give the REM that was trained as {self.ranker}",
+            )
+
+    def merge(self) -> None:
+        """Fold the LoRA into the weights. Raises ModelError when it is, or when there is none."""
+        if self.merged:
+            raise ModelError("the REM is merged already", hint="`unmerge()` takes it back")
+        if not self.has_lora:
+            raise ModelError("there is no LoRA to merge (a parallel adapter cannot be)", hint="give a REM")
+        self._former = adapters.merge(self.backbone)
+
+    def unmerge(self) -> None:
+        """Put the very weights back that `merge` replaced. Raises ModelError when it is not merged."""
+        if self._former is None:
+            raise ModelError("the REM is not merged", hint="`merge()` does it")
+        adapters.unmerge(self.backbone, self._former)
+        self._former = None
+
+    def states(self, ids: torch.Tensor, mask: torch.Tensor, **kinds: torch.Tensor) -> torch.Tensor:
+        """Give the last hidden states `(n, tokens, width)` for ids and mask `(n, tokens)`."""
+        found: torch.Tensor = self.backbone(input_ids=ids, attention_mask=mask, **kinds).last_hidden_state
+        return found
+
+    def limit(self, max_tokens: int | None) -> int:
+        """Give the token limit to use. Raises DataError when it cannot be."""
+        return checked_limit(max_tokens, self.max_tokens, self.max_positions)
+
+    def run(self, *arrays: NDArray[np.int64]) -> Vectors:
+        """Run one batch without gradients."""
+        self.eval()
+        with torch.inference_mode():
+            result: Vectors = (
+                self(*(torch.from_numpy(array).to(self.device) for array in arrays)).cpu().numpy()
+            )
+        return result
+
+
+def special_ids(dam: Dam) -> dict[str, int]:
+    """Give the ids of the padding, first, last and mask tokens by their role; empty without a tokenizer."""
+    words = json.loads(dam.tokenizer)["model"]["vocab"] if dam.tokenizer else {}
+    return {role: words[token] for role, token in dam.special_tokens.items() if token in words}
+
+
+def require_linear(rem: RemFiles) -> None:
+    """Raise ModelError when the REM's head is more than dropout and one linear layer on the token states."""
+    record = rem.head_record
+    for option, needed in (("layers", 1), ("use_pooler", False)):
+        if record.get(option, needed) != needed:
+            raise refusal(option, record[option], f"{needed} (in head_config.json)")

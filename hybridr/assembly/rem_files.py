@@ -1,0 +1,125 @@
+"""The files of a REM, from a folder, a flat zip or a zip with folders; nothing else in them is opened."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import ModelError
+from .checkpoints import FETCH_AGAIN, Tensors, read_tensors
+
+CONFIG, WEIGHTS = "adapter_config.json", "pytorch_adapter.bin"
+HEAD_CONFIG, HEAD_WEIGHTS = "head_config.json", "pytorch_model_head.bin"
+EMBEDDINGS = "embeddings.bin"
+KNOWN = {CONFIG, WEIGHTS, HEAD_CONFIG, HEAD_WEIGHTS, EMBEDDINGS}
+"""What is read; `training_args.bin` and the rest are never opened."""
+
+RANKERS = {"dense": "dense", "unicoil": "unicoil", "splade": "splade", "colbert": "colbert"}
+"""How the end of `model_class` names the ranker; the re-ranker's class names none."""
+
+
+@dataclass(frozen=True)
+class RemFiles:
+    """A REM as it lies on disk: its configuration is read, its weights are read when asked for."""
+
+    origin: Path
+    files: Mapping[str, Path | bytes]
+    """The known files by base name."""
+    record: Mapping[str, Any]
+    """`adapter_config.json`."""
+
+    @property
+    def name(self) -> str:
+        """The adapter's name, which is a part of every key."""
+        return str(self.record["name"])
+
+    @property
+    def model_type(self) -> str:
+        """The kind of backbone it was trained on."""
+        return str(self.record["model_type"])
+
+    @property
+    def hidden_size(self) -> int:
+        """The width of that backbone."""
+        return int(self.record["hidden_size"])
+
+    @property
+    def ranker(self) -> str | None:
+        """The ranker it was trained for, where its class names one."""
+        kind = str(self.record.get("model_class") or "").lower()
+        return next((ranker for end, ranker in RANKERS.items() if kind.endswith(end)), None)
+
+    @property
+    def head_record(self) -> Mapping[str, Any]:
+        """The `config` of `head_config.json`; empty without one. Raises ModelError."""
+        if HEAD_CONFIG not in self.files:
+            return {}
+        return dict(read_record(self.files[HEAD_CONFIG], self.path_of(HEAD_CONFIG)).get("config") or {})
+
+    def tensors(self, file: str) -> Tensors:
+        """Read one weight file; empty when the REM has none. Raises ModelError."""
+        return read_tensors(self.files[file], self.path_of(file)) if file in self.files else {}
+
+    def path_of(self, file: str) -> str:
+        """Name a file in messages."""
+        return f"{self.origin}: {file}"
+
+
+def read_rem(path: Path) -> RemFiles:
+    """Find the files of a REM in a folder or zip, however deep they lie. Raises ModelError."""
+    files = zipped_files(path) if path.is_file() else folder_files(path)
+    missing = sorted({CONFIG, WEIGHTS} - files.keys())
+    if missing:
+        raise ModelError(
+            f"{path} is not a REM: it has no {missing[0]}",
+            hint="give the folder or zip that holds adapter_config.json and pytorch_adapter.bin",
+        )
+    record = read_record(files[CONFIG], f"{path}: {CONFIG}")
+    absent = sorted({"name", "model_type", "hidden_size", "config"} - record.keys())
+    if absent:
+        raise ModelError(f"{path}: {CONFIG} has no '{absent[0]}'", hint=FETCH_AGAIN)
+    return RemFiles(path, files, record)
+
+
+def folder_files(path: Path) -> dict[str, Path | bytes]:
+    """Find the known files under a folder; a folder that holds only a REM's zip gives that one's."""
+    if not path.is_dir():
+        raise ModelError(f"there is no REM {path}", hint="`hybridr models` lists the published names")
+    found = [file for file in sorted(path.rglob("*")) if file.name in KNOWN and file.is_file()]
+    zips = sorted(path.glob("*.zip"))
+    if not found and len(zips) == 1:
+        return zipped_files(zips[0])
+    require_one(path, [str(file.parent) for file in found if file.name == CONFIG])
+    return {file.name: file for file in found}
+
+
+def zipped_files(path: Path) -> dict[str, Path | bytes]:
+    """Read the known files of a zip into memory; nothing is unpacked to the disk. Raises ModelError."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [name for name in archive.namelist() if name.rsplit("/", 1)[-1] in KNOWN]
+            require_one(path, [name for name in members if name.endswith(CONFIG)])
+            return {name.rsplit("/", 1)[-1]: archive.read(name) for name in members}
+    except (zipfile.BadZipFile, RuntimeError, EOFError, OSError, NotImplementedError) as error:
+        raise ModelError(f"{path} cannot be read as a zip: {error}", hint=FETCH_AGAIN) from error
+
+
+def require_one(path: Path, places: list[str]) -> None:
+    """Raise ModelError when more than one REM lies in the same place."""
+    if len(places) > 1:
+        raise ModelError(f"{path} holds {len(places)} REMs: {', '.join(places)}", hint="give one of them")
+
+
+def read_record(source: Path | bytes, name: str) -> dict[str, Any]:
+    """Read a JSON object. Raises ModelError."""
+    try:
+        record = json.loads(source if isinstance(source, bytes) else source.read_bytes())
+    except ValueError as error:
+        raise ModelError(f"{name} is not valid JSON: {error}", hint=FETCH_AGAIN) from error
+    if not isinstance(record, dict):
+        raise ModelError(f"{name} holds no JSON object", hint=FETCH_AGAIN)
+    return record
