@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -134,8 +134,8 @@ class Retriever(torch.nn.Module):
 def read_retriever(folder: Path | str, *, max_tokens: int | None = None) -> Retriever:
     """Open a sentence-transformers bi-encoder in fp32 on the CPU.
 
-    `max_tokens` None takes the model's own limit. Raises ModelError when the folder is missing, damaged,
-    or holds another kind of model.
+    The input limit is the model's own, or `max_tokens` if that is lower. Raises ModelError when the folder
+    is missing, damaged, or holds another kind of model.
     """
     folder = Path(folder)
     require_intact(folder)
@@ -150,12 +150,8 @@ def read_retriever(folder: Path | str, *, max_tokens: int | None = None) -> Retr
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(f"the model {folder} cannot be opened: {reason}", hint=FETCH_AGAIN) from error
     drop_missing(backbone, set(info["missing_keys"]), folder)
-    longest = longest_input(backbone.config)
-    if usage.max_tokens > longest:
-        raise ModelError(
-            f"max_tokens is {usage.max_tokens}, {folder} reads {longest} at most", hint="lower max_tokens"
-        )
-    return Retriever(backbone.float().eval(), tokenizer, usage, folder)
+    limit = min(usage.max_tokens, longest_input(backbone.config))
+    return Retriever(backbone.float().eval(), tokenizer, replace(usage, max_tokens=limit), folder)
 
 
 FETCH_AGAIN = "fetch or export it again; a sentence-transformers bi-encoder with safetensors is needed"
@@ -190,7 +186,7 @@ def read_usage(folder: Path, max_tokens: int | None = None) -> Usage:
         pooling=read_pooling(folder / modules["Pooling"]["path"]),
         similarity=SIMILARITIES[compared],
         prefixes={side: str(prompts.get(side) or "") for side in ("query", "document")},
-        max_tokens=max_tokens or own_limit(folder),
+        max_tokens=min(max_tokens or 512, own_limit(folder)),
     )
 
 

@@ -109,7 +109,7 @@ class AdaptSettings(Stage):
     span_tokens: int = Field(64, ge=8, le=510, description="longest span, in tokens of the model")
     rank: int = Field(16, ge=1, le=512, description="LoRA rank")
     strength: float = Field(0.3, ge=0, le=1, description="share of the learnt change that is kept")
-    max_tokens: int = Field(256, ge=16, le=512, description="input limit with [CLS] and [SEP]")
+    max_tokens: int = Field(256, ge=16, le=512, description="input limit; the model's own if lower")
     held_out: int = Field(200, ge=20, description="documents kept from training, for the gate")
     queries: Path | None = Field(
         None, description="an unlabelled query log, one query per line, for the gate"
