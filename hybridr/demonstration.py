@@ -40,10 +40,13 @@ class Demonstration:
     seconds: dict[str, float]
 
 
-def demonstrate(*, progress: Progress = silent) -> Demonstration:
+def demonstrate(
+    *, documents: int = 1500, adapting: AdaptSettings | None = None, progress: Progress = silent
+) -> Demonstration:
     """Start a node, load the Python documentation, adapt, reindex, search and evaluate.
 
-    The node keeps running. What an earlier run has done is not done again. Raises what the steps raise.
+    `adapting` changes how the encoder is adapted, but not where it is stored. The node keeps running. What
+    an earlier run has done is not done again. Raises what the steps raise.
     """
     clock = Clock()
     with clock.timing("node"):
@@ -51,10 +54,10 @@ def demonstrate(*, progress: Progress = silent) -> Demonstration:
         cluster = Cluster.connect(ClusterSettings(url=node.url))
     folder = demo_folder()
     with clock.timing("load"):
-        write_beir(folder, *read_pydocs())
+        write_beir(folder, *read_pydocs(max_documents=documents))
         loading = load(cluster, folder, LoadSettings(index=INDEX, language="en"), progress=progress)
     with clock.timing("adapt"):
-        settings = AdaptSettings(out=folder / "encoder")
+        settings = (adapting or AdaptSettings()).model_copy(update={"out": folder / "encoder"})
         adaptation = adapt((cluster, INDEX), settings, progress=progress)
         promote(cluster, INDEX, adaptation.folder)
     with clock.timing("reindex"):

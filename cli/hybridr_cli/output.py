@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 PLAIN_INTERVAL_S = 5.0
+WIDTH = 110
 
 
 class Output:
@@ -39,18 +41,23 @@ class Output:
         """Print a table for people; numbers are aligned to the right."""
         if self.as_json:
             return
+        from io import StringIO
+
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
 
         numeric = [all(isinstance(row[i], (int, float)) for row in rows) for i in range(len(columns))]
-        table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+        table = Table(box=None, pad_edge=False)
         for name, number in zip(columns, numeric, strict=True):
             table.add_column(name, justify="right" if number else "left", overflow="fold")
         for row in rows:
             table.add_row(*(Text(f"{cell:.4f}" if isinstance(cell, float) else str(cell)) for cell in row))
-        width = None if sys.stdout.isatty() else 110
-        Console(file=sys.stdout, width=width, highlight=False).print(table)
+        drawn = StringIO()
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
+        Console(file=drawn, width=width, highlight=False).print(table)
+        for text in [*([title] if title else []), *drawn.getvalue().splitlines()]:
+            self.line(text.rstrip())
 
     def note(self, text: str) -> None:
         """Say something beside the result."""

@@ -34,13 +34,14 @@ def tell(session: Session, done: Demonstration) -> None:
     from hybridr.demonstration import INDEX, QUESTION
 
     out = session.output
+    adapted = done.adaptation
     took = {step: f"{seconds:.0f} s" for step, seconds in done.seconds.items()}
-    losses = done.adaptation.losses
-    verdict = "promoted" if done.adaptation.promoted else "vetoed, the unadapted encoder stays"
+    verdict = "promoted" if adapted.promoted else "vetoed, the unadapted encoder stays"
     out.line()
     out.line(f"node      OpenSearch {done.node.version} at {done.node.url} ({took['node']})")
     out.line(f"load      {done.loading.documents:,} documents into '{INDEX}', BM25 ready ({took['load']})")
-    out.line(f"adapt     loss {losses[0]:.3f} -> {losses[-1]:.3f}, gate: {verdict} ({took['adapt']})")
+    loss = f"loss {adapted.loss_start:.3f} -> {adapted.loss_end:.3f}"
+    out.line(f"adapt     {loss}, gate: {verdict} ({took['adapt']})")
     out.line(
         f"reindex   alias '{done.reindexing.alias}' -> '{done.reindexing.destination}' ({took['reindex']})"
     )
@@ -65,7 +66,7 @@ def summary(done: Demonstration) -> dict[str, object]:
         "url": done.node.url,
         "documents": done.loading.documents,
         "promoted": done.adaptation.promoted,
-        "losses": [float(loss) for loss in done.adaptation.losses],
+        "loss": [done.adaptation.loss_start, done.adaptation.loss_end],
         "reindex": done.reindexing.to_json(),
         "hits": [hit._asdict() for hit in done.hits],
         "evaluation": done.evaluation.to_json(),
