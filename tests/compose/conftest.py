@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from engine import Stack, install_missing, run, running_engine
+from engine import Stack, compose_v2, install_missing, run, running_engine
 from images import DASHBOARDS, base_images, drop_leftovers
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +37,6 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with running_engine(tmp_path_factory.mktemp("engine") / "dockerd.log") as ours:
         REPORT.append(f"installed now: {', '.join(installed) or 'nothing'}")
         REPORT.append(f"engine: {'started and stopped by this test' if ours else 'was running, was left so'}")
-        REPORT.append(f"docker-compose {run('docker-compose', 'version', '--short').strip()}")
         yield
 
 
@@ -57,13 +56,12 @@ def images(engine: None) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def project(tmp_path_factory: pytest.TempPathFactory, minilm_encoder_folder: Path) -> Path:
-    """Copy what the build needs, with an encoder, an .env and what this machine's network asks for."""
+    """Copy what the build needs, with an encoder and what this machine's network asks for."""
     folder = tmp_path_factory.mktemp("project")
     for name in (*CONTEXT, *COMPOSE):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, folder / name)
     shutil.copytree(minilm_encoder_folder, folder / "encoder")
-    write_env(folder, {"OPENSEARCH_HEAP": "512m", "PIP_INDEX_URL": index_url()})
     if bundle := ca_bundle():
         shutil.copy(bundle, folder / "extra-ca.pem")
     proxies = {name: os.environ[name] for name in ("http_proxy", "https_proxy") if name in os.environ}
@@ -71,18 +69,30 @@ def project(tmp_path_factory: pytest.TempPathFactory, minilm_encoder_folder: Pat
     return folder
 
 
+@pytest.fixture(scope="session", params=["1.29", "v2"])
+def composed(
+    request: pytest.FixtureRequest, engine: None, project: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Stack:
+    """Give the project under each of the two generations of compose; nothing is started yet."""
+    newer = request.param == "v2"
+    command = compose_v2(tmp_path_factory.mktemp("v2")) if newer else ["docker-compose"]
+    REPORT.append(f"compose: {run(*command, 'version', '--short').strip()}")
+    stack = Stack(command, project, f"hybridr-test-{os.getpid()}-{'v2' if newer else 'v1'}")
+    stack.settle(OPENSEARCH_HEAP="512m", PIP_INDEX_URL=index_url(), HYBRIDR_SERVE_INDEX="")
+    return stack
+
+
 @pytest.fixture(scope="session")
-def stack(project: Path, images: None) -> Iterator[Stack]:
+def stack(composed: Stack, images: None) -> Iterator[Stack]:
     """Start the cluster and the encoder by the committed file; take both away afterwards."""
-    stack = Stack(project, f"hybridr-test-{os.getpid()}")
     try:
-        stack.compose("build", "encoder")
-        write_env(project, {name: free_port() for name in ("OPENSEARCH_PORT", "ENCODER_PORT")})
-        stack.compose("up", "-d", "opensearch", "encoder")
-        stack.wait_healthy("opensearch", "encoder")
-        yield stack
+        composed.compose("build", "encoder")
+        composed.settle(OPENSEARCH_PORT=free_port(), ENCODER_PORT=free_port())
+        composed.compose("up", "-d", "opensearch", "encoder")
+        composed.wait_healthy("opensearch", "encoder")
+        yield composed
     finally:
-        stack.compose("--profile", "secure", "down", "--volumes", "--remove-orphans")
+        composed.compose("--profile", "secure", "down", "--volumes", "--remove-orphans")
 
 
 @pytest.fixture(scope="session")
@@ -98,28 +108,21 @@ def encoder_url(stack: Stack) -> str:
 
 
 @pytest.fixture(scope="session")
-def secured(stack: Stack, project: Path) -> dict[str, str]:
+def secured(stack: Stack) -> dict[str, str]:
     """Start the secure profile's cluster; gives the variables by which hybridr reaches it."""
     password = f"{secrets.token_urlsafe(16)}-aA1"
-    values = {"OPENSEARCH_INITIAL_ADMIN_PASSWORD": password, "OPENSEARCH_SECURE_PORT": free_port()}
-    write_env(project, values)
+    stack.settle(OPENSEARCH_INITIAL_ADMIN_PASSWORD=password, OPENSEARCH_SECURE_PORT=free_port())
     stack.compose("--profile", "secure", "up", "-d", "opensearch-secure")
     stack.wait_healthy("opensearch-secure")
-    authority = project / "root-ca.pem"
+    authority = stack.folder / "root-ca.pem"
     inside = f"{stack.container('opensearch-secure')}:/usr/share/opensearch/config/root-ca.pem"
     run("docker", "cp", inside, authority)
     return {
-        "HYBRIDR_URL": f"https://localhost:{values['OPENSEARCH_SECURE_PORT']}",
+        "HYBRIDR_URL": f"https://localhost:{stack.address('opensearch-secure', 9200).split(':')[1]}",
         "HYBRIDR_USER": "admin",
         "HYBRIDR_PASSWORD": password,
         "HYBRIDR_CA_CERTS": str(authority),
     }
-
-
-def write_env(folder: Path, values: dict[str, object]) -> None:
-    """Add lines to the project's .env."""
-    with (folder / ".env").open("a") as file:
-        file.writelines(f"{name}={value}\n" for name, value in values.items())
 
 
 def free_port() -> int:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 PACKAGES = {"dockerd": "docker.io", "docker-compose": "docker-compose", "debootstrap": "debootstrap"}
 START_TIMEOUT_S = 60
+NEWER = "trixie"  # the Debian whose package docker-compose is v2
+KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
 def run(*command: str | Path, **options) -> str:
@@ -60,28 +62,58 @@ def running_engine(log: Path) -> Iterator[bool]:
         process.wait(60)
 
 
-class Stack:
-    """One compose project in a folder of its own."""
+def package_mirror(release: str = "bookworm") -> str | None:
+    """Name the package mirror that this machine's apt uses, if it is a Debian."""
+    wanted = ("Created-By: Packages", f"Release: {release}", "Component: main", "Origin: Debian")
+    found = run("apt-get", "indextargets", "--format", "$(REPO_URI)", *wanted).split()
+    return found[0] if found else None
 
-    def __init__(self, folder: Path, name: str) -> None:
+
+def compose_v2(folder: Path) -> list[str]:
+    """Give the command of compose v2: that of this machine, else the one of a newer Debian, unpacked."""
+    if subprocess.run(["docker", "compose", "version"], capture_output=True).returncode == 0:
+        return ["docker", "compose"]
+    for part in ("lists/partial", "cache/archives/partial"):
+        (folder / part).mkdir(parents=True)
+    (folder / "sources.list").write_text(f"deb [signed-by={KEYS}] {package_mirror()} {NEWER} main\n")
+    places = {"Etc::sourcelist": "sources.list", "State::lists": "lists", "Cache": "cache"}
+    options = [part for name, place in places.items() for part in ("-o", f"Dir::{name}={folder / place}")]
+    options += ["-o", "Dir::Etc::sourceparts=-", "-o", "APT::Sandbox::User=root"]
+    run("apt-get", *options, "update", "-q")
+    run("apt-get", *options, "download", "-q", "docker-compose", cwd=folder)
+    run("dpkg-deb", "-x", *folder.glob("docker-compose_*.deb"), folder / "unpacked")
+    return [str(folder / "unpacked/usr/libexec/docker/cli-plugins/docker-compose")]
+
+
+class Stack:
+    """One compose project in a folder of its own; `command` is docker-compose 1.29 or v2."""
+
+    def __init__(self, command: list[str], folder: Path, name: str) -> None:
+        self.command = command
         self.folder = folder
         self.name = name
 
     def compose(self, *arguments: str) -> str:
-        """Run docker-compose in the project."""
-        return run("docker-compose", "-p", self.name, *self._files(), *arguments, cwd=self.folder)
+        """Run compose in the project."""
+        return run(*self.command, "-p", self.name, *self._files(), *arguments, cwd=self.folder)
+
+    def settle(self, **values: object) -> None:
+        """Set variables in the project's .env; those that are there already stay."""
+        path = self.folder / ".env"
+        lines = path.read_text().splitlines() if path.is_file() else []
+        known = dict(line.split("=", 1) for line in lines)
+        path.write_text("".join(f"{name}={value}\n" for name, value in {**known, **values}.items()))
 
     def _files(self) -> list[str]:
-        extra = sorted(self.folder.glob("test-override.yml"))
-        return ["-f", "docker-compose.yml", *(part for file in extra for part in ("-f", file.name))]
+        return ["-f", "docker-compose.yml", "-f", "test-override.yml"]
 
     def container(self, service: str) -> str:
         """Give the id of a service's container."""
-        return self.compose("ps", "-q", service).strip()
+        return self.compose("--profile", "secure", "ps", "-q", service).strip()
 
     def address(self, service: str, port: int) -> str:
         """Give where a service's port is on this machine, as host:port."""
-        return self.compose("port", service, str(port)).strip()
+        return self.compose("--profile", "secure", "port", service, str(port)).strip()
 
     def health(self, service: str) -> str:
         """Give what the container's own health check says."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from engine import run
+from engine import package_mirror, run
 
 from hybridr.node.artifacts import Artifact
 from hybridr.node.configuration import trimmed
@@ -70,19 +70,13 @@ def python_standin() -> str:
     if not exists(image):
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder) / "root"
-            run("debootstrap", "--variant=minbase", f"--include={INCLUDED}", RELEASE, root, *mirror())
+            mirror = filter(None, [package_mirror(RELEASE)])  # else debootstrap's own default
+            run("debootstrap", "--variant=minbase", f"--include={INCLUDED}", RELEASE, root, *mirror)
             shutil.rmtree(root / "var" / "cache" / "apt" / "archives")
             (root / "usr" / "local" / "bin" / "python").symlink_to("/usr/bin/python3")
             with subprocess.Popen(["tar", "-C", str(root), "-c", "."], stdout=subprocess.PIPE) as tar:
                 run("docker", "import", "-c", f"LABEL {LABEL}=python", "-", image, stdin=tar.stdout)
     return image
-
-
-def mirror() -> list[str]:
-    """Name the package mirror of this machine, if it is a Debian; else debootstrap's own default."""
-    wanted = ("Created-By: Packages", f"Release: {RELEASE}", "Component: main", "Origin: Debian")
-    found = run("apt-get", "indextargets", "--format", "$(REPO_URI)", *wanted).split()
-    return found[:1]
 
 
 def opensearch_standin() -> str:
