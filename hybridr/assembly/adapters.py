@@ -1,6 +1,6 @@
 """LoRA (by peft) and parallel adapters inside a backbone: attached, filled, merged and taken back.
 
-The formulas are those of Zhan et al. 2022, section 4, as their code computes them:
+The formulas are those of Zhan et al. 2022 (DDR), as their code computes them:
 
     q = W_q h + b_q + alpha / rank * B A h            (also v; merged: W_q + alpha / rank * B A)
     p = W_up f(W_down a + b_down) + b_up              a: what the feed-forward network reads
