@@ -1,5 +1,4 @@
 import base64
-import hashlib
 import json
 import signal
 import socket
@@ -12,6 +11,7 @@ import httpx
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from hashing import HashingEncoder
 from hybridr_cli import main
 from tiny import tiny_retriever, tiny_texts
 
@@ -23,32 +23,19 @@ from hybridr.serving import Server, create_app, listen
 DIM = 8
 
 
-class HashingEncoder:
-    """A vector per text from its sha256; queries and documents differ."""
-
-    dim = DIM
-    similarity = "cosine"
-    max_tokens = 16
-    fingerprint = "f" * 64
-    folder = None
+class SidedEncoder(HashingEncoder):
+    """Queries and documents differ, and tokens are counted."""
 
     def encode_queries(self, texts, *, max_tokens=None):
-        return np.stack([self.vector("query: " + text) for text in texts])
-
-    def encode_documents(self, texts, *, max_tokens=None):
-        return np.stack([self.vector("passage: " + text) for text in texts])
+        return super().encode_queries([f"asked {text}" for text in texts])
 
     def count_tokens(self, texts):
         return [len(text.split()) + 2 for text in texts]
 
-    def vector(self, text):
-        digest = np.frombuffer(hashlib.sha256(text.encode()).digest(), dtype=np.uint8)[:DIM]
-        return (digest / np.linalg.norm(digest)).astype(np.float32)
-
 
 @pytest.fixture
 def encoder():
-    return HashingEncoder()
+    return SidedEncoder(DIM)
 
 
 @pytest.fixture
@@ -96,13 +83,13 @@ def test_models_are_listed(client):
     assert names == ["hybridr-query", "hybridr-passage"]
 
 
-def test_health_tells_which_encoder_answers(client):
+def test_health_tells_which_encoder_answers(client, encoder):
     assert client.get("/healthz").json() == {
         "status": "ok",
-        "encoder": "f" * 64,
+        "encoder": encoder.fingerprint,
         "dim": DIM,
         "similarity": "cosine",
-        "max_tokens": 16,
+        "max_tokens": 256,
         "index": None,
     }
 
@@ -136,6 +123,12 @@ def test_half_a_character_is_refused(client):
     answer = client.post("/v1/embeddings", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 400
     assert "unicode" in answer.json()["error"]["message"]
+
+
+def test_an_encoder_that_cannot_count_tokens_gives_no_usage():
+    answer = embed(TestClient(create_app(HashingEncoder())), input="a cat")
+    assert answer.status_code == 200
+    assert "usage" not in answer.json()
 
 
 def test_an_error_does_not_repeat_the_text(client):

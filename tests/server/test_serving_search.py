@@ -1,0 +1,116 @@
+"""`/search` of the server on a real node."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import hybridr_cli
+import pytest
+from fastapi.testclient import TestClient
+from hashing import HashingEncoder
+from tiny import tiny_retriever, tiny_texts
+
+from hybridr import Search, export, load_encoder, reindex
+from hybridr.cluster import Cluster, path_of
+from hybridr.errors import DataError, FingerprintMismatch, NotFound
+from hybridr.serving import create_app
+
+from .corpus import bulk, fill_index, text_number
+
+pytestmark = pytest.mark.node
+
+
+@pytest.fixture
+def served(cluster: Cluster, index_name: str) -> tuple[TestClient, str]:
+    fill_index(cluster, index_name, 60)
+    reindex(cluster, index_name, HashingEncoder())
+    return TestClient(create_app(HashingEncoder(), cluster=cluster, index=index_name)), index_name
+
+
+@pytest.mark.parametrize("mode", ["lexical", "dense", "hybrid"])
+def test_search_answers_as_the_library_does(
+    served: tuple[TestClient, str], cluster: Cluster, mode: str
+) -> None:
+    client, index = served
+    answer = client.post("/search", json={"query": text_number(7), "k": 5, "mode": mode})
+    expected = Search(cluster, index, HashingEncoder(), mode)(text_number(7), 5)
+    assert answer.status_code == 200
+    assert answer.json()["mode"] == mode
+    assert [hit["doc_id"] for hit in answer.json()["hits"]] == [hit.doc_id for hit in expected]
+    assert [hit["score"] for hit in answer.json()["hits"]] == pytest.approx([hit.score for hit in expected])
+    assert answer.json()["hits"][0]["doc_id"] == "d7"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({}, "query: Field required"),
+        ({"query": ""}, "at least 1 character"),
+        ({"query": "  "}, "the query is empty"),
+        ({"query": "x", "k": 0}, "greater than or equal to 1"),
+        ({"query": "x", "mode": "magic"}, "'lexical', 'dense' or 'hybrid'"),
+    ],
+)
+def test_a_search_that_makes_no_sense_says_why(
+    served: tuple[TestClient, str], body: dict[str, object], said: str
+) -> None:
+    answer = served[0].post("/search", json=body)
+    assert answer.status_code == 400
+    assert said in answer.json()["error"]["message"]
+
+
+def test_an_index_that_goes_away_is_not_found(served: tuple[TestClient, str], cluster: Cluster) -> None:
+    client, index = served
+    for info in cluster.indices(f"{index}*"):
+        cluster.request("DELETE", path_of(info.name))
+    assert client.post("/search", json={"query": "x"}).status_code == 404
+
+
+def test_the_app_is_refused_where_it_could_not_search(cluster: Cluster, index_name: str) -> None:
+    with pytest.raises(NotFound, match=f"no index or alias '{index_name}'"):
+        create_app(HashingEncoder(), cluster=cluster, index=index_name)
+    fill_index(cluster, index_name, 5)
+    with pytest.raises(DataError, match="has no vectors"):
+        create_app(HashingEncoder(), cluster=cluster, index=index_name)
+    reindex(cluster, index_name, HashingEncoder())
+    with pytest.raises(FingerprintMismatch, match="were written by encoder"):
+        create_app(HashingEncoder(salt="other"), cluster=cluster, index=index_name)
+
+
+def test_the_command_serves_an_index_with_the_encoder_that_wrote_it(
+    cluster: Cluster, index_name: str, tmp_path: Path
+) -> None:
+    folder = export(tiny_retriever(), tmp_path / "encoder")
+    cluster.request("PUT", path_of(index_name), {"mappings": {"properties": {"text": {"type": "text"}}}})
+    texts = tiny_texts(30, seed=5)
+    lines = [line for i, text in enumerate(texts) for line in ({"index": {"_id": f"d{i}"}}, {"text": text})]
+    bulk(cluster, index_name, lines)
+    reindex(cluster, index_name, load_encoder(folder))
+    command = ["serve", "--url", cluster.url, "--index", index_name, "--port", "0", "--json"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hybridr_cli", *command], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout
+        url = json.loads(process.stdout.readline())["url"]
+        hits = httpx.post(f"{url}/search", json={"query": texts[7]}, timeout=30).json()["hits"]
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    assert hits[0]["doc_id"] == "d7"
+
+
+def test_the_command_refuses_another_encoder(
+    cluster: Cluster, index_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill_index(cluster, index_name, 5)
+    reindex(cluster, index_name, HashingEncoder())
+    folder = str(export(tiny_retriever(), tmp_path / "encoder"))
+    command = ["serve", "--url", cluster.url, "--index", index_name, "--encoder", folder, "--port", "0"]
+    assert hybridr_cli.main(command) == 1
+    assert "were written by encoder" in capsys.readouterr().err
