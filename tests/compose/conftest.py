@@ -48,7 +48,8 @@ def images(engine: None) -> Iterator[None]:
             REPORT.append(
                 f"base image {name}: {'a local STAND-IN, not the official one' * is_standin or 'official'}"
             )
-        REPORT.append(f"NOT run: {DASHBOARDS}, which has no stand-in")
+        REPORT.append("the stand-in's security plugin is that of 3.4.0, fitted to 3.6.0 for this test only")
+        REPORT.append(f"NOT run: {DASHBOARDS}, which has no stand-in; images pulled from a registry")
         yield
         drop_leftovers()
         REPORT.append("kept to be faster next time: the images hybridr-standin/*")
@@ -76,7 +77,9 @@ def composed(
     """Give the project under each of the two generations of compose; nothing is started yet."""
     newer = request.param == "v2"
     command = compose_v2(tmp_path_factory.mktemp("v2")) if newer else ["docker-compose"]
-    REPORT.append(f"compose: {run(*command, 'version', '--short').strip()}")
+    version = run(*command, "version", "--short").strip().lstrip("v")
+    assert version.startswith("2." if newer else "1.29"), f"{command} is {version}; Debian 12 has 1.29"
+    REPORT.append(f"compose {version}: whole stack run")
     stack = Stack(command, project, f"hybridr-test-{os.getpid()}-{'v2' if newer else 'v1'}")
     stack.settle(OPENSEARCH_HEAP="512m", PIP_INDEX_URL=index_url(), HYBRIDR_SERVE_INDEX="")
     return stack

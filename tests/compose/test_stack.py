@@ -14,6 +14,8 @@ from images import OPENSEARCH
 
 from hybridr.encoder import load_encoder
 
+pytestmark = pytest.mark.timeout(1800)  # the first test also fetches and makes everything
+
 OPEN = {"opensearch", "dashboards", "encoder"}
 SECURE = {"opensearch-secure", "dashboards-secure"}
 DOCUMENTS = {
