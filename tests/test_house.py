@@ -32,7 +32,7 @@ FLOORS = [
     {"sampling", "destinations", "text_fields"},
     {"inspection", "loading", "known_encoders", "diagnosis"},
     {"adaptation", "overlap"},
-    {"filling", "retrieval"},
+    {"filling", "retrieval", "planning"},
     {"reindexing", "evaluation", "serving"},
     {"systems"},
     {"demonstration"},

@@ -9,14 +9,14 @@ import sys
 import time
 from pathlib import Path
 
-import hybridr_cli
 import pytest
-from tiny import WORDS, tiny_corpus, tiny_retriever
 
+import hybridr_cli
 from hybridr import AdaptSettings, adapt, load_encoder
 from hybridr.adaptation.training import STATE_FILE
 from hybridr.cluster import Cluster, path_of
 from hybridr.exporting import export
+from tiny import WORDS, tiny_corpus, tiny_retriever
 
 from .corpus import bulk
 
@@ -85,7 +85,7 @@ def test_a_killed_command_goes_on(cluster: Cluster, index_name: str, base: str, 
     put_corpus(cluster, index_name)
     out = tmp_path / "encoder"
     command = [sys.executable, "-m", "hybridr_cli", "adapt", "--index", index_name, "--out", str(out),
-               "--base", base, "--url", cluster.url, "--steps", "400", "--json"]  # fmt: skip
+               "--base", base, "--url", cluster.url, "--steps", "200", "--json"]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 120
     while not (out / ".training" / STATE_FILE).exists() and time.monotonic() < deadline:

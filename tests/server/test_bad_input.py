@@ -179,7 +179,6 @@ def test_encoder_that_does_not_match_the_index(
     capsys: pytest.CaptureFixture[str], cluster: Cluster, index_name: str, minilm_encoder_folder: Path
 ) -> None:
     from hashing import HashingEncoder
-
     from hybridr import reindex
 
     fill_index(cluster, index_name, 3)
@@ -221,7 +220,7 @@ def test_unreadable_collections(capsys: pytest.CaptureFixture[str], cluster: Clu
         "[1]\n": "docs.jsonl:1: needed a JSON object, found list",
         '{"_id": "1", "text": "a"}\n{oops\n': "docs.jsonl:2: not JSON",
         '{"text": "a"}\n': "docs.jsonl:1: a document without '_id'",
-        '{"_id": "1", "text": "a"}\n{"_id": "1", "text": "b"}\n': "docs.jsonl:2: document id '1' for the second time",
+        '{"_id": "1", "text": "a"}\n' * 2: "docs.jsonl:2: document id '1' for the second time",
     }.items():
         file.write_text(content)
         assert message in failing(capsys, "load", str(file), *on)

@@ -4,12 +4,12 @@ import json
 import secrets
 
 import pytest
-from hybridr_cli import main
 
 from hybridr.cluster import Cluster, connect, path_of
 from hybridr.diagnosis import diagnose, probe_body
 from hybridr.node import NodeState
 from hybridr.settings import ClusterSettings
+from hybridr_cli import main
 
 NODE, SECURE = pytest.mark.node, pytest.mark.secure
 

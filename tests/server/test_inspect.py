@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from hybridr_cli import main
 
 from hybridr.cluster import Cluster, path_of
 from hybridr.errors import DataError, NotFound
 from hybridr.inspection import choose_text_fields, inspect_index
 from hybridr.sampling import sample_documents
+from hybridr_cli import main
 
 pytestmark = pytest.mark.node
 

@@ -18,7 +18,6 @@ from typing import Any
 
 import psutil
 import pytest
-from hybridr_cli import main
 
 from hybridr import node
 from hybridr.cluster import Cluster, connect
@@ -28,6 +27,7 @@ from hybridr.node import artifacts, fetching, layout
 from hybridr.node.java import find_java
 from hybridr.node.state import node_folder
 from hybridr.settings import NodeSettings
+from hybridr_cli import main
 
 THAI = "ภาษาไทยเขียนติดกัน"
 SOMEBODY = 54321

@@ -9,9 +9,9 @@ from typing import Any
 
 import ir_measures
 import pytest
-from hashing import HashingEncoder
 
 import hybridr_cli
+from hashing import HashingEncoder
 from hybridr import Search, SearchSettings, evaluate, load, reindex
 from hybridr.bodies import hybrid_query, lexical_query
 from hybridr.cluster import Cluster

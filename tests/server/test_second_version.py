@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hashing import HashingEncoder
 
 import hybridr_cli
+from hashing import HashingEncoder
 from hybridr import Search, SearchSettings, connect, reindex, rollback
-from hybridr.cluster import Cluster, path_of
+from hybridr.cluster import Cluster
 from hybridr.errors import AccessDenied, SettingsError, Unreachable
 from hybridr.fusion import fuse
 from hybridr.node import NodeState
@@ -24,9 +23,9 @@ pytestmark = pytest.mark.secure
 
 
 @pytest.fixture(scope="module")
-def secure(secure_node: NodeState) -> Iterator[Cluster]:
+def secure(secure_node: NodeState) -> Cluster:
     """The url alone is enough: hybridr knows its own node's certificate and user."""
-    yield connect(secure_node.url)
+    return connect(secure_node.url)
 
 
 def test_reindex_search_and_rollback(secure: Cluster) -> None:
@@ -102,9 +101,9 @@ SOURCE_RIGHTS = [
 ]  # fmt: skip
 DESTINATION_RIGHTS = [
     *SOURCE_RIGHTS, "indices:admin/create", "indices:admin/mapping/put", "indices:data/write/bulk*",
-    "indices:data/write/index", "indices:data/write/delete", "indices:data/read/mget*", "indices:admin/refresh*",
-    "indices:admin/settings/update", "indices:admin/aliases", "indices:admin/aliases/get",
-    "cluster:monitor/health",
+    "indices:data/write/index", "indices:data/write/delete", "indices:data/read/mget*",
+    "indices:admin/refresh*", "indices:admin/settings/update", "indices:admin/aliases",
+    "indices:admin/aliases/get", "cluster:monitor/health",
 ]  # fmt: skip
 
 

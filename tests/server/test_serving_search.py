@@ -9,16 +9,16 @@ import sys
 from pathlib import Path
 
 import httpx
-import hybridr_cli
 import pytest
 from fastapi.testclient import TestClient
-from hashing import HashingEncoder
-from tiny import tiny_retriever, tiny_texts
 
+import hybridr_cli
+from hashing import HashingEncoder
 from hybridr import Search, export, load_encoder, reindex
 from hybridr.cluster import Cluster, path_of
 from hybridr.errors import DataError, FingerprintMismatch, NotFound
 from hybridr.serving import create_app
+from tiny import tiny_retriever, tiny_texts
 
 from .corpus import bulk, fill_index, text_number
 

@@ -10,7 +10,8 @@ import typer
 from ..session import Session, verb
 
 if TYPE_CHECKING:
-    from hybridr.reindexing import Plan, Reindexing
+    from hybridr.planning import Plan
+    from hybridr.reindexing import Reindexing
 
 
 def register(app: typer.Typer) -> None:
@@ -45,7 +46,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Write vectors into a new index beside the old one, verify it, switch an alias."""
         from hybridr.known_encoders import encoder_for
-        from hybridr.reindexing import plan, reindex, source_of
+        from hybridr.planning import plan, source_of
+        from hybridr.reindexing import reindex
         from hybridr.settings import ReindexSettings
 
         settings = session.settings(

@@ -1,0 +1,199 @@
+"""Checks a reindex before its first write, and says exactly what it would send."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from .bodies import (
+    ENCODER_FIELD,
+    SEQ_NO_FIELD,
+    copied_settings,
+    destination_mappings,
+    vector_mapping,
+)
+from .cluster import Cluster, IndexInfo, path_of
+from .destinations import (
+    ROLE,
+    alias_target,
+    default_alias,
+    destinations,
+    free_name,
+    is_destination,
+    job_of,
+    switch_actions,
+)
+from .encoder import Encoder
+from .errors import ClusterError, DataError, ModelError
+from .inspection import choose_text_fields
+from .reading import require_source
+from .settings import ReindexSettings
+
+MAX_DIM = 16_000
+DURING_FILL: dict[str, Any] = {"refresh_interval": "-1", "number_of_replicas": 0, "final_pipeline": None}
+BYTES_PER_LINK = 4
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a reindex will do.
+
+    `live`: the destination is complete and only caught up. `before` and `after` are the settings it has
+    while it is filled, and then. `requests` are the exact bodies, in order.
+    """
+
+    source: str
+    destination: str
+    exists: bool
+    live: bool
+    alias: str
+    previous: str
+    documents: int
+    fields: tuple[str, ...]
+    lexical_fields: tuple[str, ...]
+    encoder: str
+    vector_bytes: int
+    before: dict[str, Any]
+    after: dict[str, Any]
+    requests: list[dict[str, Any]] = field(repr=False)
+
+
+def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
+    """Check everything that can be checked before the first write, and say what would be sent.
+
+    Raises ClusterError (engine, plugin, alias), DataError (empty, no text, no `_source`, field taken),
+    ModelError (dimension), NotFound.
+    """
+    info = source_of(cluster, source)
+    check_engine(cluster, settings)
+    count = check_source(cluster, info, encoder, settings)
+    fields = choose_text_fields(cluster, info.name, settings.fields)
+    alias = settings.alias or recorded_alias(cluster, source)
+    target = check_alias(cluster, alias, info)
+    job = job_of(info, encoder.fingerprint, job_settings(settings, fields))
+    known = next((found for found in destinations(cluster, info) if found.meta["job"] == job), None)
+    name = known.name if known else free_name(cluster, info.name)
+    live = known is not None and known.meta["state"] == "complete"
+    original = known.meta["original"] if known else original_settings(info)
+    meta: dict[str, Any] = {
+        "role": ROLE, "source": info.name, "source_uuid": info.uuid, "job": job, "state": "filling",
+        "alias": alias, "previous": previous_of(target, known, info), "encoder": encoder.fingerprint,
+        "dim": encoder.dim, "similarity": encoder.similarity, "vector_field": settings.vector_field,
+        "fields": list(fields), "lexical_fields": list(info.meta.get("lexical_fields", fields)),
+        "max_tokens": settings.max_tokens, "original": original,
+    }  # fmt: skip
+    # A live destination keeps what its owner made of it, but no pipeline may change the copies.
+    changed = ("final_pipeline",) if live else tuple(DURING_FILL)
+    before = {setting: DURING_FILL[setting] for setting in changed}
+    after = {setting: original[setting] for setting in changed}
+    first = (
+        {"method": "PUT", "path": path_of(name, "_settings"), "body": {"index": before}}
+        if known
+        else {"method": "PUT", "path": path_of(name), "body": new_index(info, encoder, settings, meta)}
+    )
+    return Plan(
+        info.name, name, known is not None, live, alias, meta["previous"], count, fields,
+        tuple(meta["lexical_fields"]), encoder.fingerprint, vector_bytes(count, encoder.dim, settings.m),
+        before, after,
+        [
+            first,
+            {"method": "POST", "path": path_of(name, "_bulk"), "documents": count},
+            {"method": "PUT", "path": path_of(name, "_settings"), "body": {"index": after}},
+            {"method": "POST", "path": "/_aliases", "body": {"actions": switch_actions(alias, target, name)}},
+        ],
+    )  # fmt: skip
+
+
+def recorded_alias(cluster: Cluster, name: str) -> str:
+    """Name the alias when none is given: that of a destination, or one made from the source's name."""
+    named = cluster.index_info(name)
+    return str(named.meta["alias"]) if is_destination(named) else default_alias(name)
+
+
+def source_of(cluster: Cluster, name: str) -> IndexInfo:
+    """Find the index to read: `name` itself, or the source of the destination it stands for."""
+    info = cluster.index_info(name)
+    if info.name.startswith(".ds-"):
+        raise ClusterError(
+            f"'{name}' is a data stream, which only takes new documents", hint="copy it into an index first"
+        )
+    return cluster.index_info(info.meta["source"]) if is_destination(info) else info
+
+
+def check_engine(cluster: Cluster, settings: ReindexSettings) -> None:
+    """Refuse what would fail later, or kill the node."""
+    if settings.engine == "faiss" and cluster.is_embedded():
+        raise ClusterError(
+            "--engine faiss would kill this embedded node: its k-NN plugin has no native library",
+            hint="--engine lucene (the default)",
+        )
+    if cluster.plugins() and "opensearch-knn" not in cluster.plugins():
+        raise ClusterError("the plugin opensearch-knn is not on every node", hint="hybridr doctor")
+
+
+def check_source(cluster: Cluster, info: IndexInfo, encoder: Encoder, settings: ReindexSettings) -> int:
+    """Refuse a source that cannot be copied with vectors; give its number of documents."""
+    require_source(info)
+    ours = {settings.vector_field, ENCODER_FIELD, SEQ_NO_FIELD}
+    if taken := ours & info.mappings.get("properties", {}).keys():
+        raise DataError(
+            f"index '{info.name}' has a field '{min(taken)}' already",
+            hint="--vector-field NAME chooses another",
+        )
+    if encoder.dim > MAX_DIM:
+        raise ModelError(f"the encoder gives {encoder.dim} dimensions, OpenSearch takes at most {MAX_DIM}")
+    count = cluster.count(info.name)
+    if count == 0:
+        raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
+    return count
+
+
+def check_alias(cluster: Cluster, alias: str, info: IndexInfo) -> IndexInfo | None:
+    """Refuse to take an alias away from an index that has nothing to do with the source."""
+    target = alias_target(cluster, alias)
+    if target is not None and info.name not in (target.name, target.meta.get("source")):
+        raise ClusterError(
+            f"alias '{alias}' stands for '{target.name}', which does not come from '{info.name}'",
+            hint="--alias NAME chooses another name",
+        )
+    return target
+
+
+def previous_of(target: IndexInfo | None, known: IndexInfo | None, info: IndexInfo) -> str:
+    """Name what a rollback returns to: what the alias stands for now, at first the source."""
+    if target is None:
+        return info.name
+    if known is not None and target.name == known.name:
+        return str(known.meta["previous"])
+    return target.name
+
+
+def job_settings(settings: ReindexSettings, fields: tuple[str, ...]) -> dict[str, Any]:
+    """Name the settings that decide what the vectors are; the others may change between two runs."""
+    return {
+        "fields": fields,
+        **settings.model_dump(include={"vector_field", "engine", "m", "ef_construction", "max_tokens"}),
+    }
+
+
+def original_settings(info: IndexInfo) -> dict[str, Any]:
+    """Give the values that the fill changes, None where the source leaves the default."""
+    return {name: info.settings.get(f"index.{name}") for name in DURING_FILL}
+
+
+def new_index(
+    info: IndexInfo, encoder: Encoder, settings: ReindexSettings, meta: dict[str, Any]
+) -> dict[str, Any]:
+    """Build the new index from the source's settings, mappings and analysis, plus the vector field."""
+    index = {name: value for name, value in copied_settings(info.settings).items() if name not in DURING_FILL}
+    index |= {name: value for name, value in DURING_FILL.items() if value is not None} | {"knn": True}
+    vector = vector_mapping(encoder.dim, encoder.similarity, settings)
+    return {
+        "settings": {"index": index},
+        "mappings": destination_mappings(info.mappings, settings.vector_field, vector, meta),
+    }
+
+
+def vector_bytes(documents: int, dim: int, m: int) -> int:
+    """Estimate what vectors and graph take on disk, per copy."""
+    return documents * (4 * dim + 2 * m * BYTES_PER_LINK)
