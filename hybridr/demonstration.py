@@ -41,23 +41,27 @@ class Demonstration:
 
 
 def demonstrate(
-    *, documents: int = 1500, adapting: AdaptSettings | None = None, progress: Progress = silent
+    *,
+    documents: int = 1500,
+    node_settings: NodeSettings | None = None,
+    adapt_settings: AdaptSettings | None = None,
+    progress: Progress = silent,
 ) -> Demonstration:
     """Start a node, load the Python documentation, adapt, reindex, search and evaluate.
 
-    `adapting` changes how the encoder is adapted, but not where it is stored. The node keeps running. What
-    an earlier run has done is not done again. Raises what the steps raise.
+    `adapt_settings` change how the encoder is adapted, but not where it is stored. The node keeps running.
+    What an earlier run has done is not done again. Raises what the steps raise.
     """
     clock = Clock()
     with clock.timing("node"):
-        node = start(NodeSettings(), progress=progress)
+        node = start(node_settings or NodeSettings(), progress=progress)
         cluster = Cluster.connect(ClusterSettings(url=node.url))
     folder = demo_folder()
     with clock.timing("load"):
         write_beir(folder, *read_pydocs(max_documents=documents))
         loading = load(cluster, folder, LoadSettings(index=INDEX, language="en"), progress=progress)
     with clock.timing("adapt"):
-        settings = (adapting or AdaptSettings()).model_copy(update={"out": folder / "encoder"})
+        settings = (adapt_settings or AdaptSettings()).model_copy(update={"out": folder / "encoder"})
         adaptation = adapt((cluster, INDEX), settings, progress=progress)
         promote(cluster, INDEX, adaptation.folder)
     with clock.timing("reindex"):

@@ -16,13 +16,13 @@ pytestmark = [pytest.mark.node, pytest.mark.model]
 @pytest.mark.timeout(900)
 def test_demo_end_to_end(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     adapting = AdaptSettings(steps=4, batch_size=8, held_out=40)
-    first = demonstrate(documents=250, adapting=adapting)
+    first = demonstrate(documents=250, adapt_settings=adapting)
     assert first.node.url == cluster.url
     assert first.reindexing.switched
     assert first.loading.documents == first.reindexing.encoded == 250
     means = {system: values["nDCG@10"] for system, values in first.evaluation.systems.items()}
     assert means["hybrid"] > means["bm25"] > 0.2
-    again = demonstrate(documents=250, adapting=adapting)
+    again = demonstrate(documents=250, adapt_settings=adapting)
     assert not again.loading.loaded
     assert again.adaptation.reused
     assert (again.reindexing.encoded, again.reindexing.skipped) == (0, 250)

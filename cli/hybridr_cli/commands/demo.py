@@ -20,9 +20,13 @@ def register(app: typer.Typer) -> None:
     def demo(session: Session) -> None:
         """Try everything: start a node, load the Python docs, adapt, reindex, search, evaluate."""
         from hybridr.demonstration import demonstrate
+        from hybridr.settings import AdaptSettings, NodeSettings
 
         session.output.note("The whole line on the Python documentation; a second run skips what is done.")
-        done = demonstrate(progress=session.output.progress)
+        done = demonstrate(
+            node_settings=session.settings(NodeSettings), adapt_settings=session.settings(AdaptSettings),
+            progress=session.output.progress,
+        )  # fmt: skip
         session.output.close()
         session.output.result(summary(done))
         if not session.output.as_json:
