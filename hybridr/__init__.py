@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .adaptation import Adaptation, adapt
+    from .assembly import assemble
     from .cluster import Cluster, connect
     from .encoder import Encoder, load_encoder
     from .errors import HybridrError
@@ -23,6 +24,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "adaptation": ("Adaptation", "adapt"),
+    "assembly": ("assemble",),
     "cluster": ("Cluster", "connect"),
     "encoder": ("Encoder", "load_encoder"),
     "errors": ("HybridrError",),
@@ -40,7 +42,8 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "AdaptSettings", "Adaptation", "Cluster", "Document", "Encoder", "Evaluation", "Hit", "HybridrError",
     "LoadSettings", "NodeSettings", "Query", "ReindexSettings", "Reindexing", "Search", "SearchSettings",
-    "adapt", "connect", "evaluate", "export", "load", "load_encoder", "read_beir", "reindex", "rollback",
+    "adapt", "assemble", "connect", "evaluate", "export", "load", "load_encoder", "read_beir", "reindex",
+    "rollback",
 ]  # fmt: skip
 
 

@@ -204,7 +204,7 @@ def domain_logits(classifier: Tensor, vectors: Tensor, bound: float = 5.0) -> Te
 def domain_loss(logits: Tensor, domain: int) -> Tensor:
     """Give the cross-entropy of logits `(n, 2)` with one domain, 0 or 1; a scalar. MoDIR.
 
-    On detached vectors it trains the classifier; on the target's, with domain 0, it is the encoder's "GAN" loss.
+    On detached vectors it trains the classifier; on the target's with domain 0 it is the "GAN" loss.
     """
     return functional.cross_entropy(logits, torch.full((len(logits),), domain, device=logits.device))
 
@@ -251,9 +251,9 @@ def extract(query: Tensor, text: Tensor, units: Tensor, essential: int, *, twice
 def period_units(states: Tensor, ids: Tensor, period: int, *, keep_rest: bool = True) -> Tensor:
     """Average a passage's token states between periods; `(k, dim)`.
 
-    States `(tokens, dim)` and ids `(tokens,)` begin with [CLS]; padding must be off when the rest is kept. What
-    follows the last period is a unit too, without the closing token, unless `keep_rest` is false as in the
-    released code. BERM.
+    States `(tokens, dim)` and ids `(tokens,)` begin with [CLS]; padding must be off when the rest is kept.
+    What follows the last period is a unit too, without the closing token, unless `keep_rest` is false as in
+    the released code. BERM.
     """
     ends = (ids == period).nonzero().flatten().tolist()
     if keep_rest and (not ends or ends[-1] < len(ids) - 2):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from ..retriever import canonical_tokenizer, longest_input, no_bars, read_tokeni
 from .checkpoints import FETCH_AGAIN, Tensors, read_tensors
 
 try:
+    import torch
     import transformers
 except ImportError as missing:
-    raise MissingExtra(missing.name or "transformers", "train", "assembling DAM and REM") from missing
+    raise MissingExtra(missing.name or "torch", "train", "assembling DAM and REM") from missing
 
 MODELS: dict[str, Any] = {
     "bert": transformers.BertForMaskedLM,
@@ -26,6 +28,9 @@ WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 UNUSED = ("position_ids", "token_type_ids", "pooler.dense.weight", "pooler.dense.bias")
 """Ends of keys that old files carry and no ranker uses."""
+
+TIED = ("decoder.weight", "decoder.bias", "vocab_projector.weight")
+"""Ends of keys that newer files leave out: they are the word embeddings, and the head's own bias."""
 
 BRACKETS = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
 ANGLES = {"pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"}
@@ -61,24 +66,17 @@ class Dam:
 def read_dam(folder: Path) -> Dam:
     """Open a DAM folder on the CPU. Raises ModelError when it is missing, damaged, or of another kind."""
     config = read_config(folder)
-    tensors = read_weights(folder)
-    heads = {key: tensors.pop(key) for key in list(tensors) if key.startswith("heads.")}
-    model, info = filled_model(folder, config, tensors)
-    prefix = f"{model.base_model_prefix}."
-    lost = sorted(key for key in info["missing_keys"] if key.startswith(prefix) and not key.endswith(UNUSED))
-    beyond = sorted(
-        key for key in info["unexpected_keys"] if key.startswith(prefix) and not key.endswith(UNUSED)
-    )
-    wrong = sorted(str(entry[0] if isinstance(entry, tuple) else entry) for entry in info["mismatched_keys"])
-    for complaint, keys in (("lacks", lost), ("has too many", beyond), ("has wrong sizes of", wrong)):
-        if keys:
-            raise ModelError(f"the DAM {folder} {complaint} weights, such as {keys[0]}", hint=FETCH_AGAIN)
+    stored = read_weights(folder)
+    heads = {key: stored.pop(key) for key in list(stored) if key.startswith("heads.")}
+    tensors = with_own_names(stored, config.model_type)
+    needed = sizes_of(config)
+    require_sizes(folder, tensors, needed, f"{config.model_type}.")
     return Dam(
         folder=folder,
-        model=model,
+        model=filled_model(folder, config, tensors),
         tokenizer=tokenizer_of(folder, config.vocab_size),
         special_tokens=read_special_tokens(folder, config.model_type),
-        has_language_head=all(key.startswith(prefix) for key in info["missing_keys"]),
+        has_language_head=all(key in tensors or key.endswith(TIED) for key in needed),
         heads=heads,
     )
 
@@ -113,19 +111,59 @@ def read_weights(folder: Path) -> Tensors:
     return {key: value for key, value in tensors.items() if value.is_floating_point()}
 
 
-def filled_model(folder: Path, config: Any, tensors: Tensors) -> tuple[Any, dict[str, Any]]:
-    """Build the masked-LM model around `tensors`; give it with what was missing, unknown or of wrong size."""
+def with_own_names(stored: Tensors, kind: str) -> Tensors:
+    """Give the weights the names of a masked-LM checkpoint: of bare backbones, and of the first BERTs."""
+    bare = not any(key.startswith(f"{kind}.") for key in stored)
+    renamed = {
+        key.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): value
+        for key, value in stored.items()
+    }
+    return {f"{kind}.{key}" if bare else key: value for key, value in renamed.items()}
+
+
+def sizes_of(config: Any) -> dict[str, tuple[int, ...]]:
+    """Give the sizes of all weights that a masked-LM model of this configuration has."""
+    with torch.device("meta"):
+        model = MODELS[config.model_type](config)
+    return {key: tuple(value.shape) for key, value in model.state_dict().items()}
+
+
+def require_sizes(folder: Path, tensors: Tensors, needed: Mapping[str, tuple[int, ...]], prefix: str) -> None:
+    """Raise ModelError when weights of the backbone are missing or too many, or any has another size."""
+    lost = [key for key in needed if key.startswith(prefix) and key not in tensors]
+    beyond = [key for key in tensors.keys() - needed.keys() if key.startswith(prefix)]
+    wrong = [key for key in tensors.keys() & needed.keys() if tuple(tensors[key].shape) != needed[key]]
+    beyond = [key for key in beyond if not key.endswith(UNUSED)]
+    for complaint, keys in (("lacks", lost), ("has too many", beyond), ("has wrong sizes of", wrong)):
+        if keys:
+            raise ModelError(
+                f"the DAM {folder} {complaint} weights, such as {min(keys)}",
+                hint="its config.json belongs to another model, or the weights are damaged: fetch it again",
+            )
+
+
+def filled_model(folder: Path, config: Any, tensors: Tensors) -> Any:
+    """Build the masked-LM model around `tensors`, without spending time on random weights."""
     try:
-        with no_bars():
-            model, info = MODELS[config.model_type].from_pretrained(
-                None, config=config, state_dict=tensors, attn_implementation="eager",
-                local_files_only=True, output_loading_info=True, ignore_mismatched_sizes=True,
-            )  # fmt: skip
+        with no_bars(), no_remarks():
+            model = MODELS[config.model_type].from_pretrained(
+                None, config=config, state_dict=tensors, attn_implementation="eager", local_files_only=True
+            )
     except Exception as error:  # transformers raises many kinds
-        raise ModelError(
-            f"the DAM {folder} cannot be opened: {first_line(error)}", hint=FETCH_AGAIN
-        ) from error
-    return model.float().eval(), info
+        raise ModelError(f"the DAM {folder} cannot be read: {first_line(error)}", hint=FETCH_AGAIN) from error
+    return model.float().eval()
+
+
+@contextmanager
+def no_remarks() -> Iterator[None]:
+    """Keep transformers from reporting what it loads: sizes and names are checked before."""
+    logging: Any = transformers.utils.logging
+    former = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(former)
 
 
 def tokenizer_of(folder: Path, vocabulary: int) -> str | None:

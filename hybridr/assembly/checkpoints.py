@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import warnings
 from pathlib import Path
 from typing import TypeAlias
 
@@ -44,7 +45,9 @@ def read_tensors(source: Path | bytes, name: str) -> Tensors:
 def unpickled(source: Path | bytes) -> object:
     """Unpickle with torch's weights-only reader, which refuses every call to other code."""
     file = io.BytesIO(source) if isinstance(source, bytes) else source
-    return torch.load(file, map_location="cpu", weights_only=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of pickle protocols
+        return torch.load(file, map_location="cpu", weights_only=True)
 
 
 def content(source: Path | bytes) -> bytes:

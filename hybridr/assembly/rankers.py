@@ -11,7 +11,7 @@ from ..encoder import Vectors, batches, encode_ids, padded
 from ..errors import ModelError
 from ..retriever import Retriever
 from . import adapters
-from .backbone import Dam
+from .backbone import TIED, Dam
 from .checkpoints import Tensors
 from .ranker import Ranker
 from .rem_files import EMBEDDINGS, RemFiles
@@ -142,7 +142,8 @@ class Splade(VectorRanker):
     def take_rem_head(self, rem: RemFiles, head: Tensors, load_embeddings: bool) -> None:
         """Take the REM's masked-LM head, and with it its word embeddings. Raises ModelError."""
         words = self.backbone.get_input_embeddings().weight
-        own = self.head_weights()
+        named = self.head_weights()
+        own = {key: weight for key, weight in named.items() if key in head or not key.endswith(TIED)}
         tied = {key for key, weight in own.items() if weight is words}
         if head and not load_embeddings:
             head = {key: words.detach() if key in tied else value for key, value in head.items()}

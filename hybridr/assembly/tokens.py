@@ -87,4 +87,5 @@ def holds_ids(inputs: Any) -> bool:
     if isinstance(inputs, str) or len(inputs) == 0:
         return False
     first = inputs[0]
-    return not isinstance(first, str) and len(first) > 0 and not isinstance(first[0], str)
+    listed = not isinstance(first, str) and hasattr(first, "__len__")
+    return listed and len(first) > 0 and not isinstance(first[0], str)
