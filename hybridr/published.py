@@ -29,6 +29,7 @@ TITLES = {
     "rerank": "Rerank",
 }
 LOSSES = ("contrast", "distil")
+WEIGHT_FILES = ("pytorch_model.bin", "model.safetensors")
 WANTED = ("*.json", "*.txt", "*.bin", "*.safetensors", "*.zip")
 UNWANTED = ("training_args.bin", "optimizer.*", "scheduler.*")
 
@@ -94,6 +95,10 @@ def fetch(name: str, *, progress: Progress = silent) -> Path:
         raise ModelError(f"there is no published checkpoint '{name}'", hint="`hybridr models` lists them")
     progress(f"download {found.name}", 0, 1)
     folder = Path(download(found, progress))
+    needed = [(REM_FILE,)] if found.kind == "rem" else [("config.json",), WEIGHT_FILES]
+    for names in needed:
+        if not any((folder / name).is_file() for name in names):
+            raise unreachable(found, FileNotFoundError(f"only a part of it is here, without {names[0]}"))
     progress(f"download {found.name}", 1, 1)
     return folder / REM_FILE if found.kind == "rem" else folder
 

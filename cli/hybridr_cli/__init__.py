@@ -19,7 +19,7 @@ app = typer.Typer(
 
 VERBS = (
     "demo", "doctor", "node", "load", "inspect", "adapt", "export", "reindex", "rollback",
-    "search", "evaluate", "serve", "settings",
+    "search", "evaluate", "serve", "models", "settings",
 )  # fmt: skip
 
 for _name in VERBS:
