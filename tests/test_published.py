@@ -8,8 +8,8 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
-import huggingface_hub
 import pytest
+from huggingface_hub import constants
 
 import hybridr
 import hybridr_cli
@@ -57,7 +57,7 @@ def test_an_entry_is_found_by_name_repository_or_folder() -> None:
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Give the folder where fetched checkpoints lie, and keep the hub out of reach."""
     monkeypatch.setenv("HYBRIDR_CACHE", str(tmp_path))
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     return tmp_path / "hub"
 
 
