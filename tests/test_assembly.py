@@ -495,6 +495,13 @@ def test_unicoil_without_a_tokenizer(tmp_path: Path) -> None:
         assemble(dam, rem_of("unicoil_lora192-pa4"), ranker="unicoil")
     with pytest.raises(ModelError, match="no tokenizer, so texts cannot be read"):
         assemble(dam).encode_queries(["text"])
+    with pytest.raises(ModelError, match="no tokenizer"):
+        assemble(dam, rem_of("rerank_lora192-pa4"), ranker="rerank").score([[101, 104, 102, 105, 102]])
+    shutil.copy(SOURCE / "vocab.txt", dam / "vocab.txt")
+    encoder = assemble(dam, rem_of("unicoil_lora192-pa4"), ranker="unicoil")
+    whole = assemble(SOURCE, rem_of("unicoil_lora192-pa4"), ranker="unicoil")
+    passages = INPUTS["passages"]
+    assert gap(encoder.encode_documents(passages), whole.encode_documents(passages)) == 0
 
 
 @pytest.mark.parametrize(

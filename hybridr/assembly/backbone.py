@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import MissingExtra, ModelError
 from ..retriever import canonical_tokenizer, longest_input, no_bars, read_tokenizer
-from .checkpoints import FETCH_AGAIN, Tensors, read_tensors
+from .checkpoints import FETCH_AGAIN, Tensors, read_record, read_tensors
 
 try:
     import torch
@@ -188,7 +188,7 @@ def read_special_tokens(folder: Path, kind: str) -> dict[str, str]:
     named = dict(SPECIAL_TOKENS[kind])
     for file in ("special_tokens_map.json", "tokenizer_config.json"):
         if (folder / file).is_file():
-            record = json.loads((folder / file).read_text(encoding="utf-8"))
+            record = read_record(folder / file, f"{folder}: {file}")
             for role in named:
                 token = record.get(role)
                 named[role] = (token.get("content") if isinstance(token, dict) else token) or named[role]

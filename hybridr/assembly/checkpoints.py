@@ -1,12 +1,13 @@
-"""Tensors out of checkpoint files, and never anything else: weights-only unpickling or safetensors."""
+"""Tensors and JSON out of checkpoint files, never anything else: weights-only unpickling or safetensors."""
 
 from __future__ import annotations
 
 import io
+import json
 import pickle
 import warnings
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ..errors import MissingExtra, ModelError
 
@@ -66,3 +67,14 @@ def checked(found: object, name: str) -> Tensors:
     if broken:
         raise ModelError(f"{name} holds values that are not finite, in {broken[0]}", hint=FETCH_AGAIN)
     return tensors
+
+
+def read_record(source: Path | bytes, name: str) -> dict[str, Any]:
+    """Read a JSON object. Raises ModelError."""
+    try:
+        record = json.loads(source if isinstance(source, bytes) else source.read_bytes())
+    except ValueError as error:
+        raise ModelError(f"{name} is not valid JSON: {error}", hint=FETCH_AGAIN) from error
+    if not isinstance(record, dict):
+        raise ModelError(f"{name} holds no JSON object", hint=FETCH_AGAIN)
+    return record

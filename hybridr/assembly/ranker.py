@@ -15,7 +15,7 @@ from torch import nn
 from ..encoder import Vectors, checked_limit
 from ..errors import ModelError
 from ..manifest import fingerprint
-from ..retriever import Usage, digest_weights
+from ..retriever import Retriever, Usage, digest_weights
 from . import adapters
 from .backbone import Dam
 from .checkpoints import Tensors
@@ -115,7 +115,10 @@ class Ranker(nn.Module):
         return self
 
     def add_rem(self, rem: RemFiles, *, load_embeddings: bool = True) -> None:
-        """Put a REM into the backbone, unmerged. Raises ModelError when it does not fit or is the second."""
+        """Put a REM into the backbone, unmerged.
+
+        Raises ModelError when there is one already, and when it does not fit: the ranker is then of no use.
+        """
         if self.rem is not None:
             state = "is merged into" if self.merged else "is in"
             raise ModelError(
@@ -202,15 +205,20 @@ class Ranker(nn.Module):
         """Run one batch without gradients."""
         self.eval()
         with torch.inference_mode():
-            result: Vectors = (
-                self(*(torch.from_numpy(array).to(self.device) for array in arrays)).cpu().numpy()
-            )
+            found = self(*(torch.from_numpy(array).to(self.device) for array in arrays))
+        result: Vectors = found.float().cpu().numpy()
         return result
+
+    def retriever(self) -> Retriever:
+        """Give the plain encoder that can be exported. Raises ModelError: only dense rankers have one."""
+        raise ModelError(f"a {self.ranker} ranker cannot be exported", hint="only the dense ranker can")
 
 
 def special_ids(dam: Dam) -> dict[str, int]:
     """Give the ids of the padding, first, last and mask tokens by their role; empty without a tokenizer."""
-    words = json.loads(dam.tokenizer)["model"]["vocab"] if dam.tokenizer else {}
+    record = json.loads(dam.tokenizer) if dam.tokenizer else {"model": {"vocab": {}}}
+    words = dict(record["model"]["vocab"])
+    words |= {added["content"]: added["id"] for added in record.get("added_tokens") or ()}
     return {role: words[token] for role, token in dam.special_tokens.items() if token in words}
 
 

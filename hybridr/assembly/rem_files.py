@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ModelError
-from .checkpoints import FETCH_AGAIN, Tensors, read_tensors
+from .checkpoints import FETCH_AGAIN, Tensors, read_record, read_tensors
 
 CONFIG, WEIGHTS = "adapter_config.json", "pytorch_adapter.bin"
 HEAD_CONFIG, HEAD_WEIGHTS = "head_config.json", "pytorch_model_head.bin"
@@ -112,14 +111,3 @@ def require_one(path: Path, places: list[str]) -> None:
     """Raise ModelError when more than one REM lies in the same place."""
     if len(places) > 1:
         raise ModelError(f"{path} holds {len(places)} REMs: {', '.join(places)}", hint="give one of them")
-
-
-def read_record(source: Path | bytes, name: str) -> dict[str, Any]:
-    """Read a JSON object. Raises ModelError."""
-    try:
-        record = json.loads(source if isinstance(source, bytes) else source.read_bytes())
-    except ValueError as error:
-        raise ModelError(f"{name} is not valid JSON: {error}", hint=FETCH_AGAIN) from error
-    if not isinstance(record, dict):
-        raise ModelError(f"{name} holds no JSON object", hint=FETCH_AGAIN)
-    return record

@@ -46,7 +46,7 @@ class Tokens:
         for position, pair in enumerate(pairs):
             if isinstance(pair, str) or len(pair) != 2:
                 raise DataError(f"pair {position} is not a pair of a query and a document")
-            checked_texts([str(text) if isinstance(text, str) else text for text in pair])  # type: ignore[misc]
+            checked_texts(list(pair))  # type: ignore[arg-type]
         self._tokenizer()
         tokenizer = Tokenizer.from_str(str(self.definition))
         tokenizer.no_padding()
@@ -64,7 +64,9 @@ class Tokens:
         return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
 
     def segments(self, row: list[int]) -> list[int]:
-        """Number the two texts of a pair's row: 1 after the first separator."""
+        """Number the two texts of a pair's row: 1 after the first separator. Raises ModelError."""
+        if self.separator is None:
+            self._tokenizer()
         first = row.index(self.separator) + 1 if self.separator in row else len(row)
         return [0] * first + [1] * (len(row) - first)
 
