@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,9 @@ try:
 except ImportError as missing:
     raise MissingExtra(missing.name or "onnx", "train", "exporting a model") from missing
 
+if TYPE_CHECKING:
+    from .assembly import Ranker
+
 OPSET = 17
 FP32_TOLERANCE = 1e-4
 INT8_COSINE = 0.9  # the least mean cosine to fp32 that still counts as the same encoder
@@ -39,12 +42,12 @@ SPECIAL_TOKENS: dict[str, Any] = {
     **{f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")},
 }
 """The tokenizer's configuration where the source has none: BERT's."""
-KEPT_RECORDS = ("adaptation",)
+KEPT_RECORDS = ("adaptation", "assembly")
 """What is handed on when an encoder folder is exported again."""
 
 
 def export(
-    encoder: Retriever | OnnxEncoder | Path | str,
+    encoder: Retriever | Ranker | OnnxEncoder | Path | str,
     folder: Path | str,
     *,
     precision: Precision = "fp32",
@@ -53,7 +56,9 @@ def export(
     attachments: Mapping[str, Path] | None = None,
     progress: Progress = silent,
 ) -> Path:
-    """Write `encoder` (a torch retriever, or a sentence-transformers or encoder folder) into `folder`.
+    """Write `encoder` (a torch retriever, an assembled dense ranker, or a folder of either) into `folder`.
+
+    What has a parallel adapter opens in ONNX Runtime only: its folder holds no weights for transformers.
 
     With "int8" the folder holds the fp32 graph and a dynamically quantised one, which is opened first.
     ONNX is compared with torch over `texts` (filled up to 128 with generated ones); the result goes into
@@ -77,7 +82,7 @@ def export(
         if precision == "int8":
             quantize(staged / GRAPHS["fp32"], staged / GRAPHS["int8"])
         progress("export", 2, 3, "parity")
-        record_export(retriever, staged, precision, texts, dict(records or {}))
+        record_export(retriever, staged, precision, texts, assembled(encoder) | dict(records or {}))
         progress("export", 3, 3)
     return folder
 
@@ -91,11 +96,25 @@ def export_target(source: Path) -> Path:
     return source
 
 
-def opened(encoder: Retriever | OnnxEncoder | Path | str) -> Retriever:
+def opened(encoder: Retriever | Ranker | OnnxEncoder | Path | str) -> Retriever:
     """Give the torch retriever of any form of encoder."""
     if isinstance(encoder, Retriever):
         return encoder
-    return read_retriever(encoder.folder if isinstance(encoder, OnnxEncoder) else encoder)
+    if isinstance(encoder, (OnnxEncoder, Path, str)):
+        return read_retriever(encoder.folder if isinstance(encoder, OnnxEncoder) else encoder)
+    return encoder.retriever()
+
+
+def assembled(encoder: Retriever | Ranker | OnnxEncoder | Path | str) -> dict[str, Any]:
+    """Give what the manifest says about DAM and REM; empty for other encoders."""
+    if isinstance(encoder, (Retriever, OnnxEncoder, Path, str)):
+        return {}
+    return {"assembly": encoder.origins}
+
+
+def is_graph_only(retriever: Retriever) -> bool:
+    """Tell whether the backbone has modules that transformers would ignore: a parallel adapter's."""
+    return any(".parallel_adapter." in name for name in retriever.backbone.state_dict())
 
 
 def require_replaceable(folder: Path) -> None:
@@ -114,6 +133,9 @@ def require_replaceable(folder: Path) -> None:
 
 def write_model(retriever: Retriever, folder: Path) -> None:
     """Write weights, configuration and tokenizer as transformers and sentence-transformers read them."""
+    write_tokenizer(retriever, folder)
+    if is_graph_only(retriever):
+        return
     weights = {
         name: value.detach().cpu().contiguous() for name, value in retriever.backbone.state_dict().items()
     }
@@ -121,7 +143,6 @@ def write_model(retriever: Retriever, folder: Path) -> None:
     configuration = retriever.backbone.config.to_dict()
     configuration |= {"architectures": [type(retriever.backbone).__name__], "dtype": "float32"}
     write_json(folder / "config.json", {key: value for key, value in configuration.items() if key[0] != "_"})
-    write_tokenizer(retriever, folder)
     write_modules(retriever, folder)
 
 
@@ -250,6 +271,7 @@ def describe(retriever: Retriever, precision: Precision) -> dict[str, Any]:
         "fingerprint": retriever.fingerprint,
         "precision": precision,
         "base": retriever.base,
+        "graph_only": is_graph_only(retriever),
     }
 
 

@@ -9,9 +9,9 @@ CARD_FILE = "README.md"
 
 TEMPLATE = """\
 ---
-library_name: sentence-transformers
+library_name: {library}
 pipeline_tag: sentence-similarity
-tags: [sentence-transformers, onnx, opensearch, hybridr]
+tags: [{library}, opensearch, hybridr]
 ---
 
 # {title}
@@ -33,12 +33,17 @@ tags: [sentence-transformers, onnx, opensearch, hybridr]
 ```python
 from hybridr import load_encoder
 vectors = load_encoder("{folder}").encode_documents(["a text"])
-
-from sentence_transformers import SentenceTransformer
-vectors = SentenceTransformer("{folder}").encode(["a text"])
-```
+{elsewhere}```
 
 Everything above is in `manifest.json`, with the versions and checksums it was made with.
+"""
+
+ELSEWHERE = """
+from sentence_transformers import SentenceTransformer
+vectors = SentenceTransformer("FOLDER").encode(["a text"])
+"""
+GRAPH_ONLY = """
+# It has a parallel adapter, so ONNX Runtime opens it; transformers and sentence-transformers do not.
 """
 
 ADAPTATION = """
@@ -67,7 +72,8 @@ def render_card(manifest: Mapping[str, Any]) -> str:
             for key in ("dim", "similarity", "pooling", "max_tokens", "precision", "fingerprint")
         },
         title="An encoder adapted to one collection" if adapted else "A sentence encoder",
-        origin=f"Made from `{encoder['base']}`{' by LoRA, merged' if adapted else ''}.",
+        origin=origin_of(manifest, adapted),
+        library="onnx" if encoder.get("graph_only") else "sentence-transformers",
         query=encoder["prefixes"]["query"],
         document=encoder["prefixes"]["document"],
         gap=parity["max_abs_difference"],
@@ -79,7 +85,17 @@ def render_card(manifest: Mapping[str, Any]) -> str:
         created=manifest["created"],
         adaptation=render_adaptation(adaptation) if adaptation else "",
         folder="FOLDER",
+        elsewhere=GRAPH_ONLY if encoder.get("graph_only") else ELSEWHERE,
     )
+
+
+def origin_of(manifest: Mapping[str, Any], adapted: bool) -> str:
+    """Say what the encoder was made from."""
+    parts = manifest.get("assembly")
+    if parts:
+        rem = f" and the relevance module `{parts['rem']}`" if parts["rem"] else ""
+        return f"Assembled from the masked-LM backbone `{parts['dam']}`{rem}."
+    return f"Made from `{manifest['encoder']['base']}`{' by LoRA, merged' if adapted else ''}."
 
 
 def render_adaptation(record: Mapping[str, Any]) -> str:

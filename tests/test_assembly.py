@@ -15,13 +15,17 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from sentence_transformers import SentenceTransformer
 
 from hybridr.assembly import adapters, assemble
 from hybridr.assembly.designs import Design, Lora, Parallel, read_design
 from hybridr.assembly.rem_files import read_rem
+from hybridr.encoder import load_encoder
 from hybridr.errors import DataError, HybridrError, ModelError, SettingsError
+from hybridr.exporting import export
 from hybridr.losses import max_sim
 from hybridr.published import published
+from hybridr.retriever import read_retriever
 
 GOLDEN = Path(__file__).parent / "golden" / "ddr"
 CASES = {case["name"]: case for case in json.loads((GOLDEN / "manifest.json").read_text())["cases"]}
@@ -547,3 +551,45 @@ def test_old_names_of_layer_norms_and_bare_backbones(tmp_path: Path) -> None:
     assert assemble(dam).fingerprint == assemble(SOURCE).fingerprint
     with pytest.raises(ModelError, match="no masked-LM head"):
         assemble(dam, ranker="splade")
+
+
+def test_a_lora_only_encoder_is_exported_as_a_plain_bert(tmp_path: Path) -> None:
+    dense = assemble(SOURCE, rem_of("dense_lora192"), similarity="cosine", merge=False)
+    folder = export(dense, tmp_path / "encoder", texts=INPUTS["passages"])
+    wanted = dense.encode_documents(INPUTS["passages"])
+    opened = load_encoder(folder)
+    assert opened.fingerprint == dense.fingerprint
+    assert gap(opened.encode_documents(INPUTS["passages"]), wanted) <= 10 * TOLERANCE
+    found = SentenceTransformer(str(folder), device="cpu").encode(INPUTS["passages"])
+    assert gap(found, wanted) <= 10 * TOLERANCE
+    again = read_retriever(folder)
+    assert again.fingerprint == dense.fingerprint
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["assembly"] == {"dam": "dam_source", "rem": "msmarco"}
+
+
+@pytest.mark.parametrize(
+    ("dam", "rem"),
+    [("dam_source", "dense_lora192-pa4"), ("dam_distilbert", "dense_lora192-pa4__distilbert")],
+)
+def test_an_encoder_with_a_parallel_adapter_is_exported_as_a_graph(
+    dam: str, rem: str, tmp_path: Path
+) -> None:
+    dense = assemble(GOLDEN / "dams" / dam, rem_of(rem))
+    folder = export(dense, tmp_path / "encoder", texts=INPUTS["passages"])
+    found = load_encoder(folder)
+    assert found.fingerprint == dense.fingerprint
+    queries = INPUTS["queries"]
+    assert gap(found.encode_queries(queries), dense.encode_queries(queries)) <= 10 * TOLERANCE
+    assert not (folder / "model.safetensors").exists()
+    card = (folder / "README.md").read_text()
+    assert "transformers and sentence-transformers do not" in card
+    assert f"backbone `{dam}` and the relevance module `msmarco`" in card
+    with pytest.raises(ModelError, match=r"modules\.json"):
+        read_retriever(folder)
+
+
+def test_only_dense_rankers_are_exported(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="a splade ranker cannot be exported"):
+        export(assemble(SOURCE, ranker="splade"), tmp_path / "encoder")
+    assert not (tmp_path / "encoder").exists()

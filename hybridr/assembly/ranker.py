@@ -77,6 +77,11 @@ class Ranker(nn.Module):
         return device
 
     @property
+    def origins(self) -> dict[str, str | None]:
+        """The names of the DAM and the REM, without their paths."""
+        return {"dam": self.folder.name, "rem": self.rem.origin.name if self.rem else None}
+
+    @property
     def has_lora(self) -> bool:
         """Whether there is a LoRA, merged or not."""
         return any(adapters.lora_layers(self.backbone))
