@@ -535,6 +535,8 @@ def test_a_folder_with_a_published_name_is_used_as_published(tmp_path: Path) -> 
     assert assemble(dam).similarity == "cosine"
     assert assemble(dam, similarity="ip").similarity == "ip"
     rem = shutil.copytree(rem_of("dense_lora192"), tmp_path / "REM-bert_base-dense-contrast-msmarco")
+    with pytest.raises(ModelError, match="is a colbert ranker, not dense"):
+        assemble("ColBERT-bert_base-distil-msmarco")
     with pytest.raises(ModelError, match="is zh and REM-bert_base-dense-contrast-msmarco is en"):
         assemble(dam, rem)
 

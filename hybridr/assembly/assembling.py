@@ -41,7 +41,7 @@ def assemble(
     Raises SettingsError, DownloadError, and ModelError when a checkpoint is damaged, asks to run code, has
     unsupported options, or does not fit.
     """
-    require_partners(dam, rem)
+    require_partners(dam, rem, ranker)
     entry = entry_of(dam) or (entry_of(rem) if rem is not None else None)
     kind = RANKERS[checked("ranker", ranker)]
     if ranker != "dense" and (pooling or "mean", similarity or "ip") != ("mean", "ip"):
@@ -77,9 +77,14 @@ def checked(setting: str, value: str) -> str:
     return value
 
 
-def require_partners(dam: Path | str, rem: Path | str | None) -> None:
-    """Raise ModelError when both are published, for different languages: their sizes would not tell."""
+def require_partners(dam: Path | str, rem: Path | str | None, ranker: str) -> None:
+    """Raise ModelError when published names do not go together: their sizes would not tell."""
     left, right = entry_of(dam), entry_of(rem) if rem is not None else None
+    for entry in (left, right):
+        if entry and entry.ranker not in ("any", ranker):
+            raise ModelError(
+                f"{entry.name} is a {entry.ranker} ranker, not {ranker}", hint=f'ranker="{entry.ranker}"'
+            )
     if left and right and left.language != right.language:
         raise ModelError(
             f"{left.name} is {left.language} and {right.name} is {right.language}",
