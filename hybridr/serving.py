@@ -70,17 +70,16 @@ class SearchRequest(BaseModel):
     mode: Mode = "hybrid"
 
 
-class UnknownModel(DataError):
-    """The model's name does not say which side it is."""
+class Refused(Exception):
+    """A request that HTTP has its own status for: an unknown model, a missing token."""
 
-
-class Denied(HybridrError):
-    """The bearer token is missing or wrong."""
+    def __init__(self, status: int, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.status, self.message, self.hint = status, message, hint
 
 
 STATUS: tuple[tuple[type[HybridrError], int], ...] = (
-    (Denied, 401), (UnknownModel, 404), (NotFound, 404), (DataError, 400), (SettingsError, 400),
-    (Unreachable, 503), (ClusterError, 502),
+    (DataError, 400), (SettingsError, 400), (NotFound, 404), (Unreachable, 503), (ClusterError, 502),
 )  # fmt: skip
 
 
@@ -157,6 +156,7 @@ def create_app(
     """
     app = FastAPI(title="hybridr")
     guard = [Depends(bearer_check(token))] if token else []
+    app.add_exception_handler(Refused, refused)  # type: ignore[arg-type]
     app.add_exception_handler(HybridrError, failed)  # type: ignore[arg-type]
     app.add_exception_handler(RequestValidationError, invalid)  # type: ignore[arg-type]
     add_embeddings(app, encoder, guard)
@@ -207,13 +207,11 @@ def add_search(app: FastAPI, cluster: Cluster, index: str, encoder: Encoder, gua
 
 
 def side_of(model: str) -> str:
-    """Read the side off a model's name. Raises UnknownModel."""
+    """Read the side off a model's name. Raises Refused."""
     side = model.rpartition("-")[2].lower()
     if side not in SIDES:
-        raise UnknownModel(
-            f"the model '{model}' names no side",
-            hint="use hybridr-query for queries, hybridr-passage for documents",
-        )
+        hint = "use hybridr-query for queries, hybridr-passage for documents"
+        raise Refused(404, f"the model '{model}' names no side", hint)
     return side
 
 
@@ -263,9 +261,14 @@ def bearer_check(token: str) -> Callable[[Request], Awaitable[None]]:
 
     async def check(request: Request) -> None:
         if not secrets.compare_digest(request.headers.get("authorization", "").encode("latin-1"), expected):
-            raise Denied("the bearer token is missing or wrong", hint="send Authorization: Bearer TOKEN")
+            raise Refused(401, "the bearer token is missing or wrong", "send Authorization: Bearer TOKEN")
 
     return check
+
+
+async def refused(_: Request, error: Refused) -> Response:
+    """Answer what was refused before the library was asked."""
+    return refusal(error.status, error.message, error.hint, "invalid_request_error")
 
 
 async def failed(_: Request, error: HybridrError) -> Response:
