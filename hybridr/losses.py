@@ -33,7 +33,7 @@ def contrastive(
     1/20 for Chinese with "cosine").
     """
     documents = positives if negatives is None else torch.cat([positives, negatives])
-    scores = queries @ documents.T / temperature
+    scores = queries @ documents.T * (1 / temperature)
     if false_negatives is not None:
         scores = scores - MASKED * false_negatives.to(scores.dtype)
     return functional.cross_entropy(scores, torch.arange(len(queries), device=scores.device))
