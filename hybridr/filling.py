@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from threading import Event, Lock
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .bodies import ENCODER_FIELD, SEQ_NO_FIELD
-from .cluster import Cluster, path_of
+from .cluster import Cluster
 from .encoder import Encoder
 from .errors import ModelError, SettingsError
 from .overlap import prefetched
 from .progress import Progress
 from .reading import Position, SourceDocument, read_pages, text_of
 from .settings import ReindexSettings
+from .stored import Stored, ask, is_current, look_up
 from .writing import Action, Outcome, Rejects, by_bytes, delete_action, index_action, write
 
 MAX_PASSES = 20
@@ -27,28 +28,24 @@ MAX_ROUNDS = 5
 
 @dataclass
 class Filling:
-    """Counts of documents: encoded or copied without text, found current, refused, deleted again."""
+    """Counts of documents: encoded or copied without text, found current, refused, deleted again.
+
+    `until` is how far the source was read to the end.
+    """
 
     encoded: int = 0
     without_text: int = 0
     skipped: int = 0
     rejected: int = 0
     deleted: int = 0
+    until: Position = field(default_factory=Position)
 
     def add(self, other: Filling) -> None:
         """Add the counts of another share."""
-        for part in fields(self):
-            setattr(self, part.name, getattr(self, part.name) + getattr(other, part.name))
-
-
-class Stored(NamedTuple):
-    """What the destination holds of a document; `source_seq_no` None when a client wrote it."""
-
-    version: int
-    seq_no: int
-    primary_term: int
-    encoder: str | None
-    source_seq_no: int | None
+        self.encoded += other.encoded
+        self.without_text += other.without_text
+        self.skipped += other.skipped
+        self.rejected += other.rejected
 
 
 class Pending(NamedTuple):
@@ -119,7 +116,16 @@ def fill(
         total.deleted += delete_vanished(job, total.rejected)
         if cluster.count(destination) + total.rejected == cluster.count(source):
             break
+        # A document can become visible after one that was written later: look at all of them once more.
+        positions, total.rejected, total.skipped = [Position() for _ in parts], 0, 0
+    total.until = earliest(positions)
     return total
+
+
+def earliest(positions: list[Position]) -> Position:
+    """Give how far all shares have read each shard."""
+    shards = set.intersection(*(set(position.seq_no) for position in positions))
+    return Position({shard: min(position.seq_no[shard] for position in positions) for shard in shards})
 
 
 def fill_parts(
@@ -164,7 +170,7 @@ def pending_pages(
         patience_s=job.settings.patience_s,
     )  # fmt: skip
     for documents in pages:
-        stored = look_up(job, documents)
+        stored = look_up(job.cluster, job.destination, documents, patience_s=job.settings.patience_s)
         pending = [
             Pending(document, stored.get(document.doc_id), None)
             for document in documents
@@ -174,35 +180,6 @@ def pending_pages(
         meter.add(len(documents) - len(pending))
         if pending:
             yield pending
-
-
-def look_up(job: Job, documents: list[SourceDocument]) -> dict[str, Stored]:
-    """Ask the destination which of the documents it holds, and in which state."""
-    wanted = [
-        {"_id": document.doc_id, **({"routing": document.routing} if document.routing else {})}
-        for document in documents
-    ]
-    params = {"stored_fields": f"{ENCODER_FIELD},{SEQ_NO_FIELD}"}
-    path = path_of(job.destination, "_mget")
-    answer = job.cluster.request("POST", path, {"docs": wanted}, params, patience_s=job.settings.patience_s)
-    return {found["_id"]: stored_of(found) for found in answer["docs"] if found.get("found")}
-
-
-def stored_of(found: dict[str, Any]) -> Stored:
-    """Read one answer of `_mget`."""
-    fields_found = found.get("fields", {})
-    encoder, seq_no = fields_found.get(ENCODER_FIELD, [None]), fields_found.get(SEQ_NO_FIELD, [None])
-    return Stored(found["_version"], found["_seq_no"], found["_primary_term"], encoder[0], seq_no[0])
-
-
-def is_current(document: SourceDocument, stored: Stored | None, encoder: str) -> bool:
-    """Tell whether the destination holds this state of the document, or a newer one a client wrote there."""
-    if stored is None:
-        return False
-    if stored.encoder == encoder and stored.source_seq_no == document.seq_no:
-        return True
-    newer = stored.source_seq_no is None or stored.source_seq_no > document.seq_no
-    return newer and stored.version > document.version
 
 
 def encoded_pages(job: Job, pages: Iterator[list[Pending]]) -> Iterator[list[Pending]]:
@@ -237,7 +214,8 @@ def write_page(job: Job, page: list[Pending], filling: Filling) -> None:
 
 def settle(job: Job, page: list[Pending]) -> int:
     """Write what is still missing or older after a conflict; give the number of refused documents."""
-    stored = look_up(job, [pending.document for pending in page])
+    documents = [pending.document for pending in page]
+    stored = look_up(job.cluster, job.destination, documents, patience_s=job.settings.patience_s)
     actions = []
     for pending in page:
         document = pending.document
@@ -298,19 +276,12 @@ def delete_vanished(job: Job, rejected: int) -> int:
         return 0
     deleted = 0
     for page in read_pages(cluster, job.destination, page=1000, fields=(), patience_s=patience_s):
-        answer = cluster.request(
-            "POST", path_of(job.source, "_mget"), patience_s=patience_s, params={"_source": "false"},
-            body={"docs": [{"_id": d.doc_id} | ({"routing": d.routing} if d.routing else {}) for d in page]},
-        )  # fmt: skip
-        there = {found["_id"] for found in answer["docs"] if found.get("found")}
-        gone = [d for d in page if d.doc_id not in there and is_ours(job, d)]
-        if gone:
-            deleted += send(job, [delete_action(d.doc_id, routing=d.routing) for d in gone]).written
+        answer = ask(cluster, job.source, page, {"_source": "false"}, patience_s)
+        there = {found["_id"] for found in answer if found.get("found")}
+        gone = [document for document in page if document.doc_id not in there]
+        copied = look_up(cluster, job.destination, gone, patience_s=patience_s) if gone else {}
+        ours = [d for d in gone if d.doc_id in copied and copied[d.doc_id].source_seq_no is not None]
+        if ours:
+            deleted += send(job, [delete_action(d.doc_id, routing=d.routing) for d in ours]).written
     cluster.refresh(job.destination, patience_s=patience_s)
     return deleted
-
-
-def is_ours(job: Job, document: SourceDocument) -> bool:
-    """Tell whether we copied the document, or a client put it straight into the destination."""
-    found = look_up(job, [document]).get(document.doc_id)
-    return found is not None and found.source_seq_no is not None

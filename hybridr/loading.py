@@ -11,14 +11,13 @@ from typing import Any
 from .assets import load_asset
 from .cluster import Cluster, path_of
 from .errors import DataError
-from .folders import state_folder
 from .formats import read_corpus
 from .languages import analyzer_for, guess_language
 from .manifest import fingerprint, sha256_of
 from .progress import Progress, silent
 from .reading import text_of
 from .settings import LoadSettings
-from .writing import Rejects, by_bytes, index_action, write
+from .writing import Rejects, by_bytes, index_action, rejects_of, write
 
 BEIR_FIELDS = ("title", "text")
 CONTENTS = "contents"
@@ -56,7 +55,7 @@ def load(
     language = settings.language or guess_language([text_of(record, fields) for record in sample]).code
     job = fingerprint([sha256_of(file), settings.record(), fields, language])
     total = sum(1 for _ in read_corpus(path))
-    rejects = Rejects(state_folder() / "rejects" / f"{settings.index}.jsonl")
+    rejects = rejects_of(settings.index)
     analyzer = analyzer_for(language)
     if not prepare(cluster, settings, job, index_body(settings, fields, language, analyzer), total):
         return Loading(settings.index, cluster.count(settings.index), 0, None, language, analyzer, False)

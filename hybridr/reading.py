@@ -43,10 +43,11 @@ def read_pages(
     page: int = 500,
     part: tuple[int, int] = (0, 1),
     position: Position | None = None,
+    until: Position | None = None,
     fields: Sequence[str] | None = None,
     patience_s: float = 0.0,
 ) -> Iterator[list[SourceDocument]]:
-    """Yield pages of documents behind `position`, which moves along.
+    """Yield pages of documents behind `position`, which moves along, and not behind `until`.
 
     `part` (i, n) reads the i-th of n disjoint shares. `fields` limits `_source`; None takes it whole.
     Raises DataError when `_source` is disabled, ClusterError when the index stays away longer than
@@ -56,7 +57,9 @@ def read_pages(
     require_source(info)
     position = position or Position()
     for shard in range(info.shards):
-        yield from _read_shard(cluster, info.name, shard, page, part, position, fields, patience_s)
+        last = until.seq_no.get(shard, -1) if until else None
+        body = page_body(page, part, last, fields)
+        yield from _read_shard(cluster, info.name, shard, body, position, patience_s)
 
 
 def require_source(info: IndexInfo) -> None:
@@ -72,17 +75,16 @@ def _read_shard(
     cluster: Cluster,
     index: str,
     shard: int,
-    page: int,
-    part: tuple[int, int],
+    body: dict[str, Any],
     position: Position,
-    fields: Sequence[str] | None,
     patience_s: float,
 ) -> Iterator[list[SourceDocument]]:
     while True:
         try:
             with cluster.point_in_time(index, preference=f"_shards:{shard}") as pit:
+                body["pit"] = {"id": pit, "keep_alive": "10m"}
                 while True:
-                    body = page_body(pit, page, part, position.seq_no.get(shard, -1), fields)
+                    body["query"]["range"]["_seq_no"]["gt"] = position.seq_no.get(shard, -1)
                     hits = cluster.request("POST", "/_search", body, patience_s=patience_s)["hits"]["hits"]
                     if not hits:
                         return
@@ -95,13 +97,12 @@ def _read_shard(
 
 
 def page_body(
-    pit: str, page: int, part: tuple[int, int], after: int, fields: Sequence[str] | None
+    page: int, part: tuple[int, int], last: int | None, fields: Sequence[str] | None
 ) -> dict[str, Any]:
-    """Ask for the next page of one shard; a range filter is cheaper than search_after on large shards."""
+    """Ask for a page of one shard; a range filter is cheaper than search_after on large shards."""
     body: dict[str, Any] = {
-        "pit": {"id": pit, "keep_alive": "10m"},
         "size": page,
-        "query": {"range": {"_seq_no": {"gt": after}}},
+        "query": {"range": {"_seq_no": {} if last is None else {"lte": last}}},
         "sort": [{"_seq_no": "asc"}],
         "track_total_hits": False,
         "seq_no_primary_term": True,

@@ -16,12 +16,12 @@ from .destinations import alias_target, rollback, switch, write_meta
 from .encoder import Encoder, load_encoder
 from .errors import ClusterError
 from .filling import Filling, fill
-from .folders import state_folder
 from .known_encoders import remember_encoder
 from .planning import Plan, plan
 from .progress import Progress, silent
 from .settings import ReindexSettings
-from .writing import Rejects
+from .verification import Verification, verify
+from .writing import rejects_of
 
 __all__ = ["Reindexing", "plan", "reindex", "rollback"]
 
@@ -66,7 +66,7 @@ def reindex(
     settings = settings or ReindexSettings()
     encoder = encoder if not isinstance(encoder, (str, Path)) else load_encoder(encoder)
     todo = plan(cluster, source, encoder, settings)
-    rejects = Rejects(state_folder() / "rejects" / f"{todo.destination}.jsonl")
+    rejects = rejects_of(todo.destination)
     rejects.clear()
     create(cluster, todo, settings.patience_s)
     remember_encoder(encoder)
@@ -76,6 +76,9 @@ def reindex(
     whole = settings.slice is None
     if whole:
         finish(cluster, todo, filling, settings)
+        require_verified(verify(
+            cluster, todo.destination, encoder, rejected=rejects.ids(), until=filling.until, progress=progress
+        ))  # fmt: skip
     switched = whole and (filling.rejected == 0 or settings.accept_rejects)
     if switched:
         switch(cluster, todo.alias, alias_target(cluster, todo.alias), todo.destination)
@@ -94,6 +97,16 @@ def create(cluster: Cluster, todo: Plan, patience_s: float) -> None:
         changes = {"alias": todo.alias, "previous": todo.previous}
         write_meta(cluster, todo.destination, changes, patience_s=patience_s)
     cluster.wait_until_usable(todo.destination)
+
+
+def require_verified(found: Verification) -> None:
+    """Raise ClusterError unless source and destination agree; the alias then stays where it is."""
+    if not found.ok:
+        raise ClusterError(
+            f"'{found.destination}' differs from '{found.source}', the alias was not switched: "
+            + "; ".join(found.problems()),
+            hint="run the same command again; if it stays so, start anew: delete the destination first",
+        )
 
 
 def finish(cluster: Cluster, todo: Plan, filling: Filling, settings: ReindexSettings) -> None:

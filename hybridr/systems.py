@@ -15,6 +15,8 @@ from .progress import Progress, silent
 from .records import Run
 from .retrieval import LEXICAL, Mode, Search
 from .settings import SearchSettings
+from .verification import SAMPLE, Verification, verify
+from .writing import rejects_of
 
 SYSTEMS: dict[str, tuple[Mode, Callable[[SearchSettings], SearchSettings]]] = {
     "bm25": ("lexical", lambda settings: settings),
@@ -37,6 +39,21 @@ def open_search(
     info = resolve(cluster, name)
     model = None if mode == LEXICAL else encoder_for(cluster, info, encoder, progress=progress)
     return Search(cluster, info.name, model, mode, settings=settings)
+
+
+def verify_index(
+    cluster: Cluster,
+    name: str,
+    encoder: Path | None = None,
+    *,
+    sample: int = SAMPLE,
+    progress: Progress = silent,
+) -> Verification:
+    """Verify the destination of `name` with the encoder that wrote its vectors, less what was refused."""
+    info = resolve(cluster, name)
+    model = encoder_for(cluster, info, encoder, progress=progress)
+    refused = rejects_of(info.name).ids()
+    return verify(cluster, name, model, rejected=refused, sample=sample, progress=progress)
 
 
 def evaluate_index(

@@ -14,6 +14,7 @@ import orjson
 
 from .cluster import RETRY_WAIT_S, Cluster, path_of
 from .errors import ClusterError, Unreachable
+from .folders import state_folder
 
 Item = dict[str, Any]
 
@@ -52,6 +53,17 @@ class Rejects:
         record = {"_id": action.doc_id, "reason": reason, "source": source}
         with self.file.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+    def ids(self) -> list[str]:
+        """List the refused documents; none when there is no file on this machine."""
+        if not self.file.is_file():
+            return []
+        return [json.loads(line)["_id"] for line in self.file.read_text(encoding="utf-8").splitlines()]
+
+
+def rejects_of(index: str) -> Rejects:
+    """Name the rejects of an index on this machine."""
+    return Rejects(state_folder() / "rejects" / f"{index}.jsonl")
 
 
 def encoded(value: Any) -> bytes:

@@ -18,7 +18,7 @@ app = typer.Typer(
 )
 
 VERBS = (
-    "demo", "doctor", "node", "load", "inspect", "adapt", "export", "reindex", "rollback",
+    "demo", "doctor", "node", "load", "inspect", "adapt", "export", "reindex", "rollback", "verify",
     "search", "evaluate", "serve", "models", "settings",
 )  # fmt: skip
 

@@ -1,0 +1,229 @@
+"""Proves that a destination holds what its source holds, with the vectors of one encoder.
+
+Every id, state and fingerprint is compared; whole documents and re-encoded vectors for a random sample and
+for every document whose version says that somebody wrote it in the destination.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .bodies import ENCODER_FIELD, SEQ_NO_FIELD, dense_query, lexical_query
+from .cluster import Cluster, IndexInfo
+from .destinations import is_destination, resolve
+from .encoder import Encoder
+from .errors import DataError
+from .progress import Progress, silent
+from .reading import Position, SourceDocument, read_pages, text_of
+from .stored import Stored, ask, is_current, look_up
+
+SAMPLE = 64
+PAGE = 1000
+MIN_COSINE = 0.98  # between a stored vector and the text encoded again; int8 documents differ by .016
+NAMED = 5  # ids that a finding names
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One comparison: how many documents were looked at, and the ids of those that differ."""
+
+    name: str
+    looked_at: int
+    differing: list[str] = field(default_factory=list)
+    detail: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether nothing differs."""
+        return not self.differing and not self.detail
+
+
+@dataclass(frozen=True)
+class Verification:
+    """All findings of one destination."""
+
+    source: str
+    destination: str
+    findings: list[Finding]
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether every comparison agreed."""
+        return all(finding.ok for finding in self.findings)
+
+    def problems(self) -> list[str]:
+        """Say in one line each what differs, naming a few documents."""
+        lines = []
+        for finding in self.findings:
+            if not finding.ok:
+                some = ", ".join(finding.differing[:NAMED]) + (
+                    ", …" if len(finding.differing) > NAMED else ""
+                )
+                what = finding.detail or f"{len(finding.differing)} of {finding.looked_at} documents: {some}"
+                lines.append(f"{finding.name}: {what}")
+        return lines
+
+
+def verify(
+    cluster: Cluster,
+    name: str,
+    encoder: Encoder | None = None,
+    *,
+    rejected: Sequence[str] = (),
+    until: Position | None = None,
+    sample: int = SAMPLE,
+    seed: int | None = None,
+    progress: Progress = silent,
+) -> Verification:
+    """Compare the destination of `name` with its source; without an encoder no text is encoded again.
+
+    `rejected` are ids that the engine refused, which may be missing; documents written to the source after
+    `until` are not looked at, since they are on their way. Raises DataError when `name` has no
+    vectors, NotFound when its source is gone.
+    """
+    info = resolve(cluster, name)
+    if not is_destination(info):
+        raise DataError(f"'{name}' has no vectors to verify", hint=f"hybridr reindex {name}")
+    source = cluster.index_info(info.meta["source"])
+    cluster.refresh(info.name)
+    states, suspects = compare_states(cluster, source, info, frozenset(rejected), until, progress)
+    chosen = [
+        document
+        for document in random_documents(cluster, source, sample, random.Random(seed))
+        if document.doc_id not in set(rejected) and look_up(cluster, info.name, [document])
+    ]
+    documents = {document.doc_id: document for document in [*suspects, *chosen]}
+    findings = states if until else [count_finding(cluster, source, info, len(rejected)), *states]
+    findings += compare_documents(cluster, info, list(documents.values()), encoder)
+    return Verification(source.name, info.name, [*findings, probe(cluster, info, chosen, encoder)])
+
+
+def count_finding(cluster: Cluster, source: IndexInfo, info: IndexInfo, rejected: int) -> Finding:
+    """Compare the numbers of documents; with every id of the source found, equal numbers mean equal ids."""
+    expected, found = cluster.count(source.name) - rejected, cluster.count(info.name)
+    differs = f"{found:,} in '{info.name}', {expected:,} expected from '{source.name}'"
+    return Finding("count", expected, detail="" if found == expected else differs)
+
+
+def compare_states(
+    cluster: Cluster,
+    source: IndexInfo,
+    info: IndexInfo,
+    rejected: frozenset[str],
+    until: Position | None,
+    progress: Progress,
+) -> tuple[list[Finding], list[SourceDocument]]:
+    """Look every document of the source up in the destination; give findings, and what to look at closely."""
+    missing, stale, foreign, suspects = [], [], [], []
+    total, done = cluster.count(source.name), 0
+    progress("verify", 0, total)
+    for document, stored in states(cluster, source, info, until):
+        done += 1
+        if done % PAGE == 0:
+            progress("verify", done, max(total, done))
+        if document.doc_id in rejected:
+            continue
+        if stored is None:
+            missing.append(document.doc_id)
+        elif stored.encoder != info.meta["encoder"]:
+            foreign.append(document.doc_id)
+        elif not is_current(document, stored, info.meta["encoder"]):
+            stale.append(document.doc_id)
+        elif stored.version != document.version:
+            suspects.append(document)
+    progress("verify", done, done)
+    findings = [
+        Finding("missing", done, missing),
+        Finding("older than the source", done, stale),
+        Finding("without a vector of this encoder", done, foreign),
+    ]
+    return findings, suspects
+
+
+def states(
+    cluster: Cluster, source: IndexInfo, info: IndexInfo, until: Position | None
+) -> Iterator[tuple[SourceDocument, Stored | None]]:
+    """Pair every document of the source with its state in the destination."""
+    for page in read_pages(cluster, source.name, page=PAGE, until=until, fields=()):
+        found = look_up(cluster, info.name, page)
+        yield from ((document, found.get(document.doc_id)) for document in page)
+
+
+def random_documents(
+    cluster: Cluster, source: IndexInfo, count: int, dice: random.Random
+) -> list[SourceDocument]:
+    """Draw documents of the source at random; their text is read from the source itself."""
+    chance = {"random_score": {"seed": dice.randrange(2**31), "field": "_seq_no"}}
+    body = {
+        "size": count,
+        "query": {"function_score": {"query": {"match_all": {}}, "boost_mode": "replace", **chance}},
+        "_source": False, "version": True, "seq_no_primary_term": True,
+    }  # fmt: skip
+    hits = cluster.search(source.name, body)["hits"]["hits"]
+    return [
+        SourceDocument(h["_id"], {}, h["_version"], h["_seq_no"], h["_primary_term"], h.get("_routing"))
+        for h in hits
+    ]
+
+
+def compare_documents(
+    cluster: Cluster, info: IndexInfo, documents: list[SourceDocument], encoder: Encoder | None
+) -> list[Finding]:
+    """Compare whole documents less hybridr's fields, and their vectors with the text encoded again."""
+    if not documents:
+        return []
+    there = {d["_id"]: d.get("_source", {}) for d in ask(cluster, info.meta["source"], documents, {})}
+    copied = {d["_id"]: d.get("_source", {}) for d in ask(cluster, info.name, documents, {})}
+    field_name = info.meta["vector_field"]
+    ours = {field_name, ENCODER_FIELD, SEQ_NO_FIELD}
+    changed = [
+        doc_id
+        for doc_id, source in there.items()
+        if source != {name: value for name, value in copied[doc_id].items() if name not in ours}
+    ]
+    findings = [Finding("document", len(documents), changed)]
+    if encoder is not None:
+        findings.append(compare_vectors(info, there, copied, encoder))
+    return findings
+
+
+def compare_vectors(
+    info: IndexInfo, there: dict[str, dict[str, Any]], copied: dict[str, dict[str, Any]], encoder: Encoder
+) -> Finding:
+    """Encode texts again: a document with text has the vector of its text, one without has none."""
+    field_name = info.meta["vector_field"]
+    texts = {doc_id: text_of(source, info.meta["fields"]) for doc_id, source in there.items()}
+    filled = [doc_id for doc_id, text in texts.items() if text and copied[doc_id].get(field_name)]
+    wrong = [doc_id for doc_id, text in texts.items() if bool(text) != bool(copied[doc_id].get(field_name))]
+    if filled:
+        again = encoder.encode_documents(
+            [texts[doc_id] for doc_id in filled], max_tokens=info.meta["max_tokens"]
+        )
+        stored = np.array([copied[doc_id][field_name] for doc_id in filled], dtype=np.float32)
+        lengths = np.linalg.norm(again, axis=1) * np.linalg.norm(stored, axis=1)
+        cosines = (again * stored).sum(axis=1) / np.maximum(lengths, 1e-12)
+        wrong += [doc_id for doc_id, cosine in zip(filled, cosines, strict=True) if cosine < MIN_COSINE]
+    return Finding("vector", len(texts), wrong)
+
+
+def probe(
+    cluster: Cluster, info: IndexInfo, documents: list[SourceDocument], encoder: Encoder | None
+) -> Finding:
+    """Ask one query of each leg, made from a document with text; each must find something."""
+    there = ask(cluster, info.meta["source"], documents, {}) if documents else []
+    texts = (text_of(found.get("_source", {}), info.meta["fields"]) for found in there)
+    text = next((text for text in texts if text), "")
+    if not text:
+        return Finding("probe query", 0)
+    words = " ".join(text.split()[:20])
+    bodies = [{"size": 1, "query": lexical_query(words, info.meta["lexical_fields"])}]
+    if encoder is not None:
+        vector = [float(value) for value in encoder.encode_queries([words])[0]]
+        bodies.append({"size": 1, "query": dense_query(vector, info.meta["vector_field"], 1)})
+    silent_legs = sum(not answer["hits"]["hits"] for answer in cluster.msearch(info.name, bodies))
+    return Finding("probe query", len(bodies), detail=f"{silent_legs} found nothing" if silent_legs else "")
