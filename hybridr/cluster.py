@@ -247,6 +247,12 @@ def open_client(url: str, settings: ClusterSettings) -> OpenSearch:
     """Build the client; nothing is sent yet. Raises SettingsError for unusable credentials."""
     if not re.match(r"^https?://[^/\s]+", url):
         raise SettingsError(f"'{url}' is not a cluster address", hint="it looks like https://host:9200")
+    if "@" in url:
+        # Not repeated here: what is in an address ends in messages and histories.
+        raise SettingsError(
+            "the cluster address holds a user or password",
+            hint="set HYBRIDR_USER and HYBRIDR_PASSWORD, or --user and --password-file",
+        )
     options: dict[str, Any] = {
         "timeout": settings.timeout_s,
         "max_retries": 0,

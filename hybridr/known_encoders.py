@@ -11,7 +11,7 @@ from typing import Any
 
 from .cluster import Cluster, IndexInfo
 from .encoder import Encoder, load_encoder
-from .errors import FingerprintMismatch
+from .errors import FingerprintMismatch, ModelError
 from .folders import state_folder
 from .manifest import write_json
 from .progress import Progress, silent
@@ -46,20 +46,23 @@ def encoder_for(
     """Find the encoder of an index: the given folder, the one that wrote its vectors, the promoted one, or
     the packaged MiniLM.
 
-    Raises FingerprintMismatch when it is not the one that wrote the vectors.
+    Raises FingerprintMismatch when it is not the one that wrote the vectors, ModelError when it is gone.
     """
     known = _read()
     wanted = info.meta.get("encoder")
     origin = info.meta.get("source_uuid", info.uuid)
     remembered = known.get(wanted) if wanted else known.get(origin)
-    if folder is not None:
-        encoder = load_encoder(folder)
-    elif remembered is not None and Path(remembered).is_dir():
-        encoder = load_encoder(Path(remembered))
-    else:
+    if folder is None and remembered is not None:
+        folder = Path(remembered)
+        if not folder.is_dir():
+            raise ModelError(
+                f"the encoder of '{info.name}' lay in {folder}, which is gone", hint="--encoder FOLDER"
+            )
+    if folder is None:
         from .packaged import minilm_encoder
 
-        encoder = load_encoder(minilm_encoder(progress=progress))
+        folder = minilm_encoder(progress=progress)
+    encoder = load_encoder(folder)
     if wanted:
         check_fingerprint(encoder, info)
     return encoder

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -58,6 +59,10 @@ class ClusterSettings(Stage):
     aws_region: str | None = Field(None, description="sign requests with SigV4 for this region")
     aws_service: Literal["es", "aoss"] = "es"
     timeout_s: float = Field(60.0, gt=0)
+
+    def record(self) -> dict[str, Any]:
+        """Give the values as JSON; a password inside the url is masked too."""
+        return {**super().record(), "url": self.url and re.sub(r"//[^/@]*@", "//***@", self.url)}
 
 
 class NodeSettings(Stage):

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny import tiny_corpus, tiny_retriever
 
 from hybridr.adaptation import Adaptation, adapt
 from hybridr.adaptation.low_rank import attach, low_rank_weights, merge
@@ -22,6 +21,7 @@ from hybridr.progress import silent
 from hybridr.records import Document
 from hybridr.retriever import read_retriever
 from hybridr.settings import AdaptSettings
+from tiny import tiny_corpus, tiny_retriever
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from hybridr_cli import main
 
 from hybridr.diagnosis import diagnose
 from hybridr.errors import SettingsError
 from hybridr.settings import ClusterSettings
+from hybridr_cli import main
 
 OPENSEARCH = {"version": {"distribution": "opensearch", "number": "3.6.0"}}
 HEALTH = {"status": "green", "number_of_nodes": 1}

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny import damage_json, tiny_retriever, tiny_texts
 
 from hybridr.encoder import Encoder, OnnxEncoder, batches, load_encoder, padded, physical_cores
 from hybridr.errors import DataError, ModelError
 from hybridr.exporting import export
+from tiny import damage_json, tiny_retriever, tiny_texts
 
 
 @pytest.fixture(scope="module")

@@ -10,14 +10,14 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from hybridr_cli import main
-from tiny import damage_json, tiny_corpus, tiny_retriever, tiny_texts
 
 from hybridr.encoder import load_encoder
 from hybridr.errors import DownloadError, ModelError
 from hybridr.exporting import OPSET, export, generated_texts
 from hybridr.manifest import read_manifest, sha256_of
 from hybridr.retriever import read_retriever
+from hybridr_cli import main
+from tiny import damage_json, tiny_corpus, tiny_retriever, tiny_texts
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])

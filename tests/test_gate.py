@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny import tiny_corpus, tiny_retriever
 
 from hybridr.adaptation import adapt
 from hybridr.adaptation.gate import Comparison, compare, compared, gain, objections
@@ -18,6 +17,7 @@ from hybridr.lexical import Bm25, best, terms_of
 from hybridr.records import Document
 from hybridr.retriever import Retriever, read_retriever
 from hybridr.settings import AdaptSettings
+from tiny import tiny_corpus, tiny_retriever
 
 
 class Noise:

@@ -18,7 +18,6 @@ from typing import get_args
 
 import psutil
 import pytest
-from hybridr_cli import main
 
 from hybridr import node
 from hybridr.errors import DownloadError, HybridrError, MissingExtra, NodeError, SettingsError
@@ -35,6 +34,7 @@ from hybridr.node import (
 )
 from hybridr.node import state as states
 from hybridr.settings import NodeSettings
+from hybridr_cli import main
 
 VERSIONS = get_args(NodeSettings.model_fields["version"].annotation)
 SYSTEM = java.Java(Path("/nowhere"), 21, packaged=False)

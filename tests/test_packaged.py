@@ -7,12 +7,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from hybridr_cli import main
 
 from hybridr import packaged
 from hybridr.errors import DownloadError
 from hybridr.manifest import sha256_of
 from hybridr.staging import require_space, staged_folder, storing
+from hybridr_cli import main
 
 
 @pytest.mark.model

@@ -11,14 +11,14 @@ import httpx
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
-from hashing import HashingEncoder
-from hybridr_cli import main
-from tiny import tiny_retriever, tiny_texts
 
+from hashing import HashingEncoder
 from hybridr.encoder import load_encoder
 from hybridr.errors import SettingsError
 from hybridr.exporting import export
 from hybridr.serving import Server, create_app, listen
+from hybridr_cli import main
+from tiny import tiny_retriever, tiny_texts
 
 DIM = 8
 

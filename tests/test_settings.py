@@ -43,6 +43,8 @@ def test_secrets_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
     settings, _ = resolve(ClusterSettings, {"user": "me"})
     assert settings.password is not None
     assert settings.password.get_secret_value() == "hunter2hunter2"
+    monkeypatch.setenv("HYBRIDR_URL", "https://me:hunter2hunter2@host:9200")
+    assert "hunter2" not in str(resolved_values(ClusterSettings))
     assert "hunter2" not in repr(settings) + str(settings.record()) + str(resolved_values(ClusterSettings))
 
 

@@ -66,7 +66,10 @@ class Session:
         """Connect to that cluster."""
         from hybridr.cluster import Cluster
 
-        return Cluster.connect(self.cluster_settings())
+        settings = self.cluster_settings()
+        if not settings.verify_certs:
+            self.output.note("warning: the cluster's certificate is not checked (--no-verify-certs)")
+        return Cluster.connect(settings)
 
 
 def verb(app: typer.Typer, name: str, *, cluster: bool = False, **options: Any) -> Callable[[F], F]:

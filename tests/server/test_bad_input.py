@@ -70,6 +70,9 @@ def test_wrong_port(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_wrong_url(capsys: pytest.CaptureFixture[str]) -> None:
     assert "is not a cluster address" in failing(capsys, "search", "x", "y", "--url", "localhost", code=2)
+    said = failing(capsys, "search", "x", "y", "--url", "https://me:hunter2@localhost:9200", code=2)
+    assert "holds a user or password" in said
+    assert "hunter2" not in said
     said = failing(capsys, "search", "x", "y", "--url", "http://no-such-host.invalid:9200")
     assert "nothing answers at http://no-such-host.invalid:9200" in said
 
@@ -186,6 +189,17 @@ def test_encoder_that_does_not_match_the_index(
     encoder = ["--encoder", str(minilm_encoder_folder)]
     said = failing(capsys, "search", index_name, "anchor", *encoder, "--url", cluster.url)
     assert "were written by encoder" in said
+
+
+def test_promoted_encoder_that_is_gone(
+    capsys: pytest.CaptureFixture[str], cluster: Cluster, index_name: str, tmp_path: Path
+) -> None:
+    from hybridr.known_encoders import promote
+
+    fill_index(cluster, index_name, 3)
+    promote(cluster, index_name, tmp_path / "moved")
+    assert "which is gone" in failing(capsys, "reindex", index_name, "--url", cluster.url)
+    assert not cluster.indices(f"{index_name}-hybridr-*")
 
 
 def test_faiss_on_an_embedded_node(
