@@ -168,14 +168,12 @@ def _sample(
     size: int,
     progress: Progress,
 ) -> list[dict[str, Any]]:
+    if cluster.count(info.name) == 0:
+        raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
     if not given and not any(one.type in TEXT_TYPES for one in mapped):
         raise no_text_fields(info)
     wanted = [one.name for one in mapped if one.type not in VECTOR_TYPES]
     documents = sample_documents(cluster, info, size, fields=[*wanted, *given], progress=progress)
-    if not documents:
-        raise DataError(
-            f"index '{info.name}' holds no documents", hint=f"hybridr load FOLDER --index {info.name}"
-        )
     return [document.source for document in documents]
 
 

@@ -155,7 +155,7 @@ BAD = {
     "missing": (None, "no index or alias 'NAME'", "hybridr load FOLDER --index NAME"),
     "empty": (
         ([], {"properties": {"body": {"type": "text"}}}),
-        "index 'NAME' holds no documents",
+        "index 'NAME' is empty",
         "hybridr load",
     ),
     "no text": (
