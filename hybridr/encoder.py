@@ -8,13 +8,18 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
-import onnxruntime
 import psutil
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from .errors import DataError, HybridrError, ModelError
 from .manifest import read_manifest, sha256_of
+
+# ONNX Runtime reports usage to its makers unless this is set before it is imported; searching somebody's
+# index must not. Whoever wants it sets the variable to 0.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+import onnxruntime  # noqa: E402
 
 Vectors: TypeAlias = NDArray[np.float32]
 Precision: TypeAlias = Literal["fp32", "int8"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -198,3 +199,12 @@ def test_encoding_needs_no_torch(folder: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "(1, 32)\n"
+
+
+@pytest.mark.model
+def test_onnx_runtime_reports_nothing_to_its_makers(minilm_encoder_folder: Path, tmp_path: Path) -> None:
+    code = f"import hybridr; hybridr.load_encoder({str(minilm_encoder_folder)!r}).encode_queries(['a'])"
+    variables = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    environment = {**variables, "HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+    assert not list(tmp_path.rglob("*onnxruntime*")), "a device id or a store of events"
