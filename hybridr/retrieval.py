@@ -12,6 +12,7 @@ from .cluster import Cluster
 from .destinations import is_destination, resolve
 from .encoder import Encoder
 from .errors import ClusterError, DataError, SettingsError
+from .expansion import TermFeedback
 from .inspection import choose_text_fields
 from .known_encoders import check_fingerprint
 from .records import Hit, Query, Run
@@ -27,7 +28,8 @@ class Search:
 
     `index` may be the source, the alias or the destination of a reindex. Raises NotFound for a missing
     index, DataError when the mode needs vectors and there are none, FingerprintMismatch when the encoder
-    is not the one that wrote them.
+    is not the one that wrote them. `feedback="rm3"` expands the lexical leg by the words of its best
+    documents.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class Search:
         index: str,
         encoder: Encoder | None = None,
         mode: Mode = "hybrid",
+        feedback: Literal["rm3"] | None = None,
         *,
         settings: SearchSettings | None = None,
     ) -> None:
@@ -49,18 +52,20 @@ class Search:
         self.lexical_fields = self._lexical_fields()
         if mode != LEXICAL:
             self._check_vectors(index)
+        self.feedback = feedback
+        if feedback not in (None, "rm3"):
+            raise SettingsError(f"unknown feedback '{feedback}': rm3")
         self.pipeline = search_pipeline(self.settings, cluster.version) if mode == "hybrid" else None
 
     def using(self, mode: Mode) -> Search:
         """Give the same search in another mode."""
-        return Search(self.cluster, self.info.name, self.encoder, mode, settings=self.settings)
+        return Search(self.cluster, self.info.name, self.encoder, mode, self.feedback, settings=self.settings)
 
     def __call__(self, text: str, k: int = 10) -> list[Hit]:
         """Give the best `k` documents with text, highlighted by `<em>`, and the raw score of each leg."""
         if not text.strip():
             raise DataError("the query is empty")
-        vector = self._vectors([text])[0]
-        body = self._body(text, vector, k) | {"highlight": highlight(self._shown_fields(), text)}
+        body = self._bodies([text], k)[0] | {"highlight": highlight(self._shown_fields(), text)}
         body["_source"] = self._shown_fields()
         answer = self.cluster.search(self.info.name, body, {"include_named_queries_score": "true"})
         return [self._hit(found, rank) for rank, found in enumerate(checked(answer), 1)]
@@ -71,11 +76,7 @@ class Search:
         ranked: Run = {}
         for start in range(0, len(queries), BATCH):
             batch = queries[start : start + BATCH]
-            vectors = self._vectors([query.text for query in batch])
-            bodies = [
-                self._body(query.text, vector, k) | {"_source": False}
-                for query, vector in zip(batch, vectors, strict=True)
-            ]
+            bodies = [body | {"_source": False} for body in self._bodies([q.text for q in batch], k)]
             for query, answer in zip(batch, self.cluster.msearch(self.info.name, bodies), strict=True):
                 ranked[query.query_id] = {hit["_id"]: hit["_score"] for hit in checked(answer)}
         return ranked
@@ -108,8 +109,18 @@ class Search:
             return [None] * len(texts)
         return list(self.encoder.encode_queries(list(texts)))
 
-    def _body(self, text: str, vector: np.ndarray | None, k: int) -> dict[str, Any]:
-        lexical = lexical_query(text, self.lexical_fields, LEXICAL)
+    def _bodies(self, texts: list[str], k: int) -> list[dict[str, Any]]:
+        vectors = self._vectors(texts)
+        legs = self._lexical_legs(texts) if self.mode != DENSE else [{}] * len(texts)
+        return [self._body(leg, vector, k) for leg, vector in zip(legs, vectors, strict=True)]
+
+    def _lexical_legs(self, texts: list[str]) -> list[dict[str, Any]]:
+        if self.feedback is None:
+            return [lexical_query(text, self.lexical_fields, LEXICAL) for text in texts]
+        expanded = TermFeedback(self.cluster, self.info.name, self.lexical_fields).queries(texts)
+        return [{"bool": {"must": [query], "_name": LEXICAL}} for query in expanded]
+
+    def _body(self, lexical: dict[str, Any], vector: np.ndarray | None, k: int) -> dict[str, Any]:
         if vector is None:
             return {"size": k, "query": lexical}
         depth = max(self.settings.depth, k)

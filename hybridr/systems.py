@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from .cluster import Cluster
 from .destinations import resolve
@@ -18,11 +19,21 @@ from .settings import SearchSettings
 from .verification import SAMPLE, Verification, verify
 from .writing import rejects_of
 
-SYSTEMS: dict[str, tuple[Mode, Callable[[SearchSettings], SearchSettings]]] = {
-    "bm25": ("lexical", lambda settings: settings),
-    "dense": ("dense", lambda settings: settings),
-    "hybrid": ("hybrid", lambda settings: settings),
-    "hybrid-stock": ("hybrid", lambda _: SearchSettings()),
+
+class Condition(NamedTuple):
+    """What a named system is: its mode and feedback, and whether it ignores the user's search settings."""
+
+    mode: Mode
+    feedback: Literal["rm3"] | None = None
+    stock: bool = False
+
+
+SYSTEMS = {
+    "bm25": Condition("lexical"),
+    "rm3": Condition("lexical", feedback="rm3"),
+    "dense": Condition("dense"),
+    "hybrid": Condition("hybrid"),
+    "hybrid-stock": Condition("hybrid", stock=True),
 }
 
 
@@ -33,12 +44,13 @@ def open_search(
     encoder: Path | None = None,
     settings: SearchSettings | None = None,
     *,
+    feedback: Literal["rm3"] | None = None,
     progress: Progress = silent,
 ) -> Search:
     """Open a search of `name` with the encoder that wrote its vectors, or the one in the given folder."""
     info = resolve(cluster, name)
     model = None if mode == LEXICAL else encoder_for(cluster, info, encoder, progress=progress)
-    return Search(cluster, info.name, model, mode, settings=settings)
+    return Search(cluster, info.name, model, mode, feedback, settings=settings)
 
 
 def verify_index(
@@ -76,11 +88,11 @@ def evaluate_index(
         raise SettingsError(f"unknown system '{unknown[0]}': {', '.join(SYSTEMS)}")
     queries, qrels = read_topics(beir, split)
     info = resolve(cluster, name)
-    modes = {SYSTEMS[system][0] for system in systems}
+    modes = {SYSTEMS[system].mode for system in systems}
     model = encoder_for(cluster, info, encoder, progress=progress) if modes - {LEXICAL} else None
     opened: dict[str, System | Run] = {}
     for system in systems:
-        mode, adjusted = SYSTEMS[system]
-        chosen = adjusted(settings or SearchSettings())
-        opened[system] = Search(cluster, info.name, model, mode, settings=chosen)
+        mode, feedback, stock = SYSTEMS[system]
+        chosen = SearchSettings() if stock else settings
+        opened[system] = Search(cluster, info.name, model, mode, feedback, settings=chosen)
     return evaluate(opened, queries, qrels, measures, progress=progress)

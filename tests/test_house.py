@@ -24,7 +24,7 @@ MODULES = sorted((ROOT / "hybridr").rglob("*.py"))
 FLOORS = [
     {"errors", "records", "progress", "folders"},
     {"settings", "manifest", "assets"},
-    {"fusion", "languages", "pydocs", "formats"},
+    {"fusion", "feedback", "languages", "pydocs", "formats"},
     {"bodies", "measures", "staging", "losses"},
     {"encoder", "node", "lexical", "model_card"},
     {"retriever", "packaged", "published", "cluster", "training", "machine"},
@@ -33,7 +33,7 @@ FLOORS = [
     {"sampling", "destinations", "text_fields"},
     {"inspection", "loading", "known_encoders", "diagnosis"},
     {"adaptation", "overlap"},
-    {"stored"},
+    {"stored", "expansion"},
     {"filling", "retrieval", "planning", "verification"},
     {"reindexing", "evaluation", "serving"},
     {"systems"},

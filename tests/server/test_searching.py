@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from hybridr import Search, SearchSettings, evaluate, load, reindex
 from hybridr.bodies import hybrid_query, lexical_query
 from hybridr.cluster import Cluster
 from hybridr.errors import ClusterError, DataError, SettingsError
+from hybridr.expansion import TermFeedback
+from hybridr.feedback import FeedbackDocument, rm3
 from hybridr.fusion import fuse
 from hybridr.records import Query
 from hybridr.retrieval import checked
@@ -70,6 +73,28 @@ def test_k_changes_no_score(cluster: Cluster, searchable: Any) -> None:
     search = Search(cluster, index, encoder)
     few, many = (search.run([Query("q", "anchor ladder")], k)["q"] for k in (5, 80))
     assert few == {doc: many[doc] for doc in list(many)[:5]}
+
+
+def test_rm3_expands_by_the_words_of_the_best_documents(cluster: Cluster, searchable: Any) -> None:
+    index, encoder = searchable
+    text = "anchor ladder"
+    plain = Search(cluster, index, mode="lexical")
+    first = plain(text, 10)
+    found = {info.name: info for info in cluster.indices(f"{index}-hybridr")}
+    words = {hit.doc_id: Counter(text_number(int(hit.doc_id[1:])).split()) for hit in first}
+    everywhere = Counter(word for number in range(300) for word in set(text_number(number).split()))
+    documents = [FeedbackDocument(words[hit.doc_id], hit.score) for hit in first]
+    expected = rm3(text.split(), documents, everywhere, 300)
+    query = TermFeedback(cluster, next(iter(found)), ["text"]).queries([text])[0]
+    weights = {
+        clause["term"]["text"]["value"]: clause["term"]["text"]["boost"] for clause in query["bool"]["should"]
+    }
+    assert weights == pytest.approx(expected, abs=1e-6)
+    expanded = Search(cluster, index, mode="lexical", feedback="rm3")
+    assert expanded(text, 5)[0].lexical_score == pytest.approx(expanded(text, 5)[0].score)
+    assert Search(cluster, index, encoder, feedback="rm3")(text, 5)
+    with pytest.raises(SettingsError, match="unknown feedback"):
+        Search(cluster, index, encoder, feedback="rocchio")  # type: ignore[arg-type]
 
 
 def test_hybrid_without_pipeline_is_an_error(cluster: Cluster, searchable: Any) -> None:
@@ -133,12 +158,13 @@ def test_hybrid_beats_bm25_on_open_collections(
     assert hybridr_cli.main(["load", str(folder), "--index", index, *on]) == 0
     assert hybridr_cli.main(["reindex", index, "--encoder", str(minilm_encoder_folder), *on]) == 0
     capsys.readouterr()
-    command = ["evaluate", index, "--beir", str(folder), "--runs", str(tmp_path), "--json", *on]
+    systems = ["--systems", "bm25,rm3,dense,hybrid"]
+    command = ["evaluate", index, "--beir", str(folder), "--runs", str(tmp_path), "--json", *systems, *on]
     assert hybridr_cli.main(command) == 0
     found = json.loads(capsys.readouterr().out)
     means = {system: values["nDCG@10"] for system, values in found["systems"].items()}
     assert means["bm25"] >= FLOORS[name]
-    assert means["hybrid"] >= means["bm25"] + 0.03
+    assert means["hybrid"] >= max(means["bm25"], means["rm3"]) + 0.03
     best = next(c for c in found["comparisons"] if (c["system"], c["measure"]) == ("hybrid", "nDCG@10"))
     assert best["p_value"] < 0.01
     assert best["wins"] + best["ties"] + best["losses"] == found["queries"]

@@ -35,6 +35,9 @@ def register(app: typer.Typer) -> None:
         dense_weight: Annotated[
             float | None, typer.Option(help="Weight of the dense leg, 0 to 1 (0.5).")
         ] = None,
+        feedback: Annotated[
+            Literal["rm3"] | None, typer.Option(help="Expand the lexical leg by the best documents' words.")
+        ] = None,
         depth: Annotated[int | None, typer.Option(help="Candidates of each leg (100).")] = None,
     ) -> None:
         """Search in one of three modes, with highlighted text and the raw score of each leg."""
@@ -45,7 +48,7 @@ def register(app: typer.Typer) -> None:
             SearchSettings, normalization=normalization, combination=combination,
             dense_weight=dense_weight, depth=depth,
         )  # fmt: skip
-        searcher = open_search(session.connect(), name, mode, encoder, settings)
+        searcher = open_search(session.connect(), name, mode, encoder, settings, feedback=feedback)
         hits = searcher(text, k)
         session.output.result({"mode": mode, "hits": [hit._asdict() for hit in hits]})
         show(session, hits)

@@ -1,0 +1,108 @@
+"""RM3 on a cluster: a first search and the term vectors of its best documents make the second query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .bodies import lexical_query
+from .cluster import Cluster, path_of
+from .feedback import FEEDBACK_DOCUMENTS, FeedbackDocument, rm3
+
+LEAST_WEIGHT = 1e-6
+Vectors = Mapping[str, Any]
+
+
+class TermFeedback:
+    """Expand queries by the words of their best documents, field by field.
+
+    Document frequencies are those of one shard, as the server's own scores are.
+    """
+
+    def __init__(
+        self, cluster: Cluster, index: str, fields: Sequence[str], *, words_only: bool = True
+    ) -> None:
+        self.cluster, self.index, self.fields, self.words_only = cluster, index, tuple(fields), words_only
+
+    def queries(self, texts: Sequence[str]) -> list[dict[str, Any]]:
+        """Give the expanded query of each text: weighted terms, not analysed again."""
+        bodies = [
+            {"size": FEEDBACK_DOCUMENTS, "_source": False, "query": lexical_query(text, self.fields)}
+            for text in texts
+        ]
+        found = [answer["hits"]["hits"] for answer in self.cluster.msearch(self.index, bodies)]
+        documents = {hit["_id"]: hit.get("_routing") for hits in found for hit in hits}
+        vectors = self._document_vectors(documents)
+        asked = self._query_vectors(texts)
+        return [
+            self._expanded(text, query, hits, vectors)
+            for text, query, hits in zip(texts, asked, found, strict=True)
+        ]
+
+    def _expanded(
+        self, text: str, query: Vectors, hits: Sequence[dict[str, Any]], vectors: Mapping[str, Vectors]
+    ) -> dict[str, Any]:
+        clauses = []
+        for field in self.fields:
+            terms = [
+                term for term, found in terms_of(query, field).items() for _ in range(found["term_freq"])
+            ]
+            stated = [vectors[hit["_id"]] for hit in hits]
+            weights = rm3(
+                terms,
+                [
+                    FeedbackDocument(frequencies(one, field), hit["_score"])
+                    for one, hit in zip(stated, hits, strict=True)
+                ],
+                {term: found["doc_freq"] for one in stated for term, found in terms_of(one, field).items()},
+                max((collection_size(one, field) for one in stated), default=0),
+                words_only=self.words_only,
+            )
+            clauses += [
+                {"term": {field: {"value": term, "boost": weight}}}
+                for term, weight in weights.items()
+                if weight >= LEAST_WEIGHT
+            ]
+        if not clauses:
+            return lexical_query(text, self.fields)
+        return {"bool": {"should": clauses, "minimum_should_match": 1}}
+
+    def _document_vectors(self, documents: Mapping[str, str | None]) -> dict[str, Vectors]:
+        wanted = [
+            {"_id": doc_id, **({"routing": routing} if routing else {})}
+            for doc_id, routing in documents.items()
+        ]
+        return {found["_id"]: found.get("term_vectors", {}) for found in self._term_vectors(wanted)}
+
+    def _query_vectors(self, texts: Sequence[str]) -> list[Vectors]:
+        wanted = [{"doc": dict.fromkeys(self.fields, text)} for text in texts]
+        return [found.get("term_vectors", {}) for found in self._term_vectors(wanted)]
+
+    def _term_vectors(self, wanted: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        if not wanted:
+            return []
+        options = {
+            "fields": list(self.fields), "term_statistics": True, "field_statistics": True,
+            "positions": False, "offsets": False, "payloads": False,
+        }  # fmt: skip
+        body = {"docs": [one | options for one in wanted]}
+        found: list[dict[str, Any]] = self.cluster.request(
+            "POST", path_of(self.index, "_mtermvectors"), body
+        )["docs"]
+        return found
+
+
+def terms_of(vectors: Vectors, field: str) -> Mapping[str, Any]:
+    """Give a field's terms with their statistics."""
+    terms: Mapping[str, Any] = vectors.get(field, {}).get("terms", {})
+    return terms
+
+
+def frequencies(vectors: Vectors, field: str) -> dict[str, int]:
+    """Give term -> frequency in one document."""
+    return {term: found["term_freq"] for term, found in terms_of(vectors, field).items()}
+
+
+def collection_size(vectors: Vectors, field: str) -> int:
+    """Count the documents that have the field."""
+    return int(vectors.get(field, {}).get("field_statistics", {}).get("doc_count", 0))
