@@ -55,6 +55,7 @@ def test_training_is_real(settings: Callable[..., AdaptSettings], base: Path) ->
     assert isinstance(found, Adaptation)
     assert found.steps == len(found.losses) == 30
     assert found.loss_end < found.loss_start - 0.05
+    assert found.unseen_loss_end < found.unseen_loss_start - 0.01  # fixed spans: no noise
     assert found.documents == 160
     assert found.resumed_from == 0
     logged = [json.loads(line) for line in (found.folder / "losses.jsonl").read_text().splitlines()]

@@ -20,7 +20,8 @@ from ..progress import Progress, silent
 from ..records import Document
 from .probes import Probe, make_probes
 
-CORPUS_CAP = 1_000  # documents that are encoded by both encoders, those of the probes among them
+CORPUS_CAP = 600  # documents that are encoded by both encoders, those of the probes among them
+DOCUMENT_TOKENS = 128  # of each; enough to compare, and half the time
 QUERY_CAP = 500  # queries of the user's log
 DEPTH = 100  # candidates of each leg
 OVERLAP_LOSS = 0.02  # of the dense top 10 in the BM25 top 20, and significant
@@ -81,7 +82,7 @@ def compare(
 ) -> GateReport:
     """Compare two encoders on queries made from `held_out`, and on `queries` from the user's log.
 
-    The corpus is `held_out` filled up with `others` to 1,000 documents. Vetoes when the dense lists move
+    The corpus is `held_out` filled up with `others` to 600 documents. Vetoes when the dense lists move
     away from BM25's, when the fused lists change too much, or when known documents are found much worse.
     """
     probes, texts = make_probes(held_out, seed)
@@ -121,10 +122,11 @@ def ranked(
 def encode_in_parts(encoder: Encoder, texts: Sequence[str], progress: Progress, stage: str) -> Vectors:
     """Encode documents to `(n, dim)`, reporting every quarter."""
     part = max(1, -(-len(texts) // 4))
+    limit = min(DOCUMENT_TOKENS, encoder.max_tokens)
     vectors = []
     for start in range(0, len(texts), part):
         progress(stage, start, len(texts))
-        vectors.append(encoder.encode_documents(texts[start : start + part]))
+        vectors.append(encoder.encode_documents(texts[start : start + part], max_tokens=limit))
     progress(stage, len(texts), len(texts))
     return np.concatenate(vectors)
 

@@ -24,9 +24,9 @@ from .gate import Comparison, GateReport, compare
 from .low_rank import attach, merge
 from .sample import Sample, Source, draw_sample
 from .spans import SpanCorpus
-from .training import LOSSES_FILE, STATE_FILE, Training, train
+from .training import LOSSES_FILE, STATE_FILE, Training, contrast, train
 
-VERSION = 1  # of the procedure; a change of its results makes finished runs start anew
+VERSION = 2  # of the procedure; a change of its results makes finished runs start anew
 STATE_FOLDER = ".training"
 LEAST_TRAINED = 32  # documents that must be long enough for two spans
 CURVE_POINTS = 200
@@ -37,7 +37,11 @@ NOT_RECORDED = {"out", "queries", "device"}
 
 @dataclass(frozen=True)
 class Adaptation:
-    """An encoder folder, whether it holds the adapted encoder, and how that was decided."""
+    """An encoder folder, whether it holds the adapted encoder, and how that was decided.
+
+    `loss_start` and `loss_end` are means over the first and last tenth of the steps; the `unseen_loss`
+    pair is the loss on fixed spans of the held-out documents before and after training, at full strength.
+    """
 
     folder: Path
     promoted: bool
@@ -45,6 +49,8 @@ class Adaptation:
     losses: tuple[float, ...]
     loss_start: float
     loss_end: float
+    unseen_loss_start: float | None
+    unseen_loss_end: float | None
     steps: int
     documents: int
     seconds: float
@@ -152,7 +158,10 @@ def fit(plan: Plan, progress: Progress) -> tuple[Retriever, Training]:
     if finished.is_file() and not state.is_file():  # another strength or --force needs no new training
         state.parent.mkdir(exist_ok=True)
         shutil.copyfile(finished, state)
+    unseen = SpanCorpus(plan.held_out, plan.base)
+    before = contrast(plan.base, unseen, settings)
     run = train(trained, corpus, settings, state, plan.training_key, progress)
+    run.unseen = (before, contrast(trained, unseen, settings))
     return trained.to("cpu"), run
 
 
@@ -179,6 +188,7 @@ def record(plan: Plan, run: Training, gate: GateReport, promoted: bool) -> dict[
             "steps": len(run.losses),
             "loss_start": run.loss_start,
             "loss_end": run.loss_end,
+            "unseen_loss": run.unseen,
             "losses": run.losses[::every],
             "seconds": round(run.seconds, 1),
             "resumed_from": run.resumed_from,
@@ -216,6 +226,8 @@ def result(folder: Path, manifest: Mapping[str, Any], *, reused: bool = False) -
         losses=tuple(training["losses"]),
         loss_start=training["loss_start"],
         loss_end=training["loss_end"],
+        unseen_loss_start=training["unseen_loss"][0],
+        unseen_loss_end=training["unseen_loss"][1],
         steps=training["steps"],
         documents=training["documents"],
         seconds=training["seconds"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ class SpanCorpus:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def pairs(self, positions: Sequence[int], longest: int, random: Generator) -> list[list[int]]:
+    def pairs(self, positions: Iterable[int], longest: int, random: Generator) -> list[list[int]]:
         """Draw two disjoint spans of each document: `2n` rows with special tokens, a1 b1 a2 b2 …"""
         rows = []
         for position in positions:

@@ -38,6 +38,7 @@ class Training:
     losses: list[float] = field(default_factory=list)
     resumed_from: int = 0
     seconds: float = 0.0
+    unseen: tuple[float | None, float | None] = (None, None)
 
     @property
     def loss_start(self) -> float:
@@ -118,6 +119,21 @@ def update(
     torch.nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], CLIP)
     optimizer.step()
     return value
+
+
+def contrast(retriever: Retriever, corpus: SpanCorpus, settings: AdaptSettings) -> float | None:
+    """Measure the loss on fixed spans of documents that are not trained on; None with fewer than 2."""
+    size = min(settings.batch_size, len(corpus))
+    if size < 2:
+        return None
+    random = default_rng([settings.seed, 3])
+    losses = []
+    with torch.inference_mode():
+        for start in range(0, len(corpus) - size + 1, size):
+            rows = corpus.pairs(range(start, start + size), settings.span_tokens, random)
+            ids, mask = (torch.from_numpy(array).to(retriever.device) for array in padded(rows))
+            losses.append(span_loss(retriever(ids, mask)[1], settings.temperature).item())
+    return float(np.mean(losses))
 
 
 def schedule(step: int, steps: int) -> float:

@@ -61,6 +61,9 @@ def render(session: Session, index: str, adaptation: Adaptation) -> None:
         f"loss {adaptation.loss_start:.3f} -> {adaptation.loss_end:.3f}, {adaptation.seconds:.0f} s"
         + (" (done before)" if adaptation.reused else "")
     )
+    if adaptation.unseen_loss_start is not None and adaptation.unseen_loss_end is not None:
+        start, end = adaptation.unseen_loss_start, adaptation.unseen_loss_end
+        output.line(f"unseen     loss {start:.3f} -> {end:.3f} on held-out documents, at full strength")
     rows = [(row.name, row.old, row.new, f"{row.p:.3f}", row.queries) for row in adaptation.gate.rows]
     output.table(("gate", "before", "after", "p", "queries"), rows)
     for reason in adaptation.gate.reasons:
