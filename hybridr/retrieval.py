@@ -134,7 +134,7 @@ class Search:
         scores = found.get("matched_queries", {})
         marked = found.get("highlight", {})
         text = " … ".join(part for field in self._shown_fields() for part in marked.get(field, ()))
-        return Hit(found["_id"], found["_score"], rank, scores.get(LEXICAL), scores.get(DENSE), text)
+        return Hit(found["_id"], found["_score"] or 0.0, rank, scores.get(LEXICAL), scores.get(DENSE), text)
 
 
 def checked(answer: dict[str, Any]) -> list[dict[str, Any]]:

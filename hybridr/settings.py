@@ -157,6 +157,7 @@ class SearchSettings(Stage):
     dense_weight: float = Field(0.5, ge=0, le=1)
     rank_constant: int = Field(60, ge=1, le=10_000)
     depth: int = Field(100, ge=1, le=10_000)
+    completed_weight: float = Field(0.6, ge=0, le=1, description="dense weight with score completion")
     lexical_fields: tuple[str, ...] = Field((), description="empty: what the index was reindexed with")
 
 

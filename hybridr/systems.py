@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from .cluster import Cluster
+from .completion import CompletedSearch
 from .destinations import resolve
 from .errors import SettingsError
 from .evaluation import MEASURES, Evaluation, System, evaluate
@@ -21,11 +22,12 @@ from .writing import rejects_of
 
 
 class Condition(NamedTuple):
-    """What a named system is: its mode and feedback, and whether it ignores the user's search settings."""
+    """What a named system is; `stock` ignores the user's search settings."""
 
     mode: Mode
     feedback: Literal["rm3"] | None = None
     stock: bool = False
+    completed: bool = False
 
 
 SYSTEMS = {
@@ -34,6 +36,7 @@ SYSTEMS = {
     "dense": Condition("dense"),
     "hybrid": Condition("hybrid"),
     "hybrid-stock": Condition("hybrid", stock=True),
+    "hybrid-completed": Condition("hybrid", completed=True),
 }
 
 
@@ -45,12 +48,14 @@ def open_search(
     settings: SearchSettings | None = None,
     *,
     feedback: Literal["rm3"] | None = None,
+    complete: bool = False,
     progress: Progress = silent,
 ) -> Search:
     """Open a search of `name` with the encoder that wrote its vectors, or the one in the given folder."""
     info = resolve(cluster, name)
     model = None if mode == LEXICAL else encoder_for(cluster, info, encoder, progress=progress)
-    return Search(cluster, info.name, model, mode, feedback, settings=settings)
+    kind = CompletedSearch if complete and mode == "hybrid" else Search
+    return kind(cluster, info.name, model, mode, feedback, settings=settings)
 
 
 def verify_index(
@@ -92,7 +97,8 @@ def evaluate_index(
     model = encoder_for(cluster, info, encoder, progress=progress) if modes - {LEXICAL} else None
     opened: dict[str, System | Run] = {}
     for system in systems:
-        mode, feedback, stock = SYSTEMS[system]
-        chosen = SearchSettings() if stock else settings
-        opened[system] = Search(cluster, info.name, model, mode, feedback, settings=chosen)
+        condition = SYSTEMS[system]
+        kind = CompletedSearch if condition.completed else Search
+        chosen = SearchSettings() if condition.stock else settings
+        opened[system] = kind(cluster, info.name, model, condition.mode, condition.feedback, settings=chosen)
     return evaluate(opened, queries, qrels, measures, progress=progress)

@@ -35,7 +35,7 @@ FLOORS = [
     {"adaptation", "overlap"},
     {"stored", "expansion"},
     {"filling", "retrieval", "planning", "verification"},
-    {"reindexing", "evaluation", "serving"},
+    {"reindexing", "evaluation", "serving", "completion"},
     {"systems"},
     {"demonstration"},
 ]

@@ -16,6 +16,7 @@ from hashing import HashingEncoder
 from hybridr import Search, SearchSettings, evaluate, load, reindex
 from hybridr.bodies import hybrid_query, lexical_query
 from hybridr.cluster import Cluster
+from hybridr.completion import CompletedSearch
 from hybridr.errors import ClusterError, DataError, SettingsError
 from hybridr.expansion import TermFeedback
 from hybridr.feedback import FeedbackDocument, rm3
@@ -66,6 +67,26 @@ def test_hits_carry_text_and_both_raw_scores(cluster: Cluster, searchable: Any) 
     for hit in hits:
         assert hit.lexical_score == pytest.approx(lexical[hit.doc_id], abs=1e-5)
         assert hit.dense_score == pytest.approx(dense[hit.doc_id], abs=1e-5)
+
+
+def test_completion_gives_every_candidate_both_true_scores(cluster: Cluster, searchable: Any) -> None:
+    index, encoder = searchable
+    text = text_number(5)
+    search = CompletedSearch(cluster, index, encoder, settings=SearchSettings(depth=20))
+    lexical = search.using("lexical").run([Query("q", text)], 300)["q"]
+    dense = Search(cluster, index, encoder, "dense").run([Query("q", text)], 300)["q"]
+    candidates = search.candidates([text])[0]
+    assert len(candidates) > 20
+    assert {one.doc_id: one.dense for one in candidates} == pytest.approx(
+        {one.doc_id: dense[one.doc_id] for one in candidates}, abs=1e-5
+    )
+    assert {one.doc_id: one.lexical for one in candidates} == pytest.approx(
+        {one.doc_id: lexical.get(one.doc_id, 0.0) for one in candidates}, abs=1e-5
+    )
+    hits = search(text, 3)
+    assert [hit.doc_id for hit in hits] == [one.doc_id for one in candidates[:3]]
+    assert "<em>n5</em>" in hits[0].text
+    assert list(search.run([Query("q", text)], 3)["q"]) == [hit.doc_id for hit in hits]
 
 
 def test_k_changes_no_score(cluster: Cluster, searchable: Any) -> None:
@@ -158,13 +179,14 @@ def test_hybrid_beats_bm25_on_open_collections(
     assert hybridr_cli.main(["load", str(folder), "--index", index, *on]) == 0
     assert hybridr_cli.main(["reindex", index, "--encoder", str(minilm_encoder_folder), *on]) == 0
     capsys.readouterr()
-    systems = ["--systems", "bm25,rm3,dense,hybrid"]
+    systems = ["--systems", "bm25,rm3,dense,hybrid,hybrid-completed"]
     command = ["evaluate", index, "--beir", str(folder), "--runs", str(tmp_path), "--json", *systems, *on]
     assert hybridr_cli.main(command) == 0
     found = json.loads(capsys.readouterr().out)
     means = {system: values["nDCG@10"] for system, values in found["systems"].items()}
     assert means["bm25"] >= FLOORS[name]
     assert means["hybrid"] >= max(means["bm25"], means["rm3"]) + 0.03
+    assert means["hybrid-completed"] >= means["hybrid"] - 0.006
     best = next(c for c in found["comparisons"] if (c["system"], c["measure"]) == ("hybrid", "nDCG@10"))
     assert best["p_value"] < 0.01
     assert best["wins"] + best["ties"] + best["losses"] == found["queries"]

@@ -20,7 +20,10 @@ def register(app: typer.Typer) -> None:
         beir: Annotated[Path, typer.Option(help="BEIR folder with queries.jsonl and qrels/.")],
         split: Annotated[str, typer.Option(help="Split of the qrels.")] = "test",
         systems: Annotated[
-            str, typer.Option(help="Of bm25, rm3, dense, hybrid, hybrid-stock; the first is the baseline.")
+            str,
+            typer.Option(
+                help="bm25, rm3, dense, hybrid, hybrid-stock, hybrid-completed; the first is the baseline."
+            ),
         ] = "bm25,dense,hybrid",
         measures: Annotated[str, typer.Option(help="As in ir-measures, comma separated.")] = "nDCG@10,R@100",
         runs: Annotated[Path | None, typer.Option(help="Folder for TREC run files.")] = None,

@@ -38,6 +38,9 @@ def register(app: typer.Typer) -> None:
         feedback: Annotated[
             Literal["rm3"] | None, typer.Option(help="Expand the lexical leg by the best documents' words.")
         ] = None,
+        complete: Annotated[
+            bool, typer.Option("--complete", help="Hybrid: true scores of both legs for every candidate.")
+        ] = False,
         depth: Annotated[int | None, typer.Option(help="Candidates of each leg (100).")] = None,
     ) -> None:
         """Search in one of three modes, with highlighted text and the raw score of each leg."""
@@ -48,7 +51,9 @@ def register(app: typer.Typer) -> None:
             SearchSettings, normalization=normalization, combination=combination,
             dense_weight=dense_weight, depth=depth,
         )  # fmt: skip
-        searcher = open_search(session.connect(), name, mode, encoder, settings, feedback=feedback)
+        searcher = open_search(
+            session.connect(), name, mode, encoder, settings, feedback=feedback, complete=complete
+        )
         hits = searcher(text, k)
         session.output.result({"mode": mode, "hits": [hit._asdict() for hit in hits]})
         show(session, hits)
