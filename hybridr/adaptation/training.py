@@ -74,7 +74,7 @@ def train(
     for step, rows in batches(corpus, settings, len(run.losses)):
         loss = update(retriever, rows, optimizer, settings, step)
         run.losses.append(loss)
-        with log.open("a", encoding="utf-8") as file:
+        with storing(log), log.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, "loss": loss}) + "\n")
         progress("train", step, settings.steps, f"loss {loss:.3f}")
         if step % settings.checkpoint_every == 0 or step == settings.steps:
