@@ -44,6 +44,7 @@ def main() -> None:
     given = parser.parse_args()
     changes = dict(pair.split("=", 1) for pair in given.set)
     rows: list[dict[str, Any]] = []
+    record = {"machine": machine(), "versions": versions(), "settings": changes, "sets": rows}
     for name in given.sets.split(","):
         rows.append(measure(given.folder / name, changes))
         # After each set: an interrupted run keeps what it measured.
