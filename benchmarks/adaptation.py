@@ -48,9 +48,7 @@ def main() -> None:
     for name in given.sets.split(","):
         rows.append(measure(given.folder / name, changes))
         # After each set: an interrupted run keeps what it measured.
-        write_json(
-            given.json, {"machine": machine(), "versions": versions(), "settings": changes, "sets": rows}
-        )
+        write_json(given.json, record)
     print_table(rows)
 
 
