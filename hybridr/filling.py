@@ -19,7 +19,7 @@ from .overlap import prefetched
 from .progress import Progress
 from .reading import Position, SourceDocument, read_pages, text_of
 from .settings import ReindexSettings
-from .stored import Stored, ask, is_current, look_up
+from .stored import Stored, is_current, look_up, sources_by_id
 from .writing import Action, Outcome, Rejects, by_bytes, delete_action, index_action, write
 
 MAX_PASSES = 20
@@ -276,8 +276,8 @@ def delete_vanished(job: Job, rejected: int) -> int:
         return 0
     deleted = 0
     for page in read_pages(cluster, job.destination, page=1000, fields=(), patience_s=patience_s):
-        answer = ask(cluster, job.source, page, {"_source": "false"}, patience_s)
-        there = {found["_id"] for found in answer if found.get("found")}
+        ids = [document.doc_id for document in page]
+        there = sources_by_id(cluster, job.source, ids, whole=False, patience_s=patience_s)
         gone = [document for document in page if document.doc_id not in there]
         copied = look_up(cluster, job.destination, gone, patience_s=patience_s) if gone else {}
         ours = [d for d in gone if d.doc_id in copied and copied[d.doc_id].source_seq_no is not None]

@@ -20,7 +20,7 @@ from .encoder import Encoder
 from .errors import DataError
 from .progress import Progress, silent
 from .reading import Position, SourceDocument, read_pages, text_of
-from .stored import Stored, ask, is_current, look_up
+from .stored import Stored, is_current, look_up, sources_by_id
 
 SAMPLE = 64
 PAGE = 1000
@@ -177,8 +177,10 @@ def compare_documents(
     """Compare whole documents less hybridr's fields, and their vectors with the text encoded again."""
     if not documents:
         return []
-    there = {d["_id"]: d.get("_source", {}) for d in ask(cluster, info.meta["source"], documents, {})}
-    copied = {d["_id"]: d.get("_source", {}) for d in ask(cluster, info.name, documents, {})}
+    ids = [document.doc_id for document in documents]
+    there = sources_by_id(cluster, info.meta["source"], ids)
+    found = sources_by_id(cluster, info.name, ids)
+    copied = {doc_id: found.get(doc_id, {}) for doc_id in ids}
     field_name = info.meta["vector_field"]
     ours = {field_name, ENCODER_FIELD, SEQ_NO_FIELD}
     changed = [
@@ -215,8 +217,9 @@ def probe(
     cluster: Cluster, info: IndexInfo, documents: list[SourceDocument], encoder: Encoder | None
 ) -> Finding:
     """Ask one query of each leg, made from a document with text; each must find something."""
-    there = ask(cluster, info.meta["source"], documents, {}) if documents else []
-    texts = (text_of(found.get("_source", {}), info.meta["fields"]) for found in there)
+    ids = [document.doc_id for document in documents]
+    there = sources_by_id(cluster, info.meta["source"], ids)
+    texts = (text_of(source, info.meta["fields"]) for source in there.values())
     text = next((text for text in texts if text), "")
     if not text:
         return Finding("probe query", 0)

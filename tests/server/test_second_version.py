@@ -11,7 +11,7 @@ import pytest
 import hybridr_cli
 from hashing import HashingEncoder
 from hybridr import Search, SearchSettings, connect, reindex, rollback
-from hybridr.cluster import Cluster
+from hybridr.cluster import Cluster, path_of
 from hybridr.errors import AccessDenied, SettingsError, Unreachable
 from hybridr.fusion import fuse
 from hybridr.node import NodeState
@@ -127,7 +127,17 @@ def test_a_user_with_few_rights_can_do_all_of_it(secure: Cluster, secure_node: N
     assert reindex(few, "small", encoder).switched
     put_documents(secure, "small", range(28, 32), suffix=" again")
     assert reindex(few, "small", encoder).encoded == 4
+    secure.request("DELETE", path_of("small", "_doc", "d2"), params={"refresh": "true"})
+    assert reindex(few, "small", encoder).deleted == 1
+    assert sources(secure, "small-hybridr-1") == sources(secure, "small")
     assert Search(few, "small", encoder)(text_number(3), 1)[0].doc_id == "d3"
+    # Without the right to read the copies by id nothing may look as if it were missing.
+    role["index_permissions"][1]["allowed_actions"] = [r for r in DESTINATION_RIGHTS if "mget" not in r]
+    role["cluster_permissions"] = [right for right in CLUSTER_RIGHTS if "mget" not in right]
+    secure.request("PUT", f"{api}/roles/few", role)
+    with pytest.raises(AccessDenied, match="mget"):
+        reindex(few, "small", encoder)
+    assert sources(secure, "small-hybridr-1") == sources(secure, "small")
     fill_index(secure, "private", 3)
     with pytest.raises(AccessDenied, match="no permissions for"):
         reindex(few, "private", encoder)
