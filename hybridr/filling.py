@@ -19,7 +19,7 @@ from .overlap import prefetched
 from .progress import Progress
 from .reading import Position, SourceDocument, read_pages, text_of
 from .settings import ReindexSettings
-from .stored import Stored, is_current, look_up, sources_by_id
+from .stored import Stored, count_missing, is_current, look_up, sources_by_id
 from .writing import Action, Outcome, Rejects, by_bytes, delete_action, index_action, write
 
 MAX_PASSES = 20
@@ -113,11 +113,12 @@ def fill(
             total.add(filling)
         if shares > 1:
             break
-        total.deleted += delete_vanished(job, total.rejected)
-        if cluster.count(destination) + total.rejected == cluster.count(source):
+        total.deleted += delete_vanished(job)
+        if counts_agree(job):
             break
         # A document can become visible after one that was written later: look at all of them once more.
         positions, total.rejected, total.skipped = [Position() for _ in parts], 0, 0
+        rejects.clear()
     total.until = earliest(positions)
     return total
 
@@ -268,12 +269,19 @@ def body_of(job: Job, pending: Pending) -> dict[str, Any]:
     return body
 
 
-def delete_vanished(job: Job, rejected: int) -> int:
-    """Delete what the source no longer holds, but only what came from it; give the number."""
+def counts_agree(job: Job) -> bool:
+    """Tell whether source and destination hold equally many documents, less those that were refused."""
     cluster, patience_s = job.cluster, job.settings.patience_s
     cluster.refresh(job.destination, patience_s=patience_s)
-    if cluster.count(job.destination) + rejected == cluster.count(job.source):
+    refused = count_missing(cluster, job.destination, job.rejects.ids(), patience_s=patience_s)
+    return cluster.count(job.destination) + refused == cluster.count(job.source)
+
+
+def delete_vanished(job: Job) -> int:
+    """Delete what the source no longer holds, but only what came from it; give the number."""
+    if counts_agree(job):
         return 0
+    cluster, patience_s = job.cluster, job.settings.patience_s
     deleted = 0
     for page in read_pages(cluster, job.destination, page=1000, fields=(), patience_s=patience_s):
         ids = [document.doc_id for document in page]

@@ -15,13 +15,14 @@ from .cluster import Cluster, path_of
 from .destinations import alias_target, rollback, switch, write_meta
 from .encoder import Encoder, load_encoder
 from .errors import ClusterError
-from .filling import Filling, fill
+from .filling import fill
 from .known_encoders import remember_encoder
 from .planning import Plan, plan
 from .progress import Progress, silent
 from .settings import ReindexSettings
+from .stored import count_missing
 from .verification import Verification, verify
-from .writing import rejects_of
+from .writing import Rejects, rejects_of
 
 __all__ = ["Reindexing", "plan", "reindex", "rollback"]
 
@@ -75,7 +76,7 @@ def reindex(
     )
     whole = settings.slice is None
     if whole:
-        finish(cluster, todo, filling, settings)
+        finish(cluster, todo, rejects, settings)
         require_verified(verify(
             cluster, todo.destination, encoder, rejected=rejects.ids(), until=filling.until, progress=progress
         ))  # fmt: skip
@@ -109,7 +110,7 @@ def require_verified(found: Verification) -> None:
         )
 
 
-def finish(cluster: Cluster, todo: Plan, filling: Filling, settings: ReindexSettings) -> None:
+def finish(cluster: Cluster, todo: Plan, rejects: Rejects, settings: ReindexSettings) -> None:
     """Restore the original settings and check that every document is there.
 
     Raises ClusterError when the counts differ; the alias then stays where it is.
@@ -119,11 +120,12 @@ def finish(cluster: Cluster, todo: Plan, filling: Filling, settings: ReindexSett
     cluster.request("PUT", path, {"index": todo.after}, patience_s=patience_s)
     cluster.refresh(todo.destination, patience_s=patience_s)
     expected, found = cluster.count(todo.source), cluster.count(todo.destination)
-    if found + filling.rejected != expected:
+    refused = rejects.ids()
+    if found + count_missing(cluster, todo.destination, refused, patience_s=patience_s) != expected:
         raise ClusterError(
-            f"'{todo.destination}' holds {found} documents and {filling.rejected} were refused, but "
+            f"'{todo.destination}' holds {found} documents and {len(refused)} were refused, but "
             f"'{todo.source}' holds {expected}: the alias was not switched",
             hint="if documents are being written right now, run the same command again",
         )
-    changes = {"state": "complete", "rejected": filling.rejected}
+    changes = {"state": "complete", "rejected": len(refused)}
     write_meta(cluster, todo.destination, changes, patience_s=patience_s)

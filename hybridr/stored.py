@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from .bodies import ENCODER_FIELD, SEQ_NO_FIELD
 from .cluster import Cluster, described, path_of
 from .errors import ClusterError
 from .reading import SourceDocument
+
+CHUNK = 1000
 
 
 class Stored(NamedTuple):
@@ -55,6 +57,16 @@ def sources_by_id(
     if answer["timed_out"] or answer["_shards"]["failed"]:
         raise ClusterError(f"some shards of '{index}' did not answer", hint="run the same command again")
     return {hit["_id"]: hit.get("_source", {}) for hit in answer["hits"]["hits"]}
+
+
+def count_missing(cluster: Cluster, index: str, doc_ids: Collection[str], *, patience_s: float = 0.0) -> int:
+    """Count the ids that a search of the index does not find."""
+    wanted = sorted(set(doc_ids))
+    there = 0
+    for start in range(0, len(wanted), CHUNK):
+        part = wanted[start : start + CHUNK]
+        there += len(sources_by_id(cluster, index, part, whole=False, patience_s=patience_s))
+    return len(wanted) - there
 
 
 def stored_of(found: dict[str, Any]) -> Stored:

@@ -20,7 +20,7 @@ from .encoder import Encoder
 from .errors import DataError
 from .progress import Progress, silent
 from .reading import Position, SourceDocument, read_pages, text_of
-from .stored import Stored, is_current, look_up, sources_by_id
+from .stored import Stored, count_missing, is_current, look_up, sources_by_id
 
 SAMPLE = 64
 PAGE = 1000
@@ -98,14 +98,15 @@ def verify(
         if document.doc_id not in set(rejected) and look_up(cluster, info.name, [document])
     ]
     documents = {document.doc_id: document for document in [*suspects, *chosen]}
-    findings = states if until else [count_finding(cluster, source, info, len(rejected)), *states]
+    findings = states if until else [count_finding(cluster, source, info, rejected), *states]
     findings += compare_documents(cluster, info, list(documents.values()), encoder)
     return Verification(source.name, info.name, [*findings, probe(cluster, info, chosen, encoder)])
 
 
-def count_finding(cluster: Cluster, source: IndexInfo, info: IndexInfo, rejected: int) -> Finding:
+def count_finding(cluster: Cluster, source: IndexInfo, info: IndexInfo, rejected: Sequence[str]) -> Finding:
     """Compare the numbers of documents; with every id of the source found, equal numbers mean equal ids."""
-    expected, found = cluster.count(source.name) - rejected, cluster.count(info.name)
+    expected = cluster.count(source.name) - count_missing(cluster, info.name, rejected)
+    found = cluster.count(info.name)
     differs = f"{found:,} in '{info.name}', {expected:,} expected from '{source.name}'"
     return Finding("count", expected, detail="" if found == expected else differs)
 

@@ -168,10 +168,12 @@ def test_documents_without_text_are_copied_without_vector(cluster: Cluster, inde
 class ZeroFor(HashingEncoder):
     """Gives a zero vector for some texts, which the engine refuses for cosine."""
 
+    endings: tuple[str, ...] = ("n1", "n2")
+
     def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
         vectors = super().encode_documents(texts, max_tokens=max_tokens)
         return np.array(
-            [v * (not text.endswith(("n1", "n2"))) for v, text in zip(vectors, texts, strict=True)]
+            [v * (not text.endswith(self.endings)) for v, text in zip(vectors, texts, strict=True)]
         )
 
 
@@ -187,6 +189,17 @@ def test_refused_documents_keep_the_alias_where_it_is(cluster: Cluster, index_na
     assert json.loads(rejected[0]["source"])["text"] == text_number(1)
     assert alias_of(cluster, done.alias) == []
     assert reindex(cluster, index_name, ZeroFor(), ReindexSettings(accept_rejects=True)).switched
+
+
+def test_a_refused_update_leaves_the_older_copy(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 10)
+    reindex(cluster, index_name, HashingEncoder())
+    put_documents(cluster, index_name, [4], suffix=" refused")
+    encoder = ZeroFor()
+    encoder.endings = ("refused",)
+    done = reindex(cluster, index_name, encoder)
+    assert (done.rejected, done.documents, done.switched) == (1, 10, False)
+    assert reindex(cluster, index_name, HashingEncoder()).switched
 
 
 def test_exact_numbers_and_odd_ids_survive(cluster: Cluster, index_name: str) -> None:
