@@ -44,7 +44,10 @@ def tell(session: Session, done: Demonstration) -> None:
     out.line()
     out.line(f"node      OpenSearch {done.node.version} at {done.node.url} ({took['node']})")
     out.line(f"load      {done.loading.documents:,} documents into '{INDEX}', BM25 ready ({took['load']})")
-    loss = f"loss {adapted.loss_start:.3f} -> {adapted.loss_end:.3f}"
+    start, end, where = adapted.unseen_loss_start, adapted.unseen_loss_end, "on unseen documents"
+    if start is None or end is None:  # too few of them
+        start, end, where = adapted.loss_start, adapted.loss_end, "in training"
+    loss = f"loss {where} {start:.3f} -> {end:.3f}"
     out.line(f"adapt     {loss}, gate: {verdict} ({took['adapt']})")
     out.line(
         f"reindex   alias '{done.reindexing.alias}' -> '{done.reindexing.destination}' ({took['reindex']})"
