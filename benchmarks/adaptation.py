@@ -67,6 +67,7 @@ def measure(folder: Path, changes: dict[str, str]) -> dict[str, Any]:
         "set": folder.name, "documents": len(corpus), "queries": len(queries),
         "gate": adaptation.gate.record(),
         "loss": [adaptation.loss_start, adaptation.loss_end], "trained_on": adaptation.documents,
+        "unseen_loss": [adaptation.unseen_loss_start, adaptation.unseen_loss_end],
         "training_s": adaptation.seconds, "adapt_s": round(seconds, 1),
     }  # fmt: skip
     for name in ("dense", "hybrid"):
