@@ -195,8 +195,3 @@ def plain(backbone: nn.Module) -> Any:
         parent, _, child = path.rpartition(".")
         setattr(result.get_submodule(parent), child, layer.get_base_layer())
     return result
-
-
-def has_parallel(backbone: nn.Module) -> bool:
-    """Tell whether the backbone carries a parallel adapter, which cannot be merged."""
-    return any(isinstance(module, ParallelAdapter) for module in backbone.modules())

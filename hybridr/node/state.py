@@ -49,19 +49,6 @@ class NodeState:
         """Give the state as JSON."""
         return asdict(self)
 
-    def client_options(self) -> dict[str, Any]:
-        """Give what a client needs beside the url: nothing, or the authority and user with password."""
-        if self.password_file is None:
-            return {}
-        try:
-            password = Path(self.password_file).read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise NodeError(
-                f"the password of node '{self.name}' cannot be read: {self.password_file}: {error.strerror}",
-                hint="run as the user who started the node",
-            ) from error
-        return {"http_auth": (self.user, password), "ca_certs": self.ca_certs}
-
 
 def node_folder(name: str) -> Path:
     """Name the folder of a node's data, configuration and logs; SettingsError when it is no name."""
