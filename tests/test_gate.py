@@ -9,12 +9,10 @@ import pytest
 import torch
 
 from hybridr.adaptation import adapt
-from hybridr.adaptation.gate import Comparison, compare, compared, gain, objections
-from hybridr.adaptation.probes import draw_keywords, make_probes, take_sentence
+from hybridr.adaptation.gate import Comparison, compare, compared, objections
 from hybridr.encoder import load_encoder
 from hybridr.exporting import export
 from hybridr.lexical import Bm25, best, terms_of
-from hybridr.records import Document
 from hybridr.retriever import Retriever, read_retriever
 from hybridr.settings import AdaptSettings
 from tiny import tiny_corpus, tiny_retriever
@@ -89,37 +87,10 @@ def test_what_speaks_against_an_encoder(changes: dict[str, tuple[float, float, f
     assert len(objections(rows)) == reasons
 
 
-def test_the_paired_test_and_the_gain_by_hand() -> None:
+def test_the_paired_test_by_hand() -> None:
     row = compared("x", np.array([1.0, 0, 1, 0]), np.array([1.0, 1, 1, 1]))
     assert (row.old, row.new, row.queries) == (0.5, 1.0, 4)
     assert row.p == pytest.approx(0.1817, abs=1e-4)  # t = 1.732 with 3 degrees of freedom
-    assert gain(["a", "b", "c"], "c") == 0.5
-    assert gain(["a", "b"], "c") == gain([str(i) for i in range(20)], "10") == 0.0
-
-
-def test_probes_come_from_held_out_documents_and_leave_their_text() -> None:
-    document = Document(
-        "d", "Wing flutter was measured in a tunnel. The model had a swept wing of steel.", "Flutter of wings"
-    )
-    probes, (text,) = make_probes([document], seed=3)
-    by_kind = {probe.kind: probe.text for probe in probes}
-    assert by_kind["title"] == "Flutter of wings"
-    assert by_kind["sentence"] not in text
-    assert {by_kind["sentence"], text} == {
-        "Wing flutter was measured in a tunnel.", "The model had a swept wing of steel."
-    }  # fmt: skip
-    assert 2 <= len(by_kind["keywords"].split()) <= 6
-    assert set(by_kind["keywords"].split()) <= set(text.lower().strip(".").split())
-    assert make_probes([document], seed=3) == (probes, [text])
-
-
-def test_documents_without_sentences_still_give_keywords() -> None:
-    assert take_sentence("one two three", np.random.default_rng(0)) == ("", "one two three")
-    probes, texts = make_probes([Document("d", "stack overflow error handling")], seed=0)
-    assert [probe.kind for probe in probes] == ["keywords"]
-    assert texts == ["stack overflow error handling"]
-    assert draw_keywords("word", {"word": 1.0}, np.random.default_rng(0)) == ""
-    assert make_probes([Document("d", "")], seed=0) == ([], [""])
 
 
 def test_bm25_by_hand() -> None:

@@ -16,9 +16,9 @@ from scipy import stats
 from ..encoder import Encoder, Vectors
 from ..fusion import fuse, ranking
 from ..lexical import Bm25, best
+from ..probes import Probe, gain, make_probes
 from ..progress import Progress, silent
 from ..records import Document
-from .probes import Probe, make_probes
 
 CORPUS_CAP = 600  # documents that are encoded by both encoders, those of the probes among them
 DOCUMENT_TOKENS = 128  # of each; enough to compare, and half the time
@@ -150,11 +150,6 @@ def known_item_rows(probes: Sequence[Probe], before: Ranked, after: Ranked) -> l
         label = "hybrid" if name == "fused" else name
         rows.append(compared(f"{label} nDCG@10, own document", old, new))
     return rows
-
-
-def gain(found: Sequence[str], answer: str) -> float:
-    """nDCG@10 with one relevant document: 1 / log2(rank + 1)."""
-    return float(1 / np.log2(found.index(answer) + 2)) if answer in found[:10] else 0.0
 
 
 def overlap_row(

@@ -1,4 +1,4 @@
-"""Queries with a known answer, made from documents that training did not see."""
+"""Queries with a known answer, made from documents: evaluation without labels."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator, default_rng
 
-from ..lexical import STOP_WORDS, WORD, lucene_idf, singular, terms_of
-from ..records import Document
+from .lexical import STOP_WORDS, WORD, lucene_idf, singular, terms_of
+from .records import Document
 
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n\s*\n")
 SENTENCE_WORDS = (4, 40)
@@ -75,3 +75,8 @@ def draw_keywords(text: str, idf: Mapping[str, float], random: Generator) -> str
     size = min(int(random.integers(KEYWORDS[0], KEYWORDS[1] + 1)), len(pool))
     chances = np.array([weight[word] + 1e-9 for word in pool])
     return " ".join(random.choice(pool, size, replace=False, p=chances / chances.sum()))
+
+
+def gain(found: Sequence[str], answer: str) -> float:
+    """nDCG@10 with one relevant document: 1 / log2(rank + 1)."""
+    return float(1 / np.log2(found.index(answer) + 2)) if answer in found[:10] else 0.0

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import numpy as np
+
+from hybridr.probes import draw_keywords, gain, make_probes, take_sentence
+from hybridr.records import Document
+
+
+def test_probes_come_from_documents_and_leave_their_text() -> None:
+    document = Document(
+        "d", "Wing flutter was measured in a tunnel. The model had a swept wing of steel.", "Flutter of wings"
+    )
+    probes, (text,) = make_probes([document], seed=3)
+    by_kind = {probe.kind: probe.text for probe in probes}
+    assert by_kind["title"] == "Flutter of wings"
+    assert by_kind["sentence"] not in text
+    assert {by_kind["sentence"], text} == {
+        "Wing flutter was measured in a tunnel.", "The model had a swept wing of steel."
+    }  # fmt: skip
+    assert 2 <= len(by_kind["keywords"].split()) <= 6
+    assert set(by_kind["keywords"].split()) <= set(text.lower().strip(".").split())
+    assert make_probes([document], seed=3) == (probes, [text])
+
+
+def test_documents_without_sentences_still_give_keywords() -> None:
+    assert take_sentence("one two three", np.random.default_rng(0)) == ("", "one two three")
+    probes, texts = make_probes([Document("d", "stack overflow error handling")], seed=0)
+    assert [probe.kind for probe in probes] == ["keywords"]
+    assert texts == ["stack overflow error handling"]
+    assert draw_keywords("word", {"word": 1.0}, np.random.default_rng(0)) == ""
+    assert make_probes([Document("d", "")], seed=0) == ([], [""])
+
+
+def test_the_gain_by_hand() -> None:
+    assert gain(["a", "b", "c"], "c") == 0.5
+    assert gain(["a", "b"], "c") == gain([str(i) for i in range(20)], "10") == 0.0
