@@ -12,7 +12,7 @@ from hybridr.adaptation import Adaptation, adapt
 from hybridr.adaptation.low_rank import attach, low_rank_weights, merge
 from hybridr.adaptation.sample import draw_sample
 from hybridr.adaptation.spans import LEAST_SPAN, SpanCorpus, draw_spans, span_loss
-from hybridr.adaptation.training import STATE_FILE, schedule
+from hybridr.adaptation.training import recipe_of
 from hybridr.encoder import load_encoder
 from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.exporting import export
@@ -21,6 +21,7 @@ from hybridr.progress import silent
 from hybridr.records import Document
 from hybridr.retriever import read_retriever
 from hybridr.settings import AdaptSettings
+from hybridr.training import STATE_FILE
 from tiny import tiny_corpus, tiny_retriever
 
 
@@ -224,7 +225,8 @@ def test_short_documents_are_not_trained_on_and_prefixes_are_kept() -> None:
 
 
 def test_the_learning_rate_rises_and_falls() -> None:
-    assert [schedule(step, 20) for step in (1, 2, 3, 20)] == pytest.approx([0.5, 1, 18 / 19, 1 / 19])
+    recipe = recipe_of(AdaptSettings(steps=20, learning_rate=0.5))
+    assert [recipe.rate(step) for step in (1, 2, 3, 20)] == pytest.approx([0.25, 0.5, 9 / 19, 0.5 / 19])
 
 
 def test_the_sample_does_not_depend_on_the_order_of_reading(settings: Callable[..., AdaptSettings]) -> None:

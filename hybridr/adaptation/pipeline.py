@@ -6,9 +6,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import Any, NamedTuple
 
 from ..encoder import load_encoder
 from ..errors import DataError, HybridrError
@@ -20,11 +18,12 @@ from ..progress import Progress, silent
 from ..records import Document
 from ..retriever import Retriever, read_retriever
 from ..settings import AdaptSettings
+from ..training import LOSSES_FILE, STATE_FILE, Processes, Training, train
 from .gate import Comparison, GateReport, compare
 from .low_rank import attach, merge
 from .sample import Sample, Source, draw_sample
 from .spans import SpanCorpus
-from .training import LOSSES_FILE, STATE_FILE, Training, contrast, train
+from .training import SpanContrast, contrast, recipe_of
 
 VERSION = 2  # of the procedure; a change of its results makes finished runs start anew
 STATE_FOLDER = ".training"
@@ -73,6 +72,13 @@ class Plan:
     run_key: str
 
 
+class Fit(NamedTuple):
+    """A finished training, and the loss on unseen documents before and after it."""
+
+    training: Training
+    unseen: tuple[float | None, float | None]
+
+
 def adapt(documents: Source, settings: AdaptSettings, *, progress: Progress = silent) -> Adaptation:
     """Fit a retriever to documents without labels and export it, or the unadapted one if the gate says no.
 
@@ -85,7 +91,7 @@ def adapt(documents: Source, settings: AdaptSettings, *, progress: Progress = si
     finished = read_finished(settings.out, plan.run_key)
     if finished is not None:
         return finished
-    trained, run = fit(plan, progress)
+    trained, fitted = fit(plan, progress)
     candidate = merge(trained, settings.strength)
     gate = compare(
         plan.base, candidate, plan.held_out, plan.sample.documents[len(plan.held_out) :],
@@ -96,7 +102,8 @@ def adapt(documents: Source, settings: AdaptSettings, *, progress: Progress = si
     attachments = {name: settings.out / STATE_FOLDER / name for name in (STATE_FILE, LOSSES_FILE)}
     export(
         chosen, settings.out, texts=[document.contents for document in plan.held_out],
-        records={"adaptation": record(plan, run, gate, promoted)}, attachments=attachments, progress=progress,
+        records={"adaptation": record(plan, fitted, gate, promoted)},
+        attachments=attachments, progress=progress,
     )  # fmt: skip
     return result(settings.out, read_manifest(settings.out) or {})
 
@@ -143,7 +150,7 @@ def require_language(language: str, settings: AdaptSettings) -> None:
         )
 
 
-def fit(plan: Plan, progress: Progress) -> tuple[Retriever, Training]:
+def fit(plan: Plan, progress: Progress) -> tuple[Retriever, Fit]:
     """Train the low-rank change, from the last checkpoint where there is one."""
     settings = plan.settings
     corpus = SpanCorpus(plan.sample.documents[len(plan.held_out) :], plan.base)
@@ -152,7 +159,8 @@ def fit(plan: Plan, progress: Progress) -> tuple[Retriever, Training]:
             f"only {len(corpus)} documents have 16 tokens, enough for two spans; {LEAST_TRAINED} are needed",
             hint="use the unadapted encoder: hybridr reindex NAME without --encoder",
         )
-    trained = attach(plan.base, settings.rank, settings.seed).to(device_of(settings))
+    processes = Processes(settings.device)
+    trained = attach(plan.base, settings.rank, settings.seed).to(processes.device)
     state = settings.out / STATE_FOLDER / STATE_FILE
     finished = settings.out / STATE_FILE
     if finished.is_file() and not state.is_file():  # another strength or --force needs no new training
@@ -160,21 +168,16 @@ def fit(plan: Plan, progress: Progress) -> tuple[Retriever, Training]:
         shutil.copyfile(finished, state)
     unseen = SpanCorpus(plan.held_out, plan.base)
     before = contrast(plan.base, unseen, settings)
-    run = train(trained, corpus, settings, state, plan.training_key, progress)
-    run.unseen = (before, contrast(trained, unseen, settings))
-    return trained.to("cpu"), run
+    objective = SpanContrast(trained, corpus, settings, processes)
+    run = train(
+        objective, recipe_of(settings), state, plan.training_key, processes=processes, progress=progress
+    )
+    return trained.to("cpu"), Fit(run, (before, contrast(trained, unseen, settings)))
 
 
-def device_of(settings: AdaptSettings) -> str:
-    """Choose where to train."""
-    if settings.device != "auto":
-        return settings.device
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def record(plan: Plan, run: Training, gate: GateReport, promoted: bool) -> dict[str, Any]:
+def record(plan: Plan, fitted: Fit, gate: GateReport, promoted: bool) -> dict[str, Any]:
     """Give the `adaptation` entry of the manifest."""
-    values = plan.settings.record()
+    values, run = plan.settings.record(), fitted.training
     every = max(1, len(run.losses) // CURVE_POINTS)
     return {
         "key": plan.run_key,
@@ -188,7 +191,7 @@ def record(plan: Plan, run: Training, gate: GateReport, promoted: bool) -> dict[
             "steps": len(run.losses),
             "loss_start": run.loss_start,
             "loss_end": run.loss_end,
-            "unseen_loss": run.unseen,
+            "unseen_loss": fitted.unseen,
             "losses": run.losses[::every],
             "seconds": round(run.seconds, 1),
             "resumed_from": run.resumed_from,

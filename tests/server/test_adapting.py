@@ -13,7 +13,7 @@ import pytest
 
 import hybridr_cli
 from hybridr import AdaptSettings, adapt, load_encoder
-from hybridr.adaptation.training import STATE_FILE
+from hybridr.training import STATE_FILE
 from hybridr.cluster import Cluster, path_of
 from hybridr.exporting import export
 from tiny import WORDS, tiny_corpus, tiny_retriever
