@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from .cluster import Cluster
 from .completion import CompletedSearch
 from .destinations import resolve
-from .errors import SettingsError
-from .evaluation import MEASURES, Evaluation, System, evaluate
-from .formats import read_topics
+from .errors import DataError, SettingsError
+from .evaluation import Evaluation, System, evaluate
+from .formats import document_of, qrels_file, read_corpus, read_qrels, read_queries, read_run
+from .inspection import choose_text_fields
 from .known_encoders import encoder_for
+from .measures import MEASURES, needed_depth, parse_measure
 from .progress import Progress, silent
-from .records import Run
+from .reading import text_of
+from .records import Qrels, Query, Run
+from .reports import checked_format, shown_documents, write_report
 from .retrieval import LEXICAL, Mode, Search
-from .settings import SearchSettings
+from .settings import EvaluateSettings, SearchSettings
+from .stored import count_missing, sources_by_id
 from .verification import SAMPLE, Verification, verify
 from .writing import rejects_of
+
+CHECKED_DOCUMENTS, SAMPLE_SEED = 1000, 13
+NO_RUNS: Mapping[str, Path] = MappingProxyType({})
 
 
 class Condition(NamedTuple):
@@ -79,26 +89,133 @@ def evaluate_index(
     beir: Path,
     *,
     split: str = "test",
+    qrels: Path | None = None,
     systems: Sequence[str] = ("bm25", "dense", "hybrid"),
+    runs: Mapping[str, Path] = NO_RUNS,
     measures: Sequence[str] = MEASURES,
+    baseline: str | None = None,
     encoder: Path | None = None,
     settings: SearchSettings | None = None,
+    statistics: EvaluateSettings | None = None,
     progress: Progress = silent,
 ) -> Evaluation:
-    """Evaluate named systems of one index on the judged queries of a BEIR folder.
+    """Evaluate named systems of one index, and given TREC runs, on the judged queries of a BEIR folder.
 
-    Raises SettingsError for an unknown system, and what `open_search` and `evaluate` raise.
+    `qrels` overrides those of the split. The candidates of each leg are as deep as the measures look.
+    Raises SettingsError for an unknown system, DataError when the index lacks most of the relevant
+    documents, and what `open_search` and `evaluate` raise.
     """
     if unknown := [system for system in systems if system not in SYSTEMS]:
         raise SettingsError(f"unknown system '{unknown[0]}': {', '.join(SYSTEMS)}")
-    queries, qrels = read_topics(beir, split)
+    judgements = read_qrels(qrels or qrels_file(beir, split))
+    queries = read_queries(beir, judgements)
     info = resolve(cluster, name)
+    check_collection(cluster, info.name, judgements)
+    statistics = statistics or EvaluateSettings()
+    depth = statistics.depth or needed_depth([parse_measure(measure) for measure in measures])
     modes = {SYSTEMS[system].mode for system in systems}
     model = encoder_for(cluster, info, encoder, progress=progress) if modes - {LEXICAL} else None
     opened: dict[str, System | Run] = {}
     for system in systems:
         condition = SYSTEMS[system]
         kind = CompletedSearch if condition.completed else Search
-        chosen = SearchSettings() if condition.stock else settings
+        chosen = SearchSettings() if condition.stock else settings or SearchSettings()
+        chosen = chosen.model_copy(update={"depth": max(chosen.depth, depth)})
         opened[system] = kind(cluster, info.name, model, condition.mode, condition.feedback, settings=chosen)
-    return evaluate(opened, queries, qrels, measures, progress=progress)
+    opened |= read_runs(runs, systems)
+    return evaluate(
+        opened, queries, judgements, measures, baseline=baseline, settings=statistics, progress=progress
+    )
+
+
+def evaluate_runs(
+    runs: Mapping[str, Path],
+    *,
+    beir: Path | None = None,
+    split: str = "test",
+    qrels: Path | None = None,
+    measures: Sequence[str] = MEASURES,
+    baseline: str | None = None,
+    statistics: EvaluateSettings | None = None,
+    progress: Progress = silent,
+) -> Evaluation:
+    """Evaluate TREC run files without a cluster, on `qrels` or on a split of a BEIR folder.
+
+    The BEIR folder gives the texts of the queries too. Raises SettingsError when there are no qrels or no
+    runs, DataError with file and line for what cannot be read, and what `evaluate` raises.
+    """
+    if qrels is None and beir is None:
+        raise SettingsError("no judgements", hint="--qrels FILE, or --beir FOLDER")
+    judgements = read_qrels(qrels or qrels_file(beir or Path(), split))
+    queries = read_queries(beir, judgements) if beir else [Query(one, "") for one in judgements]
+    return evaluate(
+        read_runs(runs),
+        queries,
+        judgements,
+        measures,
+        baseline=baseline,
+        settings=statistics,
+        progress=progress,
+    )
+
+
+def read_runs(runs: Mapping[str, Path], taken: Collection[str] = ()) -> dict[str, System | Run]:
+    """Read TREC runs by system. Raises SettingsError for a name that is taken, and what `read_run` raises."""
+    if twice := [name for name in runs if name in taken]:
+        raise SettingsError(f"two systems are called '{twice[0]}'", hint="--run OTHER-NAME=FILE")
+    return {name: read_run(file) for name, file in runs.items()}
+
+
+def check_collection(cluster: Cluster, index: str, qrels: Qrels) -> None:
+    """Refuse an index that lacks most of the relevant documents. Raises DataError."""
+    relevant = sorted({doc for grades in qrels.values() for doc, grade in grades.items() if grade > 0})
+    asked = random.Random(SAMPLE_SEED).sample(relevant, min(CHECKED_DOCUMENTS, len(relevant)))
+    missing = count_missing(cluster, index, asked)
+    if 2 * missing > len(asked):
+        raise DataError(
+            f"{missing:,} of {len(asked):,} relevant documents of the qrels are not in '{index}': "
+            "index and qrels are not of the same collection",
+            hint="hybridr load FOLDER --index NAME   loads the collection that the qrels judge",
+        )
+
+
+def report(
+    found: Evaluation,
+    file: Path,
+    title: str,
+    *,
+    kind: str | None = None,
+    index: tuple[Cluster, str] | None = None,
+    beir: Path | None = None,
+) -> None:
+    """Write a report; HTML shows documents with their text from the index, else from the BEIR folder.
+
+    `kind` is markdown, latex, json or html; None: by the suffix of the file. Raises SettingsError.
+    """
+    chosen = checked_format(kind, file)
+    texts: dict[str, str] = {}
+    if chosen == "html":
+        wanted = shown_documents(found)
+        texts = _texts_of_index(*index, wanted) if index else _texts_of_folder(beir, wanted)
+    write_report(found, file, chosen, title, texts)
+
+
+def _texts_of_index(cluster: Cluster, name: str, wanted: Sequence[str]) -> dict[str, str]:
+    info = resolve(cluster, name)
+    fields = info.meta.get("fields") or choose_text_fields(cluster, info.name)
+    found: dict[str, str] = {}
+    for start in range(0, len(wanted), CHECKED_DOCUMENTS):
+        sources = sources_by_id(cluster, info.name, wanted[start : start + CHECKED_DOCUMENTS])
+        found |= {doc_id: text_of(source, fields) for doc_id, source in sources.items()}
+    return found
+
+
+def _texts_of_folder(beir: Path | None, wanted: Sequence[str]) -> dict[str, str]:
+    if beir is None or not (beir / "corpus.jsonl").is_file():
+        return {}
+    shown = set(wanted)
+    return {
+        record["_id"]: document_of(record, beir).contents
+        for record in read_corpus(beir)
+        if record["_id"] in shown
+    }

@@ -1,0 +1,122 @@
+"""Measures equal trec_eval's own code (through pytrec_eval), ties, gaps and grades included."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+import pytrec_eval
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hybridr.errors import DataError, SettingsError
+from hybridr.formats import ranked, read_qrels, read_run, write_qrels, write_run
+from hybridr.measures import checked_qrels, hole, needed_depth, parse_measure, places, values_of
+
+NAMES = {"nDCG@10": "ndcg_cut_10", "R@100": "recall_100", "AP": "map", "RR": "recip_rank", "P@5": "P_5"}
+
+ids = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S")), min_size=1, max_size=3)
+scores = st.one_of(
+    st.sampled_from([0.0, 1.0, 1.0 + 1e-9, 1.0 - 1e-9, -2.0, 16777216.0, 16777217.0]),
+    st.floats(-1e6, 1e6, allow_nan=False, width=64),
+)
+runs = st.dictionaries(
+    st.sampled_from(["q1", "q2", "q3", "q4"]), st.dictionaries(ids, scores, max_size=15), min_size=1
+)
+grades = st.dictionaries(ids, st.integers(0, 3), min_size=1, max_size=6)
+
+
+@st.composite
+def judged_runs(draw: st.DrawFn) -> tuple[dict, dict]:
+    """A run and qrels that share documents; some topics are only in one of them."""
+    run = draw(runs)
+    qrels = draw(st.dictionaries(st.sampled_from(["q1", "q2", "q3"]), grades, min_size=1))
+    for query in qrels.keys() & run.keys():
+        if run[query]:
+            found = draw(st.lists(st.sampled_from(sorted(run[query])), max_size=6))
+            qrels[query] |= {doc: draw(st.integers(0, 3)) for doc in found}
+    return run, qrels
+
+
+@given(judged_runs())
+@settings(max_examples=300, deadline=None)
+def test_values_are_trec_evals(case: tuple[dict, dict]) -> None:
+    run, qrels = case
+    measures = [parse_measure(name) for name in (*NAMES, "RR@10", "Judged@10")]
+    values = values_of(run, qrels, measures, list(qrels))
+    expected = pytrec_eval.RelevanceEvaluator(qrels, set(NAMES.values())).evaluate(
+        {query: found for query, found in run.items() if found}
+    )
+    for query in qrels:
+        theirs = expected.get(query, {})
+        for ours, name in NAMES.items():
+            assert values[ours][query] == pytest.approx(theirs.get(name, 0.0), abs=1e-12)
+        reciprocal = theirs.get("recip_rank", 0.0)
+        assert values["RR@10"][query] == pytest.approx(reciprocal if reciprocal >= 0.1 else 0.0)
+        top = [doc for doc, _ in ranked(run.get(query, {}))[:10]]
+        judged = sum(doc in qrels[query] for doc in top) / max(len(top), 1)
+        assert values["Judged@10"][query] == pytest.approx(judged)
+
+
+@given(judged_runs())
+@settings(max_examples=100, deadline=None)
+def test_written_ranks_and_values_are_trec_evals(case: tuple[dict, dict]) -> None:
+    run, qrels = case
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "a.trec"
+        write_run(file, run, "a tag")
+        write_qrels(Path(folder) / "qrels", qrels)
+        assert read_qrels(Path(folder) / "qrels") == qrels
+        lines = [line.split() for line in file.read_text(encoding="utf-8").splitlines()]
+        again = read_run(file) if lines else {}
+    for query, _, doc, rank, score, tag in lines:
+        evaluator = pytrec_eval.RelevanceEvaluator({query: {doc: 1}}, {"recip_rank"})
+        found = evaluator.evaluate({query: run[query]})[query]["recip_rank"]
+        assert int(rank) == round(1 / found), "the rank that trec_eval gives this document"
+        assert (np.float32(score), tag) == (dict(ranked(run[query]))[doc], "a-tag")
+    measures = [parse_measure(name) for name in NAMES]
+    assert values_of(again, qrels, measures, list(qrels)) == values_of(run, qrels, measures, list(qrels))
+
+
+def test_ties_are_broken_by_descending_id() -> None:
+    assert [doc for doc, _ in ranked({"a": 1.0, "c": 1.0, "b": 1.0 + 1e-9, "d": 0.5})] == ["c", "b", "a", "d"]
+    assert places({"a": 1.0, "c": 1.0, "d": 2.0}) == {"d": 3.0, "c": 2.0, "a": 1.0}
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf"), 1e39])
+def test_scores_that_cannot_be_ranked(score: float) -> None:
+    with pytest.raises(DataError, match="the score of document 'b' is"):
+        ranked({"a": 1.0, "b": score})
+
+
+def test_depth_follows_the_cutoffs() -> None:
+    def depth(*names: str) -> int:
+        return needed_depth([parse_measure(name) for name in names])
+
+    assert depth("nDCG@10") == 100
+    assert depth("nDCG@10", "R@1000") == 1000
+    assert depth("AP") == 1000
+    assert depth("AP", "R@2000") == 2000
+
+
+@pytest.mark.parametrize("name", ["nope", "nDCG@@3", "", "__import__('os')", "alpha_nDCG@banana"])
+def test_unknown_measures(name: str) -> None:
+    with pytest.raises(SettingsError, match="measure"):
+        parse_measure(name)
+
+
+def test_grades_are_whole_and_not_negative() -> None:
+    assert checked_qrels({"q": {"a": -1, "b": 2}}) == {"q": {"a": 0, "b": 2}}
+    with pytest.raises(DataError, match=r"gives document 'a' the grade 0.5"):
+        checked_qrels({"q": {"a": 0.5}})  # type: ignore[dict-item]
+
+
+def test_hole_counts_pairs() -> None:
+    # q1: a is judged 0, b is not judged; q2: one of one is judged; q3 has no results, q4 no judgements
+    run = {"q1": {"a": 2.0, "b": 1.0}, "q2": {"d": 1.0}, "q4": {"x": 1.0}}
+    qrels = {"q1": {"a": 0}, "q2": {"d": 1}, "q3": {"z": 1}}
+    assert hole(run, qrels, 10) == pytest.approx(1 / 3)
+    assert hole(run, qrels, 1) == 0.0
+    assert hole({}, qrels) == 0.0

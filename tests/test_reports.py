@@ -1,0 +1,97 @@
+"""Tables and reports: escaped, self-contained, with both top tens."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+
+import pytest
+
+from hybridr.errors import SettingsError
+from hybridr.evaluation import Evaluation, evaluate
+from hybridr.records import Query
+from hybridr.reports import checked_format, rendered, shown_documents
+from hybridr.tables import html_table, latex, markdown
+
+EVIL = "<script>alert('x')</script>"
+QUERIES = [Query("q1", f"one {EVIL}"), Query("q2", "two")]
+QRELS = {"q1": {"a": 1, "b": 0}, "q2": {"d": 1}}
+
+
+@pytest.fixture
+def found() -> Evaluation:
+    old = {"q1": {"b": 2.0, "a": 1.0}, "q2": {"d": 1.0}}
+    new = {"q1": {"a": 2.0, "<i>c</i>": 1.0}, "q2": {"d": 1.0}}
+    return evaluate({"bm25": old, f"new{EVIL}": new}, QUERIES, QRELS)
+
+
+def test_markdown_table() -> None:
+    table = markdown(["system", "nDCG|10"], [["a|b", 0.51239], ["<i>c\nd", 1.0]])
+    assert table.splitlines() == [
+        "| system | nDCG\\|10 |", "| --- | ---: |", "| a\\|b | 0.5124 |", "| &lt;i&gt;c d | 1.0000 |",
+    ]  # fmt: skip
+
+
+def test_latex_table() -> None:
+    lines = latex(["system", "R@100"], [["a_b & 5%", 0.5], ["\\x{}", 0.25]]).splitlines()
+    assert lines[0] == r"\begin{tabular}{lr}"
+    assert lines[2:6] == [
+        r"system & R@100 \\", r"\midrule", r"a\_b \& 5\% & 0.5000 \\", r"\textbackslash{}x\{\} & 0.2500 \\",
+    ]  # fmt: skip
+
+
+def test_html_table() -> None:
+    assert '<td>&lt;b&gt;</td><td class="number">0.5000</td>' in html_table(["a", "b"], [["<b>", 0.5]])
+
+
+class Tags(HTMLParser):
+    """Collects what a browser would open, load or run, and checks that every tag is closed."""
+
+    VOID = frozenset({"meta"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.loaded: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        self.loaded += [name for name, _ in attributes if name in ("src", "href", "onclick", "onerror")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_page_is_whole_escaped_and_loads_nothing(found: Evaluation) -> None:
+    written = rendered(found, "html", f"title {EVIL}", {"a": f"text {EVIL} " + "x" * 900})
+    tags = Tags()
+    tags.feed(written)
+    assert tags.open == []
+    assert tags.loaded == []
+    assert not {"script", "i", "link", "img", "iframe"} & set(tags.seen)
+    assert written.count("&lt;script&gt;") >= 4
+    assert tags.seen.count("section") == 1, "only the query on which they differ"
+    assert tags.seen.count("ol") == 2
+    assert "grade 1" in written
+    assert "grade 0" in written
+    assert "not judged" in written
+    assert "x" * 500 not in written
+    assert shown_documents(found) == ["b", "a", "<i>c</i>"]
+
+
+def test_page_of_a_single_system_has_no_lists() -> None:
+    alone = evaluate({"bm25": {"q1": {"a": 1.0}}}, QUERIES, QRELS)
+    assert "<section>" not in rendered(alone, "html", "alone")
+    assert rendered(alone, "markdown", "alone").count("\n| ---") == 1
+
+
+def test_json_and_the_choice_of_a_format(found: Evaluation, tmp_path) -> None:
+    assert json.loads(rendered(found, "json", "t"))["title"] == "t"
+    assert rendered(found, "markdown", "t").count("\n| ---") == 2
+    assert checked_format(None, tmp_path / "a.MD") == "markdown"
+    assert checked_format("latex", tmp_path / "a.html") == "latex"
+    with pytest.raises(SettingsError, match="unknown format 'pdf'"):
+        checked_format("pdf")
