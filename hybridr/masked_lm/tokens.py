@@ -1,0 +1,209 @@
+"""The token cache: a corpus as memory-mapped token ids, so that training memory does not grow with it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from ..errors import DataError
+from ..manifest import fingerprint, read_manifest, write_json
+from ..records import Document
+from ..staging import storing
+
+BLOCK = 512  # documents that are tokenised at once
+BLOCK_CHARACTERS = 1_000_000  # fewer documents where they are long
+FILES = {"ids": np.uint32, "ends": np.int64, "hashes": np.uint64, "order": np.int64}
+MANIFEST = "manifest.json"
+GOLDEN_RATIO, FIRST, SECOND = (
+    np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB),
+)  # fmt: skip
+"""Constants of splitmix64 (Steele, Lea and Flood 2014)."""
+
+
+@dataclass(frozen=True)
+class TokenCache:
+    """The documents that can be trained on, in a seeded order that is not that of reading."""
+
+    folder: Path
+    ids: NDArray[np.uint32]
+    """Token ids of all documents read, one after the other, without special tokens."""
+    ends: NDArray[np.int64]
+    """Where each document read ends in `ids`."""
+    order: NDArray[np.int64]
+    """The documents to train on, as positions in `ends`: no empty ones, each text once."""
+    read: int
+    """Documents read, repeated and empty ones too."""
+    tokens: int
+    """Token ids of all documents read."""
+    unknown: int
+    """How many of them stand for what the tokenizer does not know."""
+    fingerprint: str
+    """Of the different texts, whatever the order they were read in; 64 hex digits."""
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def limited(self, count: int | None) -> TokenCache:
+        """Keep the first `count` documents in the seeded order, a random sample; None keeps all."""
+        return self if count is None else replace(self, order=self.order[:count])
+
+    def spans(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Give where the documents `rows` begin in `ids`, and their lengths; both `(n,)`."""
+        chosen = np.asarray(self.order[rows])
+        ends = np.asarray(self.ends[chosen])
+        starts = np.where(chosen > 0, self.ends[chosen - 1], 0)
+        return starts, ends - starts
+
+
+def build_cache(
+    documents: Iterable[Document], tokenizer: str, folder: Path, *, seed: int, key: str = ""
+) -> TokenCache:
+    """Tokenise documents into `folder`, which only its owner can read; the manifest comes last.
+
+    `tokenizer` is the JSON of the `tokenizers` package. Memory does not grow with the corpus but for 40
+    bytes a document while the order is made. Raises DataError when no text is left, DownloadError when the
+    disk is full.
+    """
+    with storing(folder):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (folder / MANIFEST).unlink(missing_ok=True)
+        counts = write_tokens(documents, Tokenizer.from_str(tokenizer), folder)
+        texts = write_order(folder, seed)
+        record = {
+            "key": key, "tokenizer": fingerprint(tokenizer), "seed": seed, **counts._asdict(),
+            "fingerprint": texts,
+        }  # fmt: skip
+        write_json(folder / MANIFEST, record, private=True)
+    cache = open_cache(folder, key)
+    if cache is None or not len(cache):
+        raise DataError(
+            f"{counts.read:,} documents hold no usable text",
+            hint="name the fields that hold it with --fields, or check the file",
+        )
+    return cache
+
+
+def open_cache(folder: Path, key: str = "") -> TokenCache | None:
+    """Open a finished cache that was built for `key`; None when there is none."""
+    try:
+        record = read_manifest(folder)
+    except DataError:
+        return None
+    if record is None or record["key"] != key:
+        return None
+    ids, ends, _, order = (mapped(folder, name) for name in FILES)
+    if len(ids) != record["tokens"] or len(ends) != record["read"]:
+        return None
+    return TokenCache(
+        folder, ids, ends, order, record["read"], record["tokens"], record["unknown"], record["fingerprint"]
+    )
+
+
+def mapped(folder: Path, name: str) -> NDArray[Any]:
+    """Map one file into memory; an empty file cannot be mapped."""
+    file = folder / f"{name}.bin"
+    if not file.is_file() or not file.stat().st_size:
+        return np.zeros(0, dtype=FILES[name])
+    return np.memmap(file, dtype=FILES[name], mode="r")
+
+
+class Counts(NamedTuple):
+    """What was written."""
+
+    read: int
+    tokens: int
+    unknown: int
+
+
+def write_tokens(documents: Iterable[Document], tokenizer: Tokenizer, folder: Path) -> Counts:
+    """Write ids, ends and hashes block by block."""
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    stranger = unknown_id(tokenizer)
+    read = tokens = unknown = 0
+    with (
+        private_file(folder / "ids.bin") as ids,
+        private_file(folder / "ends.bin") as ends,
+        private_file(folder / "hashes.bin") as hashes,
+    ):
+        for texts in blocks(documents):
+            encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+            rows = [np.asarray(encoding.ids, dtype=np.uint32) for encoding in encoded]
+            flat = np.concatenate(rows)
+            flat.tofile(ids)
+            (tokens + np.cumsum([len(row) for row in rows], dtype=np.int64)).tofile(ends)
+            np.asarray([hash_of(text) for text in texts], dtype=np.uint64).tofile(hashes)
+            read, tokens = read + len(texts), tokens + len(flat)
+            unknown += int(np.count_nonzero(flat == stranger)) if stranger is not None else 0
+    return Counts(read, tokens, unknown)
+
+
+def blocks(documents: Iterable[Document]) -> Iterator[list[str]]:
+    """Yield the texts of documents in blocks that bound what the tokenizer holds at once."""
+    texts: list[str] = []
+    characters = 0
+    for document in documents:
+        texts.append(tokenizable(document.contents))
+        characters += len(texts[-1])
+        if len(texts) == BLOCK or characters >= BLOCK_CHARACTERS:
+            yield texts
+            texts, characters = [], 0
+    if texts:
+        yield texts
+
+
+def tokenizable(text: str) -> str:
+    """Replace lone surrogates, which JSON can hold and UTF-8 cannot."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def private_file(path: Path) -> BinaryIO:
+    """Open a file for writing that only its owner can read."""
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+    return path.open("wb")
+
+
+def unknown_id(tokenizer: Tokenizer) -> int | None:
+    """Give the id of the token for what is not in the vocabulary; None where everything is."""
+    name = getattr(tokenizer.model, "unk_token", None)
+    return tokenizer.token_to_id(name) if name else None
+
+
+def write_order(folder: Path, seed: int) -> str:
+    """Write the order of training, by the seeded hash of the texts, and give the texts' fingerprint.
+
+    Of repeated texts the first counts; documents without tokens are left out.
+    """
+    ends, hashes = mapped(folder, "ends"), mapped(folder, "hashes")
+    filled = np.flatnonzero(np.diff(ends, prepend=0))
+    different, first = np.unique(hashes[filled], return_index=True)
+    order = filled[first][np.argsort(scattered(different, seed))]
+    with private_file(folder / "order.bin") as file:
+        order.astype(np.int64).tofile(file)
+    return hashlib.sha256(np.ascontiguousarray(different).data).hexdigest()
+
+
+def scattered(values: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
+    """Map 64-bit numbers `(n,)` one to one onto others that look random and depend on the seed.
+
+    splitmix64's finaliser (Steele, Lea and Flood 2014).
+    """
+    salt = np.uint64(int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]))
+    with np.errstate(over="ignore"):  # it is arithmetic modulo 2^64
+        mixed = (values ^ salt) + GOLDEN_RATIO
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * FIRST
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * SECOND
+        return mixed ^ (mixed >> np.uint64(31))
+
+
+def hash_of(text: str) -> int:
+    """Hash a text to 64 bits, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8"), digest_size=8).digest(), "big")
