@@ -16,10 +16,10 @@ from .cluster import Cluster
 from .encoder import Encoder
 from .errors import ModelError, SettingsError
 from .overlap import prefetched
-from .progress import Progress
-from .reading import Position, SourceDocument, read_pages, text_of
+from .progress import Progress, silent
+from .reading import Position, SourceDocument, hidden_operations, read_pages, settled_position, text_of
 from .settings import ReindexSettings
-from .stored import Stored, count_missing, is_current, look_up, sources_by_id
+from .stored import Stored, count_missing, documents_by_id, is_current, look_up
 from .writing import Action, Outcome, Rejects, by_bytes, delete_action, index_action, write
 
 MAX_PASSES = 20
@@ -30,7 +30,7 @@ MAX_ROUNDS = 5
 class Filling:
     """Counts of documents: encoded or copied without text, found current, refused, deleted again.
 
-    `until` is how far the source was read to the end.
+    `until` is how far the source was read to the end; `settled` says that nothing can appear before it.
     """
 
     encoded: int = 0
@@ -39,6 +39,7 @@ class Filling:
     rejected: int = 0
     deleted: int = 0
     until: Position = field(default_factory=Position)
+    settled: bool = False
 
     def add(self, other: Filling) -> None:
         """Add the counts of another share."""
@@ -84,43 +85,55 @@ class Meter:
 
 
 def fill(
-    cluster: Cluster,
-    source: str,
-    destination: str,
-    encoder: Encoder,
-    text_fields: tuple[str, ...],
-    settings: ReindexSettings,
-    rejects: Rejects,
-    *,
-    progress: Progress,
+    job: Job, *, since: Position | None = None, once: bool = False, progress: Progress = silent
 ) -> Filling:
-    """Bring every document of `source`, or of this slice, into `destination`; give the counts.
+    """Bring every document of the source, or of this slice, into the destination; give the counts.
 
-    Passes go on until one finds nothing new and the counts agree, so what is written meanwhile arrives too;
+    With `since`, the settled `until` of an earlier filling, only what happened after it. Passes go on until
+    one finds nothing new, so what is written meanwhile arrives too, unless it shall be read but `once`;
     documents that vanished from the source are deleted (whole jobs only).
     """
-    job = Job(cluster, source, destination, encoder, text_fields, settings, rejects)
-    share, shares = map(int, (settings.slice or "1/1").split("/"))
+    share, shares = map(int, (job.settings.slice or "1/1").split("/"))
     if share > shares:
-        raise SettingsError(f"slice {settings.slice}: the share must be 1 to {shares}")
-    workers = settings.workers
+        raise SettingsError(f"slice {job.settings.slice}: the share must be 1 to {shares}")
+    workers = job.settings.workers
     parts = [((share - 1) * workers + worker, shares * workers) for worker in range(workers)]
-    positions = [Position() for _ in parts]
-    meter = Meter(progress, cluster.count(source) // shares)
+    meter = Meter(progress, 0 if since else job.cluster.count(job.source) // shares)
     total = Filling()
     for _ in range(MAX_ROUNDS):
-        for filling in fill_parts(job, parts, positions, meter):
-            total.add(filling)
+        read_to_the_end(job, parts, since, 1 if once else MAX_PASSES, meter, total)
         if shares > 1:
             break
-        total.deleted += delete_vanished(job)
-        if counts_agree(job):
+        if not none_vanished(job, since, total):
+            total.deleted += delete_vanished(job)
+        if once or total.settled or counts_agree(job):
             break
         # A document can become visible after one that was written later: look at all of them once more.
-        positions, total.rejected, total.skipped = [Position() for _ in parts], 0, 0
-        rejects.clear()
-    total.until = earliest(positions)
+        total.rejected = total.skipped = 0
+        job.rejects.clear()
     return total
+
+
+def read_to_the_end(
+    job: Job,
+    parts: list[tuple[int, int]],
+    since: Position | None,
+    passes: int,
+    meter: Meter,
+    total: Filling,
+) -> None:
+    """Read all parts behind `since` again and again until nothing new is in them."""
+    positions = [Position(dict(since.seq_no) if since else {}) for _ in parts]
+    for _ in range(passes):
+        before = [dict(position.seq_no) for position in positions]
+        settled = settled_position(job.cluster, job.source, patience_s=job.settings.patience_s)
+        for filling in fill_parts(job, parts, positions, settled, meter):
+            total.add(filling)
+        if settled:
+            positions = [Position(dict(settled.seq_no)) for _ in parts]
+        total.until, total.settled = earliest(positions), settled is not None
+        if [position.seq_no for position in positions] == before:
+            break
 
 
 def earliest(positions: list[Position]) -> Position:
@@ -130,44 +143,47 @@ def earliest(positions: list[Position]) -> Position:
 
 
 def fill_parts(
-    job: Job, parts: list[tuple[int, int]], positions: list[Position], meter: Meter
+    job: Job, parts: list[tuple[int, int]], positions: list[Position], until: Position | None, meter: Meter
 ) -> list[Filling]:
     """Work on all parts at once; when one fails, or Ctrl-C is pressed, the others stop after their page."""
     if len(parts) == 1:
-        return [fill_part(job, parts[0], positions[0], meter)]
+        return [fill_part(job, parts[0], positions[0], until, meter)]
     with ThreadPoolExecutor(len(parts)) as pool:
         try:
-            return list(pool.map(lambda part, at: fill_part(job, part, at, meter), parts, positions))
+            return list(pool.map(lambda part, at: fill_part(job, part, at, until, meter), parts, positions))
         except BaseException:
             job.stop.set()
             raise
 
 
-def fill_part(job: Job, part: tuple[int, int], position: Position, meter: Meter) -> Filling:
-    """Read one share from `position` again and again until nothing new is in it."""
+def fill_part(
+    job: Job, part: tuple[int, int], position: Position, until: Position | None, meter: Meter
+) -> Filling:
+    """Read one share from `position` to `until`, or to what is visible now."""
     filling = Filling()
-    for _ in range(MAX_PASSES):
-        before = dict(position.seq_no)
-        with (
-            closing(prefetched(pending_pages(job, part, position, filling, meter))) as pages,
-            closing(prefetched(encoded_pages(job, pages))) as encoded,
-        ):
-            for page in encoded:
-                write_page(job, page, filling)
-                meter.add(len(page))
-                if job.stop.is_set():
-                    return filling
-        if position.seq_no == before:
-            break
+    with (
+        closing(prefetched(pending_pages(job, part, position, until, filling, meter))) as pages,
+        closing(prefetched(encoded_pages(job, pages))) as encoded,
+    ):
+        for page in encoded:
+            write_page(job, page, filling)
+            meter.add(len(page))
+            if job.stop.is_set():
+                break
     return filling
 
 
 def pending_pages(
-    job: Job, part: tuple[int, int], position: Position, filling: Filling, meter: Meter
+    job: Job,
+    part: tuple[int, int],
+    position: Position,
+    until: Position | None,
+    filling: Filling,
+    meter: Meter,
 ) -> Iterator[list[Pending]]:
     """Read pages and leave out what the destination has already."""
     pages = read_pages(
-        job.cluster, job.source, page=job.settings.read_documents, part=part, position=position,
+        job.cluster, job.source, page=job.settings.read_documents, part=part, position=position, until=until,
         patience_s=job.settings.patience_s,
     )  # fmt: skip
     for documents in pages:
@@ -277,19 +293,45 @@ def counts_agree(job: Job) -> bool:
     return cluster.count(job.destination) + refused == cluster.count(job.source)
 
 
+def none_vanished(job: Job, since: Position | None, total: Filling) -> bool:
+    """Prove without reading every id that the source deleted nothing the destination still holds."""
+    if since is not None:
+        return total.settled and not hidden_operations(job.cluster, job.source, since, total.until)
+    if not counts_agree(job):
+        return False
+    # Equal counts prove it only while nothing happens: an insert may stand against a delete.
+    return not total.settled or settled_position(job.cluster, job.source) == total.until
+
+
 def delete_vanished(job: Job) -> int:
     """Delete what the source no longer holds, but only what came from it; give the number."""
-    if counts_agree(job):
-        return 0
-    cluster, patience_s = job.cluster, job.settings.patience_s
     deleted = 0
-    for page in read_pages(cluster, job.destination, page=1000, fields=(), patience_s=patience_s):
-        ids = [document.doc_id for document in page]
-        there = sources_by_id(cluster, job.source, ids, whole=False, patience_s=patience_s)
-        gone = [document for document in page if document.doc_id not in there]
-        copied = look_up(cluster, job.destination, gone, patience_s=patience_s) if gone else {}
-        ours = [d for d in gone if d.doc_id in copied and copied[d.doc_id].source_seq_no is not None]
-        if ours:
-            deleted += send(job, [delete_action(d.doc_id, routing=d.routing) for d in ours]).written
-    cluster.refresh(job.destination, patience_s=patience_s)
+    for gone in vanished_pages(job.cluster, job.source, job.destination, job.settings.patience_s):
+        actions = [
+            delete_action(
+                document.doc_id, routing=document.routing,
+                if_seq_no=document.seq_no, if_primary_term=document.primary_term,
+            )
+            for document in gone
+        ]  # fmt: skip
+        deleted += send(job, actions).written
+    job.cluster.refresh(job.destination, patience_s=job.settings.patience_s)
     return deleted
+
+
+def vanished_pages(
+    cluster: Cluster, source: str, destination: str, patience_s: float = 0.0
+) -> Iterator[list[SourceDocument]]:
+    """Yield the destination's documents that came from the source and are no longer in it."""
+    cluster.refresh(destination, patience_s=patience_s)
+    for page in read_pages(cluster, destination, page=1000, fields=(), patience_s=patience_s):
+        ids = [document.doc_id for document in page]
+        there = documents_by_id(cluster, source, ids, whole=False, patience_s=patience_s)
+        gone = [document for document in page if document.doc_id not in there]
+        copied = look_up(cluster, destination, gone, patience_s=patience_s) if gone else {}
+        yield [d for d in gone if d.doc_id in copied and came_from_source(copied[d.doc_id])]
+
+
+def came_from_source(stored: Stored) -> bool:
+    """Tell whether the source held this document when hybridr last looked."""
+    return stored.source_seq_no is not None and stored.source_seq_no >= 0

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from .cluster import Cluster, IndexInfo
-from .errors import DataError, NotFound
+from .cluster import Cluster, IndexInfo, path_of
+from .errors import AccessDenied, DataError, NotFound
 from .progress import Progress, silent
 
 LOST_VIEW = "search_context_missing_exception"
@@ -44,12 +44,14 @@ def read_pages(
     part: tuple[int, int] = (0, 1),
     position: Position | None = None,
     until: Position | None = None,
+    unless: dict[str, Any] | None = None,
     fields: Sequence[str] | None = None,
     patience_s: float = 0.0,
 ) -> Iterator[list[SourceDocument]]:
     """Yield pages of documents behind `position`, which moves along, and not behind `until`.
 
-    `part` (i, n) reads the i-th of n disjoint shares. `fields` limits `_source`; None takes it whole.
+    `part` (i, n) reads the i-th of n disjoint shares. What the query `unless` matches is left out. `fields`
+    limits `_source`; None takes it whole.
     Raises DataError when `_source` is disabled, ClusterError when the index stays away longer than
     `patience_s` seconds.
     """
@@ -58,8 +60,46 @@ def read_pages(
     position = position or Position()
     for shard in range(info.shards):
         last = until.seq_no.get(shard, -1) if until else None
-        body = page_body(page, part, last, fields)
+        if last is not None and position.seq_no.get(shard, -1) >= last:
+            continue
+        body = page_body(page, part, last, unless, fields)
         yield from _read_shard(cluster, info.name, shard, body, position, patience_s)
+
+
+def settled_position(cluster: Cluster, index: str, *, patience_s: float = 0.0) -> Position | None:
+    """Say up to where, shard by shard, every operation on the index has happened and is visible from now on.
+
+    The highest `_seq_no` seen does not say that: an operation can become visible after a later one. Below
+    the global checkpoint nothing is missing any more. None without the rights to ask or to refresh.
+    """
+    try:
+        path = path_of(index, "_stats", "docs")
+        shards = cluster.request("GET", path, params={"level": "shards"}, patience_s=patience_s)["indices"]
+        cluster.refresh(index, patience_s=patience_s)
+    except AccessDenied:
+        return None
+    copies = [(int(n), copy) for n, group in shards[index]["shards"].items() for copy in group]
+    return Position(
+        {n: max(copy["seq_no"]["global_checkpoint"], -1) for n, copy in copies if copy["routing"]["primary"]}
+    )
+
+
+def hidden_operations(cluster: Cluster, index: str, since: Position, until: Position) -> int:
+    """Count the operations between two settled positions that left no document: deletes, overwritten states.
+
+    Every operation takes one `_seq_no`, so 0 proves that nothing was deleted in between.
+    """
+    hidden = 0
+    for shard, last in until.seq_no.items():
+        first = since.seq_no.get(shard, -1)
+        body = {
+            "size": 0,
+            "track_total_hits": True,
+            "query": {"range": {"_seq_no": {"gt": first, "lte": last}}},
+        }
+        found = cluster.search(index, body, {"preference": f"_shards:{shard}"})
+        hidden += last - first - int(found["hits"]["total"]["value"])
+    return hidden
 
 
 def require_source(info: IndexInfo) -> None:
@@ -84,7 +124,9 @@ def _read_shard(
             with cluster.point_in_time(index, preference=f"_shards:{shard}") as pit:
                 body["pit"] = {"id": pit, "keep_alive": "10m"}
                 while True:
-                    body["query"]["range"]["_seq_no"]["gt"] = position.seq_no.get(shard, -1)
+                    body["query"]["bool"]["filter"][0]["range"]["_seq_no"]["gt"] = position.seq_no.get(
+                        shard, -1
+                    )
                     hits = cluster.request("POST", "/_search", body, patience_s=patience_s)["hits"]["hits"]
                     if not hits:
                         return
@@ -97,12 +139,17 @@ def _read_shard(
 
 
 def page_body(
-    page: int, part: tuple[int, int], last: int | None, fields: Sequence[str] | None
+    page: int,
+    part: tuple[int, int],
+    last: int | None,
+    unless: dict[str, Any] | None,
+    fields: Sequence[str] | None,
 ) -> dict[str, Any]:
     """Ask for a page of one shard; a range filter is cheaper than search_after on large shards."""
+    behind: dict[str, Any] = {"range": {"_seq_no": {} if last is None else {"lte": last}}}
     body: dict[str, Any] = {
         "size": page,
-        "query": {"range": {"_seq_no": {} if last is None else {"lte": last}}},
+        "query": {"bool": {"filter": [behind], "must_not": [unless] if unless else []}},
         "sort": [{"_seq_no": "asc"}],
         "track_total_hits": False,
         "seq_no_primary_term": True,

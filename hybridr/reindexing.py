@@ -15,10 +15,12 @@ from .cluster import Cluster, path_of
 from .destinations import alias_target, rollback, switch, write_meta
 from .encoder import Encoder, load_encoder
 from .errors import ClusterError
-from .filling import fill
+from .filling import Filling, Job, fill
 from .known_encoders import remember_encoder
 from .planning import Plan, plan
 from .progress import Progress, silent
+from .reading import settled_position
+from .renewal import renew
 from .settings import ReindexSettings
 from .stored import count_missing
 from .verification import Verification, verify
@@ -71,12 +73,12 @@ def reindex(
     rejects.clear()
     create(cluster, todo, settings.patience_s)
     remember_encoder(encoder)
-    filling = fill(
-        cluster, todo.source, todo.destination, encoder, todo.fields, settings, rejects, progress=progress
-    )
+    job = Job(cluster, todo.source, todo.destination, encoder, todo.fields, settings, rejects)
+    filling = fill(job, progress=progress)
     whole = settings.slice is None
     if whole:
-        finish(cluster, todo, rejects, settings)
+        filling.add(renew(job))
+        finish(cluster, todo, rejects, filling, settings)
         require_verified(verify(
             cluster, todo.destination, encoder, rejected=rejects.ids(), until=filling.until, progress=progress
         ))  # fmt: skip
@@ -110,8 +112,10 @@ def require_verified(found: Verification) -> None:
         )
 
 
-def finish(cluster: Cluster, todo: Plan, rejects: Rejects, settings: ReindexSettings) -> None:
-    """Restore the original settings and check that every document is there.
+def finish(
+    cluster: Cluster, todo: Plan, rejects: Rejects, filling: Filling, settings: ReindexSettings
+) -> None:
+    """Restore the original settings, check that every document is there, and record how far the source is in.
 
     Raises ClusterError when the counts differ; the alias then stays where it is.
     """
@@ -121,11 +125,15 @@ def finish(cluster: Cluster, todo: Plan, rejects: Rejects, settings: ReindexSett
     cluster.refresh(todo.destination, patience_s=patience_s)
     expected, found = cluster.count(todo.source), cluster.count(todo.destination)
     refused = rejects.ids()
-    if found + count_missing(cluster, todo.destination, refused, patience_s=patience_s) != expected:
+    differs = found + count_missing(cluster, todo.destination, refused, patience_s=patience_s) != expected
+    if differs and not (filling.settled and settled_position(cluster, todo.source) != filling.until):
         raise ClusterError(
             f"'{todo.destination}' holds {found} documents and {len(refused)} were refused, but "
             f"'{todo.source}' holds {expected}: the alias was not switched",
-            hint="if documents are being written right now, run the same command again",
+            hint="documents written into it are kept by: hybridr sync; else run the same command again",
         )
-    changes = {"state": "complete", "rejected": len(refused)}
+    changes = {
+        "state": "complete", "rejected": len(refused),
+        "synced": filling.until.seq_no if filling.settled else None,
+    }  # fmt: skip
     write_meta(cluster, todo.destination, changes, patience_s=patience_s)
