@@ -40,25 +40,33 @@ class Rejects:
 
     def __init__(self, file: Path) -> None:
         self.file = file
+        self._lines: set[str] | None = None
 
     def clear(self) -> None:
         """Forget an earlier run's rejects."""
         self.file.unlink(missing_ok=True)
+        self._lines = None
+
+    def lines(self) -> set[str]:
+        """Read the records; none when there is no file on this machine."""
+        return set(self.file.read_text(encoding="utf-8").splitlines()) if self.file.is_file() else set()
 
     def add(self, action: Action, reason: str) -> None:
-        """Keep a refused document with the server's reason."""
+        """Keep a refused document with the server's reason, once however often it is tried."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.file.touch(mode=0o600)
         source = action.body.partition(b"\n")[2].decode(errors="replace").strip()
         record = {"_id": action.doc_id, "reason": reason, "source": source}
-        with self.file.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps(record, ensure_ascii=False) + "\n")
+        line = json.dumps(record, ensure_ascii=True)
+        self._lines = self.lines() if self._lines is None else self._lines
+        if line not in self._lines:
+            self._lines.add(line)
+            with self.file.open("a", encoding="utf-8") as lines:
+                lines.write(line + "\n")
 
     def ids(self) -> list[str]:
-        """List the refused documents; none when there is no file on this machine."""
-        if not self.file.is_file():
-            return []
-        return [json.loads(line)["_id"] for line in self.file.read_text(encoding="utf-8").splitlines()]
+        """List the refused documents."""
+        return sorted({json.loads(line)["_id"] for line in self.lines()})
 
 
 def rejects_of(index: str) -> Rejects:

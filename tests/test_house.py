@@ -38,6 +38,7 @@ FLOORS = [
     {"stored", "expansion"},
     {"filling", "retrieval", "planning", "verification"},
     {"renewal"},
+    {"syncing"},
     {"reindexing", "evaluation", "serving", "completion"},
     {"reports"},
     {"systems"},

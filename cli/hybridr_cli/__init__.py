@@ -18,7 +18,7 @@ app = typer.Typer(
 )
 
 VERBS = (
-    "demo", "doctor", "node", "load", "inspect", "adapt", "export", "reindex", "rollback", "verify",
+    "demo", "doctor", "node", "load", "inspect", "adapt", "export", "reindex", "sync", "rollback", "verify",
     "search", "evaluate", "serve", "models", "settings",
 )  # fmt: skip
 

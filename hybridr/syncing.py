@@ -1,0 +1,170 @@
+"""Keeps a destination up to date after the switch: what its source takes, and what clients write into it.
+
+Both sides may be written. A document that only one side changed since the last round has that side's state
+afterwards; one that both changed has the source's, unless clients changed it more often here.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from .cluster import Cluster, IndexInfo, path_of
+from .destinations import is_destination, resolve, write_meta
+from .encoder import Encoder
+from .errors import DataError, NotFound, SettingsError, Unreachable
+from .filling import Filling, Job, fill
+from .known_encoders import check_fingerprint
+from .progress import Progress, silent
+from .reading import Position
+from .renewal import renew
+from .settings import ReindexSettings
+from .writing import rejects_of
+
+UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True)
+class Syncing:
+    """What one round did: documents copied from the source, deleted, encoded that were written here.
+
+    `waiting` were changed again while they were encoded; the next round takes them.
+    """
+
+    source: str
+    destination: str
+    copied: int
+    deleted: int
+    renewed: int
+    waiting: int
+    rejected: int
+    started: str
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the fields as JSON values."""
+        return asdict(self)
+
+
+def sync(
+    cluster: Cluster,
+    name: str,
+    encoder: Encoder,
+    settings: ReindexSettings | None = None,
+    *,
+    progress: Progress = silent,
+) -> Syncing:
+    """Bring what happened to the source since the last round into its destination, and encode what lacks it.
+
+    Of `settings` only those count that do not change the vectors. Raises DataError when `name` has no
+    complete destination, NotFound when its source is gone, FingerprintMismatch for another encoder.
+    """
+    started, clock = datetime.now(timezone.utc), time.monotonic()
+    info = complete_destination(cluster, name)
+    check_fingerprint(encoder, info)
+    job = job_of(cluster, info, encoder, settings or ReindexSettings())
+    with unchanged_writes(cluster, info):
+        filling = fill(job, since=synced_position(info), once=True, progress=progress)
+        renewal = renew(job)
+    if filling.settled:
+        changes = {"synced": filling.until.seq_no, "synced_at": started.isoformat(timespec="seconds")}
+        write_meta(cluster, info.name, changes, patience_s=job.settings.patience_s)
+    return syncing(job, filling, renewal, started.isoformat(timespec="seconds"), time.monotonic() - clock)
+
+
+def syncing(job: Job, filling: Filling, renewal: Filling, started: str, seconds: float) -> Syncing:
+    """Sum up one round."""
+    return Syncing(
+        job.source, job.destination, filling.encoded + filling.without_text, filling.deleted,
+        renewal.encoded + renewal.without_text - renewal.skipped - renewal.rejected, renewal.skipped,
+        filling.rejected + renewal.rejected, started, seconds,
+    )  # fmt: skip
+
+
+def rounds(
+    cluster: Cluster,
+    name: str,
+    encoder: Encoder,
+    settings: ReindexSettings | None = None,
+    *,
+    every_s: float,
+    progress: Progress = silent,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Syncing]:
+    """Yield round after round, one every `every_s` seconds, until the caller stops.
+
+    A cluster that is away is waited for, up to the settings' `patience_s` after the last round that worked;
+    then Unreachable is raised. How far each round came stands in the index: stop it at any moment.
+    """
+    patience_s = (settings or ReindexSettings()).patience_s
+    worked = clock()
+    while True:
+        began = clock()
+        try:
+            done = sync(cluster, name, encoder, settings, progress=progress)
+            worked = clock()
+            yield done
+        except Unreachable:
+            if clock() - worked > patience_s:
+                raise
+        sleep(max(0.0, every_s - (clock() - began)))
+
+
+def seconds_of(text: str) -> float:
+    """Read a length of time such as `30s`, `5m`, `1h`, or plain seconds. Raises SettingsError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
+    if not match or not float(match[1]):
+        raise SettingsError(f"'{text}' is not a length of time", hint="it looks like 30s, 5m or 1h")
+    return float(match[1]) * UNITS_S[match[2] or "s"]
+
+
+def complete_destination(cluster: Cluster, name: str) -> IndexInfo:
+    """Find the destination of `name`, whose source must still be the one it was made of."""
+    info = resolve(cluster, name)
+    if not is_destination(info) or info.meta["state"] != "complete":
+        raise DataError(f"'{name}' has no complete index with vectors", hint=f"hybridr reindex {name}")
+    source = info.meta["source"]
+    if not cluster.exists(source):
+        raise NotFound(f"'{source}', the source of '{info.name}', is gone", hint="restore it first")
+    if cluster.index_info(source).uuid != info.meta["source_uuid"]:
+        raise DataError(
+            f"'{source}' is another index than the one '{info.name}' was made of",
+            hint=f"hybridr reindex {source}",
+        )
+    return info
+
+
+def synced_position(info: IndexInfo) -> Position | None:
+    """Read how far the source is in; None when nobody could tell."""
+    synced = info.meta.get("synced")
+    return Position({int(shard): seq_no for shard, seq_no in synced.items()}) if synced else None
+
+
+def job_of(cluster: Cluster, info: IndexInfo, encoder: Encoder, settings: ReindexSettings) -> Job:
+    """Work as the reindex did that made the destination."""
+    made = {name: info.meta[name] for name in ("vector_field", "max_tokens")}
+    return Job(
+        cluster, info.meta["source"], info.name, encoder, tuple(info.meta["fields"]),
+        settings.model_copy(update={**made, "slice": None}), rejects_of(info.name),
+    )  # fmt: skip
+
+
+@contextmanager
+def unchanged_writes(cluster: Cluster, info: IndexInfo) -> Iterator[None]:
+    """Take the destination's final pipeline away for the block: it would run on every copy."""
+    setting, path = "final_pipeline", path_of(info.name, "_settings")
+    before = info.settings.get(f"index.{setting}") or info.meta["original"].get(setting)
+    if before is None:
+        yield
+        return
+    cluster.request("PUT", path, {"index": {setting: None}})
+    try:
+        yield
+    finally:
+        cluster.request("PUT", path, {"index": {setting: before}})
