@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -19,6 +20,7 @@ except ImportError as missing:
     raise MissingExtra("rank-bm25", "train", "BM25 without a cluster") from missing
 
 Scores: TypeAlias = NDArray[np.float64]
+Positions: TypeAlias = NDArray[np.int32]
 
 WORD = re.compile(r"[^\W_]+")
 UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
@@ -34,19 +36,36 @@ class Bm25:
 
     def __init__(self, texts: Sequence[str], *, k1: float = 1.2, b: float = 0.75) -> None:
         terms = [terms_of(text) or [""] for text in texts]
-        self._index = BM25Okapi(terms, k1=k1, b=b)
+        index = BM25Okapi(terms, k1=k1, b=b)
         self.idf: dict[str, float] = lucene_idf(terms)
-        self._index.idf = self.idf
+        self._texts = len(terms)
+        self._damped = k1 * (1 - b + b * np.asarray(index.doc_len) / index.avgdl)
+        self._gain = k1 + 1
+        self._postings = postings(index.doc_freqs)
 
     def scores(self, query: str) -> Scores:
-        """Score every text, `(texts,)`; 0 where no term occurs."""
-        known = [term for term in terms_of(query) if term in self.idf]
-        result: Scores = np.asarray(self._index.get_scores(known), dtype=np.float64)
+        """Score every text, `(texts,)`; 0 where no term occurs. Reads only the texts with a term in them."""
+        result: Scores = np.zeros(self._texts)
+        for term in terms_of(query):
+            if term in self.idf:
+                found, counts = self._postings[term]
+                result[found] += self.idf[term] * (counts * self._gain / (counts + self._damped[found]))
         return result
 
     def search(self, query: str, k: int) -> dict[str, float]:
         """Give the best `k` positions (as strings) with their scores, best first."""
         return best(self.scores(query), k)
+
+
+def postings(frequencies: Sequence[Mapping[str, int]]) -> dict[str, tuple[Positions, Positions]]:
+    """Give for every term the texts it occurs in, in their order, and how often."""
+    found: dict[str, tuple[array[int], array[int]]] = {}
+    for position, counts in enumerate(frequencies):
+        for term, count in counts.items():
+            texts, times = found.setdefault(term, (array("i"), array("i")))
+            texts.append(position)
+            times.append(count)
+    return {term: (np.asarray(texts), np.asarray(times)) for term, (texts, times) in found.items()}
 
 
 def best(scores: NDArray[np.floating], k: int) -> dict[str, float]:
