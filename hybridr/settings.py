@@ -150,6 +150,7 @@ class AdaptSettings(Stage):
     queries: Path | None = Field(
         None, description="an unlabelled query log, one query per line, for the gate"
     )
+    precision: Literal["auto", "fp32", "bf16"] | None = Field(None, description="of masked-LM training")
     checkpoint_every: int | None = Field(None, ge=1, description="steps between checkpoints")
     seed: int = Field(13, ge=0)
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -177,7 +178,7 @@ class DamSettings(Stage):
     warm_up: int | None = Field(
         None, ge=0, description="steps of linear rise; None: 1,000, or a tenth of the steps if that is less"
     )
-    max_tokens: int = Field(190, ge=8, le=8192, description="longest window of a document")
+    max_tokens: int = Field(190, ge=8, le=8192, description="longest window; the model's own limit if lower")
     weight_decay: float = Field(0.01, ge=0, lt=1, description="not on biases and LayerNorm")
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     token_budget: int | None = Field(

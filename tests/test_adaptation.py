@@ -20,7 +20,7 @@ from hybridr.manifest import read_manifest
 from hybridr.progress import silent
 from hybridr.records import Document
 from hybridr.retriever import read_retriever
-from hybridr.settings import AdaptSettings
+from hybridr.settings import AdaptSettings, SpanSettings
 from hybridr.training import STATE_FILE
 from tiny import tiny_corpus, tiny_retriever
 
@@ -225,20 +225,20 @@ def test_short_documents_are_not_trained_on_and_prefixes_are_kept() -> None:
 
 
 def test_the_learning_rate_rises_and_falls() -> None:
-    recipe = recipe_of(AdaptSettings(steps=20, learning_rate=0.5))
+    recipe = recipe_of(SpanSettings(steps=20, learning_rate=0.5))
     assert [recipe.rate(step) for step in (1, 2, 3, 20)] == pytest.approx([0.25, 0.5, 9 / 19, 0.5 / 19])
 
 
-def test_the_sample_does_not_depend_on_the_order_of_reading(settings: Callable[..., AdaptSettings]) -> None:
+def test_the_sample_does_not_depend_on_the_order_of_reading() -> None:
     documents = tiny_corpus(200)
-    small = settings(max_documents=50)
+    small = SpanSettings(max_documents=50, seed=1)
     first = draw_sample(documents, small, silent)
     again = draw_sample(documents[::-1], small, silent)
     assert len(first.documents) == 50
     assert first == again
-    assert draw_sample(documents, settings(max_documents=50, seed=1), silent).documents != first.documents
+    assert draw_sample(documents, SpanSettings(max_documents=50), silent).documents != first.documents
     doubled = [*documents, *(document._replace(doc_id="x" + document.doc_id) for document in documents)]
-    assert len(draw_sample([*doubled, Document("empty", " ")], settings(), silent).documents) == 200
+    assert len(draw_sample([*doubled, Document("empty", " ")], SpanSettings(), silent).documents) == 200
 
 
 def test_too_few_documents_are_a_clear_error(settings: Callable[..., AdaptSettings]) -> None:
@@ -250,18 +250,23 @@ def test_too_few_documents_are_a_clear_error(settings: Callable[..., AdaptSettin
         adapt(short, settings())
 
 
-def test_another_language_is_refused_until_asked_for(settings: Callable[..., AdaptSettings]) -> None:
-    from hybridr.adaptation.pipeline import require_language
-
-    packaged = settings(base="minilm")
-    with pytest.raises(
-        DataError, match="look like language 'de'; the packaged model reads English"
-    ) as caught:
-        require_language("de", packaged)
+def test_another_language_is_refused_until_asked_for(
+    settings: Callable[..., AdaptSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    german = [Document(str(i), f"Das ist nicht der {i}. Text und die Sprache ist eine andere, wie man sieht "
+                               f"und auch hört, wenn er von {i} gelesen wird.") for i in range(100)]  # fmt: skip
+    monkeypatch.setattr("hybridr.adaptation.span_start.minilm", lambda progress: settings().base)
+    with pytest.raises(DataError, match="look like language 'de'; the packaged model reads 'en'") as caught:
+        adapt(german, settings(base="minilm"))
     assert "--yes" in str(caught.value.hint)
-    require_language("de", settings(base="minilm", any_language=True))
-    require_language("de", settings())
-    require_language("en", packaged)
+    assert adapt(german, settings(base="minilm", any_language=True)).language == "de"
+    assert adapt(german, settings()).language == "de"
+
+
+def test_masked_lm_training_of_a_retriever_is_refused(settings: Callable[..., AdaptSettings]) -> None:
+    with pytest.raises(SettingsError, match="would undo what .* has learnt of relevance") as caught:
+        adapt(tiny_corpus(200), settings(objective="mlm"))
+    assert "--rem" in str(caught.value.hint)
 
 
 def test_a_loss_that_is_not_finite_stops_with_its_step(

@@ -1,36 +1,23 @@
-"""From documents to an encoder folder: sample, train, merge, gate, export."""
+"""From documents to an encoder folder: start, fit, gate, export."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..encoder import load_encoder
 from ..errors import DataError, HybridrError
 from ..exporting import export, require_replaceable
-from ..languages import guess_language
 from ..manifest import fingerprint, read_manifest
-from ..packaged import minilm
 from ..progress import Progress, silent
-from ..records import Document
-from ..retriever import Retriever, read_retriever
 from ..settings import AdaptSettings
-from ..training import LOSSES_FILE, STATE_FILE, Processes, Training, train
 from .gate import Comparison, GateReport, compare
-from .low_rank import attach, merge
-from .sample import Sample, Source, draw_sample
-from .spans import SpanCorpus
-from .training import SpanContrast, contrast, recipe_of
+from .sample import Source
+from .span_start import start_from_retriever
+from .start import Fitted, Start
 
-VERSION = 2  # of the procedure; a change of its results makes finished runs start anew
-STATE_FOLDER = ".training"
-LEAST_TRAINED = 32  # documents that must be long enough for two spans
-CURVE_POINTS = 200
-TRAINING_SETTINGS = {"objective", "max_documents", "steps", "batch_size", "learning_rate", "temperature",
-                     "span_tokens", "rank", "held_out", "seed", "device"}  # fmt: skip
 NOT_RECORDED = {"out", "queries", "device"}
 
 
@@ -39,7 +26,7 @@ class Adaptation:
     """An encoder folder, whether it holds the adapted encoder, and how that was decided.
 
     `loss_start` and `loss_end` are means over the first and last tenth of the steps; the `unseen_loss`
-    pair is the loss on fixed spans of the held-out documents before and after training, at full strength.
+    pair is the loss on held-out documents before and after training, at full strength.
     """
 
     folder: Path
@@ -55,74 +42,59 @@ class Adaptation:
     seconds: float
     resumed_from: int
     language: str
+    objective: str
     reused: bool = False
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What a run works on, and the keys that tell whether it was done before."""
-
-    settings: AdaptSettings
-    base: Retriever
-    sample: Sample
-    held_out: list[Document]
-    queries: list[str]
-    language: str
-    training_key: str
-    run_key: str
-
-
-class Fit(NamedTuple):
-    """A finished training, and the loss on unseen documents before and after it."""
-
-    training: Training
-    unseen: tuple[float | None, float | None]
-
-
 def adapt(documents: Source, settings: AdaptSettings, *, progress: Progress = silent) -> Adaptation:
-    """Fit a retriever to documents without labels and export it, or the unadapted one if the gate says no.
+    """Fit an encoder to documents without labels and export it, or the unadapted one if the gate says no.
 
-    `documents` are an iterable of Document, or (cluster, index). The result lies in `settings.out`. A run
-    that was finished with the same documents and settings returns at once, a killed one goes on. Raises
-    DataError (too few documents, another language), ModelError (base, loss), DownloadError (base, disk).
+    `documents` are an iterable of Document, or (cluster, index). A retriever is fitted by span contrast; a
+    DAM by masked-LM training, and joined with the REM that `settings.rem` names. The result lies in
+    `settings.out`. A run that was finished with the same documents and settings returns at once, a killed
+    one goes on. Raises DataError (too few documents, another language), ModelError (base, REM, loss),
+    SettingsError, DownloadError (base, disk).
     """
     require_replaceable(settings.out)
-    plan = prepare(documents, settings, progress)
-    finished = read_finished(settings.out, plan.run_key)
+    queries = read_queries(settings.queries)
+    start = start_of(documents, settings, progress)
+    key = run_key(start, settings, queries)
+    finished = read_finished(settings.out, key)
     if finished is not None:
         return finished
-    trained, fitted = fit(plan, progress)
-    candidate = merge(trained, settings.strength)
+    fitted = start.fit()
     gate = compare(
-        plan.base, candidate, plan.held_out, plan.sample.documents[len(plan.held_out) :],
-        queries=plan.queries, seed=settings.seed, progress=progress,
+        start.old, fitted.candidate, start.held_out, start.others,
+        queries=queries, seed=settings.seed, progress=progress,
     )  # fmt: skip
     promoted = gate.passed or settings.force
-    chosen = candidate if promoted else plan.base
-    attachments = {name: settings.out / STATE_FOLDER / name for name in (STATE_FILE, LOSSES_FILE)}
+    entry = record(start, fitted, settings) | {
+        "key": key,
+        "promoted": promoted,
+        "forced": promoted and not gate.passed,
+        "gate": {**gate.record(), "query_log": len(queries)},
+    }
     export(
-        chosen, settings.out, texts=[document.contents for document in plan.held_out],
-        records={"adaptation": record(plan, fitted, gate, promoted)},
-        attachments=attachments, progress=progress,
+        fitted.candidate if promoted else start.old, settings.out,
+        texts=[document.contents for document in start.held_out],
+        records={"adaptation": entry, **start.records}, attachments=fitted.attachments, progress=progress,
     )  # fmt: skip
     return result(settings.out, read_manifest(settings.out) or {})
 
 
-def prepare(documents: Source, settings: AdaptSettings, progress: Progress) -> Plan:
-    """Read base model, documents and query log, and check that they go together."""
-    queries = read_queries(settings.queries)
-    folder = minilm(progress=progress) if settings.base == "minilm" else Path(settings.base)
-    base = read_retriever(folder, max_tokens=settings.max_tokens)
-    sample = draw_sample(documents, settings, progress)
-    language = guess_language(document.contents for document in sample.documents[:500]).code
-    require_language(language, settings)
-    held_out = sample.documents[: min(settings.held_out, len(sample.documents) // 5)]
-    parts = {"version": VERSION, "documents": sample.fingerprint, "base": base.fingerprint}
-    values = settings.record()
-    training_key = fingerprint(parts | {name: values[name] for name in TRAINING_SETTINGS})
-    recorded = {name: value for name, value in values.items() if name not in NOT_RECORDED}
-    run_key = fingerprint(parts | {"settings": recorded, "queries": queries})
-    return Plan(settings, base, sample, held_out, queries, language, training_key, run_key)
+def start_of(documents: Source, settings: AdaptSettings, progress: Progress) -> Start:
+    """Choose by the settings what is fitted: the DAM beside a REM, or a retriever."""
+    if settings.rem is not None:
+        from .dam_start import start_from_dam
+
+        return start_from_dam(documents, settings, progress)
+    return start_from_retriever(documents, settings, progress)
+
+
+def run_key(start: Start, settings: AdaptSettings, queries: Sequence[str]) -> str:
+    """Give the fingerprint of all that the result follows from."""
+    recorded = {name: value for name, value in settings.record().items() if name not in NOT_RECORDED}
+    return fingerprint({**start.identity, "settings": recorded, "queries": list(queries)})
 
 
 def read_queries(path: Path | None) -> list[str]:
@@ -141,62 +113,15 @@ def read_queries(path: Path | None) -> list[str]:
     return queries
 
 
-def require_language(language: str, settings: AdaptSettings) -> None:
-    """Raise DataError when the English packaged model would be fitted to documents of another language."""
-    if settings.base == "minilm" and not settings.any_language and language not in ("en", "und"):
-        raise DataError(
-            f"most documents look like language '{language}'; the packaged model reads English",
-            hint="give a model of that language with --base FOLDER, or --yes to go on all the same",
-        )
-
-
-def fit(plan: Plan, progress: Progress) -> tuple[Retriever, Fit]:
-    """Train the low-rank change, from the last checkpoint where there is one."""
-    settings = plan.settings
-    corpus = SpanCorpus(plan.sample.documents[len(plan.held_out) :], plan.base)
-    if len(corpus) < LEAST_TRAINED:
-        raise DataError(
-            f"only {len(corpus)} documents have 16 tokens, enough for two spans; {LEAST_TRAINED} are needed",
-            hint="use the unadapted encoder: hybridr reindex NAME without --encoder",
-        )
-    processes = Processes(settings.device)
-    trained = attach(plan.base, settings.rank, settings.seed).to(processes.device)
-    state = settings.out / STATE_FOLDER / STATE_FILE
-    finished = settings.out / STATE_FILE
-    if finished.is_file() and not state.is_file():  # another strength or --force needs no new training
-        state.parent.mkdir(exist_ok=True)
-        shutil.copyfile(finished, state)
-    unseen = SpanCorpus(plan.held_out, plan.base)
-    before = contrast(plan.base, unseen, settings)
-    objective = SpanContrast(trained, corpus, settings, processes)
-    run = train(
-        objective, recipe_of(settings), state, plan.training_key, processes=processes, progress=progress
-    )
-    return trained.to("cpu"), Fit(run, (before, contrast(trained, unseen, settings)))
-
-
-def record(plan: Plan, fitted: Fit, gate: GateReport, promoted: bool) -> dict[str, Any]:
+def record(start: Start, fitted: Fitted, settings: AdaptSettings) -> dict[str, Any]:
     """Give the `adaptation` entry of the manifest."""
-    values, run = plan.settings.record(), fitted.training
-    every = max(1, len(run.losses) // CURVE_POINTS)
+    objective = start.identity["objective"]
+    values = settings.record() | {"objective": objective, "strength": fitted.strength}
     return {
-        "key": plan.run_key,
-        "promoted": promoted,
-        "forced": promoted and not gate.passed,
-        "language": plan.language,
+        "language": start.language,
+        "objective": objective,
         "settings": {name: value for name, value in values.items() if name not in NOT_RECORDED},
-        "training": {
-            "documents": len(plan.sample.documents) - len(plan.held_out),
-            "read": plan.sample.read,
-            "steps": len(run.losses),
-            "loss_start": run.loss_start,
-            "loss_end": run.loss_end,
-            "unseen_loss": fitted.unseen,
-            "losses": run.losses[::every],
-            "seconds": round(run.seconds, 1),
-            "resumed_from": run.resumed_from,
-        },
-        "gate": {**gate.record(), "query_log": len(plan.queries)},
+        "training": {"read": start.read, **fitted.record()},
     }
 
 
@@ -236,5 +161,6 @@ def result(folder: Path, manifest: Mapping[str, Any], *, reused: bool = False) -
         seconds=training["seconds"],
         resumed_from=training["resumed_from"],
         language=entry["language"],
+        objective=entry["objective"],
         reused=reused,
     )

@@ -11,7 +11,7 @@ from ..errors import DataError
 from ..manifest import fingerprint
 from ..progress import Progress, counted
 from ..records import Document
-from ..settings import AdaptSettings
+from ..settings import SpanSettings
 
 if TYPE_CHECKING:
     from ..cluster import Cluster
@@ -29,7 +29,7 @@ class Sample(NamedTuple):
     fingerprint: str
 
 
-def draw_sample(source: Source, settings: AdaptSettings, progress: Progress) -> Sample:
+def draw_sample(source: Source, settings: SpanSettings, progress: Progress) -> Sample:
     """Read all documents and keep at most `max_documents`: those with the smallest seeded hash.
 
     The choice depends on ids, texts and seed, not on the order of reading. Raises DataError when fewer
@@ -58,7 +58,7 @@ def draw_sample(source: Source, settings: AdaptSettings, progress: Progress) -> 
     return Sample(documents, read, fingerprint([hash_of("", repr(document)) for document in documents]))
 
 
-def documents_of(source: Source, settings: AdaptSettings, progress: Progress) -> Iterator[Document]:
+def documents_of(source: Source, settings: SpanSettings, progress: Progress) -> Iterator[Document]:
     """Yield the documents of an iterable, or of (cluster, index)."""
     if not isinstance(source, tuple):
         yield from counted(source, progress, "read")

@@ -10,7 +10,7 @@ from numpy.random import default_rng
 
 from ..encoder import padded
 from ..retriever import Retriever
-from ..settings import AdaptSettings
+from ..settings import SpanSettings
 from ..training import Processes, Recipe
 from .low_rank import low_rank_weights
 from .spans import SpanCorpus, span_loss
@@ -25,7 +25,7 @@ class SpanContrast:
     shared_loss = True
 
     def __init__(
-        self, retriever: Retriever, corpus: SpanCorpus, settings: AdaptSettings, processes: Processes
+        self, retriever: Retriever, corpus: SpanCorpus, settings: SpanSettings, processes: Processes
     ) -> None:
         self.module = retriever
         self.weights: Mapping[str, torch.nn.Parameter] = low_rank_weights(retriever)
@@ -53,7 +53,7 @@ class SpanContrast:
         return span_loss(self.processes.gathered(vectors), self.settings.temperature)
 
 
-def recipe_of(settings: AdaptSettings) -> Recipe:
+def recipe_of(settings: SpanSettings) -> Recipe:
     """Give the schedule of span contrast: a rise over the first tenth of the steps, then a fall to 0."""
     return Recipe(
         steps=settings.steps,
@@ -65,7 +65,7 @@ def recipe_of(settings: AdaptSettings) -> Recipe:
     )
 
 
-def contrast(retriever: Retriever, corpus: SpanCorpus, settings: AdaptSettings) -> float | None:
+def contrast(retriever: Retriever, corpus: SpanCorpus, settings: SpanSettings) -> float | None:
     """Measure the loss on fixed spans of documents that are not trained on; None with fewer than 2."""
     size = min(settings.batch_size, len(corpus))
     if size < 2:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from ..assembly.assembling import located
 from ..assembly.backbone import WEIGHT_FILES, Dam, read_dam
-from ..errors import DataError, ModelError
+from ..errors import DataError
 from ..manifest import fingerprint, sha256_of
 from ..packaged import minilm
 from ..progress import Progress, silent
+from ..records import Document
 from ..settings import DamSettings
 from ..staging import staged_folder
 from ..training import (
@@ -99,13 +100,19 @@ class Plan:
         return key_of(self.settings, self.base, self.precision, cache.fingerprint)
 
 
-def fit_dam(documents: Source, settings: DamSettings, *, progress: Progress = silent) -> DamFit:
+Through: TypeAlias = Callable[[Iterable[Document]], Iterable[Document]]
+
+
+def fit_dam(
+    documents: Source, settings: DamSettings, *, through: Through = iter, progress: Progress = silent
+) -> DamFit:
     """Train a DAM on documents by masked-LM, from the source DAM `settings.base`, into `settings.out`.
 
     `documents` are an iterable of Document, a CorpusFile, or (cluster, index). Each is one example; repeated
     and empty texts are left out (Zhan et al. 2022, methods.md A.8). A run that was finished with the same
     texts and settings is not done again. An unfinished one goes on bit for bit, and on its own tokens: the
-    source is not read again, so a plain iterable must be the same one. Under `accelerate launch` all
+    source is not read again, so a plain iterable must be the same one. What is read goes `through` a
+    function that yields the same documents and may note them. Under `accelerate launch` all
     processes call this together; the main one prepares and writes.
 
     Raises ModelError (base, vocabulary, memory, loss), DataError (no usable text), DownloadError (base,
@@ -113,7 +120,7 @@ def fit_dam(documents: Source, settings: DamSettings, *, progress: Progress = si
     """
     require_replaceable(settings.out)
     plan = prepare(settings, documents, progress)
-    cache = tokenised(plan, documents, progress)
+    cache = tokenised(plan, documents, through, progress)
     key = plan.run_key(cache)
     finished = finished_manifest(settings.out, key)
     plan.processes.wait()
@@ -134,11 +141,6 @@ def prepare(settings: DamSettings, documents: Source, progress: Progress) -> Pla
         torch.manual_seed(settings.seed)
         dam = read_dam(folder)
     frame = frame_of(dam)
-    if settings.max_tokens > dam.max_positions:
-        raise ModelError(
-            f"max_tokens is {settings.max_tokens}, the base reads at most {dam.max_positions}",
-            hint=f"--max-tokens {dam.max_positions}",
-        )
     base = {
         "name": folder.name,
         "weights": weights_digest(folder),
@@ -160,7 +162,7 @@ def weights_digest(folder: Path) -> str:
     return sha256_of(next(folder / name for name in WEIGHT_FILES if (folder / name).is_file()))
 
 
-def tokenised(plan: Plan, documents: Source, progress: Progress) -> TokenCache:
+def tokenised(plan: Plan, documents: Source, through: Through, progress: Progress) -> TokenCache:
     """Open the tokens of an unfinished run, or let the main process read the documents. Raises DataError."""
     folder = plan.state / TOKENS_FOLDER
     with plan.processes.main_first():
@@ -169,7 +171,11 @@ def tokenised(plan: Plan, documents: Source, progress: Progress) -> TokenCache:
             require_disk(plan.settings.out, plan.dam.model, bytes_of(documents))
             found = read_source(documents, plan.settings.fields, progress)
             cache = build_cache(
-                found, str(plan.dam.tokenizer), folder, seed=plan.settings.seed, key=plan.snapshot_key
+                through(found),
+                str(plan.dam.tokenizer),
+                folder,
+                seed=plan.settings.seed,
+                key=plan.snapshot_key,
             )
     cache = cache.limited(plan.settings.max_documents)
     require_usable(cache, plan)
@@ -212,8 +218,9 @@ def objective_of(plan: Plan, cache: TokenCache) -> MaskedLm:
     """Put model, tokens and settings together; at most a fifth of the documents is held out."""
     settings = plan.settings
     return MaskedLm(
-        plan.dam.model, plan.frame, cache, batch_size=settings.batch_size, max_tokens=settings.max_tokens,
-        seed=settings.seed, held_out=min(settings.held_out, len(cache) // 5), dropout=settings.dropout,
+        plan.dam.model, plan.frame, cache, batch_size=settings.batch_size,
+        max_tokens=min(settings.max_tokens, plan.dam.max_positions), seed=settings.seed,
+        held_out=min(settings.held_out, len(cache) // 5), dropout=settings.dropout,
         token_budget=settings.token_budget, processes=plan.processes,
     )  # fmt: skip
 
