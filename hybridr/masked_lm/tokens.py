@@ -20,6 +20,7 @@ from ..staging import storing
 BLOCK = 512  # documents that are tokenised at once
 BLOCK_CHARACTERS = 1_000_000  # fewer documents where they are long
 FILES = {"ids": np.uint32, "ends": np.int64, "hashes": np.uint64, "order": np.int64}
+MAPPED = ("ids", "ends", "order")
 MANIFEST = "manifest.json"
 GOLDEN_RATIO, FIRST, SECOND = (
     np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB),
@@ -75,19 +76,19 @@ def build_cache(
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         (folder / MANIFEST).unlink(missing_ok=True)
         counts = write_tokens(documents, Tokenizer.from_str(tokenizer), folder)
-        texts = write_order(folder, seed)
+        texts, usable = write_order(folder, seed)
+    if not usable:
+        raise DataError(
+            f"{counts.read:,} documents hold no usable text",
+            hint="name the fields that hold it with --fields, or check the file",
+        )
+    with storing(folder):
         record = {
             "key": key, "tokenizer": fingerprint(tokenizer), "seed": seed, **counts._asdict(),
             "fingerprint": texts,
         }  # fmt: skip
         write_json(folder / MANIFEST, record, private=True)
-    cache = open_cache(folder, key)
-    if cache is None or not len(cache):
-        raise DataError(
-            f"{counts.read:,} documents hold no usable text",
-            hint="name the fields that hold it with --fields, or check the file",
-        )
-    return cache
+    return TokenCache(folder, *(mapped(folder, name) for name in MAPPED), *counts, texts)
 
 
 def open_cache(folder: Path, key: str = "") -> TokenCache | None:
@@ -98,7 +99,7 @@ def open_cache(folder: Path, key: str = "") -> TokenCache | None:
         return None
     if record is None or record["key"] != key:
         return None
-    ids, ends, _, order = (mapped(folder, name) for name in FILES)
+    ids, ends, order = (mapped(folder, name) for name in MAPPED)
     if len(ids) != record["tokens"] or len(ends) != record["read"]:
         return None
     return TokenCache(
@@ -177,8 +178,8 @@ def unknown_id(tokenizer: Tokenizer) -> int | None:
     return tokenizer.token_to_id(name) if name else None
 
 
-def write_order(folder: Path, seed: int) -> str:
-    """Write the order of training, by the seeded hash of the texts, and give the texts' fingerprint.
+def write_order(folder: Path, seed: int) -> tuple[str, int]:
+    """Write the order of training, by the seeded hash of the texts; give their fingerprint and number.
 
     Of repeated texts the first counts; documents without tokens are left out.
     """
@@ -188,7 +189,7 @@ def write_order(folder: Path, seed: int) -> str:
     order = filled[first][np.argsort(scattered(different, seed))]
     with private_file(folder / "order.bin") as file:
         order.astype(np.int64).tofile(file)
-    return hashlib.sha256(np.ascontiguousarray(different).data).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(different).data).hexdigest(), len(order)
 
 
 def scattered(values: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
