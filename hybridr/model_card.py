@@ -20,11 +20,12 @@ tags: [{library}, opensearch, hybridr]
 
 | | |
 |---|---|
-| vector | {dim} dimensions, {similarity}, {pooling} pooling |
+{modules}| vector | {dim} dimensions, {similarity}, {pooling} pooling |
 | input | {max_tokens} tokens with [CLS] and [SEP]; prefixes: query "{query}", document "{document}" |
 | graph | {precision}, pooling and normalisation inside; inputs `input_ids`, `attention_mask` and, for BERT, \
 `token_type_ids`; output `sentence_embedding` |
 | ONNX against torch | largest difference {gap:.1e} over {texts} texts{int8} |
+| nDCG@10 | {ndcg} |
 | fingerprint | `{fingerprint}` |
 | made by | hybridr {hybridr}, {created} |
 {adaptation}
@@ -78,6 +79,8 @@ def render_card(manifest: Mapping[str, Any]) -> str:
         document=encoder["prefixes"]["document"],
         gap=parity["max_abs_difference"],
         texts=parity["texts"],
+        ndcg=render_ndcg(parity),
+        modules=render_modules(manifest.get("assembly")),
         int8=f"; int8 against fp32: mean cosine {floor['mean']:.4f}, least {floor['least']:.4f}"
         if floor
         else "",
@@ -96,6 +99,23 @@ def origin_of(manifest: Mapping[str, Any], adapted: bool) -> str:
         rem = f" and the relevance module `{parts['rem']}`" if parts["rem"] else ""
         return f"Assembled from the masked-LM backbone `{parts['dam']}`{rem}."
     return f"Made from `{manifest['encoder']['base']}`{' by LoRA, merged' if adapted else ''}."
+
+
+def render_modules(assembly: Mapping[str, Any] | None) -> str:
+    """Render a row each for DAM and REM; nothing for encoders that were not assembled."""
+    if not assembly:
+        return ""
+    rem = f"`{assembly['rem']}`" if assembly["rem"] else "none"
+    return f"| domain module (DAM) | `{assembly['dam']}` |\n| relevance module (REM) | {rem} |\n"
+
+
+def render_ndcg(parity: Mapping[str, Any]) -> str:
+    """Say how well each form of the encoder finds documents by queries made from them."""
+    found = parity["ndcg"]
+    if found is None:
+        return f"not measured: {parity['ndcg_reason']}"
+    values = ", ".join(f"{name} {found[name]:.4f}" for name in ("torch", "fp32", "int8") if name in found)
+    return f"{values} on {found['probes']:,} queries made from {found['documents']:,} documents"
 
 
 def render_adaptation(record: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator, default_rng
+from numpy.typing import NDArray
 
 from .lexical import STOP_WORDS, WORD, lucene_idf, singular, terms_of
 from .records import Document
@@ -77,6 +78,12 @@ def draw_keywords(text: str, idf: Mapping[str, float], random: Generator) -> str
     return " ".join(random.choice(pool, size, replace=False, p=chances / chances.sum()))
 
 
-def gain(found: Sequence[str], answer: str) -> float:
+def ndcg(probes: Sequence[Probe], scores: NDArray[np.floating]) -> float:
+    """Average nDCG@10 of the probes' own documents by `scores` `(probes, documents)`, best highest."""
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :10]
+    return float(np.mean([gain(list(row), probe.position) for row, probe in zip(best, probes, strict=True)]))
+
+
+def gain(found: Sequence[object], answer: object) -> float:
     """nDCG@10 with one relevant document: 1 / log2(rank + 1)."""
     return float(1 / np.log2(found.index(answer) + 2)) if answer in found[:10] else 0.0

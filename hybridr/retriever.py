@@ -80,6 +80,12 @@ class Retriever(torch.nn.Module):
         return device
 
     @property
+    def input_names(self) -> list[str]:
+        """What the backbone reads; kinds of tokens only where it has more than one, as BERT has."""
+        kinds = ["token_type_ids"] if getattr(self.backbone.config, "type_vocab_size", 0) > 1 else []
+        return ["input_ids", "attention_mask", *kinds]
+
+    @property
     def base(self) -> str:
         """The name of the model that this one was made from, without its path."""
         manifest = (read_manifest(self.folder) if self.folder else None) or {}

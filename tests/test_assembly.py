@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 import transformers
@@ -589,6 +590,27 @@ def test_an_encoder_with_a_parallel_adapter_is_exported_as_a_graph(
     assert f"backbone `{dam}` and the relevance module `msmarco`" in card
     with pytest.raises(ModelError, match=r"modules\.json"):
         read_retriever(folder)
+
+
+@pytest.mark.parametrize("rem", ["dense_lora192", "dense_lora192-pa4"])
+def test_int8_of_an_assembled_encoder(rem: str, tmp_path: Path) -> None:
+    dense = assemble(SOURCE, rem_of(rem), similarity="cosine")
+    folder = export(dense, tmp_path / "encoder", precision="int8", texts=INPUTS["passages"])
+    narrow = load_encoder(folder)
+    assert (narrow.precision, narrow.fingerprint) == ("int8", dense.fingerprint)
+    wanted = dense.encode_documents(INPUTS["passages"])
+    found = narrow.encode_documents(INPUTS["passages"])
+    assert not np.array_equal(found, wanted)
+    assert (found * wanted).sum(axis=1).mean() > 0.95
+    operators = {node.op_type for node in onnx.load(folder / "onnx" / "model_int8.onnx").graph.node}
+    assert "MatMulInteger" in operators
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert {"torch", "fp32", "int8"} <= manifest["parity"]["ndcg"].keys()
+    assert manifest["encoder"]["graph_only"] is (rem != "dense_lora192")
+    card = (folder / "README.md").read_text()
+    assert "| domain module (DAM) | `dam_source` |\n| relevance module (REM) | `msmarco` |\n" in card
+    for words in ("cosine, mean pooling", "int8 against fp32: mean cosine", "| nDCG@10 | torch 0."):
+        assert words in card
 
 
 def test_only_dense_rankers_are_exported(tmp_path: Path) -> None:

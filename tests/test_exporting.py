@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -10,14 +11,19 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from tokenizers import Tokenizer
 
 from hybridr.encoder import load_encoder
 from hybridr.errors import DownloadError, ModelError
-from hybridr.exporting import OPSET, export, generated_texts
+from hybridr.exporting import export
+from hybridr.graphs import OPSET
 from hybridr.manifest import read_manifest, sha256_of
+from hybridr.model_files import known_tokens
+from hybridr.parity import DOCUMENTS, generated_texts
+from hybridr.probes import gain, make_probes
 from hybridr.retriever import read_retriever
 from hybridr_cli import main
-from tiny import damage_json, tiny_corpus, tiny_retriever, tiny_texts
+from tiny import damage_json, tiny_corpus, tiny_family, tiny_retriever, tiny_texts
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
@@ -43,6 +49,58 @@ def test_transformers_and_sentence_transformers_open_the_folder(
         pooled = pooled / pooled.norm()
     assert np.abs(pooled.numpy() - vectors[0]).max() <= 1e-4
     assert read_retriever(folder).fingerprint == load_encoder(folder).fingerprint
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert"])
+def test_every_backbone_opens_unchanged_elsewhere(kind: str, tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = export(tiny_family(kind, tmp_path / "source"), tmp_path / "encoder")
+    texts = [*tiny_texts(20), "", "Ein kleines Haus; 家 <s>."]
+    vectors = load_encoder(folder).encode_documents(texts)
+    assert np.abs(SentenceTransformer(str(folder), device="cpu").encode(texts) - vectors).max() <= 1e-4
+    tokens = AutoTokenizer.from_pretrained(folder)(texts, padding=True, truncation=True, return_tensors="pt")
+    with torch.no_grad():
+        states = AutoModel.from_pretrained(folder).eval()(**tokens).last_hidden_state
+    mask = tokens["attention_mask"][:, :, None]
+    pooled = torch.nn.functional.normalize((states * mask).sum(1) / mask.sum(1), dim=-1)
+    assert np.abs(pooled.numpy() - vectors).max() <= 1e-4
+    assert np.abs(run_plainly(folder, texts) - vectors).max() <= 1e-4
+    again = export(folder, tmp_path / "again")
+    assert load_encoder(again).fingerprint == load_encoder(folder).fingerprint
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        assert (again / name).read_bytes() == (folder / name).read_bytes()
+
+
+def run_plainly(folder: Path, texts: list[str]) -> np.ndarray:
+    """Encode with nothing but onnxruntime and tokenizers, as the files describe themselves."""
+    described = json.loads((folder / "tokenizer_config.json").read_text())
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    padding = described["pad_token"]
+    tokenizer.enable_padding(pad_id=tokenizer.token_to_id(padding), pad_token=padding)
+    tokenizer.enable_truncation(described["model_max_length"])
+    rows = tokenizer.encode_batch(texts)
+    fields = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
+    session = onnxruntime.InferenceSession(folder / "onnx" / "model.onnx", providers=["CPUExecutionProvider"])
+    assert {value.name for value in session.get_inputs()} == set(described["model_input_names"])
+    feed = {name: np.array([getattr(row, fields[name]) for row in rows])
+            for name in described["model_input_names"]}  # fmt: skip
+    found: np.ndarray = session.run(["sentence_embedding"], feed)[0]
+    return found
+
+
+def test_special_tokens_are_those_that_the_tokenizer_has(tmp_path: Path) -> None:
+    source = tiny_family("roberta", tmp_path / "source")
+    folder = export(source, tmp_path / "encoder")
+    special = json.loads((folder / "special_tokens_map.json").read_text())
+    assert special == {"bos_token": "<s>", "eos_token": "</s>", "cls_token": "<s>", "sep_token": "</s>",
+                       "pad_token": "<padding>", "unk_token": "<unk>", "mask_token": "<mask>"}  # fmt: skip
+    (tmp_path / "source" / "special_tokens_map.json").unlink()  # the usual <pad> has no embedding here
+    assert "pad_token" not in known_tokens(source)
+    (tmp_path / "source" / "special_tokens_map.json").write_text("[1]")
+    with pytest.raises(ModelError, match=r"is damaged: special_tokens_map\.json holds no JSON object"):
+        known_tokens(source)
 
 
 def test_the_graph_is_self_contained_and_plain(tmp_path: Path) -> None:
@@ -74,6 +132,65 @@ def test_the_manifest_and_card_say_what_was_measured(tmp_path: Path) -> None:
     assert manifest["encoder"]["fingerprint"] in card
     assert "32 dimensions, cosine, mean pooling" in card
     assert str(tmp_path) not in card + (folder / "manifest.json").read_text()
+
+
+def test_the_parity_holds_ndcg_of_every_form_on_the_documents(tmp_path: Path) -> None:
+    documents = tiny_corpus(60)
+    folder = export(tiny_retriever(), tmp_path / "encoder", precision="int8", texts=documents)
+    manifest = read_manifest(folder) or {}
+    found = manifest["parity"]["ndcg"]
+    probes, texts = make_probes(documents, 0)
+    assert {probe.kind for probe in probes} == {"title", "sentence", "keywords"}
+    assert (found["cutoff"], found["documents"], found["probes"]) == (10, 60, len(probes))
+    assert manifest["parity"]["texts"] == 60 + len(probes) + 16
+    for name, precision in (("fp32", "fp32"), ("int8", "int8")):
+        encoder = load_encoder(folder, precision=precision)
+        scores = encoder.encode_queries([probe.text for probe in probes]) @ encoder.encode_documents(texts).T
+        gains = [gain(list(np.argsort(-row, kind="stable")), probe.position)
+                 for row, probe in zip(scores, probes, strict=True)]  # fmt: skip
+        assert found[name] == pytest.approx(np.mean(gains))
+    assert found["torch"] == pytest.approx(found["fp32"], abs=0.01)
+    assert 0.05 < found["torch"] < 0.9
+    card = (folder / "README.md").read_text()
+    assert f"torch {found['torch']:.4f}, fp32 {found['fp32']:.4f}, int8 {found['int8']:.4f} on" in card
+    assert f"{len(probes)} queries made from 60 documents" in card
+
+
+def test_ndcg_is_measured_on_a_part_of_many_documents(tmp_path: Path) -> None:
+    folder = export(tiny_retriever(), tmp_path / "encoder", texts=tiny_corpus(DOCUMENTS + 50))
+    found = (read_manifest(folder) or {})["parity"]["ndcg"]
+    assert found["documents"] == DOCUMENTS
+    assert "int8" not in found
+
+
+@pytest.mark.parametrize(
+    ("texts", "reason"),
+    [((), "no documents were given, texts are generated"), (["", " "], "the documents make no queries")],
+)
+def test_without_documents_ndcg_is_null_with_the_reason(
+    texts: list[str], reason: str, tmp_path: Path
+) -> None:
+    folder = export(tiny_retriever(), tmp_path / "encoder", texts=texts)
+    parity = (read_manifest(folder) or {})["parity"]
+    assert parity["ndcg"] is None
+    assert parity["ndcg_reason"] == reason
+    assert f"| nDCG@10 | not measured: {reason} |" in (folder / "README.md").read_text()
+
+
+def test_a_model_that_does_not_bear_int8_is_refused(tmp_path: Path) -> None:
+    retriever = tiny_retriever()
+    with torch.no_grad():  # one unit so large that int8 leaves nothing of the others
+        for layer in retriever.backbone.encoder.layer:
+            layer.intermediate.dense.bias[0] = 1e4
+            layer.output.dense.weight *= 50
+            layer.output.dense.weight[:, 0] = 0
+    export(retriever, tmp_path / "fp32")
+    with pytest.raises(
+        ModelError, match=r"int8 keeps a mean cosine of 0\.\d+ to fp32, 0\.9 is needed"
+    ) as caught:
+        export(retriever, tmp_path / "int8", precision="int8")
+    assert "--precision fp32" in str(caught.value.hint)
+    assert not (tmp_path / "int8").exists()
 
 
 @pytest.mark.model
@@ -126,7 +243,7 @@ def test_the_fingerprint_follows_weights_and_use_but_not_the_export() -> None:
 
 
 def test_a_graph_that_differs_is_not_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hybridr.exporting.FP32_TOLERANCE", 0.0)
+    monkeypatch.setattr("hybridr.parity.FP32_TOLERANCE", 0.0)
     with pytest.raises(ModelError, match="ONNX and torch differ by"):
         export(tiny_retriever(), tmp_path / "encoder")
     assert not list(tmp_path.iterdir())

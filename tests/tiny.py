@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-from transformers import BertConfig, BertModel
+from tokenizers import ByteLevelBPETokenizer, Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import AutoModel, BertConfig, BertModel, DistilBertConfig, RobertaConfig
 
 from hybridr.records import Document
 from hybridr.retriever import Retriever, Usage
@@ -45,6 +46,32 @@ def tiny_retriever(
             torch.nn.init.normal_(weight, std=0.3)
     usage = Usage(pooling, similarity, {"query": query, "document": document}, max_tokens=64)
     return Retriever(backbone, tiny_tokenizer(), usage)
+
+
+def tiny_family(kind: str, folder: Path) -> Retriever:
+    """A BERT, RoBERTa or DistilBERT over the toy words; RoBERTa's folder names its own padding."""
+    if kind == "bert":
+        return tiny_retriever()
+    torch.manual_seed(0)
+    usage = Usage("mean", "cosine", {"query": "", "document": ""}, max_tokens=64)
+    if kind == "distilbert":
+        size = len(SPECIAL) + len(WORDS) + 2
+        config: Any = DistilBertConfig(vocab_size=size, dim=32, n_layers=2, n_heads=2, hidden_dim=64,
+                                       max_position_embeddings=128)  # fmt: skip
+        backbone = AutoModel.from_config(config, attn_implementation="eager")
+        return Retriever(backbone.float().eval(), tiny_tokenizer(), usage)
+    tokens = ["<s>", "<padding>", "</s>", "<unk>", "<mask>"]
+    tokenizer = ByteLevelBPETokenizer(add_prefix_space=True)
+    tokenizer.train_from_iterator(tiny_texts(50), vocab_size=400, special_tokens=tokens, show_progress=False)
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    folder.mkdir()
+    (folder / "special_tokens_map.json").write_text('{"pad_token": {"content": "<padding>"}}')
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "RobertaTokenizer"}')
+    config = RobertaConfig(vocab_size=tokenizer.get_vocab_size(), hidden_size=32, num_hidden_layers=2,
+                           num_attention_heads=2, intermediate_size=64, max_position_embeddings=130,
+                           type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2)  # fmt: skip
+    backbone = AutoModel.from_config(config, attn_implementation="eager")
+    return Retriever(backbone.float().eval(), tokenizer.to_str(), usage, folder)
 
 
 def tiny_texts(count: int, *, longest: int = 90, seed: int = 0) -> list[str]:

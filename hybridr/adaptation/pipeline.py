@@ -76,7 +76,7 @@ def adapt(documents: Source, settings: AdaptSettings, *, progress: Progress = si
     }
     export(
         fitted.candidate if promoted else start.old, settings.out,
-        texts=[document.contents for document in start.held_out],
+        texts=start.held_out,
         records={"adaptation": entry, **start.records}, attachments=fitted.attachments, progress=progress,
     )  # fmt: skip
     return result(settings.out, read_manifest(settings.out) or {})

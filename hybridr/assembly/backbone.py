@@ -11,7 +11,8 @@ from typing import Any
 
 from ..errors import MissingExtra, ModelError
 from ..retriever import canonical_tokenizer, longest_input, no_bars, read_tokenizer
-from .checkpoints import FETCH_AGAIN, Tensors, read_record, read_tensors
+from ..special_tokens import read_special_tokens
+from .checkpoints import FETCH_AGAIN, Tensors, read_tensors
 
 try:
     import torch
@@ -32,9 +33,7 @@ UNUSED = ("position_ids", "token_type_ids", "pooler.dense.weight", "pooler.dense
 TIED = ("decoder.weight", "decoder.bias", "vocab_projector.weight")
 """Ends of keys that newer files leave out: they are the word embeddings, and the head's own bias."""
 
-BRACKETS = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
-ANGLES = {"pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"}
-SPECIAL_TOKENS = {"bert": BRACKETS, "distilbert": BRACKETS, "roberta": ANGLES}
+ROLES = ("pad_token", "cls_token", "sep_token", "mask_token")
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ def read_dam(folder: Path) -> Dam:
         folder=folder,
         model=filled_model(folder, config, tensors),
         tokenizer=tokenizer_of(folder, config.vocab_size),
-        special_tokens=read_special_tokens(folder, config.model_type),
+        special_tokens=special_tokens_of(folder, config.model_type),
         has_language_head=all(key in tensors or key.endswith(TIED) for key in needed),
         heads=heads,
     )
@@ -183,16 +182,10 @@ def tokenizer_of(folder: Path, vocabulary: int) -> str | None:
     return definition
 
 
-def read_special_tokens(folder: Path, kind: str) -> dict[str, str]:
-    """Name the padding, first, last and mask tokens: the folder's own, else those usual for `kind`."""
-    named = dict(SPECIAL_TOKENS[kind])
-    for file in ("special_tokens_map.json", "tokenizer_config.json"):
-        if (folder / file).is_file():
-            record = read_record(folder / file, f"{folder}: {file}")
-            for role in named:
-                token = record.get(role)
-                named[role] = (token.get("content") if isinstance(token, dict) else token) or named[role]
-    return named
+def special_tokens_of(folder: Path, kind: str) -> dict[str, str]:
+    """Name the padding, first, last and mask tokens. Raises ModelError when a file is damaged."""
+    named = read_special_tokens(folder, kind)
+    return {role: named[role] for role in ROLES}
 
 
 def first_line(error: Exception) -> str:
