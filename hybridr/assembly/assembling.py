@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import ModelError, SettingsError
+from ..manifest import read_manifest
 from ..progress import Progress, silent
 from ..published import entry_of, fetch
 from .backbone import read_dam
@@ -31,23 +32,23 @@ def assemble(
 
     `dam` is a folder, `rem` a folder or zip; each may be a published name (`hybridr models`), which is
     downloaded. `ranker` is "dense", "unicoil", "splade", "colbert" or "rerank". For "dense", `pooling` is
-    "mean" or "cls" and `similarity` "ip" or "cosine"; None takes what a published name was trained with,
-    else "mean" and "ip". `merge` folds the LoRA into the weights (`unmerge()` takes it back; a parallel
-    adapter stays beside them). `load_rem_embeddings=False` keeps the DAM's embeddings where a REM (of
-    splade and rerank) carries its own. The result encodes texts or token ids in fp32 on the CPU, or where
-    `.to(device)` puts it.
+    "mean" or "cls" and `similarity` "ip" or "cosine"; None takes what a published name, or a REM that was
+    trained here, was trained with, else "mean" and "ip". `merge` folds the LoRA into the weights
+    (`unmerge()` takes it back; a parallel adapter stays beside them). `load_rem_embeddings=False` keeps the
+    DAM's embeddings where a REM (of splade and rerank) carries its own. The result encodes texts or token
+    ids in fp32 on the CPU, or where `.to(device)` puts it.
 
     Method: Zhan et al. 2022, "Disentangled Modeling of Domain and Relevance for Adaptable Dense Retrieval".
     Raises SettingsError, DownloadError, and ModelError when a checkpoint is damaged, asks to run code, has
     unsupported options, or does not fit.
     """
     require_partners(dam, rem, ranker)
-    entry = entry_of(dam) or (entry_of(rem) if rem is not None else None)
+    used = usage_of(dam) | (usage_of(rem) if rem is not None else {})
     kind = RANKERS[checked("ranker", ranker)]
     if ranker != "dense" and (pooling or "mean", similarity or "ip") != ("mean", "ip"):
         raise SettingsError(f"pooling and similarity are for the dense ranker, not for {ranker}")
-    pooling = checked("pooling", pooling or (entry.pooling if entry else "mean"))
-    similarity = checked("similarity", similarity or (entry.similarity if entry else "ip"))
+    pooling = checked("pooling", pooling or used.get("pooling", "mean"))
+    similarity = checked("similarity", similarity or used.get("similarity", "ip"))
     assembled = kind(read_dam(located(dam, progress)), pooling, similarity)
     if rem is not None:
         assembled.add_rem(read_rem(located(rem, progress)), load_embeddings=load_rem_embeddings)
@@ -55,6 +56,16 @@ def assemble(
             assembled.merge()
     assembled.require_head()
     return assembled.eval()
+
+
+def usage_of(source: Path | str) -> dict[str, str]:
+    """Give pooling and similarity of a published name, or of a folder of `train_rem`; else nothing."""
+    if (entry := entry_of(source)) is not None:
+        return {"pooling": entry.pooling, "similarity": entry.similarity}
+    folder = Path(source).expanduser()
+    manifest = (read_manifest(folder) if folder.is_dir() else None) or {}
+    trained = manifest["rem"] if manifest.get("stage") == "rem" else {}
+    return {name: trained[name] for name in ("pooling", "similarity") if name in trained}
 
 
 def located(source: Path | str, progress: Progress) -> Path:

@@ -144,7 +144,7 @@ def require_consistent(settings: RemSettings) -> None:
 def require_replaceable(folder: Path) -> None:
     """Raise ModelError when `folder` holds anything but a REM of ours or the state of an unfinished run."""
     found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    own = bool(found & {STATE_FOLDER}) or "rem" in (read_manifest(folder) or {})
+    own = STATE_FOLDER in found or (read_manifest(folder) or {}).get("stage") == "rem"
     if folder.exists() and not folder.is_dir() or found and not own:
         raise ModelError(
             f"{folder} exists and is not a REM that hybridr trained, so it is not replaced",
@@ -295,7 +295,7 @@ def read_finished(plan: Plan) -> RemTraining | None:
     """Give the result of a finished run with the plan's key, if its files are intact."""
     folder = plan.settings.out
     manifest = read_manifest(folder) or {}
-    if manifest.get("rem", {}).get("key") != plan.key:
+    if manifest.get("stage") != "rem" or manifest["rem"]["key"] != plan.key:
         return None
     for name, digest in manifest["outputs"].items():
         if not (folder / name).is_file() or sha256_of(folder / name) != digest:
