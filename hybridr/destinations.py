@@ -6,13 +6,15 @@ A destination is an index `NAME-hybridr-<n>` whose mapping carries `_meta.hybrid
 from __future__ import annotations
 
 import re
+from datetime import datetime, timezone
 from typing import Any
 
 from .cluster import Cluster, IndexInfo, path_of
-from .errors import ClusterError, NotFound
+from .errors import ClusterError
 from .manifest import fingerprint
 
 ROLE = "vectors"
+MAX_EVENTS = 50
 
 
 def is_destination(info: IndexInfo) -> bool:
@@ -99,6 +101,21 @@ def write_meta(cluster: Cluster, index: str, changes: dict[str, Any], *, patienc
     cluster.request("PUT", path_of(index, "_mapping"), {"_meta": meta}, patience_s=patience_s)
 
 
+def record_event(
+    cluster: Cluster,
+    index: str,
+    event: str,
+    changes: dict[str, Any] | None = None,
+    *,
+    details: dict[str, Any],
+    patience_s: float = 0.0,
+) -> None:
+    """Add an event to the history of a destination, with other changes of its record."""
+    happened = {"at": datetime.now(timezone.utc).isoformat(timespec="seconds"), "event": event, **details}
+    history = [*cluster.index_info(index).meta.get("history", []), happened][-MAX_EVENTS:]
+    write_meta(cluster, index, {**(changes or {}), "history": history}, patience_s=patience_s)
+
+
 def free_name(cluster: Cluster, source: str) -> str:
     """Name the next destination of a source."""
     taken = [number_of(info) for info in cluster.indices(f"{source}-hybridr-*")]
@@ -108,27 +125,3 @@ def free_name(cluster: Cluster, source: str) -> str:
 def job_of(source: IndexInfo, encoder: str, settings: dict[str, Any]) -> str:
     """Identify a reindex: the same source, encoder and vector settings go on in the same destination."""
     return fingerprint([source.uuid, encoder, settings])
-
-
-def rollback(cluster: Cluster, name: str, *, drop: bool = False, dry_run: bool = False) -> dict[str, Any]:
-    """Point the alias of `name` back to what it stood for before the last switch.
-
-    Gives alias, from, to, dropped and the actions. Raises NotFound when nothing was switched.
-    """
-    current = resolve(cluster, name)
-    if not is_destination(current) or current.meta["alias"] not in current.aliases:
-        raise NotFound(
-            f"'{name}' has no vectors behind an alias: nothing to roll back", hint=f"hybridr reindex {name}"
-        )
-    alias, previous = current.meta["alias"], current.meta["previous"]
-    if not cluster.exists(previous):
-        raise NotFound(f"'{previous}', which '{alias}' stood for before, is gone", hint="restore it first")
-    actions = switch_actions(alias, current, previous)
-    if not dry_run:
-        switch(cluster, alias, current, previous)
-        if drop:
-            cluster.request("DELETE", path_of(current.name))
-    return {
-        "alias": alias, "from": current.name, "to": previous,
-        "dropped": drop and not dry_run, "actions": actions,
-    }  # fmt: skip

@@ -47,6 +47,7 @@ class Filling:
         self.without_text += other.without_text
         self.skipped += other.skipped
         self.rejected += other.rejected
+        self.deleted += other.deleted
 
 
 class Pending(NamedTuple):

@@ -47,6 +47,7 @@ class Plan:
     exists: bool
     live: bool
     alias: str
+    alias_made: bool
     previous: str
     documents: int
     fields: tuple[str, ...]
@@ -78,6 +79,7 @@ def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSetti
     meta: dict[str, Any] = {
         "role": ROLE, "source": info.name, "source_uuid": info.uuid, "job": job, "state": "filling",
         "alias": alias, "previous": previous_of(target, known, info), "encoder": encoder.fingerprint,
+        "aliases": {alias: "moved" if target else "made"},
         "dim": encoder.dim, "similarity": encoder.similarity, "vector_field": settings.vector_field,
         "fields": list(fields), "lexical_fields": list(info.meta.get("lexical_fields", fields)),
         "max_tokens": settings.max_tokens, "original": original,
@@ -92,7 +94,7 @@ def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSetti
         else {"method": "PUT", "path": path_of(name), "body": new_index(info, encoder, settings, meta)}
     )
     return Plan(
-        info.name, name, known is not None, live, alias, meta["previous"], count, fields,
+        info.name, name, known is not None, live, alias, target is None, meta["previous"], count, fields,
         tuple(meta["lexical_fields"]), encoder.fingerprint, vector_bytes(count, encoder.dim, settings.m),
         before, after,
         [

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .cluster import Cluster, path_of
-from .destinations import alias_target, rollback, switch, write_meta
+from .destinations import alias_target, record_event, switch, write_meta
 from .encoder import Encoder, load_encoder
 from .errors import ClusterError
 from .filling import Filling, Job, fill
@@ -21,8 +21,10 @@ from .planning import Plan, plan
 from .progress import Progress, silent
 from .reading import settled_position
 from .renewal import renew
+from .returning import rollback
 from .settings import ReindexSettings
 from .stored import count_missing
+from .syncing import catch_up
 from .verification import Verification, verify
 from .writing import Rejects, rejects_of
 
@@ -84,7 +86,7 @@ def reindex(
         ))  # fmt: skip
     switched = whole and (filling.rejected == 0 or settings.accept_rejects)
     if switched:
-        switch(cluster, todo.alias, alias_target(cluster, todo.alias), todo.destination)
+        take_over(cluster, todo, job, filling)
     return Reindexing(
         todo.source, todo.destination, todo.alias, cluster.count(todo.destination), filling.encoded,
         filling.skipped, filling.without_text, filling.rejected, filling.deleted,
@@ -97,9 +99,27 @@ def create(cluster: Cluster, todo: Plan, patience_s: float) -> None:
     first = todo.requests[0]
     cluster.request(first["method"], first["path"], first["body"], patience_s=patience_s)
     if todo.exists:
-        changes = {"alias": todo.alias, "previous": todo.previous}
+        known = cluster.index_info(todo.destination).meta.get("aliases", {})
+        aliases = {todo.alias: "made" if todo.alias_made else "moved", **known}
+        changes = {"alias": todo.alias, "previous": todo.previous, "aliases": aliases}
         write_meta(cluster, todo.destination, changes, patience_s=patience_s)
     cluster.wait_until_usable(todo.destination)
+
+
+def take_over(cluster: Cluster, todo: Plan, job: Job, filling: Filling) -> None:
+    """Move the alias to the destination, and record it when it moved.
+
+    What was written since the last pass comes in right before, and what is under way right after.
+    """
+    target = alias_target(cluster, todo.alias)
+    if filling.settled:
+        filling.add(catch_up(job))
+    switch(cluster, todo.alias, target, todo.destination)
+    if filling.settled:
+        filling.add(catch_up(job))
+    if target is None or target.name != todo.destination:
+        origin = target.name if target else None
+        record_event(cluster, todo.destination, "switched", details={"alias": todo.alias, "from": origin})
 
 
 def require_verified(found: Verification) -> None:
@@ -136,4 +156,5 @@ def finish(
         "state": "complete", "rejected": len(refused),
         "synced": filling.until.seq_no if filling.settled else None,
     }  # fmt: skip
-    write_meta(cluster, todo.destination, changes, patience_s=patience_s)
+    details = {"documents": found, "encoded": filling.encoded, "deleted": filling.deleted}
+    record_event(cluster, todo.destination, "filled", changes, details=details, patience_s=patience_s)

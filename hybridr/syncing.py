@@ -68,22 +68,26 @@ def sync(
     info = complete_destination(cluster, name)
     check_fingerprint(encoder, info)
     job = job_of(cluster, info, encoder, settings or ReindexSettings())
+    filling = catch_up(job, progress=progress)
     with unchanged_writes(cluster, info):
-        filling = fill(job, since=synced_position(info), once=True, progress=progress)
         renewal = renew(job)
-    if filling.settled:
-        changes = {"synced": filling.until.seq_no, "synced_at": started.isoformat(timespec="seconds")}
-        write_meta(cluster, info.name, changes, patience_s=job.settings.patience_s)
-    return syncing(job, filling, renewal, started.isoformat(timespec="seconds"), time.monotonic() - clock)
-
-
-def syncing(job: Job, filling: Filling, renewal: Filling, started: str, seconds: float) -> Syncing:
-    """Sum up one round."""
     return Syncing(
         job.source, job.destination, filling.encoded + filling.without_text, filling.deleted,
         renewal.encoded + renewal.without_text - renewal.skipped - renewal.rejected, renewal.skipped,
-        filling.rejected + renewal.rejected, started, seconds,
+        filling.rejected + renewal.rejected, started.isoformat(timespec="seconds"),
+        time.monotonic() - clock,
     )  # fmt: skip
+
+
+def catch_up(job: Job, *, progress: Progress = silent) -> Filling:
+    """Bring in what happened to the source since the settled position on record, and move that on."""
+    info = job.cluster.index_info(job.destination)
+    with unchanged_writes(job.cluster, info):
+        filling = fill(job, since=synced_position(info), once=True, progress=progress)
+    if filling.settled:
+        changes = {"synced": filling.until.seq_no}
+        write_meta(job.cluster, info.name, changes, patience_s=job.settings.patience_s)
+    return filling
 
 
 def rounds(

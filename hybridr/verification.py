@@ -20,7 +20,7 @@ from .encoder import Encoder
 from .errors import DataError
 from .progress import Progress, silent
 from .reading import Position, SourceDocument, read_pages, text_of
-from .stored import Stored, count_missing, is_current, look_up, sources_by_id
+from .stored import Stored, count_missing, documents_by_id, is_current, look_up, sources_by_id
 
 SAMPLE = 64
 PAGE = 1000
@@ -179,8 +179,14 @@ def compare_documents(
     if not documents:
         return []
     ids = [document.doc_id for document in documents]
-    there = sources_by_id(cluster, info.meta["source"], ids)
+    stored = look_up(cluster, info.name, documents)
     found = sources_by_id(cluster, info.name, ids)
+    # A document that changed in the source since is on its way, and looked at by its state alone.
+    there = {
+        doc_id: document.source
+        for doc_id, document in documents_by_id(cluster, info.meta["source"], ids).items()
+        if doc_id not in stored or stored[doc_id].source_seq_no in (None, document.seq_no)
+    }
     copied = {doc_id: found.get(doc_id, {}) for doc_id in ids}
     field_name = info.meta["vector_field"]
     ours = {field_name, ENCODER_FIELD, SEQ_NO_FIELD}

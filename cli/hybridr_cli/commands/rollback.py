@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,15 +16,44 @@ def register(app: typer.Typer) -> None:
     def rollback(
         session: Session,
         name: Annotated[str, typer.Argument(help="The index that was reindexed.")],
+        copy_back: Annotated[
+            bool, typer.Option("--copy-back", help="Copy what clients wrote since to the source first.")
+        ] = False,
+        discard: Annotated[
+            bool, typer.Option("--discard", help="Roll back although the source lacks what clients wrote.")
+        ] = False,
         drop: Annotated[bool, typer.Option("--drop", help="Also delete the index that is left.")] = False,
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the request, send none.")] = False,
     ) -> None:
         """Point the alias back to what it stood for before the last reindex."""
         from hybridr import rollback
 
-        done = rollback(session.connect(), name, drop=drop, dry_run=dry_run)
+        done = rollback(
+            session.connect(), name, copy_back=copy_back, discard=discard, drop=drop, dry_run=dry_run
+        )
         session.output.result(done | {"dry_run": dry_run})
-        moved = "would move" if dry_run else "moved"
-        session.output.line(f"alias {done['alias']} {moved} from {done['from']} back to {done['to']}")
-        if done["dropped"]:
-            session.output.line(f"{done['from']} was deleted")
+        show(session, done, dry_run)
+
+
+def show(session: Session, done: dict[str, Any], dry_run: bool) -> None:
+    """Say what was moved, and what became of the documents that clients wrote."""
+    out, writes, returned = session.output, done["writes"], done["returned"]
+    moved = "would move" if dry_run else "moved"
+    out.line(f"alias {done['alias']} {moved} from {done['from']} back to {done['to']}")
+    if dry_run:
+        out.line(
+            f"clients changed {writes['changed']:,} documents there, deleted {writes['deleted']:,}, and "
+            f"{writes['conflicts']:,} were changed on both sides"
+        )
+    elif returned["changed"] or returned["deleted"]:
+        out.line(
+            f"{returned['changed']:,} documents copied back to the source, {returned['deleted']:,} deleted"
+        )
+    if returned["conflicts"]:
+        out.line(
+            f"{returned['conflicts']:,} were changed on both sides: the source's stay, {done['from']} is kept"
+        )
+    if not writes["deletes_known"]:
+        out.line("deletes could not be told from documents that were refused or never copied")
+    if done["dropped"]:
+        out.line(f"{done['from']} was deleted")
