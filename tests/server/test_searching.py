@@ -209,6 +209,30 @@ def test_evaluate_refuses_qrels_of_another_collection(cluster: Cluster, searchab
         evaluate({"bm25": search}, [Query("q1", "anchor")], {"q1": {"elsewhere": 1}})
 
 
+def test_evaluate_mixes_an_index_with_run_files_and_reports(
+    cluster: Cluster, index_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, on = beir_folder(tmp_path / "beir"), ["--url", cluster.url]
+    assert hybridr_cli.main(["load", str(folder), "--index", index_name, *on]) == 0
+    capsys.readouterr()
+    (tmp_path / "mine.trec").write_text("q1 Q0 d4 1 2.0 x\nq1 Q0 d3 2 1.0 x\n")
+    command = ["evaluate", index_name, "--beir", str(folder), "--systems", "bm25,rm3", *on, "--json"]
+    report = ["--run", f"mine={tmp_path / 'mine.trec'}", "--report", str(tmp_path / "a.html")]
+    assert hybridr_cli.main([*command, *report, "--measures", "nDCG@10,R@1000,RR@10,AP,Judged@10"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found["systems"]) == ["bm25", "rm3", "mine"]
+    assert found["systems"]["bm25"]["RR@10"] == 1.0
+    assert found["systems"]["mine"]["AP"] == 0.5
+    page = (tmp_path / "a.html").read_text()
+    assert f"Title 3 {text_number(3)}" in page, "the text comes from the index"
+    qrels = tmp_path / "other.tsv"
+    qrels.write_text(
+        "query-id\tcorpus-id\tscore\n" + "".join(f"q1\tx{n}\t1\n" for n in range(3)) + "q1\td1\t1\n"
+    )
+    assert hybridr_cli.main([*command, "--qrels", str(qrels)]) == 1
+    assert f"3 of 4 relevant documents of the qrels are not in '{index_name}'" in capsys.readouterr().err
+
+
 def beir_folder(folder: Path, documents: int = 20) -> Path:
     (folder / "qrels").mkdir(parents=True)
     records = [

@@ -10,7 +10,10 @@ import typer
 from ..session import Session, verb
 
 if TYPE_CHECKING:
+    from hybridr.cluster import Cluster
+    from hybridr.encoder import Encoder
     from hybridr.inspection import FieldReport, FolderTokens, Inspection
+    from hybridr.shift import Shift
 
 
 def register(app: typer.Typer) -> None:
@@ -30,11 +33,39 @@ def register(app: typer.Typer) -> None:
         sample: Annotated[
             int, typer.Option(min=1, help="Documents to read at random; at most 10,000 of a larger index.")
         ] = 1000,
+        against: Annotated[
+            str | None,
+            typer.Option(help="How far it is from this: a BEIR folder or an index, best the training data."),
+        ] = None,
+        queries: Annotated[
+            Path | None, typer.Option(help="Queries to the index: BEIR folder, JSONL, or one per line.")
+        ] = None,
+        source_queries: Annotated[
+            Path | None, typer.Option(help="Queries to the source (a BEIR folder has its own).")
+        ] = None,
+        run: Annotated[Path | None, typer.Option(help="TREC run on the index, for Hole@10.")] = None,
+        qrels: Annotated[Path | None, typer.Option(help="Its qrels, of TREC or BEIR.")] = None,
+        vectors: Annotated[int, typer.Option(min=0, help="Texts of each side to encode; 0: none.")] = 300,
+        plot: Annotated[Path | None, typer.Option(help="SVG file for both on two components.")] = None,
     ) -> None:
-        """Show the fields, lengths, language and duplicates of an index. Changes nothing."""
+        """Show the fields, lengths, language and duplicates of an index, and its shift. Changes nothing."""
         from hybridr.inspection import inspect_index
 
         cluster = session.connect()
+        if against is not None:
+            from hybridr.shift import draw_plane, measure_shift
+
+            shift = measure_shift(
+                cluster, index, against, encoder=shift_encoder(session, cluster, index, encoder, vectors),
+                fields=[name.strip() for name in (fields or "").split(",") if name.strip()],
+                queries=queries, source_queries=source_queries, run=run, qrels=qrels, sample=sample,
+                vectors=vectors, progress=session.output.progress,
+            )  # fmt: skip
+            if plot is not None:
+                draw_plane(shift, plot)
+            render_shift(session, shift)
+            session.output.result(shift.to_json() | {"plot": plot and str(plot)})
+            return
         counter = token_counter(session, encoder)
         names = [name.strip() for name in (fields or "").split(",") if name.strip()]
         found = inspect_index(
@@ -56,6 +87,39 @@ def token_counter(session: Session, folder: Path | None) -> FolderTokens | None:
     except DownloadError as error:
         session.output.note(f"lengths are in words, not in tokens: {error.message}")
         return None
+
+
+def shift_encoder(
+    session: Session, cluster: Cluster, index: str, folder: Path | None, vectors: int
+) -> Encoder | None:
+    """Open the given encoder, else that of the index or the packaged one; None when it cannot be had."""
+    from hybridr.encoder import load_encoder
+    from hybridr.errors import DownloadError, MissingExtra
+    from hybridr.known_encoders import encoder_for
+
+    if not vectors:
+        return None
+    if folder is not None:
+        return load_encoder(folder)
+    try:
+        return encoder_for(cluster, cluster.index_info(index), None, progress=session.output.progress)
+    except (DownloadError, MissingExtra) as error:
+        session.output.note(f"statistics of vectors are left out: {error.message}")
+        return None
+
+
+def render_shift(session: Session, shift: Shift) -> None:
+    """Print the statistics of domain shift for people."""
+    documents, encoded = shift.documents, shift.encoded
+    session.output.line(
+        f"{shift.target} against {shift.source}: {documents[1]:,} and {documents[0]:,} documents read, "
+        f"{shift.queries[1]:,} and {shift.queries[0]:,} queries, {encoded[1]:,} and {encoded[0]:,} encoded"
+    )
+    rows = [
+        (one.name, "-" if one.value is None else f"{one.value:.4f}", one.note, one.paper)
+        for one in shift.findings
+    ]
+    session.output.table(("statistic", "value", "what it means", "paper"), rows)
 
 
 def render(session: Session, found: Inspection) -> None:

@@ -1,0 +1,221 @@
+"""One measurement: two samples and an encoder in, every statistic with its paper out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..cluster import Cluster
+from ..encoder import Encoder
+from ..errors import SettingsError
+from ..formats import read_qrels, read_run
+from ..measures import hole
+from ..progress import Progress, silent
+from .samples import Sample, halves, read_query_texts, sample_folder, sample_index
+from .statistics import (
+    LEAST_VECTORS,
+    Plane,
+    Vectors,
+    alignment,
+    count_words,
+    domain_accuracy,
+    knn_source,
+    principal_plane,
+    query_type,
+    uniformity,
+    weighted_jaccard,
+)
+
+HOLE_DEPTH, NEIGHBOURS, LEAST_TEXT = 10, 100, 40
+ENCODED_AT_ONCE = 64
+YU = "Yu et al. 2022, COCO-DR"
+XIONG = "Xiong et al. 2021, ANCE"
+XIN = "Xin et al. 2022, MoDIR"
+WANG = "Wang and Isola 2020"
+
+
+class Finding(NamedTuple):
+    """One statistic; value None: `note` says what it needs. `paper` is where it comes from."""
+
+    name: str
+    value: float | None
+    note: str
+    paper: str
+
+
+@dataclass(frozen=True)
+class Shift:
+    """The distance of `target` from `source`; pairs of numbers are (source, target)."""
+
+    source: str
+    target: str
+    documents: tuple[int, int]
+    queries: tuple[int, int]
+    encoded: tuple[int, int]
+    encoder: str | None
+    seed: int
+    findings: tuple[Finding, ...]
+    plane: Plane | None = field(repr=False)
+
+    def value(self, name: str) -> float | None:
+        """Give one statistic by its name."""
+        return next(finding.value for finding in self.findings if finding.name == name)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give everything but the plane as JSON values."""
+        kept = {name: value for name, value in vars(self).items() if name not in ("findings", "plane")}
+        stated = {
+            one.name: {"value": one.value, "note": one.note, "paper": one.paper} for one in self.findings
+        }
+        return {**kept, "findings": stated}
+
+
+def measure_shift(
+    cluster: Cluster,
+    index: str,
+    source: str,
+    *,
+    encoder: Encoder | None = None,
+    fields: Sequence[str] = (),
+    queries: Path | None = None,
+    source_queries: Path | None = None,
+    run: Path | None = None,
+    qrels: Path | None = None,
+    sample: int = 1000,
+    vectors: int = 300,
+    seed: int = 13,
+    progress: Progress = silent,
+) -> Shift:
+    """Compare an index with `source`: a BEIR folder, or else another index. Nothing is written.
+
+    Samples are random, repeatable and capped: `sample` documents and queries of each side for words,
+    `vectors` of them for what needs the encoder. Query files are BEIR folders, JSONL or one per line; `run`
+    and `qrels` (TREC or BEIR) belong to the index. Raises NotFound, SettingsError and DataError.
+    """
+    if (run is None) != (qrels is None):
+        raise SettingsError("Hole@k needs both a run and its qrels", hint="--run FILE --qrels FILE")
+    asked = read_query_texts(queries, sample, seed) if queries else []
+    theirs = read_query_texts(source_queries, sample, seed) if source_queries else []
+    target = sample_index(cluster, index, sample, seed, fields=fields, queries=asked, progress=progress)
+    if Path(source).is_dir():
+        origin = sample_folder(Path(source), sample, seed, queries=theirs)
+    else:
+        origin = sample_index(cluster, source, sample, seed, queries=theirs, progress=progress)
+    judged = hole(read_run(run), read_qrels(qrels), HOLE_DEPTH) if run and qrels else None
+    return compare_samples(
+        origin, target, encoder, hole_share=judged, vectors=vectors, seed=seed, progress=progress
+    )
+
+
+def compare_samples(
+    source: Sample,
+    target: Sample,
+    encoder: Encoder | None = None,
+    *,
+    hole_share: float | None = None,
+    vectors: int = 300,
+    seed: int = 13,
+    progress: Progress = silent,
+) -> Shift:
+    """Compute every statistic that the samples and the encoder allow."""
+    documents = [side.documents[:vectors] for side in (source, target)]
+    texts = _textual(source, target, hole_share)
+    described, plane = (
+        _vectorial(source, target, encoder, vectors, seed, progress)
+        if encoder
+        else ([Finding(name, None, "needs an encoder", paper) for name, paper in NEED_VECTORS.items()], None)
+    )
+    return Shift(
+        source.name, target.name, (len(source.documents), len(target.documents)),
+        (len(source.queries), len(target.queries)),
+        (len(documents[0]), len(documents[1])) if encoder else (0, 0),
+        encoder.fingerprint if encoder else None, seed, (*texts, *described), plane,
+    )  # fmt: skip
+
+
+NEED_VECTORS = {
+    "domain_accuracy_documents": XIN, "domain_accuracy_queries": XIN, "knn_source": XIN, "alignment": WANG,
+    "uniformity_source": WANG, "uniformity_target": WANG,
+}  # fmt: skip
+
+
+def _textual(source: Sample, target: Sample, hole_share: float | None) -> list[Finding]:
+    words = weighted_jaccard(count_words(source.documents), count_words(target.documents))
+    found = [Finding("word_jaccard", words, "1 the same words, 0 none in common; MS MARCO and BEIR .35", YU)]
+    if source.queries and target.queries:
+        types = weighted_jaccard(*(Counter(map(query_type, side.queries)) for side in (source, target)))
+        note = "9 types by the first English word; MS MARCO and BEIR .32"
+        found.append(Finding("query_type_jaccard", types, note, YU))
+    else:
+        found.append(Finding("query_type_jaccard", None, "needs queries of both", YU))
+    note = "share of the top 10 that nobody judged" if hole_share is not None else "needs a run and its qrels"
+    found.append(Finding(f"hole@{HOLE_DEPTH}", hole_share, note, XIONG))
+    return found
+
+
+def _vectorial(
+    source: Sample, target: Sample, encoder: Encoder, count: int, seed: int, progress: Progress
+) -> tuple[list[Finding], Plane]:
+    ours, theirs = target.documents[:count], source.documents[:count]
+    pairs = [halves(text) for text in ours if len(text) >= LEAST_TEXT]
+    parts = [theirs, ours, [left for left, _ in pairs], [right for _, right in pairs]]
+    asked = [source.queries[:count], target.queries[:count]]
+    total, steps = sum(map(len, [*parts, *asked])), 0
+
+    def encode(texts: list[str], call: Callable[[Sequence[str]], Vectors]) -> Vectors:
+        nonlocal steps
+        found = [np.zeros((0, encoder.dim), dtype=np.float32)]
+        for start in range(0, len(texts), ENCODED_AT_ONCE):
+            found.append(call(texts[start : start + ENCODED_AT_ONCE]))
+            steps += len(texts[start : start + ENCODED_AT_ONCE])
+            progress("encode", steps, total)
+        return np.concatenate(found)
+
+    away, here, left, right = (encode(texts, encoder.encode_documents) for texts in parts)
+    questions = [encode(texts, encoder.encode_queries) for texts in asked]
+    found = [
+        *_told_apart(away, here, questions, seed), _neighbours(questions[1], away, here),
+        _aligned(left, right), _spread("uniformity_source", away), _spread("uniformity_target", here),
+    ]  # fmt: skip
+    return found, principal_plane(away, here)
+
+
+def _told_apart(away: Vectors, here: Vectors, questions: list[Vectors], seed: int) -> list[Finding]:
+    names = ("domain_accuracy_documents", "domain_accuracy_queries")
+    groups = {names[0]: (away, here), names[1]: (questions[0], questions[1])}
+    enough = {name: pair for name, pair in groups.items() if min(map(len, pair)) >= LEAST_VECTORS}
+    found = dict(zip(enough, domain_accuracy(list(enough.values()), seed), strict=True)) if enough else {}
+    return [
+        Finding(
+            name, found.get(name),
+            f".5 cannot be told apart, 1 fully; {min(map(len, groups[name]))} of each, linear classifier"
+            if name in found else f"needs {LEAST_VECTORS} of both",
+            XIN,
+        )
+        for name in names
+    ]  # fmt: skip
+
+
+def _neighbours(questions: Vectors, away: Vectors, here: Vectors) -> Finding:
+    if not len(questions):
+        return Finding("knn_source", None, "needs queries of the index", XIN)
+    size = min(len(away), len(here))
+    note = f"share of source among the {min(NEIGHBOURS, 2 * size)} nearest of each query, {size} of each"
+    return Finding("knn_source", knn_source(questions, away, here, NEIGHBOURS), note, XIN)
+
+
+def _aligned(left: Vectors, right: Vectors) -> Finding:
+    if not len(left):
+        return Finding("alignment", None, f"needs texts of {LEAST_TEXT} characters", WANG)
+    note = f"squared distance of the halves of {len(left)} documents of the index; less is better"
+    return Finding("alignment", alignment(left, right), note, WANG)
+
+
+def _spread(name: str, vectors: Vectors) -> Finding:
+    value = uniformity(vectors) if len(vectors) > 1 else None
+    return Finding(name, value, "0 all the same, towards -4 spread evenly", WANG)
