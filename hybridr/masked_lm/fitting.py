@@ -221,7 +221,7 @@ def objective_of(plan: Plan, cache: TokenCache) -> MaskedLm:
         plan.dam.model, plan.frame, cache, batch_size=settings.batch_size,
         max_tokens=min(settings.max_tokens, plan.dam.max_positions), seed=settings.seed,
         held_out=min(settings.held_out, len(cache) // 5), dropout=settings.dropout,
-        token_budget=settings.token_budget, processes=plan.processes,
+        token_budget=settings.token_budget, precision=plan.precision, processes=plan.processes,
     )  # fmt: skip
 
 

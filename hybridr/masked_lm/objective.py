@@ -14,6 +14,7 @@ from torch.nn import functional
 from ..assembly.backbone import Dam
 from ..errors import ModelError
 from ..training import Processes
+from ..training.precision import Precision
 from .tokens import TokenCache
 from .windows import Frame, Ids, Windows, cut, fixed_windows, windows_of_step
 
@@ -53,13 +54,16 @@ class MaskedLm:
         held_out: int = 0,
         dropout: float = 0.0,
         token_budget: int | None = None,
+        precision: Precision = "fp32",
         processes: Processes,
     ) -> None:
         """Take a masked-LM model; the first `held_out` documents of the cache are not trained on.
 
-        `max_tokens` counts special tokens; `token_budget` is that of a micro-batch with its padding.
+        `max_tokens` counts special tokens; `token_budget` is that of a micro-batch with its padding;
+        `precision` is what the loop computes in.
         """
-        self.module: torch.nn.Module = prepared(model, dropout).to(processes.device)
+        attention = fastest_attention(processes.device, precision)
+        self.module: torch.nn.Module = prepared(model, dropout, attention).to(processes.device)
         self.weights: Mapping[str, torch.nn.Parameter] = dict(model.named_parameters())
         self.dropout = dropout > 0
         self.head = language_head(model)
@@ -105,13 +109,18 @@ class MaskedLm:
         return float(total.item())
 
 
-def prepared(model: Any, dropout: float) -> Any:
-    """Set dropout and the fastest exact attention of a model as `read_dam` opens it."""
+def fastest_attention(device: torch.device, precision: Precision) -> str:
+    """Choose the implementation of attention; torch's fused one is slow backwards in bf16 on a processor."""
+    return "eager" if device.type == "cpu" and precision == "bf16" else "sdpa"
+
+
+def prepared(model: Any, dropout: float, attention: str) -> Any:
+    """Set dropout and attention of a model as `read_dam` opens it."""
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = dropout
-    if hasattr(model, "set_attn_implementation"):
-        model.set_attn_implementation("sdpa")
+    if hasattr(model, "set_attn_implementation"):  # of newer versions; "eager" otherwise
+        model.set_attn_implementation(attention)
     return model
 
 

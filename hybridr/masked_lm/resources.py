@@ -16,7 +16,7 @@ CHECKPOINT = 3  # times the weights: themselves and two moments
 CHECKPOINTS = 2  # a new one is written before the former goes
 STILL_TO_COME = 3  # times the weights in memory beside themselves: gradients and two moments
 CACHE_BYTES_PER_BYTE = 1.2  # 4 bytes for a token of about 4 letters, and what is kept of each document
-STATES_PER_LAYER = 34  # numbers of the width of a state that one token's backward pass keeps in each layer
+STATES_PER_LAYER = 20  # numbers of the width of a state that one token's backward pass keeps in each layer
 MASKED_SHARE = 0.2  # of the tokens; their logits are kept three times
 CGROUP = Path("/sys/fs/cgroup")
 

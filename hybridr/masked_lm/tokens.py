@@ -88,7 +88,8 @@ def build_cache(
             "fingerprint": texts,
         }  # fmt: skip
         write_json(folder / MANIFEST, record, private=True)
-    return TokenCache(folder, *(mapped(folder, name) for name in MAPPED), *counts, texts)
+    ids, ends, order = (mapped(folder, name) for name in MAPPED)
+    return TokenCache(folder, ids, ends, order, *counts, texts)
 
 
 def open_cache(folder: Path, key: str = "") -> TokenCache | None:
