@@ -125,8 +125,7 @@ class OnnxEncoder:
 
     def _encode(self, texts: Sequence[str], prefix: str, max_tokens: int | None) -> Vectors:
         limit = checked_limit(max_tokens, self.max_tokens, self.max_positions)
-        prefixed = [prefix + text for text in checked_texts(texts)] if prefix else checked_texts(texts)
-        return encode_ids(list(self._tokenizer.ids(prefixed, limit)), self.dim, self._run)
+        return encode_ids(list(self._tokenizer.ids(prefixed(texts, prefix), limit)), self.dim, self._run)
 
     def _run(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
         feed = {"input_ids": ids, "attention_mask": mask}
@@ -221,6 +220,11 @@ def checked_texts(texts: Sequence[str]) -> Sequence[str]:
         if not isinstance(text, str):
             raise DataError(f"text {position} is a {type(text).__name__}, a string was needed")
     return texts
+
+
+def prefixed(texts: Sequence[str], prefix: str) -> Sequence[str]:
+    """Put `prefix` before every text. Raises DataError as `checked_texts` does."""
+    return [prefix + text for text in checked_texts(texts)] if prefix else checked_texts(texts)
 
 
 def checked_limit(max_tokens: int | None, default: int, longest: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from .errors import ModelError
 from .graphs import OPSET, quantize, write_graph
 from .manifest import read_manifest, write_manifest
 from .model_card import CARD_FILE, render_card
-from .model_files import is_graph_only, write_model
+from .model_files import copy_whole, is_graph_only, write_model
 from .parity import measure_parity
 from .progress import Progress, silent
 from .records import Document
@@ -43,10 +42,10 @@ def export(
     With "int8" the folder holds the fp32 graph and a dynamically quantised one, which is opened first.
     ONNX is compared with torch over the first 128 `texts`, the documents at hand: vectors, and nDCG@10 of
     queries made from them; generated texts fill up to 128. The result goes into the manifest, beside
-    `records`. `attachments` (name: file) are copied beside the weights. The folder is replaced whole or
-    not at all; it may be the source's own. Raises ModelError when the source cannot be used, the vectors
-    differ by more than 1e-4 (fp32) or have a mean cosine below 0.9 (int8), or `folder` holds something
-    else; DownloadError when it cannot be written.
+    `records`. `attachments` (name: file or folder) are copied beside the weights. The folder is replaced
+    whole or not at all; it may be the source's own. Raises ModelError when the source cannot be used, the
+    vectors differ by more than 1e-4 (fp32) or have a mean cosine below 0.9 (int8), or `folder` holds
+    something else; DownloadError when it cannot be written.
     """
     if precision not in GRAPHS:
         raise ModelError(f"there is no precision '{precision}'", hint="fp32 or int8")
@@ -57,7 +56,7 @@ def export(
         progress("export", 0, 3, "weights")
         write_model(retriever, staged)
         for name, path in (attachments or {}).items():
-            shutil.copyfile(path, staged / name)
+            copy_whole(path, staged / name)
         progress("export", 1, 3, "graph")
         write_graph(retriever, staged / GRAPHS["fp32"])
         if precision == "int8":

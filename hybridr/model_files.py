@@ -18,7 +18,8 @@ try:
 except ImportError as missing:
     raise MissingExtra(missing.name or "safetensors", "train", "exporting a model") from missing
 
-KEPT_FILES = ("vocab.txt", "losses.jsonl", "training.safetensors")
+KEPT = ("vocab.txt", "losses.jsonl", "training.safetensors", "dam")
+"""What is handed on when a folder is exported again: files, and the DAM that was fitted."""
 
 
 def write_model(retriever: Retriever, folder: Path) -> None:
@@ -51,10 +52,10 @@ def write_tokenizer(retriever: Retriever, folder: Path) -> None:
     the plain one takes `tokenizer.json` as it is.
     """
     (folder / TOKENIZER_FILE).write_text(retriever.tokenizer_json, encoding="utf-8")
-    for name in KEPT_FILES if retriever.folder else ():
+    for name in KEPT if retriever.folder else ():
         source = Path(str(retriever.folder)) / name
-        if source.is_file():
-            shutil.copyfile(source, folder / name)
+        if source.exists():
+            copy_whole(source, folder / name)
     special = known_tokens(retriever)
     write_json(folder / "special_tokens_map.json", special)
     configuration = {
@@ -63,6 +64,14 @@ def write_tokenizer(retriever: Retriever, folder: Path) -> None:
         "model_max_length": retriever.max_tokens,
     }
     write_json(folder / "tokenizer_config.json", configuration | special)
+
+
+def copy_whole(source: Path, target: Path) -> None:
+    """Copy a file, or a folder with all that is in it."""
+    if source.is_dir():
+        shutil.copytree(source, target, dirs_exist_ok=True)
+    else:
+        shutil.copyfile(source, target)
 
 
 def known_tokens(retriever: Retriever) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .encoder import TOKENIZER_FILE, TextTokenizer, Vectors, checked_limit, checked_texts, encode_ids
+from .encoder import TOKENIZER_FILE, TextTokenizer, Vectors, checked_limit, encode_ids, prefixed
 from .errors import MissingExtra, ModelError
 from .manifest import fingerprint, read_manifest, sha256_of
 
@@ -42,21 +42,19 @@ class Usage:
     """Input limit with [CLS] and [SEP]."""
 
 
-class Retriever(torch.nn.Module):
-    """Backbone, pooling and normalisation; has what `Encoder` asks for, on any torch device."""
+class BackboneModel(torch.nn.Module):
+    """A backbone and how it is used: what all that encodes or scores with one has in common."""
 
-    def __init__(self, backbone: Any, tokenizer: str, usage: Usage, folder: Path | None = None) -> None:
+    def __init__(self, backbone: Any, usage: Usage, folder: Path | None) -> None:
         super().__init__()
         self.backbone = backbone
         self.usage = usage
         self.folder = folder
-        self.tokenizer_json = canonical_tokenizer(tokenizer)
-        self.tokenizer = TextTokenizer(self.tokenizer_json)
 
     @property
-    def dim(self) -> int:
-        """Size of a vector."""
-        return int(self.backbone.config.hidden_size)
+    def config(self) -> Any:
+        """The configuration of the backbone."""
+        return self.backbone.config
 
     @property
     def similarity(self) -> str:
@@ -71,7 +69,7 @@ class Retriever(torch.nn.Module):
     @property
     def max_positions(self) -> int:
         """The longest input that the backbone has positions for."""
-        return longest_input(self.backbone.config)
+        return longest_input(self.config)
 
     @property
     def device(self) -> torch.device:
@@ -79,10 +77,50 @@ class Retriever(torch.nn.Module):
         device: torch.device = next(self.backbone.parameters()).device
         return device
 
+    def limit(self, max_tokens: int | None) -> int:
+        """Give the token limit to use. Raises DataError when it cannot be."""
+        return checked_limit(max_tokens, self.max_tokens, self.max_positions)
+
+    def pool(self, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Give vectors `(n, dim)` of states `(n, tokens, dim)`."""
+        if self.usage.pooling == "cls":
+            vectors = states[:, 0]
+        else:
+            kept = mask.unsqueeze(-1).to(states.dtype)  # (n, tokens, 1)
+            vectors = (states * kept).sum(1) / kept.sum(1).clamp(min=1e-9)
+        return torch.nn.functional.normalize(vectors, dim=-1) if self.similarity == "cosine" else vectors
+
+    def answer(self, *inputs: torch.Tensor) -> torch.Tensor:
+        """Give what a batch is run for: vectors or scores."""
+        answer: torch.Tensor = self(*inputs)
+        return answer
+
+    def run(self, *arrays: NDArray[np.int64]) -> Vectors:
+        """Run one batch without gradients."""
+        self.eval()
+        with torch.inference_mode():
+            found = self.answer(*(torch.from_numpy(array).to(self.device) for array in arrays))
+        result: Vectors = found.float().cpu().numpy()
+        return result
+
+
+class Retriever(BackboneModel):
+    """Backbone, pooling and normalisation; has what `Encoder` asks for, on any torch device."""
+
+    def __init__(self, backbone: Any, tokenizer: str, usage: Usage, folder: Path | None = None) -> None:
+        super().__init__(backbone, usage, folder)
+        self.tokenizer_json = canonical_tokenizer(tokenizer)
+        self.tokenizer = TextTokenizer(self.tokenizer_json)
+
+    @property
+    def dim(self) -> int:
+        """Size of a vector."""
+        return int(self.config.hidden_size)
+
     @property
     def input_names(self) -> list[str]:
         """What the backbone reads; kinds of tokens only where it has more than one, as BERT has."""
-        kinds = ["token_type_ids"] if getattr(self.backbone.config, "type_vocab_size", 0) > 1 else []
+        kinds = ["token_type_ids"] if getattr(self.config, "type_vocab_size", 0) > 1 else []
         return ["input_ids", "attention_mask", *kinds]
 
     @property
@@ -107,14 +145,12 @@ class Retriever(torch.nn.Module):
         """Give token states `(n, tokens, dim)` and vectors `(n, dim)`; ids and mask are `(n, tokens)`."""
         kinds = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
         states = self.backbone(input_ids=input_ids, attention_mask=attention_mask, **kinds).last_hidden_state
-        if self.usage.pooling == "cls":
-            vectors = states[:, 0]
-        else:
-            kept = attention_mask.unsqueeze(-1).to(states.dtype)  # (n, tokens, 1)
-            vectors = (states * kept).sum(1) / kept.sum(1).clamp(min=1e-9)
-        if self.usage.similarity == "cosine":
-            vectors = torch.nn.functional.normalize(vectors, dim=-1)
-        return states, vectors
+        return states, self.pool(states, attention_mask)
+
+    def answer(self, *inputs: torch.Tensor) -> torch.Tensor:
+        """Give the vectors `(n, dim)` of ids and mask."""
+        vectors: torch.Tensor = self(*inputs)[1]
+        return vectors
 
     def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
         """Encode queries to float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
@@ -125,16 +161,8 @@ class Retriever(torch.nn.Module):
         return self._encode(texts, self.usage.prefixes["document"], max_tokens)
 
     def _encode(self, texts: Sequence[str], prefix: str, max_tokens: int | None) -> Vectors:
-        limit = checked_limit(max_tokens, self.max_tokens, self.max_positions)
-        prefixed = [prefix + text for text in checked_texts(texts)]
-        self.eval()
-        with torch.inference_mode():
-            return encode_ids(list(self.tokenizer.ids(prefixed, limit)), self.dim, self._run)
-
-    def _run(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
-        _, vectors = self(torch.from_numpy(ids).to(self.device), torch.from_numpy(mask).to(self.device))
-        result: Vectors = vectors.float().cpu().numpy()
-        return result
+        rows = list(self.tokenizer.ids(prefixed(texts, prefix), self.limit(max_tokens)))
+        return encode_ids(rows, self.dim, self.run)
 
 
 def read_retriever(folder: Path | str, *, max_tokens: int | None = None) -> Retriever:

@@ -78,7 +78,7 @@ def test_the_result_is_an_encoder_with_its_history(
     manifest = read_manifest(found.folder) or {}
     assert manifest["adaptation"]["training"]["losses"] == list(found.losses)
     assert manifest["adaptation"]["gate"]["rows"][0]["old"] == found.gate.rows[0].old
-    assert manifest["parity"]["texts"] == 128
+    assert manifest["parity"]["ndcg"]["documents"] == found.gate.held_out
     assert manifest["encoder"]["base"] == "tiny"
     assert manifest["parents"] == [load_encoder(base).fingerprint]
     card = (found.folder / "README.md").read_text()
@@ -282,7 +282,7 @@ def test_a_loss_that_is_not_finite_stops_with_its_step(
 
 
 def export_weights(retriever: object, folder: Path) -> Path:
-    from hybridr.exporting import write_model
+    from hybridr.model_files import write_model
 
     folder.mkdir()
     write_model(retriever, folder)

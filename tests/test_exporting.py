@@ -234,6 +234,18 @@ def test_int8_stands_beside_fp32_with_the_same_fingerprint(tmp_path: Path) -> No
     assert manifest["parents"] == [wide.fingerprint]
 
 
+def test_attachments_are_files_or_folders_and_stay_when_exported_again(tmp_path: Path) -> None:
+    (tmp_path / "fitted" / "deep").mkdir(parents=True)
+    (tmp_path / "fitted" / "deep" / "weights").write_text("1")
+    (tmp_path / "losses.jsonl").write_text("{}\n")
+    attachments = {"dam": tmp_path / "fitted", "losses.jsonl": tmp_path / "losses.jsonl"}
+    folder = export(tiny_retriever(), tmp_path / "encoder", attachments=attachments)
+    export(folder, folder, precision="int8")
+    assert (folder / "dam" / "deep" / "weights").read_text() == "1"
+    outputs = (read_manifest(folder) or {})["outputs"]
+    assert {"dam/deep/weights", "losses.jsonl", "onnx/model_int8.onnx"} <= outputs.keys()
+
+
 def test_the_fingerprint_follows_weights_and_use_but_not_the_export() -> None:
     first = tiny_retriever()
     assert first.fingerprint == tiny_retriever().fingerprint

@@ -7,15 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
-from ..encoder import Vectors, checked_limit
 from ..errors import ModelError
 from ..manifest import fingerprint
-from ..retriever import Retriever, Usage, digest_weights
+from ..retriever import BackboneModel, Retriever, Usage, digest_weights
 from . import adapters
 from .backbone import Dam
 from .checkpoints import Tensors
@@ -26,20 +23,18 @@ from .tokens import Tokens
 MAX_TOKENS = 512  # what DDR reads at test time
 
 
-class Ranker(nn.Module):
+class Ranker(BackboneModel):
     """A DAM with at most one REM in it; the sub-classes say how it scores."""
 
+    folder: Path
     ranker: ClassVar[str]
     outputs: ClassVar[int | None] = None
     """Width of the linear head, 0 for any; None where there is no such head."""
 
     def __init__(self, dam: Dam, pooling: str = "mean", similarity: str = "ip") -> None:
-        super().__init__()
-        self.backbone = dam.backbone
-        self.folder: Path = dam.folder
-        self.max_positions = dam.max_positions
-        self.usage = Usage(
-            pooling, similarity, {"query": "", "document": ""}, min(MAX_TOKENS, self.max_positions)
+        limit = min(MAX_TOKENS, dam.max_positions)
+        super().__init__(
+            dam.backbone, Usage(pooling, similarity, {"query": "", "document": ""}, limit), dam.folder
         )
         self.special_tokens = dam.special_tokens
         self.special_ids = special_ids(dam)
@@ -54,27 +49,6 @@ class Ranker(nn.Module):
         self._fingerprint = ""
         self.head: nn.Module = nn.Identity()
         self.take_head(dam.heads)
-
-    @property
-    def config(self) -> Any:
-        """The configuration of the backbone."""
-        return self.backbone.config
-
-    @property
-    def similarity(self) -> str:
-        """How two vectors are compared: "cosine" or "ip"."""
-        return self.usage.similarity
-
-    @property
-    def max_tokens(self) -> int:
-        """Input limit with [CLS] and [SEP]: 512, or what the backbone has positions for."""
-        return self.usage.max_tokens
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        device: torch.device = next(self.backbone.parameters()).device
-        return device
 
     @property
     def origins(self) -> dict[str, str | None]:
@@ -201,18 +175,6 @@ class Ranker(nn.Module):
         """Give the last hidden states `(n, tokens, width)` for ids and mask `(n, tokens)`."""
         found: torch.Tensor = self.backbone(input_ids=ids, attention_mask=mask, **kinds).last_hidden_state
         return found
-
-    def limit(self, max_tokens: int | None) -> int:
-        """Give the token limit to use. Raises DataError when it cannot be."""
-        return checked_limit(max_tokens, self.max_tokens, self.max_positions)
-
-    def run(self, *arrays: NDArray[np.int64]) -> Vectors:
-        """Run one batch without gradients."""
-        self.eval()
-        with torch.inference_mode():
-            found = self(*(torch.from_numpy(array).to(self.device) for array in arrays))
-        result: Vectors = found.float().cpu().numpy()
-        return result
 
     def retriever(self) -> Retriever:
         """Give the plain encoder that can be exported. Raises ModelError: only dense rankers have one."""

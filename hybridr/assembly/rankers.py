@@ -54,15 +54,6 @@ class Dense(VectorRanker):
         """Give vectors `(n, dim)` for ids and mask `(n, tokens)`."""
         return self.pool(self.states(ids, mask), mask)
 
-    def pool(self, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Give vectors `(n, dim)` of states `(n, tokens, dim)`."""
-        if self.usage.pooling == "cls":
-            vectors = states[:, 0]
-        else:
-            kept = mask.unsqueeze(-1).to(states.dtype)  # (n, tokens, 1)
-            vectors = (states * kept).sum(1) / kept.sum(1).clamp(min=1e-9)
-        return nn.functional.normalize(vectors, dim=-1) if self.similarity == "cosine" else vectors
-
     def retriever(self) -> Retriever:
         """Give the same encoder as a `Retriever`, LoRA folded in. Raises ModelError without tokenizer."""
         if self.tokens.definition is None:
