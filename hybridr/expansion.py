@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from .bodies import lexical_query
 from .cluster import Cluster, path_of
 from .feedback import FEEDBACK_DOCUMENTS, FeedbackDocument, rm3
+from .languages import is_plain
+from .text_fields import mapped_fields
 
 LEAST_WEIGHT = 1e-6
 Vectors = Mapping[str, Any]
@@ -16,13 +19,20 @@ Vectors = Mapping[str, Any]
 class TermFeedback:
     """Expand queries by the words of their best documents, field by field.
 
-    Document frequencies are those of one shard, as the server's own scores are.
+    Document frequencies are those of one shard, as the server's own scores are. `words_only` drops terms
+    that are not `[a-z0-9]+`, as Anserini does; None does so for English, or where no language is known for
+    a field's analyser and the query is in Latin script. With the filter Chinese would not be expanded.
     """
 
     def __init__(
-        self, cluster: Cluster, index: str, fields: Sequence[str], *, words_only: bool = True
+        self, cluster: Cluster, index: str, fields: Sequence[str], *, words_only: bool | None = None
     ) -> None:
         self.cluster, self.index, self.fields, self.words_only = cluster, index, tuple(fields), words_only
+
+    @cached_property
+    def analyzers(self) -> dict[str, str]:
+        """Name the analyser of every mapped field."""
+        return {one.name: one.analyzer for one in mapped_fields(self.cluster.index_info(self.index))}
 
     def queries(self, texts: Sequence[str]) -> list[dict[str, Any]]:
         """Give the expanded query of each text: weighted terms, not analysed again."""
@@ -56,7 +66,7 @@ class TermFeedback:
                 ],
                 {term: found["doc_freq"] for one in stated for term, found in terms_of(one, field).items()},
                 max((collection_size(one, field) for one in stated), default=0),
-                words_only=self.words_only,
+                words_only=self._filters(field, text),
             )
             clauses += [
                 {"term": {field: {"value": term, "boost": weight}}}
@@ -66,6 +76,11 @@ class TermFeedback:
         if not clauses:
             return lexical_query(text, self.fields)
         return {"bool": {"should": clauses, "minimum_should_match": 1}}
+
+    def _filters(self, field: str, text: str) -> bool:
+        if self.words_only is not None:
+            return self.words_only
+        return is_plain(self.analyzers.get(field, ""), text)
 
     def _document_vectors(self, documents: Mapping[str, str | None]) -> dict[str, Vectors]:
         wanted = [

@@ -148,6 +148,16 @@ def analyzer_for(code: str) -> str:
     return ANALYZERS.get(folded) or ANALYZERS.get(folded.split("-")[0], "standard")
 
 
+def is_plain(analyzer: str, text: str) -> bool:
+    """Tell whether an analyser makes terms of plain letters and digits from `text`, as that for English does.
+
+    An analyser that no language is known for is judged by the script of the text.
+    """
+    if analyzer in ANALYZERS.values():
+        return analyzer == ANALYZERS["en"]
+    return script_of(text) in ("latin", "")
+
+
 def _latin_language(text: str) -> str:
     hits: Counter[str] = Counter()
     for word in _WORD.findall(text.lower()):

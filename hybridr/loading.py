@@ -10,9 +10,9 @@ from typing import Any
 
 from .assets import load_asset
 from .cluster import Cluster, path_of
-from .errors import DataError
+from .errors import ClusterError, DataError, SettingsError
 from .formats import read_corpus
-from .languages import analyzer_for, guess_language
+from .languages import ANALYZERS, analyzer_for, guess_language
 from .manifest import fingerprint, sha256_of
 from .progress import Progress, silent
 from .reading import text_of
@@ -43,8 +43,9 @@ def load(
 ) -> Loading:
     """Fill a new index from `path`: every field as it is, and `contents` as the text fields joined.
 
-    The analyser follows the language. Running it again with the same file and settings changes nothing.
-    Raises DataError for unreadable input, or when an index of that name holds something else.
+    The analyser follows the language unless one is named. Running it again with the same file and settings
+    changes nothing. Raises DataError for unreadable input, or when an index of that name holds something
+    else, SettingsError for an analyser that the cluster lacks.
     """
     path = Path(path)
     file = path / "corpus.jsonl" if path.is_dir() else path
@@ -56,7 +57,7 @@ def load(
     job = fingerprint([sha256_of(file), settings.record(), fields, language])
     total = sum(1 for _ in read_corpus(path))
     rejects = rejects_of(settings.index)
-    analyzer = analyzer_for(language)
+    analyzer = settings.analyzer or analyzer_for(language)
     if not prepare(cluster, settings, job, index_body(settings, fields, language, analyzer), total):
         return Loading(settings.index, cluster.count(settings.index), 0, None, language, analyzer, False)
     rejects.clear()
@@ -107,9 +108,22 @@ def prepare(cluster: Cluster, settings: LoadSettings, job: str, body: dict[str, 
             cluster.request("DELETE", path_of(cluster.index_info(settings.index).name))
         else:
             return unfinished(cluster, settings.index, job, total)
-    cluster.request("PUT", path_of(settings.index), body)
+    create(cluster, settings, body)
     cluster.wait_until_usable(settings.index)
     return True
+
+
+def create(cluster: Cluster, settings: LoadSettings, body: dict[str, Any]) -> None:
+    """Create the index. Raises SettingsError for an analyser that the cluster does not have."""
+    try:
+        cluster.request("PUT", path_of(settings.index), body)
+    except ClusterError as error:
+        if settings.analyzer and f"analyzer [{settings.analyzer}]" in error.message:
+            known = ", ".join(sorted({"standard", *ANALYZERS.values()}))
+            raise SettingsError(
+                f"the cluster has no analyser '{settings.analyzer}'", hint=f"built in are {known}"
+            ) from None
+        raise
 
 
 def unfinished(cluster: Cluster, index: str, job: str, total: int) -> bool:

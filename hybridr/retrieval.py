@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -81,6 +82,10 @@ class Search:
                 ranked[query.query_id] = {hit["_id"]: hit["_score"] for hit in checked(answer)}
         return ranked
 
+    @cached_property
+    def _term_feedback(self) -> TermFeedback:
+        return TermFeedback(self.cluster, self.info.name, self.lexical_fields)
+
     def _lexical_fields(self) -> tuple[str, ...]:
         recorded = tuple(self.info.meta.get("lexical_fields", ()))
         return (
@@ -117,7 +122,7 @@ class Search:
     def _lexical_legs(self, texts: list[str]) -> list[dict[str, Any]]:
         if self.feedback is None:
             return [lexical_query(text, self.lexical_fields, LEXICAL) for text in texts]
-        expanded = TermFeedback(self.cluster, self.info.name, self.lexical_fields).queries(texts)
+        expanded = self._term_feedback.queries(texts)
         return [{"bool": {"must": [query], "_name": LEXICAL}} for query in expanded]
 
     def _body(self, lexical: dict[str, Any], vector: np.ndarray | None, k: int) -> dict[str, Any]:

@@ -91,6 +91,9 @@ class LoadSettings(Stage):
     index: str = Field(min_length=1)
     fields: tuple[str, ...] = Field((), description="text fields of JSONL records; empty: title and text")
     language: str | None = Field(None, description="analyser by language code; None guesses from the text")
+    analyzer: str | None = Field(
+        None, pattern=r"^[A-Za-z0-9_]+$", description="built-in, or of a plugin; None: by the language"
+    )
     k1: float = Field(1.2, ge=0, le=10)
     b: float = Field(0.75, ge=0, le=1)
     shards: int = Field(1, ge=1, le=1024)

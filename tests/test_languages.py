@@ -4,7 +4,15 @@ import json
 
 import pytest
 
-from hybridr.languages import ANALYZERS, STOP_WORDS, analyzer_for, guess_language, language_of, script_of
+from hybridr.languages import (
+    ANALYZERS,
+    STOP_WORDS,
+    analyzer_for,
+    guess_language,
+    is_plain,
+    language_of,
+    script_of,
+)
 
 SAMPLES = {
     "en": "The engine of the old boat was loud, and we could not hear what the captain said to us at "
@@ -127,3 +135,14 @@ def test_collections(collection, name, code):
     assert guess.code == code
     assert guess.share > 0.9
     assert guess.texts > 0.6 * len(records)
+
+
+def test_terms_are_plain_by_analyser_then_by_script() -> None:
+    assert is_plain("english", "café")
+    assert not is_plain("cjk", "covid")
+    assert not is_plain("russian", "вирус")
+    assert not is_plain("french", "cafe")
+    assert is_plain("standard", "what is it")
+    assert is_plain("my_own", "2019")
+    assert not is_plain("standard", "病毒")
+    assert not is_plain("smartcn", "病毒 covid")

@@ -118,6 +118,52 @@ def test_rm3_expands_by_the_words_of_the_best_documents(cluster: Cluster, search
         Search(cluster, index, encoder, feedback="rocchio")  # type: ignore[arg-type]
 
 
+CHINESE = [
+    "病毒疫苗接种安全研究", "疫苗接种人群免疫反应", "疫苗接种不良反应报告",
+    "股票市场价格波动", "天气预报明天下雨", "足球比赛冠军球队", "古代诗歌语言艺术",
+    "铁路运输货物列车", "海洋生物多样保护", "城市交通管理政策",
+]  # fmt: skip
+"""Written for this test."""
+
+
+def test_rm3_expands_chinese_by_character_pairs(cluster: Cluster, index_name: str, tmp_path: Path) -> None:
+    file = tmp_path / "zh.jsonl"
+    filler = [text for text in CHINESE[3:] for _ in range(4)]
+    rows = [{"_id": str(n), "text": text} for n, text in enumerate([*CHINESE[:3], *filler])]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = load(cluster, file, LoadSettings(index=index_name, k1=0.9, b=0.4))
+    assert (done.language, done.analyzer) == ("zh", "cjk")
+    body = TermFeedback(cluster, index_name, ["contents"]).queries(["病毒"])[0]
+    weights = {
+        clause["term"]["contents"]["value"]: clause["term"]["contents"]["boost"]
+        for clause in body["bool"]["should"]
+    }
+    pairs = [CHINESE[0][i : i + 2] for i in range(len(CHINESE[0]) - 1)]
+    assert weights == pytest.approx(
+        {pair: 0.5 / len(pairs) + 0.5 * (pair == "病毒") for pair in pairs}, abs=1e-6
+    )
+    filtered = TermFeedback(cluster, index_name, ["contents"], words_only=True).queries(["病毒"])[0]
+    assert [clause["term"]["contents"]["value"] for clause in filtered["bool"]["should"]] == ["病毒"]
+    plain = Search(cluster, index_name, mode="lexical").run([Query("q", "病毒")])["q"]
+    expanded = Search(cluster, index_name, mode="lexical", feedback="rm3").run([Query("q", "病毒")])["q"]
+    assert plain.keys() == {"0"}
+    assert expanded.keys() == {"0", "1", "2"}
+
+
+def test_the_analyser_can_be_named(cluster: Cluster, index_name: str, tmp_path: Path, capsys: Any) -> None:
+    folder, on = beir_folder(tmp_path / "beir"), ["--index", index_name, "--url", cluster.url]
+    assert hybridr_cli.main(["load", str(folder), *on, "--analyzer", "smartcnx", "--k1", "0.9"]) == 2
+    said = capsys.readouterr().err
+    assert "the cluster has no analyser 'smartcnx'" in said
+    assert "cjk, " in said
+    assert not cluster.exists(index_name)
+    assert hybridr_cli.main(["load", str(folder), *on, "--analyzer", "whitespace", "--k1", "0.9"]) == 0
+    info = cluster.index_info(index_name)
+    assert info.mappings["properties"]["contents"]["analyzer"] == "whitespace"
+    assert info.settings["index.similarity.default.k1"] == "0.9"
+    assert info.settings["index.similarity.default.b"] == "0.75"
+
+
 def test_hybrid_without_pipeline_is_an_error(cluster: Cluster, searchable: Any) -> None:
     index, _ = searchable
     legs = [lexical_query("anchor", ["text"]), lexical_query("ladder", ["text"])]
@@ -218,7 +264,12 @@ def test_evaluate_mixes_an_index_with_run_files_and_reports(
     (tmp_path / "mine.trec").write_text("q1 Q0 d4 1 2.0 x\nq1 Q0 d3 2 1.0 x\n")
     command = ["evaluate", index_name, "--beir", str(folder), "--systems", "bm25,rm3", *on, "--json"]
     report = ["--run", f"mine={tmp_path / 'mine.trec'}", "--report", str(tmp_path / "a.html")]
-    assert hybridr_cli.main([*command, *report, "--measures", "nDCG@10,R@1000,RR@10,AP,Judged@10"]) == 0
+    assert (
+        hybridr_cli.main(
+            [*command, *report, "--baseline", "mine", "--measures", "nDCG@10,R@1000,RR@10,AP,Judged@10"]
+        )
+        == 0
+    )
     found = json.loads(capsys.readouterr().out)
     assert list(found["systems"]) == ["bm25", "rm3", "mine"]
     assert found["systems"]["bm25"]["RR@10"] == 1.0

@@ -22,6 +22,9 @@ def register(app: typer.Typer) -> None:
         language: Annotated[
             str | None, typer.Option(help="Language code; guessed from the text if not given.")
         ] = None,
+        analyzer: Annotated[
+            str | None, typer.Option(help="Analyser, built-in or of a plugin, instead of the language's.")
+        ] = None,
         k1: Annotated[float | None, typer.Option(help="BM25 k1 (1.2).")] = None,
         b: Annotated[float | None, typer.Option(help="BM25 b (0.75).")] = None,
         shards: Annotated[int | None, typer.Option(help="Primary shards (1).")] = None,
@@ -34,8 +37,8 @@ def register(app: typer.Typer) -> None:
         from hybridr.settings import LoadSettings
 
         settings = session.settings(
-            LoadSettings, index=index, fields=fields, language=language, k1=k1, b=b, shards=shards,
-            replace=replace,
+            LoadSettings, index=index, fields=fields, language=language, analyzer=analyzer, k1=k1, b=b,
+            shards=shards, replace=replace,
         )  # fmt: skip
         found = load(session.connect(), folder, settings, progress=session.output.progress)
         session.output.result(vars(found))
