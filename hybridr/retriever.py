@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from .encoder import TOKENIZER_FILE, TextTokenizer, Vectors, checked_limit, encode_ids, prefixed
 from .errors import MissingExtra, ModelError
@@ -175,20 +177,50 @@ def read_retriever(folder: Path | str, *, max_tokens: int | None = None) -> Retr
     require_intact(folder)
     usage = read_usage(folder, max_tokens)
     try:
-        with no_bars():
+        with no_bars(), no_remarks():
             backbone, info = transformers.AutoModel.from_pretrained(
                 folder, local_files_only=True, attn_implementation="eager", output_loading_info=True
             )
         tokenizer = read_tokenizer(folder)
     except Exception as error:  # transformers, safetensors and tokenizers raise many kinds
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ModelError(f"the model {folder} cannot be opened: {reason}", hint=FETCH_AGAIN) from error
+        raise unreadable(folder, error) from error
+    require_same_model(folder, backbone, tokenizer, info)
     drop_missing(backbone, set(info["missing_keys"]), folder)
     limit = min(usage.max_tokens, longest_input(backbone.config))
     return Retriever(backbone.float().eval(), tokenizer, replace(usage, max_tokens=limit), folder)
 
 
 FETCH_AGAIN = "fetch or export it again; a sentence-transformers bi-encoder with safetensors is needed"
+
+
+def unreadable(folder: Path, error: Exception) -> ModelError:
+    """Say why a model cannot be opened."""
+    said = str(error).strip() or type(error).__name__
+    if isinstance(error, pickle.UnpicklingError) or "weights_only" in said:
+        return ModelError(
+            f"the weights of {folder} are not a plain set of tensors; they were not opened, since that may "
+            "run code",
+            hint="take the model from a source you trust, saved as safetensors",
+        )
+    if "ignore_mismatched_sizes" in said:
+        return ModelError(f"the weights of {folder} have other sizes than config.json says", hint=FETCH_AGAIN)
+    return ModelError(f"the model {folder} cannot be opened: {said.splitlines()[0]}", hint=FETCH_AGAIN)
+
+
+def require_same_model(folder: Path, backbone: Any, tokenizer: str, info: Mapping[str, Any]) -> None:
+    """Raise ModelError when configuration or tokenizer belong to another model than the weights."""
+    beyond = sorted(key for key in info["unexpected_keys"] if ".layer." in key)
+    if beyond:
+        raise ModelError(
+            f"the model {folder} has more layers than config.json says, such as {beyond[0]}", hint=FETCH_AGAIN
+        )
+    highest = max(Tokenizer.from_str(tokenizer).get_vocab().values(), default=0)
+    rows = int(backbone.get_input_embeddings().weight.shape[0])
+    if highest >= rows:
+        raise ModelError(
+            f"the tokenizer of {folder} has ids up to {highest:,}, the model {rows:,} embeddings",
+            hint="the tokenizer belongs to another model: fetch the folder again",
+        )
 
 
 def require_intact(folder: Path) -> None:
@@ -312,3 +344,15 @@ def no_bars() -> Iterator[None]:
     finally:
         if shown:
             logging.enable_progress_bar()
+
+
+@contextmanager
+def no_remarks() -> Iterator[None]:
+    """Keep transformers from reporting what it loads: sizes and names are checked here."""
+    logging: Any = transformers.utils.logging
+    former = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(former)

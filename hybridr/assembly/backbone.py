@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..errors import MissingExtra, ModelError
-from ..retriever import canonical_tokenizer, longest_input, no_bars, read_tokenizer
+from ..retriever import canonical_tokenizer, longest_input, no_bars, no_remarks, read_tokenizer
 from ..special_tokens import read_special_tokens
 from .checkpoints import FETCH_AGAIN, Tensors, read_tensors
 
@@ -151,18 +150,6 @@ def filled_model(folder: Path, config: Any, tensors: Tensors) -> Any:
     except Exception as error:  # transformers raises many kinds
         raise ModelError(f"the DAM {folder} cannot be read: {first_line(error)}", hint=FETCH_AGAIN) from error
     return model.float().eval()
-
-
-@contextmanager
-def no_remarks() -> Iterator[None]:
-    """Keep transformers from reporting what it loads: sizes and names are checked before."""
-    logging: Any = transformers.utils.logging
-    former = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(former)
 
 
 def tokenizer_of(folder: Path, vocabulary: int) -> str | None:
