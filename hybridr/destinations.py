@@ -12,9 +12,11 @@ from typing import Any
 from .cluster import Cluster, IndexInfo, path_of
 from .errors import ClusterError
 from .manifest import fingerprint
+from .writing import rejects_of
 
 ROLE = "vectors"
 MAX_EVENTS = 50
+MAX_REFUSED = 1000
 
 
 def is_destination(info: IndexInfo) -> bool:
@@ -114,6 +116,11 @@ def record_event(
     happened = {"at": datetime.now(timezone.utc).isoformat(timespec="seconds"), "event": event, **details}
     history = [*cluster.index_info(index).meta.get("history", []), happened][-MAX_EVENTS:]
     write_meta(cluster, index, {**(changes or {}), "history": history}, patience_s=patience_s)
+
+
+def refused_ids(info: IndexInfo) -> list[str]:
+    """List the documents that a destination refused, by its own record (up to 1,000) and this machine's."""
+    return sorted({*info.meta.get("refused", []), *rejects_of(info.name).ids()})
 
 
 def free_name(cluster: Cluster, source: str) -> str:

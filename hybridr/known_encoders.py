@@ -35,6 +35,19 @@ def remember_encoder(encoder: Encoder) -> None:
         _remember(encoder.fingerprint, Path(folder))
 
 
+def folder_of(fingerprint: str) -> Path | None:
+    """Name the folder of the encoder with this fingerprint, if it lies where it did."""
+    known = _read().get(fingerprint)
+    return Path(known) if known and Path(known).is_dir() else None
+
+
+def forget(key: str) -> None:
+    """Forget an index's promoted encoder; its folder stays."""
+    known = _read()
+    if known.pop(key, None) is not None:
+        write_json(state_folder() / "encoders.json", known)
+
+
 def promote(cluster: Cluster, index: str, folder: Path) -> None:
     """Remember the encoder that `adapt` made for an index: `reindex` takes it when none is named."""
     _remember(cluster.index_info(index).uuid, folder)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .cluster import Cluster, path_of
-from .destinations import alias_target, record_event, switch, write_meta
+from .destinations import MAX_REFUSED, alias_target, record_event, switch, write_meta
 from .encoder import Encoder, load_encoder
 from .errors import ClusterError
 from .filling import Filling, Job, fill
@@ -153,7 +153,7 @@ def finish(
             hint="documents written into it are kept by: hybridr sync; else run the same command again",
         )
     changes = {
-        "state": "complete", "rejected": len(refused),
+        "state": "complete", "rejected": len(refused), "refused": refused[:MAX_REFUSED],
         "synced": filling.until.seq_no if filling.settled else None,
     }  # fmt: skip
     details = {"documents": found, "encoded": filling.encoded, "deleted": filling.deleted}

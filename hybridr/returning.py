@@ -13,7 +13,7 @@ from typing import Any
 
 from .bodies import ENCODER_FIELD, SEQ_NO_FIELD
 from .cluster import Cluster, IndexInfo, path_of
-from .destinations import is_destination, record_event, resolve, switch, switch_actions
+from .destinations import is_destination, record_event, refused_ids, resolve, switch, switch_actions
 from .errors import ClusterError, NotFound
 from .manifest import fingerprint
 from .reading import Position, SourceDocument, read_pages
@@ -136,7 +136,7 @@ class Courier:
         self.info = info
         self.source = str(info.meta["source"])
         self.rejects: Rejects = rejects_of(f"{info.name}-returned")
-        self.refused = set(rejects_of(info.name).ids())
+        self.refused = set(refused_ids(info))
         synced = info.meta.get("synced")
         self.synced = Position({int(shard): at for shard, at in synced.items()}) if synced else None
         self.returned: dict[str, str] = {}

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from .cluster import Cluster
 from .completion import CompletedSearch
-from .destinations import resolve
+from .destinations import refused_ids, resolve
 from .errors import DataError, SettingsError
 from .evaluation import Evaluation, System, evaluate
 from .formats import document_of, qrels_file, read_corpus, read_qrels, read_queries, read_run
@@ -25,7 +25,6 @@ from .retrieval import LEXICAL, Mode, Search
 from .settings import EvaluateSettings, SearchSettings
 from .stored import count_missing, sources_by_id
 from .verification import SAMPLE, Verification, verify
-from .writing import rejects_of
 
 CHECKED_DOCUMENTS, SAMPLE_SEED = 1000, 13
 NO_RUNS: Mapping[str, Path] = MappingProxyType({})
@@ -79,8 +78,7 @@ def verify_index(
     """Verify the destination of `name` with the encoder that wrote its vectors, less what was refused."""
     info = resolve(cluster, name)
     model = encoder_for(cluster, info, encoder, progress=progress)
-    refused = rejects_of(info.name).ids()
-    return verify(cluster, name, model, rejected=refused, sample=sample, progress=progress)
+    return verify(cluster, name, model, rejected=refused_ids(info), sample=sample, progress=progress)
 
 
 def evaluate_index(

@@ -14,7 +14,7 @@ import orjson
 
 from .cluster import RETRY_WAIT_S, Cluster, path_of
 from .errors import ClusterError, Unreachable
-from .folders import state_folder
+from .texts import rejects_file
 
 Item = dict[str, Any]
 
@@ -53,7 +53,7 @@ class Rejects:
 
     def add(self, action: Action, reason: str) -> None:
         """Keep a refused document with the server's reason, once however often it is tried."""
-        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.file.touch(mode=0o600)
         source = action.body.partition(b"\n")[2].decode(errors="replace").strip()
         record = {"_id": action.doc_id, "reason": reason, "source": source}
@@ -71,7 +71,7 @@ class Rejects:
 
 def rejects_of(index: str) -> Rejects:
     """Name the rejects of an index on this machine."""
-    return Rejects(state_folder() / "rejects" / f"{index}.jsonl")
+    return Rejects(rejects_file(index))
 
 
 def encoded(value: Any) -> bytes:

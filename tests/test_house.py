@@ -24,6 +24,7 @@ MODULES = sorted((ROOT / "hybridr").rglob("*.py"))
 FLOORS = [
     {"errors", "records", "progress", "folders"},
     {"settings", "manifest", "assets"},
+    {"texts"},
     {"fusion", "feedback", "languages", "pydocs", "formats"},
     {"bodies", "measures", "staging", "losses", "significance", "tables"},
     {"encoder", "node", "lexical", "model_card"},
@@ -39,6 +40,7 @@ FLOORS = [
     {"filling", "retrieval", "planning", "verification"},
     {"renewal", "returning"},
     {"syncing"},
+    {"standing"},
     {"reindexing", "evaluation", "serving", "completion"},
     {"reports"},
     {"systems"},

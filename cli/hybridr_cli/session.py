@@ -71,6 +71,16 @@ class Session:
             self.output.note("warning: the cluster's certificate is not checked (--no-verify-certs)")
         return Cluster.connect(settings)
 
+    def confirm(self, question: str, yes: bool) -> None:
+        """Ask before something is deleted; without somebody to ask, only `--yes` will do."""
+        from hybridr.errors import SettingsError
+
+        if yes:
+            return
+        if self.output.as_json or not sys.stdin.isatty():
+            raise SettingsError("nothing was deleted: there is nobody to ask", hint="--yes, or --dry-run")
+        typer.confirm(question, abort=True)
+
 
 def verb(app: typer.Typer, name: str, *, cluster: bool = False, **options: Any) -> Callable[[F], F]:
     """Register a function as a command, with the shared options (and the connection's)."""

@@ -15,7 +15,7 @@ import hybridr_cli
 from hashing import HashingEncoder
 from hybridr import ReindexSettings, reindex, rollback
 from hybridr.cluster import Cluster, connect, path_of
-from hybridr.destinations import resolve
+from hybridr.destinations import resolve, write_meta
 from hybridr.errors import ClusterError
 from hybridr.syncing import sync
 from hybridr.writing import rejects_of
@@ -118,6 +118,8 @@ def test_a_refused_document_is_never_taken_for_a_deleted_one(cluster: Cluster, i
     delete(cluster, done.alias, "d5")
     assert rollback(cluster, index_name, dry_run=True)["writes"]["deleted"] == 1
     rejects_of(done.destination).clear()
+    assert rollback(cluster, index_name, dry_run=True)["writes"]["deleted"] == 1, "the index knows it too"
+    write_meta(cluster, done.destination, {"refused": []})
     back = rollback(cluster, index_name, copy_back=True)
     assert (back["returned"]["deleted"], back["returned"]["deletes_known"]) == (0, False)
     assert {"d1", "d5"} <= sources(cluster, index_name).keys()

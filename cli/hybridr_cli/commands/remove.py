@@ -1,0 +1,49 @@
+"""`hybridr remove`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from ..session import Session, verb
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the app."""
+
+    @verb(app, "remove", cluster=True)
+    def remove(
+        session: Session,
+        name: Annotated[str, typer.Argument(help="The index that was reindexed; it stays.")],
+        discard: Annotated[
+            bool, typer.Option("--discard", help="Although the source lacks what clients wrote.")
+        ] = False,
+        yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+        dry_run: Annotated[
+            bool, typer.Option("--dry-run", help="Show what would go, remove nothing.")
+        ] = False,
+    ) -> None:
+        """Delete all that hybridr made for an index, and put its aliases back; never the index itself."""
+        from hybridr.standing import remove
+
+        cluster = session.connect()
+        todo = remove(cluster, name, dry_run=True)
+        show(session, todo)
+        if not dry_run:
+            session.confirm("remove all that?", yes)
+            todo = remove(cluster, name, discard=discard)
+        session.output.result(todo)
+        session.output.line("nothing was removed" if dry_run else "removed")
+
+
+def show(session: Session, todo: dict[str, Any]) -> None:
+    """List what goes and what comes back."""
+    for index in todo["indices"]:
+        session.output.line(f"index {index}: deleted")
+    for action in todo["actions"]:
+        for kind, what in action.items():
+            if kind != "remove_index":
+                session.output.line(f"alias {what['alias']}: {kind} {what['index']}")
+    for file in todo["files"]:
+        session.output.line(f"file {file['path']}: deleted ({file['kind']}, {file['bytes']:,} bytes)")

@@ -1,0 +1,58 @@
+"""`hybridr status`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..session import Session, verb
+
+if TYPE_CHECKING:
+    from hybridr.standing import Holding
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the app."""
+
+    @verb(app, "status", cluster=True)
+    def status(
+        session: Session, name: Annotated[str, typer.Argument(help="The index that was reindexed.")]
+    ) -> None:
+        """Show how current the vectors are, what was made for the index, and its history. Changes nothing."""
+        from hybridr.standing import standing
+
+        found = standing(session.connect(), name)
+        out = session.output
+        out.result(found.to_json())
+        documents = "gone" if found.documents is None else f"{found.documents:,} documents"
+        out.line(f"source {found.source}: {documents}")
+        for holding in found.holdings:
+            show(session, holding)
+        if not found.holdings:
+            out.line(f"no index with vectors; hybridr reindex {found.source} makes one")
+        for text in found.files:
+            out.line(f"local file with text of documents: {text.path} ({text.kind}, {text.bytes:,} bytes)")
+
+
+def show(session: Session, holding: Holding) -> None:
+    """Print one index with vectors."""
+    out = session.output
+    share = holding.current / holding.documents if holding.documents else 1.0
+    out.line()
+    out.line(f"{holding.index} ({holding.state}), alias {', '.join(holding.aliases) or 'none'}")
+    out.line(f"  {holding.current:,} of {holding.documents:,} documents current ({share:.1%})")
+    if holding.lag:
+        lag = holding.lag
+        out.line(
+            f"  behind the source: {lag.inserts:,} inserts, {lag.updates:,} updates, {lag.deletes:,} deletes"
+        )
+    if holding.writes:
+        out.line(
+            f"  by clients, not in the source: {holding.writes['changed'] + holding.writes['conflicts']:,} "
+            f"changed, {holding.writes['deleted']:,} deleted"
+        )
+    out.line(f"  encoder {holding.encoder[:12]}: {holding.encoder_folder or 'its folder is not known here'}")
+    for event in holding.history:
+        details = ", ".join(f"{name} {value}" for name, value in event.items() if name not in ("at", "event"))
+        out.line(f"  {event['at']} {event['event']}: {details}")

@@ -1,0 +1,181 @@
+"""How far the indices with vectors of NAME are, what belongs to them, and how to take it all away again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .cluster import Cluster, IndexInfo
+from .destinations import default_alias, destinations, is_destination
+from .errors import ClusterError, NotFound
+from .filling import vanished_pages
+from .known_encoders import folder_of, forget
+from .reading import Position, hidden_operations, read_pages, settled_position
+from .renewal import current_query
+from .returning import find_writes, require_none
+from .stored import is_current, look_up
+from .syncing import synced_position
+from .texts import Text, delete_texts, texts
+
+PAGE = 1000
+
+
+@dataclass(frozen=True)
+class Lag:
+    """Changes of the source that are not yet in a destination."""
+
+    inserts: int
+    updates: int
+    deletes: int
+
+
+@dataclass(frozen=True)
+class Holding:
+    """One index with vectors.
+
+    `current` counts the documents that its encoder looked at in their present state; `lag` and `writes` (what
+    clients did here and the source does not know) are None where they cannot be told.
+    """
+
+    index: str
+    state: str
+    aliases: list[str]
+    documents: int
+    current: int
+    encoder: str
+    encoder_folder: str | None
+    synced: dict[str, int] | None
+    lag: Lag | None
+    writes: dict[str, Any] | None
+    history: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Everything that hybridr made for a source: indices, their aliases, local files that hold text."""
+
+    source: str
+    documents: int | None
+    holdings: list[Holding]
+    files: list[Text]
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the fields as JSON values."""
+        return asdict(self) | {"files": [text.to_json() for text in self.files]}
+
+
+def standing(cluster: Cluster, name: str) -> Standing:
+    """Look at all destinations of `name`, a source, a destination or an alias. Raises NotFound."""
+    source = source_name(cluster, name)
+    there = cluster.exists(source)
+    made = destinations(cluster, source)
+    return Standing(
+        source,
+        cluster.count(source) if there else None,
+        [holding(cluster, info, there) for info in made],
+        texts(source),
+    )
+
+
+def source_name(cluster: Cluster, name: str) -> str:
+    """Name the source of a destination or alias, or the index itself; it may be gone."""
+    found = cluster.indices(name)
+    if not found and destinations(cluster, name):
+        return name
+    info = cluster.index_info(name)
+    return str(info.meta["source"]) if is_destination(info) else info.name
+
+
+def holding(cluster: Cluster, info: IndexInfo, source_there: bool) -> Holding:
+    """Look at one destination."""
+    cluster.refresh(info.name)
+    marked = cluster.search(
+        info.name, {"size": 0, "track_total_hits": True, "query": current_query(info.meta["encoder"])}
+    )
+    folder = folder_of(info.meta["encoder"])
+    live = source_there and info.meta["state"] == "complete"
+    return Holding(
+        info.name, info.meta["state"], sorted(info.aliases), cluster.count(info.name),
+        int(marked["hits"]["total"]["value"]), info.meta["encoder"], str(folder) if folder else None,
+        info.meta.get("synced"), lag_of(cluster, info) if source_there else None,
+        find_writes(cluster, info).counts() if live else None, list(info.meta.get("history", [])),
+    )  # fmt: skip
+
+
+def lag_of(cluster: Cluster, info: IndexInfo) -> Lag:
+    """Count what the source has and the destination has not; only what happened since is looked at."""
+    source, since = str(info.meta["source"]), synced_position(info)
+    settled = settled_position(cluster, source)
+    inserts = updates = 0
+    at = Position(dict(since.seq_no)) if since else None
+    for page in read_pages(cluster, source, page=PAGE, position=at, fields=()):
+        stored = look_up(cluster, info.name, page)
+        inserts += sum(document.doc_id not in stored for document in page)
+        updates += sum(
+            document.doc_id in stored
+            and not is_current(document, stored[document.doc_id], stored[document.doc_id].encoder or "")
+            for document in page
+        )
+    if since and settled and not hidden_operations(cluster, source, since, settled):
+        return Lag(inserts, updates, 0)
+    return Lag(inserts, updates, sum(map(len, vanished_pages(cluster, source, info.name))))
+
+
+def remove(cluster: Cluster, name: str, *, discard: bool = False, dry_run: bool = False) -> dict[str, Any]:
+    """Delete every index with vectors of `name` and local files, and put its aliases back; never the source.
+
+    Gives source, indices, files and the alias actions, which are sent as one atomic step. Raises NotFound
+    when there is nothing, ClusterError when clients wrote what the source lacks, or the source is gone,
+    unless `discard`.
+    """
+    source = source_name(cluster, name)
+    made = destinations(cluster, source)
+    files = texts(source)
+    if not made and not files:
+        raise NotFound(f"hybridr made nothing for '{source}'", hint=f"hybridr reindex {source}")
+    if not (discard or dry_run):
+        require_no_loss(cluster, source, made)
+    actions = removal_actions(cluster, source, made)
+    if not dry_run:
+        if actions:
+            cluster.request("POST", "/_aliases", {"actions": actions})
+        delete_texts(files)
+        for info in made:
+            forget(str(info.meta["source_uuid"]))
+    return {
+        "source": source, "indices": [info.name for info in made], "actions": actions,
+        "files": [text.to_json() for text in files], "removed": not dry_run,
+    }  # fmt: skip
+
+
+def require_no_loss(cluster: Cluster, source: str, made: list[IndexInfo]) -> None:
+    """Raise ClusterError when a destination holds what the source does not."""
+    if made and not cluster.exists(source):
+        raise ClusterError(
+            f"'{source}' is gone: '{made[-1].name}' holds the only copy",
+            hint="--discard deletes it all the same",
+        )
+    for info in made:
+        if info.meta["state"] == "complete" and info.aliases:
+            hint = f"hybridr rollback {source} --copy-back copies them there first, --discard deletes them"
+            require_none(find_writes(cluster, info), info, hint)
+
+
+def removal_actions(cluster: Cluster, source: str, made: list[IndexInfo]) -> list[dict[str, Any]]:
+    """Build one atomic step: aliases that were there before go to the source, those made for it go away."""
+    ours = {default_alias(source)} | {
+        alias for info in made for alias, how in info.meta.get("aliases", {}).items() if how == "made"
+    }
+    actions: list[dict[str, Any]] = []
+    for there in cluster.indices(source):
+        actions += [
+            {"remove": {"index": source, "alias": alias, "must_exist": True}}
+            for alias in sorted(ours & there.aliases.keys())
+        ]
+        actions += [
+            {"add": {"index": source, "alias": alias, **options}}
+            for info in made
+            for alias, options in sorted(info.aliases.items())
+            if alias not in ours
+        ]
+    return [*actions, *({"remove_index": {"index": info.name}} for info in made)]
