@@ -33,10 +33,17 @@ def contrastive(
     1/20 for Chinese with "cosine").
     """
     documents = positives if negatives is None else torch.cat([positives, negatives])
-    scores = queries @ documents.T * (1 / temperature)
+    return contrastive_scores(queries @ documents.T, false_negatives=false_negatives, temperature=temperature)
+
+
+def contrastive_scores(
+    scores: Tensor, *, false_negatives: Tensor | None = None, temperature: float = 1.0
+) -> Tensor:
+    """Give `contrastive` of scores `(n, n + m)` that are no products, such as those of `max_sim`; a scalar."""
+    scores = scores * (1 / temperature)
     if false_negatives is not None:
         scores = scores - MASKED * false_negatives.to(scores.dtype)
-    return functional.cross_entropy(scores, torch.arange(len(queries), device=scores.device))
+    return functional.cross_entropy(scores, torch.arange(len(scores), device=scores.device))
 
 
 def in_batch(

@@ -172,9 +172,12 @@ class Ranker(BackboneModel):
         self._former = None
 
     def states(self, ids: torch.Tensor, mask: torch.Tensor, **kinds: torch.Tensor) -> torch.Tensor:
-        """Give the last hidden states `(n, tokens, width)` for ids and mask `(n, tokens)`."""
+        """Give the last hidden states `(n, tokens, width)` for ids and mask `(n, tokens)`.
+
+        They are fp32 under autocast too: what is pooled and compared would lose digits.
+        """
         found: torch.Tensor = self.backbone(input_ids=ids, attention_mask=mask, **kinds).last_hidden_state
-        return found
+        return found.float()
 
     def retriever(self) -> Retriever:
         """Give the plain encoder that can be exported. Raises ModelError: only dense rankers have one."""

@@ -115,7 +115,7 @@ class Splade(VectorRanker):
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Give weights `(n, vocabulary)` for ids and mask `(n, tokens)`."""
-        logits = self.model(input_ids=ids, attention_mask=mask).logits
+        logits = self.model(input_ids=ids, attention_mask=mask).logits.float()
         weights: torch.Tensor = (torch.log1p(torch.relu(logits)) * mask.unsqueeze(-1)).amax(1)
         return weights
 
@@ -166,7 +166,8 @@ class Colbert(VectorRanker):
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Give vectors `(n, tokens, dim)` for ids and mask `(n, tokens)`."""
-        return nn.functional.normalize(self.head(self.states(ids, mask)), dim=-1) * mask.unsqueeze(-1)
+        vectors = self.head(self.states(ids, mask)).float()
+        return nn.functional.normalize(vectors, dim=-1) * mask.unsqueeze(-1)
 
     def _encode(self, texts: Texts, max_tokens: int | None) -> Vectors:
         """Give float32 `(n, tokens, dim)`, zero behind the end of a text."""
