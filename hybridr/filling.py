@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from threading import Event, Lock
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from .cluster import Cluster
 from .encoder import Encoder
 from .errors import ModelError, SettingsError
 from .overlap import prefetched
+from .pacing import Pace, search_load
 from .progress import Progress, silent
 from .reading import Position, SourceDocument, hidden_operations, read_pages, settled_position, text_of
 from .settings import ReindexSettings
@@ -71,6 +73,15 @@ class Job:
     rejects: Rejects
     stop: Event = field(default_factory=Event)
 
+    @cached_property
+    def pace(self) -> Pace:
+        """Give the pace that all workers share."""
+        settings = self.settings
+        return Pace(
+            settings.max_docs_per_second, settings.slow_search_ms, partial(search_load, self.cluster),
+            sleep=self.stop.wait,
+        )  # fmt: skip
+
 
 class Meter:
     """Adds up the progress of all workers."""
@@ -101,6 +112,7 @@ def fill(
     parts = [((share - 1) * workers + worker, shares * workers) for worker in range(workers)]
     meter = Meter(progress, 0 if since else job.cluster.count(job.source) // shares)
     total = Filling()
+    job.pace.wait(0)  # looks how long searches take before the work begins
     for _ in range(MAX_ROUNDS):
         read_to_the_end(job, parts, since, 1 if once else MAX_PASSES, meter, total)
         if shares > 1:
@@ -220,6 +232,7 @@ def encoded_pages(job: Job, pages: Iterator[list[Pending]]) -> Iterator[list[Pen
 
 def write_page(job: Job, page: list[Pending], filling: Filling) -> None:
     """Write a page; what conflicts is looked at once more, since a deleted id may have come back."""
+    job.pace.wait(len(page))
     outcome = send(job, [action_of(job, pending) for pending in page])
     filling.rejected += outcome.rejected
     conflicts = set(outcome.conflicts)

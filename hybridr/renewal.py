@@ -36,6 +36,7 @@ def renew(job: Job) -> Filling:
         closing(prefetched(encoded_pages(job, pages))) as encoded,
     ):
         for page in encoded:
+            job.pace.wait(len(page))
             outcome = send(job, renewing_actions(job, page))
             texts = sum(pending.vector is not None for pending in page)
             done.encoded += texts

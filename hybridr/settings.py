@@ -207,6 +207,10 @@ class RemSettings(Stage):
     design: Literal["lora", "parallel", "both"] = Field("lora", description="both: as published")
     rank: int = Field(192, ge=1, le=4096, description="LoRA rank; alpha is the same")
     name: str = Field("rem", pattern=r"^[A-Za-z0-9_-]+$", description="the adapter's name in its files")
+    ranker: Literal["dense", "unicoil", "splade", "colbert", "rerank"] = "dense"
+    token_dim: int = Field(32, ge=1, le=4096, description="size of a token's vector, colbert only")
+    flops: float = Field(1e-3, ge=0, le=10, description="weight of the penalty on dense vectors, splade only")
+    train_embeddings: bool = Field(True, description="the input embeddings too, rerank only")
     pooling: Literal["mean", "cls"] = "mean"
     similarity: Literal["ip", "cosine"] = "ip"
     inv_temperature: float | None = Field(
@@ -248,6 +252,10 @@ class ReindexSettings(Stage):
     workers: int = Field(1, ge=1, le=64)
     accept_rejects: bool = Field(False, description="switch the alias although documents were refused")
     patience_s: float = Field(300.0, ge=0, description="how long to wait for a cluster that is away")
+    max_docs_per_second: float | None = Field(None, gt=0, description="None: as fast as it goes")
+    slow_search_ms: float = Field(
+        200.0, ge=0, description="pause while the cluster's searches take longer than this; 0 never does"
+    )
     dry_run: bool = False
 
 

@@ -42,6 +42,12 @@ def register(app: typer.Typer) -> None:
         patience: Annotated[
             float | None, typer.Option(help="Seconds to wait for a cluster that is away (300).")
         ] = None,
+        max_docs_per_second: Annotated[
+            float | None, typer.Option(help="Leave the cluster room (default: as fast as it goes).")
+        ] = None,
+        slow_search_ms: Annotated[
+            float | None, typer.Option(help="Pause while searches take longer (200; 0 never does).")
+        ] = None,
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the requests, send none.")] = False,
     ) -> None:
         """Write vectors into a new index beside the old one, verify it, switch an alias."""
@@ -53,7 +59,7 @@ def register(app: typer.Typer) -> None:
         settings = session.settings(
             ReindexSettings, alias=alias, fields=fields, vector_field=vector_field, engine=engine,
             max_tokens=max_tokens, workers=workers, slice=slice, accept_rejects=accept_rejects,
-            patience_s=patience,
+            patience_s=patience, max_docs_per_second=max_docs_per_second, slow_search_ms=slow_search_ms,
         )  # fmt: skip
         cluster = session.connect()
         model = encoder_for(cluster, source_of(cluster, name), encoder, progress=session.output.progress)

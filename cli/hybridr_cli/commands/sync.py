@@ -31,6 +31,12 @@ def register(app: typer.Typer) -> None:
         patience: Annotated[
             float | None, typer.Option(help="Seconds to wait for a cluster that is away (300).")
         ] = None,
+        max_docs_per_second: Annotated[
+            float | None, typer.Option(help="Leave the cluster room (default: as fast as it goes).")
+        ] = None,
+        slow_search_ms: Annotated[
+            float | None, typer.Option(help="Pause while searches take longer (200; 0 never does).")
+        ] = None,
     ) -> None:
         """Bring what was written since into the index with vectors, from its source and by clients."""
         from hybridr import syncing
@@ -42,7 +48,10 @@ def register(app: typer.Typer) -> None:
         if every and once:
             raise SettingsError("--every and --once exclude each other")
         every_s = syncing.seconds_of(every) if every else None
-        settings = session.settings(ReindexSettings, workers=workers, patience_s=patience)
+        settings = session.settings(
+            ReindexSettings, workers=workers, patience_s=patience,
+            max_docs_per_second=max_docs_per_second, slow_search_ms=slow_search_ms,
+        )  # fmt: skip
         cluster = session.connect()
         model = encoder_for(cluster, resolve(cluster, name), encoder, progress=session.output.progress)
         if every_s is None:
