@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .encoder import GRAPHS, OnnxEncoder, Precision, encoder_record
-from .errors import ModelError
+from .errors import ModelError, SettingsError
 from .graphs import OPSET, quantize, write_graph
 from .manifest import read_manifest, write_manifest
 from .model_card import CARD_FILE, render_card
@@ -65,6 +65,34 @@ def export(
         record_export(retriever, staged, precision, texts, assembled(encoder) | dict(records or {}))
         progress("export", 3, 3)
     return folder
+
+
+def export_joined(
+    dam: Path | str,
+    rem: Path | str | None,
+    folder: Path | str,
+    *,
+    ranker: str = "dense",
+    pooling: str | None = None,
+    similarity: str | None = None,
+    precision: Precision = "fp32",
+    texts: Sequence[Document | str] = (),
+    progress: Progress = silent,
+) -> Path:
+    """Join DAM and REM as `assemble` does, and `export` the result. Raises what both raise.
+
+    Only the dense ranker gives a plain encoder: SettingsError for the others, before anything is read.
+    """
+    from .assembly import assemble  # it needs peft, which other exports do not
+
+    if ranker != "dense":
+        raise SettingsError(
+            f"a {ranker} ranker cannot be exported: it is no plain encoder of one vector per text",
+            hint="leave --ranker out or give dense; hybridr.assemble() opens the other rankers in Python",
+        )
+    require_replaceable(Path(folder))
+    joined = assemble(dam, rem, pooling=pooling, similarity=similarity, progress=progress)
+    return export(joined, folder, precision=precision, texts=texts, progress=progress)
 
 
 def export_target(source: Path) -> Path:

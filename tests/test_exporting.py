@@ -13,6 +13,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from hybridr.assembly import assemble
 from hybridr.encoder import load_encoder
 from hybridr.errors import DownloadError, ModelError
 from hybridr.exporting import export
@@ -314,6 +315,52 @@ def test_the_command_names_its_result(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["export", str(source), "--precision", "fp16"]) == 2
     assert main(["export", str(tmp_path / "nowhere")]) == 1
     assert "does not exist" in capsys.readouterr().err
+
+
+DDR = Path(__file__).parent / "golden" / "ddr"
+DAM, REM = DDR / "dams" / "dam_source", DDR / "rems" / "rem_dense_lora192-pa4.flat.zip"
+
+
+def test_the_command_joins_dam_and_rem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    lines = [{"_id": row.doc_id, "title": row.title, "text": row.text} for row in tiny_corpus(30)]
+    corpus.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    out = tmp_path / "encoder"
+    command = ["export", "--dam", str(DAM), "--rem", str(REM), "--out", str(out), "--similarity", "cosine"]
+    assert main([*command, "--precision", "int8", "--documents", str(corpus), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["folder"] == str(out)
+    assert found["parity"]["ndcg"]["documents"] == 30
+    assembled = assemble(DAM, REM, similarity="cosine")
+    assert load_encoder(out).fingerprint == found["encoder"]["fingerprint"] == assembled.fingerprint
+    manifest = read_manifest(out) or {}
+    assert manifest["assembly"] == {"dam": "dam_source", "rem": "rem_dense_lora192-pa4.flat.zip"}
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "nDCG@10      not measured: no documents were given" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ([], 2, "a FOLDER or --dam is needed, neither was given"),
+        (["minilm", "--dam", str(DAM)], 2, "both, 'minilm' and"),
+        (["minilm", "--rem", str(REM)], 2, "--rem goes with --dam"),
+        (["minilm", "--pooling", "cls"], 2, "--pooling goes with --dam"),
+        (["--dam", str(DAM), "--ranker", "splade"], 2, "a splade ranker cannot be exported"),
+        (["--dam", str(DAM), "--pooling", "max"], 2, "there is no pooling 'max'"),
+        (["--dam", str(DAM), "--rem", "nowhere"], 1, "there is no DAM or REM nowhere"),
+        (["--dam", str(DAM), "--documents", "nowhere.jsonl"], 1, "nowhere.jsonl"),
+    ],
+)
+def test_what_cannot_be_joined_is_refused_in_words(
+    arguments: list[str], code: int, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", *arguments, "--out", str(tmp_path / "out")]) == code
+    said = " ".join(capsys.readouterr().err.split())
+    assert words in said
+    assert "hint: " in said
+    assert not (tmp_path / "out").exists()
 
 
 def test_without_torch_the_command_names_the_extra(tmp_path: Path) -> None:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from enum import Enum
+from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..session import Session, verb
+
+if TYPE_CHECKING:
+    from hybridr.records import Document
+
+Text = str | None
 
 
 class Precision(str, Enum):
@@ -24,32 +30,83 @@ def register(app: typer.Typer) -> None:
     @verb(app, "export")
     def export(
         session: Session,
-        folder: Annotated[str, typer.Argument(help="Encoder or sentence-transformers folder, or 'minilm'.")],
+        folder: Annotated[
+            Text, typer.Argument(help="Encoder or sentence-transformers folder, or 'minilm'.")
+        ] = None,
         precision: Annotated[Precision, typer.Option(help="fp32, or int8 beside it.")] = Precision.fp32,
         out: Annotated[
             Path | None, typer.Option(help="Where to write; default: in place, or FOLDER-encoder.")
         ] = None,
+        dam: Annotated[Text, typer.Option(help="Instead of FOLDER: domain module, folder or name.")] = None,
+        rem: Annotated[Text, typer.Option(help="With --dam: relevance module, folder, zip or name.")] = None,
+        ranker: Annotated[Text, typer.Option(help="With --dam: dense, the only one.")] = None,
+        pooling: Annotated[Text, typer.Option(help="With --dam: mean or cls.")] = None,
+        similarity: Annotated[Text, typer.Option(help="With --dam: ip or cosine.")] = None,
+        documents: Annotated[
+            Path | None, typer.Option(help="JSONL or BEIR folder to measure nDCG on; 128 are read.")
+        ] = None,
     ) -> None:
         """Write an encoder folder: ONNX beside the weights, checked against torch."""
-        from hybridr.exporting import export, export_target
-        from hybridr.manifest import read_manifest
+        from hybridr.exporting import export, export_joined, export_target
         from hybridr.packaged import minilm
 
-        source = minilm(progress=session.output.progress) if folder == "minilm" else Path(folder)
-        target = out or export_target(source)
-        written = export(source, target, precision=precision.value, progress=session.output.progress)
-        manifest = read_manifest(written) or {}
-        parity = manifest["parity"]
-        session.output.line(f"encoder      {written}  ({precision.value})")
-        session.output.line(
-            f"parity       largest difference to torch {parity['max_abs_difference']:.1e} "
-            f"over {parity['texts']} texts"
-        )
-        if "int8_cosine" in parity:
-            floor = parity["int8_cosine"]
-            session.output.line(
-                f"int8         cosine to fp32 {floor['mean']:.4f}, least {floor['least']:.4f}"
+        join = {"rem": rem, "ranker": ranker, "pooling": pooling, "similarity": similarity}
+        require_one_source(folder, dam, join)
+        texts, progress = read_texts(documents), session.output.progress
+        if dam:
+            target = out or Path(f"{Path(dam).name}-encoder")
+            given = {name: value for name, value in join.items() if value and name != "rem"}
+            export_joined(
+                dam, rem, target, precision=precision.value, texts=texts, progress=progress, **given
             )
-        session.output.line(f"fingerprint  {manifest['encoder']['fingerprint']}")
-        session.output.line(f"next         hybridr reindex NAME --encoder {written}")
-        session.output.result({"folder": str(written), "encoder": manifest["encoder"], "parity": parity})
+        else:
+            source = minilm(progress=progress) if folder == "minilm" else Path(str(folder))
+            target = out or export_target(source)
+            export(source, target, precision=precision.value, texts=texts, progress=progress)
+        render(session, target, precision.value)
+
+
+def require_one_source(folder: str | None, dam: str | None, join: dict[str, str | None]) -> None:
+    """Raise SettingsError unless there is either a folder, or a DAM with what is joined to it."""
+    from hybridr.errors import SettingsError
+
+    if bool(folder) == bool(dam):
+        found = f"both, '{folder}' and '{dam}'" if folder else "neither"
+        raise SettingsError(
+            f"a FOLDER or --dam is needed, {found} was given",
+            hint="hybridr export FOLDER, or hybridr export --dam DIR --rem DIR --out DIR",
+        )
+    alone = [name for name, value in join.items() if value and not dam]
+    if alone:
+        raise SettingsError(f"--{alone[0]} goes with --dam, not with a FOLDER", hint="hybridr export --help")
+
+
+def read_texts(path: Path | None) -> list[Document]:
+    """Read as many documents as are measured. Raises DataError."""
+    if path is None:
+        return []
+    from hybridr.formats import document_of, read_corpus
+    from hybridr.parity import DOCUMENTS
+
+    return [document_of(record, path) for record in islice(read_corpus(path), DOCUMENTS)]
+
+
+def render(session: Session, folder: Path, precision: str) -> None:
+    """Show where the encoder is, how near the graphs are to torch, and what to run next."""
+    from hybridr.manifest import read_manifest
+    from hybridr.model_card import render_ndcg
+
+    output, manifest = session.output, read_manifest(folder) or {}
+    parity: dict[str, Any] = manifest["parity"]
+    output.line(f"encoder      {folder}  ({precision})")
+    output.line(
+        f"parity       largest difference to torch {parity['max_abs_difference']:.1e} "
+        f"over {parity['texts']} texts"
+    )
+    if "int8_cosine" in parity:
+        floor = parity["int8_cosine"]
+        output.line(f"int8         cosine to fp32 {floor['mean']:.4f}, least {floor['least']:.4f}")
+    output.line(f"nDCG@10      {render_ndcg(parity)}")
+    output.line(f"fingerprint  {manifest['encoder']['fingerprint']}")
+    output.line(f"next         hybridr reindex NAME --encoder {folder}")
+    output.result({"folder": str(folder), "encoder": manifest["encoder"], "parity": parity})
