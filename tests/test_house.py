@@ -37,7 +37,7 @@ FLOORS = [
     {"sampling", "destinations", "text_fields"},
     {"inspection", "loading", "known_encoders", "diagnosis", "pacing"},
     {"adaptation", "overlap", "shift"},
-    {"stored", "expansion"},
+    {"stored", "expansion", "preflight"},
     {"filling", "retrieval", "planning", "verification"},
     {"renewal", "returning"},
     {"syncing"},

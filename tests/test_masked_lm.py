@@ -21,6 +21,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
+import hybridr_cli
 from dam_training import SETTINGS, VOCABULARY, tiny_dam
 from hybridr.assembly import assemble
 from hybridr.assembly.backbone import read_dam
@@ -584,3 +585,28 @@ def test_another_folder_is_not_replaced(base: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="is not a DAM that hybridr trained"):
         fit_dam(tiny_corpus(50), settings(base, tmp_path / "mine"))
     assert (tmp_path / "mine" / "letter.txt").read_text() == "dear"
+
+
+# --- the command ---
+
+
+def test_the_command(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "corpus.tsv"
+    file.write_text("".join(f"{d.doc_id}\t{d.contents}\n" for d in tiny_corpus(60)))
+    out = str(tmp_path / "dam")
+    command = ["dam", "train", "--tsv", str(file), "--base", str(base), "--out", out, "--steps",
+               "3", "--batch-size", "8", "--held-out", "10", "--precision", "fp32", "--device", "cpu"]  # fmt: skip
+    assert hybridr_cli.main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["steps"], found["documents"], found["reused"]) == (3, 50, False)
+    assert hybridr_cli.main(command) == 0
+    told = capsys.readouterr()
+    assert "(done before)" in told.out
+    assert "hybridr adapt --base" in told.out
+    assert "read: 60" in told.err
+
+
+def test_the_command_needs_one_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert hybridr_cli.main(["dam", "train"]) == 2
+    assert hybridr_cli.main(["dam", "train", "--jsonl", "a", "--tsv", "b"]) == 2
+    assert "one source of documents is needed" in capsys.readouterr().err

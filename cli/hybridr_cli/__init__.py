@@ -18,8 +18,9 @@ app = typer.Typer(
 )
 
 VERBS = (
-    "demo", "doctor", "node", "load", "inspect", "adapt", "rem", "export", "reindex", "sync", "status",
-    "rollback", "verify", "remove", "clean", "search", "evaluate", "serve", "models", "settings",
+    "demo", "doctor", "node", "load", "inspect", "adapt", "dam", "rem", "export", "reindex", "sync",
+    "status", "rollback", "verify", "remove", "clean", "search", "evaluate", "serve", "models", "bench",
+    "settings",
 )  # fmt: skip
 
 for _name in VERBS:

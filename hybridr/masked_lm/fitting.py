@@ -120,6 +120,7 @@ def fit_dam(
     """
     require_replaceable(settings.out)
     plan = prepare(settings, documents, progress)
+    progress = progress if plan.processes.is_main else silent
     cache = tokenised(plan, documents, through, progress)
     key = plan.run_key(cache)
     finished = finished_manifest(settings.out, key)

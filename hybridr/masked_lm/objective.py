@@ -73,11 +73,18 @@ class MaskedLm:
 
     def parts(self, step: int) -> list[Part]:
         """Give this process's micro-batches of optimiser step `step`, numbered from 1."""
-        windows = windows_of_step(
+        return list(self.share(self.windows(step)))
+
+    def count_tokens(self, step: int) -> int:
+        """Count the tokens of the whole batch of a step, special ones included and padding not."""
+        return int(self.windows(step).lengths.sum())
+
+    def windows(self, step: int) -> Windows:
+        """Draw the whole batch of a step."""
+        return windows_of_step(
             self.cache, self.frame, first=self.held_out, size=self.batch_size, max_tokens=self.max_tokens,
             seed=self.seed, step=step,
         )  # fmt: skip
-        return list(self.share(windows))
 
     def share(self, windows: Windows) -> Iterator[Part]:
         """Cut this process's share of a batch into micro-batches; those without a mask teach nothing."""
