@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .bodies import (
@@ -26,11 +26,12 @@ from .destinations import (
 from .encoder import Encoder
 from .errors import ClusterError, DataError, ModelError
 from .inspection import choose_text_fields
+from .preflight import Disk, check_disk, check_templates, estimate_disk, seconds_to_encode
 from .reading import require_source
 from .settings import ReindexSettings
 
 MAX_DIM = 16_000
-DURING_FILL: dict[str, Any] = {"refresh_interval": "-1", "number_of_replicas": 0, "final_pipeline": None}
+DURING_FILL: dict[str, Any] = {"refresh_interval": "-1", "number_of_replicas": 0, "final_pipeline": "_none"}
 BYTES_PER_LINK = 4
 
 
@@ -39,7 +40,9 @@ class Plan:
     """What a reindex will do.
 
     `live`: the destination is complete and only caught up. `before` and `after` are the settings it has
-    while it is filled, and then. `requests` are the exact bodies, in order.
+    while it is filled, and then. `requests` are the exact bodies, in order. `templates` says what index
+    templates would add; `disk` is None for an index that exists, or without the rights to ask; `seconds` are
+    those of the encoder, in a preview only.
     """
 
     source: str
@@ -57,6 +60,9 @@ class Plan:
     before: dict[str, Any]
     after: dict[str, Any]
     requests: list[dict[str, Any]] = field(repr=False)
+    templates: list[str] = field(default_factory=list)
+    disk: Disk | None = None
+    seconds: float | None = None
 
 
 def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
@@ -93,9 +99,13 @@ def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSetti
         if known
         else {"method": "PUT", "path": path_of(name), "body": new_index(info, encoder, settings, meta)}
     )
+    size = vector_bytes(count, encoder.dim, settings.m)
+    templates = [] if known else check_templates(cluster, name)
+    disk = None if known else estimate_disk(cluster, info, size)
+    check_disk(disk, name)
     return Plan(
         info.name, name, known is not None, live, alias, target is None, meta["previous"], count, fields,
-        tuple(meta["lexical_fields"]), encoder.fingerprint, vector_bytes(count, encoder.dim, settings.m),
+        tuple(meta["lexical_fields"]), encoder.fingerprint, size,
         before, after,
         [
             first,
@@ -103,7 +113,18 @@ def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSetti
             {"method": "PUT", "path": path_of(name, "_settings"), "body": {"index": after}},
             {"method": "POST", "path": "/_aliases", "body": {"actions": switch_actions(alias, target, name)}},
         ],
+        templates, disk,
     )  # fmt: skip
+
+
+def preview(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
+    """Plan as `plan` does, and time the encoder on some documents of the source."""
+    todo = plan(cluster, source, encoder, settings)
+    info = cluster.index_info(todo.source)
+    seconds = seconds_to_encode(cluster, info, encoder, todo.fields, todo.documents, settings.max_tokens)
+    if settings.max_docs_per_second:
+        seconds = max(seconds, todo.documents / settings.max_docs_per_second)
+    return replace(todo, seconds=round(seconds, 1))
 
 
 def recorded_alias(cluster: Cluster, name: str) -> str:

@@ -52,7 +52,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Write vectors into a new index beside the old one, verify it, switch an alias."""
         from hybridr.known_encoders import encoder_for
-        from hybridr.planning import plan, source_of
+        from hybridr.planning import preview, source_of
         from hybridr.reindexing import reindex
         from hybridr.settings import ReindexSettings
 
@@ -64,20 +64,30 @@ def register(app: typer.Typer) -> None:
         cluster = session.connect()
         model = encoder_for(cluster, source_of(cluster, name), encoder, progress=session.output.progress)
         if dry_run:
-            return show_plan(session, plan(cluster, name, model, settings))
+            return show_plan(session, preview(cluster, name, model, settings))
         show_result(session, reindex(cluster, name, model, settings, progress=session.output.progress))
 
 
 def show_plan(session: Session, todo: Plan) -> None:
     """Print what would be sent."""
     import json
+    from dataclasses import asdict
 
     out = session.output
-    out.result(vars(todo) | {"dry_run": True})
+    out.result(asdict(todo) | {"dry_run": True})
     out.line(f"{todo.documents:,} documents of '{todo.source}', text from {', '.join(todo.fields)}")
     out.line(
         f"vectors and graph: about {todo.vector_bytes / 1e6:,.0f} MB a copy, encoder {todo.encoder[:12]}"
     )
+    if todo.disk:
+        out.line(
+            f"disk: about {todo.disk.needed_bytes / 1e6:,.0f} MB with replicas, "
+            f"{todo.disk.usable_bytes / 1e6:,.0f} MB usable below the flood stage ({todo.disk.flood_stage})"
+        )
+    if todo.seconds is not None:
+        out.line(f"time: about {todo.seconds:,.0f} s at this encoder's speed on documents of the index")
+    for remark in todo.templates:
+        out.line(remark)
     for request in todo.requests:
         out.line(f"{request['method']} {request['path']}")
         if "body" in request:
