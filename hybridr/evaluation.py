@@ -66,15 +66,23 @@ class Evaluation:
         """Name the measures, the leading one first."""
         return list(self.systems[self.baseline])
 
-    def table(self) -> tuple[list[str], list[list[Any]]]:
-        """Give columns and rows of the means, with the leading measure's change and its p after Holm."""
+    def table(self, *, bounds: bool = False) -> tuple[list[str], list[list[Any]]]:
+        """Give columns and rows of the means, with the leading measure's change and its p after Holm.
+
+        With `bounds` every mean is a text with its interval: `0.6826 [0.6371, 0.7266]`.
+        """
         lead = self.measures[0]
         versus = {c.system: c for c in self.comparisons if c.measure == lead}
         rows = []
         for name, means in self.systems.items():
             change = f"{versus[name].difference:+.4f} (p {versus[name].p_holm:.2g})" if name in versus else ""
-            rows.append([name, *means.values(), change])
+            cells = [self._bounded(name, measure) for measure in means] if bounds else means.values()
+            rows.append([name, *cells, change])
         return ["system", *self.measures, f"{lead} against {self.baseline}"], rows
+
+    def _bounded(self, system: str, measure: str) -> str:
+        low, high = self.intervals[system][measure]
+        return f"{self.systems[system][measure]:.4f} [{low:.4f}, {high:.4f}]"
 
     def comparison_table(self) -> tuple[list[str], list[list[Any]]]:
         """Give columns and rows of every comparison with the baseline: p of both tests after Holm."""

@@ -69,8 +69,8 @@ def page(found: Evaluation, title: str, texts: Texts) -> str:
     """Write one self-contained page: tables, then the top tens side by side; it loads nothing."""
     head = f"<meta charset=utf-8><title>{html.escape(title)}</title><style>{STYLE}</style>"
     said = (
-        f"<p>{found.queries} queries; intervals by {html.escape(found.settings.interval)}; p-values are "
-        "two-sided and corrected by Holm's method over the systems of one measure.</p>"
+        f"<p>{found.queries} queries; {found.settings.confidence:.0%} intervals by "
+        f"{found.settings.interval}; p-values are two-sided and corrected by Holm's method over the systems of one measure.</p>"
     )
     parts = [
         f"<h1>{html.escape(title)}</h1>",
@@ -86,7 +86,7 @@ def page(found: Evaluation, title: str, texts: Texts) -> str:
 
 
 def _tables(found: Evaluation, write: Callable[..., str], between: str) -> str:
-    means = write(*found.table())
+    means = write(*found.table(bounds=True))
     return means + between + write(*found.comparison_table()) if found.comparisons else means
 
 

@@ -115,6 +115,9 @@ def test_baseline_intervals_and_json() -> None:
     assert {"queries", "baseline", "systems", "intervals", "comparisons", "per_query"} <= again.keys()
     assert again["comparisons"][0]["p_holm"] >= again["comparisons"][0]["p_value"]
     assert found.table()[0][-1] == "nDCG@10 against hybrid"
+    assert (
+        found.table(bounds=True)[1][0][1] == f"{found.systems['bm25']['nDCG@10']:.4f} [{low:.4f}, {high:.4f}]"
+    )
     columns, rows = found.comparison_table()
     assert len(rows) == 4
     assert rows[0][-1] == "0/2/1"
@@ -236,7 +239,7 @@ def test_reports_from_the_command_line(files: Path, capsys: pytest.CaptureFixtur
     assert "the &lt;b&gt;text&lt;/b&gt; of d" in written
     assert page.stat().st_mode & 0o077 == 0, "it holds text of documents"
     assert main([*given, *beir, "--report", str(files / "report.tex")]) == 0
-    assert (files / "report.tex").read_text().startswith(r"\begin{tabular}{lrrl}")
+    assert (files / "report.tex").read_text().startswith(r"\begin{tabular}{llll}")
     capsys.readouterr()
     assert main([*given, *beir, "--report", str(files / "report.txt")]) == 2
     assert "does not tell the format: markdown, latex, json, html" in capsys.readouterr().err

@@ -146,10 +146,12 @@ NEED_VECTORS = {
 
 def _textual(source: Sample, target: Sample, hole_share: float | None) -> list[Finding]:
     words = weighted_jaccard(count_words(source.documents), count_words(target.documents))
-    found = [Finding("word_jaccard", words, "1 the same words, 0 none in common; MS MARCO and BEIR .35", YU)]
+    found = [
+        Finding("word_jaccard", words, "1 the same words, 0 none in common; MS MARCO against BEIR: .35", YU)
+    ]
     if source.queries and target.queries:
         types = weighted_jaccard(*(Counter(map(query_type, side.queries)) for side in (source, target)))
-        note = "9 types by the first English word; MS MARCO and BEIR .32"
+        note = "9 types by the first English word; MS MARCO against BEIR: .32"
         found.append(Finding("query_type_jaccard", types, note, YU))
     else:
         found.append(Finding("query_type_jaccard", None, "needs queries of both", YU))
@@ -205,8 +207,10 @@ def _neighbours(questions: Vectors, away: Vectors, here: Vectors) -> Finding:
     if not len(questions):
         return Finding("knn_source", None, "needs queries of the index", XIN)
     size = min(len(away), len(here))
-    note = f"share of source among the {min(NEIGHBOURS, 2 * size)} nearest of each query, {size} of each"
-    return Finding("knn_source", knn_source(questions, away, here, NEIGHBOURS), note, XIN)
+    # The more of all documents are called near, the closer the share is to one half whatever they are.
+    k = max(1, min(NEIGHBOURS, size // 3))
+    note = f"share of source among the {k} nearest of each query, {size} documents of each"
+    return Finding("knn_source", knn_source(questions, away, here, k), note, XIN)
 
 
 def _aligned(left: Vectors, right: Vectors) -> Finding:
