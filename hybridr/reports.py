@@ -70,7 +70,8 @@ def page(found: Evaluation, title: str, texts: Texts) -> str:
     head = f"<meta charset=utf-8><title>{html.escape(title)}</title><style>{STYLE}</style>"
     said = (
         f"<p>{found.queries} queries; {found.settings.confidence:.0%} intervals by "
-        f"{found.settings.interval}; p-values are two-sided and corrected by Holm's method over the systems of one measure.</p>"
+        f"{found.settings.interval}; p-values are two-sided and corrected by Holm's method over the systems "
+        "of one measure.</p>"
     )
     parts = [
         f"<h1>{html.escape(title)}</h1>",
