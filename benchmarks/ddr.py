@@ -9,7 +9,8 @@ Rows: `dr` trains the whole backbone on the source's labels; `ddr` fits a DAM to
 source DAM, and joins it with the REM trained on the source DAM; `ddr-si` starts it from the plain backbone
 (without sequential initialisation); `ddr-df` takes a REM trained on the plain backbone (without
 disentangled finetuning); `lora`, `parallel` and `both` are `ddr` with other REMs. Beside them `source`:
-source DAM and REM, nothing fitted to the target; `as-is`: the backbone as it comes, where it is a retriever already; `bm25`.
+source DAM and REM, nothing fitted to the target; `as-is`: the backbone as it comes, where it is a
+retriever already; `bm25`.
 Zhan et al. 2022, sections 4 and 5.
 """
 

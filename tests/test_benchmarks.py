@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.model_files import write_model
 from hybridr.formats import write_beir
+from hybridr.model_files import write_model
 from hybridr.records import Query
 from tiny import tiny_corpus, tiny_retriever
 

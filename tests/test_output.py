@@ -98,3 +98,18 @@ def test_bulk_bodies_are_cut_by_bytes() -> None:
     actions = [Action(str(number), b"x" * 40) for number in range(5)] + [Action("big", b"y" * 500)]
     assert [len(group) for group in by_bytes(actions, 100)] == [2, 2, 1, 1]
     assert json.loads(encoded({"n": 2**70, "s": "\ud800"})) == {"n": 2**70, "s": "\ud800"}
+
+
+def test_of_several_processes_one_speaks(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hybridr_cli import main
+
+    assert main(["settings", "--json"]) == 0
+    assert capsys.readouterr().out
+    monkeypatch.setenv("RANK", "1")
+    assert main(["settings", "--json"]) == 0
+    assert main(["settings"]) == 0
+    assert main(["inspect"]) == 2
+    found = capsys.readouterr()
+    assert found.out == ""

@@ -18,23 +18,27 @@ WIDTH = 110
 
 
 class Output:
-    """Render one command: tables for people, one JSON object with `--json`, nothing extra with `--quiet`."""
+    """Render one command: tables for people, one JSON object with `--json`, nothing extra with `--quiet`.
 
-    def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
+    With `muted` nothing but errors is said: of several processes that train together, one speaks.
+    """
+
+    def __init__(self, *, as_json: bool = False, quiet: bool = False, muted: bool = False) -> None:
         self.as_json = as_json
-        self.quiet = quiet
+        self.quiet = quiet or muted
+        self.muted = muted
         self._bar: Bar | None = None
         self._tasks: dict[str, TaskID] = {}
         self._plain: dict[str, tuple[float, float, int]] = {}
 
     def result(self, value: Any) -> None:
         """Print `value` as JSON when `--json` was given."""
-        if self.as_json:
+        if self.as_json and not self.muted:
             sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
 
     def line(self, text: str = "") -> None:
         """Print one line of a result for people."""
-        if not self.as_json:
+        if not (self.as_json or self.muted):
             sys.stdout.write(text + "\n")
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "") -> None:

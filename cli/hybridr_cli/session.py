@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -46,7 +47,8 @@ class Session:
     """The shared options of one call."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
-        self.output = Output(as_json=given["json"], quiet=given["quiet"])
+        launched = os.environ.get("RANK", "0")  # set by `accelerate launch` and its like
+        self.output = Output(as_json=given["json"], quiet=given["quiet"], muted=launched != "0")
         self.config: Path | None = given["config"]
         self._connection = {name: given[name] for name in CLUSTER_OPTIONS if name in given}
 

@@ -13,6 +13,7 @@ from ..exporting import export, require_replaceable
 from ..manifest import fingerprint, read_manifest
 from ..progress import Progress, silent
 from ..settings import AdaptSettings
+from ..training import Processes
 from .gate import Comparison, GateReport, compare
 from .sample import Source
 from .span_start import start_from_retriever
@@ -53,7 +54,7 @@ def adapt(documents: Source, settings: AdaptSettings, *, progress: Progress = si
     DAM by masked-LM training, and joined with the REM that `settings.rem` names. The result lies in
     `settings.out`. A run that was finished with the same documents and settings returns at once, a killed
     one goes on. Raises DataError (too few documents, another language), ModelError (base, REM, loss),
-    SettingsError, DownloadError (base, disk).
+    SettingsError, DownloadError (base, disk). Under `accelerate launch` all processes call this together.
     """
     require_replaceable(settings.out)
     queries = read_queries(settings.queries)
@@ -63,6 +64,22 @@ def adapt(documents: Source, settings: AdaptSettings, *, progress: Progress = si
     if finished is not None:
         return finished
     fitted = start.fit()
+    processes = Processes(settings.device)
+    if processes.is_main:
+        conclude(start, fitted, settings, queries, key, progress)
+    processes.wait()
+    return result(settings.out, read_manifest(settings.out) or {})
+
+
+def conclude(
+    start: Start,
+    fitted: Fitted,
+    settings: AdaptSettings,
+    queries: Sequence[str],
+    key: str,
+    progress: Progress,
+) -> None:
+    """Let the gate compare the candidate with what it came from, and export the one it chooses."""
     gate = compare(
         start.old, fitted.candidate, start.held_out, start.others,
         queries=queries, seed=settings.seed, progress=progress,
@@ -76,10 +93,9 @@ def adapt(documents: Source, settings: AdaptSettings, *, progress: Progress = si
     }
     export(
         fitted.candidate if promoted else start.old, settings.out,
-        texts=start.held_out,
+        texts=[document.contents for document in start.held_out],
         records={"adaptation": entry, **start.records}, attachments=fitted.attachments, progress=progress,
     )  # fmt: skip
-    return result(settings.out, read_manifest(settings.out) or {})
 
 
 def start_of(documents: Source, settings: AdaptSettings, progress: Progress) -> Start:

@@ -25,13 +25,21 @@ def register(app: typer.Typer) -> None:
         session: Session,
         index: Annotated[str, typer.Option(help="Index whose documents are read.")],
         out: Annotated[Path | None, typer.Option(help="Folder of the encoder.")] = None,
-        base: Annotated[Text, typer.Option(help="'minilm', or the folder of a bi-encoder.")] = None,
-        objective: Annotated[Text, typer.Option(help="span: two spans of one document attract.")] = None,
+        base: Annotated[
+            Text, typer.Option(help="'minilm', an encoder folder, or a DAM (with --rem).")
+        ] = None,
+        rem: Annotated[Text, typer.Option(help="REM to join: folder, zip or published name.")] = None,
+        objective: Annotated[Text, typer.Option(help="span (retriever) or mlm (DAM and REM).")] = None,
+        pooling: Annotated[Text, typer.Option(help="With a REM: mean or cls.")] = None,
+        similarity: Annotated[Text, typer.Option(help="With a REM: ip or cosine.")] = None,
         fields: Annotated[Text, typer.Option(help="Text fields, as a,b,c; default: as `inspect`.")] = None,
         steps: Annotated[Count, typer.Option(help="Optimiser steps.")] = None,
+        batch_size: Annotated[Count, typer.Option(help="Documents per step.")] = None,
         max_documents: Annotated[Count, typer.Option(help="Random sample of larger indices.")] = None,
         strength: Annotated[Number, typer.Option(help="Share of the change that is kept, 0..1.")] = None,
         learning_rate: Annotated[Number, typer.Option(help="Highest learning rate.")] = None,
+        precision: Annotated[Text, typer.Option(help="With a REM: auto, fp32 or bf16.")] = None,
+        device: Annotated[Text, typer.Option(help="auto, cpu or cuda.")] = None,
         queries: Annotated[Path | None, typer.Option(help="Unlabelled query log, for the gate.")] = None,
         seed: Annotated[Count, typer.Option(help="Seed of sample, batches and probes.")] = None,
         force: Annotated[bool | None, typer.Option("--force", help="Promote against the gate.")] = None,
@@ -43,9 +51,10 @@ def register(app: typer.Typer) -> None:
         from hybridr.settings import AdaptSettings
 
         settings = session.settings(
-            AdaptSettings, out=out, base=base, objective=objective, fields=fields, steps=steps,
-            max_documents=max_documents, strength=strength, learning_rate=learning_rate, queries=queries,
-            seed=seed, force=force, any_language=yes,
+            AdaptSettings, out=out, base=base, rem=rem, objective=objective, pooling=pooling,
+            similarity=similarity, fields=fields, steps=steps, batch_size=batch_size,
+            max_documents=max_documents, strength=strength, learning_rate=learning_rate,
+            precision=precision, device=device, queries=queries, seed=seed, force=force, any_language=yes,
         )  # fmt: skip
         cluster = session.connect()
         adaptation = adapt((cluster, index), settings, progress=session.output.progress)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -71,8 +70,7 @@ def register_train(dam: typer.Typer) -> None:
         files = {"beir": beir, "jsonl": jsonl, "tsv": tsv}
         source = chosen_source(session, index, files, settings.fields)
         fit = fit_dam(source, settings, progress=session.output.progress)
-        if int(os.environ.get("RANK", "0")) == 0:  # of several processes one speaks
-            render(session, fit)
+        render(session, fit)
 
 
 def chosen_source(
