@@ -8,6 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from hybridr.relevance import training as rem_training_module
 from hybridr.relevance.examples import Batches, Limits, read_examples
 from hybridr.relevance.judged import table_documents
 from hybridr.relevance.negatives import read_negatives
-from hybridr.relevance.objectives import Contrastive
+from hybridr.relevance.objectives import Contrastive, Strength
 from hybridr.relevance.rem import attach_fresh, config_of, design_of
 from hybridr.relevance.teacher import read_scores
 from hybridr.settings import RemSettings
@@ -223,7 +224,8 @@ def test_a_finished_run_is_not_repeated(judged: Judged, dam: Path, tmp_path: Pat
 def objective(judged: Judged, dam: Path, size: int = 40, **values: Any) -> Contrastive:
     ranker: Any = assemble(dam)
     examples = read_examples(judged, None, ranker.tokens, Limits())
-    return Contrastive(ranker, {}, Batches(examples, size, 3, 7), Processes("cpu"), **values)
+    batches = Batches(examples, size, 3, 7)
+    return Contrastive(ranker, {}, batches, Processes("cpu"), Limits(), Strength(**values))
 
 
 def test_the_contrastive_loss_is_the_formula(judged: Judged, dam: Path) -> None:
@@ -316,6 +318,79 @@ def test_distillation_reaches_the_teachers_margins(judged: Judged, dam: Path, tm
     assert after < 0.1 * before
 
 
+def answers(ranker: Any, judged: Judged) -> np.ndarray:
+    texts = list(judged.queries.values())[:6]
+    if ranker.ranker == "rerank":
+        return ranker.score([(text, other) for text in texts for other in TEXTS])
+    return ranker.encode_documents(TEXTS)
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("kind", ["unicoil", "splade", "colbert", "rerank"])
+def test_the_other_rankers(
+    kind: str, full: bool, judged: Judged, dam: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = []
+    write = rem_training_module.write
+    monkeypatch.setattr(
+        rem_training_module, "write", lambda plan, *rest: (kept.append(plan), write(plan, *rest))
+    )
+    if kind == "rerank":  # what a random BERT can learn of pairs: one document is always the answer
+        positives = dict.fromkeys(judged.queries, ("d0",))
+        judged = replace(judged, positives=positives, fingerprint="always d0")
+    given = settings(dam, tmp_path / "rem", ranker=kind, steps=40, learning_rate=1e-2, full=full)
+    trained = train_rem(judged, given)
+    assert trained.loss_end < 0.97 * trained.loss_start
+    opened = assemble(*((given.out,) if full else (dam, given.out)), ranker=kind, merge=False)
+    assert np.abs(answers(opened, judged) - answers(kept[0].ranker, judged)).max() <= 1e-6
+    if not full:
+        target = tiny_dam(tmp_path / "target", seed=4)
+        second = settings(target, tmp_path / "second", ranker=kind, steps=2, rem=str(given.out))
+        assert train_rem(judged, second).parameters == trained.parameters
+        if kind == "rerank":  # its files do not say what they are for
+            return
+        with pytest.raises(ModelError, match="was made for the ranker"):
+            assemble(dam, given.out, ranker="unicoil" if kind == "splade" else "splade")
+
+
+@pytest.mark.parametrize("kind", ["dense", "unicoil", "splade", "colbert", "rerank"])
+def test_files_have_the_names_and_sizes_of_the_published_ones(
+    kind: str, judged: Judged, tmp_path: Path
+) -> None:
+    published = GOLDEN / "rems" / f"rem_{kind}_lora192-pa4" / "msmarco"
+    given = settings(GOLDEN / "dams" / "dam_source", tmp_path, ranker=kind, design="both", rank=192,
+                     name="msmarco", steps=1, token_dim=16)  # fmt: skip
+    train_rem(judged, given)
+    for file in sorted(path.name for path in published.iterdir()):
+        if file.endswith(".json"):
+            found, wanted = (json.loads((folder / file).read_text()) for folder in (given.out, published))
+            assert found | {"config_id": ""} == wanted | {"config_id": ""}
+        else:
+            found, wanted = (
+                torch.load(folder / file, weights_only=True) for folder in (given.out, published)
+            )
+            assert {key: value.shape for key, value in found.items()} == {
+                key: value.shape for key, value in wanted.items()
+            }
+
+
+def test_splades_penalty_grows_over_the_first_epoch(judged: Judged, dam: Path) -> None:
+    found = objective(judged, dam, 8, flops=2.0)
+    queries, documents = torch.tensor([[1.0, 0.0], [1.0, 2.0]]), torch.tensor([[2.0, 0.0]])
+    whole = 2.0 * (1 + 1 + 4)
+    for step, share in ((1, 1 / 25), (4, 16 / 25), (5, 1), (9, 1)):
+        assert float(found.penalty(step, queries, documents, documents)) == pytest.approx(whole * share)
+
+
+def test_a_bare_backbone_has_no_head_for_splade(judged: Judged, tmp_path: Path) -> None:
+    from hybridr.exporting import export
+    from tiny import tiny_retriever
+
+    folder = export(tiny_retriever(), tmp_path / "bare")
+    with pytest.raises(ModelError, match="no masked-LM head"):
+        train_rem(judged, settings(folder, tmp_path / "rem", ranker="splade"))
+
+
 def test_queries_that_the_teacher_left_out_are_dropped(judged: Judged, dam: Path, tmp_path: Path) -> None:
     teacher = write_teacher(tmp_path / "teacher.tsv", judged)
     kept = [line for line in teacher.read_text().splitlines() if not line.startswith(("q1\t", "q2\td2\t"))]
@@ -350,6 +425,9 @@ def test_settings_that_contradict_each_other(judged: Judged, dam: Path, tmp_path
         ({"full": True, "rem": "x"}, "--full trains all weights"),
         ({"loss": "distil"}, "--teacher"),
         ({"teacher": Path("x.tsv")}, "--teacher"),
+        ({"ranker": "colbert", "similarity": "cosine"}, "for the dense ranker, not for colbert"),
+        ({"ranker": "rerank", "loss": "distil", "teacher": Path("x.tsv")}, "by --loss contrast only"),
+        ({"ranker": "rerank", "negatives_per_query": 0}, "--negatives-per-query 1 or more"),
         ({"negatives": tmp_path / "none.tsv"}, "there is no file"),
     ):
         with pytest.raises(SettingsError, match=message):

@@ -79,8 +79,8 @@ class Unicoil(VectorRanker):
         """Give weights `(n, vocabulary)` for ids and mask `(n, tokens)`."""
         weights = torch.relu(self.head(self.states(ids, mask)).squeeze(-1)) * mask
         vectors = weights.new_zeros(len(ids), self.dim).scatter_reduce(1, ids, weights, "amax")
-        vectors[:, sorted(self.special_ids.values())] = 0
-        return vectors
+        special = torch.tensor(sorted(self.special_ids.values()), device=ids.device)
+        return vectors.index_fill(1, special, 0.0)
 
     def require_head(self) -> None:
         """Raise ModelError when the head or the special tokens, whose weights are 0, are not known."""

@@ -13,6 +13,7 @@ from ..assembly.designs import LORA_NEEDS, PARALLEL_NEEDS, Design, Lora, Paralle
 from ..assembly.ranker import Ranker
 from ..assembly.rem_files import CONFIG, WEIGHTS
 from ..manifest import fingerprint, write_json
+from .heads import plain_tensors, write_head
 
 FORMAT = "3.2.1"  # the version of adapter-transformers that writes these very files
 UNUSED_HYPERCOMPLEX: dict[str, Any] = {
@@ -21,6 +22,12 @@ UNUSED_HYPERCOMPLEX: dict[str, Any] = {
     "phm_rank": 1, "shared_W_phm": False, "shared_phm_rule": True,
 }  # fmt: skip
 """What published files say about a layer that they do not have."""
+
+CLASSES = {
+    "dense": "{}Dense", "unicoil": "{}Unicoil", "splade": "{}Splade", "colbert": "ColBERT",
+    "rerank": "{}AdapterModel",
+}  # fmt: skip
+"""The class that the authors' code opens a REM with."""
 
 KINDS = {"bert": "Bert", "roberta": "Roberta", "distilbert": "DistilBert"}
 
@@ -50,7 +57,7 @@ def record_of(ranker: Ranker, design: Design, name: str) -> dict[str, Any]:
         "config": config,
         "config_id": fingerprint(config)[:16],
         "hidden_size": int(ranker.config.hidden_size),
-        "model_class": f"{KINDS[ranker.config.model_type]}Dense",
+        "model_class": CLASSES[ranker.ranker].format(KINDS[ranker.config.model_type]),
         "model_name": None,
         "model_type": ranker.config.model_type,
         "name": name,
@@ -95,9 +102,4 @@ def write_rem(ranker: Ranker, design: Design, name: str, folder: Path) -> list[s
     tensors = adapters.adapter_weights(ranker.backbone, str(record["name"]))
     torch.save(plain_tensors(tensors), folder / WEIGHTS)
     write_json(folder / CONFIG, record)
-    return [WEIGHTS, CONFIG]
-
-
-def plain_tensors(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Give copies on the CPU that any weights-only reader takes."""
-    return {key: weight.detach().float().cpu().clone().contiguous() for key, weight in weights.items()}
+    return [WEIGHTS, CONFIG, *write_head(ranker, record, folder)]

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from ..assembly import adapters
-from ..assembly.assembling import located
+from ..assembly.assembling import RANKERS, located
 from ..assembly.backbone import Dam, read_dam
-from ..assembly.rankers import Dense
-from ..assembly.rem_files import WEIGHTS, RemFiles, read_rem
+from ..assembly.ranker import Ranker
+from ..assembly.rem_files import EMBEDDINGS, HEAD_WEIGHTS, WEIGHTS, RemFiles, read_rem
 from ..errors import ModelError, SettingsError
 from ..manifest import fingerprint, read_manifest, sha256_of, write_manifest
 from ..progress import Progress, silent
@@ -34,15 +34,17 @@ from ..training import (
 )
 from ..training.precision import Precision
 from .examples import Batches, Examples, Limits, read_distilled, read_examples
+from .heads import add_head, embedding_weights, head_weights, unfreeze
 from .judged import Judged
 from .negatives import Ranking, mine
-from .objectives import Contrastive, MarginMse
+from .objectives import Comparison, Contrastive, MarginMse, PairChoice, Strength
 from .rem import attach_fresh, design_of, write_rem
-from .whole import unfreeze, write_whole
+from .whole import write_whole
 
 VERSION = 1  # of the procedure; a change of its results makes finished runs start anew
 STATE_FOLDER = ".training"
 INV_TEMPERATURES = {"ip": 1.0, "cosine": 20.0}
+OBJECTIVES: dict[str, type[Comparison]] = {"contrast": Contrastive, "distil": MarginMse}
 RATES = {False: 2e-5, True: 1e-5}
 """Learning rates of a REM, and of all weights."""
 CURVE_POINTS = 200
@@ -86,7 +88,7 @@ class Plan:
     settings: RemSettings
     judged: Judged
     dam: Dam
-    ranker: Dense
+    ranker: Ranker
     rem: RemFiles | None
     """The one that is trained on; None for a fresh one."""
     precision: Precision
@@ -95,6 +97,19 @@ class Plan:
     source: str
     """Where negatives are mined."""
     key: str
+
+    @property
+    def limits(self) -> Limits:
+        """Longest inputs. Raises DataError when the backbone has no positions for them."""
+        query, document = self.settings.max_query_tokens, self.settings.max_document_tokens
+        if self.settings.ranker == "rerank":
+            self.ranker.limit(query + document)
+        return Limits(self.ranker.limit(query), self.ranker.limit(document))
+
+    @property
+    def name(self) -> str:
+        """The adapter's name in the files."""
+        return self.rem.name if self.rem else self.settings.name
 
     @property
     def state(self) -> Path:
@@ -137,8 +152,12 @@ def require_consistent(settings: RemSettings) -> None:
             "distillation needs --teacher FILE with scores, and only distillation takes it",
             hint="--loss distil --teacher SCORES.jsonl",
         )
-    if settings.loss == "distil" and not settings.negatives_per_query:
-        raise SettingsError("distillation compares with negatives: --negatives-per-query 1 or more")
+    if (settings.loss == "distil" or settings.ranker == "rerank") and not settings.negatives_per_query:
+        raise SettingsError(f"{settings.loss} of {settings.ranker} needs --negatives-per-query 1 or more")
+    if settings.loss == "distil" and settings.ranker == "rerank":
+        raise SettingsError("a re-ranker is trained by --loss contrast only")
+    if settings.ranker != "dense" and (settings.pooling, settings.similarity) != ("mean", "ip"):
+        raise SettingsError(f"pooling and similarity are for the dense ranker, not for {settings.ranker}")
 
 
 def require_replaceable(folder: Path) -> None:
@@ -159,7 +178,7 @@ def prepare(
     with processes.main_first():  # a published one is downloaded once
         dam = read_dam(located(settings.dam, progress))
         rem = read_rem(located(settings.rem, progress)) if settings.rem else None
-    ranker = Dense(dam, settings.pooling, settings.similarity)
+    ranker = RANKERS[settings.ranker](dam, settings.pooling, settings.similarity)
     precision = choose_precision(settings.precision, processes.device)
     values = {name: value for name, value in settings.record().items() if name not in NOT_TRAINED_BY}
     parts = values | {
@@ -182,17 +201,16 @@ def existing(file: Path) -> Path:
 def fingerprint_of(rem: RemFiles) -> str:
     """Hash a REM's design and weights."""
     digest = hashlib.sha256(fingerprint(rem.record["config"]).encode())
-    for key, value in sorted(rem.tensors(WEIGHTS).items()):
-        digest.update(key.encode() + value.contiguous().numpy().tobytes())
+    for file in (WEIGHTS, HEAD_WEIGHTS, EMBEDDINGS):
+        for key, value in sorted(rem.tensors(file).items()):
+            digest.update(key.encode() + value.contiguous().numpy().tobytes())
     return digest.hexdigest()
 
 
 def read(plan: Plan, rank: Ranking | None, processes: Processes, progress: Progress) -> Examples:
     """Mine the negatives where no file is given, and tokenise what is trained on."""
     settings, tokens = plan.settings, plan.ranker.tokens
-    limits = Limits(
-        plan.ranker.limit(settings.max_query_tokens), plan.ranker.limit(settings.max_document_tokens)
-    )
+    limits = plan.limits
     if settings.teacher:
         least = settings.negatives_per_query
         return read_distilled(plan.judged, settings.teacher, tokens, limits, least, progress=progress)
@@ -213,11 +231,13 @@ def fit(plan: Plan, examples: Examples, processes: Processes, progress: Progress
     weights = make_trainable(plan)
     require_space(settings.out, sum(map(torch.numel, weights.values())) * BYTES_PER_WEIGHT)
     plan.ranker.to(processes.device)
-    kind = MarginMse if settings.loss == "distil" else Contrastive
-    objective = kind(
-        plan.ranker, weights, batches, processes, dropout=settings.dropout,
+    kind = PairChoice if settings.ranker == "rerank" else OBJECTIVES[settings.loss]
+    strength = Strength(
         inv_temperature=settings.inv_temperature or INV_TEMPERATURES[settings.similarity],
-    )  # fmt: skip
+        flops=settings.flops if settings.ranker == "splade" else 0.0,
+        dropout=settings.dropout,
+    )
+    objective = kind(plan.ranker, weights, batches, processes, plan.limits, strength)
     recipe = Recipe(
         steps=settings.steps or settings.epochs * batches.per_epoch, seed=settings.seed,
         learning_rate=settings.learning_rate or RATES[settings.full], precision=plan.precision,
@@ -233,13 +253,16 @@ def fit(plan: Plan, examples: Examples, processes: Processes, progress: Progress
 def make_trainable(plan: Plan) -> dict[str, torch.nn.Parameter]:
     """Put the REM into the ranker, or free all weights; give what is trained by name."""
     settings, ranker = plan.settings, plan.ranker
-    if settings.full:
-        return unfreeze(ranker)
     if plan.rem is not None:
         ranker.add_rem(plan.rem)
-    else:
+    elif not settings.full:
         attach_fresh(ranker, design_of(settings.design, settings.rank), settings.seed)
-    return adapters.adapter_weights(ranker.backbone, plan.rem.name if plan.rem else settings.name)
+    add_head(ranker, settings.token_dim, settings.seed)
+    head = head_weights(ranker, plan.name)
+    if settings.full:
+        return unfreeze(dict(ranker.backbone.named_parameters()) | head)
+    inputs = embedding_weights(ranker) if settings.train_embeddings else {}
+    return unfreeze(adapters.adapter_weights(ranker.backbone, plan.name) | head | inputs)
 
 
 def facts(
@@ -277,7 +300,8 @@ def write(plan: Plan, run: Training, entry: Mapping[str, Any]) -> None:
     paths = {"out", "dam", "rem", "negatives", "teacher", "device"}
     with staged_folder(settings.out) as folder:
         if settings.full:
-            files = write_whole(plan.dam, folder)
+            heads = {} if settings.ranker == "splade" else head_weights(plan.ranker, plan.name)
+            files = write_whole(plan.dam, heads, folder)
         else:
             files = write_rem(plan.ranker, design_of(settings.design, settings.rank), settings.name, folder)
         shutil.copyfile(plan.state.parent / LOSSES_FILE, folder / LOSSES_FILE)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 
 from ..assembly.backbone import TIED, Dam
-from ..assembly.ranker import Ranker
+from .heads import plain_tensors
 
 WEIGHTS = "model.safetensors"
 KEPT_FILES = (
@@ -18,21 +19,15 @@ KEPT_FILES = (
 )  # fmt: skip
 
 
-def unfreeze(ranker: Ranker) -> dict[str, torch.nn.Parameter]:
-    """Make every weight that reaches the vectors trainable; give them by name."""
-    ranker.backbone.requires_grad_(True)
-    return dict(ranker.backbone.named_parameters())
-
-
-def write_whole(dam: Dam, folder: Path) -> list[str]:
-    """Write the model with the DAM's configuration and tokenizer; give the names of the files."""
+def write_whole(dam: Dam, heads: Mapping[str, torch.Tensor], folder: Path) -> list[str]:
+    """Write the model and a ranker's head with the DAM's configuration and tokenizer; name the files."""
     inner = f"{dam.model.base_model_prefix}."
     tensors = {
-        key: value.detach().float().cpu().clone().contiguous()
+        key: value
         for key, value in dam.model.state_dict().items()
         if key.startswith(inner) or (dam.has_language_head and not key.endswith(TIED))
     }
-    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    save_file(plain_tensors(tensors | dict(heads)), folder / WEIGHTS, metadata={"format": "pt"})
     copied = [name for name in KEPT_FILES if (dam.folder / name).is_file()]
     for name in copied:
         shutil.copyfile(dam.folder / name, folder / name)

@@ -51,6 +51,7 @@ def register_train(rem: typer.Typer) -> None:
         queries: Queries = None,
         corpus: Corpus = None,
         out: Annotated[File, typer.Option(help="Folder of the REM.")] = None,
+        ranker: Annotated[Text, typer.Option(help="dense, unicoil, splade, colbert or rerank.")] = None,
         rem: Annotated[Text, typer.Option(help="Go on training this REM (few-shot).")] = None,
         full: Annotated[bool | None, typer.Option("--full", help="Train all weights, no REM.")] = None,
         loss: Annotated[Text, typer.Option(help="contrast, or distil from --teacher.")] = None,
@@ -71,6 +72,7 @@ def register_train(rem: typer.Typer) -> None:
         max_query_tokens: Annotated[Count, typer.Option(help="Longest query.")] = None,
         max_document_tokens: Annotated[Count, typer.Option(help="Longest document.")] = None,
         max_queries: MaxQueries = None,
+        dropout: Annotated[bool | None, typer.Option(help="The frozen backbone's dropout.")] = None,
         precision: Annotated[Text, typer.Option(help="auto, fp32 or bf16.")] = None,
         device: Annotated[Text, typer.Option(help="auto, cpu or cuda.")] = None,
         seed: Seed = None,
@@ -80,12 +82,12 @@ def register_train(rem: typer.Typer) -> None:
         from hybridr.settings import RemSettings
 
         settings = session.settings(
-            RemSettings, dam=dam, out=out, rem=rem, full=full, loss=loss, teacher=teacher, design=design,
-            rank=rank, negatives=negatives, mined=mined, negatives_per_query=negatives_per_query,
-            batch_size=batch_size, epochs=epochs, steps=steps, learning_rate=learning_rate,
-            inv_temperature=inv_temperature, pooling=pooling, similarity=similarity,
+            RemSettings, dam=dam, out=out, ranker=ranker, rem=rem, full=full, loss=loss, teacher=teacher,
+            design=design, rank=rank, negatives=negatives, mined=mined,
+            negatives_per_query=negatives_per_query, batch_size=batch_size, epochs=epochs,
+            steps=steps, learning_rate=learning_rate, inv_temperature=inv_temperature, pooling=pooling, similarity=similarity,
             max_query_tokens=max_query_tokens, max_document_tokens=max_document_tokens,
-            max_queries=max_queries, precision=precision, device=device, seed=seed,
+            max_queries=max_queries, dropout=dropout, precision=precision, device=device, seed=seed,
         )  # fmt: skip
         judged = read_judged(beir, split, qrels, queries, corpus)
         trained = train_rem(
