@@ -85,9 +85,10 @@ def register_train(rem: typer.Typer) -> None:
             RemSettings, dam=dam, out=out, ranker=ranker, rem=rem, full=full, loss=loss, teacher=teacher,
             design=design, rank=rank, negatives=negatives, mined=mined,
             negatives_per_query=negatives_per_query, batch_size=batch_size, epochs=epochs,
-            steps=steps, learning_rate=learning_rate, inv_temperature=inv_temperature, pooling=pooling, similarity=similarity,
-            max_query_tokens=max_query_tokens, max_document_tokens=max_document_tokens,
-            max_queries=max_queries, dropout=dropout, precision=precision, device=device, seed=seed,
+            steps=steps, learning_rate=learning_rate, inv_temperature=inv_temperature,
+            pooling=pooling, similarity=similarity, max_query_tokens=max_query_tokens,
+            max_document_tokens=max_document_tokens, max_queries=max_queries,
+            dropout=dropout, precision=precision, device=device, seed=seed,
         )  # fmt: skip
         judged = read_judged(beir, split, qrels, queries, corpus)
         trained = train_rem(
