@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 STAMP   = $(shell cksum pyproject.toml | tr ' ' -)
 
-.PHONY: demo test check test-compose stop clean
+.PHONY: demo test check test-compose bench-report stop clean
 
 demo: $(VENV)/demo-$(STAMP)
 	$(BIN)/hybridr demo
@@ -19,6 +19,9 @@ check: $(VENV)/test-$(STAMP)
 
 test-compose: $(VENV)/test-$(STAMP)
 	$(BIN)/python -m pytest tests/compose -v
+
+bench-report: $(VENV)/test-$(STAMP)
+	$(BIN)/python benchmarks/report.py
 
 stop: $(VENV)/demo-$(STAMP)
 	$(BIN)/hybridr node stop

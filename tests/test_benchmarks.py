@@ -46,3 +46,8 @@ def test_dr_versus_ddr_runs_every_row_and_goes_on(
     tables = capsys.readouterr().out.split("| | target |")
     assert len(tables) == 3
     assert tables[1] == tables[2]
+
+
+def test_the_page_says_what_the_results_say() -> None:
+    report = runpy.run_path(str(ROOT / "benchmarks" / "report.py"))
+    assert (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8") == report["render_page"]()

@@ -1,0 +1,157 @@
+"""Regenerates benchmarks/README.md from the committed results: `make bench-report`.
+
+    python benchmarks/report.py [--check]
+
+With `--check` nothing is written; the exit code is 1 when the page does not say what the results say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+RESULTS, PAGE = HERE / "results", HERE / "README.md"
+NOT_RUN = "Not run yet: no result is committed."
+LEAD = "nDCG@10"
+ROWS = {
+    "bm25": "BM25",
+    "as-is": "the backbone as it comes (a retriever)",
+    "source": "source DAM + REM, nothing fitted to the target",
+    "dr": "DR: all weights trained on the source's labels",
+    "ddr": "DDR: target DAM + REM",
+    "ddr-si": "DDR without sequential initialisation",
+    "ddr-df": "DDR without disentangled finetuning",
+    "lora": "DDR, REM of LoRA",
+    "parallel": "DDR, REM of a parallel adapter",
+    "both": "DDR, REM of both",
+}
+Record = dict[str, Any]
+
+
+def main() -> int:
+    """Write the page, or check that it is what the results give."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true")
+    page = render_page()
+    if parser.parse_args().check:
+        stale = not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != page
+        if stale:
+            print("benchmarks/README.md is not what the results say: make bench-report", file=sys.stderr)
+        return int(stale)
+    PAGE.write_text(page, encoding="utf-8")
+    return 0
+
+
+def render_page() -> str:
+    """Render all sections."""
+    sections: list[tuple[str, str, str, Callable[[Record], str]]] = [
+        ("DR versus DDR, reduced form", "ddr-reduced", DDR_COMMAND.format(form="reduced"), render_ddr),
+        ("DR versus DDR, full form", "ddr-full", DDR_COMMAND.format(form="full"), render_ddr),
+        ("Adaptation of the packaged retriever", "adaptation", "python benchmarks/adaptation.py FOLDER",
+         render_adaptation),
+        ("Masked-LM training against a plain Trainer", "adapt-speed",
+         "hybridr bench adapt --json benchmarks/results/adapt-speed.json", render_speed),
+    ]  # fmt: skip
+    parts = [HEAD]
+    for title, name, command, render in sections:
+        file = RESULTS / f"{name}.json"
+        body = render(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else NOT_RUN
+        parts.append(f"## {title}\n\n    {command}\n\n{body}")
+    return "\n\n".join(parts) + "\n"
+
+
+DDR_COMMAND = "python benchmarks/ddr.py FOLDER --form {form}"
+HEAD = """# Benchmarks
+
+Made by `make bench-report` from `results/*.json`; a test checks that it is up to date. The conditions stand
+in `conditions.toml`. FOLDER holds test collections in BEIR layout. What could not be run is marked so."""
+
+
+def render_ddr(record: Record) -> str:
+    """Render DR versus DDR: rows by targets."""
+    targets: dict[str, Record] = record["targets"]
+    names = list(dict.fromkeys(row for found in targets.values() for row in found["systems"]))
+    header = [LEAD, *(f"{name} ({found['queries']:,} queries)" for name, found in targets.items())]
+    rows = [[ROWS[name], *(ddr_cell(found, name) for found in targets.values())] for name in names]
+    form = record["settings"]
+    said = (
+        f"Source `{form['source']}`, backbone {backbone_of(form)}. A star marks p < .05 against DR (paired "
+        f"t, Holm over the rows). {machine_of(record['machine'])}."
+    )
+    return f"{said}\n\n{markdown(header, rows)}\n\n{time_of(record)}"
+
+
+def ddr_cell(found: Record, name: str) -> str:
+    """Render one value."""
+    star = "*" if found["against_dr"].get(name, {"p_holm": 1.0})["p_holm"] < 0.05 else ""
+    return f"{found['systems'][name][LEAD]:.4f}{star}"
+
+
+def backbone_of(form: Record) -> str:
+    """Say what the backbone was."""
+    if form["backbone"] != "minilm":
+        return f"`{Path(form['backbone']).name}`"
+    return "the packaged MiniLM with a masked-LM head tied to its embeddings"
+
+
+def time_of(record: Record) -> str:
+    """Say how long the trainings took."""
+    seconds = ", ".join(f"{name} {value:.0f} s" for name, value in record["training_s"].items())
+    return f"Training, by the clock: {seconds}."
+
+
+def render_adaptation(record: Record) -> str:
+    """Render adaptation of the retriever: sets by dense and hybrid, before and after."""
+    header = ["collection", "documents", "queries", "dense", "adapted", "hybrid", "adapted", "gate"]
+    rows = [
+        [
+            row["set"], f"{row['documents']:,}", str(row["queries"]),
+            *(cell for name in ("dense", "hybrid") for cell in before_and_after(row[name])),
+            "promoted" if row["gate"]["passed"] else "vetoed",
+        ]
+        for row in record["sets"]
+    ]  # fmt: skip
+    return f"{LEAD}; default settings. {machine_of(record['machine'])}.\n\n{markdown(header, rows)}"
+
+
+def before_and_after(found: Record) -> tuple[str, str]:
+    """Render a value and its change."""
+    return f"{found['old']:.4f}", f"{found['new'] - found['old']:+.4f} (p {found['p']:.2g})"
+
+
+def render_speed(record: Record) -> str:
+    """Render the race of `hybridr bench adapt`: a row for each way to train each model."""
+    header = ["model", "way", "tokens per second", "times the Trainer", "loss on unseen text"]
+    rows = [
+        [
+            race["size"], lane["name"], f"{lane['tokens_per_second']:,.0f}", f"{lane['times']:.2f}",
+            f"{lane['unseen_loss']:.3f}",
+        ]
+        for race in record["races"]
+        for lane in race["lanes"]
+    ]  # fmt: skip
+    return f"Real tokens, without padding. {machine_of(record['machine'])}.\n\n{markdown(header, rows)}"
+
+
+def machine_of(machine: Record) -> str:
+    """Name the machine."""
+    cores = machine.get("cores") or machine.get("threads")
+    where = machine.get("gpu") or f"{machine['cpu']}, {cores} cores"
+    return f"Machine: {where}"
+
+
+def markdown(header: list[str], rows: list[list[str]]) -> str:
+    """Render a table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
