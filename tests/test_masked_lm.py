@@ -595,7 +595,7 @@ def test_the_command(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     file.write_text("".join(f"{d.doc_id}\t{d.contents}\n" for d in tiny_corpus(60)))
     out = str(tmp_path / "dam")
     command = ["dam", "train", "--tsv", str(file), "--base", str(base), "--out", out, "--steps",
-               "3", "--batch-size", "8", "--held-out", "10", "--precision", "fp32", "--device", "cpu"]  # fmt: skip
+               "3", "--batch-size", "8", "--held-out", "10", "--precision", "fp32"]  # fmt: skip
     assert hybridr_cli.main([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["steps"], found["documents"], found["reused"]) == (3, 50, False)

@@ -100,10 +100,10 @@ def race(
     documents: Iterable[Document],
     *,
     sizes: Sequence[str] = ("MiniLM", "bert-base"),
-    batch_size: int = 32,
+    batch_size: int = 16,
     max_tokens: int = 190,
-    held_out: int = 100,
-    seconds: float = 150.0,
+    held_out: int = 64,
+    seconds: float = 120.0,
     dams: dict[str, Callable[[], Dam]] | None = None,
     progress: Progress = silent,
 ) -> list[Race]:

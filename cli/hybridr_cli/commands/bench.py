@@ -29,9 +29,9 @@ def register_adapt(bench: typer.Typer) -> None:
         session: Session,
         beir: Annotated[Path | None, typer.Option(help="BEIR folder (default: Python's docs).")] = None,
         size: Annotated[str, typer.Option(help="Model sizes, as a,b.")] = "MiniLM,bert-base",
-        batch_size: Annotated[int, typer.Option(min=2, help="Documents per step.")] = 32,
+        batch_size: Annotated[int, typer.Option(min=2, help="Documents per step.")] = 16,
         max_tokens: Annotated[int, typer.Option(min=8, help="Longest window of a document.")] = 190,
-        seconds: Annotated[float, typer.Option(min=1, help="About how long for each size.")] = 150.0,
+        seconds: Annotated[float, typer.Option(min=1, help="About how long for each size.")] = 120.0,
         out: Annotated[Path | None, typer.Option(help="Write the figures into this JSON file.")] = None,
     ) -> None:
         """Train a DAM in turns with a plain transformers Trainer: real tokens per second, and the loss."""

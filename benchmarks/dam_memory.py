@@ -1,0 +1,92 @@
+"""Memory of masked-LM training on a small and a large part of one corpus, in processes of their own.
+
+    python benchmarks/dam_memory.py FOLDER [--every 21] [--steps 8]
+
+FOLDER is a BEIR folder with many documents. What counts is the peak of anonymous pages (/proc, Linux): pages
+of the mapped token cache are the kernel's to drop. It reads and tokenises the documents and trains the
+packaged MiniLM for some steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from itertools import islice
+from pathlib import Path
+
+ROLLUP = Path("/proc/self/smaps_rollup")
+INTERVAL_S = 0.1
+
+
+class Peak(threading.Thread):
+    """Watches this process's anonymous pages."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.kib: dict[str, int] = {}
+        self.stage = "start"
+
+    def run(self) -> None:
+        """Sample until the process ends."""
+        while True:
+            self.kib[self.stage] = max(self.kib.get(self.stage, 0), anonymous_kib())
+            time.sleep(INTERVAL_S)
+
+
+def anonymous_kib() -> int:
+    """Read the anonymous pages of this process."""
+    lines = ROLLUP.read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Anonymous:"))
+
+
+def fit(folder: Path, every: int, steps: int) -> dict[str, object]:
+    """Train on every n-th document and give the peaks by stage."""
+    from hybridr.masked_lm import CorpusFile, fit_dam
+    from hybridr.settings import DamSettings
+
+    peak = Peak()
+    peak.start()
+
+    def follow(stage: str, done: int, total: int | None = None, note: str = "") -> None:
+        peak.stage = "prepare" if stage == "read" and done == total else stage
+
+    with tempfile.TemporaryDirectory() as scratch:
+        settings = DamSettings(
+            out=Path(scratch) / "dam", steps=steps, batch_size=64, max_tokens=64, held_out=50,
+            precision="fp32", device="cpu",
+        )  # fmt: skip
+        found = fit_dam(islice(CorpusFile(folder, "beir"), 0, None, every), settings, progress=follow)
+    return {"documents": found.documents, "tokens": found.tokens, "peak_kib": peak.kib}
+
+
+def main() -> None:
+    """Run both parts and compare."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--every", type=int, default=21, help="the small part is every n-th document")
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--part", choices=["small", "whole"], help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.part:
+        print(json.dumps(fit(given.folder, given.every if given.part == "small" else 1, given.steps)))
+        return
+    found = {}
+    for part in ("small", "whole"):
+        done = subprocess.run(
+            [sys.executable, __file__, *sys.argv[1:], "--part", part], check=True, stdout=subprocess.PIPE
+        )
+        found[part] = json.loads(done.stdout)
+        print(part, found[part])
+    small, whole = (max(found[part]["peak_kib"].values()) for part in ("small", "whole"))
+    print(f"anonymous pages {small / 1024:,.0f} -> {whole / 1024:,.0f} MiB, {whole / small - 1:+.1%}")
+
+
+if __name__ == "__main__":
+    main()
