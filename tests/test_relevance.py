@@ -133,7 +133,7 @@ def test_other_backbones(judged: Judged, tmp_path: Path) -> None:
 
 def test_all_weights_are_trained_without_a_rem(judged: Judged, dam: Path, tmp_path: Path) -> None:
     trained = train_rem(judged, settings(dam, tmp_path / "dr", full=True, steps=30))
-    assert trained.kind == "whole"
+    assert (trained.kind, trained.share) == ("whole", 1.0)
     assert trained.loss_end < trained.loss_start
     words = assemble(tmp_path / "dr").backbone.get_input_embeddings().weight
     assert not torch.equal(words, assemble(dam).backbone.get_input_embeddings().weight)

@@ -92,6 +92,8 @@ class Plan:
     rem: RemFiles | None
     """The one that is trained on; None for a fresh one."""
     precision: Precision
+    backbone: int
+    """Weights of the backbone alone."""
     size: int
     """Queries in a batch of all processes."""
     source: str
@@ -187,8 +189,9 @@ def prepare(
         "negatives": settings.negatives and sha256_of(existing(settings.negatives)),
         "teacher": settings.teacher and sha256_of(existing(settings.teacher)),
     }  # fmt: skip
+    backbone = sum(weight.numel() for weight in ranker.backbone.parameters())
     size = settings.batch_size * processes.count
-    return Plan(settings, judged, dam, ranker, rem, precision, size, source, fingerprint(parts))
+    return Plan(settings, judged, dam, ranker, rem, precision, backbone, size, source, fingerprint(parts))
 
 
 def existing(file: Path) -> Path:
@@ -271,7 +274,6 @@ def facts(
     """Give the `rem` entry of the manifest."""
     settings = plan.settings
     parameters = sum(map(torch.numel, weights.values()))
-    frozen = sum(weight.numel() for weight in plan.ranker.backbone.parameters())
     every = max(1, len(run.losses) // CURVE_POINTS)
     return {
         "key": plan.key,
@@ -284,7 +286,7 @@ def facts(
         "dropped": examples.dropped,
         "documents": len(examples.documents),
         "parameters": parameters,
-        "share": parameters / (frozen if settings.full else frozen - parameters),
+        "share": parameters / plan.backbone,
         "steps": len(run.losses),
         "loss_start": run.loss_start,
         "loss_end": run.loss_end,
