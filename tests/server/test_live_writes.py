@@ -103,6 +103,22 @@ def test_what_was_written_before_the_switch_is_there_after_it(cluster: Cluster, 
     assert_equal(cluster, index_name)
 
 
+def test_what_is_written_while_the_alias_moves_is_there_when_reindex_ends(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_index(cluster, index_name, 40)
+    original = reindexing.switch
+
+    def switch(*given: Any) -> None:
+        cluster.request("PUT", path_of(index_name, "_doc", "late"), {"text": "zephyr"})
+        cluster.request("DELETE", path_of(index_name, "_doc", "d3"))
+        original(*given)
+
+    monkeypatch.setattr(reindexing, "switch", switch)
+    assert reindex(cluster, index_name, HashingEncoder(), SETTINGS).switched
+    assert_equal(cluster, index_name)
+
+
 def test_without_the_last_passes_it_would_not_be(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

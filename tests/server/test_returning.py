@@ -13,7 +13,7 @@ import pytest
 
 import hybridr_cli
 from hashing import HashingEncoder
-from hybridr import ReindexSettings, reindex, rollback
+from hybridr import ReindexSettings, reindex, returning, rollback
 from hybridr.cluster import Cluster, connect, path_of
 from hybridr.destinations import resolve, write_meta
 from hybridr.errors import ClusterError
@@ -140,6 +140,22 @@ def test_a_source_that_refuses_keeps_the_alias(cluster: Cluster, index_name: str
     assert str(file) in str(said.value.hint)
     assert file.stat().st_mode & 0o777 == 0o600
     assert resolve(cluster, alias).name != index_name
+
+
+def test_a_write_under_way_while_the_alias_moves_is_not_lost(
+    cluster: Cluster, index_name: str, alias: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def switch(cluster: Cluster, alias: str, old: Any, new: str) -> None:
+        original(cluster, alias, old, new)
+        bulk(cluster, old.name, [{"index": {"_id": "late"}}, {"text": "zephyr"}])
+        delete(cluster, old.name, "d8")
+
+    original = returning.switch
+    monkeypatch.setattr(returning, "switch", switch)
+    done = rollback(cluster, index_name, copy_back=True)
+    assert (done["returned"]["changed"], done["returned"]["deleted"]) == (1, 1)
+    assert sources(cluster, index_name)["late"] == {"text": "zephyr"}
+    assert "d8" not in sources(cluster, index_name)
 
 
 def test_history_is_kept(cluster: Cluster, index_name: str, alias: str) -> None:

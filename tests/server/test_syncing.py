@@ -17,7 +17,7 @@ import hybridr_cli
 from hashing import HashingEncoder
 from hybridr import ReindexSettings, Search, reindex
 from hybridr.cluster import Cluster, path_of
-from hybridr.errors import DataError, FingerprintMismatch, NotFound
+from hybridr.errors import ClusterError, DataError, FingerprintMismatch, NotFound
 from hybridr.syncing import Syncing, sync
 
 from .corpus import bulk, fill_index, put_documents, sources, text_number
@@ -193,6 +193,16 @@ def test_a_final_pipeline_does_not_run_on_copies_and_stays(
     assert cluster.index_info(alias).settings["index.final_pipeline"] == pipeline
     cluster.request("PUT", path_of(destination, "_settings"), {"index": {"final_pipeline": None}})
     cluster.request("DELETE", f"/_ingest/pipeline/{pipeline}")
+
+
+def test_reindex_of_an_index_that_clients_wrote_into_points_to_sync(
+    cluster: Cluster, index_name: str, alias: str
+) -> None:
+    bulk(cluster, alias, [{"index": {"_id": "own"}}, {"text": "anchor basket own"}])
+    with pytest.raises(ClusterError, match="holds 41 documents") as said:
+        reindex(cluster, index_name, HashingEncoder())
+    assert "hybridr sync" in str(said.value.hint)
+    assert "own" in sources(cluster, alias)
 
 
 def test_refusals(cluster: Cluster, index_name: str) -> None:
