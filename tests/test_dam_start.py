@@ -192,7 +192,7 @@ def test_half_the_strength_is_half_way(settings: Callable[..., AdaptSettings], a
         torch.testing.assert_close(weight, (before[name] + after[name]) / 2)
 
 
-@pytest.mark.parametrize("kind", ["span", "no base", "retriever", "few"])
+@pytest.mark.parametrize("kind", ["span", "no rem", "no base", "retriever", "few"])
 def test_what_cannot_work_is_said_before_training(
     settings: Callable[..., AdaptSettings], kind: str, tmp_path: Path
 ) -> None:
@@ -203,6 +203,11 @@ def test_what_cannot_work_is_said_before_training(
     if kind == "span":
         with pytest.raises(SettingsError, match="--objective mlm, not span"):
             adapt(unread(), settings(objective="span"))
+    elif kind == "no rem":
+        for base in (settings().base, "DAM-bert_base-mlm-msmarco"):
+            with pytest.raises(SettingsError, match="is no retriever") as caught:
+                adapt(unread(), settings(base=base, rem=None))
+            assert "--rem" in str(caught.value.hint)
     elif kind == "no base":
         with pytest.raises(ModelError, match="there is no DAM or REM nowhere"):
             adapt(unread(), settings(base="nowhere"))

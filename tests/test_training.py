@@ -24,9 +24,7 @@ def run_script(out: Path, died_at: int = 0, *, dropout: str = "dropout", process
     out.mkdir(exist_ok=True)
     launcher = [sys.executable]
     if processes > 1:
-        launcher = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes",
-                    str(processes), "--num_machines", "1", "--mixed_precision", "no",
-                    "--main_process_port", "0"]  # fmt: skip
+        launcher += ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
     command = [*launcher, str(SCRIPT), str(out), str(died_at), dropout]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode in (0, -signal.SIGKILL), done.stderr[-3000:]
@@ -60,6 +58,7 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
     assert run_script(alone, dropout="none") == 0
     assert run_script(together, dropout="none", processes=2) == 0
     one, two = (load_file(out / "trained.safetensors") for out in (alone, together))
+    assert (one.pop("processes").item(), two.pop("processes").item()) == (1, 2)
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, rtol=1e-5, atol=1e-6)
 

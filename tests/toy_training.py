@@ -56,6 +56,7 @@ def main(out: Path, died_at: int = 0, dropout: bool = True) -> None:
     if processes.is_main:
         tensors = {name: weight.detach() for name, weight in objective.weights.items()}
         tensors |= {"losses": torch.tensor(run.losses), "resumed_from": torch.tensor(run.resumed_from)}
+        tensors["processes"] = torch.tensor(processes.count)
         save_file(tensors, out / "trained.safetensors")
 
 

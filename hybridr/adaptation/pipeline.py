@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ..encoder import load_encoder
-from ..errors import DataError, HybridrError
+from ..errors import DataError, HybridrError, SettingsError
 from ..exporting import export, require_replaceable
 from ..manifest import fingerprint, read_manifest
 from ..progress import Progress, silent
+from ..published import entry_of
 from ..settings import AdaptSettings
 from ..training import Processes
 from .gate import Comparison, GateReport, compare
@@ -104,7 +105,20 @@ def start_of(documents: Source, settings: AdaptSettings, progress: Progress) -> 
         from .dam_start import start_from_dam
 
         return start_from_dam(documents, settings, progress)
+    require_retriever(settings)
     return start_from_retriever(documents, settings, progress)
+
+
+def require_retriever(settings: AdaptSettings) -> None:
+    """Raise SettingsError when the base is a DAM, which ranks nothing without a REM."""
+    published, folder = entry_of(settings.base), Path(settings.base)
+    bare = (folder / "config.json").is_file() and not (folder / "modules.json").is_file()
+    if bare or (published is not None and not folder.exists()):
+        raise SettingsError(
+            f"{settings.base} is no retriever: alone, a masked-LM backbone (DAM) ranks nothing",
+            hint="name the relevance module to join it with: --rem FOLDER or a published name "
+            "(`hybridr models`)",
+        )
 
 
 def run_key(start: Start, settings: AdaptSettings, queries: Sequence[str]) -> str:
