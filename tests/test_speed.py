@@ -59,7 +59,7 @@ def test_the_command(
     write_beir(tmp_path / "beir", tiny_corpus(60), [Query("q", "balan")], {"q": {"d1": 1}})
     command = ["bench", "adapt", "--size", "MiniLM", "--beir", str(tmp_path / "beir"), "--seconds", "1",
                "--batch-size", "8", "--max-tokens", "30"]  # fmt: skip
-    assert hybridr_cli.main([*command, "--json", "--out", str(tmp_path / "figures.json")]) == 0
+    assert hybridr_cli.main([*command, "--json", str(tmp_path / "figures.json")]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found == json.loads((tmp_path / "figures.json").read_text())
     assert found["races"][0]["lanes"][1]["times"] > 0

@@ -27,12 +27,14 @@ def register_adapt(bench: typer.Typer) -> None:
     @verb(bench, "adapt")
     def adapt(
         session: Session,
+        file: Annotated[
+            Path | None, typer.Argument(help="Also write the figures into this JSON file.")
+        ] = None,
         beir: Annotated[Path | None, typer.Option(help="BEIR folder (default: Python's docs).")] = None,
         size: Annotated[str, typer.Option(help="Model sizes, as a,b.")] = "MiniLM,bert-base",
         batch_size: Annotated[int, typer.Option(min=2, help="Documents per step.")] = 16,
         max_tokens: Annotated[int, typer.Option(min=8, help="Longest window of a document.")] = 190,
         seconds: Annotated[float, typer.Option(min=1, help="About how long for each size.")] = 120.0,
-        out: Annotated[Path | None, typer.Option(help="Write the figures into this JSON file.")] = None,
     ) -> None:
         """Train a DAM in turns with a plain transformers Trainer: real tokens per second, and the loss."""
         from hybridr.masked_lm import CorpusFile
@@ -49,10 +51,10 @@ def register_adapt(bench: typer.Typer) -> None:
             "max_tokens": max_tokens,
             "corpus": beir.name if beir else "pydocs",
         }
-        render(session, races, values, out)
+        render(session, races, values, file)
 
 
-def render(session: Session, races: list[Race], values: dict[str, Any], out: Path | None) -> None:
+def render(session: Session, races: list[Race], values: dict[str, Any], file: Path | None) -> None:
     """Show the table; write the figures."""
     from hybridr.manifest import write_json
     from hybridr.speed.masked_lm import machine_record
@@ -65,6 +67,6 @@ def render(session: Session, races: list[Race], values: dict[str, Any], out: Pat
     ]  # fmt: skip
     session.output.table(columns, rows)
     found = {"machine": machine_record(), "settings": values, "races": [race.record() for race in races]}
-    if out is not None:
-        write_json(out, found)
+    if file is not None:
+        write_json(file, found)
     session.output.result(found)
