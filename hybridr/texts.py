@@ -40,7 +40,8 @@ def rejects_file(index: str) -> Path:
 
 def remember_text(path: Path, kind: str, index: str | None = None) -> None:
     """Note that `path` holds text of documents; `kind` says what it is, such as `token cache`."""
-    known = {**_read(), str(path.resolve()): {"kind": kind, "index": index}}
+    known = {name: what for name, what in _read().items() if Path(name).exists()}
+    known[str(path.resolve())] = {"kind": kind, "index": index}
     write_json(_register(), known, private=True)
 
 

@@ -13,6 +13,7 @@ from ..manifest import replacing
 from ..masked_lm.tokens import hash_of, scattered, tokenizable
 from ..records import Document
 from ..staging import storing
+from ..texts import remember_text
 from .gate import CORPUS_CAP
 from .sample import clipped
 
@@ -50,6 +51,7 @@ class GateDocuments:
     def write(self, documents: list[Document]) -> None:
         """Write the file, whole or not at all."""
         with storing(self.file), replacing(self.file, private=True) as temporary:
+            remember_text(self.file, "documents held out for the gate")
             temporary.write_bytes(b"".join(orjson.dumps(list(document)) + b"\n" for document in documents))
 
     def read(self) -> list[Document]:

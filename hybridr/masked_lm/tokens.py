@@ -16,6 +16,7 @@ from ..errors import DataError
 from ..manifest import fingerprint, read_manifest, write_json
 from ..records import Document
 from ..staging import storing
+from ..texts import remember_text
 
 BLOCK = 512  # documents that are tokenised at once
 BLOCK_CHARACTERS = 1_000_000  # fewer documents where they are long
@@ -74,6 +75,7 @@ def build_cache(
     """
     with storing(folder):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        remember_text(folder, "token cache")
         (folder / MANIFEST).unlink(missing_ok=True)
         counts = write_tokens(documents, Tokenizer.from_str(tokenizer), folder)
         texts, usable = write_order(folder, seed)
