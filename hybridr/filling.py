@@ -309,12 +309,15 @@ def counts_agree(job: Job) -> bool:
 
 def none_vanished(job: Job, since: Position | None, total: Filling) -> bool:
     """Prove without reading every id that the source deleted nothing the destination still holds."""
+    cluster, source, patience_s = job.cluster, job.source, job.settings.patience_s
     if since is not None:
-        return total.settled and not hidden_operations(job.cluster, job.source, since, total.until)
+        return total.settled and not hidden_operations(
+            cluster, source, since, total.until, patience_s=patience_s
+        )
     if not counts_agree(job):
         return False
     # Equal counts prove it only while nothing happens: an insert may stand against a delete.
-    return not total.settled or settled_position(job.cluster, job.source) == total.until
+    return not total.settled or settled_position(cluster, source, patience_s=patience_s) == total.until
 
 
 def delete_vanished(job: Job) -> int:

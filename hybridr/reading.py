@@ -84,7 +84,9 @@ def settled_position(cluster: Cluster, index: str, *, patience_s: float = 0.0) -
     )
 
 
-def hidden_operations(cluster: Cluster, index: str, since: Position, until: Position) -> int:
+def hidden_operations(
+    cluster: Cluster, index: str, since: Position, until: Position, *, patience_s: float = 0.0
+) -> int:
     """Count the operations between two settled positions that left no document: deletes, overwritten states.
 
     Every operation takes one `_seq_no`, so 0 proves that nothing was deleted in between.
@@ -97,7 +99,8 @@ def hidden_operations(cluster: Cluster, index: str, since: Position, until: Posi
             "track_total_hits": True,
             "query": {"range": {"_seq_no": {"gt": first, "lte": last}}},
         }
-        found = cluster.search(index, body, {"preference": f"_shards:{shard}"})
+        params = {"preference": f"_shards:{shard}"}
+        found = cluster.request("POST", path_of(index, "_search"), body, params, patience_s=patience_s)
         hidden += last - first - int(found["hits"]["total"]["value"])
     return hidden
 
