@@ -18,6 +18,8 @@ from ..training.precision import Precision
 from .tokens import TokenCache
 from .windows import Frame, Ids, Windows, cut, fixed_windows, windows_of_step
 
+WIDTHS, MASKED = 16, 32  # multiples that sizes are rounded up to
+IGNORED = -100  # as a target: not counted
 OVERHEAD = 128  # tokens; what one more micro-batch costs, mostly for gradients of the embeddings
 TOKEN_BUDGETS = {"cpu": 4096, "cuda": 65_536}
 
@@ -30,9 +32,9 @@ class Part(NamedTuple):
     mask: Tensor | None
     """`(documents, longest)`, 0 at padding; None where there is none, which is faster."""
     positions: Tensor
-    """Masked positions in the flattened `ids`, `(masked,)`."""
+    """Masked positions in the flattened `ids`, `(masked,)`, filled up with zeros."""
     targets: Tensor
-    """What stood there, `(masked,)`."""
+    """What stood there, `(masked,)`; -100 where `positions` is filled up."""
     divisor: int
     """Masked tokens of the whole batch over all processes."""
 
@@ -67,6 +69,7 @@ class MaskedLm:
         self.weights: Mapping[str, torch.nn.Parameter] = dict(model.named_parameters())
         self.dropout = dropout > 0
         self.head = language_head(model)
+        self.padding = int(model.config.pad_token_id or 0)
         self.frame, self.cache, self.processes = frame, cache, processes
         self.batch_size, self.max_tokens, self.seed, self.held_out = batch_size, max_tokens, seed, held_out
         self.budget = token_budget or TOKEN_BUDGETS.get(processes.device.type, TOKEN_BUDGETS["cpu"])
@@ -91,7 +94,7 @@ class MaskedLm:
         order = np.argsort(-windows.lengths, kind="stable")
         own = order[self.processes.rank :: self.processes.count]
         for group in cut(windows.lengths[own], self.budget, OVERHEAD) if len(own) else ():
-            part = padded_part(windows, own[group], int(self.module.config.pad_token_id or 0))  # type: ignore[union-attr,arg-type]
+            part = padded_part(windows, own[group], self.padding, self.max_tokens)
             if len(part.positions):
                 yield Part(*(to_device(field, self.processes.device) for field in part))
 
@@ -99,7 +102,10 @@ class MaskedLm:
         """Give the summed cross-entropy of a micro-batch over the masked tokens of the whole batch."""
         states = self.module.base_model(input_ids=part.ids, attention_mask=part.mask)[0]  # type: ignore[operator]
         logits = self.head(states.flatten(0, 1)[part.positions])  # (masked, vocabulary)
-        return functional.cross_entropy(logits.float(), part.targets, reduction="sum") / part.divisor
+        return (
+            functional.cross_entropy(logits.float(), part.targets, reduction="sum", ignore_index=IGNORED)
+            / part.divisor
+        )
 
     def unseen_loss(self) -> float | None:
         """Measure the loss on fixed windows of the held-out documents in fp32; None without any."""
@@ -142,11 +148,15 @@ def language_head(model: Any) -> Callable[[Tensor], Tensor]:
     return head
 
 
-def padded_part(windows: Windows, rows: Ids, padding: int) -> Part:
-    """Put the documents `rows` into one micro-batch, as numpy arrays in place of tensors."""
+def padded_part(windows: Windows, rows: Ids, padding: int, limit: int) -> Part:
+    """Put the documents `rows` into one micro-batch, as numpy arrays in place of tensors.
+
+    Sizes are rounded up, the width to at most `limit`: oneDNN keeps a kernel and the allocator a block for
+    each size that it meets, and with thousands of sizes memory grows to several times what is needed.
+    """
     lengths = windows.lengths[rows]
     ends = np.cumsum(windows.lengths)
-    longest = int(lengths.max())
+    longest = min(rounded(int(lengths.max()), WIDTHS), limit)
     ids = np.full((len(rows), longest), padding, dtype=np.int64)
     filled = np.arange(longest) < lengths[:, None]
     starts = ends[rows] - lengths
@@ -154,13 +164,20 @@ def padded_part(windows: Windows, rows: Ids, padding: int) -> Part:
     ids[filled] = windows.ids[places]
     found = np.searchsorted(windows.masked, places)
     hit = windows.masked[np.minimum(found, len(windows.masked) - 1)] == places
+    positions, targets = np.flatnonzero(filled)[hit], windows.targets[found[hit]]
+    unused = rounded(len(positions), MASKED) - len(positions)
     return Part(
         ids,  # type: ignore[arg-type]
         None if filled.all() else filled.astype(np.int64),  # type: ignore[arg-type]
-        np.flatnonzero(filled)[hit],
-        windows.targets[found[hit]],
+        np.pad(positions, (0, unused)),  # type: ignore[arg-type]
+        np.pad(targets, (0, unused), constant_values=IGNORED),  # type: ignore[arg-type]
         len(windows.masked),
     )
+
+
+def rounded(size: int, step: int) -> int:
+    """Round up to a multiple of `step`."""
+    return -(-size // step) * step
 
 
 def to_device(field: Any, device: torch.device) -> Any:
