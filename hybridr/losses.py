@@ -39,7 +39,7 @@ def contrastive(
 def contrastive_scores(
     scores: Tensor, *, false_negatives: Tensor | None = None, temperature: float = 1.0
 ) -> Tensor:
-    """Give `contrastive` of scores `(n, n + m)` that are no products, such as those of `max_sim`; a scalar."""
+    """Give `contrastive` of scores `(n, n + m)` that are no products, such as those of `max_sim`."""
     scores = scores * (1 / temperature)
     if false_negatives is not None:
         scores = scores - MASKED * false_negatives.to(scores.dtype)

@@ -1,4 +1,4 @@
-"""Writes a trained DAM as a masked-LM checkpoint folder that transformers and `read_dam` open."""
+"""The folder of a trained DAM: written with its history, and known again."""
 
 from __future__ import annotations
 
@@ -7,68 +7,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
-
 from ..assembly.backbone import Dam
-from ..encoder import TOKENIZER_FILE
+from ..assembly.dam_files import write_dam_files
 from ..errors import HybridrError, ModelError
-from ..manifest import read_manifest, sha256_of, write_json, write_manifest
-from ..retriever import WEIGHTS_FILE, read_json
+from ..manifest import read_manifest, sha256_of, write_manifest
 
 STAGE = "dam"
 STATE_FOLDER = ".training"
-COPIED = ("vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json")
-LOADER = {
-    "bert": "BertTokenizerFast",
-    "roberta": "RobertaTokenizerFast",
-    "distilbert": "DistilBertTokenizerFast",
-}
 
 
 def write_dam(dam: Dam, folder: Path, *, attachments: Mapping[str, Path], **record: Any) -> dict[str, Any]:
     """Write weights, configuration, tokenizer and manifest (of `record`) into an empty folder."""
-    write_weights(dam.model, folder)
-    write_tokenizer(dam, folder)
+    files = write_dam_files(dam, folder)
     for name, path in attachments.items():
         shutil.copyfile(path, folder / name)
-    files = sorted(path for path in folder.iterdir() if path.is_file())
-    for path in files:
-        path.chmod(0o644)
-    return write_manifest(folder, stage=STAGE, outputs=[path.name for path in files], **record)
-
-
-def write_weights(model: Any, folder: Path) -> None:
-    """Write the weights under their own names, tied ones once, and the configuration."""
-    tied = tied_names(model)
-    weights = {
-        name: value.detach().float().cpu().contiguous()
-        for name, value in model.state_dict().items()
-        if name not in tied
-    }
-    save_file(weights, folder / WEIGHTS_FILE, metadata={"format": "pt"})
-    configuration = model.config.to_dict() | {"architectures": [type(model).__name__], "dtype": "float32"}
-    write_json(folder / "config.json", {key: value for key, value in configuration.items() if key[0] != "_"})
-
-
-def tied_names(model: Any) -> set[str]:
-    """Name what is another weight once more, as the decoder is the word embeddings."""
-    first: dict[int, str] = {}
-    return {
-        name
-        for name, value in model.state_dict(keep_vars=True).items()
-        if first.setdefault(value.data_ptr(), name) != name
-    }
-
-
-def write_tokenizer(dam: Dam, folder: Path) -> None:
-    """Write the tokenizer as it was, and what it needs to be opened by transformers."""
-    (folder / TOKENIZER_FILE).write_text(dam.tokenizer or "", encoding="utf-8")
-    for name in COPIED:
-        if (dam.folder / name).is_file():
-            shutil.copyfile(dam.folder / name, folder / name)
-    own = read_json(dam.folder, "tokenizer_config.json", default={})
-    usual = {"tokenizer_class": LOADER[dam.model.config.model_type], **dam.special_tokens}
-    write_json(folder / "tokenizer_config.json", usual | own | {"model_max_length": dam.max_positions})
+    outputs = [*files, *attachments]
+    for name in outputs:
+        (folder / name).chmod(0o644)
+    return write_manifest(folder, stage=STAGE, outputs=outputs, **record)
 
 
 def require_replaceable(folder: Path) -> None:

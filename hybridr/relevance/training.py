@@ -14,6 +14,7 @@ import torch
 from ..assembly import adapters
 from ..assembly.assembling import RANKERS, located
 from ..assembly.backbone import Dam, read_dam
+from ..assembly.dam_files import write_dam_files
 from ..assembly.ranker import Ranker
 from ..assembly.rem_files import EMBEDDINGS, HEAD_WEIGHTS, WEIGHTS, RemFiles, read_rem
 from ..errors import ModelError, SettingsError
@@ -39,7 +40,6 @@ from .judged import Judged
 from .negatives import Ranking, mine
 from .objectives import Comparison, Contrastive, MarginMse, PairChoice, Strength
 from .rem import attach_fresh, design_of, write_rem
-from .whole import write_whole
 
 VERSION = 1  # of the procedure; a change of its results makes finished runs start anew
 STATE_FOLDER = ".training"
@@ -303,7 +303,7 @@ def write(plan: Plan, run: Training, entry: Mapping[str, Any]) -> None:
     with staged_folder(settings.out) as folder:
         if settings.full:
             heads = {} if settings.ranker == "splade" else head_weights(plan.ranker, plan.name)
-            files = write_whole(plan.dam, heads, folder)
+            files = write_dam_files(plan.dam, folder, heads=heads, language_head=plan.dam.has_language_head)
         else:
             files = write_rem(plan.ranker, design_of(settings.design, settings.rank), settings.name, folder)
         shutil.copyfile(plan.state.parent / LOSSES_FILE, folder / LOSSES_FILE)
