@@ -253,8 +253,10 @@ def test_too_few_documents_are_a_clear_error(settings: Callable[..., AdaptSettin
 def test_another_language_is_refused_until_asked_for(
     settings: Callable[..., AdaptSettings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    german = [Document(str(i), f"Das ist nicht der {i}. Text und die Sprache ist eine andere, wie man sieht "
-                               f"und auch hört, wenn er von {i} gelesen wird.") for i in range(100)]  # fmt: skip
+    german = [
+        Document(str(i), f"Das ist nicht der {i}. Text und die Sprache ist eine andere, wie man hier sieht.")
+        for i in range(100)
+    ]
     monkeypatch.setattr("hybridr.adaptation.span_start.minilm", lambda progress: settings().base)
     with pytest.raises(DataError, match="look like language 'de'; the packaged model reads 'en'") as caught:
         adapt(german, settings(base="minilm"))

@@ -13,9 +13,9 @@ import pytest
 
 import hybridr_cli
 from hybridr import AdaptSettings, adapt, load_encoder
-from hybridr.training import STATE_FILE
 from hybridr.cluster import Cluster, path_of
 from hybridr.exporting import export
+from hybridr.training import STATE_FILE
 from tiny import WORDS, tiny_corpus, tiny_retriever
 
 from .corpus import bulk
