@@ -209,10 +209,3 @@ def survives(program: str) -> bool | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return True if done.returncode == 0 else False if done.returncode < 0 else None
-
-
-def avoid_broken_amx() -> None:
-    """Keep oneDNN away from an AMX that does not work; call it before torch is imported."""
-    cpu = read_cpu()
-    if FEATURES["AMX"] in cpu.flags and amx_works(cpu) is False:
-        os.environ.setdefault(*WITHOUT_AMX)

@@ -1,7 +1,6 @@
 """What doctor says about this machine, and the probe that survives a processor's broken promise."""
 
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -103,15 +102,6 @@ def test_an_undecided_probe_is_not_kept(promised: Cpu, monkeypatch: pytest.Monke
     monkeypatch.setattr(machine, "BF16_PRODUCT", "raise SystemExit(3)")
     assert machine.amx_works(promised) is None
     assert not (state_folder() / "amx.json").exists()
-
-
-def test_a_broken_amx_is_avoided_and_a_choice_of_the_user_kept(promised: Cpu, monkeypatch) -> None:
-    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
-    machine.avoid_broken_amx()
-    assert os.environ["ONEDNN_MAX_CPU_ISA"] == "AVX512_CORE_BF16"
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
-    machine.avoid_broken_amx()
-    assert os.environ["ONEDNN_MAX_CPU_ISA"] == "AVX2"
 
 
 def test_a_full_disk_fails_with_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
