@@ -17,6 +17,7 @@ from hybridr.encoder import load_encoder
 from hybridr.errors import SettingsError
 from hybridr.exporting import export
 from hybridr.serving import Server, create_app, listen
+from hybridr.settings import ServeSettings
 from hybridr_cli import main
 from tiny import tiny_retriever, tiny_texts
 
@@ -105,7 +106,9 @@ def test_without_an_index_there_is_no_search(client):
         ({"input": ["a cat", " \n"]}, 400, "input 1 is empty"),
         ({"input": ""}, 400, "input 0 is empty"),
         ({"input": []}, 400, "at least 1 item"),
-        ({"input": ["x"] * 2049}, 400, "at most 2048 items"),
+        ({"input": ["x"] * 2049}, 422, "2049 inputs were sent, a request takes at most 2048"),
+        ({"input": ["x", "\x00\x07\u200b"]}, 400, "input 1 is empty"),
+        ({"input": ["x", "y" * 1_000_001]}, 422, "input 1 has 1000001 characters, at most 1000000"),
         ({"input": [[1, 2, 3]]}, 400, "valid string"),
         ({}, 400, "input: Field required"),
         ({"input": "x", "dimensions": 3}, 400, "gives 8 dimensions, 3 were asked for"),
@@ -138,9 +141,10 @@ def test_an_error_does_not_repeat_the_text(client):
 
 
 def test_a_token_guards_everything_but_health(encoder):
-    client = TestClient(create_app(encoder, token="s3cret"))
+    client = TestClient(create_app(encoder, ServeSettings(token="s3cret")))
     assert client.get("/healthz").status_code == 200
-    assert client.get("/v1/models").status_code == 401
+    for path in ("/v1/models", "/metrics", "/docs", "/openapi.json", "/nowhere"):
+        assert client.get(path).status_code == 401
     denied = embed(client, input="x")
     assert denied.status_code == 401
     assert "bearer token" in denied.json()["error"]["message"]

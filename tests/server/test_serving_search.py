@@ -18,6 +18,7 @@ from hybridr import Search, export, load_encoder, reindex
 from hybridr.cluster import Cluster, path_of
 from hybridr.errors import DataError, FingerprintMismatch, NotFound
 from hybridr.serving import create_app
+from hybridr.settings import ServeSettings
 from tiny import tiny_retriever, tiny_texts
 
 from .corpus import bulk, fill_index, text_number
@@ -29,7 +30,9 @@ pytestmark = pytest.mark.node
 def served(cluster: Cluster, index_name: str) -> tuple[TestClient, str]:
     fill_index(cluster, index_name, 60)
     reindex(cluster, index_name, HashingEncoder())
-    return TestClient(create_app(HashingEncoder(), cluster=cluster, index=index_name)), index_name
+    return TestClient(
+        create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster)
+    ), index_name
 
 
 @pytest.mark.parametrize("mode", ["lexical", "dense", "hybrid"])
@@ -73,13 +76,13 @@ def test_an_index_that_goes_away_is_not_found(served: tuple[TestClient, str], cl
 
 def test_the_app_is_refused_where_it_could_not_search(cluster: Cluster, index_name: str) -> None:
     with pytest.raises(NotFound, match=f"no index or alias '{index_name}'"):
-        create_app(HashingEncoder(), cluster=cluster, index=index_name)
+        create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster)
     fill_index(cluster, index_name, 5)
     with pytest.raises(DataError, match="has no vectors"):
-        create_app(HashingEncoder(), cluster=cluster, index=index_name)
+        create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster)
     reindex(cluster, index_name, HashingEncoder())
     with pytest.raises(FingerprintMismatch, match="were written by encoder"):
-        create_app(HashingEncoder(salt="other"), cluster=cluster, index=index_name)
+        create_app(HashingEncoder(salt="other"), ServeSettings(index=index_name), cluster=cluster)
 
 
 def test_the_command_serves_an_index_with_the_encoder_that_wrote_it(

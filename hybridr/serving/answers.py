@@ -1,0 +1,73 @@
+"""What clients get: JSON, and errors in the form that OpenAI's clients read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from ..errors import ClusterError, DataError, HybridrError, NotFound, SettingsError, Unreachable
+
+GONE = 499  # what nginx calls a client that did not wait; nobody reads it but logs and metrics
+STATUS: tuple[tuple[type[HybridrError], int], ...] = (
+    (DataError, 400), (SettingsError, 400), (NotFound, 404), (Unreachable, 503), (ClusterError, 502),
+)  # fmt: skip
+WORDS_TOO_MANY = {"too_many_clauses", "too_many_nested_clauses"}
+
+
+class Refused(HTTPException):
+    """A request that HTTP has its own status for: an unknown model, a missing token, a body too large."""
+
+    def __init__(self, status: int, message: str, hint: str | None = None) -> None:
+        super().__init__(status, message)
+        self.hint = hint
+
+
+class EncodingFailed(Refused):
+    """The encoder raised something of its own; it is the cause, and stays out of the answer."""
+
+    def __init__(self) -> None:
+        super().__init__(500, "the encoder failed", "the server's log names the error")
+
+
+def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Answer with JSON; FastAPI's own way walks through every number in Python."""
+    body = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+    return Response(body, status_code=status, media_type="application/json", headers=headers)
+
+
+def refusal(status: int, message: str, hint: str | None, kind: str) -> Response:
+    """Answer with an error object."""
+    return answer({"error": {"message": message, "hint": hint, "type": kind, "code": status}}, status)
+
+
+def add_error_answers(app: FastAPI) -> None:
+    """Give every error of the app OpenAI's form."""
+    app.add_exception_handler(HTTPException, refused)  # type: ignore[arg-type]
+    app.add_exception_handler(HybridrError, failed)  # type: ignore[arg-type]
+    app.add_exception_handler(RequestValidationError, invalid)  # type: ignore[arg-type]
+
+
+async def refused(_: Request, error: HTTPException) -> Response:
+    """Answer what was refused before the library was asked: unknown routes too."""
+    kind = "server_error" if error.status_code >= 500 else "invalid_request_error"
+    return refusal(error.status_code, str(error.detail), getattr(error, "hint", None), kind)
+
+
+async def failed(_: Request, error: HybridrError) -> Response:
+    """Answer an error of the library."""
+    if isinstance(error, ClusterError) and error.kind in WORDS_TOO_MANY:
+        hint = "send a shorter query, or use mode dense"
+        return refusal(422, "the query has more words than the cluster takes", hint, type(error).__name__)
+    status = next((status for kind, status in STATUS if isinstance(error, kind)), 500)
+    return refusal(status, error.message, error.hint, type(error).__name__)
+
+
+async def invalid(_: Request, error: RequestValidationError) -> Response:
+    """Name the field of a request that cannot be used, without repeating what was in it."""
+    problems = [f"{'.'.join(map(str, item['loc'][1:]))}: {item['msg']}" for item in error.errors()]
+    return refusal(400, "; ".join(problems), None, "invalid_request_error")
