@@ -17,6 +17,7 @@ Zhan et al. 2022, sections 4 and 5.
 from __future__ import annotations
 
 import argparse
+import json
 import platform
 import random
 import sys
@@ -121,16 +122,27 @@ def main() -> None:
     form = read_form(given.form, backbone=given.backbone, targets=given.targets)
     workshop = Workshop(given.folder, given.work / given.form, form)
     out = given.json or HERE / "results" / f"ddr-{given.form}.json"
-    record: dict[str, Any] = {
+    record = read_kept(out, form) or {
         "form": given.form, "settings": form, "machine": machine(), "versions": versions(), "targets": {},
+        "training_s": {},
     }  # fmt: skip
-    started = time.monotonic()
     for target in form["targets"]:
+        if target in record["targets"]:
+            continue
         record["targets"][target] = measure(workshop, target)
-        record |= {"training_s": workshop.seconds, "wall_s": round(time.monotonic() - started, 1)}
+        record["training_s"] |= workshop.seconds
         # After each target: an interrupted benchmark keeps what it measured.
         write_json(out, record)
     print(table(record))
+
+
+def read_kept(file: Path, form: Form) -> dict[str, Any] | None:
+    """Read what was measured before with the same settings, whatever the targets."""
+    if not file.is_file():
+        return None
+    record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    same = record["settings"] | {"targets": form["targets"]} == form
+    return record | {"settings": form} if same else None
 
 
 def read_form(name: str, **changes: Any) -> Form:

@@ -36,16 +36,20 @@ def test_dr_versus_ddr_runs_every_row_and_goes_on(
     command = ["ddr.py", str(collections), "--form", "smoke", "--work", str(tmp_path / "work"),
                "--backbone", str(backbone), "--json", str(tmp_path / "ddr.json")]  # fmt: skip
     monkeypatch.setattr(sys, "argv", command)
-    for _ in range(2):
+    for kept in (False, True, False):
+        if not kept:
+            (tmp_path / "ddr.json").unlink(missing_ok=True)
         runpy.run_path(str(ROOT / "benchmarks" / "ddr.py"), run_name="__main__")
     record = json.loads((tmp_path / "ddr.json").read_text())
     systems = record["targets"]["target"]["systems"]
     assert list(systems) == ["bm25", "as-is", "source", "dr", "ddr", "ddr-si", "ddr-df", "parallel", "both"]
     assert all(0 <= values["nDCG@10"] <= 1 for values in systems.values())
     assert record["targets"]["target"]["documents"] == 60
-    tables = capsys.readouterr().out.split("| | target |")
-    assert len(tables) == 3
-    assert tables[1] == tables[2]
+    found = capsys.readouterr()
+    tables = found.out.split("| | target |")
+    assert len(tables) == 4
+    assert tables[1] == tables[2] == tables[3]
+    assert found.err.count("target: ddr ranked") == 2
 
 
 def test_the_page_says_what_the_results_say() -> None:
