@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,12 +12,13 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from ..errors import ClusterError, DataError, HybridrError, NotFound, SettingsError, Unreachable
+from .logs import described, note
 
 GONE = 499  # what nginx calls a client that did not wait; nobody reads it but logs and metrics
 STATUS: tuple[tuple[type[HybridrError], int], ...] = (
     (DataError, 400), (SettingsError, 400), (NotFound, 404), (Unreachable, 503), (ClusterError, 502),
 )  # fmt: skip
-WORDS_TOO_MANY = {"too_many_clauses", "too_many_nested_clauses"}
+TOO_MANY_WORDS = re.compile("max_?clause_?count|too_many_(nested_)?clauses", re.IGNORECASE)
 
 
 class Refused(HTTPException):
@@ -52,18 +54,22 @@ def add_error_answers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, invalid)  # type: ignore[arg-type]
 
 
-async def refused(_: Request, error: HTTPException) -> Response:
+async def refused(request: Request, error: HTTPException) -> Response:
     """Answer what was refused before the library was asked: unknown routes too."""
+    if error.status_code >= 500:
+        note(request, **described(error))
     kind = "server_error" if error.status_code >= 500 else "invalid_request_error"
     return refusal(error.status_code, str(error.detail), getattr(error, "hint", None), kind)
 
 
-async def failed(_: Request, error: HybridrError) -> Response:
+async def failed(request: Request, error: HybridrError) -> Response:
     """Answer an error of the library."""
-    if isinstance(error, ClusterError) and error.kind in WORDS_TOO_MANY:
+    if isinstance(error, ClusterError) and TOO_MANY_WORDS.search(f"{error.kind} {error.message}"):
         hint = "send a shorter query, or use mode dense"
         return refusal(422, "the query has more words than the cluster takes", hint, type(error).__name__)
     status = next((status for kind, status in STATUS if isinstance(error, kind)), 500)
+    if status >= 500:
+        note(request, **described(error))
     return refusal(status, error.message, error.hint, type(error).__name__)
 
 

@@ -27,7 +27,7 @@ class Job:
     def __init__(self, side: str, texts: Sequence[str], tokens: Sequence[int]) -> None:
         self.side, self.texts, self.tokens = side, texts, tokens
         self.future: Future[Vectors] = Future()
-        self.left = sorted(range(len(texts)), key=tokens.__getitem__, reverse=True)  # shortest last
+        self.left = sorted(range(len(texts)), key=lambda position: (tokens[position], position))[::-1]
         self.vectors: Vectors | None = None
 
     def take(self, room: int, at_least: int) -> list[int]:

@@ -56,6 +56,9 @@ def test_search_answers_as_the_library_does(
         ({"query": ""}, "at least 1 character"),
         ({"query": "  "}, "the query is empty"),
         ({"query": "x", "k": 0}, "greater than or equal to 1"),
+        ({"query": "x", "k": -3}, "greater than or equal to 1"),
+        ({"query": "x", "k": 100_000}, "less than or equal to 1000"),
+        ({"query": "\x00\x07"}, "the query is empty"),
         ({"query": "x", "mode": "magic"}, "'lexical', 'dense' or 'hybrid'"),
     ],
 )
@@ -65,6 +68,27 @@ def test_a_search_that_makes_no_sense_says_why(
     answer = served[0].post("/search", json=body)
     assert answer.status_code == 400
     assert said in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("mode", ["lexical", "dense", "hybrid"])
+@pytest.mark.parametrize("k", [1, 1000])
+def test_odd_queries_are_answered(served: tuple[TestClient, str], mode: str, k: int) -> None:
+    query = text_number(7) + ' "}]} \x00\x1b\x7f\r\n\u2028 飛 {"match_all":{}}'
+    answer = served[0].post("/search", json={"query": query, "mode": mode, "k": k})
+    assert answer.status_code == 200
+    assert answer.json()["hits"][0]["doc_id"] == "d7"
+    assert len(answer.json()["hits"]) <= k
+
+
+@pytest.mark.parametrize(("mode", "status"), [("lexical", 422), ("dense", 200), ("hybrid", 422)])
+def test_a_query_of_100_000_characters(served: tuple[TestClient, str], mode: str, status: int) -> None:
+    answer = served[0].post("/search", json={"query": ("word " * 20_000)[:100_000], "mode": mode})
+    assert answer.status_code == status
+    if status == 422:
+        assert "more words than the cluster takes" in answer.json()["error"]["message"]
+        assert "dense" in answer.json()["error"]["hint"]
+    one_word = served[0].post("/search", json={"query": "x" * 100_000, "mode": mode})
+    assert one_word.status_code == 200
 
 
 def test_an_index_that_goes_away_is_not_found(served: tuple[TestClient, str], cluster: Cluster) -> None:

@@ -1,0 +1,183 @@
+"""The queue before the encoder."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import CancelledError
+from threading import Event
+
+import numpy as np
+import pytest
+
+from hybridr.serving.answers import EncodingFailed, Refused
+from hybridr.serving.batching import BatchQueue
+
+
+class Gate:
+    """Encodes a text as its number; holds every call until it is opened."""
+
+    def __init__(self, is_open: bool = False) -> None:
+        self.calls: list[tuple[str, list[str]]] = []
+        self.entered, self.opened = Event(), Event()
+        if is_open:
+            self.opened.set()
+
+    def side(self, name):
+        def encode(texts):
+            self.calls.append((name, list(texts)))
+            self.entered.set()
+            assert self.opened.wait(10)
+            if "bad" in texts:
+                raise RuntimeError("bad text")
+            return np.array([[float(text)] for text in texts], dtype=np.float32)
+
+        return encode
+
+
+def queue_of(gate: Gate, budget: int = 100, count=lambda texts, tokens: None) -> BatchQueue:
+    return BatchQueue({side: gate.side(side) for side in ("query", "passage")}, budget, count)
+
+
+def held(gate: Gate, queue: BatchQueue):
+    """Keep the encoder busy with one text, so that what comes now has to wait."""
+    job = queue.put("query", ["0"], [1])
+    assert gate.entered.wait(10)
+    return job
+
+
+def test_what_waits_is_encoded_together_and_sides_apart():
+    gate, batches = Gate(), []
+    queue = queue_of(gate, count=lambda texts, tokens: batches.append((texts, tokens)))
+    held(gate, queue)
+    queries = [queue.put("query", [str(number)], [3]) for number in range(1, 6)]
+    passages = queue.put("passage", ["7", "8"], [10, 10])
+    assert len(queue) == 7
+    gate.opened.set()
+    assert [job.future.result(10)[0, 0] for job in queries] == [1, 2, 3, 4, 5]
+    assert passages.future.result(10)[:, 0].tolist() == [7, 8]
+    together = [("passage", ["7", "8"]), ("query", ["1", "2", "3", "4", "5"])]
+    assert gate.calls == [("query", ["0"]), *together]
+    assert batches == [(1, 1), (2, 20), (5, 15)]
+    assert len(queue) == 0
+
+
+def test_an_idle_queue_adds_no_delay():
+    queue = queue_of(Gate(is_open=True))
+    queue.put("query", ["0"], [1]).future.result(10)
+    started = time.perf_counter()
+    for number in range(50):
+        queue.put("query", [str(number)], [1]).future.result(10)
+    assert (time.perf_counter() - started) / 50 < 0.005
+
+
+def test_a_long_request_is_cut_by_the_budget_and_keeps_its_order():
+    gate = Gate(is_open=True)
+    texts = [str(number) for number in range(20)]
+    tokens = [(number * 7) % 20 + 1 for number in range(20)]
+    job = queue_of(gate, budget=40).put("passage", texts, tokens)
+    assert job.future.result(10)[:, 0].tolist() == list(range(20))
+    sizes = [sum(tokens[int(text)] for text in batch) for _, batch in gate.calls]
+    assert len(sizes) > 4
+    assert max(sizes) <= 40
+
+
+def test_a_text_over_the_budget_goes_alone():
+    gate = Gate()
+    queue = queue_of(gate, budget=10)
+    held(gate, queue)
+    jobs = [queue.put("query", [text], [tokens]) for text, tokens in (("1", 50), ("2", 3), ("3", 3))]
+    gate.opened.set()
+    assert [job.future.result(10)[0, 0] for job in jobs] == [1, 2, 3]
+    assert [batch for _, batch in gate.calls] == [["0"], ["1"], ["2", "3"]]
+
+
+def test_a_query_waits_for_at_most_two_parts_of_the_passages():
+    gate = Gate()
+    queue = queue_of(gate, budget=10)
+    held(gate, queue)
+    passages = queue.put("passage", [str(number) for number in range(30)], [5] * 30)
+    query = queue.put("query", ["1"], [5])
+    gate.opened.set()
+    query.future.result(10)
+    passages.future.result(10)
+    assert [side for side, _ in gate.calls].index("query", 1) <= 2
+
+
+def test_a_short_request_overtakes_a_long_one_of_its_side():
+    gate = Gate()
+    queue = queue_of(gate, budget=10)
+    held(gate, queue)
+    long = queue.put("passage", [str(number) for number in range(30)], [5] * 30)
+    short = queue.put("passage", ["99"], [5])
+    gate.opened.set()
+    assert short.future.result(10)[0, 0] == 99
+    assert long.future.result(10)[:, 0].tolist() == list(range(30))
+    assert next(at for at, (_, batch) in enumerate(gate.calls) if "99" in batch) <= 2
+
+
+def test_a_dropped_job_never_runs():
+    gate = Gate()
+    queue = queue_of(gate)
+    held(gate, queue)
+    kept, dropped = queue.put("query", ["1"], [1]), queue.put("query", ["2"], [1])
+    queue.drop(dropped)
+    assert len(queue) == 1
+    gate.opened.set()
+    assert kept.future.result(10)[0, 0] == 1
+    assert gate.calls[1:] == [("query", ["1"])]
+    with pytest.raises(CancelledError):
+        dropped.future.result(10)
+
+
+def test_a_job_dropped_under_way_loses_the_rest():
+    gate = Gate()
+    queue = queue_of(gate, budget=10)
+    job = queue.put("passage", [str(number) for number in range(30)], [5] * 30)
+    assert gate.entered.wait(10)
+    queue.drop(job)
+    gate.opened.set()
+    assert queue.put("query", ["1"], [1]).future.result(10)[0, 0] == 1
+    assert [side for side, _ in gate.calls] == ["passage", "query"]
+
+
+def test_one_bad_text_fails_only_its_own_request():
+    gate = Gate()
+    queue = queue_of(gate)
+    held(gate, queue)
+    good, bad, other = (queue.put("query", [text], [1]) for text in ("1", "bad", "3"))
+    gate.opened.set()
+    assert good.future.result(10)[0, 0] == 1
+    assert other.future.result(10)[0, 0] == 3
+    with pytest.raises(EncodingFailed) as caught:
+        bad.future.result(10)
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    assert "bad text" not in caught.value.detail
+
+
+def test_a_failed_request_leaves_nothing_waiting():
+    gate = Gate(is_open=True)
+    queue = queue_of(gate, budget=10)
+    job = queue.put("passage", ["bad", *map(str, range(30))], [1, *[5] * 30])
+    with pytest.raises(EncodingFailed):
+        job.future.result(10)
+    assert queue.put("query", ["1"], [1]).future.result(10)[0, 0] == 1
+    assert len(queue) == 0
+    assert len(gate.calls) == 2
+
+
+def test_an_encoder_that_loses_vectors_is_found_out():
+    queue = BatchQueue({"query": lambda texts: np.zeros((1, 3), np.float32)}, 100, lambda texts, tokens: None)
+    with pytest.raises(EncodingFailed):
+        queue.put("query", ["1", "2"], [1, 1]).future.result(10)
+
+
+def test_a_closed_queue_refuses_and_cancels_what_waits():
+    gate = Gate()
+    queue = queue_of(gate)
+    running, waiting = held(gate, queue), queue.put("query", ["1"], [1])
+    gate.opened.set()
+    queue.close()
+    assert running.future.result(0)[0, 0] == 0
+    assert waiting.future.done()
+    with pytest.raises(Refused, match="stopping"):
+        queue.put("query", ["2"], [1])
