@@ -9,6 +9,7 @@ from .assets import load_asset
 from .errors import SettingsError
 from .fusion import check_technique
 from .settings import ReindexSettings, SearchSettings
+from .vectors import field_options, form_of, method_parameters
 
 SPACES = {"cosine": "cosinesimil", "ip": "innerproduct"}
 ENCODER_FIELD = "hybridr_encoder"
@@ -33,16 +34,21 @@ def copied_settings(settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def vector_mapping(dim: int, similarity: str, settings: ReindexSettings) -> dict[str, Any]:
+def vector_mapping(
+    dim: int, similarity: str, settings: ReindexSettings, version: tuple[int, int, int]
+) -> dict[str, Any]:
     """Map the k-NN field; the engine is always named, since the server's default is not safe everywhere."""
+    form = form_of(settings)
+    graph = {"m": settings.m, "ef_construction": settings.ef_construction}
     return {
         "type": "knn_vector",
         "dimension": dim,
+        **field_options(form),
         "method": {
             "name": "hnsw",
             "engine": settings.engine,
             "space_type": SPACES[similarity],
-            "parameters": {"m": settings.m, "ef_construction": settings.ef_construction},
+            "parameters": {**graph, **method_parameters(form, version)},
         },
     }
 

@@ -81,7 +81,7 @@ class CompletedSearch(Search):
     def candidates(self, texts: list[str]) -> list[list[Candidate]]:
         """Give every candidate of either leg with both true scores, best first."""
         legs = self._lexical_legs(texts)
-        vectors = [[float(v) for v in vector] for vector in self._vectors(texts) if vector is not None]
+        vectors = [vector.tolist() for vector in self._vectors(texts) if vector is not None]
         depth = self.settings.depth
         first = self._scores(
             [

@@ -172,7 +172,7 @@ def steps(cluster: Cluster, name: str, vectors: bool) -> list[tuple[str, Callabl
     lines = '{"index":{"_id":"1"}}\n{"text":"doctor"' + (',"vector":[0.6,0.8]}' if vectors else "}") + "\n"
     alias = {"actions": [{"add": {"index": name, "alias": f"{name}-alias"}}]}
     return [
-        ("create", lambda: cluster.request("PUT", path_of(name), probe_body(vectors))),
+        ("create", lambda: cluster.request("PUT", path_of(name), probe_body(vectors, cluster.version))),
         ("write", lambda: cluster.request("POST", path_of(name, "_bulk"), lines, {"refresh": "true"})),
         ("read", lambda: cluster.search(name, {"query": {"match": {"text": "doctor"}}})),
         ("describe", lambda: cluster.request("GET", path_of(name))),
@@ -185,13 +185,13 @@ def steps(cluster: Cluster, name: str, vectors: bool) -> list[tuple[str, Callabl
     ]
 
 
-def probe_body(vectors: bool) -> dict[str, Any]:
+def probe_body(vectors: bool, version: tuple[int, int, int]) -> dict[str, Any]:
     """Build the index; its engine is lucene, the only one that kills no node."""
     settings: dict[str, Any] = {"number_of_shards": 1, "number_of_replicas": 0}
     properties: dict[str, Any] = {"text": {"type": "text"}}
     if vectors:
         settings["knn"] = True
-        properties["vector"] = vector_mapping(2, "cosine", ReindexSettings(engine="lucene"))
+        properties["vector"] = vector_mapping(2, "cosine", ReindexSettings(engine="lucene"), version)
     return {"settings": {"index": settings}, "mappings": {"properties": properties}}
 
 

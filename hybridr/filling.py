@@ -22,6 +22,7 @@ from .progress import Progress, silent
 from .reading import Position, SourceDocument, hidden_operations, read_pages, settled_position, text_of
 from .settings import ReindexSettings
 from .stored import Stored, count_missing, documents_by_id, is_current, look_up
+from .vectors import as_kept
 from .writing import Action, Outcome, Rejects, by_bytes, delete_action, index_action, write
 
 MAX_PASSES = 20
@@ -226,6 +227,7 @@ def encoded_pages(job: Job, pages: Iterator[list[Pending]]) -> Iterator[list[Pen
                 f"the encoder gives no finite vector for document '{page[filled[bad]].document.doc_id}'",
                 hint="the encoder is damaged: export it again",
             )
+        vectors = as_kept(vectors, job.settings.vectors)
         vector_of: dict[int, np.ndarray] = dict(zip(filled, vectors, strict=True))
         yield [pending._replace(vector=vector_of.get(number)) for number, pending in enumerate(page)]
 

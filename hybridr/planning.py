@@ -29,10 +29,10 @@ from .inspection import choose_text_fields
 from .preflight import Disk, check_disk, check_templates, estimate_disk, seconds_to_encode
 from .reading import require_source
 from .settings import ReindexSettings
+from .vectors import FORMS, Cost, Form, cost_of, form_of, obstacle, require_form
 
 MAX_DIM = 16_000
 DURING_FILL: dict[str, Any] = {"refresh_interval": "-1", "number_of_replicas": 0, "final_pipeline": "_none"}
-BYTES_PER_LINK = 4
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ class Plan:
     `live`: the destination is complete and only caught up. `before` and `after` are the settings it has
     while it is filled, and then. `requests` are the exact bodies, in order. `templates` says what index
     templates would add; `disk` is None for an index that exists, or without the rights to ask; `seconds` are
-    those of the encoder, in a preview only.
+    those of the encoder, in a preview only. `costs` has the chosen form of vectors first, then all others
+    that the cluster takes.
     """
 
     source: str
@@ -63,6 +64,7 @@ class Plan:
     templates: list[str] = field(default_factory=list)
     disk: Disk | None = None
     seconds: float | None = None
+    costs: list[Cost] = field(default_factory=list)
 
 
 def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
@@ -72,7 +74,7 @@ def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSetti
     ModelError (dimension), NotFound.
     """
     info = source_of(cluster, source)
-    check_engine(cluster, settings)
+    check_engine(cluster, encoder, settings)
     count = check_source(cluster, info, encoder, settings)
     fields = choose_text_fields(cluster, info.name, settings.fields)
     alias = settings.alias or recorded_alias(cluster, source)
@@ -89,17 +91,20 @@ def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSetti
         "dim": encoder.dim, "similarity": encoder.similarity, "vector_field": settings.vector_field,
         "fields": list(fields), "lexical_fields": list(info.meta.get("lexical_fields", fields)),
         "max_tokens": settings.max_tokens, "original": original,
+        "engine": settings.engine, "vectors": settings.vectors, "compression": form_of(settings).compression,
     }  # fmt: skip
     # A live destination keeps what its owner made of it, but no pipeline may change the copies.
     changed = ("final_pipeline",) if live else tuple(DURING_FILL)
     before = {setting: DURING_FILL[setting] for setting in changed}
     after = {setting: original[setting] for setting in changed}
+    vector = vector_mapping(encoder.dim, encoder.similarity, settings, cluster.version)
     first = (
         {"method": "PUT", "path": path_of(name, "_settings"), "body": {"index": before}}
         if known
-        else {"method": "PUT", "path": path_of(name), "body": new_index(info, encoder, settings, meta)}
+        else {"method": "PUT", "path": path_of(name), "body": new_index(info, vector, meta)}
     )
-    size = vector_bytes(count, encoder.dim, settings.m)
+    costs = costs_of(cluster, encoder, settings, count)
+    size = costs[0].disk_bytes
     templates = [] if known else check_templates(cluster, name)
     disk = None if known else estimate_disk(cluster, info, size)
     check_disk(disk, name)
@@ -113,7 +118,7 @@ def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSetti
             {"method": "PUT", "path": path_of(name, "_settings"), "body": {"index": after}},
             {"method": "POST", "path": "/_aliases", "body": {"actions": switch_actions(alias, target, name)}},
         ],
-        templates, disk,
+        templates, disk, costs=costs,
     )  # fmt: skip
 
 
@@ -143,13 +148,10 @@ def source_of(cluster: Cluster, name: str) -> IndexInfo:
     return cluster.index_info(info.meta["source"]) if is_destination(info) else info
 
 
-def check_engine(cluster: Cluster, settings: ReindexSettings) -> None:
+def check_engine(cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
     """Refuse what would fail later, or kill the node."""
-    if settings.engine == "faiss" and cluster.is_embedded():
-        raise ClusterError(
-            "--engine faiss would kill this embedded node: its k-NN plugin has no native library",
-            hint="--engine lucene (the default)",
-        )
+    form, embedded = form_of(settings), cluster.is_embedded()
+    require_form(form, encoder.similarity, cluster.version, embedded=embedded)
     if cluster.plugins() and "opensearch-knn" not in cluster.plugins():
         raise ClusterError("the plugin opensearch-knn is not on every node", hint="hybridr doctor")
 
@@ -195,7 +197,10 @@ def job_settings(settings: ReindexSettings, fields: tuple[str, ...]) -> dict[str
     """Name the settings that decide what the vectors are; the others may change between two runs."""
     return {
         "fields": fields,
-        **settings.model_dump(include={"vector_field", "engine", "m", "ef_construction", "max_tokens"}),
+        "compression": form_of(settings).compression,
+        **settings.model_dump(
+            include={"vector_field", "engine", "vectors", "m", "ef_construction", "max_tokens"}
+        ),
     }
 
 
@@ -204,19 +209,22 @@ def original_settings(info: IndexInfo) -> dict[str, Any]:
     return {name: info.settings.get(f"index.{name}") for name in DURING_FILL}
 
 
-def new_index(
-    info: IndexInfo, encoder: Encoder, settings: ReindexSettings, meta: dict[str, Any]
-) -> dict[str, Any]:
+def new_index(info: IndexInfo, vector: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any]:
     """Build the new index from the source's settings, mappings and analysis, plus the vector field."""
     index = {name: value for name, value in copied_settings(info.settings).items() if name not in DURING_FILL}
     index |= {name: value for name, value in DURING_FILL.items() if value is not None} | {"knn": True}
-    vector = vector_mapping(encoder.dim, encoder.similarity, settings)
     return {
         "settings": {"index": index},
-        "mappings": destination_mappings(info.mappings, settings.vector_field, vector, meta),
+        "mappings": destination_mappings(info.mappings, meta["vector_field"], vector, meta),
     }
 
 
-def vector_bytes(documents: int, dim: int, m: int) -> int:
-    """Estimate what vectors and graph take on disk, per copy."""
-    return documents * (4 * dim + 2 * m * BYTES_PER_LINK)
+def costs_of(cluster: Cluster, encoder: Encoder, settings: ReindexSettings, documents: int) -> list[Cost]:
+    """Estimate the chosen form of vectors first, then each other one that this cluster takes."""
+    form, embedded = form_of(settings), cluster.is_embedded()
+
+    def free(other: Form) -> bool:
+        return obstacle(other, encoder.similarity, cluster.version, embedded=embedded) is None
+
+    forms = [form, *(other for other in FORMS if other != form and free(other))]
+    return [cost_of(one, documents, encoder.dim, settings.m, chosen=one == form) for one in forms]

@@ -18,6 +18,7 @@ from .inspection import choose_text_fields
 from .known_encoders import check_fingerprint
 from .records import Hit, Query, Run
 from .settings import SearchSettings
+from .vectors import as_kept, kept_as
 
 Mode = Literal["hybrid", "lexical", "dense"]
 LEXICAL, DENSE = "lexical", "dense"
@@ -112,7 +113,7 @@ class Search:
     def _vectors(self, texts: Sequence[str]) -> Sequence[np.ndarray | None]:
         if self.mode == LEXICAL or self.encoder is None:
             return [None] * len(texts)
-        return list(self.encoder.encode_queries(list(texts)))
+        return list(as_kept(self.encoder.encode_queries(list(texts)), kept_as(self.info.meta)))
 
     def _bodies(self, texts: list[str], k: int) -> list[dict[str, Any]]:
         vectors = self._vectors(texts)
@@ -130,7 +131,7 @@ class Search:
             return {"size": k, "query": lexical}
         depth = max(self.settings.depth, k)
         field = self.info.meta["vector_field"]
-        dense = dense_query([float(value) for value in vector], field, depth, DENSE)
+        dense = dense_query(vector.tolist(), field, depth, DENSE)
         if self.mode == DENSE:
             return {"size": k, "query": dense}
         return {"size": k, "query": hybrid_query([lexical, dense], depth), "search_pipeline": self.pipeline}

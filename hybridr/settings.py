@@ -243,6 +243,12 @@ class ReindexSettings(Stage):
     fields: tuple[str, ...] = Field((), description="text fields for the encoder; empty: as `inspect` would")
     vector_field: str = Field("hybridr_vector", pattern=r"^[A-Za-z0-9_.-]+$")
     engine: Literal["lucene", "faiss"] = "lucene"
+    vectors: Literal["float", "byte", "sq", "on_disk"] = Field(
+        "float", description="how the index keeps them; sq: 7 bits a value (lucene), 16 (faiss)"
+    )
+    compression: Literal["1x", "2x", "4x", "8x", "16x", "32x"] | None = Field(
+        None, description="level of on_disk; None: 4x (lucene), 32x (faiss)"
+    )
     m: int = Field(16, ge=2, le=100)
     ef_construction: int = Field(100, ge=2, le=4096)
     max_tokens: int | None = Field(None, ge=16, description="None: the encoder's own limit")

@@ -16,6 +16,7 @@ from .returning import find_writes, require_none
 from .stored import is_current, look_up
 from .syncing import synced_position
 from .texts import Text, delete_texts, texts
+from .vectors import kept_as
 
 PAGE = 1000
 
@@ -42,6 +43,8 @@ class Holding:
     aliases: list[str]
     documents: int
     current: int
+    vectors: str
+    compression: str | None
     encoder: str
     encoder_folder: str | None
     synced: dict[str, int] | None
@@ -96,7 +99,8 @@ def holding(cluster: Cluster, info: IndexInfo, source_there: bool) -> Holding:
     live = source_there and info.meta["state"] == "complete"
     return Holding(
         info.name, info.meta["state"], sorted(info.aliases), cluster.count(info.name),
-        int(marked["hits"]["total"]["value"]), info.meta["encoder"], str(folder) if folder else None,
+        int(marked["hits"]["total"]["value"]), kept_as(info.meta), info.meta.get("compression"),
+        info.meta["encoder"], str(folder) if folder else None,
         info.meta.get("synced"), lag_of(cluster, info) if source_there else None,
         find_writes(cluster, info).counts() if live else None, list(info.meta.get("history", [])),
     )  # fmt: skip

@@ -24,6 +24,7 @@ from .progress import Progress, silent
 from .reading import Position
 from .renewal import renew
 from .settings import ReindexSettings
+from .vectors import kept_as
 from .writing import rejects_of
 
 UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -153,6 +154,7 @@ def synced_position(info: IndexInfo) -> Position | None:
 def job_of(cluster: Cluster, info: IndexInfo, encoder: Encoder, settings: ReindexSettings) -> Job:
     """Work as the reindex did that made the destination."""
     made = {name: info.meta[name] for name in ("vector_field", "max_tokens")}
+    made["vectors"] = kept_as(info.meta)
     return Job(
         cluster, info.meta["source"], info.name, encoder, tuple(info.meta["fields"]),
         settings.model_copy(update={**made, "slice": None}), rejects_of(info.name),

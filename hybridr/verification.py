@@ -21,6 +21,7 @@ from .errors import DataError
 from .progress import Progress, silent
 from .reading import Position, SourceDocument, read_pages, text_of
 from .stored import Stored, count_missing, documents_by_id, is_current, look_up, sources_by_id
+from .vectors import as_kept, kept_as
 
 SAMPLE = 64
 PAGE = 1000
@@ -233,7 +234,7 @@ def probe(
     words = " ".join(text.split()[:20])
     bodies = [{"size": 1, "query": lexical_query(words, info.meta["lexical_fields"])}]
     if encoder is not None:
-        vector = [float(value) for value in encoder.encode_queries([words])[0]]
+        vector = as_kept(encoder.encode_queries([words]), kept_as(info.meta))[0].tolist()
         bodies.append({"size": 1, "query": dense_query(vector, info.meta["vector_field"], 1)})
     silent_legs = sum(not answer["hits"]["hits"] for answer in cluster.msearch(info.name, bodies))
     return Finding("probe query", len(bodies), detail=f"{silent_legs} found nothing" if silent_legs else "")

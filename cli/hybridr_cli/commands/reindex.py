@@ -28,6 +28,12 @@ def register(app: typer.Typer) -> None:
         fields: Annotated[str | None, typer.Option(help="Text fields for the encoder.")] = None,
         vector_field: Annotated[str | None, typer.Option(help="Name of the k-NN field.")] = None,
         engine: Annotated[str | None, typer.Option(help="lucene (default) or faiss.")] = None,
+        vectors: Annotated[
+            str | None, typer.Option(help="float (default), byte, sq or on_disk; --dry-run shows their cost.")
+        ] = None,
+        compression: Annotated[
+            str | None, typer.Option(help="Level of on_disk (4x with lucene, 32x with faiss).")
+        ] = None,
         max_tokens: Annotated[int | None, typer.Option(help="Input limit, with [CLS] and [SEP].")] = None,
         workers: Annotated[
             int | None, typer.Option(help="Shares worked on at once, on this machine.")
@@ -58,7 +64,8 @@ def register(app: typer.Typer) -> None:
 
         settings = session.settings(
             ReindexSettings, alias=alias, fields=fields, vector_field=vector_field, engine=engine,
-            max_tokens=max_tokens, workers=workers, slice=slice, accept_rejects=accept_rejects,
+            vectors=vectors, compression=compression, max_tokens=max_tokens, workers=workers, slice=slice,
+            accept_rejects=accept_rejects,
             patience_s=patience, max_docs_per_second=max_docs_per_second, slow_search_ms=slow_search_ms,
         )  # fmt: skip
         cluster = session.connect()
@@ -79,6 +86,7 @@ def show_plan(session: Session, todo: Plan) -> None:
     out.line(
         f"vectors and graph: about {todo.vector_bytes / 1e6:,.0f} MB a copy, encoder {todo.encoder[:12]}"
     )
+    show_costs(session, todo)
     if todo.disk:
         out.line(
             f"disk: about {todo.disk.needed_bytes / 1e6:,.0f} MB with replicas, "
@@ -93,6 +101,20 @@ def show_plan(session: Session, todo: Plan) -> None:
         if "body" in request:
             out.line(json.dumps(request["body"], indent=2))
     out.line("nothing was sent")
+
+
+def show_costs(session: Session, todo: Plan) -> None:
+    """Print what each form of vectors takes, the chosen one first."""
+    from hybridr.vectors import ESTIMATE
+
+    out = session.output
+    out.line(f"memory of a copy: {ESTIMATE}")
+    for cost in todo.costs:
+        name = f"{cost.engine} {cost.vectors} {cost.compression or ''}".rstrip()
+        out.line(
+            f"{'*' if cost.chosen else ' '} {name:<20} {cost.bytes_per_vector:>6,} bytes a vector, "
+            f"memory {cost.memory_bytes / 1e6:,.1f} MB, disk {cost.disk_bytes / 1e6:,.1f} MB"
+        )
 
 
 def show_result(session: Session, done: Reindexing) -> None:

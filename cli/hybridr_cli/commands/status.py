@@ -52,6 +52,7 @@ def show(session: Session, holding: Holding) -> None:
             f"  by clients, not in the source: {holding.writes['changed'] + holding.writes['conflicts']:,} "
             f"changed, {holding.writes['deleted']:,} deleted"
         )
+    out.line(f"  vectors: {holding.vectors} {holding.compression or ''}".rstrip())
     out.line(f"  encoder {holding.encoder[:12]}: {holding.encoder_folder or 'its folder is not known here'}")
     for event in holding.history:
         details = ", ".join(f"{name} {value}" for name, value in event.items() if name not in ("at", "event"))

@@ -1,0 +1,163 @@
+"""How an index keeps vectors: as floats, as bytes, or compressed by the engine; and what each way costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .errors import ClusterError, SettingsError
+from .settings import ReindexSettings
+
+Version = tuple[int, int, int]
+
+LARGEST_BYTE = 127
+BYTES_PER_NEIGHBOUR = 8  # 2 m links of 4 bytes each
+OVERHEAD = 1.1
+SQ_NAMES_BITS: Version = (3, 6, 0)  # from here on the encoder `sq` must be told its bits
+ESTIMATE = (
+    "1.1 x (bytes of a vector + 8 m) a document, the estimate of OpenSearch's documentation (HNSW memory)"
+)
+
+
+@dataclass(frozen=True)
+class Form:
+    """One way to keep vectors, by OpenSearch's own names.
+
+    `bits` of a value are what a search has to have in memory, `disk_bits` what lies on disk, where engines
+    keep the floats beside a compressed copy. `native` needs libraries that an embedded node lacks.
+    """
+
+    vectors: str
+    compression: str | None
+    engine: str
+    bits: int
+    disk_bits: int
+    since: Version
+    native: bool
+
+    def __str__(self) -> str:
+        """Name the form as the options of `hybridr reindex` do."""
+        level = f" --compression {self.compression}" if self.compression else ""
+        return f"--engine {self.engine} --vectors {self.vectors}{level}"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a form takes: bytes of one vector in memory, then bytes of all vectors and their graph per copy.
+
+    `memory_bytes` is an estimate, see `ESTIMATE`.
+    """
+
+    engine: str
+    vectors: str
+    compression: str | None
+    chosen: bool
+    bytes_per_vector: int
+    memory_bytes: int
+    disk_bytes: int
+
+
+# The default level of on_disk stands first. faiss keeps its own copy beside Lucene's floats.
+FORMS = (
+    Form("float", None, "lucene", 32, 32, (0, 0, 0), False),
+    Form("byte", None, "lucene", 8, 8, (2, 9, 0), False),
+    Form("sq", None, "lucene", 8, 40, (2, 16, 0), False),
+    Form("on_disk", "4x", "lucene", 8, 40, (2, 17, 0), False),
+    Form("on_disk", "32x", "lucene", 1, 33, (3, 6, 0), True),
+    Form("float", None, "faiss", 32, 64, (0, 0, 0), True),
+    Form("sq", None, "faiss", 16, 48, (2, 13, 0), True),
+    Form("on_disk", "32x", "faiss", 1, 33, (2, 17, 0), True),
+    Form("on_disk", "16x", "faiss", 2, 34, (2, 17, 0), True),
+    Form("on_disk", "8x", "faiss", 4, 36, (2, 17, 0), True),
+    Form("on_disk", "2x", "faiss", 16, 48, (2, 17, 0), True),
+    Form("on_disk", "1x", "faiss", 32, 64, (3, 1, 0), True),
+)
+
+
+def form_of(settings: ReindexSettings) -> Form:
+    """Find the form that the settings name. Raises SettingsError where their engine has none."""
+    if settings.compression and settings.vectors != "on_disk":
+        raise SettingsError(
+            f"--compression is a level of on_disk, not of {settings.vectors}", hint="--vectors on_disk"
+        )
+    named = [f for f in FORMS if f.engine == settings.engine and f.vectors == settings.vectors]
+    found = [f for f in named if settings.compression in (None, f.compression)]
+    if not found:
+        wanted = f"{settings.vectors} {settings.compression or ''}".strip()
+        raise SettingsError(f"--engine {settings.engine} has no {wanted} vectors", hint=offered(settings))
+    return found[0]
+
+
+def offered(settings: ReindexSettings) -> str:
+    """Say what there is instead: other levels of the engine, or engines that have this form."""
+    near = [f for f in FORMS if f.vectors == settings.vectors]
+    return " or ".join(str(f) for f in near if settings.compression in (None, f.compression)) or str(near[0])
+
+
+def obstacle(form: Form, similarity: str, version: Version, *, embedded: bool) -> str | None:
+    """Say why an index of this cluster cannot keep vectors this way; None where it can."""
+    if version < form.since:
+        needed, found = (".".join(map(str, number)) for number in (form.since, version))
+        return f"{form} needs OpenSearch {needed}, this is {found}"
+    if form.native and embedded:
+        return f"{form} would kill this embedded node: its k-NN plugin has no native library"
+    if form.vectors == "byte" and similarity != "cosine":
+        return "--vectors byte keeps directions, not lengths: this encoder compares by inner product"
+    return None
+
+
+def require_form(form: Form, similarity: str, version: Version, *, embedded: bool) -> None:
+    """Raise ClusterError, with what would work, where `obstacle` finds one."""
+    reason = obstacle(form, similarity, version, embedded=embedded)
+    if reason is None:
+        return
+    free = [f for f in FORMS if obstacle(f, similarity, version, embedded=embedded) is None]
+    same = [f for f in free if f.vectors == form.vectors] or [f for f in free if f.bits < 32] or free
+    default = " (the default)" if same[0] == FORMS[0] else ""
+    raise ClusterError(reason, hint=f"{same[0]}{default}")
+
+
+def field_options(form: Form) -> dict[str, Any]:
+    """Give what the mapping of the field says beside type, dimension and method."""
+    if form.vectors == "on_disk":
+        return {"mode": "on_disk", "compression_level": form.compression}
+    return {"data_type": "byte"} if form.vectors == "byte" else {}
+
+
+def method_parameters(form: Form, version: Version) -> dict[str, Any]:
+    """Give what the method's parameters say beside those of the graph."""
+    if form.vectors != "sq":
+        return {}
+    if form.engine == "lucene":
+        return {"encoder": {"name": "sq", "parameters": {"bits": 7}}}
+    wide = {"bits": 16} if version >= SQ_NAMES_BITS else {"type": "fp16"}
+    return {"encoder": {"name": "sq", "parameters": wide}}
+
+
+def cost_of(form: Form, documents: int, dim: int, m: int, *, chosen: bool = False) -> Cost:
+    """Estimate what vectors and graph of `documents` documents take; the source of it is `ESTIMATE`."""
+    size, links = -(-dim * form.bits // 8), BYTES_PER_NEIGHBOUR * m
+    on_disk = -(-dim * form.disk_bits // 8) + links
+    memory = round(documents * OVERHEAD * (size + links))
+    return Cost(form.engine, form.vectors, form.compression, chosen, size, memory, documents * on_disk)
+
+
+def kept_as(meta: Mapping[str, Any]) -> str:
+    """Read from hybridr's record how an index keeps its vectors; one without a word of it holds floats."""
+    return str(meta.get("vectors", "float"))
+
+
+def as_kept(vectors: np.ndarray, kept: str) -> np.ndarray:
+    """Give vectors `(n, dim)` the values that are sent: int8 for `byte`, else as they are.
+
+    The largest value of each vector becomes 127 or -127. Cosine does not see lengths, so the score remains
+    (1 + cosine) / 2; a fixed factor of 127 would leave most values of a unit vector a few steps only.
+    """
+    if kept != "byte":
+        return vectors
+    largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0.0)  # (n, 1)
+    scaled = vectors * (LARGEST_BYTE / np.where(largest > 0, largest, 1.0))
+    return np.rint(scaled).astype(np.int8)

@@ -1,0 +1,174 @@
+"""Forms of vectors: mapping bodies, refusals, costs, and how far bytes may be from floats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybridr import ReindexSettings
+from hybridr.bodies import vector_mapping
+from hybridr.errors import ClusterError, SettingsError
+from hybridr.planning import job_settings
+from hybridr.vectors import FORMS, as_kept, cost_of, form_of, kept_as, obstacle, require_form
+
+OLD, NEW = (2, 19, 1), (3, 6, 0)
+
+
+def mapped(version: tuple[int, int, int] = NEW, **settings: Any) -> dict[str, Any]:
+    return vector_mapping(384, "cosine", ReindexSettings(**settings), version)
+
+
+def test_floats_are_mapped_as_ever() -> None:
+    graph = {"m": 16, "ef_construction": 100}
+    method = {"name": "hnsw", "engine": "lucene", "space_type": "cosinesimil", "parameters": graph}
+    assert mapped() == {"type": "knn_vector", "dimension": 384, "method": method}
+
+
+def test_each_form_has_its_own_mapping() -> None:
+    assert mapped(vectors="byte")["data_type"] == "byte"
+    assert mapped(vectors="sq")["method"]["parameters"]["encoder"] == {
+        "name": "sq",
+        "parameters": {"bits": 7},
+    }
+    assert mapped(OLD, vectors="sq") == mapped(NEW, vectors="sq")
+    disk = mapped(vectors="on_disk", engine="faiss")
+    assert (disk["mode"], disk["compression_level"]) == ("on_disk", "32x")
+    assert "encoder" not in disk["method"]["parameters"], "on_disk cannot be combined with an encoder"
+    assert mapped(vectors="on_disk")["compression_level"] == "4x"
+
+
+def test_half_floats_are_named_as_the_version_wants_them() -> None:
+    """3.6 refuses an `sq` without `bits`; before it there is none."""
+    named = {
+        version: mapped(version, vectors="sq", engine="faiss")["method"]["parameters"]["encoder"]
+        for version in (OLD, NEW)
+    }
+    assert named[OLD] == {"name": "sq", "parameters": {"type": "fp16"}}
+    assert named[NEW] == {"name": "sq", "parameters": {"bits": 16}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said", "hint"),
+    [
+        ({"compression": "4x"}, "a level of on_disk, not of float", "--vectors on_disk"),
+        ({"vectors": "on_disk", "compression": "8x"}, "lucene has no on_disk 8x", "--engine faiss"),
+        ({"vectors": "on_disk", "compression": "4x", "engine": "faiss"}, "faiss has no on_disk 4x", "lucene"),
+        ({"vectors": "byte", "engine": "faiss"}, "faiss has no byte", "--engine lucene --vectors byte"),
+    ],
+)
+def test_what_no_version_has_is_refused(settings: dict[str, Any], said: str, hint: str) -> None:
+    with pytest.raises(SettingsError, match=said) as refused:
+        form_of(ReindexSettings(**settings))
+    assert hint in str(refused.value.hint)
+
+
+@pytest.mark.parametrize("name", ["int8", "BYTE", ""])
+def test_unknown_names_are_refused(name: str) -> None:
+    with pytest.raises(SettingsError, match="vectors"):
+        ReindexSettings(vectors=name)  # type: ignore[arg-type]
+
+
+def refusal(version: tuple[int, int, int], similarity: str, embedded: bool, **settings: Any) -> ClusterError:
+    with pytest.raises(ClusterError) as refused:
+        require_form(form_of(ReindexSettings(**settings)), similarity, version, embedded=embedded)
+    return refused.value
+
+
+def test_versions_that_lack_a_form() -> None:
+    one_bit = {"vectors": "on_disk", "compression": "32x"}
+    error = refusal(OLD, "cosine", False, **one_bit)
+    assert "needs OpenSearch 3.6.0, this is 2.19.1" in error.message
+    assert error.hint == "--engine lucene --vectors on_disk --compression 4x"
+    assert obstacle(form_of(ReindexSettings(**one_bit)), "cosine", NEW, embedded=False) is None
+    mapped_only = {"vectors": "on_disk", "compression": "1x", "engine": "faiss"}
+    assert "needs OpenSearch 3.1.0" in refusal(OLD, "cosine", False, **mapped_only).message
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"engine": "faiss"},
+        {"engine": "faiss", "vectors": "sq"},
+        {"engine": "faiss", "vectors": "on_disk"},
+        {"vectors": "on_disk", "compression": "32x"},
+    ],
+)
+def test_what_would_kill_an_embedded_node(settings: dict[str, Any]) -> None:
+    error = refusal(NEW, "cosine", True, **settings)
+    assert "would kill this embedded node" in error.message
+    assert "--engine lucene" in str(error.hint)
+
+
+def test_bytes_are_for_cosine_only() -> None:
+    error = refusal(NEW, "ip", True, vectors="byte")
+    assert "keeps directions, not lengths" in error.message
+    assert error.hint == "--engine lucene --vectors sq"
+
+
+def test_the_form_is_part_of_what_a_job_is() -> None:
+    forms = [
+        {}, {"vectors": "byte"}, {"vectors": "sq"}, {"vectors": "on_disk"}, {"engine": "faiss"},
+        {"engine": "faiss", "vectors": "on_disk"},
+        {"engine": "faiss", "vectors": "on_disk", "compression": "8x"},
+    ]  # fmt: skip
+    jobs = [job_settings(ReindexSettings(**form), ("text",)) for form in forms]  # type: ignore[arg-type]
+    assert all(jobs.count(job) == 1 for job in jobs)
+    named = ReindexSettings(vectors="on_disk", compression="4x")
+    assert job_settings(named, ("text",)) == jobs[3], "naming the default level is no other job"
+
+
+def test_costs_by_hand() -> None:
+    """A million vectors of 384 values and m 16, as OpenSearch's documentation computes them."""
+    million = {(form.engine, form.vectors, form.compression): cost_of(form, 10**6, 384, 16) for form in FORMS}
+    assert million["lucene", "float", None].memory_bytes == round(1.1 * (4 * 384 + 8 * 16) * 10**6)
+    assert million["lucene", "byte", None].memory_bytes == round(1.1 * (384 + 8 * 16) * 10**6)
+    assert million["faiss", "sq", None].memory_bytes == round(1.1 * (2 * 384 + 8 * 16) * 10**6)
+    assert million["faiss", "on_disk", "32x"].memory_bytes == round(1.1 * (384 / 8 + 8 * 16) * 10**6)
+    assert million["lucene", "float", None].disk_bytes == (4 * 384 + 128) * 10**6
+    assert million["lucene", "byte", None].disk_bytes == (384 + 128) * 10**6
+    assert million["lucene", "sq", None].disk_bytes == (5 * 384 + 128) * 10**6
+    assert {cost.bytes_per_vector for cost in million.values()} == {1536, 768, 384, 192, 96, 48}
+    assert cost_of(FORMS[4], 1, 9, 16).bytes_per_vector == 2, "bits are rounded up to bytes"
+
+
+def unit_vectors(count: int, dim: int, seed: int) -> np.ndarray:
+    drawn = np.random.default_rng(seed).normal(size=(count, dim)).astype(np.float32)
+    return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("dim", [2, 16, 384, 1024])
+def test_bytes_are_as_near_as_rounding_allows(dim: int) -> None:
+    """Rounding moves each value by half a step at most, a step being the largest value / 127."""
+    vectors = unit_vectors(200, dim, dim)
+    kept = as_kept(vectors, "byte")
+    assert kept.dtype == np.int8
+    assert (np.abs(kept.astype(int)).max(axis=1) == 127).all()
+    step = np.abs(vectors).max(axis=1, keepdims=True) / 127
+    assert (np.abs(kept * step - vectors) <= step / 2 + 1e-6).all()
+
+
+def test_cosines_of_bytes_are_bounded() -> None:
+    """With e the length of a unit vector's rounding error, a cosine moves by 4 e at most; far less here."""
+    documents, queries = unit_vectors(300, 384, 1), unit_vectors(40, 384, 2)
+    kept = [as_kept(vectors, "byte").astype(np.float64) for vectors in (queries, documents)]
+    scaled = [vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in kept]
+    error = np.abs(scaled[0] @ scaled[1].T - queries @ documents.T).max()
+    step = np.abs(np.vstack([documents, queries])).max() / 127
+    assert error <= 4 * step / 2 * np.sqrt(384)
+    assert error < 0.004
+
+
+def test_odd_vectors() -> None:
+    assert as_kept(np.zeros((1, 4), np.float32), "byte").tolist() == [[0, 0, 0, 0]], "left to the engine"
+    assert as_kept(np.zeros((0, 4), np.float32), "byte").shape == (0, 4)
+    assert as_kept(np.array([[0.0, -1e-30, 0.0]]), "byte").tolist() == [[0, -127, 0]]
+    floats = unit_vectors(3, 4, 0)
+    for kept in ("float", "sq", "on_disk"):
+        assert as_kept(floats, kept) is floats
+
+
+def test_an_index_without_a_word_holds_floats() -> None:
+    assert kept_as({}) == "float"
+    assert kept_as({"vectors": "byte"}) == "byte"
