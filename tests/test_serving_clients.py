@@ -122,6 +122,15 @@ def test_the_encoder_never_sees_the_texts_of_a_client_that_left():
     assert encoder.seen <= seen + 4 + 1  # the batch under way, and the one text
 
 
+def test_a_single_client_waits_for_nothing_but_the_encoder():
+    server = Server(create_app(HashingEncoder(DIM)), listen("127.0.0.1", 0))
+    Thread(target=server.run, daemon=True).start()
+    with httpx.Client(base_url=server.url) as client:
+        body = {"model": "x-passage", "input": "a cat"}
+        seconds = [client.post("/v1/embeddings", json=body).elapsed.total_seconds() for _ in range(20)]
+    assert sorted(seconds)[10] < 0.03, "a delayed acknowledgement costs 0.04 s"
+
+
 SLOW_SERVER = """
 import sys, time
 import numpy as np

@@ -65,8 +65,8 @@ async def refused(request: Request, error: HTTPException) -> Response:
 async def failed(request: Request, error: HybridrError) -> Response:
     """Answer an error of the library."""
     if isinstance(error, ClusterError) and TOO_MANY_WORDS.search(f"{error.kind} {error.message}"):
-        hint = "send a shorter query, or use mode dense"
-        return refusal(422, "the query has more words than the cluster takes", hint, type(error).__name__)
+        found = "the query has more words than the cluster takes"
+        return refusal(422, found, "indices.query.bool.max_clause_count is its limit", type(error).__name__)
     status = next((status for kind, status in STATUS if isinstance(error, kind)), 500)
     if status >= 500:
         note(request, **described(error))

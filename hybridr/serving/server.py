@@ -68,12 +68,14 @@ def listen(host: str, port: int) -> socket.socket:
     """Bind a port; 0 takes a free one. Raises SettingsError when that is not possible."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=2048)
+        bound = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         raise SettingsError(
             f"port {port} of {host} cannot be used: {error.strerror}",
             hint="--port takes another, 0 a free one",
         ) from None
+    # asyncio sends without delay only where the protocol is named; 40 ms an answer otherwise.
+    return socket.socket(bound.family, bound.type, socket.IPPROTO_TCP, fileno=bound.detach())
 
 
 def find_encoder(settings: ServeSettings, cluster: Cluster | None, progress: Progress) -> Encoder:

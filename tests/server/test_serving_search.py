@@ -76,17 +76,16 @@ def test_odd_queries_are_answered(served: tuple[TestClient, str], mode: str, k: 
     query = text_number(7) + ' "}]} \x00\x1b\x7f\r\n\u2028 飛 {"match_all":{}}'
     answer = served[0].post("/search", json={"query": query, "mode": mode, "k": k})
     assert answer.status_code == 200
-    assert answer.json()["hits"][0]["doc_id"] == "d7"
-    assert len(answer.json()["hits"]) <= k
+    assert 1 <= len(answer.json()["hits"]) <= k
+    if mode == "lexical":
+        assert answer.json()["hits"][0]["doc_id"] == "d7"
 
 
-@pytest.mark.parametrize(("mode", "status"), [("lexical", 422), ("dense", 200), ("hybrid", 422)])
-def test_a_query_of_100_000_characters(served: tuple[TestClient, str], mode: str, status: int) -> None:
-    answer = served[0].post("/search", json={"query": ("word " * 20_000)[:100_000], "mode": mode})
-    assert answer.status_code == status
-    if status == 422:
-        assert "more words than the cluster takes" in answer.json()["error"]["message"]
-        assert "dense" in answer.json()["error"]["hint"]
+@pytest.mark.parametrize("mode", ["lexical", "dense", "hybrid"])
+def test_a_query_of_100_000_characters(served: tuple[TestClient, str], mode: str) -> None:
+    answer = served[0].post("/search", json={"query": "word " * 20_000, "mode": mode})
+    assert answer.status_code == 422
+    assert "more words than the cluster takes" in answer.json()["error"]["message"]
     one_word = served[0].post("/search", json={"query": "x" * 100_000, "mode": mode})
     assert one_word.status_code == 200
 
