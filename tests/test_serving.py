@@ -209,6 +209,8 @@ def test_the_command_serves_an_encoder_folder_until_it_is_told_to_stop(folder, e
         _, said = process.communicate(timeout=30)
     assert process.returncode == (0 if ending == signal.SIGINT else -signal.SIGTERM)
     assert "Traceback" not in said
+    assert json.loads(said)["route"] == "/v1/embeddings"
+    assert texts[0] not in said
 
 
 def test_serve_refuses_a_damaged_encoder(folder, tmp_path, capsys):

@@ -123,7 +123,10 @@ def test_the_openapi_page_tells_every_route():
     client = client_of()
     paths = client.get("/openapi.json").json()["paths"]
     assert {"/v1/embeddings", "/v1/models", "/healthz", "/metrics"} <= paths.keys()
-    assert client.get("/docs").status_code == 200
+    page = client.get("/docs").text
+    assert "POST /v1/embeddings" in page
+    assert "ends in -query or -passage" in page
+    assert "http" not in page, "nothing is taken from elsewhere"
 
 
 def logged(caplog, client, **request):

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Response
+from fastapi.responses import HTMLResponse
 
 from ..encoder import Encoder
 from ..settings import ServeSettings
@@ -15,6 +16,7 @@ from .doorway import Doorway
 from .embedder import Embedder
 from .embeddings import add_embeddings
 from .metrics import CONTENT_TYPE, Metrics
+from .page import api_page
 
 if TYPE_CHECKING:
     from ..cluster import Cluster
@@ -33,7 +35,7 @@ def create_app(
     settings = settings or ServeSettings()
     metrics = Metrics()
     embedder = Embedder(encoder, settings, metrics)
-    app = FastAPI(title="hybridr", lifespan=closing(embedder), redoc_url=None)
+    app = FastAPI(title="hybridr", lifespan=closing(embedder), docs_url=None, redoc_url=None)
     app.state.embedder = embedder
     add_error_answers(app)
     add_embeddings(app, embedder, settings)
@@ -42,6 +44,7 @@ def create_app(
 
         add_search(app, cluster, settings.index, embedder, settings)
     add_probes(app, encoder, settings.index, metrics)
+    app.add_api_route("/docs", lambda: HTMLResponse(api_page(app.openapi())), include_in_schema=False)
     routes = {getattr(route, "path", "") for route in app.routes}
     app.add_middleware(Doorway, settings=settings, metrics=metrics, routes=routes)
     return app

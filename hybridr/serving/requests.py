@@ -31,10 +31,12 @@ Text = Annotated[str, AfterValidator(whole)]
 class EmbeddingRequest(BaseModel):
     """The body of `/v1/embeddings`."""
 
-    input: Text | Annotated[list[Text], Field(min_length=1)]
-    model: str
-    encoding_format: Literal["float", "base64"] = "float"
-    dimensions: int | None = None
+    input: Text | Annotated[list[Text], Field(min_length=1)] = Field(description="a text, or a list of them")
+    model: str = Field(description="a name that ends in -query or -passage: hybridr-query, hybridr-passage")
+    encoding_format: Literal["float", "base64"] = Field(
+        "float", description="float, or base64 of little-endian float32"
+    )
+    dimensions: int | None = Field(None, description="the encoder's own number, or nothing")
 
     @property
     def texts(self) -> list[str]:
@@ -45,9 +47,9 @@ class EmbeddingRequest(BaseModel):
 class SearchRequest(BaseModel):
     """The body of `/search`."""
 
-    query: Text = Field(min_length=1)
-    k: int = Field(10, ge=1, le=MOST_HITS)
-    mode: Mode = "hybrid"
+    query: Text = Field(min_length=1, description="what a user types")
+    k: int = Field(10, ge=1, le=MOST_HITS, description=f"how many hits, 1 to {MOST_HITS}")
+    mode: Mode = Field("hybrid", description="lexical, dense or hybrid")
 
 
 def side_of(model: str) -> Side:
