@@ -227,4 +227,6 @@ def costs_of(cluster: Cluster, encoder: Encoder, settings: ReindexSettings, docu
         return obstacle(other, encoder.similarity, cluster.version, embedded=embedded) is None
 
     forms = [form, *(other for other in FORMS if other != form and free(other))]
-    return [cost_of(one, documents, encoder.dim, settings.m, chosen=one == form) for one in forms]
+    return [
+        cost_of(one, documents, encoder.dim, settings.m, cluster.version, chosen=one == form) for one in forms
+    ]
