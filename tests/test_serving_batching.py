@@ -35,7 +35,7 @@ class Gate:
 
 
 def queue_of(gate: Gate, budget: int = 100, count=lambda texts, tokens: None) -> BatchQueue:
-    return BatchQueue({side: gate.side(side) for side in ("query", "passage")}, budget, count)
+    return BatchQueue({side: gate.side(side) for side in ("query", "passage")}, 1, budget, count)
 
 
 def held(gate: Gate, queue: BatchQueue):
@@ -165,10 +165,13 @@ def test_a_failed_request_leaves_nothing_waiting():
     assert len(gate.calls) == 2
 
 
-def test_an_encoder_that_loses_vectors_is_found_out():
-    queue = BatchQueue({"query": lambda texts: np.zeros((1, 3), np.float32)}, 100, lambda texts, tokens: None)
+@pytest.mark.parametrize("shape", [(1, 3), (2, 4), (6,)])
+def test_vectors_of_another_shape_are_an_error_and_the_queue_lives_on(shape):
+    answers = iter([np.zeros(shape, np.float32), np.ones((1, 3), np.float32)])
+    queue = BatchQueue({"query": lambda texts: next(answers)}, 3, 100, lambda texts, tokens: None)
     with pytest.raises(EncodingFailed):
         queue.put("query", ["1", "2"], [1, 1]).future.result(10)
+    assert queue.put("query", ["3"], [1]).future.result(10).tolist() == [[1, 1, 1]]
 
 
 def test_a_closed_queue_refuses_and_cancels_what_waits():

@@ -24,11 +24,11 @@ Encode: TypeAlias = Callable[[Sequence[str]], Vectors]
 class Job:
     """The texts of one request, and the vectors found so far; `future` ends with all of them."""
 
-    def __init__(self, side: str, texts: Sequence[str], tokens: Sequence[int]) -> None:
+    def __init__(self, side: str, texts: Sequence[str], tokens: Sequence[int], dim: int) -> None:
         self.side, self.texts, self.tokens = side, texts, tokens
         self.future: Future[Vectors] = Future()
         self.left = sorted(range(len(texts)), key=lambda position: (tokens[position], position))[::-1]
-        self.vectors: Vectors | None = None
+        self.vectors: Vectors = np.empty((len(texts), dim), dtype=np.float32)
 
     def take(self, room: int, at_least: int) -> list[int]:
         """Take the shortest texts that are left, as many as `room` tokens hold; texts of like length pad
@@ -41,8 +41,6 @@ class Job:
 
     def collect(self, positions: Sequence[int], vectors: Vectors) -> None:
         """Keep the vectors `(len(positions), dim)` of a part; the last part ends the job."""
-        if self.vectors is None:
-            self.vectors = np.empty((len(self.texts), vectors.shape[1]), dtype=np.float32)
         self.vectors[positions] = vectors
         if not self.left and self.future.set_running_or_notify_cancel():
             self.future.set_result(self.vectors)
@@ -59,12 +57,14 @@ Part: TypeAlias = tuple[Job, list[int]]
 class BatchQueue:
     """Encode the texts of many requests with one thread.
 
-    `encode` maps a side to the function for it; `budget` is in tokens; `count(texts, tokens)` is told of
-    every batch. The thread starts with the first job.
+    `encode` maps a side to the function for it, which gives `(n, dim)`; `budget` is in tokens;
+    `count(texts, tokens)` is told of every batch. The thread starts with the first job.
     """
 
-    def __init__(self, encode: Mapping[str, Encode], budget: int, count: Callable[[int, int], None]) -> None:
-        self.budget = budget
+    def __init__(
+        self, encode: Mapping[str, Encode], dim: int, budget: int, count: Callable[[int, int], None]
+    ) -> None:
+        self.dim, self.budget = dim, budget
         self._encode = encode
         self._count = count
         self._waiting: dict[str, deque[Job]] = {side: deque() for side in encode}
@@ -79,7 +79,7 @@ class BatchQueue:
 
     def put(self, side: str, texts: Sequence[str], tokens: Sequence[int]) -> Job:
         """Queue texts of so many `tokens` each. Raises Refused (503) after `close`."""
-        job = Job(side, texts, tokens)
+        job = Job(side, texts, tokens, self.dim)
         with self._changed:
             if self._closed:
                 raise Refused(503, "the server is stopping", "ask again when it is back")
@@ -162,8 +162,8 @@ class BatchQueue:
         texts = [job.texts[position] for job, positions in parts for position in positions]
         self._count(len(texts), sum(job.tokens[position] for job, taken in parts for position in taken))
         vectors = self._encode[parts[0][0].side](texts)
-        if vectors.ndim != 2 or len(vectors) != len(texts):
-            raise ValueError(f"{len(texts)} texts gave vectors of shape {vectors.shape}")
+        if vectors.shape != (len(texts), self.dim):
+            raise ValueError(f"{len(texts)} texts gave vectors {vectors.shape}, not of size {self.dim}")
         return vectors
 
     def _fail(self, job: Job, error: Exception) -> None:
