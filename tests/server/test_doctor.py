@@ -37,7 +37,7 @@ def test_nothing_is_left_behind(cluster: Cluster) -> None:
 
 @NODE
 def test_the_probe_never_asks_for_an_engine_that_kills(cluster: Cluster, index_name: str) -> None:
-    cluster.request("PUT", path_of(index_name), probe_body(vectors=True))
+    cluster.request("PUT", path_of(index_name), probe_body(vectors=True, version=cluster.version))
     mapping = cluster.index_info(index_name).mappings["properties"]["vector"]
     assert mapping["method"]["engine"] == "lucene"
 
