@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -167,6 +168,21 @@ def test_the_gate_compares_with_source_dam_and_rem(
         assemble(dam, rem).encode_documents(TEXTS, max_tokens=64),
         atol=1e-4,
     )
+
+
+def test_what_the_rem_was_trained_with_counts_before_the_dams_name(
+    settings: Callable[..., AdaptSettings], dam: Path, rem: Path, tmp_path: Path
+) -> None:
+    published = tmp_path / "DAM-bert_base-mlm-dureader"  # by its name: Chinese, cosine
+    shutil.copytree(dam, published)
+    found = adapt(tiny_corpus(200), settings(base=str(published), steps=4, any_language=True))
+    assert assemble(published, rem).similarity == "ip"
+    assert load_encoder(found.folder).similarity == "ip"
+    bare = tmp_path / "unknown-rem"
+    shutil.copytree(rem, bare)
+    (bare / "manifest.json").unlink()
+    named = settings(base=str(published), rem=str(bare), steps=4, any_language=True, out=tmp_path / "named")
+    assert load_encoder(adapt(tiny_corpus(200), named).folder).similarity == "cosine"
 
 
 def test_a_parallel_adapter_stays_a_part_of_its_own(

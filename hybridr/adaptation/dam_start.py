@@ -64,11 +64,9 @@ def dam_settings(settings: AdaptSettings) -> DamSettings:
 
 def joined(dam: Path | str, settings: AdaptSettings, progress: Progress) -> Retriever:
     """Join a DAM with the REM to the encoder that can be exported; LoRA is folded in."""
-    known = entry_of(settings.base)
     ranker = assemble(
-        dam, settings.rem, pooling=settings.pooling or (known.pooling if known else None),
-        similarity=settings.similarity or (known.similarity if known else None), progress=progress,
-    )  # fmt: skip
+        dam, settings.rem, pooling=settings.pooling, similarity=settings.similarity, progress=progress
+    )
     encoder = ranker.retriever()
     limit = min(settings.max_tokens or encoder.max_tokens, encoder.max_tokens)
     encoder.usage = replace(encoder.usage, max_tokens=limit)
@@ -78,6 +76,7 @@ def joined(dam: Path | str, settings: AdaptSettings, progress: Progress) -> Retr
 def fitted(fit: DamFit, old: Retriever, settings: AdaptSettings, progress: Progress) -> Fitted:
     """Join the fitted DAM with the REM, and keep the asked share of what it learnt."""
     new = joined(fit.folder, settings, progress)
+    new.usage = old.usage  # a fitted DAM's folder no longer says what a published name does
     strength = STRENGTH if settings.strength is None else settings.strength
     return Fitted(
         candidate=between(old, new, strength),
