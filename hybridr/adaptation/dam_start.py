@@ -17,9 +17,10 @@ from ..progress import Progress
 from ..published import entry_of
 from ..retriever import Retriever
 from ..settings import AdaptSettings, DamSettings
+from ..training import STATE_FOLDER
 from .gate_documents import GateDocuments
 from .sample import LEAST_DOCUMENTS, Source
-from .start import STATE_FOLDER, Fitted, Start, language_of, require_language
+from .start import Fitted, Start, language_of, require_language
 
 DAM_FOLDER = "dam"
 GATE_FILE = "gate.jsonl"

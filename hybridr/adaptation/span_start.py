@@ -11,11 +11,11 @@ from ..packaged import MAX_TOKENS, minilm
 from ..progress import Progress
 from ..retriever import Retriever, read_retriever
 from ..settings import AdaptSettings, SpanSettings
-from ..training import LOSSES_FILE, STATE_FILE, Processes, train
+from ..training import LOSSES_FILE, STATE_FILE, STATE_FOLDER, Processes, train
 from .low_rank import attach, merge
 from .sample import Sample, Source, draw_sample
 from .spans import SpanCorpus
-from .start import STATE_FOLDER, Fitted, Start, language_of, require_language
+from .start import Fitted, Start, language_of, require_language
 from .training import SpanContrast, contrast, recipe_of
 
 VERSION = 2  # of the procedure; a change of its results makes finished runs start anew

@@ -11,10 +11,9 @@ from ..errors import DataError
 from ..languages import guess_language
 from ..records import Document
 from ..retriever import Retriever
+from ..training import thinned
 
-STATE_FOLDER = ".training"
 LANGUAGE_SAMPLE = 500  # documents
-CURVE_POINTS = 200
 
 
 @dataclass(frozen=True)
@@ -41,14 +40,13 @@ class Fitted:
 
     def record(self) -> dict[str, Any]:
         """Describe the training as JSON for a manifest."""
-        every = max(1, len(self.losses) // CURVE_POINTS)
         return {
             "documents": self.documents,
             "steps": self.steps,
             "loss_start": self.loss_start,
             "loss_end": self.loss_end,
             "unseen_loss": list(self.unseen),
-            "losses": list(self.losses[::every]),
+            "losses": thinned(self.losses),
             "seconds": round(self.seconds, 1),
             "resumed_from": self.resumed_from,
         }

@@ -11,9 +11,9 @@ from ..assembly.backbone import Dam
 from ..assembly.dam_files import write_dam_files
 from ..errors import HybridrError, ModelError
 from ..manifest import read_manifest, sha256_of, write_manifest
+from ..training import STATE_FOLDER
 
 STAGE = "dam"
-STATE_FOLDER = ".training"
 
 
 def write_dam(dam: Dam, folder: Path, *, attachments: Mapping[str, Path], **record: Any) -> dict[str, Any]:

@@ -23,15 +23,17 @@ from ..training import (
     CURVE_FILE,
     LOSSES_FILE,
     STATE_FILE,
+    STATE_FOLDER,
     Processes,
     Recipe,
     Training,
     choose_precision,
+    thinned,
     train,
     write_curve,
 )  # fmt: skip
 from ..training.precision import Precision
-from .dam_folder import STAGE, STATE_FOLDER, finished_manifest, require_replaceable, write_dam
+from .dam_folder import STAGE, finished_manifest, require_replaceable, write_dam
 from .objective import MaskedLm, frame_of
 from .resources import require_disk, require_memory
 from .sources import Source, bytes_of, read_source, record_of
@@ -41,7 +43,6 @@ from .windows import Frame
 VERSION = 1  # of the procedure; a change of its results makes finished runs start anew
 TOKENS_FOLDER = "tokens"
 LONGEST_WARM_UP = 1000
-CURVE_POINTS = 200
 LEAST_TRAINED = 2  # documents
 MOST_UNKNOWN = 0.5  # share of tokens
 NOT_RECORDED = {"out", "device", "checkpoint_every"}
@@ -255,7 +256,6 @@ def record(
     plan: Plan, cache: TokenCache, run: Training, unseen: tuple[float | None, float | None], key: str
 ) -> dict[str, Any]:
     """Give the `dam` entry of the manifest."""
-    every = max(1, len(run.losses) // CURVE_POINTS)
     return {
         "key": key,
         "objective": "masked-lm",
@@ -269,7 +269,7 @@ def record(
         "loss_start": run.loss_start,
         "loss_end": run.loss_end,
         "unseen_loss": list(unseen),
-        "losses": run.losses[::every],
+        "losses": thinned(run.losses),
         "seconds": round(run.seconds, 1),
         "resumed_from": run.resumed_from,
     }

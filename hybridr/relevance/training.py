@@ -26,10 +26,12 @@ from ..training import (
     CURVE_FILE,
     LOSSES_FILE,
     STATE_FILE,
+    STATE_FOLDER,
     Processes,
     Recipe,
     Training,
     choose_precision,
+    thinned,
     train,
     write_curve,
 )
@@ -42,12 +44,10 @@ from .objectives import Comparison, Contrastive, MarginMse, PairChoice, Strength
 from .rem import attach_fresh, design_of, write_rem
 
 VERSION = 1  # of the procedure; a change of its results makes finished runs start anew
-STATE_FOLDER = ".training"
 INV_TEMPERATURES = {"ip": 1.0, "cosine": 20.0}
 OBJECTIVES: dict[str, type[Comparison]] = {"contrast": Contrastive, "distil": MarginMse}
 RATES = {False: 2e-5, True: 1e-5}
 """Learning rates of a REM, and of all weights."""
-CURVE_POINTS = 200
 NOT_TRAINED_BY = {"out", "dam", "rem", "negatives", "teacher", "device", "precision", "checkpoint_every"}
 BYTES_PER_WEIGHT = 28  # two checkpoints of weight and both moments for a moment, and the result
 
@@ -274,7 +274,6 @@ def facts(
     """Give the `rem` entry of the manifest."""
     settings = plan.settings
     parameters = sum(map(torch.numel, weights.values()))
-    every = max(1, len(run.losses) // CURVE_POINTS)
     return {
         "key": plan.key,
         "kind": "whole" if settings.full else "rem",
@@ -292,7 +291,7 @@ def facts(
         "loss_end": run.loss_end,
         "seconds": round(run.seconds, 1),
         "resumed_from": run.resumed_from,
-        "losses": run.losses[::every],
+        "losses": thinned(run.losses),
     }
 
 

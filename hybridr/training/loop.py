@@ -17,8 +17,10 @@ from .checkpoint import append_loss, restore, store, write_losses
 from .precision import Precision
 from .processes import Processes
 
+STATE_FOLDER = ".training"  # in the folder of the result, until that is there
 STATE_FILE = "training.safetensors"
 LOSSES_FILE = "losses.jsonl"
+CURVE_POINTS = 200
 
 
 class Objective(Protocol):
@@ -90,6 +92,11 @@ class Training:
     def loss_end(self) -> float:
         """Mean loss of the last tenth of the steps."""
         return float(np.mean(self.losses[-max(1, len(self.losses) // 10) :]))
+
+
+def thinned(losses: Sequence[float]) -> list[float]:
+    """Keep some 200 to 400 evenly spread losses, for a manifest."""
+    return list(losses[:: max(1, len(losses) // CURVE_POINTS)])
 
 
 def train(
