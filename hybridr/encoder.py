@@ -90,6 +90,8 @@ class TextTokenizer:
 class OnnxEncoder:
     """An encoder folder run by ONNX Runtime; pooling and normalisation are inside the graph."""
 
+    calls_at_once = 2  # while one pads and copies, the other keeps the cores busy
+
     def __init__(
         self,
         folder: Path,

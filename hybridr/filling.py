@@ -16,7 +16,7 @@ from .bodies import ENCODER_FIELD, SEQ_NO_FIELD
 from .cluster import Cluster
 from .encoder import Encoder
 from .errors import ModelError, SettingsError
-from .overlap import prefetched
+from .overlap import mapped, prefetched
 from .pacing import Pace, search_load
 from .progress import Progress, silent
 from .reading import Position, SourceDocument, hidden_operations, read_pages, settled_position, text_of
@@ -27,6 +27,7 @@ from .writing import Action, Outcome, Rejects, by_bytes, delete_action, index_ac
 
 MAX_PASSES = 20
 MAX_ROUNDS = 5
+ENCODED_TOGETHER = 64  # documents
 
 
 @dataclass
@@ -214,22 +215,39 @@ def pending_pages(
 
 
 def encoded_pages(job: Job, pages: Iterator[list[Pending]]) -> Iterator[list[Pending]]:
-    """Give each document with text its vector. Raises ModelError for values that are not numbers."""
+    """Give each document with text its vector, some documents of like length at a time.
+
+    What is encoded and not yet written is lost when the process dies, so the parts are small; an encoder that
+    takes several calls at once never waits for the end of one.
+    """
+    calls = getattr(job.encoder, "calls_at_once", 1)
+    with closing(mapped(partial(encode, job), parts_by_length(job, pages), calls)) as encoded:
+        yield from encoded
+
+
+def parts_by_length(job: Job, pages: Iterator[list[Pending]]) -> Iterator[list[Pending]]:
+    """Cut pages into parts for the encoder, whose batches pad less when their texts are equally long."""
     for page in pages:
-        texts = [text_of(pending.document.source, job.text_fields) for pending in page]
-        filled = [number for number, text in enumerate(texts) if text]
-        vectors = job.encoder.encode_documents(
-            [texts[number] for number in filled], max_tokens=job.settings.max_tokens
+        page.sort(key=lambda pending: len(text_of(pending.document.source, job.text_fields)))
+        yield from (page[start : start + ENCODED_TOGETHER] for start in range(0, len(page), ENCODED_TOGETHER))
+
+
+def encode(job: Job, part: list[Pending]) -> list[Pending]:
+    """Encode the documents that have text. Raises ModelError for values that are not numbers."""
+    texts = [text_of(pending.document.source, job.text_fields) for pending in part]
+    filled = [number for number, text in enumerate(texts) if text]
+    vectors = job.encoder.encode_documents(
+        [texts[number] for number in filled], max_tokens=job.settings.max_tokens
+    )
+    if not np.isfinite(vectors).all():
+        bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
+        raise ModelError(
+            f"the encoder gives no finite vector for document '{part[filled[bad]].document.doc_id}'",
+            hint="the encoder is damaged: export it again",
         )
-        if not np.isfinite(vectors).all():
-            bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
-            raise ModelError(
-                f"the encoder gives no finite vector for document '{page[filled[bad]].document.doc_id}'",
-                hint="the encoder is damaged: export it again",
-            )
-        vectors = as_kept(vectors, job.settings.vectors)
-        vector_of: dict[int, np.ndarray] = dict(zip(filled, vectors, strict=True))
-        yield [pending._replace(vector=vector_of.get(number)) for number, pending in enumerate(page)]
+    vectors = as_kept(vectors, job.settings.vectors)
+    vector_of: dict[int, np.ndarray] = dict(zip(filled, vectors, strict=True))
+    return [pending._replace(vector=vector_of.get(number)) for number, pending in enumerate(part)]
 
 
 def write_page(job: Job, page: list[Pending], filling: Filling) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .folders import cache_folder, data_folder, state_folder
 from .manifest import fingerprint, write_json
@@ -153,6 +153,14 @@ def read_cpu(path: Path | None = None) -> Cpu:
     entries = dict(re.findall(r"^([\w ]+?)\s*:\s*(.*)$", text, re.MULTILINE))
     flags = entries.get("flags") or entries.get("Features", "")
     return Cpu(entries.get("model name") or platform.machine(), frozenset(flags.split()))
+
+
+def machine_record(*packages: str) -> dict[str, Any]:
+    """Name what measured figures depend on: processor, cores, hybridr's version and those of `packages`."""
+    cpu = read_cpu()
+    features = [name for name, flag in FEATURES.items() if flag in cpu.flags]
+    versions = {name: metadata.version(name) for name in ("hybridr", *packages)}
+    return {"cpu": cpu.model, "features": features, "cores": os.cpu_count(), "versions": versions}
 
 
 def check_cpu(cpu: Cpu) -> Check:

@@ -1,13 +1,16 @@
-"""Lets one stage of a pipeline work while the next one does, with a bounded queue between them."""
+"""Lets one stage of a pipeline work while the next one does, with a bounded number of items between them."""
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Generator, Iterable
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+S = TypeVar("S")
 END = object()
 
 
@@ -52,3 +55,22 @@ def _put(handed: queue.Queue[Any], item: Any, stop: threading.Event) -> bool:
         except queue.Full:
             continue
     return False
+
+
+def mapped(function: Callable[[S], T], items: Iterable[S], calls: int) -> Generator[T, None, None]:
+    """Yield `function(item)` in the order of `items`, with up to `calls` calls under way at once.
+
+    An exception is raised where its result would have come. Calls under way end before this does.
+    """
+    with ThreadPoolExecutor(calls) as pool:
+        waiting: deque[Future[T]] = deque()
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) >= calls:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()

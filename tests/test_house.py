@@ -32,12 +32,11 @@ FLOORS = [
     {"special_tokens", "graphs", "parity"},
     {"assembly", "training", "model_files"},
     {"masked_lm", "relevance"},
-    {"speed"},
     {"exporting", "reading", "writing"},
     {"sampling", "destinations", "text_fields"},
     {"inspection", "loading", "known_encoders", "diagnosis", "pacing"},
     {"adaptation", "overlap", "shift"},
-    {"stored", "expansion", "preflight"},
+    {"stored", "expansion", "preflight", "remote_models"},
     {"filling", "retrieval", "planning", "verification"},
     {"renewal", "returning"},
     {"syncing"},
@@ -45,7 +44,7 @@ FLOORS = [
     {"reindexing", "evaluation", "serving", "completion"},
     {"reports"},
     {"systems"},
-    {"demonstration"},
+    {"demonstration", "speed"},
 ]
 
 

@@ -10,15 +10,16 @@ import typer
 from ..session import Session, verb
 
 if TYPE_CHECKING:
-    from hybridr.speed import Race
+    from hybridr.speed.masked_lm import Race
+    from hybridr.speed.reindexing import ReindexRace
 
 
 def register(app: typer.Typer) -> None:
     """Add the verbs to the app."""
     bench = typer.Typer(name="bench", no_args_is_help=True, help="Measure hybridr on this machine.")
     app.add_typer(bench)
-    bench.callback()(lambda: None)  # one verb alone would lose its name
     register_adapt(bench)
+    register_reindex(bench)
 
 
 def register_adapt(bench: typer.Typer) -> None:
@@ -39,7 +40,7 @@ def register_adapt(bench: typer.Typer) -> None:
         """Train a DAM in turns with a plain transformers Trainer: real tokens per second, and the loss."""
         from hybridr.masked_lm import CorpusFile
         from hybridr.pydocs import read_pydocs
-        from hybridr.speed import race
+        from hybridr.speed.masked_lm import race
 
         documents = CorpusFile(beir, "beir") if beir else read_pydocs()[0]
         races = race(
@@ -52,6 +53,64 @@ def register_adapt(bench: typer.Typer) -> None:
             "corpus": beir.name if beir else "pydocs",
         }
         render(session, races, values, file)
+
+
+def register_reindex(bench: typer.Typer) -> None:
+    """Add `hybridr bench reindex`."""
+
+    @verb(bench, "reindex", cluster=True)
+    def reindex(
+        session: Session,
+        file: Annotated[
+            Path | None, typer.Argument(help="Also write the figures into this JSON file.")
+        ] = None,
+        beir: Annotated[Path | None, typer.Option(help="BEIR folder (default: Python's docs).")] = None,
+        documents: Annotated[int, typer.Option(min=100, help="How many, spread over the folder.")] = 20_000,
+        encoder: Annotated[Path | None, typer.Option(help="Encoder folder (default: MiniLM).")] = None,
+        server_batches: Annotated[
+            str, typer.Option(help="Batch sizes of the server's own `_reindex`, as 1,32; none: not run.")
+        ] = "",
+        server_documents: Annotated[
+            int, typer.Option(min=100, help="Documents of each `_reindex`, which is slow.")
+        ] = 2000,
+    ) -> None:
+        """Reindex documents in an index made for it: against encoding alone, and the server's own way.
+
+        With `--server-batches` three settings of ml-commons are changed on the cluster while it runs.
+        """
+        from hybridr.encoder import load_encoder
+        from hybridr.packaged import minilm_encoder
+        from hybridr.speed.corpora import spread_records
+        from hybridr.speed.reindexing import race_reindex
+
+        model = load_encoder(encoder or minilm_encoder(progress=session.output.progress))
+        found = race_reindex(
+            session.connect(), model, spread_records(beir, documents),
+            server_batches=[int(size) for size in server_batches.split(",") if size],
+            server_documents=server_documents, progress=session.output.progress,
+        )  # fmt: skip
+        render_reindex(session, found, beir.name if beir else "pydocs", file)
+
+
+def render_reindex(session: Session, race: ReindexRace, corpus: str, file: Path | None) -> None:
+    """Show the table; write the figures."""
+    from hybridr.machine import machine_record
+    from hybridr.manifest import write_json
+    from hybridr.speed.reindexing import times
+
+    rows = [
+        (lane.name, f"{lane.documents:,}", f"{lane.seconds:.1f}", f"{lane.documents_per_second:.1f}",
+         f"{times(lane, race.alone):.3f}", "" if lane.busy is None else f"{lane.busy:.1%}")
+        for lane in (race.alone, race.ours, *race.server)
+    ]  # fmt: skip
+    columns = ("way", "documents", "seconds", "documents/s", "of encoding alone", "encoder busy")
+    session.output.table(columns, rows)
+    if race.not_run:
+        session.output.note(f"the server's own way was not run: {race.not_run}")
+    found = {"machine": machine_record("onnxruntime"), "corpus": corpus, **race.record()}
+    if file is not None:
+        write_json(file, found)
+    session.output.result(found)
 
 
 def render(session: Session, races: list[Race], values: dict[str, Any], file: Path | None) -> None:
