@@ -58,6 +58,14 @@ def secure_node(own_home: Path) -> Iterator[node.NodeState]:
     node.stop("secure")
 
 
+@pytest.fixture(scope="session")
+def ml_cluster(own_home: Path) -> Iterator[Cluster]:
+    """Start an embedded OpenSearch 3.6.0 with ml-commons for the whole session."""
+    state = node.start(NodeSettings(name="ml", with_ml=True))
+    yield connect(state.url)
+    node.stop("ml")
+
+
 @pytest.fixture
 def index_name(cluster: Cluster) -> Iterator[str]:
     """Give a fresh index name; whatever begins with it is deleted afterwards."""
