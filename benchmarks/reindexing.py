@@ -1,0 +1,244 @@
+"""What reindexing costs beside speed: memory by size of the index, and work lost by a kill.
+
+    python benchmarks/reindexing.py memory FOLDER [--documents 10000,200000] [--json FILE]
+    python benchmarks/reindexing.py restart FOLDER [--documents 20000] [--json FILE]
+
+FOLDER is a BEIR folder with enough documents; the cluster is that of `HYBRIDR_URL`, else the running embedded
+node. Both work on indices of their own names and delete them. `memory` takes vectors of the first 32 tokens,
+which it computes once and keeps in `--work`; every run is a process of its own and tells its own peak.
+`restart` kills a run at half of the documents by SIGKILL, runs it again, and compares what came of it with an
+undisturbed run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from hybridr import connect
+from hybridr.cluster import Cluster
+from hybridr.encoder import load_encoder
+from hybridr.machine import machine_record
+from hybridr.manifest import write_json
+from hybridr.packaged import minilm_encoder
+from hybridr.reading import read_documents
+from hybridr.reindexing import reindex
+from hybridr.settings import ReindexSettings
+from hybridr.speed.corpora import spread_records
+from hybridr.speed.reindexing import delete_index, forget_reindex, load_records
+
+CACHED_TOKENS = 32
+VECTOR = ReindexSettings().vector_field
+
+
+class Around:
+    """An encoder with something added to its documents' side."""
+
+    def __init__(self) -> None:
+        self.encoder = load_encoder(minilm_encoder())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.encoder, name)
+
+
+class Cached(Around):
+    """Keeps vectors on disk, so that a second run computes none."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.lock = Lock()
+        self.rows = sqlite3.connect(file, check_same_thread=False)
+        self.rows.execute("create table if not exists vectors (text blob primary key, vector blob)")
+
+    def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> np.ndarray:
+        """Encode what is not there yet to float32 `(n, dim)`."""
+        keys = [hashlib.sha256(text.encode()).digest() for text in texts]
+        with self.lock:
+            found = {key: self.look_up(key) for key in keys}
+            new = {key: text for key, text in zip(keys, texts, strict=True) if found[key] is None}
+            if new:
+                vectors = self.encoder.encode_documents(list(new.values()), max_tokens=CACHED_TOKENS)
+                found |= dict(zip(new, vectors, strict=True))
+                rows = [(key, vector.tobytes()) for key, vector in zip(new, vectors, strict=True)]
+                self.rows.executemany("insert or ignore into vectors values (?, ?)", rows)
+                self.rows.commit()
+        return np.array([found[key] for key in keys], dtype=np.float32)
+
+    def look_up(self, key: bytes) -> np.ndarray | None:
+        """Read one vector `(dim,)`."""
+        row = self.rows.execute("select vector from vectors where text = ?", (key,)).fetchone()
+        return np.frombuffer(row[0], dtype=np.float32) if row else None
+
+
+class Counting(Around):
+    """Writes down how many documents it encoded, so that a killed process has told."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.file = file
+
+    def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> np.ndarray:
+        """Encode to float32 `(n, dim)` and note `n`."""
+        vectors = self.encoder.encode_documents(texts, max_tokens=max_tokens)
+        with self.file.open("a") as lines:
+            lines.write(f"{len(texts)}\n")
+        return vectors
+
+
+def main() -> None:
+    """Run one of the two, or one part of it in a process of its own."""
+    given = arguments()
+    if given.part:
+        run_part(given.what, given.part, given.work)
+        return
+    run: dict[str, Callable[..., dict[str, Any]]] = {"memory": memory, "restart": restart}
+    with tempfile.TemporaryDirectory() as scratch:
+        work = given.work or Path(scratch)
+        work.mkdir(parents=True, exist_ok=True)
+        sizes = [int(size) for size in given.documents.split(",")] if given.documents else None
+        found = {"machine": machine_record("onnxruntime"), "corpus": given.folder.name}
+        found |= run[given.what](connect(), given.folder, work, *([sizes] if sizes else []))
+    print(json.dumps(found, indent=2))
+    if given.json:
+        write_json(given.json, found)
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=["memory", "restart"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--documents", help="sizes, as a,b")
+    parser.add_argument("--work", type=Path, help="folder that keeps vectors between runs")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--part", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def run_part(what: str, index: str, work: Path) -> None:
+    """Reindex in this process and print what it took."""
+    encoder = Cached(work / "vectors.db") if what == "memory" else Counting(work / "encoded")
+    encoder.encoder.encode_documents(["warm " * 300] * 8)  # a full batch, as real texts would bring
+    done = reindex(connect(), index, encoder)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps({**done.to_json(), "peak_kib": peak}))
+
+
+def part(what: str, index: str, work: Path) -> subprocess.Popen[str]:
+    """Start `run_part` in a process of its own."""
+    command = [sys.executable, __file__, what, ".", "--work", str(work), "--part", index]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """Wait for a part and read what it printed."""
+    printed = process.communicate()[0]
+    if process.returncode:
+        raise SystemExit(f"a part ended with {process.returncode}")
+    record: dict[str, Any] = json.loads(printed)
+    return record
+
+
+@contextmanager
+def loaded(cluster: Cluster, folder: Path, index: str, documents: int) -> Iterator[None]:
+    """Have an index of documents for the length of the block."""
+    try:
+        load_records(cluster, index, spread_records(folder, documents), lambda *_: None)
+        yield
+    finally:
+        forget_reindex(cluster, index)
+        delete_index(cluster, index)
+
+
+def memory(
+    cluster: Cluster, folder: Path, work: Path, sizes: Sequence[int] = (10_000, 200_000)
+) -> dict[str, Any]:
+    """Measure the peak of each size twice: the second time all vectors are there, and that one counts."""
+    found = []
+    for documents in sizes:
+        with loaded(cluster, folder, f"hybridr-memory-{documents}", documents):
+            finish(part("memory", f"hybridr-memory-{documents}", work))
+            forget_reindex(cluster, f"hybridr-memory-{documents}")
+            done = finish(part("memory", f"hybridr-memory-{documents}", work))
+        found.append({name: done[name] for name in ("documents", "encoded", "seconds", "peak_kib")})
+        print(found[-1], file=sys.stderr)
+    growth = found[-1]["peak_kib"] / found[0]["peak_kib"] - 1
+    return {"runs": found, "growth": round(growth, 4)}
+
+
+def restart(cluster: Cluster, folder: Path, work: Path, sizes: Sequence[int] = (20_000,)) -> dict[str, Any]:
+    """Kill a run at half, run it again, and compare with an undisturbed one."""
+    documents, index = sizes[0], "hybridr-restart"
+    with loaded(cluster, folder, index, documents):
+        process = part("restart", index, work)
+        written = kill_at(cluster, process, f"{index}-hybridr-1", documents // 2)
+        done = finish(part("restart", index, work))
+        encoded = sum(map(int, (work / "encoded").read_text().split()))
+        disturbed = contents(cluster, done["destination"])
+        forget_reindex(cluster, index)
+        undisturbed = contents(cluster, finish(part("restart", index, work))["destination"])
+    return {
+        "documents": documents, "killed_at": written, "encoded": encoded,
+        "encoded_twice": round((encoded - documents) / documents, 4),
+        **compare(disturbed, undisturbed),
+    }  # fmt: skip
+
+
+def kill_at(cluster: Cluster, process: subprocess.Popen[str], destination: str, documents: int) -> int:
+    """Kill the process when so many documents are written; give how many were."""
+    written = 0
+    while written < documents:
+        if process.poll() is not None:
+            raise SystemExit("the run ended before it could be killed")
+        time.sleep(0.5)
+        if cluster.exists(destination):
+            cluster.refresh(destination)
+            written = cluster.count(destination)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    cluster.refresh(destination)
+    return cluster.count(destination)
+
+
+def contents(cluster: Cluster, index: str) -> dict[str, tuple[str, np.ndarray]]:
+    """Read every document: its source as text, and its vector `(dim,)`."""
+    found = {}
+    for document in read_documents(cluster, index):
+        vector = np.array(document.source.pop(VECTOR), dtype=np.float32)
+        found[document.doc_id] = (json.dumps(document.source, sort_keys=True), vector)
+    return found
+
+
+def compare(
+    one: dict[str, tuple[str, np.ndarray]], other: dict[str, tuple[str, np.ndarray]]
+) -> dict[str, Any]:
+    """Compare ids, sources and vectors."""
+    same_ids = one.keys() == other.keys()
+    both = one.keys() & other.keys()
+    furthest = max(float(np.abs(one[key][1] - other[key][1]).max()) for key in both)
+    return {
+        "same_ids": same_ids,
+        "same_sources": all(one[key][0] == other[key][0] for key in both),
+        "largest_difference": furthest,
+    }
+
+
+if __name__ == "__main__":
+    main()
