@@ -17,6 +17,7 @@ from .errors import ClusterError, NotFound, SettingsError
 
 PLUGIN = "opensearch-ml"
 ML = "/_plugins/_ml"
+CONNECTORS, MODELS = f"{ML}/connectors/_create", f"{ML}/models/_register"
 ANY_NODE = "plugins.ml_commons.only_run_on_ml_node"
 PRIVATE = "plugins.ml_commons.connector.private_ip_enabled"
 TRUSTED = "plugins.ml_commons.trusted_connector_endpoints_regex"
@@ -53,40 +54,45 @@ def missing_settings(cluster: Cluster, server: str) -> dict[str, Any]:
     return missing
 
 
-def connector_body(
+def embedding_connector(
     name: str, server: str, side: Side, *, token: str | None = None, client: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """Build the connector to a side of the embedding server; `client` is added to its `client_config`."""
-    body = load_asset("connectors", "embeddings.json")
-    body["client_config"] |= client or {}
-    action = body["actions"][0]
-    body["name"] = name
+    body = connector_body("embeddings", name, f"{server.rstrip('/')}/v1/embeddings", token)
     body["parameters"]["model"] = f"hybridr-{side}"
-    action["url"] = f"{server.rstrip('/')}/v1/embeddings"
-    if token is not None:
-        body["credential"]["token"] = token
-        action["headers"]["Authorization"] = "Bearer ${credential.token}"
+    body["client_config"] |= client or {}
     return body
 
 
-def create_model(
-    cluster: Cluster,
-    name: str,
-    server: str,
-    side: Side,
-    *,
-    token: str | None = None,
-    client: dict[str, Any] | None = None,
-) -> RemoteModel:
-    """Create a connector and a deployed model of this name. Raises ClusterError."""
-    connector = connector_body(name, server, side, token=token, client=client)
-    made = cluster.request("POST", f"{ML}/connectors/_create", connector)
-    body = {"name": name, "function_name": "remote", "connector_id": made["connector_id"]}
-    registered = cluster.request("POST", f"{ML}/models/_register", body)
+def rewriting_connector(name: str, server: str, *, token: str | None = None) -> dict[str, Any]:
+    """Build the connector to the query rewriter of the embedding server."""
+    return connector_body("rewriting", name, f"{server.rstrip('/')}/v1/rewrite", token)
+
+
+def connector_body(asset: str, name: str, url: str, token: str | None) -> dict[str, Any]:
+    """Fill in a connector of `opensearch/connectors/`."""
+    body = load_asset("connectors", f"{asset}.json")
+    body["name"] = name
+    body["actions"][0]["url"] = url
+    if token is not None:
+        body["credential"]["token"] = token
+        body["actions"][0]["headers"]["Authorization"] = "Bearer ${credential.token}"
+    return body
+
+
+def model_body(name: str, connector_id: str) -> dict[str, Any]:
+    """Build the model behind a connector."""
+    return {"name": name, "function_name": "remote", "connector_id": connector_id}
+
+
+def create_model(cluster: Cluster, connector: dict[str, Any]) -> RemoteModel:
+    """Create a connector and a deployed model of its name. Raises ClusterError."""
+    connector_id = cluster.request("POST", CONNECTORS, connector)["connector_id"]
+    registered = cluster.request("POST", MODELS, model_body(connector["name"], connector_id))
     model_id = registered.get("model_id") or await_task(cluster, registered["task_id"])["model_id"]
     deployed = cluster.request("POST", f"{ML}/models/{model_id}/_deploy")
     await_task(cluster, deployed["task_id"])
-    return RemoteModel(model_id, made["connector_id"])
+    return RemoteModel(model_id, connector_id)
 
 
 def delete_model(cluster: Cluster, model: RemoteModel) -> None:

@@ -279,6 +279,19 @@ class SearchSettings(Stage):
     lexical_fields: tuple[str, ...] = Field((), description="empty: what the index was reindexed with")
 
 
+class DeploySettings(Stage):
+    """How an index is asked through plain REST."""
+
+    table: ClassVar[str] = "deploy"
+
+    way: Literal["client", "neural", "transparent"] = Field(
+        "client", description="client: it sends vectors; neural: it sends text; transparent: nothing changes"
+    )
+    server: str = Field("http://127.0.0.1:8080", description="`hybridr serve` as the cluster reaches it")
+    token: SecretStr | None = Field(None, min_length=1, description="what that server asks for")
+    set_cluster_settings: bool = Field(False, description="set what ml-commons needs to ask the server")
+
+
 class EvaluateSettings(Stage):
     """How runs are compared; `depth` is the number of results per query."""
 
@@ -314,7 +327,7 @@ class ServeSettings(Stage):
 
 STAGES: tuple[type[Stage], ...] = (
     ClusterSettings, NodeSettings, LoadSettings, AdaptSettings, DamSettings, RemSettings, ReindexSettings,
-    SearchSettings, EvaluateSettings, ServeSettings,
+    SearchSettings, DeploySettings, EvaluateSettings, ServeSettings,
 )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from ..loading import CONTENTS, load
 from ..progress import Progress, silent
 from ..reading import read_documents, text_of
 from ..reindexing import reindex
-from ..remote_models import PLUGIN, create_model, delete_model, missing_settings
+from ..remote_models import PLUGIN, create_model, delete_model, embedding_connector, missing_settings
 from ..settings import LoadSettings, ReindexSettings, ServeSettings
 from ..standing import remove
 
@@ -223,8 +223,7 @@ def server_lanes(
 ) -> Iterator[Lane]:
     """Run `_reindex` once for each batch size."""
     with serving(encoder.folder) as url, trusting(cluster, url):
-        name = f"{index}-model"
-        model = create_model(cluster, name, url, "passage", client=ROOM)
+        model = create_model(cluster, embedding_connector(f"{index}-model", url, "passage", client=ROOM))
         try:
             for done, batch in enumerate(batches):
                 progress("server's own reindex", done, len(batches))

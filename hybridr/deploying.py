@@ -1,0 +1,279 @@
+"""Gives an index with vectors a way to be asked through plain REST, and takes it away again.
+
+`client`: a stored search pipeline is the index's default, so a `hybrid` query needs no word about fusion.
+`neural`: besides, a model asks `hybridr serve` for the vector of a `neural` query's text. `transparent`: the
+pipeline sends every query to `hybridr serve`, which turns those for one text into hybrid ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import urllib3
+
+from .bodies import search_pipeline
+from .cluster import Cluster, IndexInfo, path_of
+from .destinations import is_destination, resolve, write_meta
+from .errors import ClusterError, DataError, FingerprintMismatch, NotFound, SettingsError, Unreachable
+from .manifest import fingerprint
+from .remote_models import (
+    CONNECTORS,
+    ML,
+    MODELS,
+    PLUGIN,
+    RemoteModel,
+    create_model,
+    delete_model,
+    embedding_connector,
+    missing_settings,
+    model_body,
+    rewriting_connector,
+)
+from .settings import DeploySettings, SearchSettings
+from .vectors import kept_as
+
+DEFAULT = "index.search.default_pipeline"
+MODEL_ID, CONNECTOR_ID = "<model_id>", "<connector_id>"
+ANSWER_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What deploying does: the exact requests in their order, with the ids that the cluster will give in
+    angle brackets; `settings` are the cluster settings that are missing. `changed` is False where all of it
+    was there already."""
+
+    index: str
+    way: str
+    pipeline: str
+    settings: dict[str, Any]
+    requests: list[dict[str, Any]] = field(repr=False)
+    changed: bool = False
+
+
+def plan_deployment(
+    cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings
+) -> Deployment:
+    """Check everything before the first request, and say what would be sent.
+
+    Raises DataError (no vectors), ClusterError (plugin missing, another default pipeline, byte vectors
+    with `neural`), Unreachable and FingerprintMismatch for the embedding server.
+    """
+    info = deployable(cluster, name)
+    pipeline = f"hybridr-{info.name}"
+    check_default(info, pipeline)
+    missing: dict[str, Any] = {}
+    requests: list[dict[str, Any]] = []
+    if settings.way != "client":
+        check_model(cluster, info, settings)
+        missing = missing_settings(cluster, settings.server)
+        requests = model_requests(connector_of(pipeline, settings))
+    body = pipeline_body(info, settings.way, search, cluster.version, MODEL_ID)
+    requests += [
+        {"method": "PUT", "path": path_of("_search", "pipeline", pipeline), "body": body},
+        {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT: pipeline}},
+    ]
+    if missing:
+        requests.insert(0, {"method": "PUT", "path": "/_cluster/settings", "body": {"persistent": missing}})
+    return Deployment(info.name, settings.way, pipeline, missing, requests)
+
+
+def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings) -> Deployment:
+    """Make the index answer in the chosen way; again with the same settings changes nothing.
+
+    A model that an earlier call made is deleted when the new one is in its place. Raises the errors of
+    `plan_deployment`, and ClusterError for cluster settings that are missing unless `set_cluster_settings`.
+    """
+    todo = plan_deployment(cluster, name, settings, search)
+    info = cluster.index_info(todo.index)
+    known = info.meta.get("deployment") or {}
+    job = fingerprint([settings.record(), todo.requests[-2]["body"]])
+    if todo.settings:
+        allow(cluster, todo, settings)
+    if known.get("job") == job and is_whole(cluster, known):
+        return todo
+    model = None
+    if settings.way != "client":
+        model = create_model(cluster, connector_of(todo.pipeline, settings))
+    record = {"way": todo.way, "pipeline": todo.pipeline, "job": job, **ids_of(model)}
+    try:
+        body = pipeline_body(info, todo.way, search, cluster.version, model.model_id if model else "")
+        cluster.request("PUT", path_of("_search", "pipeline", todo.pipeline), body)
+        cluster.request("PUT", path_of(todo.index, "_settings"), {DEFAULT: todo.pipeline})
+        write_meta(cluster, todo.index, {"deployment": record})
+    except ClusterError:
+        if model is not None:
+            delete_model(cluster, model)
+        raise
+    forget_model(cluster, known)
+    return Deployment(todo.index, todo.way, todo.pipeline, todo.settings, todo.requests, True)
+
+
+def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict[str, Any]]:
+    """Take the default pipeline, the pipeline, the model and its connector away; give the requests.
+
+    Raises DataError when nothing is deployed.
+    """
+    info = resolve(cluster, name)
+    known = info.meta.get("deployment")
+    if not known:
+        raise DataError(f"nothing is deployed for '{name}'", hint=f"hybridr deploy {name}")
+    requests: list[dict[str, Any]] = [
+        {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT: None}},
+        {"method": "DELETE", "path": path_of("_search", "pipeline", known["pipeline"])},
+    ]
+    if model := model_of(known):
+        requests += [
+            {"method": "POST", "path": f"{ML}/models/{model.model_id}/_undeploy"},
+            {"method": "DELETE", "path": f"{ML}/models/{model.model_id}"},
+            {"method": "DELETE", "path": f"{ML}/connectors/{model.connector_id}"},
+        ]
+    if not dry_run:
+        for request in requests:
+            unless_gone(cluster, request)
+        write_meta(cluster, info.name, {"deployment": None})
+    return requests
+
+
+def unless_gone(cluster: Cluster, request: Mapping[str, Any]) -> None:
+    """Send a request that deletes; what is gone already is no error."""
+    try:
+        cluster.request(request["method"], request["path"], request.get("body"))
+    except NotFound:
+        pass
+
+
+def deployable(cluster: Cluster, name: str) -> IndexInfo:
+    """Find the index with complete vectors behind a name. Raises DataError."""
+    info = resolve(cluster, name)
+    if not is_destination(info) or info.meta.get("state") != "complete":
+        raise DataError(f"'{name}' has no complete vectors to deploy", hint=f"hybridr reindex {name}")
+    return info
+
+
+def check_default(info: IndexInfo, pipeline: str) -> None:
+    """Refuse to replace somebody else's default pipeline."""
+    current = info.settings.get(DEFAULT, "_none")
+    if current not in ("_none", pipeline):
+        raise ClusterError(
+            f"'{info.name}' has a default search pipeline of its own: {current}",
+            hint="name both in one pipeline of yours: hybridr pipeline show",
+        )
+
+
+def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> None:
+    """Refuse what a model of this cluster could not do for this index."""
+    if PLUGIN not in cluster.plugins():
+        raise ClusterError(
+            f"--way {settings.way} needs the plugin {PLUGIN} on every node",
+            hint="--way client needs no plugin; an embedded node has it with: hybridr node start --with-ml",
+        )
+    if settings.way == "neural" and kept_as(info.meta) == "byte":
+        raise ClusterError(
+            f"'{info.name}' keeps bytes, and a `neural` query sends floats", hint="--way transparent"
+        )
+    health = ask_health(settings)
+    if health.get("encoder") != info.meta["encoder"]:
+        raise FingerprintMismatch(
+            f"the server at {settings.server} has encoder {str(health.get('encoder'))[:12]}, the vectors of "
+            f"'{info.name}' are of {info.meta['encoder'][:12]}",
+            hint=f"hybridr serve --index {info.name}",
+        )
+    served = health.get("index")
+    if settings.way == "transparent" and (served is None or resolve(cluster, served).name != info.name):
+        raise SettingsError(
+            f"the server at {settings.server} rewrites queries of {served or 'no index'}",
+            hint=f"hybridr serve --index {info.name}",
+        )
+
+
+def ask_health(settings: DeploySettings) -> dict[str, Any]:
+    """Ask the embedding server who it is. Raises Unreachable."""
+    url = f"{settings.server.rstrip('/')}/healthz"
+    try:
+        answer = urllib3.PoolManager().request("GET", url, timeout=ANSWER_TIMEOUT_S, retries=False)
+        found = orjson.loads(answer.data)
+    except (urllib3.exceptions.HTTPError, ValueError) as error:
+        raise Unreachable(
+            f"no embedding server answers at {settings.server}: {type(error).__name__}",
+            hint="hybridr serve --index NAME   starts one; --server ADDRESS names another",
+        ) from None
+    return found if isinstance(found, dict) else {}
+
+
+def connector_of(name: str, settings: DeploySettings) -> dict[str, Any]:
+    """Build the connector that a way needs."""
+    token = settings.token.get_secret_value() if settings.token else None
+    if settings.way == "neural":
+        return embedding_connector(name, settings.server, "query", token=token)
+    return rewriting_connector(name, settings.server, token=token)
+
+
+def model_requests(connector: dict[str, Any]) -> list[dict[str, Any]]:
+    """List what creates a model, without the token."""
+    shown = connector | {"credential": dict.fromkeys(connector["credential"], "***")}
+    return [
+        {"method": "POST", "path": CONNECTORS, "body": shown},
+        {"method": "POST", "path": MODELS, "body": model_body(connector["name"], CONNECTOR_ID)},
+        {"method": "POST", "path": f"{ML}/models/{MODEL_ID}/_deploy"},
+    ]
+
+
+def pipeline_body(
+    info: IndexInfo, way: str, search: SearchSettings, version: tuple[int, int, int], model_id: str
+) -> dict[str, Any]:
+    """Build the search pipeline of a way."""
+    body = search_pipeline(search, version)
+    if way == "neural":
+        named = {info.meta["vector_field"]: model_id}
+        body["request_processors"] = [{"neural_query_enricher": {"neural_field_default_id": named}}]
+    if way == "transparent":
+        body["request_processors"] = [{"ml_inference": {
+            "model_id": model_id,
+            # No query_template: it would replace the whole body, and with it size, filters, aggregations.
+            "input_map": [{"input": "query"}], "output_map": [{"query": "data[0].query"}],
+            "ignore_failure": True, "ignore_missing": True,
+        }}]  # fmt: skip
+    return body
+
+
+def allow(cluster: Cluster, todo: Deployment, settings: DeploySettings) -> None:
+    """Set the cluster settings that are missing. Raises ClusterError unless that is wanted."""
+    if not settings.set_cluster_settings:
+        shown = orjson.dumps({"persistent": todo.settings}).decode()
+        raise ClusterError(
+            f"the cluster does not let a model ask {settings.server}",
+            hint=f"PUT /_cluster/settings {shown}   or: --set-cluster-settings",
+        )
+    cluster.request("PUT", "/_cluster/settings", {"persistent": todo.settings})
+
+
+def is_whole(cluster: Cluster, known: Mapping[str, Any]) -> bool:
+    """Tell whether everything that a record names is still there."""
+    try:
+        cluster.request("GET", path_of("_search", "pipeline", known["pipeline"]))
+        if model := model_of(known):
+            state = cluster.request("GET", f"{ML}/models/{model.model_id}")["model_state"]
+            return bool(state == "DEPLOYED")
+    except NotFound:
+        return False
+    return True
+
+
+def ids_of(model: RemoteModel | None) -> dict[str, str]:
+    """Give what the record keeps of a model."""
+    return {"model_id": model.model_id, "connector_id": model.connector_id} if model else {}
+
+
+def model_of(known: Mapping[str, Any]) -> RemoteModel | None:
+    """Read what `ids_of` wrote."""
+    return RemoteModel(known["model_id"], known["connector_id"]) if "model_id" in known else None
+
+
+def forget_model(cluster: Cluster, known: Mapping[str, Any]) -> None:
+    """Delete the model of an earlier deployment."""
+    if model := model_of(known):
+        delete_model(cluster, model)
