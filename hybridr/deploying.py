@@ -8,13 +8,13 @@ pipeline sends every query to `hybridr serve`, which turns those for one text in
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 import urllib3
 
-from .bodies import search_pipeline
+from .bodies import hybrid_query, search_pipeline
 from .cluster import Cluster, IndexInfo, path_of
 from .destinations import is_destination, resolve, write_meta
 from .errors import ClusterError, DataError, FingerprintMismatch, NotFound, SettingsError, Unreachable
@@ -43,14 +43,15 @@ ANSWER_TIMEOUT_S = 5.0
 @dataclass(frozen=True)
 class Deployment:
     """What deploying does: the exact requests in their order, with the ids that the cluster will give in
-    angle brackets; `settings` are the cluster settings that are missing. `changed` is False where all of it
-    was there already."""
+    angle brackets; `settings` are the cluster settings that are missing, `example` is a body to search with.
+    `changed` is False where all of it was there already."""
 
     index: str
     way: str
     pipeline: str
     settings: dict[str, Any]
     requests: list[dict[str, Any]] = field(repr=False)
+    example: str
     changed: bool = False
 
 
@@ -78,7 +79,7 @@ def plan_deployment(
     ]
     if missing:
         requests.insert(0, {"method": "PUT", "path": "/_cluster/settings", "body": {"persistent": missing}})
-    return Deployment(info.name, settings.way, pipeline, missing, requests)
+    return Deployment(info.name, settings.way, pipeline, missing, requests, example(info, settings.way, search))
 
 
 def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings) -> Deployment:
@@ -109,7 +110,7 @@ def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: Search
             delete_model(cluster, model)
         raise
     forget_model(cluster, known)
-    return Deployment(todo.index, todo.way, todo.pipeline, todo.settings, todo.requests, True)
+    return replace(todo, changed=True)
 
 
 def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict[str, Any]]:
@@ -238,6 +239,17 @@ def pipeline_body(
             "ignore_failure": True, "ignore_missing": True,
         }}]  # fmt: skip
     return body
+
+
+def example(info: IndexInfo, way: str, search: SearchSettings) -> str:
+    """Write a search body of a way, with dots for what the client fills in."""
+    match: dict[str, Any] = {"match": {info.meta["lexical_fields"][0]: "…"}}
+    if way == "transparent":
+        return orjson.dumps({"query": match}).decode()
+    field, depth = info.meta["vector_field"], search.depth
+    asked = {"neural": {"query_text": "…"}, "client": {"vector": ["…"]}}[way] | {"k": depth}
+    dense = {"neural" if way == "neural" else "knn": {field: asked}}
+    return orjson.dumps({"query": hybrid_query([match, dense], depth)}).decode()
 
 
 def allow(cluster: Cluster, todo: Deployment, settings: DeploySettings) -> None:
