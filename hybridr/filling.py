@@ -251,15 +251,15 @@ def settle(job: Job, page: list[Pending]) -> int:
     """
     rejected = 0
     for _ in range(MAX_ROUNDS):
-        stored = look_up(job.cluster, job.destination, [pending.document for pending in page])
-        seen = [pending._replace(stored=stored.get(pending.document.doc_id)) for pending in page]
-        page = [p for p in seen if not is_current(p.document, p.stored, job.encoder.fingerprint)]
         if not page:
             break
-        outcome = send(job, [replacing_action(job, pending) for pending in page])
+        stored = look_up(job.cluster, job.destination, [pending.document for pending in page])
+        seen = [pending._replace(stored=stored.get(pending.document.doc_id)) for pending in page]
+        behind = [p for p in seen if not is_current(p.document, p.stored, job.encoder.fingerprint)]
+        outcome = send(job, [replacing_action(job, pending) for pending in behind])
         rejected += outcome.rejected
         conflicts = set(outcome.conflicts)
-        page = [pending for pending in page if pending.document.doc_id in conflicts]
+        page = [pending for pending in behind if pending.document.doc_id in conflicts]
     return rejected
 
 
