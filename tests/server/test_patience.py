@@ -12,10 +12,12 @@ from opensearchpy import exceptions
 
 from hashing import HashingEncoder
 from hybridr import ReindexSettings, filling, reindex, reindexing
-from hybridr.cluster import Cluster, connect, path_of, shard_failure
+from hybridr.cluster import Cluster, connect, path_of
 from hybridr.errors import AccessDenied, ClusterError, Unreachable
+from hybridr.failures import shard_failure
 from hybridr.filling import Job, Pending, settle
 from hybridr.reading import read_documents
+from hybridr.sampling import sample_documents
 from hybridr.stored import look_up
 from hybridr.writing import Action, Rejects
 
@@ -173,3 +175,28 @@ def test_rejects_of_two_at_once_and_of_a_killed_run_stay(tmp_path: Path) -> None
 def test_part_of_an_answer_is_none(answer: dict[str, Any], kind: type[ClusterError] | None) -> None:
     failure = shard_failure(answer)
     assert failure is None if kind is None else isinstance(failure, kind)
+
+
+@node
+def test_a_view_that_is_lost_is_opened_again(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a restart of the node: views live in its memory."""
+    fill_index(cluster, index_name, 30)
+    mine = connect(cluster.url)
+    send, views, lose_at = mine.client.transport.perform_request, [], 2
+
+    def forgetting(method: str, path: str, **given: Any) -> Any:
+        if path == "/_search":
+            views.append(given["body"]["pit"]["id"])
+            if len(views) == lose_at:
+                cluster.request("DELETE", "/_search/point_in_time", {"pit_id": views[-1:]})
+        return send(method, path, **given)
+
+    monkeypatch.setattr(mine.client.transport, "perform_request", forgetting)
+    assert len(list(read_documents(mine, index_name, batch=10))) == 30
+    assert len(set(views)) == 2
+    views.clear()
+    lose_at = 1
+    assert len(sample_documents(mine, mine.index_info(index_name), 20)) == 20
+    assert len(set(views)) == 2
