@@ -55,10 +55,11 @@ def dice() -> random.Random:
     return random.Random(seed)
 
 
+@pytest.mark.timeout(1800)  # a node starts three times
 def test_nothing_is_lost_whatever_is_killed(
     chaos_node: ChaosNode, tiny_folder: Path, dice: random.Random
 ) -> None:
-    chaos = Chaos(chaos_node, make_source(chaos_node.cluster, "storm", 2_000, dice), tiny_folder, dice)
+    chaos = Chaos(chaos_node, make_source(chaos_node.cluster, "storm", 1_200, dice), tiny_folder, dice)
     with at_work(chaos) as (reader, writers):
         stamp("first destination")
         one, other = chaos.pair(32)
