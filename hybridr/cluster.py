@@ -6,23 +6,25 @@ import json
 import random
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from opensearchpy import OpenSearch, Urllib3AWSV4SignerAuth, exceptions
 
 from .errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable
+from .failures import described, is_busy, shard_failure
 from .settings import ClusterSettings
 
 OLDEST = (2, 19, 0)
 DEFAULT_URL = "http://localhost:9200"
-BUSY = {429, 502, 503, 504}
 RETRY_WAIT_S = (0.5, 20.0)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,15 @@ def connect(url: str | None = None, **auth: Any) -> Cluster:
 
 
 class Cluster:
-    """A checked connection; every failure of the client becomes one of hybridr's errors."""
+    """A checked connection; every failure of the client becomes one of hybridr's errors.
 
-    def __init__(self, client: OpenSearch, url: str) -> None:
+    `patience_s` says for how many seconds a request waits for a cluster that is away or busy.
+    """
+
+    def __init__(self, client: OpenSearch, url: str, *, patience_s: float = 0.0) -> None:
         self.client = client
         self.url = url
+        self.patience_s = patience_s
 
     @classmethod
     def connect(cls, settings: ClusterSettings) -> Cluster:
@@ -77,6 +83,12 @@ class Cluster:
         cluster = cls(open_client(url, settings), url)
         check_supported(cluster.info, url)
         return cluster
+
+    def patient(self, patience_s: float) -> Cluster:
+        """Give the same connection with another patience."""
+        other = copy(self)
+        other.patience_s = patience_s
+        return other
 
     @cached_property
     def info(self) -> dict[str, Any]:
@@ -127,23 +139,38 @@ class Cluster:
         body: Any = None,
         params: Mapping[str, Any] | None = None,
         *,
-        patience_s: float = 0.0,
+        patience_s: float | None = None,
+        every_shard: bool = False,
     ) -> Any:
         """Send one request and give the parsed answer.
 
-        A cluster that is away or busy is asked again for `patience_s` seconds. Raises Unreachable,
-        AccessDenied, NotFound, or ClusterError with the server's own reason.
+        With `patience_s` (None: the connection's own) it is sent again to a cluster that is away or busy; the
+        first time it may have been carried out all the same. With `every_shard` an answer that lacks a shard
+        counts as none. Raises Unreachable, AccessDenied, NotFound, or ClusterError with the server's reason.
         """
-        deadline = time.monotonic() + patience_s
+
+        def send() -> Any:
+            try:
+                answer = self.client.transport.perform_request(method, path, params=params, body=body)
+            except exceptions.OpenSearchException as error:
+                raise translated(error, self.url) from None
+            if every_shard and (failure := shard_failure(answer)):
+                raise failure
+            return answer
+
+        return self.patiently(send, patience_s)
+
+    def patiently(self, ask: Callable[[], T], patience_s: float | None = None) -> T:
+        """Call `ask` until the cluster is there and not busy, for `patience_s` seconds."""
+        deadline = time.monotonic() + (self.patience_s if patience_s is None else patience_s)
         wait_s = RETRY_WAIT_S[0]
         while True:
             try:
-                return self.client.transport.perform_request(method, path, params=params, body=body)
-            except exceptions.OpenSearchException as error:
-                failure = translated(error, self.url)
-            again = isinstance(failure, Unreachable) or is_busy(failure)
-            if not again or time.monotonic() + wait_s > deadline:
-                raise failure from None
+                return ask()
+            except ClusterError as failure:
+                again = isinstance(failure, Unreachable) or is_busy(failure)
+                if not again or time.monotonic() + wait_s > deadline:
+                    raise
             time.sleep(wait_s * random.uniform(0.5, 1.0))
             wait_s = min(2 * wait_s, RETRY_WAIT_S[1])
 
@@ -178,11 +205,11 @@ class Cluster:
 
     def count(self, name: str) -> int:
         """Count the documents that a search can see."""
-        return int(self.request("GET", path_of(name, "_count"))["count"])
+        return int(self.request("GET", path_of(name, "_count"), every_shard=True)["count"])
 
-    def refresh(self, name: str, *, patience_s: float = 0.0) -> None:
+    def refresh(self, name: str) -> None:
         """Make all written documents visible to searches."""
-        self.request("POST", path_of(name, "_refresh"), patience_s=patience_s)
+        self.request("POST", path_of(name, "_refresh"), every_shard=True)
 
     def search(
         self, name: str, body: Mapping[str, Any], params: Mapping[str, Any] | None = None
@@ -194,22 +221,27 @@ class Cluster:
     def msearch(self, name: str, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Send several searches of one index at once; the first that fails raises."""
         lines = [line for body in bodies for line in ("{}", json.dumps(body))]
-        answers = self.request("POST", path_of(name, "_msearch"), "\n".join(lines) + "\n")["responses"]
-        for answer in answers:
-            if "error" in answer:
-                raise described(int(answer.get("status", 500)), answer["error"])
-        return list(answers)
+
+        def send() -> list[dict[str, Any]]:
+            answers = self.request("POST", path_of(name, "_msearch"), "\n".join(lines) + "\n")["responses"]
+            for answer in answers:
+                if "error" in answer:
+                    raise described(int(answer.get("status", 500)), answer["error"])
+            return list(answers)
+
+        return self.patiently(send)
 
     @contextmanager
     def point_in_time(self, name: str, *, preference: str | None = None) -> Iterator[str]:
         """Open a frozen view of an index for the length of the block and give its id."""
-        params = {"keep_alive": "10m"} | ({"preference": preference} if preference else {})
+        params = {"keep_alive": "10m", "allow_partial_pit_creation": "false"}
+        params |= {"preference": preference} if preference else {}
         pit = self.request("POST", path_of(name, "_search", "point_in_time"), params=params)["pit_id"]
         try:
             yield pit
         finally:
             try:
-                self.request("DELETE", "/_search/point_in_time", {"pit_id": [pit]})
+                self.request("DELETE", "/_search/point_in_time", {"pit_id": [pit]}, patience_s=0.0)
             except ClusterError:
                 pass  # it expires by itself; a failure here must not hide the block's own
 
@@ -317,11 +349,6 @@ def check_supported(info: Any, url: str) -> None:
         )
 
 
-def is_busy(failure: ClusterError) -> bool:
-    """Tell back-pressure from a block: a full disk also answers 429 and must not be waited for."""
-    return failure.status in BUSY and failure.kind != "cluster_block_exception"
-
-
 def translated(error: exceptions.OpenSearchException, url: str) -> ClusterError:
     """Turn an exception of the client into one of ours; credentials never appear in its text."""
     if isinstance(error, exceptions.SSLError):
@@ -346,29 +373,3 @@ def root_cause(error: exceptions.ConnectionError) -> str:
     """Give the innermost reason, without object addresses."""
     text = str(error.info if error.info is not None else error.error)
     return re.sub(r"^.*object at 0x[0-9a-f]+>:? ?|^.*Caused by \w+\(", "", text).strip("()'\" ") or text
-
-
-def described(status: int, error: Any) -> ClusterError:
-    """Turn the server's error object into the matching class with its reason."""
-    causes = error.get("root_cause") or [error] if isinstance(error, dict) else []
-    kind = str(error.get("type", "")) if isinstance(error, dict) else ""
-    reason = "; ".join(dict.fromkeys(str(cause.get("reason")) for cause in causes)) or str(error or "")
-    nested = error.get("caused_by", {}).get("reason") if isinstance(error, dict) else None
-    if nested and nested not in reason:
-        reason += f" ({nested})"
-    if status == 401:
-        return AccessDenied(
-            "the cluster does not know this user or password (401)",
-            hint="set HYBRIDR_USER and HYBRIDR_PASSWORD", status=status,
-        )  # fmt: skip
-    if status == 403 and kind != "cluster_block_exception":
-        return AccessDenied(f"the cluster forbids it (403): {reason}", hint="hybridr doctor", status=status)
-    if status == 404:
-        return NotFound(reason or "not found (404)", status=status, kind=kind)
-    if status == 503:
-        return Unreachable(
-            f"the cluster is not ready yet (503): {reason}", hint="wait a little", status=status
-        )
-    return ClusterError(
-        f"the cluster refused ({status} {kind}): {reason}".replace(" )", ")"), status=status, kind=kind
-    )

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from .cluster import Cluster, IndexInfo, path_of
-from .errors import ClusterError
+from .errors import ClusterError, NotFound
 from .manifest import fingerprint
 from .writing import rejects_of
 
@@ -78,9 +78,18 @@ def switch(cluster: Cluster, alias: str, old: IndexInfo | None, new: str) -> Non
     """Point the alias to `new` in one atomic step, keeping its filter and routing.
 
     `must_exist` makes the whole step fail if somebody moved the alias meanwhile; without it the alias
-    would end on two indices.
+    would end on two indices. Raises ClusterError unless it was moved to `new`: by another process with the
+    same work, or by this very request, whose answer was lost.
     """
-    cluster.request("POST", "/_aliases", {"actions": switch_actions(alias, old, new)})
+    try:
+        cluster.request("POST", "/_aliases", {"actions": switch_actions(alias, old, new)})
+    except NotFound:
+        target = alias_target(cluster, alias)
+        if target is None or target.name != new:
+            where = f"moved to '{target.name}'" if target else "removed"
+            raise ClusterError(
+                f"somebody else has {where} the alias '{alias}' meanwhile", hint="run the same command again"
+            ) from None
 
 
 def switch_actions(alias: str, old: IndexInfo | None, new: str) -> list[dict[str, Any]]:
@@ -96,11 +105,11 @@ def alias_options(alias: str, old: IndexInfo | None) -> dict[str, Any]:
     return dict(old.aliases.get(alias, {})) if old else {}
 
 
-def write_meta(cluster: Cluster, index: str, changes: dict[str, Any], *, patience_s: float = 0.0) -> None:
+def write_meta(cluster: Cluster, index: str, changes: dict[str, Any]) -> None:
     """Change hybridr's record in the mapping's `_meta`; what others keep there stays."""
     meta = dict(cluster.index_info(index).mappings.get("_meta", {}))
     meta["hybridr"] = {**meta.get("hybridr", {}), **changes}
-    cluster.request("PUT", path_of(index, "_mapping"), {"_meta": meta}, patience_s=patience_s)
+    cluster.request("PUT", path_of(index, "_mapping"), {"_meta": meta})
 
 
 def record_event(
@@ -110,12 +119,11 @@ def record_event(
     changes: dict[str, Any] | None = None,
     *,
     details: dict[str, Any],
-    patience_s: float = 0.0,
 ) -> None:
     """Add an event to the history of a destination, with other changes of its record."""
     happened = {"at": datetime.now(timezone.utc).isoformat(timespec="seconds"), "event": event, **details}
     history = [*cluster.index_info(index).meta.get("history", []), happened][-MAX_EVENTS:]
-    write_meta(cluster, index, {**(changes or {}), "history": history}, patience_s=patience_s)
+    write_meta(cluster, index, {**(changes or {}), "history": history})
 
 
 def refused_ids(info: IndexInfo) -> list[str]:

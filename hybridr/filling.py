@@ -141,7 +141,7 @@ def read_to_the_end(
     positions = [Position(dict(since.seq_no) if since else {}) for _ in parts]
     for _ in range(passes):
         before = [dict(position.seq_no) for position in positions]
-        settled = settled_position(job.cluster, job.source, patience_s=job.settings.patience_s)
+        settled = settled_position(job.cluster, job.source)
         for filling in fill_parts(job, parts, positions, settled, meter):
             total.add(filling)
         if settled:
@@ -199,10 +199,9 @@ def pending_pages(
     """Read pages and leave out what the destination has already."""
     pages = read_pages(
         job.cluster, job.source, page=job.settings.read_documents, part=part, position=position, until=until,
-        patience_s=job.settings.patience_s,
     )  # fmt: skip
     for documents in pages:
-        stored = look_up(job.cluster, job.destination, documents, patience_s=job.settings.patience_s)
+        stored = look_up(job.cluster, job.destination, documents)
         pending = [
             Pending(document, stored.get(document.doc_id), None)
             for document in documents
@@ -264,19 +263,34 @@ def write_page(job: Job, page: list[Pending], filling: Filling) -> None:
 
 
 def settle(job: Job, page: list[Pending]) -> int:
-    """Write what is still missing or older after a conflict; give the number of refused documents."""
-    documents = [pending.document for pending in page]
-    stored = look_up(job.cluster, job.destination, documents, patience_s=job.settings.patience_s)
-    actions = []
-    for pending in page:
-        document = pending.document
-        found = stored.get(document.doc_id)
-        if found is None:
-            # Deleted here less than index.gc_deletes ago: the tombstone's version is in the way.
-            actions.append(index_action(document.doc_id, body_of(job, pending), routing=document.routing))
-        elif not is_current(document, found, job.encoder.fingerprint):
-            actions.append(action_of(job, pending._replace(stored=found)))
-    return send(job, actions).rejected if actions else 0
+    """Write what is still missing or older after a conflict; give the number of refused documents.
+
+    Another process may write the same documents: each one is written only over what was seen of it.
+    """
+    rejected = 0
+    for _ in range(MAX_ROUNDS):
+        if not page:
+            break
+        stored = look_up(job.cluster, job.destination, [pending.document for pending in page])
+        seen = [pending._replace(stored=stored.get(pending.document.doc_id)) for pending in page]
+        behind = [p for p in seen if not is_current(p.document, p.stored, job.encoder.fingerprint)]
+        outcome = send(job, [replacing_action(job, pending) for pending in behind])
+        rejected += outcome.rejected
+        conflicts = set(outcome.conflicts)
+        page = [pending for pending in behind if pending.document.doc_id in conflicts]
+    return rejected
+
+
+def replacing_action(job: Job, pending: Pending) -> Action:
+    """Write over exactly the state that was seen.
+
+    One that is missing after a conflict was deleted less than `index.gc_deletes` ago: the tombstone's
+    version is in the way of the source's.
+    """
+    if pending.stored is not None:
+        return action_of(job, pending)
+    document = pending.document
+    return index_action(document.doc_id, body_of(job, pending), routing=document.routing, op_type="create")
 
 
 def send(job: Job, actions: list[Action]) -> Outcome:
@@ -321,29 +335,27 @@ def body_of(job: Job, pending: Pending) -> dict[str, Any]:
 
 def counts_agree(job: Job) -> bool:
     """Tell whether source and destination hold equally many documents, less those that were refused."""
-    cluster, patience_s = job.cluster, job.settings.patience_s
-    cluster.refresh(job.destination, patience_s=patience_s)
-    refused = count_missing(cluster, job.destination, job.rejects.ids(), patience_s=patience_s)
+    cluster = job.cluster
+    cluster.refresh(job.destination)
+    refused = count_missing(cluster, job.destination, job.rejects.ids())
     return cluster.count(job.destination) + refused == cluster.count(job.source)
 
 
 def none_vanished(job: Job, since: Position | None, total: Filling) -> bool:
     """Prove without reading every id that the source deleted nothing the destination still holds."""
-    cluster, source, patience_s = job.cluster, job.source, job.settings.patience_s
+    cluster, source = job.cluster, job.source
     if since is not None:
-        return total.settled and not hidden_operations(
-            cluster, source, since, total.until, patience_s=patience_s
-        )
+        return total.settled and not hidden_operations(cluster, source, since, total.until)
     if not counts_agree(job):
         return False
     # Equal counts prove it only while nothing happens: an insert may stand against a delete.
-    return not total.settled or settled_position(cluster, source, patience_s=patience_s) == total.until
+    return not total.settled or settled_position(cluster, source) == total.until
 
 
 def delete_vanished(job: Job) -> int:
     """Delete what the source no longer holds, but only what came from it; give the number."""
     deleted = 0
-    for gone in vanished_pages(job.cluster, job.source, job.destination, job.settings.patience_s):
+    for gone in vanished_pages(job.cluster, job.source, job.destination):
         actions = [
             delete_action(
                 document.doc_id, routing=document.routing,
@@ -352,20 +364,18 @@ def delete_vanished(job: Job) -> int:
             for document in gone
         ]  # fmt: skip
         deleted += send(job, actions).written
-    job.cluster.refresh(job.destination, patience_s=job.settings.patience_s)
+    job.cluster.refresh(job.destination)
     return deleted
 
 
-def vanished_pages(
-    cluster: Cluster, source: str, destination: str, patience_s: float = 0.0
-) -> Iterator[list[SourceDocument]]:
+def vanished_pages(cluster: Cluster, source: str, destination: str) -> Iterator[list[SourceDocument]]:
     """Yield the destination's documents that came from the source and are no longer in it."""
-    cluster.refresh(destination, patience_s=patience_s)
-    for page in read_pages(cluster, destination, page=1000, fields=(), patience_s=patience_s):
+    cluster.refresh(destination)
+    for page in read_pages(cluster, destination, page=1000, fields=()):
         ids = [document.doc_id for document in page]
-        there = documents_by_id(cluster, source, ids, whole=False, patience_s=patience_s)
+        there = documents_by_id(cluster, source, ids, whole=False)
         gone = [document for document in page if document.doc_id not in there]
-        copied = look_up(cluster, destination, gone, patience_s=patience_s) if gone else {}
+        copied = look_up(cluster, destination, gone) if gone else {}
         yield [d for d in gone if d.doc_id in copied and came_from_source(copied[d.doc_id])]
 
 

@@ -63,6 +63,7 @@ def load(
     rejects.clear()
     records = with_contents(read_corpus(path), fields)
     written = fill(cluster, settings.index, records, total, rejects, progress)
+    rejects.save()
     refused = total - written
     mark_loaded(cluster, settings.index, refused)
     return Loading(

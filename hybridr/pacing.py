@@ -34,7 +34,7 @@ NO_LOAD = SearchLoad(0, 0)
 def search_load(cluster: Cluster) -> SearchLoad:
     """Ask the nodes; nothing is known without the right to, or while they are away."""
     try:
-        nodes = cluster.request("GET", "/_nodes/stats/indices/search")["nodes"].values()
+        nodes = cluster.request("GET", "/_nodes/stats/indices/search", patience_s=0.0)["nodes"].values()
     except ClusterError:
         return NO_LOAD
     found = [node["indices"]["search"] for node in nodes]

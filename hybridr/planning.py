@@ -82,7 +82,7 @@ def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSetti
     job = job_of(info, encoder.fingerprint, job_settings(settings, fields))
     known = next((found for found in destinations(cluster, info) if found.meta["job"] == job), None)
     name = known.name if known else free_name(cluster, info.name)
-    live = known is not None and known.meta["state"] == "complete"
+    live = known is not None and known.meta["state"] == "complete" and not left_filling(known)
     original = known.meta["original"] if known else original_settings(info)
     meta: dict[str, Any] = {
         "role": ROLE, "source": info.name, "source_uuid": info.uuid, "job": job, "state": "filling",
@@ -207,6 +207,13 @@ def job_settings(settings: ReindexSettings, fields: tuple[str, ...]) -> dict[str
 def original_settings(info: IndexInfo) -> dict[str, Any]:
     """Give the values that the fill changes, None where the source leaves the default."""
     return {name: info.settings.get(f"index.{name}") for name in DURING_FILL}
+
+
+def left_filling(known: IndexInfo) -> bool:
+    """Tell whether a killed run left a complete index with the settings of a fill, as one of two can do."""
+    never = DURING_FILL["refresh_interval"]
+    now, original = known.settings.get("index.refresh_interval"), known.meta["original"]["refresh_interval"]
+    return bool(now == never != original)
 
 
 def new_index(info: IndexInfo, vector: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any]:

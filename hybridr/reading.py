@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from .cluster import Cluster, IndexInfo, path_of
-from .errors import AccessDenied, DataError, NotFound
+from .errors import AccessDenied, DataError, NotFound, Unreachable
 from .progress import Progress, silent
 
 LOST_VIEW = "search_context_missing_exception"
@@ -46,14 +47,12 @@ def read_pages(
     until: Position | None = None,
     unless: dict[str, Any] | None = None,
     fields: Sequence[str] | None = None,
-    patience_s: float = 0.0,
 ) -> Iterator[list[SourceDocument]]:
     """Yield pages of documents behind `position`, which moves along, and not behind `until`.
 
     `part` (i, n) reads the i-th of n disjoint shares. What the query `unless` matches is left out. `fields`
     limits `_source`; None takes it whole.
-    Raises DataError when `_source` is disabled, ClusterError when the index stays away longer than
-    `patience_s` seconds.
+    Raises DataError when `_source` is disabled.
     """
     info = cluster.index_info(index)
     require_source(info)
@@ -63,30 +62,38 @@ def read_pages(
         if last is not None and position.seq_no.get(shard, -1) >= last:
             continue
         body = page_body(page, part, last, unless, fields)
-        yield from _read_shard(cluster, info.name, shard, body, position, patience_s)
+        yield from _read_shard(cluster, info.name, shard, body, position)
 
 
-def settled_position(cluster: Cluster, index: str, *, patience_s: float = 0.0) -> Position | None:
+def settled_position(cluster: Cluster, index: str) -> Position | None:
     """Say up to where, shard by shard, every operation on the index has happened and is visible from now on.
 
     The highest `_seq_no` seen does not say that: an operation can become visible after a later one. Below
     the global checkpoint nothing is missing any more. None without the rights to ask or to refresh.
     """
     try:
-        path = path_of(index, "_stats", "docs")
-        shards = cluster.request("GET", path, params={"level": "shards"}, patience_s=patience_s)["indices"]
-        cluster.refresh(index, patience_s=patience_s)
+        found = cluster.patiently(partial(checkpoints, cluster, index, cluster.index_info(index).shards))
+        cluster.refresh(index)
     except AccessDenied:
         return None
-    copies = [(int(n), copy) for n, group in shards[index]["shards"].items() for copy in group]
-    return Position(
-        {n: max(copy["seq_no"]["global_checkpoint"], -1) for n, copy in copies if copy["routing"]["primary"]}
-    )
+    return found
 
 
-def hidden_operations(
-    cluster: Cluster, index: str, since: Position, until: Position, *, patience_s: float = 0.0
-) -> int:
+def checkpoints(cluster: Cluster, index: str, shards: int) -> Position:
+    """Read the global checkpoint of every primary shard. Raises Unreachable while one is not there."""
+    stats = cluster.request("GET", path_of(index, "_stats", "docs"), params={"level": "shards"})["indices"]
+    copies = [
+        (int(n), copy) for n, group in stats.get(index, {"shards": {}})["shards"].items() for copy in group
+    ]
+    there = [(n, copy["seq_no"]) for n, copy in copies if copy["routing"]["primary"] and "seq_no" in copy]
+    if len(there) < shards:
+        raise Unreachable(
+            f"{shards - len(there)} shards of '{index}' are not there yet", hint="hybridr doctor"
+        )
+    return Position({n: max(seq_no["global_checkpoint"], -1) for n, seq_no in there})
+
+
+def hidden_operations(cluster: Cluster, index: str, since: Position, until: Position) -> int:
     """Count the operations between two settled positions that left no document: deletes, overwritten states.
 
     Every operation takes one `_seq_no`, so 0 proves that nothing was deleted in between.
@@ -100,7 +107,7 @@ def hidden_operations(
             "query": {"range": {"_seq_no": {"gt": first, "lte": last}}},
         }
         params = {"preference": f"_shards:{shard}"}
-        found = cluster.request("POST", path_of(index, "_search"), body, params, patience_s=patience_s)
+        found = cluster.request("POST", path_of(index, "_search"), body, params, every_shard=True)
         hidden += last - first - int(found["hits"]["total"]["value"])
     return hidden
 
@@ -120,7 +127,6 @@ def _read_shard(
     shard: int,
     body: dict[str, Any],
     position: Position,
-    patience_s: float,
 ) -> Iterator[list[SourceDocument]]:
     while True:
         try:
@@ -130,7 +136,8 @@ def _read_shard(
                     body["query"]["bool"]["filter"][0]["range"]["_seq_no"]["gt"] = position.seq_no.get(
                         shard, -1
                     )
-                    hits = cluster.request("POST", "/_search", body, patience_s=patience_s)["hits"]["hits"]
+                    answer = cluster.request("POST", "/_search", body, every_shard=True)
+                    hits = answer["hits"]["hits"]
                     if not hits:
                         return
                     yield [source_document(hit) for hit in hits]

@@ -28,6 +28,7 @@ from .syncing import catch_up
 from .verification import Verification, verify
 from .writing import Rejects, rejects_of
 
+EXISTS = "resource_already_exists_exception"
 __all__ = ["Reindexing", "plan", "reindex", "rollback"]
 
 
@@ -69,11 +70,11 @@ def reindex(
     """
     started = time.monotonic()
     settings = settings or ReindexSettings()
+    cluster = cluster.patient(settings.patience_s)
     encoder = encoder if not isinstance(encoder, (str, Path)) else load_encoder(encoder)
-    todo = plan(cluster, source, encoder, settings)
+    todo = prepare(cluster, source, encoder, settings)
     rejects = rejects_of(todo.destination)
     rejects.clear()
-    create(cluster, todo, settings.patience_s)
     remember_encoder(encoder)
     job = Job(cluster, todo.source, todo.destination, encoder, todo.fields, settings, rejects)
     filling = fill(job, progress=progress)
@@ -87,6 +88,8 @@ def reindex(
     switched = whole and (filling.rejected == 0 or settings.accept_rejects)
     if switched:
         take_over(cluster, todo, job, filling)
+    if whole:
+        rejects.save()
     return Reindexing(
         todo.source, todo.destination, todo.alias, cluster.count(todo.destination), filling.encoded,
         filling.skipped, filling.without_text, filling.rejected, filling.deleted,
@@ -94,15 +97,31 @@ def reindex(
     )  # fmt: skip
 
 
-def create(cluster: Cluster, todo: Plan, patience_s: float) -> None:
+def prepare(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
+    """Plan, and make the destination ready to take documents; give what was planned."""
+    while True:
+        todo = plan(cluster, source, encoder, settings)
+        try:
+            create(cluster, todo)
+            return todo
+        except ClusterError as error:
+            # Another process was first, or this request was carried out although its answer was lost.
+            if error.kind != EXISTS or todo.exists:
+                raise
+
+
+def create(cluster: Cluster, todo: Plan) -> None:
     """Create the destination, or make the one from an earlier run ready to take documents."""
     first = todo.requests[0]
-    cluster.request(first["method"], first["path"], first["body"], patience_s=patience_s)
+    cluster.request(first["method"], first["path"], first["body"])
     if todo.exists:
-        known = cluster.index_info(todo.destination).meta.get("aliases", {})
-        aliases = {todo.alias: "made" if todo.alias_made else "moved", **known}
+        meta = cluster.index_info(todo.destination).meta
+        aliases = {todo.alias: "made" if todo.alias_made else "moved", **meta.get("aliases", {})}
         changes = {"alias": todo.alias, "previous": todo.previous, "aliases": aliases}
-        write_meta(cluster, todo.destination, changes, patience_s=patience_s)
+        if any(
+            meta.get(name) != value for name, value in changes.items()
+        ):  # whatever is written replaces what another process writes now
+            write_meta(cluster, todo.destination, changes)
     cluster.wait_until_usable(todo.destination)
 
 
@@ -139,13 +158,12 @@ def finish(
 
     Raises ClusterError when the counts differ; the alias then stays where it is.
     """
-    patience_s = settings.patience_s
     path = path_of(todo.destination, "_settings")
-    cluster.request("PUT", path, {"index": todo.after}, patience_s=patience_s)
-    cluster.refresh(todo.destination, patience_s=patience_s)
+    cluster.request("PUT", path, {"index": todo.after})
+    cluster.refresh(todo.destination)
     expected, found = cluster.count(todo.source), cluster.count(todo.destination)
     refused = rejects.ids()
-    differs = found + count_missing(cluster, todo.destination, refused, patience_s=patience_s) != expected
+    differs = found + count_missing(cluster, todo.destination, refused) != expected
     if differs and not (filling.settled and settled_position(cluster, todo.source) != filling.until):
         raise ClusterError(
             f"'{todo.destination}' holds {found} documents and {len(refused)} were refused, but "
@@ -157,4 +175,4 @@ def finish(
         "synced": filling.until.seq_no if filling.settled else None,
     }  # fmt: skip
     details = {"documents": found, "encoded": filling.encoded, "deleted": filling.deleted}
-    record_event(cluster, todo.destination, "filled", changes, details=details, patience_s=patience_s)
+    record_event(cluster, todo.destination, "filled", changes, details=details)

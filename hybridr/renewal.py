@@ -30,7 +30,7 @@ def renew(job: Job) -> Filling:
     stays, and is found by the next call.
     """
     done = Filling()
-    job.cluster.refresh(job.destination, patience_s=job.settings.patience_s)
+    job.cluster.refresh(job.destination)
     with (
         closing(prefetched(pages_to_renew(job))) as pages,
         closing(prefetched(encoded_pages(job, pages))) as encoded,
@@ -50,7 +50,7 @@ def pages_to_renew(job: Job) -> Iterator[list[Pending]]:
     """Read the documents of the destination that bear no mark of this encoder."""
     pages = read_pages(
         job.cluster, job.destination, page=job.settings.read_documents,
-        unless=current_query(job.encoder.fingerprint), patience_s=job.settings.patience_s,
+        unless=current_query(job.encoder.fingerprint),
     )  # fmt: skip
     for documents in pages:
         yield [Pending(document, None, None) for document in documents]
@@ -59,7 +59,7 @@ def pages_to_renew(job: Job) -> Iterator[list[Pending]]:
 def renewing_actions(job: Job, page: list[Pending]) -> list[Action]:
     """Write each document over itself, with its vector and the state that the source is in now."""
     ids = [pending.document.doc_id for pending in page]
-    there = documents_by_id(job.cluster, job.source, ids, whole=False, patience_s=job.settings.patience_s)
+    there = documents_by_id(job.cluster, job.source, ids, whole=False)
     actions = []
     for document, _, vector in page:
         at = there[document.doc_id].seq_no if document.doc_id in there else -1

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from .cluster import Cluster, IndexInfo
+from .errors import NotFound
 from .progress import Progress, silent
-from .reading import SourceDocument, read_documents, require_source, source_document
+from .reading import LOST_VIEW, SourceDocument, read_documents, require_source, source_document
 
 PAGE = 250
 DEEPEST = 10_000
@@ -32,11 +33,28 @@ def sample_documents(
         return list(read_documents(cluster, info.name, fields=fields, progress=progress))
     window = int(info.settings.get("index.max_result_window", DEEPEST))
     size = min(size, window, DEEPEST)
+    while True:
+        try:
+            return draw(cluster, info, size, seed, fields, progress)
+        except NotFound as error:  # a node that restarts loses its views
+            if error.kind != LOST_VIEW:
+                raise
+
+
+def draw(
+    cluster: Cluster,
+    info: IndexInfo,
+    size: int,
+    seed: int,
+    fields: Sequence[str] | None,
+    progress: Progress,
+) -> list[SourceDocument]:
+    """Read `size` documents at random in one view of the index."""
     found: list[SourceDocument] = []
     with cluster.point_in_time(info.name) as pit:
         while len(found) < size:
             body = _page(pit, len(found), min(PAGE, size - len(found)), seed, fields)
-            hits = cluster.request("POST", "/_search", body)["hits"]["hits"]
+            hits = cluster.request("POST", "/_search", body, every_shard=True)["hits"]["hits"]
             if not hits:
                 break
             found += map(source_document, hits)

@@ -6,8 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from .bodies import ENCODER_FIELD, SEQ_NO_FIELD
-from .cluster import Cluster, described, path_of
-from .errors import ClusterError
+from .cluster import Cluster, path_of
 from .reading import SourceDocument, source_document
 
 CHUNK = 1000
@@ -29,9 +28,7 @@ class Stored(NamedTuple):
     written_here: bool = False
 
 
-def look_up(
-    cluster: Cluster, destination: str, documents: Sequence[SourceDocument], *, patience_s: float = 0.0
-) -> dict[str, Stored]:
+def look_up(cluster: Cluster, destination: str, documents: Sequence[SourceDocument]) -> dict[str, Stored]:
     """Ask the destination which of the documents it holds, and in which state.
 
     Raises what the server says of a single document: a missing right must not look like a missing document.
@@ -42,23 +39,20 @@ def look_up(
     ]
     params = {"stored_fields": f"{ENCODER_FIELD},{SEQ_NO_FIELD}"}
     path = path_of(destination, "_mget")
-    answer = cluster.request("POST", path, {"docs": wanted}, params, patience_s=patience_s)["docs"]
-    for found in answer:
-        if "error" in found:
-            raise described(int(found.get("status", 500)), found["error"])
+    answer = cluster.request("POST", path, {"docs": wanted}, params, every_shard=True)["docs"]
     return {found["_id"]: stored_of(found) for found in answer if found.get("found")}
 
 
 def sources_by_id(
-    cluster: Cluster, index: str, doc_ids: Sequence[str], *, whole: bool = True, patience_s: float = 0.0
+    cluster: Cluster, index: str, doc_ids: Sequence[str], *, whole: bool = True
 ) -> dict[str, dict[str, Any]]:
     """Read the sources of documents by id; see `documents_by_id`."""
-    found = documents_by_id(cluster, index, doc_ids, whole=whole, patience_s=patience_s)
+    found = documents_by_id(cluster, index, doc_ids, whole=whole)
     return {doc_id: document.source for doc_id, document in found.items()}
 
 
 def documents_by_id(
-    cluster: Cluster, index: str, doc_ids: Sequence[str], *, whole: bool = True, patience_s: float = 0.0
+    cluster: Cluster, index: str, doc_ids: Sequence[str], *, whole: bool = True
 ) -> dict[str, SourceDocument]:
     """Read documents by id with a search, which needs no other right than reading the index does.
 
@@ -70,19 +64,17 @@ def documents_by_id(
         "size": len(doc_ids), "query": {"ids": {"values": list(doc_ids)}}, "_source": whole,
         "version": True, "seq_no_primary_term": True,
     }  # fmt: skip
-    answer = cluster.request("POST", path_of(index, "_search"), body, patience_s=patience_s)
-    if answer["timed_out"] or answer["_shards"]["failed"]:
-        raise ClusterError(f"some shards of '{index}' did not answer", hint="run the same command again")
+    answer = cluster.request("POST", path_of(index, "_search"), body, every_shard=True)
     return {hit["_id"]: source_document(hit) for hit in answer["hits"]["hits"]}
 
 
-def count_missing(cluster: Cluster, index: str, doc_ids: Collection[str], *, patience_s: float = 0.0) -> int:
+def count_missing(cluster: Cluster, index: str, doc_ids: Collection[str]) -> int:
     """Count the ids that a search of the index does not find."""
     wanted = sorted(set(doc_ids))
     there = 0
     for start in range(0, len(wanted), CHUNK):
         part = wanted[start : start + CHUNK]
-        there += len(sources_by_id(cluster, index, part, whole=False, patience_s=patience_s))
+        there += len(sources_by_id(cluster, index, part, whole=False))
     return len(wanted) - there
 
 

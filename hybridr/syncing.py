@@ -66,9 +66,11 @@ def sync(
     complete destination, NotFound when its source is gone, FingerprintMismatch for another encoder.
     """
     started, clock = datetime.now(timezone.utc), time.monotonic()
+    settings = settings or ReindexSettings()
+    cluster = cluster.patient(settings.patience_s)
     info = complete_destination(cluster, name)
     check_fingerprint(encoder, info)
-    job = job_of(cluster, info, encoder, settings or ReindexSettings())
+    job = job_of(cluster, info, encoder, settings)
     filling = catch_up(job, progress=progress)
     with unchanged_writes(cluster, info):
         renewal = renew(job)
@@ -87,7 +89,7 @@ def catch_up(job: Job, *, progress: Progress = silent) -> Filling:
         filling = fill(job, since=synced_position(info), once=True, progress=progress)
     if filling.settled:
         changes = {"synced": filling.until.seq_no}
-        write_meta(job.cluster, info.name, changes, patience_s=job.settings.patience_s)
+        write_meta(job.cluster, info.name, changes)
     return filling
 
 

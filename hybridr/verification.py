@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .bodies import ENCODER_FIELD, SEQ_NO_FIELD, dense_query, lexical_query
-from .cluster import Cluster, IndexInfo
+from .cluster import Cluster, IndexInfo, path_of
 from .destinations import is_destination, resolve
 from .encoder import Encoder
 from .errors import DataError
@@ -166,7 +166,8 @@ def random_documents(
         "query": {"function_score": {"query": {"match_all": {}}, "boost_mode": "replace", **chance}},
         "_source": False, "version": True, "seq_no_primary_term": True,
     }  # fmt: skip
-    hits = cluster.search(source.name, body)["hits"]["hits"]
+    path = path_of(source.name, "_search")
+    hits = cluster.request("POST", path, body, every_shard=True)["hits"]["hits"]
     return [
         SourceDocument(h["_id"], {}, h["_version"], h["_seq_no"], h["_primary_term"], h.get("_routing"))
         for h in hits
@@ -181,6 +182,7 @@ def compare_documents(
         return []
     ids = [document.doc_id for document in documents]
     stored = look_up(cluster, info.name, documents)
+    cluster.refresh(info.name)  # another process may have written what was looked up just now
     found = sources_by_id(cluster, info.name, ids)
     # A document that changed in the source since is on its way, and looked at by its state alone.
     there = {

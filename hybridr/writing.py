@@ -14,6 +14,7 @@ import orjson
 
 from .cluster import RETRY_WAIT_S, Cluster, path_of
 from .errors import ClusterError, Unreachable
+from .manifest import replacing
 from .texts import rejects_file
 
 Item = dict[str, Any]
@@ -40,12 +41,21 @@ class Rejects:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self._lines: set[str] | None = None
+        self._own: set[str] = set()
+        self._written: set[str] | None = None
+        self._anew = False
 
     def clear(self) -> None:
-        """Forget an earlier run's rejects."""
-        self.file.unlink(missing_ok=True)
-        self._lines = None
+        """Begin anew; what earlier runs noted stays in the file until `save`, in case this one is killed."""
+        self._own, self._anew = set(), True
+
+    def save(self) -> None:
+        """Leave in the file what was noted since `clear`, and nothing else."""
+        if not self._own:
+            self.file.unlink(missing_ok=True)
+            return
+        with replacing(self.file, private=True) as temporary:
+            temporary.write_text("".join(f"{line}\n" for line in sorted(self._own)), encoding="utf-8")
 
     def lines(self) -> set[str]:
         """Read the records; none when there is no file on this machine."""
@@ -58,15 +68,17 @@ class Rejects:
         source = action.body.partition(b"\n")[2].decode(errors="replace").strip()
         record = {"_id": action.doc_id, "reason": reason, "source": source}
         line = json.dumps(record, ensure_ascii=True)
-        self._lines = self.lines() if self._lines is None else self._lines
-        if line not in self._lines:
-            self._lines.add(line)
+        self._own.add(line)
+        self._written = self.lines() if self._written is None else self._written
+        if line not in self._written:
+            self._written.add(line)
             with self.file.open("a", encoding="utf-8") as lines:
                 lines.write(line + "\n")
 
     def ids(self) -> list[str]:
-        """List the refused documents."""
-        return sorted({json.loads(line)["_id"] for line in self.lines()})
+        """List the refused documents, since `clear` if that was called."""
+        lines = self._own if self._anew else self._own | self.lines()
+        return sorted({json.loads(line)["_id"] for line in lines})
 
 
 def rejects_of(index: str) -> Rejects:

@@ -23,7 +23,7 @@ MODULES = sorted((ROOT / "hybridr").rglob("*.py"))
 
 FLOORS = [
     {"errors", "records", "progress", "folders"},
-    {"settings", "manifest", "assets"},
+    {"settings", "manifest", "assets", "failures"},
     {"texts"},
     {"fusion", "feedback", "languages", "pydocs", "formats", "vectors"},
     {"bodies", "measures", "staging", "losses", "significance", "tables"},

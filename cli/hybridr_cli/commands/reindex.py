@@ -68,7 +68,7 @@ def register(app: typer.Typer) -> None:
             accept_rejects=accept_rejects,
             patience_s=patience, max_docs_per_second=max_docs_per_second, slow_search_ms=slow_search_ms,
         )  # fmt: skip
-        cluster = session.connect()
+        cluster = session.connect().patient(settings.patience_s)
         model = encoder_for(cluster, source_of(cluster, name), encoder, progress=session.output.progress)
         if dry_run:
             return show_plan(session, preview(cluster, name, model, settings))

@@ -52,7 +52,7 @@ def register(app: typer.Typer) -> None:
             ReindexSettings, workers=workers, patience_s=patience,
             max_docs_per_second=max_docs_per_second, slow_search_ms=slow_search_ms,
         )  # fmt: skip
-        cluster = session.connect()
+        cluster = session.connect().patient(settings.patience_s)
         model = encoder_for(cluster, resolve(cluster, name), encoder, progress=session.output.progress)
         if every_s is None:
             done = syncing.sync(cluster, name, model, settings, progress=session.output.progress)

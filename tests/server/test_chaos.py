@@ -1,0 +1,126 @@
+"""Reindex while clients and the node are killed, the disk floods and two writers work: nothing is lost."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chaos import (
+    NODE,
+    SEED_VARIABLE,
+    WITHOUT_CATCHING_UP,
+    Chaos,
+    ChaosNode,
+    assert_equal,
+    at_work,
+    make_source,
+)
+from hybridr import node
+from hybridr.exporting import export
+from tiny import tiny_retriever
+
+pytestmark = pytest.mark.node
+SEED = os.environ.get(SEED_VARIABLE)  # before the suite takes such variables away
+
+
+@pytest.fixture(scope="module")
+def chaos_node(own_home: Path) -> Iterator[ChaosNode]:
+    """Start a node of its own; the client's log of every 404 would hide what is said here."""
+    logging.getLogger("opensearch").setLevel(logging.CRITICAL)
+    try:
+        yield ChaosNode()
+    finally:
+        node.stop(NODE, delete_data=True)
+        logging.getLogger("opensearch").setLevel(logging.NOTSET)
+
+
+@pytest.fixture(scope="module")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Export an encoder of two small layers: real, and fast."""
+    return export(tiny_retriever(), tmp_path_factory.mktemp("chaos") / "tiny")
+
+
+@pytest.fixture
+def dice() -> random.Random:
+    """Roll from a seed that is printed; HYBRIDR_CHAOS_SEED repeats one."""
+    seed = int(SEED or int.from_bytes(os.urandom(4), "little"))
+    sys.stdout.write(f"{SEED_VARIABLE}={seed}\n")
+    return random.Random(seed)
+
+
+@pytest.mark.timeout(1800)  # a node starts three times
+def test_nothing_is_lost_whatever_is_killed(
+    chaos_node: ChaosNode, tiny_folder: Path, dice: random.Random
+) -> None:
+    chaos = Chaos(chaos_node, make_source(chaos_node.cluster, "storm", 1_200, dice), tiny_folder, dice)
+    with at_work(chaos) as (reader, writers):
+        stamp("first destination")
+        one, other = chaos.pair(32)
+        chaos.pause(0.5, 4)
+        chaos.kill(one)
+        chaos.restart_node()
+        stamp("node is back")
+        chaos.pause(0, 3)
+        chaos.kill(other)
+        chaos.flood(32)
+        stamp("flooded")
+        chaos.kill_one_more(32)
+        assert not chaos.client(32).result()["switched"]
+        assert reader.indices == [], "no alias before the rejects are accepted"
+        stamp("first switch")
+        for client in chaos.pair(32, "--accept-rejects"):
+            assert client.result()["switched"]
+
+        stamp("second destination")
+        one, other = chaos.pair(40, "--accept-rejects")
+        chaos.pause(0.5, 3)
+        chaos.kill(one)
+        chaos.restart_node()
+        stamp("node is back")
+        assert other.result()["switched"], "it waited for the node"
+        while chaos.killed < 5:
+            chaos.kill_one_more(40, "--accept-rejects")
+        stamp("last destination")
+        done = chaos.fill_while_written(writers)
+        stamp("compare")
+        assert done["switched"]
+        assert_equal(chaos, done)
+        seen = list(reader.indices)
+    chaos_node.count_refusals()
+    sys.stdout.write(
+        f"{chaos.killed} clients and {chaos_node.kills} nodes killed, {chaos.pairs} pairs, "
+        f"{chaos_node.too_busy} writes refused as too busy, {[w.done for w in writers]} writes, "
+        f"{reader.done} looks at {seen}\n"
+    )
+    assert chaos.killed >= 5
+    assert chaos_node.kills >= 2
+    assert chaos_node.too_busy > 0
+    assert chaos.blocked == 1
+    assert chaos.pairs >= 1
+    assert seen[0] == "storm-hybridr-1"
+    assert seen[-1] == done["destination"]
+    assert len(seen) >= 3
+
+
+def test_without_the_catch_up_passes_it_would_be(
+    chaos_node: ChaosNode, tiny_folder: Path, dice: random.Random
+) -> None:
+    corpus = make_source(chaos_node.cluster, "calm", 600, dice)
+    chaos = Chaos(chaos_node, corpus, tiny_folder, dice, per_second=150)
+    with at_work(chaos) as (_, writers):
+        done = chaos.fill_while_written(writers, WITHOUT_CATCHING_UP)
+        assert done["switched"]
+        with pytest.raises(AssertionError):
+            assert_equal(chaos, done)
+
+
+def stamp(what: str) -> None:
+    """Say when what began."""
+    sys.stdout.write(f"{time.strftime('%H:%M:%S')} {what}\n")
