@@ -39,6 +39,7 @@ FLOORS = [
     {"adaptation", "overlap", "shift"},
     {"stored", "expansion", "preflight"},
     {"filling", "retrieval", "planning", "verification"},
+    {"in_place"},
     {"renewal", "returning"},
     {"syncing"},
     {"standing"},
