@@ -176,8 +176,9 @@ def job_of(cluster: Cluster, info: IndexInfo, encoder: Encoder, settings: Reinde
     """Work as the reindex did that made the destination."""
     made = {name: info.meta[name] for name in ("vector_field", "max_tokens")}
     made["vectors"] = kept_as(info.meta)
+    source = info.name if is_in_place(info) else info.meta["source"]
     return Job(
-        cluster, info.meta["source"], info.name, encoder, tuple(info.meta["fields"]),
+        cluster, source, info.name, encoder, tuple(info.meta["fields"]),
         settings.model_copy(update={**made, "slice": None}), rejects_of(info.name),
     )  # fmt: skip
 

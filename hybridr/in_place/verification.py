@@ -11,6 +11,7 @@ from itertools import chain
 
 from ..cluster import Cluster, IndexInfo
 from ..encoder import Encoder
+from ..errors import DataError
 from ..progress import Progress, silent
 from ..reading import Position, SourceDocument, read_pages
 from ..stored import sources_by_id
@@ -31,8 +32,14 @@ def verify_in_place(
 ) -> Verification:
     """Compare every mark with the document's text; without an encoder no text is encoded again.
 
-    `rejected` are ids that the index refused; documents written after `until` are not looked at.
+    `rejected` are ids that the index refused; documents written after `until` are not looked at. Raises
+    DataError for a copy that bears another index's record.
     """
+    if info.meta["source_uuid"] != info.uuid:
+        raise DataError(
+            f"'{info.name}' is a copy of '{info.meta['source']}', with its record",
+            hint=f"hybridr sync {info.name}   looks at every document and makes the record its own",
+        )
     cluster.refresh(info.name)
     marks, refused = Marks.of_index(info), frozenset(rejected)
     chosen = [

@@ -38,6 +38,11 @@ IN_PLACE = ReindexSettings(in_place=True, fields=("text",))
 VECTOR = "hybridr_vector"
 
 
+def empty_index(cluster: Cluster, name: str, settings: dict[str, Any], mappings: dict[str, Any]) -> None:
+    index = {"knn": True, "number_of_replicas": 0, **settings}
+    cluster.request("PUT", path_of(name), {"settings": index, "mappings": mappings})
+
+
 def knn_index(cluster: Cluster, name: str, count: int, **settings: Any) -> None:
     """An index of the user's with `index.knn`, strict mapping, and settings that must stay."""
     properties = {"text": {"type": "text"}, "price": {"type": "float"}, "tags": {"type": "keyword"}}
@@ -133,10 +138,8 @@ def test_smaller_vectors_in_place(cluster: Cluster, index_name: str, form: dict[
 
 def test_exact_numbers_odd_ids_and_routing_survive(cluster: Cluster, index_name: str) -> None:
     properties = {"text": {"type": "text"}, "kept": {"type": "object", "enabled": False}}
-    fill_index(
-        cluster, index_name, 0, settings={"knn": True, "number_of_replicas": 0, "number_of_shards": 3},
-        mappings={"properties": properties, "_routing": {"required": True}},
-    )  # fmt: skip
+    mappings = {"properties": properties, "_routing": {"required": True}}
+    empty_index(cluster, index_name, {"number_of_shards": 3}, mappings)
     kept = {"huge": 123456789012345678901234567890, "small": 5e-324, "a.b": [1, None, {"z": "\u0000é漢"}]}
     ids = ["a b/c?d#", "é" * 256, "plain", "\u202eodd"]
     lines: list[dict[str, Any]] = []
@@ -164,7 +167,9 @@ def test_pipelines_do_not_run_on_our_writes(cluster: Cluster, index_name: str) -
         cluster.request("PUT", path_of(index_name, "_settings"), {"index": both})
         before = sources(cluster, index_name)
         reindex(cluster, index_name, HashingEncoder(), IN_PLACE)
-        update(cluster, index_name, "d3", text="")
+        assert sources(cluster, index_name) == before
+        partial = [{"update": {"_id": "d3"}}, {"doc": {"text": ""}}]
+        bulk(cluster, index_name, partial)
         sync(cluster, index_name, HashingEncoder())
         assert sources(cluster, index_name) == before | {"d3": before["d3"] | {"text": ""}}
         assert cluster.index_info(index_name).settings["index.final_pipeline"] == pipelines[1]
@@ -243,7 +248,7 @@ def test_a_newer_write_is_never_overwritten(cluster: Cluster, index: str) -> Non
     class Overtaken(HashingEncoder):
         def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
             update(cluster, index, "d4", text="the newest text", price=7.0)
-            cluster.request("DELETE", path_of(index, "_doc", "d5"))
+            bulk(cluster, index, [{"delete": {"_id": "d5"}}])
             return super().encode_documents(texts, max_tokens=max_tokens)
 
     update(cluster, index, "d4", text="a newer text")
@@ -471,10 +476,7 @@ def marked(cluster: Cluster, index: str, query: dict[str, Any]) -> int:
 def refusing_index(cluster: Cluster, index_name: str) -> None:
     """An index whose document `bad` was taken before the mapping grew too strict for it."""
     properties = {"text": {"type": "text"}, "open": {"type": "object", "dynamic": True}}
-    fill_index(
-        cluster, index_name, 0, settings={"knn": True, "number_of_replicas": 0},
-        mappings={"dynamic": False, "properties": properties},
-    )  # fmt: skip
+    empty_index(cluster, index_name, {}, {"dynamic": False, "properties": properties})
     bulk(cluster, index_name, [{"index": {"_id": "bad"}}, {"text": "a bad one", "late": "not a number"}])
     for number in range(5):
         bulk(cluster, index_name, [{"index": {"_id": f"d{number}"}}, {"text": text_number(number)}])
@@ -557,9 +559,8 @@ def test_refusals_before_anything_is_sent(
     hint: str,
 ) -> None:
     properties = {"text": {"type": "text"}, **mappings.pop("properties", {})}
-    index = {"knn": True, "number_of_replicas": 0}
-    fill_index(cluster, index_name, 0, settings=index | {k: v for k, v in settings.items() if k == "knn"},
-               mappings=mappings | {"properties": properties})  # fmt: skip
+    knn = {name: value for name, value in settings.items() if name == "knn"}
+    empty_index(cluster, index_name, knn, mappings | {"properties": properties})
     bulk(cluster, index_name, [{"index": {"_id": "d1"}}, {"text": "anchor basket"}])
     blocks = {name: value for name, value in settings.items() if name.startswith("blocks")}
     cluster.request("PUT", path_of(index_name, "_settings"), {"index": blocks or {"refresh_interval": "1s"}})
@@ -568,7 +569,8 @@ def test_refusals_before_anything_is_sent(
         reindex(cluster, index_name, HashingEncoder(), IN_PLACE)
     assert hint in (refused.value.hint or "")
     assert cluster.index_info(index_name) == before
-    cluster.request("PUT", path_of(index_name, "_settings"), {"index": dict.fromkeys(blocks, False)})
+    if blocks:
+        cluster.request("PUT", path_of(index_name, "_settings"), {"index": dict.fromkeys(blocks, False)})
 
 
 def test_an_index_that_is_missing_closed_empty_or_a_data_stream_is_refused(
@@ -579,7 +581,7 @@ def test_an_index_that_is_missing_closed_empty_or_a_data_stream_is_refused(
             plan_in_place(cluster, name, HashingEncoder(), ReindexSettings(in_place=True))
 
     refused(index_name, "no index")
-    knn_index(cluster, index_name, 0)
+    empty_index(cluster, index_name, {}, {"properties": {"text": {"type": "text"}}})
     refused(index_name, "is empty")
     cluster.request("POST", path_of(index_name, "_close"))
     refused(index_name, "is closed")
@@ -592,6 +594,40 @@ def test_an_index_that_is_missing_closed_empty_or_a_data_stream_is_refused(
     finally:
         cluster.request("DELETE", path_of("_data_stream", stream))
         cluster.request("DELETE", path_of("_index_template", template))
+
+
+def test_a_copy_with_the_record_of_another_index_is_looked_at_whole(
+    cluster: Cluster, index_name: str, index: str
+) -> None:
+    copy = f"{index_name}-copy"
+    settings = path_of(index, "_settings")
+    cluster.request("PUT", settings, {"index": {"blocks.write": True}})
+    body = {"settings": {"index.blocks.write": None, "number_of_replicas": 0}}
+    cluster.request("POST", path_of(index, "_clone", copy), body)
+    cluster.request("PUT", settings, {"index": {"blocks.write": False}})
+    cluster.wait_until_usable(copy)
+    with pytest.raises(ClusterError, match="is a copy of"):
+        reindex(cluster, copy, HashingEncoder(), IN_PLACE)
+    with pytest.raises(DataError, match="is a copy of"):
+        ok(cluster, copy)
+    update(cluster, copy, "d4", text="changed in the copy")
+    assert did(sync(cluster, copy, HashingEncoder())) == (0, 0, 1, 0)
+    assert ok(cluster, copy)
+    assert reindex(cluster, copy, HashingEncoder(), IN_PLACE).encoded == 0
+    assert ok(cluster, index)
+
+
+def test_an_alias_stands_for_its_index(cluster: Cluster, index_name: str) -> None:
+    knn_index(cluster, index_name, 10)
+    alias = f"{index_name}-live"
+    cluster.request("PUT", path_of(index_name, "_alias", alias))
+    assert reindex(cluster, alias, HashingEncoder(), IN_PLACE).destination == index_name
+    update(cluster, alias, "d4", text="changed")
+    assert sync(cluster, alias, HashingEncoder()).renewed == 1
+    assert Search(cluster, alias, HashingEncoder(), "dense")(text_number(7), 1)[0].doc_id == "d7"
+    assert standing(cluster, alias).holdings[0].current == 10
+    assert remove(cluster, alias)["documents"] == 10
+    assert cluster.index_info(index_name).aliases == {alias: {}}
 
 
 def test_options_of_a_second_index_are_refused(cluster: Cluster, index_name: str) -> None:
