@@ -8,10 +8,11 @@ from typing import Any
 
 from ..bodies import vector_mapping
 from ..cluster import Cluster, IndexInfo, path_of
-from ..destinations import ROLE, destinations, is_destination, is_in_place, job_of
+from ..destinations import ROLE, destinations, is_destination, is_in_place
 from ..encoder import Encoder
 from ..errors import ClusterError, DataError, ModelError, SettingsError
 from ..inspection import choose_text_fields
+from ..manifest import fingerprint
 from ..planning import MAX_DIM, check_engine, costs_of, job_settings, source_of
 from ..preflight import Disk, check_disk, estimate_disk, seconds_to_encode
 from ..reading import require_source
@@ -76,7 +77,7 @@ def plan_in_place(cluster: Cluster, name: str, encoder: Encoder, settings: Reind
     known = is_in_place(info)
     given = settings.fields or (tuple(info.meta["fields"]) if known else ())
     fields = choose_text_fields(cluster, info.name, given)
-    job = job_of(info, encoder.fingerprint, job_settings(settings, fields))
+    job = fingerprint([encoder.fingerprint, job_settings(settings, fields)])
     vector = vector_mapping(encoder.dim, encoder.similarity, settings, cluster.version)
     if known:
         check_known(info, job)
