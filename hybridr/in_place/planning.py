@@ -20,7 +20,7 @@ from ..sampling import sample_documents
 from ..settings import ReindexSettings
 from ..vectors import Cost, form_of
 from .filling import require_own_versions
-from .marks import MARK_FIELD, held_query
+from .marks import MARK_FIELD, Marks, both, held_query, marked_query, other_than
 
 MARK_MAPPING = {"type": "keyword"}
 BLOCKS = ("write", "read_only", "read_only_allow_delete", "metadata")
@@ -82,7 +82,8 @@ def plan_in_place(cluster: Cluster, name: str, encoder: Encoder, settings: Reind
     if known:
         check_known(info, job)
     else:
-        check_fields(cluster, info, {settings.vector_field: vector, MARK_FIELD: MARK_MAPPING})
+        marks = Marks(encoder.fingerprint, settings.max_tokens, fields)
+        check_fields(cluster, info, {settings.vector_field: vector, MARK_FIELD: MARK_MAPPING}, marks)
         require_own_versions(info.name, sample_documents(cluster, info, SAMPLE, fields=()))
     live = known and info.meta["state"] == "complete"
     record: dict[str, Any] = {
@@ -183,15 +184,17 @@ def check_known(info: IndexInfo, job: str) -> None:
         )
 
 
-def check_fields(cluster: Cluster, info: IndexInfo, ours: dict[str, dict[str, Any]]) -> None:
+def check_fields(cluster: Cluster, info: IndexInfo, ours: dict[str, dict[str, Any]], marks: Marks) -> None:
     """Refuse fields that are mapped to something else, or hold what hybridr did not write."""
     properties = info.mappings.get("properties", {})
     there = {name: properties[name] for name in ours if name in properties}
     taken = [name for name, mapping in there.items() if in_lower_case(mapping) != in_lower_case(ours[name])]
     if there and not taken:
-        # What `remove` leaves in the mapping may be used again, but only while it is empty.
-        held = {"query": held_query(next(iter(ours))), "size": 0, "terminate_after": 1}
-        taken = list(ours) if cluster.search(info.name, held)["hits"]["total"]["value"] else []
+        # What `remove` leaves in the mapping may be used again; and whoever puts a `_meta` of his own takes
+        # our record away, while the marks still prove what is ours.
+        foreign = both(held_query(next(iter(ours))), other_than(marked_query(marks)))
+        found = cluster.search(info.name, {"query": foreign, "size": 0, "terminate_after": 1})
+        taken = list(ours) if found["hits"]["total"]["value"] else []
     if taken:
         kind = properties.get(taken[0], {}).get("type", "object")
         raise DataError(

@@ -617,6 +617,18 @@ def test_a_copy_with_the_record_of_another_index_is_looked_at_whole(
     assert ok(cluster, index)
 
 
+def test_a_client_that_puts_its_own_meta_costs_no_encoding(cluster: Cluster, index: str) -> None:
+    cluster.request("PUT", path_of(index, "_mapping"), {"_meta": {"owner": "a deployment"}})
+    with pytest.raises(DataError, match="no vectors"):
+        Search(cluster, index, HashingEncoder(), "dense")
+    with pytest.raises(DataError, match="not free"):
+        reindex(cluster, index, HashingEncoder(salt="other"), IN_PLACE)
+    done = reindex(cluster, index, HashingEncoder(), IN_PLACE)
+    assert (done.encoded, done.skipped) == (0, 40)
+    assert cluster.index_info(index).mappings["_meta"]["owner"] == "a deployment"
+    assert ok(cluster, index)
+
+
 def test_an_alias_stands_for_its_index(cluster: Cluster, index_name: str) -> None:
     knn_index(cluster, index_name, 10)
     alias = f"{index_name}-live"
