@@ -79,7 +79,9 @@ def plan_deployment(
     ]
     if missing:
         requests.insert(0, {"method": "PUT", "path": "/_cluster/settings", "body": {"persistent": missing}})
-    return Deployment(info.name, settings.way, pipeline, missing, requests, example(info, settings.way, search))
+    return Deployment(
+        info.name, settings.way, pipeline, missing, requests, example(info, settings.way, search)
+    )
 
 
 def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings) -> Deployment:
@@ -247,8 +249,8 @@ def example(info: IndexInfo, way: str, search: SearchSettings) -> str:
     if way == "transparent":
         return orjson.dumps({"query": match}).decode()
     field, depth = info.meta["vector_field"], search.depth
-    asked = {"neural": {"query_text": "…"}, "client": {"vector": ["…"]}}[way] | {"k": depth}
-    dense = {"neural" if way == "neural" else "knn": {field: asked}}
+    asked: dict[str, Any] = {"query_text": "…"} if way == "neural" else {"vector": ["…"]}
+    dense = {"neural" if way == "neural" else "knn": {field: {**asked, "k": depth}}}
     return orjson.dumps({"query": hybrid_query([match, dense], depth)}).decode()
 
 

@@ -1,6 +1,7 @@
 """Which index holds the vectors of NAME: names, aliases, and what hybridr records in `_meta`.
 
-A destination is an index `NAME-hybridr-<n>` whose mapping carries `_meta.hybridr` with role `vectors`.
+A destination is an index `NAME-hybridr-<n>` whose mapping carries `_meta.hybridr` with role `vectors`; one
+that is `in_place` is NAME itself.
 """
 
 from __future__ import annotations
@@ -22,6 +23,17 @@ MAX_REFUSED = 1000
 def is_destination(info: IndexInfo) -> bool:
     """Tell whether hybridr made this index to hold vectors."""
     return info.meta.get("role") == ROLE
+
+
+def is_in_place(info: IndexInfo) -> bool:
+    """Tell whether the vectors were written into the user's own index."""
+    return is_destination(info) and bool(info.meta.get("in_place"))
+
+
+def command_for(info: IndexInfo) -> str:
+    """Give the command that goes on where a reindex of this index stopped."""
+    in_place = " --in-place" if is_in_place(info) else ""
+    return f"hybridr reindex {info.meta.get('source', info.name)}{in_place}"
 
 
 def destinations(cluster: Cluster, source: IndexInfo | str) -> list[IndexInfo]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -98,6 +98,10 @@ class Meter:
             self._progress("reindex", self._done, max(self._total, self._done))
 
 
+Work = Callable[[Job, tuple[int, int], Position, Position | None, Meter], Filling]
+"""Reads one share from a position to another and writes what is not current."""
+
+
 def fill(
     job: Job, *, since: Position | None = None, once: bool = False, progress: Progress = silent
 ) -> Filling:
@@ -136,13 +140,14 @@ def read_to_the_end(
     passes: int,
     meter: Meter,
     total: Filling,
+    work: Work | None = None,
 ) -> None:
     """Read all parts behind `since` again and again until nothing new is in them."""
     positions = [Position(dict(since.seq_no) if since else {}) for _ in parts]
     for _ in range(passes):
         before = [dict(position.seq_no) for position in positions]
         settled = settled_position(job.cluster, job.source)
-        for filling in fill_parts(job, parts, positions, settled, meter):
+        for filling in fill_parts(job, parts, positions, settled, meter, work or fill_part):
             total.add(filling)
         if settled:
             positions = [Position(dict(settled.seq_no)) for _ in parts]
@@ -158,14 +163,19 @@ def earliest(positions: list[Position]) -> Position:
 
 
 def fill_parts(
-    job: Job, parts: list[tuple[int, int]], positions: list[Position], until: Position | None, meter: Meter
+    job: Job,
+    parts: list[tuple[int, int]],
+    positions: list[Position],
+    until: Position | None,
+    meter: Meter,
+    work: Work,
 ) -> list[Filling]:
     """Work on all parts at once; when one fails, or Ctrl-C is pressed, the others stop after their page."""
     if len(parts) == 1:
-        return [fill_part(job, parts[0], positions[0], until, meter)]
+        return [work(job, parts[0], positions[0], until, meter)]
     with ThreadPoolExecutor(len(parts)) as pool:
         try:
-            return list(pool.map(lambda part, at: fill_part(job, part, at, until, meter), parts, positions))
+            return list(pool.map(lambda part, at: work(job, part, at, until, meter), parts, positions))
         except BaseException:
             job.stop.set()
             raise

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .cluster import Cluster, IndexInfo
+from .destinations import command_for, is_in_place
 from .encoder import Encoder, load_encoder
 from .errors import FingerprintMismatch, ModelError
 from .folders import state_folder
@@ -85,8 +86,9 @@ def check_fingerprint(encoder: Encoder, info: IndexInfo) -> None:
     """Raise FingerprintMismatch unless the encoder wrote the vectors of this index."""
     wanted = info.meta.get("encoder")
     if wanted != encoder.fingerprint:
+        again = f"hybridr remove {info.name}" if is_in_place(info) else command_for(info)
         raise FingerprintMismatch(
             f"the vectors of '{info.name}' were written by encoder {str(wanted)[:12]}, "
             f"the query encoder is {encoder.fingerprint[:12]}",
-            hint=f"--encoder FOLDER of {str(wanted)[:12]}, or: hybridr reindex {info.meta.get('source')}",
+            hint=f"--encoder FOLDER of {str(wanted)[:12]}, or: {again}",
         )

@@ -16,10 +16,12 @@ from .cluster import Cluster, IndexInfo, path_of
 from .destinations import (
     ROLE,
     alias_target,
+    command_for,
     default_alias,
     destinations,
     free_name,
     is_destination,
+    is_in_place,
     job_of,
     switch_actions,
 )
@@ -74,6 +76,11 @@ def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSetti
     ModelError (dimension), NotFound.
     """
     info = source_of(cluster, source)
+    if is_in_place(info):
+        raise ClusterError(
+            f"'{info.name}' holds its vectors itself",
+            hint=f"{command_for(info)} goes on there; hybridr remove {info.name}   takes them away first",
+        )
     check_engine(cluster, encoder, settings)
     count = check_source(cluster, info, encoder, settings)
     fields = choose_text_fields(cluster, info.name, settings.fields)

@@ -1,5 +1,7 @@
 """Writes an encoder's vectors into a new index beside the old one, and moves an alias when all is there.
 
+In place there is one index, and no alias: see the package `in_place`.
+
 The destination is the checkpoint: beside every vector stand the encoder's fingerprint and the source's
 `_seq_no`, so a restart asks the destination what it has and encodes only the rest.
 """
@@ -16,6 +18,9 @@ from .destinations import MAX_REFUSED, alias_target, record_event, switch, write
 from .encoder import Encoder, load_encoder
 from .errors import ClusterError
 from .filling import Filling, Job, fill
+from .in_place.filling import fill_in_place, place_changes
+from .in_place.planning import plan_in_place
+from .in_place.verification import verify_in_place
 from .known_encoders import remember_encoder
 from .planning import Plan, plan
 from .progress import Progress, silent
@@ -34,11 +39,11 @@ __all__ = ["Reindexing", "plan", "reindex", "rollback"]
 
 @dataclass(frozen=True)
 class Reindexing:
-    """What a reindex did: counts of documents, and whether the alias was switched."""
+    """What a reindex did: counts of documents, and whether the alias was switched; in place there is none."""
 
     source: str
     destination: str
-    alias: str
+    alias: str | None
     documents: int
     encoded: int
     skipped: int
@@ -67,11 +72,14 @@ def reindex(
     Running it again goes on where it stopped, or brings in what changed. Documents without text are copied
     without a vector. Documents that the engine refuses go to a rejects file, and the alias is switched only
     with `accept_rejects`. Raises the errors of `plan`, and ClusterError when the count is wrong at the end.
+    With the setting `in_place` the vectors go into `source` itself.
     """
     started = time.monotonic()
     settings = settings or ReindexSettings()
     cluster = cluster.patient(settings.patience_s)
     encoder = encoder if not isinstance(encoder, (str, Path)) else load_encoder(encoder)
+    if settings.in_place:
+        return reindex_in_place(cluster, source, encoder, settings, progress)
     todo = prepare(cluster, source, encoder, settings)
     rejects = rejects_of(todo.destination)
     rejects.clear()
@@ -94,6 +102,42 @@ def reindex(
         todo.source, todo.destination, todo.alias, cluster.count(todo.destination), filling.encoded,
         filling.skipped, filling.without_text, filling.rejected, filling.deleted,
         rejects.file if filling.rejected else None, switched, time.monotonic() - started,
+    )  # fmt: skip
+
+
+def reindex_in_place(
+    cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings, progress: Progress
+) -> Reindexing:
+    """Write vectors into the documents of the index itself, and verify them.
+
+    Its record says complete only when every document has its vector, or the refused ones were accepted.
+    Raises the errors of `plan_in_place`, and ClusterError when something differs at the end.
+    """
+    started = time.monotonic()
+    todo = plan_in_place(cluster, name, encoder, settings)
+    rejects = rejects_of(todo.index)
+    rejects.clear()
+    first = todo.requests[0]
+    cluster.request(first["method"], first["path"], first["body"])
+    remember_encoder(encoder)
+    job = Job(cluster, todo.index, todo.index, encoder, todo.fields, settings, rejects)
+    filling = fill_in_place(job, progress=progress)
+    refused, info = rejects.ids(), cluster.index_info(todo.index)
+    require_verified(verify_in_place(
+        cluster, info, encoder, rejected=refused, until=filling.until, progress=progress
+    ))  # fmt: skip
+    complete = not refused or settings.accept_rejects
+    changes = place_changes(info, filling) | {
+        "state": "complete" if complete else "filling",
+        "rejected": len(refused), "refused": refused[:MAX_REFUSED],
+    }  # fmt: skip
+    documents = cluster.count(todo.index)
+    details = {"documents": documents, "encoded": filling.encoded}
+    record_event(cluster, todo.index, "filled in place", changes, details=details)
+    rejects.save()
+    return Reindexing(
+        todo.index, todo.index, None, documents, filling.encoded, filling.skipped, filling.without_text,
+        len(refused), 0, rejects.file if refused else None, False, time.monotonic() - started,
     )  # fmt: skip
 
 
@@ -142,13 +186,19 @@ def take_over(cluster: Cluster, todo: Plan, job: Job, filling: Filling) -> None:
 
 
 def require_verified(found: Verification) -> None:
-    """Raise ClusterError unless source and destination agree; the alias then stays where it is."""
-    if not found.ok:
+    """Raise ClusterError unless all agrees; an alias then stays where it is."""
+    if found.ok:
+        return
+    problems = "; ".join(found.problems())
+    if found.destination == found.source:
         raise ClusterError(
-            f"'{found.destination}' differs from '{found.source}', the alias was not switched: "
-            + "; ".join(found.problems()),
-            hint="run the same command again; if it stays so, start anew: delete the destination first",
+            f"not every vector in '{found.source}' fits its document: {problems}",
+            hint="run the same command again; if it stays so, start anew: hybridr remove " + found.source,
         )
+    raise ClusterError(
+        f"'{found.destination}' differs from '{found.source}', the alias was not switched: {problems}",
+        hint="run the same command again; if it stays so, start anew: delete the destination first",
+    )
 
 
 def finish(

@@ -10,7 +10,7 @@ import numpy as np
 
 from .bodies import dense_query, highlight, hybrid_query, lexical_query, search_pipeline
 from .cluster import Cluster
-from .destinations import is_destination, resolve
+from .destinations import command_for, is_destination, resolve
 from .encoder import Encoder
 from .errors import ClusterError, DataError, SettingsError
 from .expansion import TermFeedback
@@ -104,7 +104,7 @@ class Search:
             )
         if self.info.meta.get("state") != "complete":
             raise DataError(
-                f"the vectors of '{index}' are not complete", hint=f"hybridr reindex {index}   goes on"
+                f"the vectors of '{index}' are not complete", hint=f"{command_for(self.info)}   goes on"
             )
         if self.encoder is None:
             raise SettingsError(f"{self.mode} search needs an encoder", hint="--encoder FOLDER")

@@ -13,7 +13,15 @@ from typing import Any
 
 from .bodies import ENCODER_FIELD, SEQ_NO_FIELD
 from .cluster import Cluster, IndexInfo, path_of
-from .destinations import is_destination, record_event, refused_ids, resolve, switch, switch_actions
+from .destinations import (
+    is_destination,
+    is_in_place,
+    record_event,
+    refused_ids,
+    resolve,
+    switch,
+    switch_actions,
+)
 from .errors import ClusterError, NotFound
 from .manifest import fingerprint
 from .reading import Position, SourceDocument, read_pages
@@ -64,6 +72,11 @@ def rollback(
     `copy_back` nor `discard` was given.
     """
     current = resolve(cluster, name)
+    if is_in_place(current):
+        raise ClusterError(
+            f"'{current.name}' holds its vectors itself: there is no older index to go back to",
+            hint=f"hybridr remove {current.name}   takes vectors and marks out of its documents",
+        )
     if not is_destination(current) or current.meta["alias"] not in current.aliases:
         raise NotFound(
             f"'{name}' has no vectors behind an alias: nothing to roll back", hint=f"hybridr reindex {name}"

@@ -235,7 +235,7 @@ class RemSettings(Stage):
 
 
 class ReindexSettings(Stage):
-    """A new index with vectors beside the old one."""
+    """Vectors in a new index beside the old one, or in the index itself."""
 
     table: ClassVar[str] = "reindex"
 
@@ -256,6 +256,7 @@ class ReindexSettings(Stage):
     bulk_bytes: int = Field(5_000_000, ge=10_000, le=100_000_000, description="body size of a bulk request")
     slice: str | None = Field(None, pattern=r"^[1-9][0-9]*/[1-9][0-9]*$", description="I/N: this share only")
     workers: int = Field(1, ge=1, le=64)
+    in_place: bool = Field(False, description="into the index itself, where it has index.knn already")
     accept_rejects: bool = Field(False, description="switch the alias although documents were refused")
     patience_s: float = Field(300.0, ge=0, description="how long to wait for a cluster that is away")
     max_docs_per_second: float | None = Field(None, gt=0, description="None: as fast as it goes")

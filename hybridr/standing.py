@@ -6,9 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .cluster import Cluster, IndexInfo
-from .destinations import default_alias, destinations, is_destination
+from .destinations import default_alias, destinations, is_destination, is_in_place
 from .errors import ClusterError, NotFound
 from .filling import vanished_pages
+from .in_place.removal import remove_in_place
+from .in_place.verification import count_current
 from .known_encoders import folder_of, forget
 from .reading import Position, hidden_operations, read_pages, settled_position
 from .renewal import current_query
@@ -51,6 +53,7 @@ class Holding:
     lag: Lag | None
     writes: dict[str, Any] | None
     history: list[dict[str, Any]]
+    in_place: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,10 @@ class Standing:
 
 def standing(cluster: Cluster, name: str) -> Standing:
     """Look at all destinations of `name`, a source, a destination or an alias. Raises NotFound."""
+    if (found := in_place_index(cluster, name)) is not None:
+        return Standing(
+            found.name, cluster.count(found.name), [holding_in_place(cluster, found)], texts(found.name)
+        )
     source = source_name(cluster, name)
     there = cluster.exists(source)
     made = destinations(cluster, source)
@@ -78,6 +85,23 @@ def standing(cluster: Cluster, name: str) -> Standing:
         [holding(cluster, info, there) for info in made],
         texts(source),
     )
+
+
+def in_place_index(cluster: Cluster, name: str) -> IndexInfo | None:
+    """Find the index, if it holds its vectors itself."""
+    found = cluster.indices(name)
+    return found[0] if len(found) == 1 and is_in_place(found[0]) else None
+
+
+def holding_in_place(cluster: Cluster, info: IndexInfo) -> Holding:
+    """Look at an index that holds its vectors itself."""
+    folder = folder_of(info.meta["encoder"])
+    return Holding(
+        info.name, info.meta["state"], sorted(info.aliases), cluster.count(info.name),
+        count_current(cluster, info, synced_position(info)), kept_as(info.meta),
+        info.meta.get("compression"), info.meta["encoder"], str(folder) if folder else None,
+        info.meta.get("synced"), None, None, list(info.meta.get("history", [])), in_place=True,
+    )  # fmt: skip
 
 
 def source_name(cluster: Cluster, name: str) -> str:
@@ -132,6 +156,8 @@ def remove(cluster: Cluster, name: str, *, discard: bool = False, dry_run: bool 
     when there is nothing, ClusterError when clients wrote what the source lacks, or the source is gone,
     unless `discard`.
     """
+    if (found := in_place_index(cluster, name)) is not None:
+        return remove_in_place(cluster, found, dry_run=dry_run)
     source = source_name(cluster, name)
     made = destinations(cluster, source)
     files = texts(source)

@@ -15,10 +15,11 @@ from datetime import datetime, timezone
 from typing import Any
 
 from .cluster import Cluster, IndexInfo, path_of
-from .destinations import is_destination, resolve, write_meta
+from .destinations import command_for, is_destination, is_in_place, resolve, write_meta
 from .encoder import Encoder
 from .errors import DataError, NotFound, SettingsError, Unreachable
 from .filling import Filling, Job, fill
+from .in_place.filling import fill_in_place, place_changes
 from .known_encoders import check_fingerprint
 from .progress import Progress, silent
 from .reading import Position
@@ -71,15 +72,28 @@ def sync(
     info = complete_destination(cluster, name)
     check_fingerprint(encoder, info)
     job = job_of(cluster, info, encoder, settings)
-    filling = catch_up(job, progress=progress)
-    with unchanged_writes(cluster, info):
-        renewal = renew(job)
+    if is_in_place(info):
+        filling, renewal = Filling(), renew_in_place(job, info, progress)
+    else:
+        filling = catch_up(job, progress=progress)
+        with unchanged_writes(cluster, info):
+            renewal = renew(job)
     return Syncing(
         job.source, job.destination, filling.encoded + filling.without_text, filling.deleted,
         renewal.encoded + renewal.without_text - renewal.skipped - renewal.rejected, renewal.skipped,
         filling.rejected + renewal.rejected, started.isoformat(timespec="seconds"),
         time.monotonic() - clock,
     )  # fmt: skip
+
+
+def renew_in_place(job: Job, info: IndexInfo, progress: Progress) -> Filling:
+    """Encode what was written into the index since the settled position on record, and move that on."""
+    done = fill_in_place(job, since=synced_position(info), once=True, progress=progress)
+    changes = place_changes(info, done)
+    write_meta(job.cluster, info.name, changes)
+    # As `renew` counts: what clients changed meanwhile was encoded too, and skipped.
+    encoded, rejected = done.encoded + done.waiting, done.rejected
+    return Filling(encoded, done.without_text, skipped=done.waiting, rejected=rejected)
 
 
 def catch_up(job: Job, *, progress: Progress = silent) -> Filling:
@@ -135,7 +149,12 @@ def complete_destination(cluster: Cluster, name: str) -> IndexInfo:
     """Find the destination of `name`, whose source must still be the one it was made of."""
     info = resolve(cluster, name)
     if not is_destination(info) or info.meta["state"] != "complete":
-        raise DataError(f"'{name}' has no complete index with vectors", hint=f"hybridr reindex {name}")
+        raise DataError(
+            f"'{name}' has no complete index with vectors",
+            hint=command_for(info) if is_destination(info) else f"hybridr reindex {name}",
+        )
+    if is_in_place(info):
+        return info
     source = info.meta["source"]
     if not cluster.exists(source):
         raise NotFound(f"'{source}', the source of '{info.name}', is gone", hint="restore it first")
@@ -148,8 +167,10 @@ def complete_destination(cluster: Cluster, name: str) -> IndexInfo:
 
 
 def synced_position(info: IndexInfo) -> Position | None:
-    """Read how far the source is in; None when nobody could tell."""
+    """Read how far the source is in; None when nobody could tell, or a copy bears another index's record."""
     synced = info.meta.get("synced")
+    if is_in_place(info) and info.meta["source_uuid"] != info.uuid:
+        return None
     return Position({int(shard): seq_no for shard, seq_no in synced.items()}) if synced else None
 
 
@@ -157,8 +178,9 @@ def job_of(cluster: Cluster, info: IndexInfo, encoder: Encoder, settings: Reinde
     """Work as the reindex did that made the destination."""
     made = {name: info.meta[name] for name in ("vector_field", "max_tokens")}
     made["vectors"] = kept_as(info.meta)
+    source = info.name if is_in_place(info) else info.meta["source"]
     return Job(
-        cluster, info.meta["source"], info.name, encoder, tuple(info.meta["fields"]),
+        cluster, source, info.name, encoder, tuple(info.meta["fields"]),
         settings.model_copy(update={**made, "slice": None}), rejects_of(info.name),
     )  # fmt: skip
 

@@ -10,10 +10,11 @@ from typing import Literal, NamedTuple
 
 from .cluster import Cluster
 from .completion import CompletedSearch
-from .destinations import refused_ids, resolve
+from .destinations import is_in_place, refused_ids, resolve
 from .errors import DataError, SettingsError
 from .evaluation import Evaluation, System, evaluate
 from .formats import document_of, qrels_file, read_corpus, read_qrels, read_queries, read_run
+from .in_place.verification import verify_in_place
 from .inspection import choose_text_fields
 from .known_encoders import encoder_for
 from .measures import MEASURES, needed_depth, parse_measure
@@ -78,7 +79,10 @@ def verify_index(
     """Verify the destination of `name` with the encoder that wrote its vectors, less what was refused."""
     info = resolve(cluster, name)
     model = encoder_for(cluster, info, encoder, progress=progress)
-    return verify(cluster, name, model, rejected=refused_ids(info), sample=sample, progress=progress)
+    refused = refused_ids(info)
+    if is_in_place(info):
+        return verify_in_place(cluster, info, model, rejected=refused, sample=sample, progress=progress)
+    return verify(cluster, name, model, rejected=refused, sample=sample, progress=progress)
 
 
 def evaluate_index(

@@ -15,7 +15,7 @@ import numpy as np
 
 from .bodies import ENCODER_FIELD, SEQ_NO_FIELD, dense_query, lexical_query
 from .cluster import Cluster, IndexInfo, path_of
-from .destinations import is_destination, resolve
+from .destinations import is_destination, is_in_place, resolve
 from .encoder import Encoder
 from .errors import DataError
 from .progress import Progress, silent
@@ -90,6 +90,8 @@ def verify(
     info = resolve(cluster, name)
     if not is_destination(info):
         raise DataError(f"'{name}' has no vectors to verify", hint=f"hybridr reindex {name}")
+    if is_in_place(info):
+        raise DataError(f"'{name}' holds its vectors itself", hint=f"hybridr verify {name}")
     source = cluster.index_info(info.meta["source"])
     cluster.refresh(info.name)
     states, suspects = compare_states(cluster, source, info, frozenset(rejected), until, progress)

@@ -112,6 +112,14 @@ def delete_action(doc_id: str, **options: Any) -> Action:
     return Action(doc_id, encoded(line) + b"\n")
 
 
+def update_action(doc_id: str, change: dict[str, Any], **options: Any) -> Action:
+    """Change a document: `change` is a partial `doc`, or a `script`."""
+    line = {
+        "update": {"_id": doc_id, **{name: value for name, value in options.items() if value is not None}}
+    }
+    return Action(doc_id, encoded(line) + b"\n" + encoded(change) + b"\n")
+
+
 def by_bytes(actions: Iterable[Action], max_bytes: int) -> Iterator[list[Action]]:
     """Group actions into bodies of at most `max_bytes`; a larger single action stands alone."""
     group: list[Action] = []

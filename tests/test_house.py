@@ -38,6 +38,7 @@ FLOORS = [
     {"adaptation", "overlap", "shift"},
     {"stored", "expansion", "preflight", "remote_models"},
     {"filling", "retrieval", "planning", "verification"},
+    {"in_place"},
     {"renewal", "returning"},
     {"syncing"},
     {"standing"},

@@ -23,9 +23,7 @@ class RewriteRequest(BaseModel):
     input: dict[str, Any] = Field(description="the query clause of a search request")
 
 
-def add_rewriting(
-    app: FastAPI, search: Search, embedder: Embedder, settings: ServeSettings
-) -> None:
+def add_rewriting(app: FastAPI, search: Search, embedder: Embedder, settings: ServeSettings) -> None:
     """Add `/v1/rewrite`. What is not a query for one text, or cannot be encoded, comes back as it was."""
     fields = frozenset(search.lexical_fields) | frozenset(search.info.meta.get("fields", ()))
 

@@ -27,7 +27,8 @@ def register_deploy(app: typer.Typer) -> None:
         name: Annotated[str, typer.Argument(help="Index, alias or source with vectors.")],
         way: Annotated[str | None, typer.Option(help="client (default), neural or transparent.")] = None,
         server: Annotated[
-            str | None, typer.Option(help="`hybridr serve` as the cluster reaches it (http://127.0.0.1:8080).")
+            str | None,
+            typer.Option(help="`hybridr serve` as the cluster reaches it (http://127.0.0.1:8080)."),
         ] = None,
         set_cluster_settings: Annotated[
             bool | None,

@@ -10,6 +10,7 @@ import typer
 from ..session import Session, verb
 
 if TYPE_CHECKING:
+    from hybridr.in_place.planning import InPlacePlan
     from hybridr.planning import Plan
     from hybridr.reindexing import Reindexing
 
@@ -20,7 +21,7 @@ def register(app: typer.Typer) -> None:
     @verb(app, "reindex", cluster=True)
     def reindex(
         session: Session,
-        name: Annotated[str, typer.Argument(help="Index to read; it stays as it is.")],
+        name: Annotated[str, typer.Argument(help="Index to read; it stays as it is, unless --in-place.")],
         encoder: Annotated[
             Path | None, typer.Option(help="Encoder folder (default: the one `adapt` made, else MiniLM).")
         ] = None,
@@ -41,6 +42,10 @@ def register(app: typer.Typer) -> None:
         slice: Annotated[
             str | None, typer.Option(help="I/N: do only this share, on one of N machines.")
         ] = None,
+        in_place: Annotated[
+            bool | None,
+            typer.Option("--in-place", help="Into the index itself, where it has index.knn already."),
+        ] = None,
         accept_rejects: Annotated[
             bool | None,
             typer.Option("--accept-rejects", help="Switch the alias although documents were refused."),
@@ -57,6 +62,7 @@ def register(app: typer.Typer) -> None:
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the requests, send none.")] = False,
     ) -> None:
         """Write vectors into a new index beside the old one, verify it, switch an alias."""
+        from hybridr.in_place.planning import preview_in_place
         from hybridr.known_encoders import encoder_for
         from hybridr.planning import preview, source_of
         from hybridr.reindexing import reindex
@@ -65,19 +71,23 @@ def register(app: typer.Typer) -> None:
         settings = session.settings(
             ReindexSettings, alias=alias, fields=fields, vector_field=vector_field, engine=engine,
             vectors=vectors, compression=compression, max_tokens=max_tokens, workers=workers, slice=slice,
-            accept_rejects=accept_rejects,
+            in_place=in_place, accept_rejects=accept_rejects,
             patience_s=patience, max_docs_per_second=max_docs_per_second, slow_search_ms=slow_search_ms,
         )  # fmt: skip
         cluster = session.connect().patient(settings.patience_s)
         model = encoder_for(cluster, source_of(cluster, name), encoder, progress=session.output.progress)
+        if dry_run and settings.in_place:
+            return show_plan_in_place(session, preview_in_place(cluster, name, model, settings))
         if dry_run:
             return show_plan(session, preview(cluster, name, model, settings))
-        show_result(session, reindex(cluster, name, model, settings, progress=session.output.progress))
+        done = reindex(cluster, name, model, settings, progress=session.output.progress)
+        if settings.in_place:
+            return show_in_place(session, done, settings.accept_rejects)
+        show_result(session, done)
 
 
 def show_plan(session: Session, todo: Plan) -> None:
     """Print what would be sent."""
-    import json
     from dataclasses import asdict
 
     out = session.output
@@ -86,6 +96,31 @@ def show_plan(session: Session, todo: Plan) -> None:
     out.line(
         f"vectors and graph: about {todo.vector_bytes / 1e6:,.0f} MB a copy, encoder {todo.encoder[:12]}"
     )
+    show_estimates(session, todo)
+    for remark in todo.templates:
+        out.line(remark)
+    show_requests(session, todo)
+
+
+def show_plan_in_place(session: Session, todo: InPlacePlan) -> None:
+    """Print what would be sent, and what writing into a live index brings with it."""
+    from dataclasses import asdict
+
+    out = session.output
+    out.result(asdict(todo) | {"dry_run": True})
+    out.line(f"{todo.documents:,} documents of '{todo.index}' itself, text from {', '.join(todo.fields)}")
+    out.line(
+        f"vectors and graph: about {todo.vector_bytes / 1e6:,.0f} MB a copy, encoder {todo.encoder[:12]}"
+    )
+    show_estimates(session, todo)
+    for consequence in todo.consequences:
+        out.line(consequence)
+    show_requests(session, todo)
+
+
+def show_estimates(session: Session, todo: Plan | InPlacePlan) -> None:
+    """Print memory, disk and time."""
+    out = session.output
     show_costs(session, todo)
     if todo.disk:
         out.line(
@@ -94,8 +129,13 @@ def show_plan(session: Session, todo: Plan) -> None:
         )
     if todo.seconds is not None:
         out.line(f"time: about {todo.seconds:,.0f} s at this encoder's speed on documents of the index")
-    for remark in todo.templates:
-        out.line(remark)
+
+
+def show_requests(session: Session, todo: Plan | InPlacePlan) -> None:
+    """Print the exact requests."""
+    import json
+
+    out = session.output
     for request in todo.requests:
         out.line(f"{request['method']} {request['path']}")
         if "body" in request:
@@ -103,7 +143,7 @@ def show_plan(session: Session, todo: Plan) -> None:
     out.line("nothing was sent")
 
 
-def show_costs(session: Session, todo: Plan) -> None:
+def show_costs(session: Session, todo: Plan | InPlacePlan) -> None:
     """Print what each form of vectors takes, the chosen one first."""
     from hybridr.vectors import ESTIMATE
 
@@ -137,4 +177,20 @@ def show_result(session: Session, done: Reindexing) -> None:
         out.line(f"{done.rejected:,} refused by the index, reasons in {done.rejects_file}")
         if not done.switched:
             out.line("the alias was not switched; --accept-rejects does it all the same")
+        raise typer.Exit(3)
+
+
+def show_in_place(session: Session, done: Reindexing, accepted: bool) -> None:
+    """Print what was written into the index itself; exit 3 when documents were refused."""
+    out = session.output
+    out.result(done.to_json())
+    out.line(
+        f"{done.source}: {done.documents:,} documents, {done.encoded:,} encoded, {done.skipped:,} were "
+        f"current already, {done.without_text:,} without text, in {done.seconds:.0f} s"
+    )
+    out.line(f"what clients write from now on: hybridr sync {done.source} --every 30s")
+    if done.rejected:
+        out.line(f"{done.rejected:,} refused by the index, reasons in {done.rejects_file}")
+        if not accepted:
+            out.line("searches wait until all is there; --accept-rejects goes without the refused ones")
         raise typer.Exit(3)

@@ -45,5 +45,10 @@ def show(session: Session, todo: dict[str, Any]) -> None:
         for kind, what in action.items():
             if kind != "remove_index":
                 session.output.line(f"alias {what['alias']}: {kind} {what['index']}")
+    if fields := todo.get("fields"):
+        session.output.line(f"{' and '.join(fields)}: taken out of {todo['documents']:,} documents")
+        session.output.line(
+            f"the fields stay in the mapping of {todo['source']}: OpenSearch cannot take them out of it"
+        )
     for file in todo["files"]:
         session.output.line(f"file {file['path']}: deleted ({file['kind']}, {file['bytes']:,} bytes)")

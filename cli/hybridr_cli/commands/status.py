@@ -40,7 +40,8 @@ def show(session: Session, holding: Holding) -> None:
     out = session.output
     share = holding.current / holding.documents if holding.documents else 1.0
     out.line()
-    out.line(f"{holding.index} ({holding.state}), alias {', '.join(holding.aliases) or 'none'}")
+    where = "in place, " if holding.in_place else ""
+    out.line(f"{holding.index} ({where}{holding.state}), alias {', '.join(holding.aliases) or 'none'}")
     out.line(f"  {holding.current:,} of {holding.documents:,} documents current ({share:.1%})")
     if holding.lag:
         lag = holding.lag
