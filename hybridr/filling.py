@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .bodies import ENCODER_FIELD, SEQ_NO_FIELD
+from .bodies import ENCODER_FIELD, SEQ_NO_FIELD, vector_value
 from .cluster import Cluster
 from .encoder import Encoder
 from .errors import ModelError, SettingsError
 from .overlap import prefetched
 from .pacing import Pace, search_load
+from .passages import Span, Split, Windows, by_passages, chosen_windows, split
 from .progress import Progress, silent
 from .reading import Position, SourceDocument, hidden_operations, read_pages, settled_position, text_of
 from .settings import ReindexSettings
@@ -33,6 +34,7 @@ MAX_ROUNDS = 5
 class Filling:
     """Counts of documents: encoded or copied without text, found current, refused, deleted again.
 
+    `shortened` are those of the encoded that have more text than the most passages reach.
     `until` is how far the source was read to the end; `settled` says that nothing can appear before it.
     """
 
@@ -41,6 +43,7 @@ class Filling:
     skipped: int = 0
     rejected: int = 0
     deleted: int = 0
+    shortened: int = 0
     until: Position = field(default_factory=Position)
     settled: bool = False
 
@@ -51,14 +54,27 @@ class Filling:
         self.skipped += other.skipped
         self.rejected += other.rejected
         self.deleted += other.deleted
+        self.shortened += other.shortened
+
+    def book(self, page: list[Pending]) -> None:
+        """Count a page that was written."""
+        texts = sum(pending.vector is not None for pending in page)
+        self.encoded += texts
+        self.without_text += len(page) - texts
+        self.shortened += sum(not pending.whole for pending in page)
 
 
 class Pending(NamedTuple):
-    """A document to write, what stands in its place, and its vector (None without text)."""
+    """A document to write, what stands in its place, and its vector (None without text).
+
+    One split into passages has a vector `(n, dim)` for its n `spans`; `whole` says that they reach its end.
+    """
 
     document: SourceDocument
     stored: Stored | None
     vector: np.ndarray | None
+    spans: tuple[Span, ...] = ()
+    whole: bool = True
 
 
 @dataclass(frozen=True)
@@ -73,6 +89,11 @@ class Job:
     settings: ReindexSettings
     rejects: Rejects
     stop: Event = field(default_factory=Event)
+
+    @cached_property
+    def windows(self) -> Windows | None:
+        """Give how documents are split into passages, None for one vector a document."""
+        return chosen_windows(self.settings, self.encoder)
 
     @cached_property
     def pace(self) -> Pace:
@@ -214,22 +235,39 @@ def pending_pages(
 
 
 def encoded_pages(job: Job, pages: Iterator[list[Pending]]) -> Iterator[list[Pending]]:
-    """Give each document with text its vector. Raises ModelError for values that are not numbers."""
+    """Give each document with text its vector, or those of its passages. Raises ModelError for bad values."""
     for page in pages:
         texts = [text_of(pending.document.source, job.text_fields) for pending in page]
-        filled = [number for number, text in enumerate(texts) if text]
-        vectors = job.encoder.encode_documents(
-            [texts[number] for number in filled], max_tokens=job.settings.max_tokens
+        splits = [split(text, job.encoder, job.windows) for text in texts]
+        for group in by_passages(splits):
+            yield encode(job, page[group], texts[group], splits[group])
+
+
+def encode(job: Job, page: list[Pending], texts: list[str], splits: list[Split]) -> list[Pending]:
+    """Encode the passages of all documents together."""
+    parts = [text[a:b] for text, (spans, _) in zip(texts, splits, strict=True) for a, b in spans]
+    owners = [number for number, (spans, _) in enumerate(splits) for _ in spans]
+    vectors = job.encoder.encode_documents(parts, max_tokens=job.settings.max_tokens)  # (parts, dim)
+    if not np.isfinite(vectors).all():
+        bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
+        raise ModelError(
+            f"the encoder gives no finite vector for document '{page[owners[bad]].document.doc_id}'",
+            hint="the encoder is damaged: export it again",
         )
-        if not np.isfinite(vectors).all():
-            bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
-            raise ModelError(
-                f"the encoder gives no finite vector for document '{page[filled[bad]].document.doc_id}'",
-                hint="the encoder is damaged: export it again",
-            )
-        vectors = as_kept(vectors, job.settings.vectors)
-        vector_of: dict[int, np.ndarray] = dict(zip(filled, vectors, strict=True))
-        yield [pending._replace(vector=vector_of.get(number)) for number, pending in enumerate(page)]
+    rows = np.split(as_kept(vectors, job.settings.vectors), np.cumsum([len(one.spans) for one in splits]))
+    return [
+        with_vectors(pending, found, one, job.windows is not None)
+        for pending, found, one in zip(page, rows, splits, strict=False)
+    ]
+
+
+def with_vectors(pending: Pending, vectors: np.ndarray, found: Split, passages: bool) -> Pending:
+    """Give a document its vectors `(n, dim)`, of which it has one at most without passages."""
+    if not found.spans:
+        return pending._replace(vector=None)
+    if not passages:
+        return pending._replace(vector=vectors[0])
+    return pending._replace(vector=vectors, spans=found.spans, whole=found.whole)
 
 
 def write_page(job: Job, page: list[Pending], filling: Filling) -> None:
@@ -240,9 +278,7 @@ def write_page(job: Job, page: list[Pending], filling: Filling) -> None:
     conflicts = set(outcome.conflicts)
     if conflicts:
         filling.rejected += settle(job, [p for p in page if p.document.doc_id in conflicts])
-    texts = sum(pending.vector is not None for pending in page)
-    filling.encoded += texts
-    filling.without_text += len(page) - texts
+    filling.book(page)
 
 
 def settle(job: Job, page: list[Pending]) -> int:
@@ -289,15 +325,16 @@ def action_of(job: Job, pending: Pending) -> Action:
     return index_action(document.doc_id, body_of(job, pending), routing=document.routing, **options)
 
 
-def body_of(job: Job, pending: Pending) -> dict[str, Any]:
-    """Add the vector and its two companions to the document."""
+def body_of(job: Job, pending: Pending, mark: int | None = None) -> dict[str, Any]:
+    """Put the vector and its two companions into the document; `mark` None is the source's `_seq_no`."""
     body = {
         **pending.document.source,
         ENCODER_FIELD: job.encoder.fingerprint,
-        SEQ_NO_FIELD: pending.document.seq_no,
+        SEQ_NO_FIELD: pending.document.seq_no if mark is None else mark,
     }
+    body.pop(job.settings.vector_field, None)
     if pending.vector is not None:
-        body[job.settings.vector_field] = pending.vector
+        body[job.settings.vector_field] = vector_value(pending.vector, pending.spans)
     return body
 
 

@@ -33,7 +33,10 @@ __all__ = ["Reindexing", "plan", "reindex", "rollback"]
 
 @dataclass(frozen=True)
 class Reindexing:
-    """What a reindex did: counts of documents, and whether the alias was switched."""
+    """What a reindex did: counts of documents, and whether the alias was switched.
+
+    `shortened` have more text than `max_passages` reach.
+    """
 
     source: str
     destination: str
@@ -47,6 +50,7 @@ class Reindexing:
     rejects_file: Path | None
     switched: bool
     seconds: float
+    shortened: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields as JSON values."""
@@ -91,6 +95,7 @@ def reindex(
         todo.source, todo.destination, todo.alias, cluster.count(todo.destination), filling.encoded,
         filling.skipped, filling.without_text, filling.rejected, filling.deleted,
         rejects.file if filling.rejected else None, switched, time.monotonic() - started,
+        filling.shortened,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from .destinations import default_alias, destinations, is_destination
 from .errors import ClusterError, NotFound
 from .filling import vanished_pages
 from .known_encoders import folder_of, forget
+from .passages import Windows, windows_of
 from .reading import Position, hidden_operations, read_pages, settled_position
 from .renewal import current_query
 from .returning import find_writes, require_none
@@ -51,6 +52,7 @@ class Holding:
     lag: Lag | None
     writes: dict[str, Any] | None
     history: list[dict[str, Any]]
+    passages: Windows | None = None
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ def holding(cluster: Cluster, info: IndexInfo, source_there: bool) -> Holding:
         info.meta["encoder"], str(folder) if folder else None,
         info.meta.get("synced"), lag_of(cluster, info) if source_there else None,
         find_writes(cluster, info).counts() if live else None, list(info.meta.get("history", [])),
+        windows_of(info.meta),
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from .encoder import Encoder
 from .errors import DataError, NotFound, SettingsError, Unreachable
 from .filling import Filling, Job, fill
 from .known_encoders import check_fingerprint
+from .passages import windows_of
 from .progress import Progress, silent
 from .reading import Position
 from .renewal import renew
@@ -155,6 +156,10 @@ def job_of(cluster: Cluster, info: IndexInfo, encoder: Encoder, settings: Reinde
     """Work as the reindex did that made the destination."""
     made = {name: info.meta[name] for name in ("vector_field", "max_tokens")}
     made["vectors"] = kept_as(info.meta)
+    windows = windows_of(info.meta)
+    made["passages"] = windows is not None
+    if windows:
+        made |= {"passage_overlap": windows.overlap, "max_passages": windows.most}
     return Job(
         cluster, info.meta["source"], info.name, encoder, tuple(info.meta["fields"]),
         settings.model_copy(update={**made, "slice": None}), rejects_of(info.name),

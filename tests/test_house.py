@@ -25,7 +25,7 @@ FLOORS = [
     {"errors", "records", "progress", "folders"},
     {"settings", "manifest", "assets"},
     {"texts"},
-    {"fusion", "feedback", "languages", "pydocs", "formats", "vectors"},
+    {"fusion", "feedback", "languages", "pydocs", "formats", "vectors", "passages"},
     {"bodies", "measures", "staging", "losses", "significance", "tables"},
     {"encoder", "node", "lexical", "model_card"},
     {"retriever", "probes", "packaged", "published", "cluster", "machine"},
