@@ -107,6 +107,9 @@ def test_each_document_holds_the_vectors_of_its_passages(
             [exact] = encoder().encode_documents([texts[doc_id][part["start"] : part["end"]]])
             assert part["vector"] == pytest.approx(exact, abs=1e-6)
     assert sources(cluster, destination) == sources(cluster, index_name)
+    body = {"query": {"ids": {"values": ["d1"]}}, "_source": {"excludes": ["hybridr_vector"]}}
+    [hit] = cluster.search(destination, body)["hits"]["hits"]
+    assert hit["_source"] == {"text": texts["d1"], "price": 1.5, "tags": ["a"]}
     info = cluster.index_info(destination)
     assert info.meta["passages"] == {"tokens": 22, "overlap": 4, "most": 64}
     assert set(info.mappings["properties"]["hybridr_vector"]["properties"]) == {"vector", "start", "end"}
