@@ -113,12 +113,12 @@ def dense_query(
     name: str | None = None,
     *,
     passages: bool = False,
-    inner_hits: bool = False,
+    inner_hits: str | None = None,
     only: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Find the k documents nearest to a query vector in each shard, by their best passage with `passages`.
 
-    `inner_hits` says which passage that is; `only` looks among documents of these ids.
+    Inner hits of the name `inner_hits` say which passage that is; `only` looks among documents of these ids.
     """
     named = {"_name": name} if name else {}
     query: dict[str, Any] = {"vector": list(vector), "k": k}
@@ -133,7 +133,7 @@ def dense_query(
         **named,
     }
     if inner_hits:
-        nested["inner_hits"] = {"size": 1, "_source": [f"{field}.start", f"{field}.end"]}
+        nested["inner_hits"] = {"name": inner_hits, "size": 1, "_source": [f"{field}.start", f"{field}.end"]}
     return {"nested": nested}
 
 
@@ -155,9 +155,10 @@ def dense_scores_query(
     queries = [
         dense_query(
             vector, field, max(1, len(group) * each),
-            passages=most_passages is not None, inner_hits=inner_hits, only=group,
+            passages=most_passages is not None, only=group,
+            inner_hits=f"passages {number}" if inner_hits else None,  # two of one name are refused
         )
-        for group in groups
+        for number, group in enumerate(groups)
     ]  # fmt: skip
     return queries[0] if len(queries) == 1 else {"bool": {"should": queries}}
 

@@ -147,7 +147,7 @@ class Search:
     def _nearest(self, vector: np.ndarray, k: int, *, inner_hits: bool = False) -> dict[str, Any]:
         return dense_query(
             vector.tolist(), self.info.meta["vector_field"], k, DENSE,
-            passages=self.windows is not None, inner_hits=inner_hits,
+            passages=self.windows is not None, inner_hits="passages" if inner_hits else None,
         )  # fmt: skip
 
     def _body(

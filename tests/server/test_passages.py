@@ -178,6 +178,21 @@ def test_completion_gives_every_candidate_its_best_passages_score(
 
 
 @pytest.mark.node
+def test_true_scores_and_passages_in_several_groups(cluster: Cluster, index_name: str) -> None:
+    texts = make(cluster, index_name)
+    reindex(cluster, index_name, encoder(), PASSAGES.model_copy(update={"max_passages": 5000}))
+    hits = CompletedSearch(cluster, index_name, encoder())(secret(19), 15)
+    expected = true_scores(texts, secret(19), encoder())
+    assert {hit.doc_id: hit.dense_score for hit in hits} == pytest.approx(
+        {hit.doc_id: expected[hit.doc_id] for hit in hits}, abs=1e-5
+    )
+    assert hits[0].doc_id == "d19"
+    for hit in hits:
+        assert hit.passage is None or hit.text == texts[hit.doc_id][slice(*hit.passage)]
+    assert sum(hit.passage is not None for hit in hits) > 10
+
+
+@pytest.mark.node
 def test_many_alike_passages_of_one_document_crowd_nothing_out(cluster: Cluster, index_name: str) -> None:
     make(cluster, index_name, 30)
     alike = " ".join(" ".join(["zebra"] * 19) + f" x{number}" for number in range(50))
