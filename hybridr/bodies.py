@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from .assets import load_asset
 from .errors import SettingsError
 from .fusion import check_technique
@@ -14,6 +16,8 @@ from .vectors import field_options, form_of, method_parameters
 SPACES = {"cosine": "cosinesimil", "ip": "innerproduct"}
 ENCODER_FIELD = "hybridr_encoder"
 SEQ_NO_FIELD = "hybridr_seq_no"
+PASSAGE_VECTOR = "vector"  # inside the nested field; `start` and `end` beside it
+MAX_NEIGHBOURS = 10_000  # the largest k that OpenSearch takes
 RRF_WEIGHTS = (3, 1, 0)
 Z_SCORE = (3, 0, 0)
 
@@ -53,6 +57,23 @@ def vector_mapping(
     }
 
 
+def passages_mapping(vector: dict[str, Any]) -> dict[str, Any]:
+    """Map a field of many vectors a document; where each passage stands is only read, never searched."""
+    offset = {"type": "integer", "index": False, "doc_values": False}
+    properties = {PASSAGE_VECTOR: vector, "start": offset, "end": offset}
+    return {"type": "nested", "dynamic": "false", "properties": properties}
+
+
+def vector_value(vector: np.ndarray, spans: Sequence[tuple[int, int]]) -> Any:
+    """Give what the vector field of a document holds: its vector `(dim,)`, or one `(n, dim)` per span."""
+    if not spans:
+        return vector
+    return [
+        {PASSAGE_VECTOR: row, "start": start, "end": end}
+        for row, (start, end) in zip(vector, spans, strict=True)
+    ]
+
+
 def destination_mappings(
     source: dict[str, Any], vector_field: str, vector: dict[str, Any], meta: dict[str, Any]
 ) -> dict[str, Any]:
@@ -85,11 +106,61 @@ def lexical_query(text: str, fields: Sequence[str], name: str | None = None) -> 
     return {"multi_match": {"query": text, "fields": list(fields), "type": "most_fields", **named}}
 
 
-def dense_query(vector: Sequence[float], field: str, k: int, name: str | None = None) -> dict[str, Any]:
-    """Find the k nearest neighbours of a query vector in each shard."""
-    query: dict[str, Any] = {"vector": list(vector), "k": k}
+def dense_query(
+    vector: Sequence[float],
+    field: str,
+    k: int,
+    name: str | None = None,
+    *,
+    passages: bool = False,
+    inner_hits: str | None = None,
+    filter: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Find the k documents nearest to a query vector in each shard, by their best passage with `passages`.
+
+    Inner hits of the name `inner_hits` say which passage that is; `filter` is what documents must match.
+    """
     named = {"_name": name} if name else {}
-    return {"knn": {field: {**query, **named}}}
+    query: dict[str, Any] = {"vector": list(vector), "k": k}
+    if filter is not None:
+        query["filter"] = filter
+    if not passages:
+        return {"knn": {field: {**query, **named}}}
+    nested: dict[str, Any] = {
+        "path": field,
+        "query": {"knn": {f"{field}.{PASSAGE_VECTOR}": query}},
+        "score_mode": "max",
+        **named,
+    }
+    if inner_hits:
+        nested["inner_hits"] = {"name": inner_hits, "size": 1, "_source": [f"{field}.start", f"{field}.end"]}
+    return {"nested": nested}
+
+
+def dense_scores_query(
+    vector: Sequence[float],
+    field: str,
+    doc_ids: Sequence[str],
+    *,
+    most_passages: int | None = None,
+    inner_hits: bool = False,
+) -> dict[str, Any]:
+    """Score exactly these documents, each by its best of at most `most_passages` (None: by its one vector).
+
+    The engine compares every vector instead of walking its graph when k covers all that pass the filter.
+    """
+    each = most_passages or 1
+    many = max(1, MAX_NEIGHBOURS // each)
+    groups = [doc_ids[start : start + many] for start in range(0, max(1, len(doc_ids)), many)]
+    queries = [
+        dense_query(
+            vector, field, max(1, len(group) * each),
+            passages=most_passages is not None, filter={"ids": {"values": list(group)}},
+            inner_hits=f"passages {number}" if inner_hits else None,  # two of one name are refused
+        )
+        for number, group in enumerate(groups)
+    ]  # fmt: skip
+    return queries[0] if len(queries) == 1 else {"bool": {"should": queries}}
 
 
 def hybrid_query(legs: Sequence[dict[str, Any]], depth: int) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def connect(url: str | None = None, **auth: Any) -> Cluster:
     Without a url: `HYBRIDR_URL`, else the running embedded node, else localhost:9200.
     Raises Unreachable, AccessDenied, ClusterError (not OpenSearch, or too old), SettingsError.
     """
-    from .settings import resolve
+    from .configuration import resolve
 
     return Cluster.connect(resolve(ClusterSettings, {"url": url, **auth})[0])
 

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .bodies import dense_query, highlight
+from .bodies import highlight
 from .errors import DataError
+from .passages import Span
 from .records import Hit, Query, Run
 from .retrieval import BATCH, Search, checked
 
@@ -60,10 +61,11 @@ class CompletedSearch(Search):
         """Give the best `k` documents with text, highlighted by `<em>`, and both true scores."""
         if not text.strip():
             raise DataError("the query is empty")
-        best = self.candidates([text])[0][:k]
-        shown = self._shown([candidate.doc_id for candidate in best], text)
+        vectors = self._query_vectors([text])
+        best = self._candidates([text], vectors)[0][:k]
+        shown = self._shown([candidate.doc_id for candidate in best], text, vectors[0])
         return [
-            Hit(one.doc_id, one.score, rank, one.lexical, one.dense, shown.get(one.doc_id, ""))
+            Hit(one.doc_id, one.score, rank, one.lexical, one.dense, *shown.get(one.doc_id, ("", None)))
             for rank, one in enumerate(best, 1)
         ]
 
@@ -80,8 +82,13 @@ class CompletedSearch(Search):
 
     def candidates(self, texts: list[str]) -> list[list[Candidate]]:
         """Give every candidate of either leg with both true scores, best first."""
+        return self._candidates(texts, self._query_vectors(texts))
+
+    def _query_vectors(self, texts: list[str]) -> list[np.ndarray]:
+        return [vector for vector in self._vectors(texts) if vector is not None]
+
+    def _candidates(self, texts: list[str], vectors: list[np.ndarray]) -> list[list[Candidate]]:
         legs = self._lexical_legs(texts)
-        vectors = [vector.tolist() for vector in self._vectors(texts) if vector is not None]
         depth = self.settings.depth
         first = self._scores(
             [
@@ -105,30 +112,26 @@ class CompletedSearch(Search):
             )
         ]
 
-    def _nearest(self, vector: list[float], k: int, among: list[str] | None = None) -> dict[str, Any]:
-        query = dense_query(vector, self.info.meta["vector_field"], k)
-        if among is not None:
-            query["knn"][self.info.meta["vector_field"]]["filter"] = {"ids": {"values": among}}
-        return query
-
     def _missing(
-        self, leg: dict[str, Any], vector: list[float], lexical: Scores, dense: Scores
+        self, leg: dict[str, Any], vector: np.ndarray, lexical: Scores, dense: Scores
     ) -> list[dict[str, Any]]:
-        """Ask each leg for the documents that only the other one found; k covers them all, so it is exact."""
+        """Ask each leg for the documents that only the other one found."""
         unseen = [doc for doc in dense if doc not in lexical]
         unlisted = [doc for doc in lexical if doc not in dense]
         of_ids = {"bool": {"must": [leg], "filter": [{"ids": {"values": unseen}}]}}
-        near = self._nearest(vector, max(1, len(unlisted)), unlisted)
-        return [{"size": len(unseen), "query": of_ids}, {"size": len(unlisted), "query": near}]
+        return [{"size": len(unseen), "query": of_ids}, self._dense_scores(vector, unlisted)]
 
     def _scores(self, bodies: list[dict[str, Any]]) -> list[dict[str, float]]:
         answers = self.cluster.msearch(self.info.name, [body | {"_source": False} for body in bodies])
         return [{hit["_id"]: hit["_score"] for hit in checked(answer)} for answer in answers]
 
-    def _shown(self, doc_ids: list[str], text: str) -> dict[str, str]:
+    def _shown(self, doc_ids: list[str], text: str, vector: np.ndarray) -> dict[str, tuple[str, Span | None]]:
+        """Give what to show of each document, and where its best passage stands."""
+        fields = self._shown_fields()
         body = {
-            "size": len(doc_ids), "query": {"ids": {"values": doc_ids}}, "_source": False,
-            "highlight": highlight(self._shown_fields(), text),
+            "size": len(doc_ids), "query": {"ids": {"values": doc_ids}},
+            "_source": fields if self.windows else False, "highlight": highlight(fields, text),
         }  # fmt: skip
         hits = self.cluster.search(self.info.name, body)["hits"]["hits"]
-        return {hit["_id"]: self._hit(hit, 0).text for hit in hits}
+        inner = self._best_passages(vector, doc_ids) if self.windows else {}
+        return {hit["_id"]: self._text(hit | {"inner_hits": inner.get(hit["_id"], {})}) for hit in hits}

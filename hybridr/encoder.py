@@ -75,6 +75,12 @@ class TextTokenizer:
             part = list(texts[start : start + TOKENIZED_AT_ONCE])
             yield from (encoding.ids for encoding in tokenizer.encode_batch_fast(part))
 
+    def spans(self, text: str, limit: int) -> list[tuple[int, int, int | None]]:
+        """Give start and end of the first `limit` tokens in characters, and the number of each one's word."""
+        encoding = self._tokenizer(limit).encode(text, add_special_tokens=False)
+        words = zip(encoding.offsets, encoding.word_ids, strict=True)
+        return [(start, end, word) for (start, end), word in words]
+
     def _tokenizer(self, limit: int | None) -> Tokenizer:
         if limit not in self._limited:
             tokenizer = Tokenizer.from_str(self._definition)
@@ -124,6 +130,16 @@ class OnnxEncoder:
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Count each text's tokens with [CLS] and [SEP], uncut and without a prefix."""
         return [len(ids) for ids in self._tokenizer.ids(checked_texts(texts), None)]
+
+    def token_spans(self, text: str, limit: int) -> list[tuple[int, int, int | None]]:
+        """Give the first `limit` tokens of a text as (start, end, word), in characters, no special ones."""
+        return self._tokenizer.spans(text, limit)
+
+    def document_room(self, max_tokens: int | None = None) -> int:
+        """Count the tokens of a document that fit beside [CLS], [SEP] and the prefix. Raises DataError."""
+        limit = checked_limit(max_tokens, self.max_tokens, self.max_positions)
+        (beside,) = self.count_tokens([self._prefixes["document"]])
+        return limit - beside
 
     def _encode(self, texts: Sequence[str], prefix: str, max_tokens: int | None) -> Vectors:
         limit = checked_limit(max_tokens, self.max_tokens, self.max_positions)

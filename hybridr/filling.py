@@ -2,104 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
-from functools import cached_property, partial
-from threading import Event, Lock
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from .bodies import ENCODER_FIELD, SEQ_NO_FIELD
+from .bodies import ENCODER_FIELD, SEQ_NO_FIELD, vector_value
 from .cluster import Cluster
-from .encoder import Encoder
-from .errors import ModelError, SettingsError
-from .overlap import mapped, prefetched
-from .pacing import Pace, search_load
+from .encoding import encoded_pages
+from .errors import SettingsError
+from .jobs import Filling, Job, Meter, Pending, Work
+from .overlap import prefetched
 from .progress import Progress, silent
-from .reading import Position, SourceDocument, hidden_operations, read_pages, settled_position, text_of
-from .settings import ReindexSettings
+from .reading import Position, SourceDocument, hidden_operations, read_pages, settled_position
 from .stored import Stored, count_missing, documents_by_id, is_current, look_up
-from .vectors import as_kept
-from .writing import Action, Outcome, Rejects, by_bytes, delete_action, index_action, write
+from .writing import Action, Outcome, by_bytes, delete_action, index_action, write
 
 MAX_PASSES = 20
 MAX_ROUNDS = 5
-ENCODED_TOGETHER = 64  # documents
-
-
-@dataclass
-class Filling:
-    """Counts of documents: encoded or copied without text, found current, refused, deleted again.
-
-    `until` is how far the source was read to the end; `settled` says that nothing can appear before it.
-    """
-
-    encoded: int = 0
-    without_text: int = 0
-    skipped: int = 0
-    rejected: int = 0
-    deleted: int = 0
-    until: Position = field(default_factory=Position)
-    settled: bool = False
-
-    def add(self, other: Filling) -> None:
-        """Add the counts of another share."""
-        self.encoded += other.encoded
-        self.without_text += other.without_text
-        self.skipped += other.skipped
-        self.rejected += other.rejected
-        self.deleted += other.deleted
-
-
-class Pending(NamedTuple):
-    """A document to write, what stands in its place, and its vector (None without text)."""
-
-    document: SourceDocument
-    stored: Stored | None
-    vector: np.ndarray | None
-
-
-@dataclass(frozen=True)
-class Job:
-    """Everything a share of the work needs to know."""
-
-    cluster: Cluster
-    source: str
-    destination: str
-    encoder: Encoder
-    text_fields: tuple[str, ...]
-    settings: ReindexSettings
-    rejects: Rejects
-    stop: Event = field(default_factory=Event)
-
-    @cached_property
-    def pace(self) -> Pace:
-        """Give the pace that all workers share."""
-        settings = self.settings
-        return Pace(
-            settings.max_docs_per_second, settings.slow_search_ms, partial(search_load, self.cluster),
-            sleep=self.stop.wait,
-        )  # fmt: skip
-
-
-class Meter:
-    """Adds up the progress of all workers."""
-
-    def __init__(self, progress: Progress, total: int) -> None:
-        self._progress, self._total, self._done, self._lock = progress, total, 0, Lock()
-
-    def add(self, documents: int) -> None:
-        """Book documents as done."""
-        with self._lock:
-            self._done += documents
-            self._progress("reindex", self._done, max(self._total, self._done))
-
-
-Work = Callable[[Job, tuple[int, int], Position, Position | None, Meter], Filling]
-"""Reads one share from a position to another and writes what is not current."""
 
 
 def fill(
@@ -223,42 +143,6 @@ def pending_pages(
             yield pending
 
 
-def encoded_pages(job: Job, pages: Iterator[list[Pending]]) -> Iterator[list[Pending]]:
-    """Give each document with text its vector, some documents of like length at a time.
-
-    What is encoded and not yet written is lost when the process dies, so the parts are small; an encoder that
-    takes several calls at once never waits for the end of one.
-    """
-    calls = getattr(job.encoder, "calls_at_once", 1)
-    with closing(mapped(partial(encode, job), parts_by_length(job, pages), calls)) as encoded:
-        yield from encoded
-
-
-def parts_by_length(job: Job, pages: Iterator[list[Pending]]) -> Iterator[list[Pending]]:
-    """Cut pages into parts for the encoder, whose batches pad less when their texts are equally long."""
-    for page in pages:
-        page.sort(key=lambda pending: len(text_of(pending.document.source, job.text_fields)))
-        yield from (page[start : start + ENCODED_TOGETHER] for start in range(0, len(page), ENCODED_TOGETHER))
-
-
-def encode(job: Job, part: list[Pending]) -> list[Pending]:
-    """Encode the documents that have text. Raises ModelError for values that are not numbers."""
-    texts = [text_of(pending.document.source, job.text_fields) for pending in part]
-    filled = [number for number, text in enumerate(texts) if text]
-    vectors = job.encoder.encode_documents(
-        [texts[number] for number in filled], max_tokens=job.settings.max_tokens
-    )
-    if not np.isfinite(vectors).all():
-        bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
-        raise ModelError(
-            f"the encoder gives no finite vector for document '{part[filled[bad]].document.doc_id}'",
-            hint="the encoder is damaged: export it again",
-        )
-    vectors = as_kept(vectors, job.settings.vectors)
-    vector_of: dict[int, np.ndarray] = dict(zip(filled, vectors, strict=True))
-    return [pending._replace(vector=vector_of.get(number)) for number, pending in enumerate(part)]
-
-
 def write_page(job: Job, page: list[Pending], filling: Filling) -> None:
     """Write a page; what conflicts is looked at once more, since a deleted id may have come back."""
     job.pace.wait(len(page))
@@ -267,9 +151,7 @@ def write_page(job: Job, page: list[Pending], filling: Filling) -> None:
     conflicts = set(outcome.conflicts)
     if conflicts:
         filling.rejected += settle(job, [p for p in page if p.document.doc_id in conflicts])
-    texts = sum(pending.vector is not None for pending in page)
-    filling.encoded += texts
-    filling.without_text += len(page) - texts
+    filling.book(page)
 
 
 def settle(job: Job, page: list[Pending]) -> int:
@@ -331,15 +213,16 @@ def action_of(job: Job, pending: Pending) -> Action:
     return index_action(document.doc_id, body_of(job, pending), routing=document.routing, **options)
 
 
-def body_of(job: Job, pending: Pending) -> dict[str, Any]:
-    """Add the vector and its two companions to the document."""
+def body_of(job: Job, pending: Pending, mark: int | None = None) -> dict[str, Any]:
+    """Put the vector and its two companions into the document; `mark` None is the source's `_seq_no`."""
     body = {
         **pending.document.source,
         ENCODER_FIELD: job.encoder.fingerprint,
-        SEQ_NO_FIELD: pending.document.seq_no,
+        SEQ_NO_FIELD: pending.document.seq_no if mark is None else mark,
     }
+    body.pop(job.settings.vector_field, None)
     if pending.vector is not None:
-        body[job.settings.vector_field] = pending.vector
+        body[job.settings.vector_field] = vector_value(pending.vector, pending.spans)
     return body
 
 

@@ -32,7 +32,7 @@ from .text_fields import (
 )
 
 CHOOSING_SAMPLE = 200
-NOTABLE_CUT, NOTABLE_DUPLICATES, NOTABLE_EMPTY = 0.2, 0.05, 0.01
+NOTABLE_CUT, NOTABLE_LOSS, NOTABLE_DUPLICATES, NOTABLE_EMPTY = 0.2, 0.1, 0.05, 0.01
 REPLACEABLE = frozenset({"standard", "simple", "stop", "whitespace", *ANALYZERS.values()})
 """Built-in analysers; one that the index defines or a plugin brings is left alone."""
 
@@ -64,13 +64,17 @@ class FolderTokens:
 
 @dataclass(frozen=True)
 class Lengths:
-    """Lengths of the texts that are not empty; `limit` and `cut` (share over it) need a model's tokens."""
+    """Lengths of the texts that are not empty.
+
+    `limit`, `cut` (share of texts over it) and `lost` (share of all tokens behind it) need a model's tokens.
+    """
 
     unit: str
     median: int
     p90: int
     limit: int | None = None
     cut: float | None = None
+    lost: float | None = None
 
 
 @dataclass(frozen=True)
@@ -205,21 +209,23 @@ def measure(texts: Sequence[str], counter: TokenCounter | None) -> Lengths:
     counts = sorted(counter.count_tokens(texts) if counter else map(count_words, texts))
     unit = "tokens" if counter else "words"
     if not counts:
-        return Lengths(unit, 0, 0, counter.max_tokens if counter else None, 0.0 if counter else None)
+        return Lengths(unit, 0, 0, *((counter.max_tokens, 0.0, 0.0) if counter else ()))
     median, p90 = counts[len(counts) // 2], counts[int(0.9 * (len(counts) - 1))]
     if counter is None:
         return Lengths(unit, median, p90)
     cut = sum(count > counter.max_tokens for count in counts) / len(counts)
-    return Lengths(unit, median, p90, counter.max_tokens, cut)
+    lost = sum(max(0, count - counter.max_tokens) for count in counts) / sum(counts)
+    return Lengths(unit, median, p90, counter.max_tokens, cut, lost)
 
 
 def advice(found: Inspection) -> list[str]:
     """Say what the findings mean for search and adaptation."""
     said = [*_language_advice(found)]
-    if (found.lengths.cut or 0) >= NOTABLE_CUT:
+    if (found.lengths.cut or 0) >= NOTABLE_CUT or (found.lengths.lost or 0) >= NOTABLE_LOSS:
         said.append(
             f"{found.lengths.cut:.0%} of the texts are longer than the {found.lengths.limit} tokens that "
-            "the encoder reads: what follows is found by words only"
+            f"the encoder reads: {found.lengths.lost or 0:.0%} of all tokens are found by words only; "
+            "`hybridr reindex --passages` gives them vectors"
         )
     if found.duplicates >= NOTABLE_DUPLICATES:
         said.append(f"{found.duplicates:.0%} of the texts repeat another one: they crowd the first page")

@@ -10,6 +10,7 @@ from .bodies import (
     SEQ_NO_FIELD,
     copied_settings,
     destination_mappings,
+    passages_mapping,
     vector_mapping,
 )
 from .cluster import Cluster, IndexInfo, path_of
@@ -28,7 +29,15 @@ from .destinations import (
 from .encoder import Encoder
 from .errors import ClusterError, DataError, ModelError
 from .inspection import choose_text_fields
-from .preflight import Disk, check_disk, check_templates, estimate_disk, seconds_to_encode
+from .passages import Windows, chosen_windows
+from .preflight import (
+    Disk,
+    check_disk,
+    check_templates,
+    estimate_disk,
+    passages_per_document,
+    seconds_to_encode,
+)
 from .reading import require_source
 from .settings import ReindexSettings
 from .vectors import FORMS, Cost, Form, cost_of, form_of, obstacle, require_form
@@ -45,7 +54,7 @@ class Plan:
     while it is filled, and then. `requests` are the exact bodies, in order. `templates` says what index
     templates would add; `disk` is None for an index that exists, or without the rights to ask; `seconds` are
     those of the encoder, in a preview only. `costs` has the chosen form of vectors first, then all others
-    that the cluster takes.
+    that the cluster takes. `vector_count` is estimated from a sample of documents where there are `passages`.
     """
 
     source: str
@@ -67,6 +76,8 @@ class Plan:
     disk: Disk | None = None
     seconds: float | None = None
     costs: list[Cost] = field(default_factory=list)
+    passages: Windows | None = None
+    vector_count: int = 0
 
 
 def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
@@ -83,10 +94,11 @@ def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSetti
         )
     check_engine(cluster, encoder, settings)
     count = check_source(cluster, info, encoder, settings)
+    windows = chosen_windows(settings, encoder)
     fields = choose_text_fields(cluster, info.name, settings.fields)
     alias = settings.alias or recorded_alias(cluster, source)
     target = check_alias(cluster, alias, info)
-    job = job_of(info, encoder.fingerprint, job_settings(settings, fields))
+    job = job_of(info, encoder.fingerprint, job_settings(settings, fields, windows))
     known = next((found for found in destinations(cluster, info) if found.meta["job"] == job), None)
     name = known.name if known else free_name(cluster, info.name)
     live = known is not None and known.meta["state"] == "complete" and not left_filling(known)
@@ -99,18 +111,23 @@ def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSetti
         "fields": list(fields), "lexical_fields": list(info.meta.get("lexical_fields", fields)),
         "max_tokens": settings.max_tokens, "original": original,
         "engine": settings.engine, "vectors": settings.vectors, "compression": form_of(settings).compression,
+        "passages": windows.to_json() if windows else None,
     }  # fmt: skip
     # A live destination keeps what its owner made of it, but no pipeline may change the copies.
     changed = ("final_pipeline",) if live else tuple(DURING_FILL)
     before = {setting: DURING_FILL[setting] for setting in changed}
     after = {setting: original[setting] for setting in changed}
     vector = vector_mapping(encoder.dim, encoder.similarity, settings, cluster.version)
+    vector = passages_mapping(vector) if windows else vector
     first = (
         {"method": "PUT", "path": path_of(name, "_settings"), "body": {"index": before}}
         if known
         else {"method": "PUT", "path": path_of(name), "body": new_index(info, vector, meta)}
     )
-    costs = costs_of(cluster, encoder, settings, count)
+    vectors = (
+        round(count * passages_per_document(cluster, info, encoder, fields, windows)) if windows else count
+    )
+    costs = costs_of(cluster, encoder, settings, vectors)
     size = costs[0].disk_bytes
     templates = [] if known else check_templates(cluster, name)
     disk = None if known else estimate_disk(cluster, info, size)
@@ -125,7 +142,7 @@ def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSetti
             {"method": "PUT", "path": path_of(name, "_settings"), "body": {"index": after}},
             {"method": "POST", "path": "/_aliases", "body": {"actions": switch_actions(alias, target, name)}},
         ],
-        templates, disk, costs=costs,
+        templates, disk, costs=costs, passages=windows, vector_count=vectors,
     )  # fmt: skip
 
 
@@ -133,7 +150,9 @@ def preview(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSe
     """Plan as `plan` does, and time the encoder on some documents of the source."""
     todo = plan(cluster, source, encoder, settings)
     info = cluster.index_info(todo.source)
-    seconds = seconds_to_encode(cluster, info, encoder, todo.fields, todo.documents, settings.max_tokens)
+    seconds = seconds_to_encode(
+        cluster, info, encoder, todo.fields, todo.documents, settings.max_tokens, todo.passages
+    )
     if settings.max_docs_per_second:
         seconds = max(seconds, todo.documents / settings.max_docs_per_second)
     return replace(todo, seconds=round(seconds, 1))
@@ -200,9 +219,15 @@ def previous_of(target: IndexInfo | None, known: IndexInfo | None, info: IndexIn
     return target.name
 
 
-def job_settings(settings: ReindexSettings, fields: tuple[str, ...]) -> dict[str, Any]:
-    """Name the settings that decide what the vectors are; the others may change between two runs."""
+def job_settings(
+    settings: ReindexSettings, fields: tuple[str, ...], windows: Windows | None = None
+) -> dict[str, Any]:
+    """Name the settings that decide what the vectors are; the others may change between two runs.
+
+    One vector a document goes unnamed, as before there were passages: older destinations are still known.
+    """
     return {
+        **({"passages": windows.to_json()} if windows else {}),
         "fields": fields,
         "compression": form_of(settings).compression,
         **settings.model_dump(
@@ -233,7 +258,7 @@ def new_index(info: IndexInfo, vector: dict[str, Any], meta: dict[str, Any]) -> 
     }
 
 
-def costs_of(cluster: Cluster, encoder: Encoder, settings: ReindexSettings, documents: int) -> list[Cost]:
+def costs_of(cluster: Cluster, encoder: Encoder, settings: ReindexSettings, vectors: int) -> list[Cost]:
     """Estimate the chosen form of vectors first, then each other one that this cluster takes."""
     form, embedded = form_of(settings), cluster.is_embedded()
 
@@ -242,5 +267,5 @@ def costs_of(cluster: Cluster, encoder: Encoder, settings: ReindexSettings, docu
 
     forms = [form, *(other for other in FORMS if other != form and free(other))]
     return [
-        cost_of(one, documents, encoder.dim, settings.m, cluster.version, chosen=one == form) for one in forms
+        cost_of(one, vectors, encoder.dim, settings.m, cluster.version, chosen=one == form) for one in forms
     ]

@@ -12,6 +12,7 @@ from typing import Any
 from .cluster import Cluster, IndexInfo, path_of
 from .encoder import Encoder
 from .errors import AccessDenied, ClusterError
+from .passages import Windows, split
 from .reading import text_of
 from .sampling import sample_documents
 
@@ -19,6 +20,7 @@ WATERMARK = "cluster.routing.allocation.disk.watermark.flood_stage"
 THRESHOLD = "cluster.routing.allocation.disk.threshold_enabled"
 UNITS = {"b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40, "pb": 2**50}
 TIMED_DOCUMENTS = 32
+SPLIT_DOCUMENTS = 200
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,15 @@ def check_disk(disk: Disk | None, index: str) -> None:
         )
 
 
+def passages_per_document(
+    cluster: Cluster, source: IndexInfo, encoder: Encoder, fields: Sequence[str], windows: Windows
+) -> float:
+    """Estimate the mean number of passages by splitting some of the source's documents."""
+    sample = sample_documents(cluster, source, SPLIT_DOCUMENTS, fields=fields)
+    texts = [text_of(document.source, fields) for document in sample]
+    return sum(len(split(text, encoder, windows).spans) for text in texts) / max(1, len(texts))
+
+
 def seconds_to_encode(
     cluster: Cluster,
     source: IndexInfo,
@@ -140,14 +151,16 @@ def seconds_to_encode(
     fields: Sequence[str],
     documents: int,
     max_tokens: int | None,
+    windows: Windows | None = None,
 ) -> float:
     """Estimate the encoder's seconds for so many documents, by timing some of the source's own."""
     sample = sample_documents(cluster, source, min(TIMED_DOCUMENTS, documents), fields=fields)
     texts = [text_of(document.source, fields) for document in sample[:TIMED_DOCUMENTS]]
-    filled = [text for text in texts if text]
-    if not filled:
+    parts = [text[a:b] for text in texts for a, b in split(text, encoder, windows).spans]
+    if not parts:
         return 0.0
-    encoder.encode_documents(filled[:1], max_tokens=max_tokens)  # the first call also makes things ready
+    timed = parts[:: -(-len(parts) // TIMED_DOCUMENTS)]
+    encoder.encode_documents(timed[:1], max_tokens=max_tokens)  # the first call also makes things ready
     started = time.perf_counter()
-    encoder.encode_documents(filled, max_tokens=max_tokens)
-    return (time.perf_counter() - started) * documents / len(texts)
+    encoder.encode_documents(timed, max_tokens=max_tokens)
+    return (time.perf_counter() - started) / len(timed) * len(parts) * documents / len(texts)

@@ -26,7 +26,11 @@ class Query(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """One ranked document; ranks start at 1, raw scores are None where the leg did not find it."""
+    """One ranked document; ranks start at 1, raw scores are None where the leg did not find it.
+
+    `passage` is where the best passage of a longer document begins and ends, in characters of its joined
+    text; `text` is that passage then.
+    """
 
     doc_id: str
     score: float
@@ -34,6 +38,7 @@ class Hit(NamedTuple):
     lexical_score: float | None = None
     dense_score: float | None = None
     text: str = ""
+    passage: tuple[int, int] | None = None
 
 
 Qrels: TypeAlias = dict[str, dict[str, int]]

@@ -17,10 +17,11 @@ from .cluster import Cluster, path_of
 from .destinations import MAX_REFUSED, alias_target, record_event, switch, write_meta
 from .encoder import Encoder, load_encoder
 from .errors import ClusterError
-from .filling import Filling, Job, fill
+from .filling import fill
 from .in_place.filling import fill_in_place, place_changes
 from .in_place.planning import plan_in_place
 from .in_place.verification import verify_in_place
+from .jobs import Filling, Job
 from .known_encoders import remember_encoder
 from .planning import Plan, plan
 from .progress import Progress, silent
@@ -39,7 +40,10 @@ __all__ = ["Reindexing", "plan", "reindex", "rollback"]
 
 @dataclass(frozen=True)
 class Reindexing:
-    """What a reindex did: counts of documents, and whether the alias was switched; in place there is none."""
+    """What a reindex did: counts of documents, and whether the alias was switched; in place there is none.
+
+    `shortened` have more text than `max_passages` reach.
+    """
 
     source: str
     destination: str
@@ -53,6 +57,7 @@ class Reindexing:
     rejects_file: Path | None
     switched: bool
     seconds: float
+    shortened: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields as JSON values."""
@@ -102,6 +107,7 @@ def reindex(
         todo.source, todo.destination, todo.alias, cluster.count(todo.destination), filling.encoded,
         filling.skipped, filling.without_text, filling.rejected, filling.deleted,
         rejects.file if filling.rejected else None, switched, time.monotonic() - started,
+        filling.shortened,
     )  # fmt: skip
 
 

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-from .bodies import ENCODER_FIELD, SEQ_NO_FIELD
-from .filling import Filling, Job, Pending, encoded_pages, send
+from .bodies import ENCODER_FIELD
+from .encoding import encoded_pages
+from .filling import body_of, send
+from .jobs import Filling, Job, Pending
 from .overlap import prefetched
 from .reading import read_pages
 from .stored import documents_by_id, written_here_mark
@@ -38,9 +40,7 @@ def renew(job: Job) -> Filling:
         for page in encoded:
             job.pace.wait(len(page))
             outcome = send(job, renewing_actions(job, page))
-            texts = sum(pending.vector is not None for pending in page)
-            done.encoded += texts
-            done.without_text += len(page) - texts
+            done.book(page)
             done.rejected += outcome.rejected
             done.skipped += len(outcome.conflicts)
     return done
@@ -61,16 +61,10 @@ def renewing_actions(job: Job, page: list[Pending]) -> list[Action]:
     ids = [pending.document.doc_id for pending in page]
     there = documents_by_id(job.cluster, job.source, ids, whole=False)
     actions = []
-    for document, _, vector in page:
+    for pending in page:
+        document = pending.document
         at = there[document.doc_id].seq_no if document.doc_id in there else -1
-        body = {
-            **document.source,
-            ENCODER_FIELD: job.encoder.fingerprint,
-            SEQ_NO_FIELD: written_here_mark(at),
-        }
-        body.pop(job.settings.vector_field, None)
-        if vector is not None:
-            body[job.settings.vector_field] = vector
+        body = body_of(job, pending, written_here_mark(at))
         actions.append(index_action(
             document.doc_id, body, routing=document.routing,
             if_seq_no=document.seq_no, if_primary_term=document.primary_term,

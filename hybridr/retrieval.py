@@ -8,7 +8,14 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from .bodies import dense_query, highlight, hybrid_query, lexical_query, search_pipeline
+from .bodies import (
+    dense_query,
+    dense_scores_query,
+    highlight,
+    hybrid_query,
+    lexical_query,
+    search_pipeline,
+)
 from .cluster import Cluster
 from .destinations import command_for, is_destination, resolve
 from .encoder import Encoder
@@ -16,6 +23,8 @@ from .errors import ClusterError, DataError, SettingsError
 from .expansion import TermFeedback
 from .inspection import choose_text_fields
 from .known_encoders import check_fingerprint
+from .passages import Span, windows_of
+from .reading import text_of
 from .records import Hit, Query, Run
 from .settings import SearchSettings
 from .vectors import as_kept, kept_as
@@ -23,6 +32,7 @@ from .vectors import as_kept, kept_as
 Mode = Literal["hybrid", "lexical", "dense"]
 LEXICAL, DENSE = "lexical", "dense"
 BATCH = 32
+INNER_HITS_IN_HYBRID = (3, 0, 0)  # 2.19 leaves them out of the answer without a word
 
 
 class Search:
@@ -48,6 +58,7 @@ class Search:
             raise SettingsError(f"unknown mode '{mode}': {', '.join(get_args(Mode))}")
         self.cluster = cluster
         self.info = resolve(cluster, index)
+        self.windows = windows_of(self.info.meta)
         self.mode = mode
         self.encoder = encoder
         self.settings = settings or SearchSettings()
@@ -64,13 +75,18 @@ class Search:
         return Search(self.cluster, self.info.name, self.encoder, mode, self.feedback, settings=self.settings)
 
     def __call__(self, text: str, k: int = 10) -> list[Hit]:
-        """Give the best `k` documents with text, highlighted by `<em>`, and the raw score of each leg."""
+        """Give the best `k` documents with text, highlighted by `<em>`, and the raw score of each leg.
+
+        The text of a document that the dense leg found by one of several passages is that passage.
+        """
         if not text.strip():
             raise DataError("the query is empty")
-        body = self._bodies([text], k)[0] | {"highlight": highlight(self._shown_fields(), text)}
-        body["_source"] = self._shown_fields()
+        vectors = self._vectors([text])
+        body = self._bodies([text], vectors, k, inner_hits=True)[0]
+        body |= {"highlight": highlight(self._shown_fields(), text), "_source": self._shown_fields()}
         answer = self.cluster.search(self.info.name, body, {"include_named_queries_score": "true"})
-        return [self._hit(found, rank) for rank, found in enumerate(checked(answer), 1)]
+        hits = self._with_passages(checked(answer), vectors[0])
+        return [self._hit(found, rank) for rank, found in enumerate(hits, 1)]
 
     def run(self, queries: Iterable[Query], k: int = 100) -> Run:
         """Rank the best `k` documents for each query: query id -> document id -> score."""
@@ -78,10 +94,19 @@ class Search:
         ranked: Run = {}
         for start in range(0, len(queries), BATCH):
             batch = queries[start : start + BATCH]
-            bodies = [body | {"_source": False} for body in self._bodies([q.text for q in batch], k)]
+            texts = [query.text for query in batch]
+            bodies = [body | {"_source": False} for body in self._bodies(texts, self._vectors(texts), k)]
             for query, answer in zip(batch, self.cluster.msearch(self.info.name, bodies), strict=True):
                 ranked[query.query_id] = {hit["_id"]: hit["_score"] for hit in checked(answer)}
         return ranked
+
+    def dense_leg(self, vector: np.ndarray, filter: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Build the query for the neighbours of a query vector `(dim,)` among what matches `filter`."""
+        [kept] = as_kept(vector[None], kept_as(self.info.meta))
+        return dense_query(
+            kept.tolist(), self.info.meta["vector_field"], self.settings.depth,
+            passages=self.windows is not None, filter=filter,
+        )  # fmt: skip
 
     @cached_property
     def _term_feedback(self) -> TermFeedback:
@@ -115,10 +140,11 @@ class Search:
             return [None] * len(texts)
         return list(as_kept(self.encoder.encode_queries(list(texts)), kept_as(self.info.meta)))
 
-    def _bodies(self, texts: list[str], k: int) -> list[dict[str, Any]]:
-        vectors = self._vectors(texts)
+    def _bodies(
+        self, texts: list[str], vectors: Sequence[np.ndarray | None], k: int, *, inner_hits: bool = False
+    ) -> list[dict[str, Any]]:
         legs = self._lexical_legs(texts) if self.mode != DENSE else [{}] * len(texts)
-        return [self._body(leg, vector, k) for leg, vector in zip(legs, vectors, strict=True)]
+        return [self._body(leg, vector, k, inner_hits) for leg, vector in zip(legs, vectors, strict=True)]
 
     def _lexical_legs(self, texts: list[str]) -> list[dict[str, Any]]:
         if self.feedback is None:
@@ -126,21 +152,75 @@ class Search:
         expanded = self._term_feedback.queries(texts)
         return [{"bool": {"must": [query], "_name": LEXICAL}} for query in expanded]
 
-    def _body(self, lexical: dict[str, Any], vector: np.ndarray | None, k: int) -> dict[str, Any]:
+    def _nearest(self, vector: np.ndarray, k: int, *, inner_hits: bool = False) -> dict[str, Any]:
+        return dense_query(
+            vector.tolist(), self.info.meta["vector_field"], k, DENSE,
+            passages=self.windows is not None, inner_hits="passages" if inner_hits else None,
+        )  # fmt: skip
+
+    def _body(
+        self, lexical: dict[str, Any], vector: np.ndarray | None, k: int, inner_hits: bool
+    ) -> dict[str, Any]:
         if vector is None:
             return {"size": k, "query": lexical}
         depth = max(self.settings.depth, k)
-        field = self.info.meta["vector_field"]
-        dense = dense_query(vector.tolist(), field, depth, DENSE)
+        dense = self._nearest(vector, depth, inner_hits=inner_hits)
         if self.mode == DENSE:
             return {"size": k, "query": dense}
         return {"size": k, "query": hybrid_query([lexical, dense], depth), "search_pipeline": self.pipeline}
 
+    def _dense_scores(
+        self, vector: np.ndarray, doc_ids: Sequence[str], *, inner_hits: bool = False
+    ) -> dict[str, Any]:
+        """Ask for the true dense scores of these documents."""
+        most = self.windows.most if self.windows else None
+        query = dense_scores_query(
+            vector.tolist(),
+            self.info.meta["vector_field"],
+            doc_ids,
+            most_passages=most,
+            inner_hits=inner_hits,
+        )
+        return {"size": len(doc_ids), "query": query, "_source": False}
+
+    def _with_passages(self, hits: list[dict[str, Any]], vector: np.ndarray | None) -> list[dict[str, Any]]:
+        """Ask for the best passages of dense hits where the answer of a hybrid search lacks them."""
+        supported = self.mode != "hybrid" or self.cluster.version >= INNER_HITS_IN_HYBRID
+        if self.windows is None or vector is None or supported:
+            return hits
+        doc_ids = [hit["_id"] for hit in hits if DENSE in hit.get("matched_queries", {})]
+        inner = self._best_passages(vector, doc_ids)
+        return [hit | {"inner_hits": inner.get(hit["_id"], {})} for hit in hits]
+
+    def _best_passages(self, vector: np.ndarray, doc_ids: Sequence[str]) -> dict[str, Any]:
+        if not doc_ids:
+            return {}
+        body = self._dense_scores(vector, doc_ids, inner_hits=True)
+        return {hit["_id"]: hit["inner_hits"] for hit in checked(self.cluster.search(self.info.name, body))}
+
     def _hit(self, found: dict[str, Any], rank: int) -> Hit:
         scores = found.get("matched_queries", {})
+        text, passage = self._text(found)
+        return Hit(
+            found["_id"], found["_score"] or 0.0, rank, scores.get(LEXICAL), scores.get(DENSE), text, passage
+        )
+
+    def _text(self, found: dict[str, Any]) -> tuple[str, Span | None]:
+        """Choose what to show: the best of several passages, and where it stands, or marked fragments."""
+        whole = text_of(found.get("_source", {}), self._shown_fields())
+        span = best_passage(found.get("inner_hits", {}))
+        # A text that a client has changed since may be shorter than its passages were.
+        if span and span != (0, len(whole)) and whole[slice(*span)]:
+            return whole[slice(*span)], span
         marked = found.get("highlight", {})
-        text = " … ".join(part for field in self._shown_fields() for part in marked.get(field, ()))
-        return Hit(found["_id"], found["_score"] or 0.0, rank, scores.get(LEXICAL), scores.get(DENSE), text)
+        return " … ".join(part for field in self._shown_fields() for part in marked.get(field, ())), None
+
+
+def best_passage(inner_hits: dict[str, Any]) -> Span | None:
+    """Read where the best passage begins and ends from the inner hits of a document."""
+    inner = [hit for found in inner_hits.values() for hit in found["hits"]["hits"]]
+    best = max(inner, key=lambda hit: hit["_score"], default=None)
+    return (best["_source"]["start"], best["_source"]["end"]) if best else None
 
 
 def checked(answer: dict[str, Any]) -> list[dict[str, Any]]:

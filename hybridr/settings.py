@@ -1,30 +1,15 @@
-"""One frozen model per stage, and the only code that reads `hybridr.toml` and the environment.
-
-Precedence: flag > environment (`HYBRIDR_<STAGE>_<FIELD>`, for the connection `HYBRIDR_<FIELD>`) >
-`hybridr.toml` (`[stage]`) > default.
-"""
+"""One frozen model per stage; `configuration` says where their values come from."""
 
 from __future__ import annotations
 
 import difflib
-import os
 import re
-import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from .errors import SettingsError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-CONFIG_FILE = "hybridr.toml"
-S = TypeVar("S", bound="Stage")
 
 
 class Stage(BaseModel):
@@ -160,7 +145,7 @@ class AdaptSettings(Stage):
     any_language: bool = Field(False, description="fit an English model to any language")
     force: bool = Field(False, description="export the adapted encoder against the gate's advice")
 
-    def own(self, stage: type[S]) -> dict[str, Any]:
+    def own(self, stage: type[Stage]) -> dict[str, Any]:
         """Give the values that are set and that `stage` has too."""
         given = ((name, getattr(self, name)) for name in type(self).model_fields)
         return {name: value for name, value in given if value is not None and name in stage.model_fields}
@@ -252,6 +237,9 @@ class ReindexSettings(Stage):
     m: int = Field(16, ge=2, le=100)
     ef_construction: int = Field(100, ge=2, le=4096)
     max_tokens: int | None = Field(None, ge=16, description="None: the encoder's own limit")
+    passages: bool = Field(False, description="a vector for each window of `max_tokens`, not one a document")
+    passage_overlap: int = Field(32, ge=0, description="tokens that neighbouring passages share")
+    max_passages: int = Field(64, ge=1, le=5_000, description="of a document; what follows has no vector")
     read_documents: int = Field(500, ge=1, le=10_000, description="documents per search request")
     bulk_bytes: int = Field(5_000_000, ge=10_000, le=100_000_000, description="body size of a bulk request")
     slice: str | None = Field(None, pattern=r"^[1-9][0-9]*/[1-9][0-9]*$", description="I/N: this share only")
@@ -345,59 +333,3 @@ def explained(stage: type[Stage], error: ValidationError) -> SettingsError:
     return SettingsError(
         f"[{stage.table}] " + "; ".join(lines), hint="hybridr settings   lists every setting"
     )
-
-
-def read_config(path: Path | None) -> dict[str, dict[str, Any]]:
-    """Read `hybridr.toml` (or `path`); unknown tables raise SettingsError."""
-    file = path or Path(CONFIG_FILE)
-    if not file.is_file():
-        if path is not None:
-            raise SettingsError(f"no settings file at {path}")
-        return {}
-    try:
-        tables = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{file}: {error}") from error
-    known = {stage.table for stage in STAGES}
-    for name in tables:
-        if name not in known:
-            raise SettingsError(f"{file}: unknown table [{name}], known are {', '.join(sorted(known))}")
-    return tables
-
-
-def read_environment(stage: type[Stage]) -> dict[str, str]:
-    """Collect the stage's variables; empty ones count as not set."""
-    prefix = "HYBRIDR_" if stage is ClusterSettings else f"HYBRIDR_{stage.table.upper()}_"
-    names = {field: f"{prefix}{field.upper()}" for field in stage.model_fields}
-    return {field: os.environ[name] for field, name in names.items() if os.environ.get(name)}
-
-
-def resolve(
-    stage: type[S], flags: Mapping[str, Any], *, config: Path | None = None
-) -> tuple[S, dict[str, str]]:
-    """Merge flags (None = not given), environment, file and defaults; say where each value is from."""
-    layers: list[tuple[str, Mapping[str, Any]]] = [
-        ("file", read_config(config).get(stage.table, {})),
-        ("environment", read_environment(stage)),
-        ("flag", {name: value for name, value in flags.items() if value is not None}),
-    ]
-    values: dict[str, Any] = {}
-    origin = dict.fromkeys(stage.model_fields, "default")
-    for source, layer in layers:
-        for name, value in layer.items():
-            listed = isinstance(value, str) and name in stage.model_fields and is_list(stage, name)
-            values[name] = tuple(part.strip() for part in value.split(",")) if listed else value
-            origin[name] = source
-    return stage(**values), origin
-
-
-def is_list(stage: type[Stage], field: str) -> bool:
-    """Tell whether a field takes several names, given as `a,b,c` in a flag or variable."""
-    return stage.model_fields[field].annotation == tuple[str, ...]
-
-
-def resolved_values(stage: type[Stage], *, config: Path | None = None) -> list[tuple[str, Any, str]]:
-    """List a stage's settings as (name, value, where from); what must be given by flag shows as None."""
-    missing = {name: "(flag)" for name, field in stage.model_fields.items() if field.is_required()}
-    settings, origin = resolve(stage, missing, config=config)
-    return [(f"{stage.table}.{name}", value, origin[name]) for name, value in settings.record().items()]

@@ -12,6 +12,7 @@ from .filling import vanished_pages
 from .in_place.removal import remove_in_place
 from .in_place.verification import count_current
 from .known_encoders import folder_of, forget
+from .passages import Windows, windows_of
 from .reading import Position, hidden_operations, read_pages, settled_position
 from .renewal import current_query
 from .returning import find_writes, require_none
@@ -54,6 +55,7 @@ class Holding:
     writes: dict[str, Any] | None
     history: list[dict[str, Any]]
     in_place: bool = False
+    passages: Windows | None = None
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,7 @@ def holding(cluster: Cluster, info: IndexInfo, source_there: bool) -> Holding:
         info.meta["encoder"], str(folder) if folder else None,
         info.meta.get("synced"), lag_of(cluster, info) if source_there else None,
         find_writes(cluster, info).counts() if live else None, list(info.meta.get("history", [])),
+        passages=windows_of(info.meta),
     )  # fmt: skip
 
 

@@ -18,9 +18,11 @@ from .cluster import Cluster, IndexInfo, path_of
 from .destinations import command_for, is_destination, is_in_place, resolve, write_meta
 from .encoder import Encoder
 from .errors import DataError, NotFound, SettingsError, Unreachable
-from .filling import Filling, Job, fill
+from .filling import fill
 from .in_place.filling import fill_in_place, place_changes
+from .jobs import Filling, Job
 from .known_encoders import check_fingerprint
+from .passages import windows_of
 from .progress import Progress, silent
 from .reading import Position
 from .renewal import renew
@@ -179,6 +181,10 @@ def job_of(cluster: Cluster, info: IndexInfo, encoder: Encoder, settings: Reinde
     made = {name: info.meta[name] for name in ("vector_field", "max_tokens")}
     made["vectors"] = kept_as(info.meta)
     source = info.name if is_in_place(info) else info.meta["source"]
+    windows = windows_of(info.meta)
+    made["passages"] = windows is not None
+    if windows:
+        made |= {"passage_overlap": windows.overlap, "max_passages": windows.most}
     return Job(
         cluster, source, info.name, encoder, tuple(info.meta["fields"]),
         settings.model_copy(update={**made, "slice": None}), rejects_of(info.name),

@@ -21,9 +21,7 @@ TEXT_BYTES = {"byte": 2}
 FLOAT_TEXT_BYTES = 9
 DERIVED_SOURCE: Version = (3, 0, 0)  # from here on only the copy for recovery holds vectors as text
 SQ_NAMES_BITS: Version = (3, 6, 0)  # from here on the encoder `sq` must be told its bits
-ESTIMATE = (
-    "1.1 x (bytes of a vector + 8 m) a document, the estimate of OpenSearch's documentation (HNSW memory)"
-)
+ESTIMATE = "1.1 x (bytes of a vector + 8 m) each, the estimate of OpenSearch's documentation (HNSW memory)"
 
 
 @dataclass(frozen=True)
@@ -143,13 +141,13 @@ def method_parameters(form: Form, version: Version) -> dict[str, Any]:
     return {"encoder": {"name": "sq", "parameters": wide}}
 
 
-def cost_of(form: Form, documents: int, dim: int, m: int, version: Version, *, chosen: bool = False) -> Cost:
-    """Estimate what vectors and graph of `documents` documents take; the source of it is `ESTIMATE`."""
+def cost_of(form: Form, count: int, dim: int, m: int, version: Version, *, chosen: bool = False) -> Cost:
+    """Estimate what `count` vectors and their graph take; the source of it is `ESTIMATE`."""
     size, links = -(-dim * form.bits // 8), BYTES_PER_NEIGHBOUR * m
     text = dim * TEXT_BYTES.get(form.vectors, FLOAT_TEXT_BYTES) * (1 if version >= DERIVED_SOURCE else 2)
     on_disk = -(-dim * form.disk_bits // 8) + links + text
-    memory = round(documents * OVERHEAD * (size + links))
-    return Cost(form.engine, form.vectors, form.compression, chosen, size, memory, documents * on_disk)
+    memory = round(count * OVERHEAD * (size + links))
+    return Cost(form.engine, form.vectors, form.compression, chosen, size, memory, count * on_disk)
 
 
 def kept_as(meta: Mapping[str, Any]) -> str:

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from .bodies import ENCODER_FIELD, SEQ_NO_FIELD, dense_query, lexical_query
+from .bodies import ENCODER_FIELD, PASSAGE_VECTOR, SEQ_NO_FIELD, dense_query, lexical_query
 from .cluster import Cluster, IndexInfo, path_of
 from .destinations import is_destination, is_in_place, resolve
 from .encoder import Encoder
 from .errors import DataError
+from .passages import Span, split, windows_of
 from .progress import Progress, silent
 from .reading import Position, SourceDocument, read_pages, text_of
 from .stored import Stored, count_missing, documents_by_id, is_current, look_up, sources_by_id
@@ -209,20 +210,38 @@ def compare_documents(
 def compare_vectors(
     info: IndexInfo, there: dict[str, dict[str, Any]], copied: dict[str, dict[str, Any]], encoder: Encoder
 ) -> Finding:
-    """Encode texts again: a document with text has the vector of its text, one without has none."""
-    field_name = info.meta["vector_field"]
-    texts = {doc_id: text_of(source, info.meta["fields"]) for doc_id, source in there.items()}
-    filled = [doc_id for doc_id, text in texts.items() if text and copied[doc_id].get(field_name)]
-    wrong = [doc_id for doc_id, text in texts.items() if bool(text) != bool(copied[doc_id].get(field_name))]
-    if filled:
-        again = encoder.encode_documents(
-            [texts[doc_id] for doc_id in filled], max_tokens=info.meta["max_tokens"]
-        )
-        stored = np.array([copied[doc_id][field_name] for doc_id in filled], dtype=np.float32)
-        lengths = np.linalg.norm(again, axis=1) * np.linalg.norm(stored, axis=1)
-        cosines = (again * stored).sum(axis=1) / np.maximum(lengths, 1e-12)
-        wrong += [doc_id for doc_id, cosine in zip(filled, cosines, strict=True) if cosine < MIN_COSINE]
-    return Finding("vector", len(texts), wrong)
+    """Encode texts again: a document with text has the vector of its text, one without has none.
+
+    One that is split has exactly the passages of its text, each with its own vector.
+    """
+    windows, wrong = windows_of(info.meta), []
+    parts: list[tuple[str, str, list[float]]] = []  # id, text of a passage, vector that stands for it
+    for doc_id, source in there.items():
+        text = text_of(source, info.meta["fields"])
+        spans = split(text, encoder, windows).spans
+        stored = stored_vectors(copied[doc_id].get(info.meta["vector_field"]), spans, windows is not None)
+        if stored is None:
+            wrong.append(doc_id)
+        else:
+            parts += [(doc_id, text[a:b], row) for (a, b), row in zip(spans, stored, strict=True)]
+    if parts:
+        again = encoder.encode_documents([text for _, text, _ in parts], max_tokens=info.meta["max_tokens"])
+        kept = np.array([row for *_, row in parts], dtype=np.float32)  # (parts, dim)
+        lengths = np.linalg.norm(again, axis=1) * np.linalg.norm(kept, axis=1)
+        cosines = (again * kept).sum(axis=1) / np.maximum(lengths, 1e-12)
+        wrong += [part[0] for part, cosine in zip(parts, cosines, strict=True) if cosine < MIN_COSINE]
+    return Finding("vector", len(there), list(dict.fromkeys(wrong)))
+
+
+def stored_vectors(value: Any, spans: Sequence[Span], passages: bool) -> list[list[float]] | None:
+    """Give the vectors that a document holds for these spans of its text; None when they are others."""
+    if not passages:
+        found = [value] if value else []
+        return found if len(found) == len(spans) else None
+    held = value if isinstance(value, list) else []
+    same = [(part.get("start"), part.get("end")) for part in held] == list(spans)
+    found = [part.get(PASSAGE_VECTOR) for part in held]
+    return found if same and all(found) else None
 
 
 def probe(
@@ -239,6 +258,8 @@ def probe(
     bodies = [{"size": 1, "query": lexical_query(words, info.meta["lexical_fields"])}]
     if encoder is not None:
         vector = as_kept(encoder.encode_queries([words]), kept_as(info.meta))[0].tolist()
-        bodies.append({"size": 1, "query": dense_query(vector, info.meta["vector_field"], 1)})
+        passages = windows_of(info.meta) is not None
+        query = dense_query(vector, info.meta["vector_field"], 1, passages=passages)
+        bodies.append({"size": 1, "query": query})
     silent_legs = sum(not answer["hits"]["hits"] for answer in cluster.msearch(info.name, bodies))
     return Finding("probe query", len(bodies), detail=f"{silent_legs} found nothing" if silent_legs else "")

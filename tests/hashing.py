@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,6 +28,13 @@ class HashingEncoder:
     def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> np.ndarray:
         self.encoded += texts
         return self.encode_queries(texts)
+
+    def token_spans(self, text: str, limit: int) -> list[tuple[int, int, int | None]]:
+        words = itertools.islice(re.finditer(r"\S+", text), limit)
+        return [(*word.span(), number) for number, word in enumerate(words)]
+
+    def document_room(self, max_tokens: int | None = None) -> int:
+        return (max_tokens or self.max_tokens) - 2
 
     def _vector(self, text: str) -> np.ndarray:
         total = sum((self._direction(word) for word in text.lower().split()), np.zeros(self.dim))

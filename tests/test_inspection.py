@@ -233,8 +233,8 @@ def test_lengths_in_words_and_in_tokens() -> None:
             return [len(text) for text in texts]
 
     assert measure(some, None) == Lengths("words", 3, 3)
-    assert measure(some, Letters()) == Lengths("tokens", 13, 13, 13, 0.25)
-    assert measure([], Letters()) == Lengths("tokens", 0, 0, 13, 0.0)
+    assert measure(some, Letters()) == Lengths("tokens", 13, 13, 13, 0.25, (18 - 13) / (3 + 7 + 13 + 18))
+    assert measure([], Letters()) == Lengths("tokens", 0, 0, 13, 0.0, 0.0)
 
 
 def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
@@ -255,6 +255,7 @@ def found(**changes) -> Inspection:
     ("changes", "words"),
     [
         ({"lengths": Lengths("tokens", 50, 90, 256, 0.3)}, "30% of the texts are longer than the 256 tokens"),
+        ({"lengths": Lengths("tokens", 50, 90, 256, 0.1, 0.4)}, "40% of all tokens are found by words only"),
         ({"duplicates": 0.2}, "20% of the texts repeat another one"),
         ({"empty": 0.5}, "50% of the documents have no text"),
         ({"language": LanguageGuess("de", 1.0, 9), "analyzer": "german"}, "knows English only"),

@@ -54,7 +54,7 @@ class Session:
 
     def settings(self, stage: type[S], **flags: Any) -> S:
         """Resolve a stage's settings from flags, environment and file."""
-        from hybridr.settings import resolve
+        from hybridr.configuration import resolve
 
         return resolve(stage, flags, config=self.config)[0]
 

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..cluster import IndexInfo
+from ..encoding import encoded_pages
 from ..errors import DataError
-from ..filling import MAX_PASSES, Filling, Job, Meter, Pending, encoded_pages, read_to_the_end, send
+from ..filling import MAX_PASSES, read_to_the_end, send
+from ..jobs import Filling, Job, Meter, Pending
 from ..overlap import prefetched
 from ..progress import Progress, silent
 from ..reading import Position, SourceDocument, read_pages, text_of

@@ -130,6 +130,8 @@ def check_options(settings: ReindexSettings) -> None:
                 f"{option} has no meaning with --in-place: there is one index, and its name stays",
                 hint="--workers N shares the work on this machine" if option == "--slice" else None,
             )
+    if settings.passages:
+        raise SettingsError("--passages needs a new index: leave --in-place out")
     if "." in settings.vector_field:
         raise SettingsError(
             f"--vector-field {settings.vector_field}: in place it must be a name without dots"

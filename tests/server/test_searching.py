@@ -197,7 +197,9 @@ def test_command_line_searches_in_three_modes(
         assert hybridr_cli.main(command) == 0
         hits = json.loads(capsys.readouterr().out)["hits"]
         assert len(hits) == 3
-        assert {"doc_id", "score", "rank", "lexical_score", "dense_score", "text"} == hits[0].keys()
+        assert {"doc_id", "score", "rank", "lexical_score", "dense_score", "text", "passage"} == hits[
+            0
+        ].keys()
     assert hybridr_cli.main(["search", index_name, "velvet window", *on]) == 0
     assert "*velvet*" in capsys.readouterr().out
     assert hybridr_cli.main(["rollback", index_name, *on]) == 0

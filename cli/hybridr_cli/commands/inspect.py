@@ -130,7 +130,13 @@ def render(session: Session, found: Inspection) -> None:
     columns = ("field", "type", "filled", f"median {unit}", "p90", "not text", "used", "why")
     session.output.table(columns, [row(field) for field in found.fields])
     lengths = found.lengths
-    cut = "" if lengths.cut is None else f", {lengths.cut:.1%} over the limit of {lengths.limit}"
+    cut = ""
+    if lengths.cut is not None:
+        over = round(lengths.cut * (1 - found.empty) * found.documents)
+        cut = (
+            f", {lengths.cut:.1%} (about {over:,} documents) over the limit of {lengths.limit}, "
+            f"which cuts off {lengths.lost or 0:.1%} of all tokens"
+        )
     say()
     say(
         f"text        {' + '.join(found.text_fields)}: median {lengths.median}, p90 {lengths.p90} {unit}{cut}"

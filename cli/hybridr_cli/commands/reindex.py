@@ -36,6 +36,16 @@ def register(app: typer.Typer) -> None:
             str | None, typer.Option(help="Level of on_disk (4x with lucene, 32x with faiss).")
         ] = None,
         max_tokens: Annotated[int | None, typer.Option(help="Input limit, with [CLS] and [SEP].")] = None,
+        passages: Annotated[
+            bool | None,
+            typer.Option("--passages", help="A vector for each window of a document; search takes the best."),
+        ] = None,
+        passage_overlap: Annotated[
+            int | None, typer.Option(help="Tokens that neighbouring passages share (32).")
+        ] = None,
+        max_passages: Annotated[
+            int | None, typer.Option(help="Passages of a document; what follows has no vector (64).")
+        ] = None,
         workers: Annotated[
             int | None, typer.Option(help="Shares worked on at once, on this machine.")
         ] = None,
@@ -71,7 +81,8 @@ def register(app: typer.Typer) -> None:
         settings = session.settings(
             ReindexSettings, alias=alias, fields=fields, vector_field=vector_field, engine=engine,
             vectors=vectors, compression=compression, max_tokens=max_tokens, workers=workers, slice=slice,
-            in_place=in_place, accept_rejects=accept_rejects,
+            in_place=in_place, accept_rejects=accept_rejects, passages=passages,
+            passage_overlap=passage_overlap, max_passages=max_passages,
             patience_s=patience, max_docs_per_second=max_docs_per_second, slow_search_ms=slow_search_ms,
         )  # fmt: skip
         cluster = session.connect().patient(settings.patience_s)
@@ -96,6 +107,12 @@ def show_plan(session: Session, todo: Plan) -> None:
     out.line(
         f"vectors and graph: about {todo.vector_bytes / 1e6:,.0f} MB a copy, encoder {todo.encoder[:12]}"
     )
+    if todo.passages:
+        windows = todo.passages
+        out.line(
+            f"passages: about {todo.vector_count:,}, of {windows.tokens} tokens, {windows.overlap} of them "
+            f"shared, at most {windows.most} a document"
+        )
     show_estimates(session, todo)
     for remark in todo.templates:
         out.line(remark)
@@ -165,6 +182,11 @@ def show_result(session: Session, done: Reindexing) -> None:
         f"{done.destination}: {done.documents:,} documents, {done.encoded:,} encoded, {done.skipped:,} were "
         f"there already, {done.without_text:,} without text, in {done.seconds:.0f} s"
     )
+    if done.shortened:
+        out.line(
+            f"{done.shortened:,} documents go on behind their last passage, found there by words only; "
+            "--max-passages takes more"
+        )
     if done.deleted:
         out.line(f"{done.deleted:,} deleted that are no longer in '{done.source}'")
     if done.switched:

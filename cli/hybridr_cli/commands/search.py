@@ -12,6 +12,8 @@ from ..session import Session, verb
 if TYPE_CHECKING:
     from hybridr.records import Hit
 
+SHOWN = 500  # characters
+
 
 def register(app: typer.Typer) -> None:
     """Add the verb to the app."""
@@ -83,5 +85,6 @@ def raw(score: float | None) -> str:
 
 
 def marked(text: str) -> str:
-    """Show the highlighted words between stars, on one line."""
-    return " ".join(text.replace("<em>", "*").replace("</em>", "*").split())
+    """Show the highlighted words between stars, on one line; a long passage by its beginning."""
+    line = " ".join(text.replace("<em>", "*").replace("</em>", "*").split())
+    return line if len(line) <= SHOWN else line[:SHOWN] + " …"

@@ -54,6 +54,8 @@ def show(session: Session, holding: Holding) -> None:
             f"changed, {holding.writes['deleted']:,} deleted"
         )
     out.line(f"  vectors: {holding.vectors} {holding.compression or ''}".rstrip())
+    if windows := holding.passages:
+        out.line(f"  passages of {windows.tokens} tokens, {windows.overlap} shared, at most {windows.most}")
     out.line(f"  encoder {holding.encoder[:12]}: {holding.encoder_folder or 'its folder is not known here'}")
     for event in holding.history:
         details = ", ".join(f"{name} {value}" for name, value in event.items() if name not in ("at", "event"))
