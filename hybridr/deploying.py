@@ -31,6 +31,7 @@ from .remote_models import (
     missing_settings,
     model_body,
     rewriting_connector,
+    trusted_pattern,
 )
 from .settings import DeploySettings, SearchSettings
 from .vectors import kept_as
@@ -69,6 +70,7 @@ def plan_deployment(
     missing: dict[str, Any] = {}
     requests: list[dict[str, Any]] = []
     if settings.way != "client":
+        trusted_pattern(settings.server)
         check_model(cluster, info, settings)
         missing = missing_settings(cluster, settings.server)
         requests = model_requests(connector_of(pipeline, settings))

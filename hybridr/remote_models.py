@@ -87,6 +87,7 @@ def model_body(name: str, connector_id: str) -> dict[str, Any]:
 
 def create_model(cluster: Cluster, connector: dict[str, Any]) -> RemoteModel:
     """Create a connector and a deployed model of its name. Raises ClusterError."""
+    cluster = cluster.patient(DEPLOY_TIMEOUT_S)  # 503 while the plugin makes its own index
     connector_id = cluster.request("POST", CONNECTORS, connector)["connector_id"]
     registered = cluster.request("POST", MODELS, model_body(connector["name"], connector_id))
     model_id = registered.get("model_id") or await_task(cluster, registered["task_id"])["model_id"]

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 def create_app(
     encoder: Encoder, settings: ServeSettings | None = None, *, cluster: Cluster | None = None
 ) -> FastAPI:
-    """Build the app: `/v1/embeddings`, `/v1/models`, `/healthz`, `/metrics`, `/docs`, and `/search` when
-    the settings name an index, which needs `cluster`.
+    """Build the app: `/v1/embeddings`, `/v1/models`, `/healthz`, `/metrics`, `/docs`, and `/search`
+    and `/v1/rewrite` when the settings name an index, which needs `cluster`.
 
     With a token in the settings, everything but `/healthz` asks for `Authorization: Bearer <token>`.
     `app.state.embedder` is the queue and the cache. Raises what Search raises when the index and the
@@ -40,9 +40,11 @@ def create_app(
     add_error_answers(app)
     add_embeddings(app, embedder, settings)
     if cluster is not None and settings.index is not None:
+        from .rewriting import add_rewriting
         from .searching import add_search
 
-        add_search(app, cluster, settings.index, embedder, settings)
+        searches = add_search(app, cluster, settings.index, embedder, settings)
+        add_rewriting(app, searches.modes["hybrid"], embedder, settings)
     add_probes(app, encoder, settings.index, metrics)
     app.add_api_route("/docs", lambda: HTMLResponse(api_page(app.openapi())), include_in_schema=False)
     routes = {getattr(route, "path", "") for route in app.routes}

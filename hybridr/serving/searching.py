@@ -54,9 +54,10 @@ class Searches:
 
 def add_search(
     app: FastAPI, cluster: Cluster, index: str, embedder: Embedder, settings: ServeSettings
-) -> None:
-    """Add `/search`. Where the encoder fails it answers with lexical hits and a `Warning` header.
+) -> Searches:
+    """Add `/search`, and give what it searches with.
 
+    Where the encoder fails it answers with lexical hits and a `Warning` header.
     Raises what Search raises when the index and the encoder do not fit.
     """
     searches = Searches(cluster, index, embedder)
@@ -73,6 +74,8 @@ def add_search(
             mode, warning, prepared = "lexical", WARNING, searches.modes["lexical"]
         hits = await run_in_threadpool(prepared, body.query, body.k)
         return found_answer(mode, [hit._asdict() for hit in hits], warning)
+
+    return searches
 
 
 def found_answer(mode: Mode, hits: list[dict[str, object]], warning: str | None) -> Response:
