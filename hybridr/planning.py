@@ -32,6 +32,7 @@ from .settings import ReindexSettings
 from .vectors import FORMS, Cost, Form, cost_of, form_of, obstacle, require_form
 
 MAX_DIM = 16_000
+USUAL = {"precision": "fp32", "backend": "onnx"}
 DURING_FILL: dict[str, Any] = {"refresh_interval": "-1", "number_of_replicas": 0, "final_pipeline": "_none"}
 
 
@@ -43,7 +44,8 @@ class Plan:
     while it is filled, and then. `requests` are the exact bodies, in order. `templates` says what index
     templates would add; `disk` is None for an index that exists, or without the rights to ask; `seconds` are
     those of the encoder, in a preview only. `costs` has the chosen form of vectors first, then all others
-    that the cluster takes.
+    that the cluster takes. `arithmetic` is precision and backend of the encoder: recorded, but whatever they
+    are, the vectors are compatible.
     """
 
     source: str
@@ -65,6 +67,7 @@ class Plan:
     disk: Disk | None = None
     seconds: float | None = None
     costs: list[Cost] = field(default_factory=list)
+    arithmetic: dict[str, str] = field(default_factory=dict)
 
 
 def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
@@ -92,6 +95,7 @@ def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSetti
         "fields": list(fields), "lexical_fields": list(info.meta.get("lexical_fields", fields)),
         "max_tokens": settings.max_tokens, "original": original,
         "engine": settings.engine, "vectors": settings.vectors, "compression": form_of(settings).compression,
+        **arithmetic_of(encoder),
     }  # fmt: skip
     # A live destination keeps what its owner made of it, but no pipeline may change the copies.
     changed = ("final_pipeline",) if live else tuple(DURING_FILL)
@@ -118,8 +122,13 @@ def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSetti
             {"method": "PUT", "path": path_of(name, "_settings"), "body": {"index": after}},
             {"method": "POST", "path": "/_aliases", "body": {"actions": switch_actions(alias, target, name)}},
         ],
-        templates, disk, costs=costs,
+        templates, disk, costs=costs, arithmetic=arithmetic_of(encoder),
     )  # fmt: skip
+
+
+def arithmetic_of(encoder: Encoder) -> dict[str, str]:
+    """Name precision and backend of an encoder on documents."""
+    return {name: str(getattr(encoder, name, usual)) for name, usual in USUAL.items()}
 
 
 def preview(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSettings) -> Plan:

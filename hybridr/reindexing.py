@@ -69,7 +69,7 @@ def reindex(
     """
     started = time.monotonic()
     settings = settings or ReindexSettings()
-    encoder = encoder if not isinstance(encoder, (str, Path)) else load_encoder(encoder)
+    encoder = encoder if not isinstance(encoder, (str, Path)) else opened(encoder, settings)
     todo = plan(cluster, source, encoder, settings)
     rejects = rejects_of(todo.destination)
     rejects.clear()
@@ -94,6 +94,11 @@ def reindex(
     )  # fmt: skip
 
 
+def opened(folder: Path | str, settings: ReindexSettings) -> Encoder:
+    """Load the encoder of a folder as the settings want documents to be encoded."""
+    return load_encoder(folder, precision=settings.precision, backend=settings.backend)
+
+
 def create(cluster: Cluster, todo: Plan, patience_s: float) -> None:
     """Create the destination, or make the one from an earlier run ready to take documents."""
     first = todo.requests[0]
@@ -101,7 +106,7 @@ def create(cluster: Cluster, todo: Plan, patience_s: float) -> None:
     if todo.exists:
         known = cluster.index_info(todo.destination).meta.get("aliases", {})
         aliases = {todo.alias: "made" if todo.alias_made else "moved", **known}
-        changes = {"alias": todo.alias, "previous": todo.previous, "aliases": aliases}
+        changes = {"alias": todo.alias, "previous": todo.previous, "aliases": aliases} | todo.arithmetic
         write_meta(cluster, todo.destination, changes, patience_s=patience_s)
     cluster.wait_until_usable(todo.destination)
 

@@ -252,6 +252,12 @@ class ReindexSettings(Stage):
     m: int = Field(16, ge=2, le=100)
     ef_construction: int = Field(100, ge=2, le=4096)
     max_tokens: int | None = Field(None, ge=16, description="None: the encoder's own limit")
+    precision: Literal["fp32", "bf16", "int8"] | None = Field(
+        None, description="of the encoder on documents; None: as it was exported. Queries are fp32"
+    )
+    backend: Literal["onnx", "openvino", "torch", "auto"] | None = Field(
+        None, description="what runs the encoder; None: onnx; auto: the fastest here, measured once"
+    )
     read_documents: int = Field(500, ge=1, le=10_000, description="documents per search request")
     bulk_bytes: int = Field(5_000_000, ge=10_000, le=100_000_000, description="body size of a bulk request")
     slice: str | None = Field(None, pattern=r"^[1-9][0-9]*/[1-9][0-9]*$", description="I/N: this share only")

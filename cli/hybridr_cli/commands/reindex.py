@@ -35,6 +35,12 @@ def register(app: typer.Typer) -> None:
             str | None, typer.Option(help="Level of on_disk (4x with lucene, 32x with faiss).")
         ] = None,
         max_tokens: Annotated[int | None, typer.Option(help="Input limit, with [CLS] and [SEP].")] = None,
+        precision: Annotated[
+            str | None, typer.Option(help="Of documents: fp32, bf16 or int8 (default: as exported).")
+        ] = None,
+        backend: Annotated[
+            str | None, typer.Option(help="onnx (default), openvino, torch; auto: the fastest here.")
+        ] = None,
         workers: Annotated[
             int | None, typer.Option(help="Shares worked on at once, on this machine.")
         ] = None,
@@ -65,11 +71,14 @@ def register(app: typer.Typer) -> None:
         settings = session.settings(
             ReindexSettings, alias=alias, fields=fields, vector_field=vector_field, engine=engine,
             vectors=vectors, compression=compression, max_tokens=max_tokens, workers=workers, slice=slice,
-            accept_rejects=accept_rejects,
+            accept_rejects=accept_rejects, precision=precision, backend=backend,
             patience_s=patience, max_docs_per_second=max_docs_per_second, slow_search_ms=slow_search_ms,
         )  # fmt: skip
         cluster = session.connect()
-        model = encoder_for(cluster, source_of(cluster, name), encoder, progress=session.output.progress)
+        model = encoder_for(
+            cluster, source_of(cluster, name), encoder, precision=settings.precision,
+            backend=settings.backend, progress=session.output.progress,
+        )  # fmt: skip
         if dry_run:
             return show_plan(session, preview(cluster, name, model, settings))
         show_result(session, reindex(cluster, name, model, settings, progress=session.output.progress))
