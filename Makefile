@@ -1,10 +1,11 @@
 # `make demo` is the main job, `make test` runs all tests; both share one virtual environment.
 PYTHON ?= python3
 VENV   ?= .venv
+COLLECTIONS ?= ../shared/data
 BIN     = $(VENV)/bin
 STAMP   = $(shell cksum pyproject.toml | tr ' ' -)
 
-.PHONY: demo test check test-compose bench-report stop clean
+.PHONY: demo test check test-compose bench-report bench-encode stop clean
 
 demo: $(VENV)/demo-$(STAMP)
 	$(BIN)/hybridr demo
@@ -22,6 +23,15 @@ test-compose: $(VENV)/test-$(STAMP)
 
 bench-report: $(VENV)/test-$(STAMP)
 	$(BIN)/python benchmarks/report.py
+
+# The peers want another transformers than `all` does: sentence-transformers[onnx] needs optimum-onnx, it < 4.58.
+bench-encode: $(VENV)/test-$(STAMP) $(VENV)/peers/bin/python
+	$(BIN)/hybridr bench encode benchmarks/results/encode.json --beir $(COLLECTIONS)/scifact \
+		--beir $(COLLECTIONS)/npl --peers $(VENV)/peers/bin/python
+
+$(VENV)/peers/bin/python: | $(BIN)/python
+	$(PYTHON) -m venv $(VENV)/peers
+	$@ -m pip install -q "sentence-transformers[onnx]" fastembed
 
 stop: $(VENV)/demo-$(STAMP)
 	$(BIN)/hybridr node stop

@@ -58,11 +58,16 @@ def render_page() -> str:
          render_adaptation),
         ("Masked-LM training against a plain Trainer", "adapt-speed",
          "hybridr bench adapt --json benchmarks/results/adapt-speed.json", render_speed),
+        ("Encoding against other libraries", "encode",
+         "hybridr bench encode benchmarks/results/encode.json --beir FOLDER/scifact --beir FOLDER/npl "
+         "--peers PYTHON", render_encode),
+        ("What int8 documents cost", "precision", "python benchmarks/precision.py FOLDER", render_precision),
     ]  # fmt: skip
     parts = [HEAD]
     for title, name, command, render in sections:
         file = RESULTS / f"{name}.json"
-        body = render(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else NOT_RUN
+        missing = NOT_RUN if name == "ddr-full" else "Not run: no result is committed."
+        body = render(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else missing
         parts.append(f"## {title}\n\n    {command}\n\n{body}")
     return "\n\n".join(parts) + "\n"
 
@@ -149,6 +154,53 @@ def render_speed(record: Record) -> str:
         for lane in race["lanes"]
     ]  # fmt: skip
     return f"Real tokens, without padding. {machine_of(record['machine'])}.\n\n{markdown(header, rows)}"
+
+
+def render_encode(record: Record) -> str:
+    """Render `hybridr bench encode`: a table for each set of texts."""
+    header = ["encoder", "CPU s", "times", "documents/s", "tokens/s", "peak MB", "least cosine"]
+    machine, parts = record["machine"], []
+    for found in record["sets"]:
+        rows = [encode_row(row) for row in found["contenders"]]
+        parts.append(
+            f"{found['name']}: {found['documents']:,} texts, {found['tokens']:,} tokens\n\n"
+            f"{markdown(header, rows)}"
+        )
+    said = (
+        f"CPU seconds of all threads, {record['settings']['rounds']} rounds in turns, medians; times: the "
+        "first that ran over this one; documents and tokens by the clock; cosine to hybridr fp32. "
+        f"{machine_of(machine)}, {', '.join(machine['features'])}."
+    )
+    return "\n\n".join([said, *parts])
+
+
+def encode_row(row: Record) -> list[str]:
+    """Render one contender."""
+    if "not_run" in row:
+        return [row["name"], f"not run: {row['not_run']}", "", "", "", "", ""]
+    return [
+        row["name"], f"{row['cpu_s']:.2f}", f"{row['ratio']:.2f}", f"{row['documents_per_s']:,.0f}",
+        f"{row['tokens_per_s']:,.0f}", f"{row['peak_mb']:,}",
+        f"{row['cosine']['least']:.4f}" if row["cosine"] else "",
+    ]  # fmt: skip
+
+
+def render_precision(record: Record) -> str:
+    """Render what int8 documents cost, set by set and in the mean."""
+    header = ["collection", "documents", "queries", "fp32", "int8 documents", "least cosine"]
+    rows, changes = [], []
+    for name, found in record["sets"].items():
+        changes.append(found["int8"] - found["fp32"])
+        rows.append([
+            name, f"{found['documents']:,}", f"{found['queries']:,}", f"{found['fp32']:.4f}",
+            f"{changes[-1]:+.4f} (p {found['p']:.2g})", f"{found['cosine']['least']:.4f}",
+        ])  # fmt: skip
+    mean, limit = sum(changes) / len(changes), record["settings"]["documents"]
+    part = f"Only the judged documents and others up to {limit:,} a collection. " if limit else ""
+    return (
+        f"{LEAD}, queries fp32, exact search. {part}Mean change over {len(changes)} collections "
+        f"{mean:+.4f}. Machine: {record['machine']['cpu']}.\n\n{markdown(header, rows)}"
+    )
 
 
 def machine_of(machine: Record) -> str:

@@ -14,6 +14,7 @@ from .errors import AccessDenied, ClusterError, HybridrError, SettingsError, Unr
 from .machine import Check, machine_checks
 from .progress import Progress, silent
 from .settings import ClusterSettings, ReindexSettings, SearchSettings
+from .trials import check_backends
 
 TIMEOUT_S = 15.0
 PLUGINS = ("opensearch-knn", "opensearch-neural-search")
@@ -40,7 +41,7 @@ def diagnose(settings: ClusterSettings, *, progress: Progress = silent) -> list[
     progress("doctor", 1, STAGES, "cluster")
     checks += cluster_checks(settings)
     progress("doctor", 2, STAGES, "machine")
-    checks += machine_checks()
+    checks += [*machine_checks(), check_backends()]
     progress("doctor", STAGES, STAGES)
     return [check._replace(fix="") if check.ok else check for check in checks]
 

@@ -1,33 +1,40 @@
-"""The encoder: texts in, float32 vectors out; queries and documents apart. ONNX Runtime, no torch."""
+"""The encoder: texts in, float32 vectors out; queries and documents apart."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import psutil
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from .backends import (
+    BATCH_TOKENS,
+    GRAPHS,
+    PRECISIONS,
+    Arithmetic,
+    Backend,
+    Engine,
+    Precision,
+    Run,
+    Vectors,
+    graph_of,
+    open_engine,
+    require_backend,
+)
 from .errors import DataError, HybridrError, ModelError
 from .manifest import read_manifest, sha256_of
 
-# ONNX Runtime reports usage to its makers unless this is set before it is imported; searching somebody's
-# index must not. Whoever wants it sets the variable to 0.
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+__all__ = ["GRAPHS", "Encoder", "OnnxEncoder", "Precision", "Vectors", "load_encoder"]
 
-import onnxruntime  # noqa: E402
-
-Vectors: TypeAlias = NDArray[np.float32]
-Precision: TypeAlias = Literal["fp32", "int8"]
-
-GRAPHS: dict[str, str] = {"fp32": "onnx/model.onnx", "int8": "onnx/model_int8.onnx"}
 TOKENIZER_FILE = "tokenizer.json"
-OUTPUT = "sentence_embedding"
-BATCH_TOKENS = 2_048  # padding included; larger batches pad more and are no faster on a CPU (design.md 4)
+LEAST_BATCH_TOKENS = 128  # a batch is not split among threads below this
 TOKENIZED_AT_ONCE = 512  # texts; the tokenizer's own records are a hundred times larger than the ids
 
 
@@ -94,7 +101,11 @@ class TextTokenizer:
 
 
 class OnnxEncoder:
-    """An encoder folder run by ONNX Runtime; pooling and normalisation are inside the graph."""
+    """An encoder folder at work; pooling and normalisation are inside its graph.
+
+    `precision` is that of documents. Queries are fp32 always: they are few and short, and a rounded query
+    would cost ranking once more.
+    """
 
     calls_at_once = 2  # while one pads and copies, the other keeps the cores busy
 
@@ -104,28 +115,36 @@ class OnnxEncoder:
         record: dict[str, Any],
         *,
         precision: str | None = None,
+        backend: str = "onnx",
         threads: int | None = None,
     ) -> None:
         """Take the `encoder` record of a manifest; `precision` None is the recorded one."""
         self.folder = folder
         self.precision: str = precision or record["precision"]
+        self.backend = backend
         self.dim: int = record["dim"]
         self.similarity: str = record["similarity"]
         self.max_tokens: int = record["max_tokens"]
         self.max_positions: int = record["max_positions"]
         self.fingerprint: str = record["fingerprint"]
         self._prefixes: dict[str, str] = record["prefixes"]
+        self._threads = threads or physical_cores()
         self._tokenizer = TextTokenizer((folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
-        self._session = open_session(folder / GRAPHS[self.precision], threads or physical_cores())
-        self._inputs = {value.name for value in self._session.get_inputs()}
+        self._documents = open_engine(folder, self.precision, backend, self._threads)
+
+    @cached_property
+    def _queries(self) -> Engine:
+        if self.precision == "fp32":
+            return self._documents
+        return open_engine(self.folder, "fp32", self.backend, self._threads)
 
     def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
         """Encode queries to float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
-        return self._encode(texts, self._prefixes["query"], max_tokens)
+        return self._encode(self._queries, texts, self._prefixes["query"], max_tokens)
 
     def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
         """Encode documents to float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
-        return self._encode(texts, self._prefixes["document"], max_tokens)
+        return self._encode(self._documents, texts, self._prefixes["document"], max_tokens)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Count each text's tokens with [CLS] and [SEP], uncut and without a prefix."""
@@ -141,34 +160,44 @@ class OnnxEncoder:
         (beside,) = self.count_tokens([self._prefixes["document"]])
         return limit - beside
 
-    def _encode(self, texts: Sequence[str], prefix: str, max_tokens: int | None) -> Vectors:
+    def _encode(self, engine: Engine, texts: Sequence[str], prefix: str, max_tokens: int | None) -> Vectors:
         limit = checked_limit(max_tokens, self.max_tokens, self.max_positions)
-        return encode_ids(list(self._tokenizer.ids(prefixed(texts, prefix), limit)), self.dim, self._run)
-
-    def _run(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
-        feed = {"input_ids": ids, "attention_mask": mask}
-        if "token_type_ids" in self._inputs:
-            feed["token_type_ids"] = np.zeros_like(ids)
-        vectors: Vectors = self._session.run([OUTPUT], feed)[0]
-        return vectors
+        ids = list(self._tokenizer.ids(prefixed(texts, prefix), limit))
+        return encode_ids(ids, self.dim, engine.run, budget=engine.batch_tokens, threads=self._threads)
 
 
 def load_encoder(
-    folder: Path | str, *, precision: Precision | None = None, threads: int | None = None
+    folder: Path | str,
+    *,
+    precision: Arithmetic | None = None,
+    backend: Backend | Literal["auto"] | None = None,
+    threads: int | None = None,
 ) -> OnnxEncoder:
-    """Open an encoder folder with ONNX Runtime; no torch.
+    """Open an encoder folder; with ONNX Runtime, and without torch, unless another `backend` is asked for.
 
-    `precision` None takes the one that the folder was exported for; `threads` None takes the physical
-    cores. The graph and the tokenizer are compared with the sha256 in the manifest. Raises ModelError
-    when the folder is missing, damaged or not an encoder.
+    `precision` is that of documents (queries are fp32); None takes the one that the folder was exported for.
+    `backend` "auto" takes the fastest that works here, which is measured once and remembered. `threads` None
+    takes the physical cores. The graph and the tokenizer are compared with the sha256 in the manifest. Raises
+    ModelError when the folder is missing, damaged or not an encoder, MissingExtra when the backend is not
+    installed.
     """
     folder = Path(folder)
     record = verify_encoder(folder, precision)
+    chosen, wanted = str(backend or "onnx"), precision or record["precision"]
+    if chosen == "auto":
+        from .trials import choose_backend
+
+        chosen = choose_backend(folder, wanted)
+    require_backend(chosen, wanted)
+    if chosen != "onnx" and wanted != "fp32":
+        from .trials import require_working
+
+        require_working(folder, wanted, chosen)
     try:
-        return OnnxEncoder(folder, record, precision=precision, threads=threads)
+        return OnnxEncoder(folder, record, precision=precision, backend=chosen, threads=threads)
     except HybridrError:
         raise
-    except Exception as error:  # onnxruntime and tokenizers raise bare Exceptions
+    except Exception as error:  # backends and tokenizers raise bare Exceptions
         reason = str(error).strip().splitlines()[0]
         raise ModelError(f"the encoder {folder} cannot be opened: {reason}", hint=AGAIN) from error
 
@@ -177,7 +206,7 @@ AGAIN = "make it again with `hybridr adapt` or `hybridr export`"
 
 
 def verify_encoder(folder: Path, precision: str | None = None) -> dict[str, Any]:
-    """Check graph and tokenizer against the manifest and give the manifest's `encoder` record.
+    """Check graphs and tokenizer against the manifest and give the manifest's `encoder` record.
 
     Raises ModelError.
     """
@@ -186,12 +215,13 @@ def verify_encoder(folder: Path, precision: str | None = None) -> dict[str, Any]
     record = encoder_record(folder)
     chosen = precision or record["precision"]
     outputs = (read_manifest(folder) or {}).get("outputs", {})
-    if chosen not in GRAPHS or GRAPHS[chosen] not in outputs:
+    known = {name for precisions in PRECISIONS.values() for name in precisions}
+    if chosen not in known or graph_of(chosen) not in outputs:
         raise ModelError(
             f"the encoder {folder} has no {chosen} graph",
             hint=f"hybridr export {folder} --precision {chosen}",
         )
-    for name in (GRAPHS[chosen], TOKENIZER_FILE):
+    for name in {graph_of(chosen), GRAPHS["fp32"], TOKENIZER_FILE}:
         path = folder / name
         if not path.is_file() or sha256_of(path) != outputs.get(name):
             found = "is missing" if not path.is_file() else "is not the file that was exported"
@@ -214,14 +244,6 @@ def encoder_record(folder: Path) -> dict[str, Any]:
             hint=f"a sentence-transformers model becomes one by `hybridr export {folder}`",
         )
     return record
-
-
-def open_session(graph: Path, threads: int) -> Any:
-    """Open an ONNX graph on the CPU with `threads` threads in each operator."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 3  # errors only: the library prints nothing
-    return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
 
 
 def physical_cores() -> int:
@@ -268,14 +290,24 @@ def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS) -> Iterator[NDAr
 
 
 def encode_ids(
-    ids: Sequence[Sequence[int]],
-    dim: int,
-    run: Callable[[NDArray[np.int64], NDArray[np.int64]], Vectors],
+    ids: Sequence[Sequence[int]], dim: int, run: Run, *, budget: int = BATCH_TOKENS, threads: int = 1
 ) -> Vectors:
-    """Run token ids through `run(ids, mask)`, batch by batch; float32 `(n, dim)` in the order given."""
+    """Run token ids through `run(ids, mask)`, `threads` batches at once; `(n, dim)` in the order given."""
     vectors = np.zeros((len(ids), dim), dtype=np.float32)
-    for batch in batches([len(row) for row in ids]):
+    lengths = [len(row) for row in ids]
+    share = max(LEAST_BATCH_TOKENS, -(-sum(lengths) // threads))  # few texts shall not wait for one thread
+    work = list(batches(lengths, min(budget, share)))
+
+    def fill(batch: NDArray[np.int64]) -> None:
         vectors[batch] = run(*padded([ids[position] for position in batch]))
+
+    if threads == 1 or len(work) < 2:
+        for batch in work:
+            fill(batch)
+    else:
+        with ThreadPoolExecutor(min(threads, len(work))) as pool:
+            for _ in pool.map(fill, work):
+                pass
     return vectors
 
 

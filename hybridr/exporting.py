@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from .encoder import GRAPHS, OnnxEncoder, Precision, encoder_record
 from .errors import ModelError, SettingsError
-from .graphs import OPSET, quantize, write_graph
+from .graphs import OPSET, write_graph
 from .manifest import read_manifest, write_manifest
 from .model_card import CARD_FILE, render_card
 from .model_files import copy_whole, is_graph_only, write_model
 from .parity import measure_parity
 from .progress import Progress, silent
+from .quantization import quantize
 from .records import Document
 from .retriever import Retriever, read_retriever
 from .staging import staged_folder
@@ -39,7 +40,7 @@ def export(
 
     What has a parallel adapter opens in ONNX Runtime only: its folder holds no weights for transformers.
 
-    With "int8" the folder holds the fp32 graph and a dynamically quantised one, which is opened first.
+    With "int8" the folder holds the fp32 graph and a quantised one, which then encodes documents by default.
     ONNX is compared with torch over the first 128 `texts`, the documents at hand: vectors, and nDCG@10 of
     queries made from them; generated texts fill up to 128. The result goes into the manifest, beside
     `records`. `attachments` (name: file or folder) are copied beside the weights. The folder is replaced

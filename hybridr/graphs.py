@@ -1,21 +1,19 @@
-"""An encoder as an ONNX graph: traced from torch, and quantised to int8."""
+"""An encoder as an ONNX graph, traced from torch."""
 
 from __future__ import annotations
 
 import logging
-import shutil
-import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .encoder import OUTPUT
+from .backends import OUTPUT
 from .errors import MissingExtra
 from .retriever import Retriever
 
 try:
-    import onnx  # noqa: F401  # torch's exporter and the quantiser need it
+    import onnx  # noqa: F401  # torch's exporter needs it
     import torch
 except ImportError as missing:
     raise MissingExtra(missing.name or "onnx", "train", "exporting a model") from missing
@@ -42,22 +40,9 @@ def write_graph(retriever: Retriever, path: Path) -> None:
     retriever.to(device)
 
 
-def quantize(graph: Path, target: Path) -> None:
-    """Quantise the matrix products to int8: weights per channel, activations per batch."""
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    with silenced(), tempfile.TemporaryDirectory() as scratch:
-        written = Path(scratch) / target.name
-        quantize_dynamic(
-            str(graph), str(written), per_channel=True, weight_type=QuantType.QInt8,
-            op_types_to_quantize=["MatMul"], extra_options={"MatMulConstBOnly": True},
-        )  # fmt: skip
-        shutil.copyfile(written, target)
-
-
 @contextmanager
 def silenced() -> Iterator[None]:
-    """Hide what torch and the quantiser remark while they trace: the parity check judges the result."""
+    """Hide what torch remarks while it traces: the parity check judges the result."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         logging.disable(logging.WARNING)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from .backends import Arithmetic, Backend
 from .cluster import Cluster, IndexInfo
 from .destinations import command_for, is_in_place
 from .encoder import Encoder, load_encoder
@@ -55,12 +56,19 @@ def promote(cluster: Cluster, index: str, folder: Path) -> None:
 
 
 def encoder_for(
-    cluster: Cluster, info: IndexInfo, folder: Path | None, *, progress: Progress = silent
+    cluster: Cluster,
+    info: IndexInfo,
+    folder: Path | None,
+    *,
+    precision: Arithmetic | None = None,
+    backend: Backend | Literal["auto"] | None = None,
+    progress: Progress = silent,
 ) -> Encoder:
     """Find the encoder of an index: the given folder, the one that wrote its vectors, the promoted one, or
     the packaged MiniLM.
 
-    Raises FingerprintMismatch when it is not the one that wrote the vectors, ModelError when it is gone.
+    `precision` and `backend` are for documents, as `load_encoder` takes them. Raises FingerprintMismatch when
+    it is not the one that wrote the vectors, ModelError when it is gone.
     """
     known = _read()
     wanted = info.meta.get("encoder")
@@ -76,7 +84,7 @@ def encoder_for(
         from .packaged import minilm_encoder
 
         folder = minilm_encoder(progress=progress)
-    encoder = load_encoder(folder)
+    encoder = load_encoder(folder, precision=precision, backend=backend)
     if wanted:
         check_fingerprint(encoder, info)
     return encoder

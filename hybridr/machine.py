@@ -23,6 +23,7 @@ EXTRAS = {
     "train": "hybridr adapt and hybridr export",
     "embedded": "an embedded node without a Java of your own",
     "serve": "hybridr serve",
+    "openvino": "--backend openvino",
 }
 FEATURES = {"AVX2": "avx2", "AVX512": "avx512f", "VNNI": "avx512_vnni", "BF16": "avx512_bf16",
             "AMX": "amx_tile", "NEON": "asimd", "I8MM": "i8mm"}  # fmt: skip

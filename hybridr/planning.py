@@ -43,6 +43,7 @@ from .settings import ReindexSettings
 from .vectors import FORMS, Cost, Form, cost_of, form_of, obstacle, require_form
 
 MAX_DIM = 16_000
+USUAL = {"precision": "fp32", "backend": "onnx"}
 DURING_FILL: dict[str, Any] = {"refresh_interval": "-1", "number_of_replicas": 0, "final_pipeline": "_none"}
 
 
@@ -55,6 +56,8 @@ class Plan:
     templates would add; `disk` is None for an index that exists, or without the rights to ask; `seconds` are
     those of the encoder, in a preview only. `costs` has the chosen form of vectors first, then all others
     that the cluster takes. `vector_count` is estimated from a sample of documents where there are `passages`.
+    `arithmetic` is precision and backend of the encoder: recorded, but whatever they are, the vectors are
+    compatible.
     """
 
     source: str
@@ -78,6 +81,7 @@ class Plan:
     costs: list[Cost] = field(default_factory=list)
     passages: Windows | None = None
     vector_count: int = 0
+    arithmetic: dict[str, str] = field(default_factory=dict)
 
 
 def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
@@ -112,6 +116,7 @@ def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSetti
         "max_tokens": settings.max_tokens, "original": original,
         "engine": settings.engine, "vectors": settings.vectors, "compression": form_of(settings).compression,
         "passages": windows.to_json() if windows else None,
+        **arithmetic_of(encoder),
     }  # fmt: skip
     # A live destination keeps what its owner made of it, but no pipeline may change the copies.
     changed = ("final_pipeline",) if live else tuple(DURING_FILL)
@@ -143,7 +148,13 @@ def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSetti
             {"method": "POST", "path": "/_aliases", "body": {"actions": switch_actions(alias, target, name)}},
         ],
         templates, disk, costs=costs, passages=windows, vector_count=vectors,
+        arithmetic=arithmetic_of(encoder),
     )  # fmt: skip
+
+
+def arithmetic_of(encoder: Encoder) -> dict[str, str]:
+    """Name precision and backend of an encoder on documents."""
+    return {name: str(getattr(encoder, name, usual)) for name, usual in USUAL.items()}
 
 
 def preview(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSettings) -> Plan:

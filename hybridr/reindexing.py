@@ -82,7 +82,7 @@ def reindex(
     started = time.monotonic()
     settings = settings or ReindexSettings()
     cluster = cluster.patient(settings.patience_s)
-    encoder = encoder if not isinstance(encoder, (str, Path)) else load_encoder(encoder)
+    encoder = encoder if not isinstance(encoder, (str, Path)) else opened(encoder, settings)
     if settings.in_place:
         return reindex_in_place(cluster, source, encoder, settings, progress)
     todo = prepare(cluster, source, encoder, settings)
@@ -109,6 +109,11 @@ def reindex(
         rejects.file if filling.rejected else None, switched, time.monotonic() - started,
         filling.shortened,
     )  # fmt: skip
+
+
+def opened(folder: Path | str, settings: ReindexSettings) -> Encoder:
+    """Load the encoder of a folder as the settings want documents to be encoded."""
+    return load_encoder(folder, precision=settings.precision, backend=settings.backend)
 
 
 def reindex_in_place(
@@ -167,7 +172,7 @@ def create(cluster: Cluster, todo: Plan) -> None:
     if todo.exists:
         meta = cluster.index_info(todo.destination).meta
         aliases = {todo.alias: "made" if todo.alias_made else "moved", **meta.get("aliases", {})}
-        changes = {"alias": todo.alias, "previous": todo.previous, "aliases": aliases}
+        changes = {"alias": todo.alias, "previous": todo.previous, "aliases": aliases} | todo.arithmetic
         if any(
             meta.get(name) != value for name, value in changes.items()
         ):  # whatever is written replaces what another process writes now

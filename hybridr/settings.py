@@ -240,6 +240,12 @@ class ReindexSettings(Stage):
     passages: bool = Field(False, description="a vector for each window of `max_tokens`, not one a document")
     passage_overlap: int = Field(32, ge=0, description="tokens that neighbouring passages share")
     max_passages: int = Field(64, ge=1, le=5_000, description="of a document; what follows has no vector")
+    precision: Literal["fp32", "bf16", "int8"] | None = Field(
+        None, description="of the encoder on documents; None: as it was exported. Queries are fp32"
+    )
+    backend: Literal["onnx", "openvino", "torch", "auto"] | None = Field(
+        None, description="what runs the encoder; None: onnx; auto: the fastest here, measured once"
+    )
     read_documents: int = Field(500, ge=1, le=10_000, description="documents per search request")
     bulk_bytes: int = Field(5_000_000, ge=10_000, le=100_000_000, description="body size of a bulk request")
     slice: str | None = Field(None, pattern=r"^[1-9][0-9]*/[1-9][0-9]*$", description="I/N: this share only")

@@ -10,6 +10,7 @@ import typer
 from ..session import Session, verb
 
 if TYPE_CHECKING:
+    from hybridr.speed.encoding import Contest
     from hybridr.speed.masked_lm import Race
     from hybridr.speed.reindexing import ReindexRace
 
@@ -20,6 +21,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(bench)
     register_adapt(bench)
     register_reindex(bench)
+    register_encode(bench)
 
 
 def register_adapt(bench: typer.Typer) -> None:
@@ -129,3 +131,70 @@ def render(session: Session, races: list[Race], values: dict[str, Any], file: Pa
     if file is not None:
         write_json(file, found)
     session.output.result(found)
+
+
+def register_encode(bench: typer.Typer) -> None:
+    """Add `hybridr bench encode`."""
+
+    @verb(bench, "encode")
+    def encode(
+        session: Session,
+        file: Annotated[
+            Path | None, typer.Argument(help="Also write the figures into this JSON file.")
+        ] = None,
+        beir: Annotated[
+            list[Path] | None, typer.Option(help="BEIR folder; again for more (default: Python's docs).")
+        ] = None,
+        encoder: Annotated[
+            Path | None, typer.Option(help="Encoder folder with int8 (default: packaged MiniLM).")
+        ] = None,
+        documents: Annotated[int, typer.Option(min=1, help="Of each, a random choice of more.")] = 1000,
+        rounds: Annotated[int, typer.Option(min=1, help="Turns that count.")] = 3,
+        peers: Annotated[
+            Path | None, typer.Option(help="Python that has sentence-transformers[onnx] and fastembed.")
+        ] = None,
+        contenders: Annotated[str | None, typer.Option(help="Only those, as a,b.")] = None,
+    ) -> None:
+        """Encode in turns with sentence-transformers (default, ONNX int8) and fastembed: CPU seconds."""
+        import tempfile
+
+        from hybridr.exporting import export
+        from hybridr.machine import machine_record
+        from hybridr.packaged import minilm
+        from hybridr.speed.contender import OPENERS
+        from hybridr.speed.encoding import compare_encoders, read_texts
+
+        texts = read_texts(beir or [], documents)
+        progress = session.output.progress
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = encoder or export(minilm(progress=progress), Path(scratch) / "encoder", precision="int8")
+            contests = compare_encoders(
+                folder, texts, names=tuple(contenders.split(",")) if contenders else tuple(OPENERS),
+                rounds=rounds, peers=peers, progress=progress,
+            )  # fmt: skip
+        values = {"documents": documents, "rounds": rounds, "encoder": encoder.name if encoder else "minilm"}
+        found = {"machine": machine_record(), "settings": values, "sets": [one.record() for one in contests]}
+        if file is not None:
+            from hybridr.manifest import write_json
+
+            write_json(file, found)
+        show_contests(session, contests)
+        session.output.result(found)
+
+
+def show_contests(session: Session, contests: list[Contest]) -> None:
+    """Show a table for each set of texts."""
+    columns = ("encoder", "CPU s", "times", "wall s", "documents/s", "tokens/s", "peak MB", "least cosine")
+    for contest in contests:
+        session.output.line(f"{contest.name}: {contest.documents:,} texts, {contest.tokens:,} tokens")
+        rows: list[tuple[Any, ...]] = []
+        for row in contest.record()["contenders"]:
+            if "not_run" in row:
+                rows.append((row["name"], "not run", "", "", "", "", "", row["not_run"]))
+                continue
+            cosine = f"{row['cosine']['least']:.4f}" if row["cosine"] else ""
+            rows.append((
+                row["name"], f"{row['cpu_s']:.2f}", f"{row['ratio']:.2f}", f"{row['wall_s']:.2f}",
+                f"{row['documents_per_s']:,.0f}", f"{row['tokens_per_s']:,.0f}", row["peak_mb"], cosine,
+            ))  # fmt: skip
+        session.output.table(columns, rows)

@@ -46,6 +46,12 @@ def register(app: typer.Typer) -> None:
         max_passages: Annotated[
             int | None, typer.Option(help="Passages of a document; what follows has no vector (64).")
         ] = None,
+        precision: Annotated[
+            str | None, typer.Option(help="Of documents: fp32, bf16 or int8 (default: as exported).")
+        ] = None,
+        backend: Annotated[
+            str | None, typer.Option(help="onnx (default), openvino, torch; auto: the fastest here.")
+        ] = None,
         workers: Annotated[
             int | None, typer.Option(help="Shares worked on at once, on this machine.")
         ] = None,
@@ -82,11 +88,14 @@ def register(app: typer.Typer) -> None:
             ReindexSettings, alias=alias, fields=fields, vector_field=vector_field, engine=engine,
             vectors=vectors, compression=compression, max_tokens=max_tokens, workers=workers, slice=slice,
             in_place=in_place, accept_rejects=accept_rejects, passages=passages,
-            passage_overlap=passage_overlap, max_passages=max_passages,
+            passage_overlap=passage_overlap, max_passages=max_passages, precision=precision, backend=backend,
             patience_s=patience, max_docs_per_second=max_docs_per_second, slow_search_ms=slow_search_ms,
         )  # fmt: skip
         cluster = session.connect().patient(settings.patience_s)
-        model = encoder_for(cluster, source_of(cluster, name), encoder, progress=session.output.progress)
+        model = encoder_for(
+            cluster, source_of(cluster, name), encoder, precision=settings.precision,
+            backend=settings.backend, progress=session.output.progress,
+        )  # fmt: skip
         if dry_run and settings.in_place:
             return show_plan_in_place(session, preview_in_place(cluster, name, model, settings))
         if dry_run:

@@ -27,6 +27,12 @@ def register(app: typer.Typer) -> None:
             str | None, typer.Option(help="Again and again: 30s, 5m, 1h; Ctrl-C ends it.")
         ] = None,
         once: Annotated[bool, typer.Option("--once", help="One round (the default).")] = False,
+        precision: Annotated[
+            str | None, typer.Option(help="Of documents: fp32, bf16 or int8 (default: as reindexed).")
+        ] = None,
+        backend: Annotated[
+            str | None, typer.Option(help="onnx, openvino, torch or auto (default: as reindexed).")
+        ] = None,
         workers: Annotated[int | None, typer.Option(help="Shares worked on at once.")] = None,
         patience: Annotated[
             float | None, typer.Option(help="Seconds to wait for a cluster that is away (300).")
@@ -51,9 +57,14 @@ def register(app: typer.Typer) -> None:
         settings = session.settings(
             ReindexSettings, workers=workers, patience_s=patience,
             max_docs_per_second=max_docs_per_second, slow_search_ms=slow_search_ms,
+            precision=precision, backend=backend,
         )  # fmt: skip
         cluster = session.connect().patient(settings.patience_s)
-        model = encoder_for(cluster, resolve(cluster, name), encoder, progress=session.output.progress)
+        info = resolve(cluster, name)
+        model = encoder_for(
+            cluster, info, encoder, precision=settings.precision or info.meta.get("precision"),
+            backend=settings.backend or info.meta.get("backend"), progress=session.output.progress,
+        )  # fmt: skip
         if every_s is None:
             done = syncing.sync(cluster, name, model, settings, progress=session.output.progress)
             show_round(session, done)
