@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import random
 import secrets
 import tempfile
 import time
@@ -33,24 +34,28 @@ from ..standing import remove
 ALONE, OURS = "encoding alone", "hybridr reindex"
 START_TIMEOUT_S = 120.0
 VECTOR = "vector"
+DEFAULT = "_reindex, default settings"
 # `_reindex` hands 1,000 documents at once to the pipeline. With the connector's own 30 connections those that
 # wait longer than 10 s for one fail ("Acquire operation took longer"), and with them the whole copy.
 ROOM = {"max_connection": 1000, "read_timeout": 600}
+SEED = 13
 
 
 @dataclass(frozen=True)
 class Lane:
-    """One way through the documents; `busy` is the share of its time that the encoder worked."""
+    """One way through the documents; `busy` is the share of its time that the encoder worked, `failure` says
+    why it did not arrive."""
 
     name: str
     documents: int
     seconds: float
     busy: float | None = None
+    failure: str | None = None
 
     @property
     def documents_per_second(self) -> float:
-        """The speed."""
-        return self.documents / self.seconds
+        """The speed; 0 of a way that did not arrive."""
+        return 0.0 if self.failure else self.documents / self.seconds
 
     def record(self) -> dict[str, Any]:
         """Give the figures as JSON."""
@@ -60,12 +65,16 @@ class Lane:
             "seconds": round(self.seconds, 2),
             "documents_per_second": round(self.documents_per_second, 2),
             "busy": None if self.busy is None else round(self.busy, 4),
+            "failure": self.failure,
         }
 
 
 @dataclass(frozen=True)
 class ReindexRace:
-    """Encoding alone, our reindex, and the server's way by batch size; `not_run` says why that is empty."""
+    """Encoding alone, our reindex, and the server's way: with its defaults, then by batch size.
+
+    `not_run` says why the server's way is empty.
+    """
 
     alone: Lane
     ours: Lane
@@ -77,8 +86,8 @@ class ReindexRace:
         return {
             "lanes": [lane.record() for lane in (self.alone, self.ours, *self.server)],
             "share_of_encoding": round(times(self.ours, self.alone), 4),
-            "times_server_default": round(times(self.ours, self.server[0]), 3) if self.server else None,
-            "times_server_best": round(times(self.ours, best(self.server)), 3) if self.server else None,
+            "times_server_default": over(self.ours, self.server[:1]),
+            "times_server_best": over(self.ours, self.server),
             "not_run": self.not_run or None,
         }
 
@@ -88,9 +97,11 @@ def times(lane: Lane, other: Lane) -> float:
     return lane.documents_per_second / other.documents_per_second
 
 
-def best(lanes: Sequence[Lane]) -> Lane:
-    """Give the fastest lane."""
-    return max(lanes, key=lambda lane: lane.documents_per_second)
+def over(lane: Lane, others: Sequence[Lane]) -> float | None:
+    """Give how many times the speed of the fastest of `others` a lane has; None when none arrived."""
+    arrived = [other for other in others if not other.failure]
+    fastest = max(arrived, key=lambda other: other.documents_per_second, default=None)
+    return round(times(lane, fastest), 3) if fastest else None
 
 
 class TimedEncoder:
@@ -133,8 +144,8 @@ def race_reindex(
     server_documents: int = 2000,
     progress: Progress = silent,
 ) -> ReindexRace:
-    """Load `records` into an index of their own, then encode them alone, reindex them, and let the server
-    reindex the first `server_documents` with each of `server_batches` (the first stands for its default).
+    """Load `records`, shuffled, into an index of their own, then encode them alone, reindex them, and let the
+    server reindex the first `server_documents` with its defaults and with each of `server_batches`.
 
     Half of the encoding alone goes before the reindex and half after it, so that a machine that slows
     down slows both. Everything made on the cluster is deleted; cluster settings that the server's way needs
@@ -144,7 +155,9 @@ def race_reindex(
     settings = settings or ReindexSettings()
     with ExitStack() as undo:
         undo.callback(delete_index, cluster, index)
-        load_records(cluster, index, records, progress)
+        shuffled = list(records)
+        random.Random(SEED).shuffle(shuffled)  # so that the first ones stand for all
+        load_records(cluster, index, shuffled, progress)
         texts = [text_of(document.source, [CONTENTS]) for document in read_documents(cluster, index)]
         encoder.encode_documents(texts[: settings.read_documents])  # the first call allocates
         middle = len(texts) // 2
@@ -222,18 +235,23 @@ def server_lanes(
     progress: Progress,
 ) -> Iterator[Lane]:
     """Run `_reindex` once for each batch size."""
+    ways: list[tuple[str, dict[str, Any], int]] = [(DEFAULT, {}, 1)]
+    ways += [(f"_reindex, {ROOM['max_connection']} connections, batch_size {n}", ROOM, n) for n in batches]
     with serving(encoder.folder) as url, trusting(cluster, url):
-        model = create_model(cluster, embedding_connector(f"{index}-model", url, "passage", client=ROOM))
-        try:
-            for done, batch in enumerate(batches):
-                progress("server's own reindex", done, len(batches))
-                yield server_lane(cluster, index, encoder, settings, model.model_id, batch, documents)
-            progress("server's own reindex", len(batches), len(batches))
-        finally:
-            delete_model(cluster, model)
+        for done, (name, client, batch) in enumerate(ways):
+            progress("server's own reindex", done, len(ways))
+            model = create_model(cluster, embedding_connector(f"{index}-model", url, "passage", client=client))
+            try:
+                seconds = server_seconds(cluster, index, encoder, settings, model.model_id, batch, documents)
+                yield Lane(name, documents, seconds)
+            except ClusterError as error:
+                yield Lane(name, documents, 0.0, failure=error.message)
+            finally:
+                delete_model(cluster, model)
+        progress("server's own reindex", len(ways), len(ways))
 
 
-def server_lane(
+def server_seconds(
     cluster: Cluster,
     index: str,
     encoder: Encoder,
@@ -241,8 +259,8 @@ def server_lane(
     model_id: str,
     batch: int,
     documents: int,
-) -> Lane:
-    """Let the server copy documents through `text_embedding` and time it. Raises ClusterError."""
+) -> float:
+    """Let the server copy documents through `text_embedding` and give the seconds. Raises ClusterError."""
     pipeline, destination = f"{index}-pipeline", f"{index}-server"
     processor = {"model_id": model_id, "field_map": {CONTENTS: VECTOR}, "batch_size": batch}
     vector = vector_mapping(encoder.dim, encoder.similarity, settings, cluster.version)
@@ -258,7 +276,7 @@ def server_lane(
         seconds = copy_by_server(cluster, index, destination, pipeline, documents)
         cluster.refresh(destination)
         require_vectors(cluster, destination, documents)
-    return Lane(f"_reindex, batch_size {batch}", documents, seconds)
+    return seconds
 
 
 def copy_by_server(cluster: Cluster, index: str, destination: str, pipeline: str, documents: int) -> float:

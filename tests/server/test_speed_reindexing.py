@@ -13,7 +13,7 @@ from hybridr.encoder import load_encoder
 from hybridr.errors import NotFound
 from hybridr.remote_models import TRUSTED, missing_settings, trusted_pattern
 from hybridr.speed.corpora import spread_records
-from hybridr.speed.reindexing import race_reindex
+from hybridr.speed.reindexing import Lane, ReindexRace, over, race_reindex
 
 pytestmark = pytest.mark.node
 
@@ -26,9 +26,11 @@ def test_all_ways_are_measured_and_nothing_stays(ml_cluster: Cluster, minilm_enc
     )  # fmt: skip
     record = race.record()
     assert [lane["name"] for lane in record["lanes"]] == [
-        "encoding alone", "hybridr reindex", "_reindex, batch_size 1", "_reindex, batch_size 16",
+        "encoding alone", "hybridr reindex", "_reindex, default settings",
+        "_reindex, 1000 connections, batch_size 1", "_reindex, 1000 connections, batch_size 16",
     ]  # fmt: skip
-    assert [lane.documents for lane in (race.alone, race.ours, *race.server)] == [150, 150, 60, 60]
+    assert [lane.documents for lane in (race.alone, race.ours, *race.server)] == [150, 150, 60, 60, 60]
+    assert not any(lane.failure for lane in race.server)
     assert 0 < race.ours.busy <= 1
     assert record["times_server_best"] <= record["times_server_default"]
     assert not ml_cluster.indices("hybridr-bench-*")
@@ -38,6 +40,14 @@ def test_all_ways_are_measured_and_nothing_stays(ml_cluster: Cluster, minilm_enc
         ml_cluster.request("GET", "/_ingest/pipeline/hybridr-bench-*")
     models = ml_cluster.request("POST", "/_plugins/_ml/models/_search", {"query": {"match_all": {}}})
     assert models["hits"]["total"]["value"] == 0
+
+
+def test_a_way_that_does_not_arrive_is_told_and_not_counted() -> None:
+    ours, slow = Lane("hybridr reindex", 100, 1.0), Lane("_reindex", 50, 1.0)
+    dead = Lane("_reindex, default settings", 50, 0.0, failure="no connection")
+    assert over(ours, [dead, slow]) == 2.0
+    assert over(ours, [dead]) is None
+    assert ReindexRace(ours, ours, (dead, slow)).record()["times_server_default"] is None
 
 
 def test_without_ml_commons_the_servers_way_is_not_run(

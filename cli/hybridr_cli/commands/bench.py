@@ -109,6 +109,9 @@ def render_reindex(session: Session, race: ReindexRace, corpus: str, file: Path 
     session.output.table(columns, rows)
     if race.not_run:
         session.output.note(f"the server's own way was not run: {race.not_run}")
+    for lane in race.server:
+        if lane.failure:
+            session.output.note(f"{lane.name} failed: {lane.failure}")
     found = {"machine": machine_record("onnxruntime"), "corpus": corpus, **race.record()}
     if file is not None:
         write_json(file, found)
