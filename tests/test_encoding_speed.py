@@ -40,6 +40,7 @@ def test_contenders_encode_the_same_texts_in_turns(folder: Path) -> None:
         assert row["documents_per_s"] == pytest.approx(len(texts) / row["wall_s"], rel=0.1)
     assert rows["sentence-transformers"]["cosine"]["least"] > 0.9999
     assert 0.98 < rows["hybridr onnx int8"]["cosine"]["least"] < rows["hybridr onnx int8"]["cosine"]["mean"]
+    assert rows["sentence-transformers"]["peak_mb"] > 1.5 * rows["hybridr onnx int8"]["peak_mb"]
     assert "torch" in rows["sentence-transformers"]["versions"]
     assert "torch" not in rows["hybridr onnx int8"]["versions"]
 
