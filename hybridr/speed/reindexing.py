@@ -240,7 +240,9 @@ def server_lanes(
     with serving(encoder.folder) as url, trusting(cluster, url):
         for done, (name, client, batch) in enumerate(ways):
             progress("server's own reindex", done, len(ways))
-            model = create_model(cluster, embedding_connector(f"{index}-model", url, "passage", client=client))
+            model = create_model(
+                cluster, embedding_connector(f"{index}-model", url, "passage", client=client)
+            )
             try:
                 seconds = server_seconds(cluster, index, encoder, settings, model.model_id, batch, documents)
                 yield Lane(name, documents, seconds)
