@@ -62,6 +62,16 @@ def render_page() -> str:
          "hybridr bench encode benchmarks/results/encode.json --beir FOLDER/scifact --beir FOLDER/npl "
          "--peers PYTHON", render_encode),
         ("What int8 documents cost", "precision", "python benchmarks/precision.py FOLDER", render_precision),
+        ("Reindexing", "reindex-speed",
+         "hybridr node start --with-ml --heap 2g\n"
+         "    hybridr bench reindex benchmarks/results/reindex-speed.json --beir FOLDER/scale_open_en "
+         "--server-batches 1,32,128", render_reindex),
+        ("Memory of reindexing by size of the index", "reindex-memory",
+         "python benchmarks/reindexing.py memory FOLDER/scale_open_en --json "
+         "benchmarks/results/reindex-memory.json", render_memory),
+        ("Reindexing killed at half", "reindex-restart",
+         "python benchmarks/reindexing.py restart FOLDER/scale_open_en --json "
+         "benchmarks/results/reindex-restart.json", render_restart),
     ]  # fmt: skip
     parts = [HEAD]
     for title, name, command, render in sections:
@@ -200,6 +210,56 @@ def render_precision(record: Record) -> str:
     return (
         f"{LEAD}, queries fp32, exact search. {part}Mean change over {len(changes)} collections "
         f"{mean:+.4f}. Machine: {record['machine']['cpu']}.\n\n{markdown(header, rows)}"
+    )
+
+
+def render_reindex(record: Record) -> str:
+    """Render `hybridr bench reindex`: a row for each way through the documents."""
+    header = ["way", "documents", "documents per second", "of encoding alone", "encoder busy"]
+    alone = record["lanes"][0]["documents_per_second"]
+    rows = [
+        [
+            lane["name"], f"{lane['documents']:,}",
+            f"failed: {lane['failure']}" if lane["failure"] else f"{lane['documents_per_second']:.1f}",
+            "" if lane["failure"] else f"{lane['documents_per_second'] / alone:.1%}",
+            "" if lane["busy"] is None else f"{lane['busy']:.1%}",
+        ]
+        for lane in record["lanes"]
+    ]  # fmt: skip
+    said = (
+        f"Documents of `{record['corpus']}`, spread and shuffled; packaged MiniLM in fp32, ONNX Runtime, "
+        "batches of 512 tokens, the node on the same cores. hybridr's time is that of the whole command: "
+        "checks, fill, catch-up, verification, switch. `_reindex` asks `hybridr serve`, which batches across "
+        f"requests, with the same encoder. {machine_of(record['machine'])}."
+    )
+    return f"{said}\n\n{markdown(header, rows)}"
+
+
+def render_memory(record: Record) -> str:
+    """Render the peaks of `benchmarks/reindexing.py memory`."""
+    header = ["documents", "encoded", "seconds", "peak resident MB"]
+    rows = [
+        [
+            f"{run['documents']:,}", f"{run['encoded']:,}", f"{run['seconds']:.0f}",
+            f"{run['peak_kib'] / 1024:,.0f}",
+        ]
+        for run in record["runs"]
+    ]  # fmt: skip
+    said = (
+        f"Documents of `{record['corpus']}`, vectors of their first 32 tokens from a cache on disk. From the "
+        f"first to the last {record['growth']:+.1%}. {machine_of(record['machine'])}."
+    )
+    return f"{said}\n\n{markdown(header, rows)}"
+
+
+def render_restart(record: Record) -> str:
+    """Render `benchmarks/reindexing.py restart`."""
+    same = {True: "the same", False: "NOT the same"}
+    return (
+        f"{record['documents']:,} documents of `{record['corpus']}`; SIGKILL when {record['killed_at']:,} "
+        f"were written, then the same command again. Encoded twice: {record['encoded_twice']:.2%}. Against "
+        f"an undisturbed run: ids {same[record['same_ids']]}, sources {same[record['same_sources']]}, "
+        f"vectors within {record['largest_difference']:.1g}. {machine_of(record['machine'])}."
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hybridr.configuration import resolve, resolved_values
 from hybridr.errors import SettingsError
 from hybridr.settings import (
     STAGES,
@@ -14,8 +15,6 @@ from hybridr.settings import (
     LoadSettings,
     ReindexSettings,
     SearchSettings,
-    resolve,
-    resolved_values,
 )
 
 
