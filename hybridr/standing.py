@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .cluster import Cluster, IndexInfo
+from .deploying import undeploy
 from .destinations import default_alias, destinations, is_destination, is_in_place
 from .errors import ClusterError, NotFound
 from .filling import vanished_pages
@@ -155,12 +156,13 @@ def lag_of(cluster: Cluster, info: IndexInfo) -> Lag:
 def remove(cluster: Cluster, name: str, *, discard: bool = False, dry_run: bool = False) -> dict[str, Any]:
     """Delete every index with vectors of `name` and local files, and put its aliases back; never the source.
 
-    Gives source, indices, files and the alias actions, which are sent as one atomic step. Raises NotFound
-    when there is nothing, ClusterError when clients wrote what the source lacks, or the source is gone,
-    unless `discard`.
+    Gives source, indices, files, the alias actions, which are sent as one atomic step, and the requests that
+    take a deployment away, which are sent first. Raises NotFound when there is nothing, ClusterError when
+    clients wrote what the source lacks, or the source is gone, unless `discard`.
     """
     if (found := in_place_index(cluster, name)) is not None:
-        return remove_in_place(cluster, found, dry_run=dry_run)
+        requests = withdraw(cluster, [found], dry_run=dry_run)
+        return {**remove_in_place(cluster, found, dry_run=dry_run), "requests": requests}
     source = source_name(cluster, name)
     made = destinations(cluster, source)
     files = texts(source)
@@ -169,6 +171,7 @@ def remove(cluster: Cluster, name: str, *, discard: bool = False, dry_run: bool 
     if not (discard or dry_run):
         require_no_loss(cluster, source, made)
     actions = removal_actions(cluster, source, made)
+    requests = withdraw(cluster, made, dry_run=dry_run)
     if not dry_run:
         if actions:
             cluster.request("POST", "/_aliases", {"actions": actions})
@@ -177,8 +180,14 @@ def remove(cluster: Cluster, name: str, *, discard: bool = False, dry_run: bool 
             forget(str(info.meta["source_uuid"]))
     return {
         "source": source, "indices": [info.name for info in made], "actions": actions,
-        "files": [text.to_json() for text in files], "removed": not dry_run,
+        "files": [text.to_json() for text in files], "requests": requests, "removed": not dry_run,
     }  # fmt: skip
+
+
+def withdraw(cluster: Cluster, made: list[IndexInfo], *, dry_run: bool) -> list[dict[str, Any]]:
+    """Undeploy what is deployed; give the requests."""
+    deployed = [info.name for info in made if info.meta.get("deployment")]
+    return [request for name in deployed for request in undeploy(cluster, name, dry_run=dry_run)]
 
 
 def require_no_loss(cluster: Cluster, source: str, made: list[IndexInfo]) -> None:

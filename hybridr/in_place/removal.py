@@ -20,7 +20,7 @@ BULK_BYTES = 5_000_000
 RECORD = (
     "role", "in_place", "source", "source_uuid", "job", "state", "encoder", "dim", "similarity",
     "vector_field", "fields", "lexical_fields", "max_tokens", "engine", "vectors", "compression", "synced",
-    "rejected", "refused", "history",
+    "rejected", "refused", "history", "precision", "backend", "deployment",
 )  # fmt: skip
 
 

@@ -16,10 +16,18 @@ from hybridr import Search, load_encoder, reindex
 from hybridr.cluster import Cluster, path_of
 from hybridr.deploying import deploy, plan_deployment, undeploy
 from hybridr.destinations import resolve
-from hybridr.errors import ClusterError, DataError, FingerprintMismatch, SettingsError, Unreachable
+from hybridr.errors import (
+    ClusterError,
+    DataError,
+    FingerprintMismatch,
+    NotFound,
+    SettingsError,
+    Unreachable,
+)
 from hybridr.remote_models import TRUSTED
 from hybridr.serving import create_app, listen
 from hybridr.settings import DeploySettings, SearchSettings, ServeSettings
+from hybridr.standing import remove
 
 from .corpus import bulk, fill_index, text_number
 
@@ -27,6 +35,13 @@ pytestmark = pytest.mark.node
 INDEX = "shelf"
 TEXT = text_number(7)
 DEFAULTS = SearchSettings()
+
+
+@pytest.fixture
+def index_name_ml(ml_cluster: Cluster) -> Iterator[str]:
+    yield "crate"
+    for info in ml_cluster.indices("crate*"):
+        ml_cluster.request("DELETE", path_of(info.name))
 
 
 class Server:
@@ -255,6 +270,22 @@ def test_again_changes_nothing_and_another_way_leaves_nothing_behind(shelf: Clus
     assert not info.meta.get("deployment")
     with pytest.raises(DataError, match="nothing is deployed"):
         undeploy(shelf, INDEX)
+
+
+def test_remove_takes_the_deployment_along(
+    ml_cluster: Cluster, server: Server, index_name_ml: str, minilm_encoder_folder: Path
+) -> None:
+    fill_index(ml_cluster, index_name_ml, 20)
+    reindex(ml_cluster, index_name_ml, minilm_encoder_folder)
+    neural = DeploySettings(way="neural", server=server.url, set_cluster_settings=True)
+    done = deploy(ml_cluster, index_name_ml, neural, DEFAULTS)
+    known = resolve(ml_cluster, index_name_ml).meta["deployment"]
+    planned = remove(ml_cluster, index_name_ml, dry_run=True)
+    assert ml_cluster.request("GET", path_of("_search", "pipeline", done.pipeline))
+    assert remove(ml_cluster, index_name_ml)["requests"] == planned["requests"] != []
+    for path in (f"/_search/pipeline/{done.pipeline}", f"/_plugins/_ml/models/{known['model_id']}"):
+        with pytest.raises(NotFound):
+            ml_cluster.request("GET", path)
 
 
 def test_a_deleted_pipeline_is_made_again(shelf: Cluster) -> None:

@@ -41,6 +41,8 @@ def show(session: Session, todo: dict[str, Any]) -> None:
     """List what goes and what comes back."""
     for index in todo["indices"]:
         session.output.line(f"index {index}: deleted")
+    for request in todo["requests"]:
+        session.output.line(f"{request['method']} {request['path']}")
     for action in todo["actions"]:
         for kind, what in action.items():
             if kind != "remove_index":
