@@ -40,6 +40,7 @@ from .preflight import (
 )
 from .reading import require_source
 from .settings import ReindexSettings
+from .text_fields import searchable_fields
 from .vectors import FORMS, Cost, Form, cost_of, form_of, obstacle, require_form
 
 MAX_DIM = 16_000
@@ -112,7 +113,7 @@ def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSetti
         "alias": alias, "previous": previous_of(target, known, info), "encoder": encoder.fingerprint,
         "aliases": {alias: "moved" if target else "made"},
         "dim": encoder.dim, "similarity": encoder.similarity, "vector_field": settings.vector_field,
-        "fields": list(fields), "lexical_fields": list(info.meta.get("lexical_fields", fields)),
+        "fields": list(fields), "lexical_fields": lexical_fields_of(info, fields),
         "max_tokens": settings.max_tokens, "original": original,
         "engine": settings.engine, "vectors": settings.vectors, "compression": form_of(settings).compression,
         "passages": windows.to_json() if windows else None,
@@ -245,6 +246,11 @@ def job_settings(
             include={"vector_field", "engine", "vectors", "m", "ef_construction", "max_tokens"}
         ),
     }
+
+
+def lexical_fields_of(info: IndexInfo, fields: tuple[str, ...]) -> list[str]:
+    """Name what the lexical leg searches: what was recorded, else the fields that a query sees."""
+    return list(info.meta.get("lexical_fields") or searchable_fields(info, fields))
 
 
 def original_settings(info: IndexInfo) -> dict[str, Any]:

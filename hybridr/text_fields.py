@@ -82,6 +82,21 @@ def mapped_fields(info: IndexInfo) -> list[MappedField]:
     return sorted(_leaves(info.mappings.get("properties", {}), "", default, nested=False))
 
 
+def searchable_fields(info: IndexInfo, fields: Sequence[str]) -> tuple[str, ...]:
+    """Leave out fields inside nested objects, which a plain query does not see.
+
+    Raises DataError when none is left: there would be no lexical leg.
+    """
+    nested = {one.name for one in mapped_fields(info) if one.nested}
+    seen = tuple(name for name in fields if name not in nested)
+    if not seen:
+        raise DataError(
+            f"'{', '.join(fields)}' lies inside nested objects, which a plain query does not see",
+            hint="--fields NAME,NAME names a field outside of them too",
+        )
+    return seen
+
+
 def _leaves(
     properties: Mapping[str, Any], prefix: str, default: str, *, nested: bool
 ) -> Iterator[MappedField]:

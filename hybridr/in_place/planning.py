@@ -13,7 +13,15 @@ from ..encoder import Encoder
 from ..errors import ClusterError, DataError, ModelError, SettingsError
 from ..inspection import choose_text_fields
 from ..manifest import fingerprint
-from ..planning import MAX_DIM, arithmetic_of, check_engine, costs_of, job_settings, source_of
+from ..planning import (
+    MAX_DIM,
+    arithmetic_of,
+    check_engine,
+    costs_of,
+    job_settings,
+    lexical_fields_of,
+    source_of,
+)
 from ..preflight import Disk, check_disk, estimate_disk, seconds_to_encode
 from ..reading import require_source
 from ..sampling import sample_documents
@@ -90,7 +98,7 @@ def plan_in_place(cluster: Cluster, name: str, encoder: Encoder, settings: Reind
         "role": ROLE, "in_place": True, "source": info.name, "source_uuid": info.uuid, "job": job,
         "state": "complete" if live else "filling", "encoder": encoder.fingerprint, "dim": encoder.dim,
         "similarity": encoder.similarity, "vector_field": settings.vector_field, "fields": list(fields),
-        "lexical_fields": list(info.meta.get("lexical_fields", fields)), "max_tokens": settings.max_tokens,
+        "lexical_fields": lexical_fields_of(info, fields), "max_tokens": settings.max_tokens,
         "engine": settings.engine, "vectors": settings.vectors, "compression": form_of(settings).compression,
         **arithmetic_of(encoder),
     }  # fmt: skip

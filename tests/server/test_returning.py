@@ -117,7 +117,7 @@ def test_a_refused_document_is_never_taken_for_a_deleted_one(cluster: Cluster, i
     assert done.rejected == 1
     delete(cluster, done.alias, "d5")
     assert rollback(cluster, index_name, dry_run=True)["writes"]["deleted"] == 1
-    rejects_of(done.destination).clear()
+    rejects_of(done.destination).file.unlink()
     assert rollback(cluster, index_name, dry_run=True)["writes"]["deleted"] == 1, "the index knows it too"
     write_meta(cluster, done.destination, {"refused": []})
     back = rollback(cluster, index_name, copy_back=True)

@@ -1,0 +1,151 @@
+"""Reindex of indices that are not plain: strict mappings, odd fields, write indices, data streams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hashing import HashingEncoder
+from hybridr import ReindexSettings, reindex
+from hybridr.cluster import Cluster, path_of
+from hybridr.errors import ClusterError, DataError, NotFound
+from hybridr.writing import rejects_of
+
+from .corpus import bulk, fill_index, sources, text_number
+
+pytestmark = pytest.mark.node
+TEXT = ReindexSettings(fields=("text",))
+
+
+def test_strict_mapping_with_dates_objects_and_nested_fields(cluster: Cluster, index_name: str) -> None:
+    properties = {
+        "text": {"type": "text"},
+        "day": {"type": "date", "format": "dd.MM.yyyy||epoch_second"},
+        "maker": {"type": "object", "properties": {"name": {"type": "keyword"}}},
+        "parts": {"type": "nested", "properties": {"size": {"type": "integer"}, "note": {"type": "text"}}},
+        "raw": {"type": "object", "enabled": False},
+    }
+    body = {
+        "settings": {"number_of_replicas": 0},
+        "mappings": {"dynamic": "strict", "properties": properties},
+    }
+    cluster.request("PUT", path_of(index_name), body)
+    document = {
+        "text": "anchor basket", "day": "24.12.2020", "maker": {"name": "A"}, "raw": {"a": [1, {"b": None}]},
+        "parts": [{"size": 3, "note": "red"}, {"size": 4, "note": "blue"}],
+    }  # fmt: skip
+    bulk(
+        cluster, index_name, [{"index": {"_id": "1"}}, document, {"index": {"_id": "2"}}, {"day": 1608768000}]
+    )
+    done = reindex(cluster, index_name, HashingEncoder(), TEXT)
+    assert (done.documents, done.encoded, done.without_text, done.switched) == (2, 1, 1, True)
+    assert sources(cluster, done.destination) == sources(cluster, index_name)
+    nested = {"nested": {"path": "parts", "query": {"bool": {"filter": [
+        {"term": {"parts.size": 3}}, {"match": {"parts.note": "red"}}]}}}}  # fmt: skip
+    ranged = {"range": {"day": {"gte": "23.12.2020", "lt": "25.12.2020"}}}
+    for query, count in ((nested, 1), (ranged, 2)):
+        assert cluster.search(done.destination, {"query": query})["hits"]["total"]["value"] == count
+    assert cluster.index_info(done.destination).mappings["dynamic"] == "strict"
+
+
+def test_nested_text_is_encoded_beside_a_field_that_a_query_sees(cluster: Cluster, index_name: str) -> None:
+    nested = {"type": "nested", "properties": {"note": {"type": "text"}}}
+    properties = {"text": {"type": "text"}, "parts": nested}
+    cluster.request("PUT", path_of(index_name), {"mappings": {"properties": properties}})
+    document = {"text": "candle", "parts": [{"note": "anchor"}, {"note": "basket"}]}
+    bulk(cluster, index_name, [{"index": {"_id": "1"}}, document])
+    with pytest.raises(DataError, match="inside nested objects"):
+        reindex(cluster, index_name, HashingEncoder(), ReindexSettings(fields=("parts.note",)))
+    done = reindex(cluster, index_name, HashingEncoder(), ReindexSettings(fields=("text", "parts.note")))
+    found = cluster.request("GET", path_of(done.destination, "_doc", "1"))["_source"]["hybridr_vector"]
+    expected = HashingEncoder().encode_documents(["candle anchor basket"])[0]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert cluster.index_info(done.destination).meta["lexical_fields"] == ["text"]
+
+
+def test_a_name_with_a_wildcard_stands_for_no_single_index(cluster: Cluster, index_name: str) -> None:
+    for number in (1, 2):
+        fill_index(cluster, f"{index_name}-{number}", 3)
+    with pytest.raises(ClusterError, match="several indices"):
+        reindex(cluster, f"{index_name}-*", HashingEncoder())
+    with pytest.raises(NotFound):
+        reindex(cluster, f"{index_name}-nothing-*", HashingEncoder())
+
+
+def test_an_alias_stays_the_write_index(cluster: Cluster, index_name: str) -> None:
+    alias = f"{index_name}-live"
+    fill_index(cluster, index_name, 20, aliases={alias: {"is_write_index": True}})
+    done = reindex(cluster, index_name, HashingEncoder(), ReindexSettings(alias=alias))
+    assert cluster.index_info(done.destination).aliases[alias]["is_write_index"] is True
+    cluster.request("PUT", path_of(alias, "_doc", "new"), {"text": "anchor"}, {"refresh": "true"})
+    assert cluster.count(done.destination) == 21
+
+
+def test_an_index_of_somebody_else_keeps_its_name(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 5)
+    fill_index(cluster, f"{index_name}-hybridr-1", 3)
+    done = reindex(cluster, index_name, HashingEncoder())
+    assert done.destination == f"{index_name}-hybridr-2"
+    assert cluster.count(f"{index_name}-hybridr-1") == 3
+
+
+def test_a_destination_of_other_settings_is_left_alone(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 5)
+    first = reindex(cluster, index_name, HashingEncoder(), TEXT)
+    second = reindex(cluster, index_name, HashingEncoder(), ReindexSettings(fields=("text",), m=8))
+    assert second.destination != first.destination
+    assert second.encoded == 5
+    assert sources(cluster, first.destination) == sources(cluster, index_name)
+
+
+class Zeros(HashingEncoder):
+    """Gives the zero vector for some texts, as a broken model might."""
+
+    def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
+        vectors = super().encode_documents(texts, max_tokens=max_tokens)
+        vectors[["zephyr" in text for text in texts]] = 0.0
+        return vectors
+
+
+def test_zero_vectors_are_refused_one_by_one(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 20)
+    bulk(cluster, index_name, [{"index": {"_id": "void"}}, {"text": "zephyr alone"}])
+    expected = {key for key, source in sources(cluster, index_name).items() if "zephyr" in source["text"]}
+    done = reindex(cluster, index_name, Zeros(), TEXT)
+    assert not done.switched
+    assert set(rejects_of(done.destination).ids()) == expected
+    assert done.rejected == len(expected)
+    assert cluster.count(done.destination) == 21 - len(expected)
+
+
+def test_documents_larger_than_a_bulk_request_go_alone(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 10)
+    cluster.request("PUT", path_of(index_name, "_doc", "large"), {"text": "anchor " * 300_000})
+    done = reindex(
+        cluster, index_name, HashingEncoder(), ReindexSettings(fields=("text",), bulk_bytes=10_000)
+    )
+    assert (done.documents, done.rejected) == (11, 0)
+    assert sources(cluster, done.destination) == sources(cluster, index_name)
+
+
+def test_a_closed_index_is_refused(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 5)
+    cluster.request("POST", path_of(index_name, "_close"))
+    with pytest.raises(ClusterError, match="closed"):
+        reindex(cluster, index_name, HashingEncoder())
+    assert not cluster.exists(f"{index_name}-hybridr-1")
+
+
+def test_a_data_stream_is_refused(cluster: Cluster, index_name: str) -> None:
+    template = path_of("_index_template", index_name)
+    cluster.request("PUT", template, {"index_patterns": [index_name], "data_stream": {}})
+    try:
+        line = {"@timestamp": "2026-01-01T00:00:00Z", "text": text_number(1)}
+        bulk(cluster, index_name, [{"create": {}}, line])
+        with pytest.raises(ClusterError, match="data stream"):
+            reindex(cluster, index_name, HashingEncoder())
+    finally:
+        cluster.request("DELETE", path_of("_data_stream", index_name))
+        cluster.request("DELETE", template)
