@@ -4,8 +4,8 @@
     python benchmarks/reindexing.py restart FOLDER [--documents 20000] [--json FILE]
 
 FOLDER is a BEIR folder with enough documents; the cluster is that of `HYBRIDR_URL`, else the running embedded
-node. Both work on indices of their own names and delete them. `memory` takes vectors of the first 32 tokens,
-which it computes once and keeps in `--work`; every run is a process of its own and tells its own peak.
+node. Both work on indices of their own names and delete them. `memory` encodes the first 16 tokens of each
+document, to save time; every run is a process of its own and tells its own peak.
 `restart` kills a run at half of the documents by SIGKILL, runs it again, and compares what came of it with an
 undisturbed run.
 """
@@ -13,11 +13,9 @@ undisturbed run.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import resource
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -25,14 +23,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import numpy as np
 
 from hybridr import connect
 from hybridr.cluster import Cluster
-from hybridr.encoder import load_encoder
+from hybridr.encoder import Encoder, load_encoder
 from hybridr.machine import machine_record
 from hybridr.manifest import write_json
 from hybridr.packaged import minilm_encoder
@@ -42,55 +39,18 @@ from hybridr.settings import ReindexSettings
 from hybridr.speed.corpora import spread_records
 from hybridr.speed.reindexing import delete_index, forget_reindex, load_records
 
-CACHED_TOKENS = 32
+FEW_TOKENS = 16
 VECTOR = ReindexSettings().vector_field
 
 
-class Around:
-    """An encoder with something added to its documents' side."""
+class Counting:
+    """An encoder that writes down how many documents it encoded, so that a killed process has told."""
 
-    def __init__(self) -> None:
-        self.encoder = load_encoder(minilm_encoder())
+    def __init__(self, encoder: Encoder, file: Path) -> None:
+        self.encoder, self.file = encoder, file
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.encoder, name)
-
-
-class Cached(Around):
-    """Keeps vectors on disk, so that a second run computes none."""
-
-    def __init__(self, file: Path) -> None:
-        super().__init__()
-        self.lock = Lock()
-        self.rows = sqlite3.connect(file, check_same_thread=False)
-        self.rows.execute("create table if not exists vectors (text blob primary key, vector blob)")
-
-    def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> np.ndarray:
-        """Encode what is not there yet to float32 `(n, dim)`."""
-        keys = [hashlib.sha256(text.encode()).digest() for text in texts]
-        with self.lock:
-            found = {key: self.look_up(key) for key in keys}
-            new = {key: text for key, text in zip(keys, texts, strict=True) if found[key] is None}
-            if new:
-                vectors = self.encoder.encode_documents(list(new.values()), max_tokens=CACHED_TOKENS)
-                found |= dict(zip(new, vectors, strict=True))
-                rows = [(key, vector.tobytes()) for key, vector in zip(new, vectors, strict=True)]
-                self.rows.executemany("insert or ignore into vectors values (?, ?)", rows)
-                self.rows.commit()
-        return np.array([found[key] for key in keys], dtype=np.float32)
-
-    def look_up(self, key: bytes) -> np.ndarray | None:
-        """Read one vector `(dim,)`."""
-        row = self.rows.execute("select vector from vectors where text = ?", (key,)).fetchone()
-        return np.frombuffer(row[0], dtype=np.float32) if row else None
-
-
-class Counting(Around):
-    """Writes down how many documents it encoded, so that a killed process has told."""
-
-    def __init__(self, file: Path) -> None:
-        super().__init__()
-        self.file = file
 
     def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> np.ndarray:
         """Encode to float32 `(n, dim)` and note `n`."""
@@ -126,7 +86,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("what", choices=["memory", "restart"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--documents", help="sizes, as a,b")
-    parser.add_argument("--work", type=Path, help="folder that keeps vectors between runs")
+    parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--part", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -134,9 +94,12 @@ def arguments() -> argparse.Namespace:
 
 def run_part(what: str, index: str, work: Path) -> None:
     """Reindex in this process and print what it took."""
-    encoder = Cached(work / "vectors.db") if what == "memory" else Counting(work / "encoded")
-    encoder.encoder.encode_documents(["warm " * 300] * 8)  # a full batch, as real texts would bring
-    done = reindex(connect(), index, encoder)
+    encoder: Encoder = load_encoder(minilm_encoder())
+    encoder.encode_documents(["warm " * 300] * 8)  # full batches, as whole texts would bring
+    if what == "memory":
+        done = reindex(connect(), index, encoder, ReindexSettings(max_tokens=FEW_TOKENS))
+    else:
+        done = reindex(connect(), index, Counting(encoder, work / "encoded"))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(json.dumps({**done.to_json(), "peak_kib": peak}))
 
@@ -170,12 +133,10 @@ def loaded(cluster: Cluster, folder: Path, index: str, documents: int) -> Iterat
 def memory(
     cluster: Cluster, folder: Path, work: Path, sizes: Sequence[int] = (10_000, 200_000)
 ) -> dict[str, Any]:
-    """Measure the peak of each size twice: the second time all vectors are there, and that one counts."""
+    """Measure the peak of each size."""
     found = []
     for documents in sizes:
         with loaded(cluster, folder, f"hybridr-memory-{documents}", documents):
-            finish(part("memory", f"hybridr-memory-{documents}", work))
-            forget_reindex(cluster, f"hybridr-memory-{documents}")
             done = finish(part("memory", f"hybridr-memory-{documents}", work))
         found.append({name: done[name] for name in ("documents", "encoded", "seconds", "peak_kib")})
         print(found[-1], file=sys.stderr)

@@ -246,8 +246,8 @@ def render_memory(record: Record) -> str:
         for run in record["runs"]
     ]  # fmt: skip
     said = (
-        f"Documents of `{record['corpus']}`, vectors of their first 32 tokens from a cache on disk. From the "
-        f"first to the last {record['growth']:+.1%}. {machine_of(record['machine'])}."
+        f"Documents of `{record['corpus']}`, of which the first 16 tokens are encoded. From the first to the "
+        f"last {record['growth']:+.1%}. {machine_of(record['machine'])}."
     )
     return f"{said}\n\n{markdown(header, rows)}"
 
