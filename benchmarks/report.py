@@ -228,7 +228,7 @@ def render_reindex(record: Record) -> str:
     ]  # fmt: skip
     said = (
         f"Documents of `{record['corpus']}`, spread and shuffled; packaged MiniLM in fp32, ONNX Runtime, "
-        "batches of 512 tokens, the node on the same cores. hybridr's time is that of the whole command: "
+        "batches of 1,024 tokens, the node on the same cores. hybridr's time is that of the whole command: "
         "checks, fill, catch-up, verification, switch. `_reindex` asks `hybridr serve`, which batches across "
         f"requests, with the same encoder. {machine_of(record['machine'])}."
     )

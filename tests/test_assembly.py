@@ -604,7 +604,7 @@ def test_int8_of_an_assembled_encoder(rem: str, tmp_path: Path) -> None:
     assert not np.array_equal(found, wanted)
     assert (found * wanted).sum(axis=1).mean() > 0.95
     operators = {node.op_type for node in onnx.load(folder / "onnx" / "model_int8.onnx").graph.node}
-    assert "MatMulInteger" in operators
+    assert "MatMulIntegerToFloat" in operators
     manifest = json.loads((folder / "manifest.json").read_text())
     assert {"torch", "fp32", "int8"} <= manifest["parity"]["ndcg"].keys()
     assert manifest["encoder"]["graph_only"] is (rem != "dense_lora192")

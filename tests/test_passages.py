@@ -172,9 +172,10 @@ def test_bodies_with_and_without_passages() -> None:
         {"vector": [2.0], "start": 3, "end": 9},
     ]
     assert dense_query([1.0], "v", 5, "dense") == {"knn": {"v": {"vector": [1.0], "k": 5, "_name": "dense"}}}
-    nested = dense_query([1.0], "v", 5, "dense", passages=True, inner_hits="p", only=["a"])["nested"]
+    ids = {"ids": {"values": ["a"]}}
+    nested = dense_query([1.0], "v", 5, "dense", passages=True, inner_hits="p", filter=ids)["nested"]
     assert (nested["path"], nested["score_mode"], nested["_name"]) == ("v", "max", "dense")
-    assert nested["query"]["knn"]["v.vector"]["filter"] == {"ids": {"values": ["a"]}}
+    assert nested["query"]["knn"]["v.vector"]["filter"] == ids
 
 
 def test_true_scores_are_asked_in_groups_that_k_covers() -> None:

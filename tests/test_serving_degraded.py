@@ -6,6 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hashing import HashingEncoder
+from hybridr.cluster import IndexInfo
 from hybridr.errors import ClusterError, Unreachable
 from hybridr.records import Hit
 from hybridr.serving import create_app, searching
@@ -16,6 +17,8 @@ class FakeSearch:
     """Answers with its mode and the size of the query's vector."""
 
     failure: Exception | None = None
+    lexical_fields = ("text",)
+    info = IndexInfo("docs", {}, {}, {})
 
     def __init__(self, cluster, index, encoder, mode="hybrid") -> None:
         self.encoder, self.mode = encoder, mode
