@@ -27,11 +27,13 @@ from .remote_models import (
     RemoteModel,
     create_model,
     delete_model,
+    deleting_requests,
     embedding_connector,
     missing_settings,
     model_body,
     rewriting_connector,
     trusted_pattern,
+    unless_gone,
 )
 from .settings import DeploySettings, SearchSettings
 from .vectors import kept_as
@@ -131,24 +133,12 @@ def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict
         {"method": "DELETE", "path": path_of("_search", "pipeline", known["pipeline"])},
     ]
     if model := model_of(known):
-        requests += [
-            {"method": "POST", "path": f"{ML}/models/{model.model_id}/_undeploy"},
-            {"method": "DELETE", "path": f"{ML}/models/{model.model_id}"},
-            {"method": "DELETE", "path": f"{ML}/connectors/{model.connector_id}"},
-        ]
+        requests += deleting_requests(model)
     if not dry_run:
         for request in requests:
             unless_gone(cluster, request)
         write_meta(cluster, info.name, {"deployment": None})
     return requests
-
-
-def unless_gone(cluster: Cluster, request: Mapping[str, Any]) -> None:
-    """Send a request that deletes; what is gone already is no error."""
-    try:
-        cluster.request(request["method"], request["path"], request.get("body"))
-    except NotFound:
-        pass
 
 
 def deployable(cluster: Cluster, name: str) -> IndexInfo:
@@ -165,7 +155,7 @@ def check_default(info: IndexInfo, pipeline: str) -> None:
     if current not in ("_none", pipeline):
         raise ClusterError(
             f"'{info.name}' has a default search pipeline of its own: {current}",
-            hint="name both in one pipeline of yours: hybridr pipeline show",
+            hint="hybridr deploy NAME --dry-run shows ours, to be joined with yours",
         )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -96,18 +97,27 @@ def create_model(cluster: Cluster, connector: dict[str, Any]) -> RemoteModel:
     return RemoteModel(model_id, connector_id)
 
 
+def deleting_requests(model: RemoteModel) -> list[dict[str, Any]]:
+    """List what undeploys and deletes a model and its connector, in this order."""
+    return [
+        {"method": "POST", "path": f"{ML}/models/{model.model_id}/_undeploy"},
+        {"method": "DELETE", "path": f"{ML}/models/{model.model_id}"},
+        {"method": "DELETE", "path": f"{ML}/connectors/{model.connector_id}"},
+    ]
+
+
 def delete_model(cluster: Cluster, model: RemoteModel) -> None:
     """Undeploy and delete a model and its connector; what is gone already is no error."""
-    steps = (
-        ("POST", f"{ML}/models/{model.model_id}/_undeploy"),
-        ("DELETE", f"{ML}/models/{model.model_id}"),
-        ("DELETE", f"{ML}/connectors/{model.connector_id}"),
-    )
-    for method, path in steps:
-        try:
-            cluster.request(method, path)
-        except NotFound:
-            pass
+    for request in deleting_requests(model):
+        unless_gone(cluster, request)
+
+
+def unless_gone(cluster: Cluster, request: Mapping[str, Any]) -> None:
+    """Send a request that deletes; what is gone already is no error."""
+    try:
+        cluster.request(request["method"], request["path"], request.get("body"))
+    except NotFound:
+        pass
 
 
 def await_task(cluster: Cluster, task_id: str) -> dict[str, Any]:
