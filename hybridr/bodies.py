@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -98,12 +98,11 @@ def destination_mappings(
     }
 
 
-def lexical_query(text: str, fields: Sequence[str], name: str | None = None) -> dict[str, Any]:
+def lexical_query(text: str, fields: Sequence[str]) -> dict[str, Any]:
     """Match the text in one field, or as the best sum over several."""
-    named = {"_name": name} if name else {}
     if len(fields) == 1:
-        return {"match": {fields[0]: {"query": text, **named}}}
-    return {"multi_match": {"query": text, "fields": list(fields), "type": "most_fields", **named}}
+        return {"match": {fields[0]: {"query": text}}}
+    return {"multi_match": {"query": text, "fields": list(fields), "type": "most_fields"}}
 
 
 def dense_query(
@@ -115,13 +114,17 @@ def dense_query(
     passages: bool = False,
     inner_hits: str | None = None,
     filter: dict[str, Any] | None = None,
+    boost: float | None = None,
 ) -> dict[str, Any]:
     """Find the k documents nearest to a query vector in each shard, by their best passage with `passages`.
 
-    Inner hits of the name `inner_hits` say which passage that is; `filter` is what documents must match.
+    Inner hits of the name `inner_hits` say which passage that is; `filter` is what documents must match,
+    `boost` multiplies the scores.
     """
-    named = {"_name": name} if name else {}
-    query: dict[str, Any] = {"vector": list(vector), "k": k}
+    named = {key: value for key, value in {"_name": name, "boost": boost}.items() if value is not None}
+    # A walk of the graph as wide as k alone missed the nearest of all on an open collection.
+    wide = {"ef_search": min(2 * k, MAX_NEIGHBOURS)}
+    query: dict[str, Any] = {"vector": list(vector), "k": k, "method_parameters": wide}
     if filter is not None:
         query["filter"] = filter
     if not passages:
@@ -166,6 +169,50 @@ def dense_scores_query(
 def hybrid_query(legs: Sequence[dict[str, Any]], depth: int) -> dict[str, Any]:
     """Run the legs side by side; `depth` candidates of each, whatever the page."""
     return {"hybrid": {"queries": list(legs), "pagination_depth": depth}}
+
+
+def lexical_leg(query: dict[str, Any], name: str, filter: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Name a lexical query, and limit it to what matches `filter`; its scores stay."""
+    limited = {"filter": [filter]} if filter is not None else {}
+    return {"bool": {"must": [query], **limited, "_name": name}}
+
+
+def absolute_query(
+    lexical: dict[str, Any],
+    leg: dict[str, Any],
+    dense: Callable[[float], dict[str, Any]],
+    scored: dict[str, Any],
+    weights: tuple[float, float],
+    window: int,
+) -> dict[str, Any]:
+    """Rank by `weights[0]` x BM25 + `weights[1]` x dense score, both true for every candidate, in one search.
+
+    The candidates come from both legs: `leg`, which is `lexical` with name and filter, and `dense`, which
+    builds the k-NN query of a boost. The best `window` of each shard are scored again, where a document of
+    one leg only gets its score of the other by `scored`, the script that `dense_script` builds. No pipeline
+    is needed: pages, filters and aggregations stay as usual.
+    """
+    boost = weights[1] / weights[0] if weights[0] else 1.0
+    either = {"bool": {"should": [lexical, {"match_all": {"boost": 0.0}}]}}
+    script = {"script_score": {"query": either, "script": scored}}
+    return {
+        "query": {"bool": {"should": [leg, dense(boost)]}},
+        "rescore": {
+            "window_size": window,
+            "query": {"query_weight": 0.0, "rescore_query_weight": 1.0, "rescore_query": script},
+        },
+    }
+
+
+def dense_script(vector: Sequence[float], field: str, weights: tuple[float, float]) -> dict[str, Any]:
+    """Add the exact cosine as an engine score, 0 to 1 and .5 without a vector, to the score of the query."""
+    return {
+        "source": (
+            f"params.lexical * _score + (doc['{field}'].size() == 0 ? params.dense / 2.0 : "
+            f"params.dense * (1.0 + cosineSimilarity(params.vector, doc['{field}'])) / 2.0)"
+        ),
+        "params": {"lexical": weights[0], "dense": weights[1], "vector": list(vector)},
+    }
 
 
 def search_pipeline(settings: SearchSettings, version: tuple[int, int, int]) -> dict[str, Any]:

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .bodies import highlight
-from .errors import DataError
+from .bodies import highlight, lexical_leg
 from .passages import Span
 from .records import Hit, Query, Run
-from .retrieval import BATCH, Search, checked
+from .retrieval import BATCH, LEXICAL, Search, checked, checked_text
 
 DENSE_WEIGHT = 0.6
 Scores = Mapping[str, float]
@@ -57,16 +56,16 @@ def standardised(values: np.ndarray) -> np.ndarray:
 class CompletedSearch(Search):
     """Hybrid search with completion, fused here instead of in the cluster's pipeline."""
 
-    def __call__(self, text: str, k: int = 10) -> list[Hit]:
+    def __call__(
+        self, text: str, k: int = 10, *, offset: int = 0, filter: dict[str, Any] | None = None
+    ) -> list[Hit]:
         """Give the best `k` documents with text, highlighted by `<em>`, and both true scores."""
-        if not text.strip():
-            raise DataError("the query is empty")
-        vectors = self._query_vectors([text])
-        best = self._candidates([text], vectors)[0][:k]
+        vectors = self._query_vectors([checked_text(text)])
+        best = self._candidates([text], vectors, filter)[0][offset : offset + k]
         shown = self._shown([candidate.doc_id for candidate in best], text, vectors[0])
         return [
             Hit(one.doc_id, one.score, rank, one.lexical, one.dense, *shown.get(one.doc_id, ("", None)))
-            for rank, one in enumerate(best, 1)
+            for rank, one in enumerate(best, offset + 1)
         ]
 
     def run(self, queries: Iterable[Query], k: int = 100) -> Run:
@@ -87,14 +86,16 @@ class CompletedSearch(Search):
     def _query_vectors(self, texts: list[str]) -> list[np.ndarray]:
         return [vector for vector in self._vectors(texts) if vector is not None]
 
-    def _candidates(self, texts: list[str], vectors: list[np.ndarray]) -> list[list[Candidate]]:
-        legs = self._lexical_legs(texts)
+    def _candidates(
+        self, texts: list[str], vectors: list[np.ndarray], filter: dict[str, Any] | None = None
+    ) -> list[list[Candidate]]:
+        legs = [lexical_leg(query, LEXICAL, filter) for query in self._lexical_queries(texts)]
         depth = self.settings.depth
         first = self._scores(
             [
                 {"size": depth, "query": query}
                 for leg, vector in zip(legs, vectors, strict=True)
-                for query in (leg, self._nearest(vector, depth))
+                for query in (leg, self._nearest(vector, depth, filter))
             ]
         )
         pairs = list(zip(first[::2], first[1::2], strict=True))

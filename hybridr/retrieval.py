@@ -9,14 +9,19 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from .bodies import (
+    MAX_NEIGHBOURS,
+    absolute_query,
     dense_query,
     dense_scores_query,
+    dense_script,
     highlight,
     hybrid_query,
+    lexical_leg,
     lexical_query,
     search_pipeline,
 )
-from .cluster import Cluster
+from .calibration import dense_scale
+from .cluster import Cluster, IndexInfo
 from .destinations import command_for, is_destination, resolve
 from .encoder import Encoder
 from .errors import ClusterError, DataError, SettingsError
@@ -24,6 +29,7 @@ from .expansion import TermFeedback
 from .inspection import choose_text_fields
 from .known_encoders import check_fingerprint
 from .passages import Span, windows_of
+from .query_terms import IdfSums
 from .reading import text_of
 from .records import Hit, Query, Run
 from .settings import SearchSettings
@@ -31,7 +37,10 @@ from .vectors import as_kept, kept_as
 
 Mode = Literal["hybrid", "lexical", "dense"]
 LEXICAL, DENSE = "lexical", "dense"
+ABSOLUTE, PIPELINE = "absolute", "pipeline"
 BATCH = 32
+WINDOW = 3  # times the depth: what is scored again, of both legs' candidates and what comes close
+LARGEST_WINDOW = 10_000  # index.max_rescore_window's default
 INNER_HITS_IN_HYBRID = (3, 0, 0)  # 2.19 leaves them out of the answer without a word
 
 
@@ -41,7 +50,7 @@ class Search:
     `index` may be the source, the alias or the destination of a reindex. Raises NotFound for a missing
     index, DataError when the mode needs vectors and there are none, FingerprintMismatch when the encoder
     is not the one that wrote them. `feedback="rm3"` expands the lexical leg by the words of its best
-    documents.
+    documents. `fusion` says how a hybrid search joins its legs: "absolute" or "pipeline".
     """
 
     def __init__(
@@ -68,25 +77,37 @@ class Search:
         self.feedback = feedback
         if feedback not in (None, "rm3"):
             raise SettingsError(f"unknown feedback '{feedback}': rm3")
-        self.pipeline = search_pipeline(self.settings, cluster.version) if mode == "hybrid" else None
+        self.fusion = self._fusion()
+        self.pipeline = search_pipeline(self.settings, cluster.version) if self.fusion == PIPELINE else None
+        self._dense_scale = dense_scale(encoder) if self.fusion == ABSOLUTE and encoder else 1.0
+        self._idf_sums = IdfSums(cluster, self.info.name, self.lexical_fields)
 
     def using(self, mode: Mode) -> Search:
         """Give the same search in another mode."""
         return Search(self.cluster, self.info.name, self.encoder, mode, self.feedback, settings=self.settings)
 
-    def __call__(self, text: str, k: int = 10) -> list[Hit]:
+    def __call__(
+        self, text: str, k: int = 10, *, offset: int = 0, filter: dict[str, Any] | None = None
+    ) -> list[Hit]:
         """Give the best `k` documents with text, highlighted by `<em>`, and the raw score of each leg.
 
-        The text of a document that the dense leg found by one of several passages is that passage.
+        The text of a document that the dense leg found by one of several passages is that passage. `offset`
+        skips the best ones: a page. `filter` is a query that every document has to match.
         """
-        if not text.strip():
-            raise DataError("the query is empty")
-        vectors = self._vectors([text])
-        body = self._bodies([text], vectors, k, inner_hits=True)[0]
+        vectors = self._vectors([checked_text(text)])
+        body = self._bodies([text], vectors, k + offset, filter, inner_hits=True)[0]
         body |= {"highlight": highlight(self._shown_fields(), text), "_source": self._shown_fields()}
+        body |= {"size": k, "from": offset}
         answer = self.cluster.search(self.info.name, body, {"include_named_queries_score": "true"})
         hits = self._with_passages(checked(answer), vectors[0])
-        return [self._hit(found, rank) for rank, found in enumerate(hits, 1)]
+        return [self._hit(found, rank, body) for rank, found in enumerate(hits, offset + 1)]
+
+    def request(
+        self, text: str, k: int = 10, *, offset: int = 0, filter: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Give the body that asks for this page through plain REST, to be extended by aggregations."""
+        vectors = self._vectors([checked_text(text)])
+        return self._bodies([text], vectors, k + offset, filter)[0] | {"size": k, "from": offset}
 
     def run(self, queries: Iterable[Query], k: int = 100) -> Run:
         """Rank the best `k` documents for each query: query id -> document id -> score."""
@@ -111,6 +132,18 @@ class Search:
     @cached_property
     def _term_feedback(self) -> TermFeedback:
         return TermFeedback(self.cluster, self.info.name, self.lexical_fields)
+
+    def _fusion(self) -> str | None:
+        """Choose how the legs are joined: None where there is only one."""
+        if self.mode != "hybrid":
+            return None
+        obstacle = absolute_obstacle(self.info, self.feedback)
+        if self.settings.fusion == ABSOLUTE and obstacle:
+            raise SettingsError(f"the absolute fusion needs one cosine a document: {obstacle}")
+        of_pipeline = {"normalization", "combination", "rank_constant"} & self.settings.model_fields_set
+        if self.settings.fusion == "auto":
+            return PIPELINE if obstacle or of_pipeline else ABSOLUTE
+        return self.settings.fusion
 
     def _lexical_fields(self) -> tuple[str, ...]:
         recorded = tuple(self.info.meta.get("lexical_fields", ()))
@@ -141,33 +174,86 @@ class Search:
         return list(as_kept(self.encoder.encode_queries(list(texts)), kept_as(self.info.meta)))
 
     def _bodies(
-        self, texts: list[str], vectors: Sequence[np.ndarray | None], k: int, *, inner_hits: bool = False
+        self,
+        texts: list[str],
+        vectors: Sequence[np.ndarray | None],
+        k: int,
+        filter: dict[str, Any] | None = None,
+        *,
+        inner_hits: bool = False,
     ) -> list[dict[str, Any]]:
-        legs = self._lexical_legs(texts) if self.mode != DENSE else [{}] * len(texts)
-        return [self._body(leg, vector, k, inner_hits) for leg, vector in zip(legs, vectors, strict=True)]
+        if k > MAX_NEIGHBOURS:
+            raise SettingsError(f"OpenSearch gives at most {MAX_NEIGHBOURS:,} hits, {k:,} are asked for")
+        queries = self._lexical_queries(texts) if self.mode != DENSE else [{}] * len(texts)
+        sums = self._idf_sums.of(texts) if self.fusion == ABSOLUTE else [0.0] * len(texts)
+        return [
+            self._body(query, vector, k, filter, idf_sum, inner_hits)
+            for query, vector, idf_sum in zip(queries, vectors, sums, strict=True)
+        ]
 
-    def _lexical_legs(self, texts: list[str]) -> list[dict[str, Any]]:
+    def _lexical_queries(self, texts: list[str]) -> list[dict[str, Any]]:
         if self.feedback is None:
-            return [lexical_query(text, self.lexical_fields, LEXICAL) for text in texts]
-        expanded = self._term_feedback.queries(texts)
-        return [{"bool": {"must": [query], "_name": LEXICAL}} for query in expanded]
+            return [lexical_query(text, self.lexical_fields) for text in texts]
+        return self._term_feedback.queries(texts)
 
-    def _nearest(self, vector: np.ndarray, k: int, *, inner_hits: bool = False) -> dict[str, Any]:
+    def _nearest(
+        self,
+        vector: np.ndarray,
+        k: int,
+        filter: dict[str, Any] | None = None,
+        *,
+        inner_hits: bool = False,
+        boost: float | None = None,
+    ) -> dict[str, Any]:
         return dense_query(
             vector.tolist(), self.info.meta["vector_field"], k, DENSE,
             passages=self.windows is not None, inner_hits="passages" if inner_hits else None,
+            filter=filter, boost=boost,
         )  # fmt: skip
 
     def _body(
-        self, lexical: dict[str, Any], vector: np.ndarray | None, k: int, inner_hits: bool
+        self,
+        query: dict[str, Any],
+        vector: np.ndarray | None,
+        k: int,
+        filter: dict[str, Any] | None,
+        idf_sum: float,
+        inner_hits: bool,
     ) -> dict[str, Any]:
+        leg = lexical_leg(query, LEXICAL, filter)
         if vector is None:
-            return {"size": k, "query": lexical}
+            return {"size": k, "query": leg}
         depth = max(self.settings.depth, k)
-        dense = self._nearest(vector, depth, inner_hits=inner_hits)
+        if self.fusion == ABSOLUTE:
+            return {"size": k, **self._absolute(query, leg, vector, depth, filter, idf_sum)}
+        dense = self._nearest(vector, depth, filter, inner_hits=inner_hits)
         if self.mode == DENSE:
             return {"size": k, "query": dense}
-        return {"size": k, "query": hybrid_query([lexical, dense], depth), "search_pipeline": self.pipeline}
+        return {"size": k, "query": hybrid_query([leg, dense], depth), "search_pipeline": self.pipeline}
+
+    def _absolute(
+        self,
+        query: dict[str, Any],
+        leg: dict[str, Any],
+        vector: np.ndarray,
+        depth: int,
+        filter: dict[str, Any] | None,
+        idf_sum: float,
+    ) -> dict[str, Any]:
+        weights = self.weights(idf_sum)
+        return absolute_query(
+            query, leg, lambda boost: self._nearest(vector, depth, filter, boost=boost),
+            dense_script(vector.tolist(), self.info.meta["vector_field"], weights),
+            weights, min(WINDOW * depth, LARGEST_WINDOW),
+        )  # fmt: skip
+
+    def weights(self, idf_sum: float) -> tuple[float, float]:
+        """Give what the absolute fusion multiplies BM25 and the engine's cosine score (0 to 1) by.
+
+        (1 - w) BM25 / (sum of the query's idf) + w cosine, which as an engine score is (1 + cosine) / 2.
+        """
+        dense = self.settings.dense_weight
+        return (1 - dense) / idf_sum if idf_sum > 0 else 0.0, 2 * dense * self._dense_scale
 
     def _dense_scores(
         self, vector: np.ndarray, doc_ids: Sequence[str], *, inner_hits: bool = False
@@ -198,12 +284,13 @@ class Search:
         body = self._dense_scores(vector, doc_ids, inner_hits=True)
         return {hit["_id"]: hit["inner_hits"] for hit in checked(self.cluster.search(self.info.name, body))}
 
-    def _hit(self, found: dict[str, Any], rank: int) -> Hit:
+    def _hit(self, found: dict[str, Any], rank: int, body: dict[str, Any]) -> Hit:
         scores = found.get("matched_queries", {})
         text, passage = self._text(found)
-        return Hit(
-            found["_id"], found["_score"] or 0.0, rank, scores.get(LEXICAL), scores.get(DENSE), text, passage
-        )
+        lexical, dense, score = scores.get(LEXICAL), scores.get(DENSE), found["_score"] or 0.0
+        if self.fusion == ABSOLUTE:
+            dense = true_dense_score(score, lexical, body)
+        return Hit(found["_id"], score, rank, lexical, dense, text, passage)
 
     def _text(self, found: dict[str, Any]) -> tuple[str, Span | None]:
         """Choose what to show: the best of several passages, and where it stands, or marked fragments."""
@@ -214,6 +301,29 @@ class Search:
             return whole[slice(*span)], span
         marked = found.get("highlight", {})
         return " … ".join(part for field in self._shown_fields() for part in marked.get(field, ())), None
+
+
+def absolute_obstacle(info: IndexInfo, feedback: str | None) -> str | None:
+    """Say why BM25 and cosines of this index cannot be added up; None where they can."""
+    if windows_of(info.meta) is not None:
+        return "its documents have several vectors (--passages)"
+    if info.meta.get("similarity") != "cosine":
+        return "its encoder compares by inner product"
+    return "feedback changes the scale of BM25" if feedback else None
+
+
+def true_dense_score(score: float, lexical: float | None, body: dict[str, Any]) -> float | None:
+    """Solve the absolute fusion for the dense score, which the engine does not name on its own."""
+    params = body["rescore"]["query"]["rescore_query"]["script_score"]["script"]["params"]
+    rest = score - params["lexical"] * (lexical or 0.0)
+    return rest / params["dense"] if params["dense"] else None
+
+
+def checked_text(text: str) -> str:
+    """Refuse an empty query. Raises DataError."""
+    if not text.strip():
+        raise DataError("the query is empty")
+    return text
 
 
 def best_passage(inner_hits: dict[str, Any]) -> Span | None:

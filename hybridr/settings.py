@@ -265,6 +265,10 @@ class SearchSettings(Stage):
 
     table: ClassVar[str] = "search"
 
+    fusion: Literal["auto", "absolute", "pipeline"] = Field(
+        "auto",
+        description="absolute: true scores of both legs; pipeline: what the next ones say, by the server",
+    )
     normalization: Literal["min_max", "l2", "z_score", "rrf"] = "min_max"
     combination: Literal["arithmetic_mean", "geometric_mean", "harmonic_mean"] = "arithmetic_mean"
     dense_weight: float = Field(0.5, ge=0, le=1)

@@ -121,7 +121,7 @@ def evaluate_index(
     for system in systems:
         condition = SYSTEMS[system]
         kind = CompletedSearch if condition.completed else Search
-        chosen = SearchSettings() if condition.stock else settings or SearchSettings()
+        chosen = SearchSettings(fusion="pipeline") if condition.stock else settings or SearchSettings()
         chosen = chosen.model_copy(update={"depth": max(chosen.depth, depth)})
         opened[system] = kind(cluster, info.name, model, condition.mode, condition.feedback, settings=chosen)
     opened |= read_runs(runs, systems)

@@ -1,0 +1,58 @@
+"""The weight of a query's terms in an index: the scale that makes BM25 scores of different queries alike."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+from .cluster import Cluster, path_of
+
+REMEMBERED = 10_000  # queries
+
+
+class IdfSums:
+    """Give the sum of the idf of each query's terms over the fields that the lexical leg searches.
+
+    BM25 divided by it is about 1 for a document with every term at an average length. Terms are analysed,
+    counted and looked up by the server, in one shard, as its own scores are; sums are remembered by text.
+    """
+
+    def __init__(self, cluster: Cluster, index: str, fields: Sequence[str]) -> None:
+        self.cluster, self.index, self.fields = cluster, index, list(fields)
+        self._known: OrderedDict[str, float] = OrderedDict()
+
+    def of(self, texts: Sequence[str]) -> list[float]:
+        """Give the sum of each text; 0 where no term is left after analysis."""
+        unknown = [text for text in dict.fromkeys(texts) if text not in self._known]
+        found = dict(zip(unknown, self._ask(unknown), strict=True))
+        sums = [found[text] if text in found else self._known[text] for text in texts]
+        self._known |= found
+        while len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+        return sums
+
+    def _ask(self, texts: Sequence[str]) -> list[float]:
+        if not texts:
+            return []
+        options = {
+            "fields": self.fields, "term_statistics": True, "field_statistics": True,
+            "positions": False, "offsets": False, "payloads": False,
+        }  # fmt: skip
+        docs = [{"doc": dict.fromkeys(self.fields, text)} | options for text in texts]
+        path = path_of(self.index, "_mtermvectors")
+        answers = self.cluster.request("POST", path, {"docs": docs})["docs"]
+        return [sum(map(idf_sum, answer.get("term_vectors", {}).values())) for answer in answers]
+
+
+def idf_sum(field: dict[str, Any]) -> float:
+    """Add up Lucene's idf of a field's terms, a repeated one as often as it stands there."""
+    count = field.get("field_statistics", {}).get("doc_count", 0)
+    terms = field["terms"].values()
+    return math.fsum(term["term_freq"] * idf(term.get("doc_freq", 0), count) for term in terms)
+
+
+def idf(containing: int, documents: int) -> float:
+    """Give ln(1 + (N - n + 0.5) / (n + 0.5)), Lucene's BM25Similarity."""
+    return math.log(1 + (documents - containing + 0.5) / (containing + 0.5))
