@@ -13,10 +13,11 @@ REMEMBERED = 10_000  # queries
 
 
 class IdfSums:
-    """Give the sum of the idf of each query's terms over the fields that the lexical leg searches.
+    """Give the sum of the idf of each query's different terms over the fields that the lexical leg searches.
 
-    BM25 divided by it is about 1 for a document with every term at an average length. Terms are analysed,
-    counted and looked up by the server, in one shard, as its own scores are; sums are remembered by text.
+    BM25 grows with it: a document with every term once, at an average length, has about this score. Terms
+    are analysed and looked up by the server, in one shard, as its own scores are; sums are remembered by
+    text.
     """
 
     def __init__(self, cluster: Cluster, index: str, fields: Sequence[str]) -> None:
@@ -47,10 +48,9 @@ class IdfSums:
 
 
 def idf_sum(field: dict[str, Any]) -> float:
-    """Add up Lucene's idf of a field's terms, a repeated one as often as it stands there."""
+    """Add up Lucene's idf of a field's terms."""
     count = field.get("field_statistics", {}).get("doc_count", 0)
-    terms = field["terms"].values()
-    return math.fsum(term["term_freq"] * idf(term.get("doc_freq", 0), count) for term in terms)
+    return math.fsum(idf(term.get("doc_freq", 0), count) for term in field["terms"].values())
 
 
 def idf(containing: int, documents: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -39,6 +40,7 @@ Mode = Literal["hybrid", "lexical", "dense"]
 LEXICAL, DENSE = "lexical", "dense"
 ABSOLUTE, PIPELINE = "absolute", "pipeline"
 BATCH = 32
+LEXICAL_SCALE = 4.0  # brings BM25 / root of the idf sum to the size of a cosine; see benchmarks/README.md
 WINDOW = 3  # times the depth: what is scored again, of both legs' candidates and what comes close
 LARGEST_WINDOW = 10_000  # index.max_rescore_window's default
 INNER_HITS_IN_HYBRID = (3, 0, 0)  # 2.19 leaves them out of the answer without a word
@@ -250,10 +252,11 @@ class Search:
     def weights(self, idf_sum: float) -> tuple[float, float]:
         """Give what the absolute fusion multiplies BM25 and the engine's cosine score (0 to 1) by.
 
-        (1 - w) BM25 / (sum of the query's idf) + w cosine, which as an engine score is (1 + cosine) / 2.
+        It is (1 - w) BM25 / (4 root of the query's idf sum) + w cosine, the mean over several fields.
         """
         dense = self.settings.dense_weight
-        return (1 - dense) / idf_sum if idf_sum > 0 else 0.0, 2 * dense * self._dense_scale
+        root = LEXICAL_SCALE * math.sqrt(len(self.lexical_fields) * idf_sum)
+        return (1 - dense) / root if root else 0.0, 2 * dense * self._dense_scale
 
     def _dense_scores(
         self, vector: np.ndarray, doc_ids: Sequence[str], *, inner_hits: bool = False
