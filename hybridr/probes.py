@@ -40,24 +40,30 @@ class Probe(NamedTuple):
     position: int
 
 
-def make_probes(documents: Sequence[Document], seed: int) -> tuple[list[Probe], list[str]]:
-    """Make up to three probes of every document, and the texts without what became a query.
+def make_probes(
+    documents: Sequence[Document], seed: int, *, kinds: Sequence[str] = MAP_KINDS
+) -> tuple[list[Probe], list[str]]:
+    """Make up to one probe of each kind from every document, and the texts without what became a query.
 
-    The title and one random sentence are taken out of the text; the keywords, 2 to 6 terms by tf-idf,
-    come from what is left.
+    The title, one random sentence and a known item's run of words are taken out of the text; the keywords,
+    2 to 6 terms by tf-idf, come from what is left.
     """
     random = default_rng([seed, 2])
     idf = lucene_idf([terms_of(document.contents) for document in documents])
     probes, texts = [], []
     for position, document in enumerate(documents):
-        sentence, rest = take_sentence(document.text, random)
+        sentence, rest = take_sentence(document.text, random) if "sentence" in kinds else ("", document.text)
+        run, rest = take_run(rest, random) if "known item" in kinds else ("", rest)
         texts.append(rest)
         made = {
             "title": document.title if rest.strip() else "",
             "sentence": sentence,
             "keywords": draw_keywords(rest, idf, random),
+            "known item": run,
         }
-        probes += [Probe(kind, text.strip(), position) for kind, text in made.items() if text.strip()]
+        probes += [
+            Probe(kind, made[kind].strip(), position) for kind in made if kind in kinds and made[kind].strip()
+        ]
     return probes, texts
 
 
@@ -75,7 +81,7 @@ def draw_probes(
         "title": lambda document: document.title,
         "sentence": lambda document: random_sentence(document.text, random),
         "keywords": lambda document: draw_keywords(document.contents, idf, random),
-        "known item": lambda document: random_run(document.text, random),
+        "known item": lambda document: take_run(document.text, random)[0],
     }
     probes: list[Probe] = []
     # The rarest kind comes first, so that the others know how much is left for them.
@@ -93,14 +99,15 @@ def random_sentence(text: str, random: Generator) -> str:
     return str(random.choice(fitting)) if fitting else " ".join(text.split()[: SENTENCE_WORDS[1]])
 
 
-def random_run(text: str, random: Generator) -> str:
-    """Give 6 to 12 words of a text that follow each other; empty when it has fewer than 6."""
+def take_run(text: str, random: Generator) -> tuple[str, str]:
+    """Take 6 to 12 words that follow each other out of a text of at least 12; empty for a shorter one."""
     words = text.split()
-    if len(words) < RUN_WORDS[0]:
-        return ""
-    size = min(int(random.integers(RUN_WORDS[0], RUN_WORDS[1] + 1)), len(words))
+    least, most = RUN_WORDS
+    if len(words) < 2 * least:
+        return "", text
+    size = int(random.integers(least, min(most, len(words) - least) + 1))
     start = int(random.integers(0, len(words) - size + 1))
-    return " ".join(words[start : start + size])
+    return " ".join(words[start : start + size]), " ".join(words[:start] + words[start + size :])
 
 
 def take_sentence(text: str, random: Generator) -> tuple[str, str]:

@@ -29,7 +29,7 @@ FLOORS = [
     {"bodies", "measures", "staging", "losses", "significance", "tables", "backends"},
     {"encoder", "node", "lexical", "model_card"},
     {"retriever", "probes", "packaged", "published", "cluster", "machine", "query_map"},
-    {"special_tokens", "graphs", "parity", "quantization", "trials", "map_learning"},
+    {"special_tokens", "graphs", "parity", "quantization", "trials", "map_learning", "label_free"},
     {"assembly", "training", "model_files"},
     {"masked_lm", "relevance"},
     {"exporting", "reading", "writing"},

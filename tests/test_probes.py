@@ -41,7 +41,9 @@ def test_the_gain_by_hand() -> None:
 def test_probes_are_drawn_evenly_and_what_is_missing_is_made_up_for() -> None:
     documents = [
         Document(
-            f"d{i}", f"word{i} lies on a long table here today. Sails moved{i} slowly.", f"t{i}" * (i < 5)
+            f"d{i}",
+            f"word{i} lies on a long table here today. Sails moved{i} slowly past the old houses.",
+            f"t{i}" * (i < 5),
         )
         for i in range(40)
     ]
@@ -55,3 +57,17 @@ def test_probes_are_drawn_evenly_and_what_is_missing_is_made_up_for() -> None:
         assert probe.text in documents[probe.position].text
         assert 6 <= len(probe.text.split()) <= 12
     assert draw_probes([Document("d", "")], 10, seed=0) == []
+
+
+def test_a_known_item_is_a_run_of_words_and_leaves_the_text() -> None:
+    text = "one two three four five six seven eight nine ten eleven twelve thirteen"
+    probes, (rest,) = make_probes([Document("d", text)], seed=1, kinds=["known item"])
+    [(kind, run, position)] = probes
+    assert (kind, position) == ("known item", 0)
+    assert run in text
+    assert 6 <= len(run.split()) <= 7
+    assert sorted(f"{run} {rest}".split()) == sorted(text.split())
+    assert make_probes([Document("d", "one two three")], seed=1, kinds=["known item"]) == (
+        [],
+        ["one two three"],
+    )
