@@ -1,13 +1,17 @@
-"""How far apart an encoder's cosines lie: what makes them comparable with BM25 scores of any index.
+"""What makes BM25 scores and cosines comparable, so that a fusion can add them up without looking at lists.
 
-Two encoders that rank alike may spread their cosines over .1 or over .02. The absolute fusion adds cosines to
-BM25 scores, so it multiplies them by the ratio of spreads to the encoder it was measured with.
+BM25 is divided by the root of the idf sum of the query's terms. Two encoders that rank alike may spread their
+cosines over .1 or over .02, so these are multiplied by the ratio of spreads to the encoder it was measured
+with. Why the root, and why 4: benchmarks/README.md.
 """
 
 from __future__ import annotations
 
+import math
+
 from .encoder import Encoder
 
+LEXICAL_SCALE = 4.0
 MINILM_SPREAD = 0.1952
 """Of the packaged encoder, by `spread_of`."""
 
@@ -41,3 +45,13 @@ def dense_scale(encoder: Encoder) -> float:
     """Give the factor that brings an encoder's cosines to the spread of the packaged one's, at most 8."""
     spread = spread_of(encoder)
     return min(MINILM_SPREAD / spread, LARGEST) if spread > 0 else LARGEST
+
+
+def absolute_weights(dense_weight: float, idf_sum: float, scale: float) -> tuple[float, float]:
+    """Give what BM25 and an engine's cosine score, (1 + cosine) / 2, are multiplied by before they are added.
+
+    The sum is (1 - w) BM25 / (4 root of the idf sum) + w (1 + cosine). A query without known terms has no
+    lexical part.
+    """
+    root = LEXICAL_SCALE * math.sqrt(idf_sum)
+    return (1 - dense_weight) / root if root else 0.0, 2 * dense_weight * scale

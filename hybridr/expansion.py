@@ -43,7 +43,7 @@ class TermFeedback:
         found = [answer["hits"]["hits"] for answer in self.cluster.msearch(self.index, bodies)]
         documents = {hit["_id"]: hit.get("_routing") for hits in found for hit in hits}
         vectors = self._document_vectors(documents)
-        asked = self._query_vectors(texts)
+        asked = self.query_vectors(texts)
         return [
             self._expanded(text, query, hits, vectors)
             for text, query, hits in zip(texts, asked, found, strict=True)
@@ -89,7 +89,8 @@ class TermFeedback:
         ]
         return {found["_id"]: found.get("term_vectors", {}) for found in self._term_vectors(wanted)}
 
-    def _query_vectors(self, texts: Sequence[str]) -> list[Vectors]:
+    def query_vectors(self, texts: Sequence[str]) -> list[Vectors]:
+        """Give the terms of each text, by field, with the frequencies they have in the index."""
         wanted = [{"doc": dict.fromkeys(self.fields, text)} for text in texts]
         return [found.get("term_vectors", {}) for found in self._term_vectors(wanted)]
 

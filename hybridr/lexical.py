@@ -14,11 +14,6 @@ from numpy.typing import NDArray
 
 from .errors import MissingExtra
 
-try:
-    from rank_bm25 import BM25Okapi
-except ImportError as missing:
-    raise MissingExtra("rank-bm25", "train", "BM25 without a cluster") from missing
-
 Scores: TypeAlias = NDArray[np.float64]
 Positions: TypeAlias = NDArray[np.int32]
 
@@ -32,9 +27,16 @@ STOP_WORDS = frozenset(
 
 
 class Bm25:
-    """BM25 over `texts` with Lucene's idf, which is never negative (OpenSearch's defaults)."""
+    """BM25 over `texts` with Lucene's idf, which is never negative (OpenSearch's defaults).
+
+    Raises MissingExtra without rank-bm25, which the rest of this module does not need.
+    """
 
     def __init__(self, texts: Sequence[str], *, k1: float = 1.2, b: float = 0.75) -> None:
+        try:
+            from rank_bm25 import BM25Okapi
+        except ImportError as missing:
+            raise MissingExtra("rank-bm25", "train", "BM25 without a cluster") from missing
         terms = [terms_of(text) or [""] for text in texts]
         index = BM25Okapi(terms, k1=k1, b=b)
         self.idf: dict[str, float] = lucene_idf(terms)

@@ -10,6 +10,7 @@ from typing import Any
 from .cluster import Cluster, path_of
 
 REMEMBERED = 10_000  # queries
+PLAIN_SCORES, OLD_FACTOR = (3, 0, 0), 2.2  # before 3.0 BM25 has Lucene's old factor k1 + 1
 
 
 class IdfSums:
@@ -44,7 +45,9 @@ class IdfSums:
         docs = [{"doc": dict.fromkeys(self.fields, text)} | options for text in texts]
         path = path_of(self.index, "_mtermvectors")
         answers = self.cluster.request("POST", path, {"docs": docs})["docs"]
-        return [sum(map(idf_sum, answer.get("term_vectors", {}).values())) for answer in answers]
+        # The root of the sum is what scores are divided by: hence the square of their factor.
+        factor = 1.0 if self.cluster.version >= PLAIN_SCORES else OLD_FACTOR**2
+        return [factor * sum(map(idf_sum, answer.get("term_vectors", {}).values())) for answer in answers]
 
 
 def idf_sum(field: dict[str, Any]) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -21,7 +20,7 @@ from .bodies import (
     lexical_query,
     search_pipeline,
 )
-from .calibration import dense_scale
+from .calibration import absolute_weights, dense_scale
 from .cluster import Cluster, IndexInfo
 from .destinations import command_for, is_destination, resolve
 from .encoder import Encoder
@@ -40,7 +39,6 @@ Mode = Literal["hybrid", "lexical", "dense"]
 LEXICAL, DENSE = "lexical", "dense"
 ABSOLUTE, PIPELINE = "absolute", "pipeline"
 BATCH = 32
-LEXICAL_SCALE = 4.0  # brings BM25 / root of the idf sum to the size of a cosine; see benchmarks/README.md
 WINDOW = 3  # times the depth: what is scored again, of both legs' candidates and what comes close
 LARGEST_WINDOW = 10_000  # index.max_rescore_window's default
 INNER_HITS_IN_HYBRID = (3, 0, 0)  # 2.19 leaves them out of the answer without a word
@@ -250,13 +248,10 @@ class Search:
         )  # fmt: skip
 
     def weights(self, idf_sum: float) -> tuple[float, float]:
-        """Give what the absolute fusion multiplies BM25 and the engine's cosine score (0 to 1) by.
-
-        It is (1 - w) BM25 / (4 root of the query's idf sum) + w cosine, the mean over several fields.
-        """
-        dense = self.settings.dense_weight
-        root = LEXICAL_SCALE * math.sqrt(len(self.lexical_fields) * idf_sum)
-        return (1 - dense) / root if root else 0.0, 2 * dense * self._dense_scale
+        """Give what the absolute fusion multiplies BM25 and the engine's cosine score (0 to 1) by."""
+        return absolute_weights(
+            self.settings.dense_weight, len(self.lexical_fields) * idf_sum, self._dense_scale
+        )
 
     def _dense_scores(
         self, vector: np.ndarray, doc_ids: Sequence[str], *, inner_hits: bool = False

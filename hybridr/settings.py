@@ -291,6 +291,29 @@ class DeploySettings(Stage):
     set_cluster_settings: bool = Field(False, description="set what ml-commons needs to ask the server")
 
 
+class MapSettings(Stage):
+    """The query map: how many queries it is fitted on, and how (design notes, findings.md)."""
+
+    table: ClassVar[str] = "map"
+
+    strength: float = Field(
+        0.3, ge=0, le=1, description="share of the fitted change that is applied; 0: none"
+    )
+    queries: int = Field(1_200, ge=10, le=10_000, description="made from documents; 300 were too few")
+    depth: int = Field(40, ge=1, le=1_000, description="candidates of each leg")
+    at_random: int = Field(20, ge=0, le=1_000, description="further candidates")
+    dense_weight: float = Field(0.5, ge=0, le=1, description="in the ranking that is imitated")
+    temperature: float = Field(0.05, gt=0, description="of the dense scores")
+    teacher_temperature: float = Field(0.1, gt=0, description="of the ranking that is imitated")
+    steps: int = Field(200, ge=1)
+    batch_size: int = Field(48, ge=1, description="queries per step")
+    learning_rate: float = Field(1e-3, gt=0, lt=1)
+    ridge: float = Field(
+        0.1, ge=0, description="half its value times the sum of squares is added to the loss"
+    )
+    seed: int = Field(13, ge=0)
+
+
 class EvaluateSettings(Stage):
     """How runs are compared; `depth` is the number of results per query."""
 
@@ -326,7 +349,7 @@ class ServeSettings(Stage):
 
 STAGES: tuple[type[Stage], ...] = (
     ClusterSettings, NodeSettings, LoadSettings, AdaptSettings, DamSettings, RemSettings, ReindexSettings,
-    SearchSettings, DeploySettings, EvaluateSettings, ServeSettings,
+    SearchSettings, DeploySettings, MapSettings, EvaluateSettings, ServeSettings,
 )  # fmt: skip
 
 

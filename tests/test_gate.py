@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from hybridr.adaptation import adapt
-from hybridr.adaptation.gate import Comparison, compare, compared, objections
+from hybridr.adaptation.gate import compare, objections
 from hybridr.encoder import load_encoder
 from hybridr.exporting import export
+from hybridr.label_free import Comparison
 from hybridr.lexical import Bm25, best, terms_of
 from hybridr.retriever import Retriever, read_retriever
 from hybridr.settings import AdaptSettings
@@ -85,12 +86,6 @@ def test_what_speaks_against_an_encoder(changes: dict[str, tuple[float, float, f
     }
     rows = [Comparison(name, *values, 100) for name, values in (usual | changes).items()]
     assert len(objections(rows)) == reasons
-
-
-def test_the_paired_test_by_hand() -> None:
-    row = compared("x", np.array([1.0, 0, 1, 0]), np.array([1.0, 1, 1, 1]))
-    assert (row.old, row.new, row.queries) == (0.5, 1.0, 4)
-    assert row.p == pytest.approx(0.1817, abs=1e-4)  # t = 1.732 with 3 degrees of freedom
 
 
 def test_bm25_by_hand() -> None:

@@ -10,13 +10,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import stats
 
 from ..encoder import Encoder, Vectors
 from ..fusion import fuse, ranking
+from ..label_free import Comparison, Rankings, compare_kept, compare_overlap, compare_own_documents
 from ..lexical import Bm25, best
-from ..probes import Probe, gain, make_probes
+from ..probes import make_probes
 from ..progress import Progress, silent
 from ..records import Document
 
@@ -28,19 +27,6 @@ OVERLAP_LOSS = 0.02  # of the dense top 10 in the BM25 top 20, and significant
 KEPT_LEAST = 0.85  # share of the fused top 10 that must stay
 RANKING_LOSS = 0.05  # nDCG@10 on the probes; less than this they cannot tell
 SIGNIFICANT = 0.05
-
-Values = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One measure under the old and the new encoder, means over queries, with a paired t-test."""
-
-    name: str
-    old: float
-    new: float
-    p: float
-    queries: int
 
 
 @dataclass(frozen=True)
@@ -60,14 +46,6 @@ class GateReport:
     def record(self) -> dict[str, Any]:
         """Give the report as JSON for a manifest."""
         return {"passed": self.passed, **asdict(self)}
-
-
-@dataclass(frozen=True)
-class Ranked:
-    """What one encoder finds for a list of queries: the dense list and the fused list of each."""
-
-    dense: list[list[str]]
-    fused: list[list[str]]
 
 
 def compare(
@@ -91,9 +69,10 @@ def compare(
     lexical = lexical_lists(texts, asked)
     before = ranked(old, texts, asked, lexical, progress, "gate: old encoder")
     after = ranked(new, texts, asked, lexical, progress, "gate: new encoder")
-    rows = known_item_rows(probes, before, after)
-    real = slice(len(probes), None) if queries else slice(0, None)
-    rows += [overlap_row(before, after, lexical, real), kept_row(before, after, real)]
+    made = range(len(probes))
+    rows = compare_own_documents(before.of(made), after.of(made), [str(probe.position) for probe in probes])
+    real = range(len(probes), len(asked)) if queries else made
+    rows += [row(before.of(real), after.of(real)) for row in (compare_overlap, compare_kept)]
     return GateReport(tuple(rows), tuple(objections(rows)), len(held_out), len(texts))
 
 
@@ -110,13 +89,14 @@ def ranked(
     lexical: Sequence[dict[str, float]],
     progress: Progress,
     stage: str,
-) -> Ranked:
+) -> Rankings:
     """Search every query exactly by vectors, and fuse with BM25 (min_max, weights .5 and .5)."""
     vectors = encode_in_parts(encoder, texts, progress, stage)
     scores = encoder.encode_queries(queries) @ vectors.T  # (queries, texts)
     dense = [positive_best(row) for row in scores]
     fused = [fuse([left, right]) for left, right in zip(lexical, dense, strict=True)]
-    return Ranked([list(found) for found in dense], [ranking(found) for found in fused])
+    lists = [list(found) for found in lexical], [list(found) for found in dense]
+    return Rankings(*lists, [ranking(found) for found in fused])
 
 
 def encode_in_parts(encoder: Encoder, texts: Sequence[str], progress: Progress, stage: str) -> Vectors:
@@ -134,55 +114,6 @@ def encode_in_parts(encoder: Encoder, texts: Sequence[str], progress: Progress, 
 def positive_best(scores: Vectors) -> dict[str, float]:
     """Give the best positions; scores are shifted above zero, which min_max does not notice."""
     return best(scores - scores.min() + 1.0, DEPTH)
-
-
-def known_item_rows(probes: Sequence[Probe], before: Ranked, after: Ranked) -> list[Comparison]:
-    """Compare how high each probe's own document stands: nDCG@10, dense and fused."""
-    answers = [str(probe.position) for probe in probes]
-    rows = []
-    for name in ("dense", "fused"):
-        old, new = (
-            np.array(
-                [gain(found, answer) for found, answer in zip(getattr(side, name), answers, strict=False)]
-            )
-            for side in (before, after)
-        )
-        label = "hybrid" if name == "fused" else name
-        rows.append(compared(f"{label} nDCG@10, own document", old, new))
-    return rows
-
-
-def overlap_row(
-    before: Ranked, after: Ranked, lexical: Sequence[dict[str, float]], real: slice
-) -> Comparison:
-    """Compare the share of the dense top 10 that is in the BM25 top 20."""
-    words = [set(list(found)[:20]) for found in lexical[real]]
-    old, new = (
-        np.array(
-            [
-                len(top.intersection(found[:10])) / 10
-                for found, top in zip(side.dense[real], words, strict=True)
-            ]
-        )
-        for side in (before, after)
-    )
-    return compared("dense top 10 in BM25 top 20", old, new)
-
-
-def kept_row(before: Ranked, after: Ranked, real: slice) -> Comparison:
-    """Compare the fused top 10 of the old encoder with itself (1) and with the new one's."""
-    pairs = zip(before.fused[real], after.fused[real], strict=True)
-    kept = np.array(
-        [len(set(old[:10]).intersection(new[:10])) / max(1, min(10, len(old))) for old, new in pairs]
-    )
-    return Comparison("hybrid top 10 kept", 1.0, float(kept.mean()), 1.0, len(kept))
-
-
-def compared(name: str, old: Values, new: Values) -> Comparison:
-    """Average two aligned lists of per-query values and test their difference."""
-    same = len(old) < 2 or bool(np.allclose(old, new))
-    p = 1.0 if same else float(stats.ttest_rel(new, old).pvalue)
-    return Comparison(name, float(old.mean()), float(new.mean()), 1.0 if np.isnan(p) else p, len(old))
 
 
 def objections(rows: Sequence[Comparison]) -> list[str]:

@@ -10,12 +10,13 @@ from typing import Any
 from ..encoder import load_encoder
 from ..errors import DataError, HybridrError, SettingsError
 from ..exporting import export, require_replaceable
+from ..label_free import Comparison
 from ..manifest import fingerprint, read_manifest
 from ..progress import Progress, silent
 from ..published import entry_of
 from ..settings import AdaptSettings
 from ..training import Processes
-from .gate import Comparison, GateReport, compare
+from .gate import GateReport, compare
 from .sample import Source
 from .span_start import start_from_retriever
 from .start import Fitted, Start

@@ -1,0 +1,363 @@
+"""How well does each label-free statistic predict the true change of nDCG@10?
+
+    python benchmarks/label_free.py FOLDER [--sets cranfield,npl] [--json benchmarks/results/label-free.json]
+
+FOLDER holds collections in BEIR layout. Each must be an index with vectors on the cluster (`HYBRIDR_URL`,
+else the running node); what is not there is loaded and reindexed with the packaged MiniLM. Every variant
+changes the plain hybrid: min_max of both top 100, .5 and .5, exact dense search, BM25 in this process
+(S-stemmer, k1 1.2, b .75). Its true change is that of the hybrid on at most 300 judged queries; the
+statistics see no labels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+import hybridr
+from hybridr import Document, Encoder, Query
+from hybridr.cluster import Cluster
+from hybridr.completion import completed
+from hybridr.formats import read_beir
+from hybridr.fusion import fuse, ranking
+from hybridr.label_free import Rankings, kept_share, lexical_overlap, own_document
+from hybridr.lexical import Bm25, best, terms_of
+from hybridr.manifest import versions, write_json
+from hybridr.map_fitting import fit_query_map
+from hybridr.measures import parse_measure, values_of
+from hybridr.packaged import minilm_encoder
+from hybridr.probes import KINDS, Probe, draw_probes, make_probes
+from hybridr.query_map import QueryMap
+from hybridr.reading import read_documents
+from hybridr.records import Qrels
+from hybridr.settings import LoadSettings
+
+SETS = ("fiqa_mini", "stackfaq", "cranfield", "cisi", "cacm", "squadshifts_reddit", "squadshifts_amazon",
+        "tldr_cmd", "cosqa", "lisa", "npl", "scifact")  # fmt: skip
+QUERIES, HELD_OUT, DRAWN, DEPTH, MEASURE, SEED = 300, 100, 300, 100, "nDCG@10", 13
+DISASTER, SMALL = -0.02, 0.02
+Array = NDArray[np.floating]
+Scores = dict[str, float]
+Row = dict[str, Any]
+
+
+@dataclass
+class Arena:
+    """Queries and the texts that they are asked of; BM25 is computed once for each k1 and b."""
+
+    texts: list[str]
+    documents: Array  # (texts, dim)
+    asked: list[str]
+    queries: Array  # (asked, dim)
+    matrix: Array  # (dim, dim), of the query map
+    _lexical: dict[tuple[float, float], Array] = field(default_factory=dict)
+
+    def lexical(self, k1: float = 1.2, b: float = 0.75) -> Array:
+        """Give BM25 of every text for every query, `(asked, texts)`."""
+        if (k1, b) not in self._lexical:
+            bm25 = Bm25(self.texts, k1=k1, b=b)
+            self._lexical[k1, b] = np.array([bm25.scores(text) for text in self.asked], dtype=np.float32)
+        return self._lexical[k1, b]
+
+    @cached_property
+    def most(self) -> Array:
+        """Give the score that each query could reach, `(asked,)`; k1 + 1 is in it as in the scores."""
+        idf = Bm25(self.texts).idf
+        return 2.2 * np.array([sum(idf.get(term, 0.0) for term in terms_of(text)) for text in self.asked])
+
+
+Fusion = Callable[[Scores, Scores, Array, Array, float], Scores]
+"""Both top lists, both true scores of all texts, the most BM25 could be -> fused scores."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A change of the plain hybrid: of the vectors, of BM25, or of how they are fused."""
+
+    name: str
+    group: str
+    fusion: Fusion
+    vectors: Callable[[Arena], tuple[Array, Array]] = lambda arena: (arena.queries, arena.documents)
+    bm25: tuple[float, float] = (1.2, 0.75)
+
+    def rank(self, arena: Arena) -> Rankings:
+        """Rank every query of the arena."""
+        queries, documents = self.vectors(arena)
+        words, near = arena.lexical(*self.bm25), queries @ documents.T
+        lexical = [best(row, DEPTH) for row in words]
+        dense = [best(row + 2.0, DEPTH) for row in near]
+        fused = [
+            self.fusion(*lists)
+            for lists in zip(lexical, dense, words, near, arena.most, strict=True)
+        ]  # fmt: skip
+        orders = ([list(found) for found in lists] for lists in (lexical, dense))
+        return Rankings(*orders, [ranking(found)[:DEPTH] for found in fused])
+
+
+def weighted(weight: float, normalization: str = "min_max") -> Fusion:
+    """Fuse the two top lists, the dense one with `weight`."""
+    weights = [1 - weight, weight]
+    return lambda lexical, dense, *_: fuse([lexical, dense], normalization=normalization, weights=weights)
+
+
+def complete(lexical: Scores, dense: Scores, words: Array, near: Array, _: float) -> Scores:
+    """Fuse the z-scores of both true scores over the union."""
+    union = [int(one) for one in {**lexical, **dense}]
+    found = completed({str(i): float(words[i]) for i in union}, {str(i): float(near[i]) for i in union})
+    return {one.doc_id: one.score for one in found}
+
+
+def absolute(lexical: Scores, dense: Scores, words: Array, near: Array, most: float) -> Scores:
+    """Fuse true scores as they are: .5 BM25 / (the most it could be) + .5 cosine."""
+    union = [int(one) for one in {**lexical, **dense}]
+    return {str(i): 0.5 * float(words[i]) / (most or 1.0) + 0.5 * float(near[i]) for i in union}
+
+
+def mapped(strength: float) -> Callable[[Arena], tuple[Array, Array]]:
+    """Send queries through the map; strengths above 1 are for the study only."""
+    return lambda arena: (
+        QueryMap(strength * arena.matrix, 1.0, "", {}).apply(arena.queries),
+        arena.documents,
+    )
+
+
+def noisy(dose: float) -> Callable[[Arena], tuple[Array, Array]]:
+    """Add noise of `dose` times a document vector's length, the same in every arena."""
+
+    def change(arena: Arena) -> tuple[Array, Array]:
+        noise = np.random.default_rng(SEED).standard_normal(arena.documents.shape, dtype=np.float32)
+        noise *= dose / np.linalg.norm(noise, axis=1, keepdims=True)
+        return arena.queries, unit(arena.documents + noise)
+
+    return change
+
+
+def shuffled(share: float) -> Callable[[Arena], tuple[Array, Array]]:
+    """Exchange a share of the values of every query vector, always the same ones."""
+
+    def change(arena: Arena) -> tuple[Array, Array]:
+        draw = np.random.default_rng(SEED)
+        chosen = draw.permutation(arena.queries.shape[1])[: round(share * arena.queries.shape[1])]
+        queries = arena.queries.copy()
+        queries[:, chosen] = queries[:, draw.permutation(chosen)]
+        return queries, arena.documents
+
+    return change
+
+
+def shortened(dim: int) -> Callable[[Arena], tuple[Array, Array]]:
+    """Keep the first values of every vector."""
+    return lambda arena: (unit(arena.queries[:, :dim]), unit(arena.documents[:, :dim]))
+
+
+def unit(vectors: Array) -> Array:
+    """Bring vectors to length 1."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+
+
+PLAIN = weighted(0.5)
+VARIANTS = [
+    *(Variant(f"dense weight {w:g}", "fusion", weighted(w)) for w in (0.2, 0.3, 0.4, 0.6, 0.7, 0.8)),
+    Variant("rrf", "fusion", weighted(0.5, "rrf")),
+    Variant("completed z .6", "fusion", complete),
+    Variant("absolute .5", "fusion", absolute),
+    *(Variant(f"query map {s:g}", "map", PLAIN, mapped(s)) for s in (0.3, 0.6, 1, 2)),
+    Variant("absolute .5, query map .3", "map", absolute, mapped(0.3)),
+    *(Variant(f"document noise {d:g}", "encoder", PLAIN, noisy(d)) for d in (0.3, 0.6, 1, 2)),
+    *(Variant(f"query values shuffled {s:g}", "encoder", PLAIN, shuffled(s)) for s in (0.1, 0.3, 1)),
+    *(Variant(f"first {d} values", "encoder", PLAIN, shortened(d)) for d in (192, 64)),
+    *(Variant(f"BM25 k1 {k1:g} b {b:g}", "lexical", PLAIN, bm25=(k1, b))
+      for k1, b in ((0.9, 0.4), (2.0, 0.75), (1.2, 0.0), (0.0, 0.0))),
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Study:
+    """One collection: judged queries, queries made of documents that lost that text, and drawn ones."""
+
+    queries: list[Query]
+    qrels: Qrels
+    doc_ids: list[str]
+    real: Arena
+    made: Arena
+    probes: list[Probe]
+    left: Arena
+    drawn: list[Probe]
+
+    def true(self, rankings: Rankings) -> float:
+        """Give nDCG@10 of the hybrid."""
+        run = {
+            query.query_id: {self.doc_ids[int(one)]: -float(place) for place, one in enumerate(found)}
+            for query, found in zip(self.queries, rankings.fused, strict=True)
+        }
+        values = values_of(run, self.qrels, [parse_measure(MEASURE)], [one.query_id for one in self.queries])
+        return float(np.mean(list(values[MEASURE].values())))
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the true change and those of the statistics for every variant."""
+        arenas = (self.real, self.made, self.left)
+        before = [Variant("", "", PLAIN).rank(arena) for arena in arenas]
+        start, first = self.true(before[0]), self.statistics(before, before)
+        for variant in VARIANTS:
+            after = [variant.rank(arena) for arena in arenas]
+            found = self.statistics(before, after)
+            yield {
+                "variant": variant.name, "group": variant.group, "true": self.true(after[0]) - start,
+                "statistics": {name: found[name] - first[name] for name in found},
+            }  # fmt: skip
+
+    def statistics(self, before: list[Rankings], after: list[Rankings]) -> dict[str, float]:
+        """Give the mean of every statistic of `after`."""
+        real, made, left = after
+        own = {"dense": own_document(made.dense, answers(self.probes))}
+        own["hybrid"] = own_document(made.fused, answers(self.probes))
+        found = {f"own document, {name}": values for name, values in own.items()}
+        for kind in KINDS:
+            chosen = np.array([probe.kind == kind for probe in self.probes])
+            if chosen.any():
+                found[f"own document, hybrid, {kind}"] = own["hybrid"][chosen]
+        found["own document, hybrid, text left in"] = own_document(left.fused, answers(self.drawn))
+        for where, old, new in (("made", before[1], made), ("real", before[0], real)):
+            found[f"dense in BM25 top 20, {where} queries"] = lexical_overlap(new.dense, new.lexical)
+            found[f"hybrid in BM25 top 20, {where} queries"] = lexical_overlap(new.fused, new.lexical)
+            found[f"hybrid top 10 kept, {where} queries"] = kept_share(old.fused, new.fused)
+        return {name: float(values.mean()) for name, values in found.items()}
+
+
+def answers(probes: list[Probe]) -> list[str]:
+    """Name each probe's own document as the rankings do."""
+    return [str(probe.position) for probe in probes]
+
+
+def main() -> None:
+    """Measure every collection, write the JSON and print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--sets", default=",".join(SETS))
+    parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "label-free.json")
+    given = parser.parse_args()
+    cluster, encoder = hybridr.connect(), hybridr.load_encoder(minilm_encoder())
+    record: Row = {
+        "machine": machine(),
+        "versions": versions(),
+        "disaster": DISASTER,
+        "small": SMALL,
+        "rows": [],
+    }
+    for name in given.sets.split(","):
+        started = time.process_time()
+        study = prepare(cluster, encoder, given.folder / name)
+        record["rows"] += [{"set": name, **row} for row in study.rows()]
+        record["statistics"] = summary(record["rows"])
+        # After each set: an interrupted run keeps what it measured.
+        write_json(given.json, record)
+        print(f"{name}: {time.process_time() - started:.0f} CPU seconds", flush=True)
+    for found in record["statistics"]:
+        print(found)
+
+
+def prepare(cluster: Cluster, encoder: Encoder, folder: Path) -> Study:
+    """Read one collection and its vectors, make queries, and fit the query map."""
+    corpus, queries, qrels = read_beir(folder)
+    draw = random.Random(SEED)
+    queries = draw.sample(queries, QUERIES) if len(queries) > QUERIES else queries
+    vectors = read_vectors(cluster, encoder, folder, corpus)
+    matrix = fit_query_map(cluster, folder.name, encoder).matrix
+    texts = [document.contents for document in corpus]
+    chosen = draw.sample(range(len(corpus)), min(HELD_OUT, len(corpus)))
+    probes, rests = make_probes([corpus[i] for i in chosen], SEED, kinds=KINDS)
+    probes = [probe._replace(position=chosen[probe.position]) for probe in probes]
+    changed, moved = list(texts), vectors.copy()
+    moved[chosen] = encoder.encode_documents(rests)
+    for i, rest in zip(chosen, rests, strict=True):
+        changed[i] = rest
+    drawn = draw_probes(corpus, DRAWN, SEED, kinds=KINDS)
+
+    def arena(texts: list[str], documents: Array, asked: list[str]) -> Arena:
+        return Arena(texts, documents, asked, encoder.encode_queries(asked), matrix)
+
+    return Study(
+        queries, qrels, [document.doc_id for document in corpus],
+        arena(texts, vectors, [query.text for query in queries]),
+        arena(changed, moved, [probe.text for probe in probes]), probes,
+        arena(texts, vectors, [probe.text for probe in drawn]), drawn,
+    )  # fmt: skip
+
+
+def read_vectors(cluster: Cluster, encoder: Encoder, folder: Path, corpus: list[Document]) -> Array:
+    """Read the documents' vectors `(n, dim)` from the index, which is made where it is missing."""
+    name = folder.name
+    if not cluster.indices(name):
+        hybridr.load(cluster, folder, LoadSettings(index=name))
+    if not cluster.indices(f"{name}-hybridr"):
+        hybridr.reindex(cluster, name, encoder)
+    place = {document.doc_id: i for i, document in enumerate(corpus)}
+    vectors = np.zeros((len(corpus), encoder.dim), dtype=np.float32)
+    for found in read_documents(cluster, f"{name}-hybridr", fields=["hybridr_vector"]):
+        if value := found.source.get("hybridr_vector"):
+            vectors[place[found.doc_id]] = value
+    return unit(vectors)
+
+
+def summary(rows: list[Row]) -> list[Row]:
+    """Say of every statistic how its change goes with the true one; best prediction of disasters first."""
+    names = list(dict.fromkeys(name for row in rows for name in row["statistics"]))
+    found = [{"statistic": name, **agreement(name, rows)} for name in names]
+    return sorted(found, key=lambda one: -(one["disaster_auc"] or 0.0))
+
+
+def agreement(name: str, rows: list[Row]) -> Row:
+    """Correlate one statistic with the truth, pooled and within each set, and tell disasters by it."""
+    rows = [row for row in rows if name in row["statistics"]]
+    sets = list(dict.fromkeys(row["set"] for row in rows))
+    within = [correlations([row for row in rows if row["set"] == one], name) for one in sets]
+    small = [row for row in rows if abs(row["true"]) < SMALL]
+    return {
+        "sets": len(sets),
+        "spearman_within": float(np.mean([one[0] for one in within])),
+        "kendall_within": float(np.mean([one[1] for one in within])),
+        "spearman_pooled": correlations(rows, name)[0],
+        "spearman_small": correlations(small, name)[0],
+        "spearman_map": correlations([row for row in rows if row["group"] == "map"], name)[0],
+        "disaster_auc": area(rows, name),
+    }
+
+
+def correlations(rows: list[Row], name: str) -> tuple[float, float]:
+    """Give Spearman's and Kendall's rank correlation; 0 where one side never changes."""
+    true, told = ([row["true"] for row in rows], [row["statistics"][name] for row in rows])
+    if len(set(true)) < 2 or len(set(told)) < 2:
+        return 0.0, 0.0
+    return float(stats.spearmanr(true, told).statistic), float(stats.kendalltau(true, told).statistic)
+
+
+def area(rows: list[Row], name: str) -> float | None:
+    """Give the chance that a disaster has the lower statistic of it and another variant."""
+    bad = [row["statistics"][name] for row in rows if row["true"] < DISASTER]
+    good = [row["statistics"][name] for row in rows if row["true"] >= DISASTER]
+    if not bad or not good:
+        return None
+    return float(stats.mannwhitneyu(good, bad).statistic) / (len(bad) * len(good))
+
+
+def machine() -> Row:
+    """Describe where this ran."""
+    return {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count()}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""Fits a query map to a live index, without labels: queries made from documents, ranked by the hybrid.
+
+The dense leg learns to imitate .5 BM25 / (the most a query can reach) + .5 cosine on them (design notes,
+findings.md, "Query map"). The index is only read, and no document is encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.random import default_rng
+from numpy.typing import NDArray
+
+from .attainable import attainable_scores
+from .bodies import PASSAGE_VECTOR, lexical_query
+from .cluster import Cluster, path_of
+from .encoder import Encoder, Vectors
+from .errors import DataError
+from .inspection import choose_text_fields
+from .map_learning import SPREAD, Examples, divergence, learn_matrix, softmax, spread
+from .probes import Probe, draw_probes
+from .progress import Progress, silent
+from .query_map import QueryMap
+from .reading import text_of
+from .records import Document
+from .retrieval import Search, checked
+from .sampling import sample_documents
+from .settings import MapSettings, SearchSettings
+
+SEARCHES_AT_ONCE = 64
+VECTORS_AT_ONCE = 250
+LEAST_DOCUMENTS = 100
+LEAST_QUERIES = 20
+
+
+class Found(NamedTuple):
+    """Candidates of one query: their ids, and their true BM25 scores (0 where no word matches)."""
+
+    doc_ids: list[str]
+    lexical: Vectors
+
+
+class Rows(NamedTuple):
+    """Vectors of documents `(m, dim)`, and which rows are each document's: one, or one per passage."""
+
+    vectors: Vectors
+    of: dict[str, slice]
+
+
+def fit_query_map(
+    cluster: Cluster,
+    index: str,
+    encoder: Encoder,
+    settings: MapSettings | None = None,
+    *,
+    progress: Progress = silent,
+) -> QueryMap:
+    """Fit a map to the documents of `index`, which may be the source, the alias or the destination.
+
+    `origin.inputs` of the map tells the index, how many queries of each kind there were, and the divergence
+    from the hybrid before and after, at the map's strength. Raises DataError for fewer than 100 documents or
+    without vectors, FingerprintMismatch when the encoder is not the one that wrote them.
+    """
+    settings = settings or MapSettings()
+    search = Search(cluster, index, encoder, settings=SearchSettings(depth=settings.depth + 1))
+    documents = sampled(search, settings, progress)
+    probes = draw_probes(documents, settings.queries, settings.seed)
+    if len(probes) < LEAST_QUERIES:
+        raise DataError(f"the documents of '{index}' give {len(probes)} queries; {LEAST_QUERIES} are needed")
+    examples = make_examples(search, encoder, documents, probes, settings, progress)
+    matrix = learn_matrix(examples, settings, progress)
+    divergences = [
+        divergence(examples, share * matrix, settings.temperature) for share in (0.0, settings.strength)
+    ]
+    inputs = {
+        "index": search.info.name,
+        "index_uuid": search.info.uuid,
+        "queries": {kind: sum(one.kind == kind for one in probes) for kind in {one.kind for one in probes}},
+        "divergence": dict(zip(("before", "after"), divergences, strict=True)),
+    }
+    origin = {"settings": settings.record(), "inputs": inputs}
+    return QueryMap(matrix, settings.strength, encoder.fingerprint, origin)
+
+
+def sampled(search: Search, settings: MapSettings, progress: Progress) -> list[Document]:
+    """Read a random sample of documents, as many as there shall be queries."""
+    fields = choose_text_fields(search.cluster, search.info.name, ())
+    titles = [name for name in fields if name == "title" and len(fields) > 1]
+    texts = [name for name in fields if name not in titles]
+    found = sample_documents(
+        search.cluster, search.info, settings.queries, fields=fields, seed=settings.seed, progress=progress
+    )
+    documents = [
+        Document(one.doc_id, text_of(one.source, texts), text_of(one.source, titles)) for one in found
+    ]
+    kept = [document for document in documents if document.contents]
+    if len(kept) < LEAST_DOCUMENTS:
+        raise DataError(
+            f"'{search.info.name}' has {len(kept)} documents with text; {LEAST_DOCUMENTS} are needed"
+        )
+    return kept
+
+
+def make_examples(
+    search: Search,
+    encoder: Encoder,
+    documents: Sequence[Document],
+    probes: Sequence[Probe],
+    settings: MapSettings,
+    progress: Progress,
+) -> Examples:
+    """Encode the queries, find their candidates, and rank those as the teacher does."""
+    texts = [probe.text for probe in probes]
+    queries = encoded(encoder, texts, progress)
+    found = find_candidates(search, documents, probes, queries, settings, progress)
+    most = attainable_scores(search.cluster, search.info.name, search.lexical_fields, texts)
+    rows = read_vectors(
+        search, sorted({doc_id for one in found for doc_id in one.doc_ids}), encoder, progress
+    )
+    picked = [nearest_rows(query, one, rows) for query, one in zip(queries, found, strict=True)]
+    return taught(queries, rows.vectors, picked, most, settings)
+
+
+def encoded(encoder: Encoder, texts: Sequence[str], progress: Progress) -> Vectors:
+    """Encode queries to `(n, dim)`, reporting every tenth."""
+    part = max(1, -(-len(texts) // 10))
+    vectors = []
+    for start in range(0, len(texts), part):
+        progress("encode queries", start, len(texts))
+        vectors.append(encoder.encode_queries(texts[start : start + part]))
+    progress("encode queries", len(texts), len(texts))
+    return np.concatenate(vectors)
+
+
+def find_candidates(
+    search: Search,
+    documents: Sequence[Document],
+    probes: Sequence[Probe],
+    queries: Vectors,
+    settings: MapSettings,
+    progress: Progress,
+) -> list[Found]:
+    """Search both legs for every query and add some of the sample at random; its own document is left out."""
+    random = default_rng([settings.seed, 6])
+    found: list[Found] = []
+    for start in range(0, len(probes), SEARCHES_AT_ONCE):
+        progress("candidates", start, len(probes))
+        part = probes[start : start + SEARCHES_AT_ONCE]
+        legs = [lexical_query(probe.text, search.lexical_fields) for probe in part]
+        dense = [search.dense_leg(query) for query in queries[start : start + SEARCHES_AT_ONCE]]
+        lists = scored(
+            search, [(leg, settings.depth + 1) for pair in zip(legs, dense, strict=True) for leg in pair]
+        )
+        own = [documents[probe.position].doc_id for probe in part]
+        drawn = [
+            [documents[i].doc_id for i in random.integers(0, len(documents), settings.at_random)]
+            for _ in part
+        ]
+        unscored = [
+            [one for one in dict.fromkeys([*near, *others]) if one not in words]
+            for words, near, others in zip(lists[::2], lists[1::2], drawn, strict=True)
+        ]
+        more = scored(search, [(among(leg, ids), len(ids)) for leg, ids in zip(legs, unscored, strict=True)])
+        for words, ids, extra, answer in zip(lists[::2], unscored, more, own, strict=True):
+            scores = {**words, **dict.fromkeys(ids, 0.0), **extra}
+            scores.pop(answer, None)
+            found.append(Found(list(scores), np.array(list(scores.values()), dtype=np.float32)))
+    progress("candidates", len(probes), len(probes))
+    return found
+
+
+def among(leg: dict[str, Any], doc_ids: Sequence[str]) -> dict[str, Any]:
+    """Ask a leg about these documents only."""
+    return {"bool": {"must": [leg], "filter": [{"ids": {"values": list(doc_ids)}}]}}
+
+
+def scored(search: Search, asked: Sequence[tuple[dict[str, Any], int]]) -> list[dict[str, float]]:
+    """Send several queries, each for so many documents: document id -> score."""
+    bodies = [{"size": size, "query": query, "_source": False} for query, size in asked]
+    answers = search.cluster.msearch(search.info.name, bodies)
+    return [{hit["_id"]: hit["_score"] for hit in checked(answer)} for answer in answers]
+
+
+def read_vectors(search: Search, doc_ids: Sequence[str], encoder: Encoder, progress: Progress) -> Rows:
+    """Read the vectors of documents from the index; those without one are left out."""
+    field, parts, of, done = search.info.meta["vector_field"], [], {}, 0
+    for start in range(0, len(doc_ids), VECTORS_AT_ONCE):
+        progress("vectors", start, len(doc_ids))
+        for doc_id, value in stored_values(search, doc_ids[start : start + VECTORS_AT_ONCE], field):
+            found = np.array(
+                [one[PASSAGE_VECTOR] for one in value] if search.windows else [value], np.float32
+            )
+            parts.append(found)
+            of[doc_id] = slice(done, done + len(found))
+            done += len(found)
+    progress("vectors", len(doc_ids), len(doc_ids))
+    if not parts:
+        raise DataError(f"'{search.info.name}' has no vectors", hint=f"hybridr reindex {search.info.name}")
+    vectors = np.concatenate(parts)
+    if encoder.similarity == "cosine":  # bytes are kept at another length
+        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return Rows(vectors, of)
+
+
+def stored_values(search: Search, doc_ids: Sequence[str], field: str) -> Iterator[tuple[str, Any]]:
+    """Yield what the vector field of each document holds, where it holds something."""
+    body = {"size": len(doc_ids), "query": {"ids": {"values": list(doc_ids)}}, "_source": [field]}
+    answer = search.cluster.request("POST", path_of(search.info.name, "_search"), body, every_shard=True)
+    for hit in answer["hits"]["hits"]:
+        if value := hit["_source"].get(field):
+            yield hit["_id"], value
+
+
+class Picked(NamedTuple):
+    """Candidates of one query that have vectors: the nearest row of each, its dense score, its BM25 score."""
+
+    rows: NDArray[np.int64]
+    dense: Vectors
+    lexical: Vectors
+
+
+def nearest_rows(query: Vectors, found: Found, rows: Rows) -> Picked:
+    """Choose each document's passage that is nearest to the query `(dim,)`."""
+    kept = [
+        (rows.of[one], score)
+        for one, score in zip(found.doc_ids, found.lexical, strict=True)
+        if one in rows.of
+    ]
+    best = [where.start + int(np.argmax(rows.vectors[where] @ query)) for where, _ in kept]
+    chosen = np.array(best, dtype=np.int64)
+    return Picked(chosen, rows.vectors[chosen] @ query, np.array([score for _, score in kept], np.float32))
+
+
+def taught(
+    queries: Vectors,
+    vectors: Vectors,
+    picked: Sequence[Picked],
+    most: NDArray[np.float64],
+    settings: MapSettings,
+) -> Examples:
+    """Give the candidates the teacher's shares: a softmax of the mean of both legs' absolute scores.
+
+    Queries with fewer than two candidates, or without a word of the index, teach nothing and are left out.
+    """
+    useful = [i for i, one in enumerate(picked) if len(one.rows) > 1 and most[i] > 0]
+    picked, most, queries = [picked[i] for i in useful], most[useful], queries[useful]
+    there = padded([np.ones(len(one.rows), dtype=bool) for one in picked])
+    dense = padded([one.dense for one in picked])
+    scale = SPREAD / (spread(dense, there) or SPREAD)
+    lexical = padded([one.lexical for one in picked]) / most[:, None]
+    wanted = (1 - settings.dense_weight) * lexical + settings.dense_weight * scale * dense
+    shares = softmax(np.float32(1 / settings.teacher_temperature) * wanted.astype(np.float32), there)
+    scaled = np.asarray(vectors * scale, dtype=np.float32)
+    return Examples(queries, scaled, padded([one.rows for one in picked]), there, shares)
+
+
+def padded(rows: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Fill rows up with zeros to the longest, `(n, longest)`."""
+    result = np.zeros((len(rows), max(map(len, rows))), dtype=rows[0].dtype)
+    for place, row in zip(result, rows, strict=True):
+        place[: len(row)] = row
+    return result

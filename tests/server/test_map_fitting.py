@@ -1,0 +1,119 @@
+"""Fitting a query map to a live index."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hashing import HashingEncoder
+from hybridr import Search, connect, reindex
+from hybridr.attainable import attainable_scores
+from hybridr.cluster import Cluster, path_of
+from hybridr.errors import DataError, FingerprintMismatch
+from hybridr.map_fitting import fit_query_map
+from hybridr.node import NodeState
+from hybridr.query_map import MappedEncoder
+from hybridr.records import Query
+from hybridr.settings import MapSettings, ReindexSettings
+
+from .corpus import fill_index, text_number
+
+pytestmark = pytest.mark.node
+SMALL = MapSettings(queries=120, depth=10, at_random=5, steps=40, batch_size=16)
+
+
+@pytest.fixture(scope="module")
+def reindexed(cluster: Cluster) -> Any:
+    fill_index(cluster, "t-mapped", 200)
+    encoder = HashingEncoder(dim=24)
+    reindex(cluster, "t-mapped", encoder)
+    yield "t-mapped", encoder
+    for info in cluster.indices("t-mapped*"):
+        cluster.request("DELETE", path_of(info.name))
+
+
+def test_a_map_is_fitted_without_a_write(cluster: Cluster, reindexed: Any) -> None:
+    index, encoder = reindexed
+    encoder.encoded.clear()
+    before = cluster.request("GET", "/t-mapped*/_stats/indexing")["_all"]["total"]["indexing"]["index_total"]
+    stages: dict[str, list[int | None]] = {}
+    query_map = fit_query_map(
+        cluster, index, encoder, SMALL,
+        progress=lambda stage, done, total=None, note="": stages.setdefault(stage, []).extend([done, total]),
+    )  # fmt: skip
+    after = cluster.request("GET", "/t-mapped*/_stats/indexing")["_all"]["total"]["indexing"]["index_total"]
+    assert before == after
+    assert encoder.encoded == []
+    assert {"encode queries", "candidates", "vectors", "fit"} <= stages.keys()
+    inputs = query_map.origin["inputs"]
+    assert inputs["queries"] == {"sentence": 60, "keywords": 60}  # no titles there
+    assert inputs["divergence"]["after"] < inputs["divergence"]["before"]
+    assert inputs["index"] == "t-mapped-hybridr-1"
+    assert query_map.encoder == encoder.fingerprint
+    assert query_map.matrix.shape == (24, 24)
+    again = fit_query_map(cluster, index, encoder, SMALL)
+    assert again.fingerprint == query_map.fingerprint
+
+
+def test_search_takes_an_encoder_with_a_map(cluster: Cluster, reindexed: Any) -> None:
+    index, encoder = reindexed
+    query_map = fit_query_map(cluster, index, encoder, SMALL)
+    queries = [Query(str(number), text_number(number)) for number in range(5)]
+    plain = Search(cluster, index, encoder, "dense").run(queries, 10)
+    unchanged = Search(cluster, index, MappedEncoder(encoder, query_map.at(0)), "dense").run(queries, 10)
+    mapped = Search(cluster, index, MappedEncoder(encoder, query_map.at(1)), "dense").run(queries, 10)
+    assert unchanged == plain
+    assert mapped != plain
+
+
+def test_bytes_and_passages_can_be_fitted_too(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 120)
+    encoder = HashingEncoder(dim=24)
+    reindex(cluster, index_name, encoder, ReindexSettings(passages=True, max_tokens=6, passage_overlap=1))
+    found = fit_query_map(cluster, index_name, encoder, SMALL).origin["inputs"]["divergence"]
+    assert found["after"] < found["before"]
+    other = f"{index_name}-b"
+    fill_index(cluster, other, 120)
+    reindex(cluster, other, encoder, ReindexSettings(vectors="byte"))
+    found = fit_query_map(cluster, other, encoder, SMALL).origin["inputs"]["divergence"]
+    assert found["after"] < found["before"]
+
+
+def test_what_cannot_be_fitted_is_refused(cluster: Cluster, reindexed: Any, index_name: str) -> None:
+    index, encoder = reindexed
+    with pytest.raises(FingerprintMismatch):
+        fit_query_map(cluster, index, HashingEncoder(dim=24, salt="other"), SMALL)
+    fill_index(cluster, index_name, 30)
+    with pytest.raises(DataError, match="has no vectors"):
+        fit_query_map(cluster, index_name, encoder, SMALL)
+    reindex(cluster, index_name, encoder)
+    with pytest.raises(DataError, match="30 documents with text; 100 are needed"):
+        fit_query_map(cluster, index_name, encoder, SMALL)
+
+
+def test_no_score_is_above_what_a_query_can_attain(cluster: Cluster, reindexed: Any) -> None:
+    index, _ = reindexed
+    texts = [text_number(number) for number in range(20)] + ["anchor anchor", "unheard"]
+    most = attainable_scores(cluster, index, ["text"], texts)
+    runs = Search(cluster, index, mode="lexical").run(
+        [Query(str(i), text) for i, text in enumerate(texts)], 3
+    )
+    best = np.array([max(runs[str(i)].values(), default=0.0) for i in range(len(texts))])
+    assert (best <= most).all()
+    assert (best[:20] > 0.3 * most[:20]).all()
+    assert most[-1] == 0
+    assert best[-2] > 0
+
+
+@pytest.mark.secure
+def test_the_old_factor_of_bm25_is_in_the_sum(secure_node: NodeState) -> None:
+    cluster = connect(secure_node.url)
+    fill_index(cluster, "t-attainable", 60)
+    texts = [text_number(number) for number in range(5)]
+    most = attainable_scores(cluster, "t-attainable", ["text"], texts)
+    runs = Search(cluster, "t-attainable", mode="lexical").run([Query(text, text) for text in texts], 1)
+    best = np.array([max(runs[text].values()) for text in texts])
+    assert (most / 2.2 < best).all()
+    assert (best <= most).all()
