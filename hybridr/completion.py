@@ -53,6 +53,14 @@ def standardised(values: np.ndarray) -> np.ndarray:
     return (values - values.mean()) / deviation if deviation > 0 else np.zeros_like(values)
 
 
+class Legs(NamedTuple):
+    """What both legs say about one query: the lists they retrieved, and both true scores of the union."""
+
+    listed: tuple[Scores, Scores]
+    lexical: Scores
+    dense: Scores
+
+
 class CompletedSearch(Search):
     """Hybrid search with completion, fused here instead of in the cluster's pipeline."""
 
@@ -83,12 +91,25 @@ class CompletedSearch(Search):
         """Give every candidate of either leg with both true scores, best first."""
         return self._candidates(texts, self._query_vectors(texts))
 
+    def legs(self, texts: list[str]) -> list[Legs]:
+        """Give what both legs say about each query: one retrieval per leg, and what each one missed."""
+        return self._legs(texts, self._query_vectors(texts))
+
     def _query_vectors(self, texts: list[str]) -> list[np.ndarray]:
         return [vector for vector in self._vectors(texts) if vector is not None]
 
     def _candidates(
         self, texts: list[str], vectors: list[np.ndarray], filter: dict[str, Any] | None = None
     ) -> list[list[Candidate]]:
+        weight = self.settings.completed_weight
+        return [
+            completed(found.lexical, found.dense, dense_weight=weight)
+            for found in self._legs(texts, vectors, filter)
+        ]
+
+    def _legs(
+        self, texts: list[str], vectors: list[np.ndarray], filter: dict[str, Any] | None = None
+    ) -> list[Legs]:
         legs = [lexical_leg(query, LEXICAL, filter) for query in self._lexical_queries(texts)]
         depth = self.settings.depth
         first = self._scores(
@@ -98,19 +119,18 @@ class CompletedSearch(Search):
                 for query in (leg, self._nearest(vector, depth, filter))
             ]
         )
-        pairs = list(zip(first[::2], first[1::2], strict=True))
+        listed = list(zip(first[::2], first[1::2], strict=True))
         second = self._scores(
             [
                 body
-                for leg, vector, (lexical, dense) in zip(legs, vectors, pairs, strict=True)
+                for leg, vector, (lexical, dense) in zip(legs, vectors, listed, strict=True)
                 for body in self._missing(leg, vector, lexical, dense)
             ]
         )
+        more = zip(second[::2], second[1::2], strict=True)
         return [
-            completed(lexical | more_lexical, dense | more_dense, dense_weight=self.settings.completed_weight)
-            for (lexical, dense), more_lexical, more_dense in zip(
-                pairs, second[::2], second[1::2], strict=True
-            )
+            Legs((lexical, dense), {**lexical, **more_lexical}, {**dense, **more_dense})
+            for (lexical, dense), (more_lexical, more_dense) in zip(listed, more, strict=True)
         ]
 
     def _missing(

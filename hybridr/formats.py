@@ -74,6 +74,22 @@ def read_queries(folder: Path, qrels: Qrels) -> list[Query]:
     return list(found.values())
 
 
+def read_query_log(path: Path | None) -> list[str]:
+    """Read a query log, one query per line; blank and repeated lines are left out. Raises DataError."""
+    if path is None:
+        return []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"the query log {path} cannot be read: {error}", hint="one query per line, UTF-8"
+        ) from error
+    queries = list(dict.fromkeys(line.strip() for line in lines if line.strip()))
+    if not queries:
+        raise DataError(f"the query log {path} holds no queries", hint="one query per line, UTF-8")
+    return queries
+
+
 def qrels_file(folder: Path, split: str) -> Path:
     """Name the qrels of a split; DataError lists the splits that exist."""
     file = folder / "qrels" / f"{split}.tsv"

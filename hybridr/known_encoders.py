@@ -43,6 +43,16 @@ def folder_of(fingerprint: str) -> Path | None:
     return Path(known) if known and Path(known).is_dir() else None
 
 
+def remember_map(fingerprint: str, folder: Path) -> None:
+    """Remember where the query map with this fingerprint lies."""
+    _remember(f"map-{fingerprint}", folder)
+
+
+def folder_of_map(fingerprint: str) -> Path | None:
+    """Name the folder of the query map with this fingerprint, if it lies where it did."""
+    return folder_of(f"map-{fingerprint}")
+
+
 def forget(key: str) -> None:
     """Forget an index's promoted encoder; its folder stays."""
     known = _read()

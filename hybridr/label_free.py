@@ -17,6 +17,10 @@ from scipy import stats
 from .probes import gain
 
 TOP, LEXICAL_TOP = 10, 20
+OVERLAP_LOSS = 0.02  # of the dense top 10 in the BM25 top 20, and significant
+KEPT_LEAST = 0.85  # share of the fused top 10 that must stay
+RANKING_LOSS = 0.05  # nDCG@10 on the probes; less than this they cannot tell
+SIGNIFICANT = 0.05
 Ranking: TypeAlias = Sequence[str]
 """Document ids of one query, best first."""
 
@@ -98,3 +102,18 @@ def compared(name: str, old: Values, new: Values) -> Comparison:
     same = len(old) < 2 or bool(np.allclose(old, new))
     p = 1.0 if same else float(stats.ttest_rel(new, old).pvalue)
     return Comparison(name, float(old.mean()), float(new.mean()), 1.0 if np.isnan(p) else p, len(old))
+
+
+def objections(rows: Sequence[Comparison]) -> list[str]:
+    """Say what speaks against a new encoder: rows of own documents first, then overlap and what is kept."""
+    *known, overlap, kept = rows
+    found = [
+        f"{row.name} falls from {row.old:.3f} to {row.new:.3f}; {RANKING_LOSS:g} is a disaster"
+        for row in known
+        if row.old - row.new > RANKING_LOSS and row.p < SIGNIFICANT
+    ]
+    if overlap.old - overlap.new > OVERLAP_LOSS and overlap.p < SIGNIFICANT:
+        found.append(f"{overlap.name} falls from {overlap.old:.3f} to {overlap.new:.3f}")
+    if kept.new < KEPT_LEAST:
+        found.append(f"only {kept.new:.0%} of the hybrid top 10 stays; {KEPT_LEAST:.0%} is needed")
+    return found

@@ -33,6 +33,7 @@ from .query_terms import IdfSums
 from .reading import text_of
 from .records import Hit, Query, Run
 from .settings import SearchSettings
+from .tuned import mapped, with_tuning
 from .vectors import as_kept, kept_as
 
 Mode = Literal["hybrid", "lexical", "dense"]
@@ -70,16 +71,16 @@ class Search:
         self.windows = windows_of(self.info.meta)
         self.mode = mode
         self.encoder = encoder
-        self.settings = settings or SearchSettings()
+        self.settings = with_tuning(settings or SearchSettings(), self.info)
         self.lexical_fields = self._lexical_fields()
         if mode != LEXICAL:
-            self._check_vectors(index)
+            self.encoder = self._checked_encoder(index)
         self.feedback = feedback
         if feedback not in (None, "rm3"):
             raise SettingsError(f"unknown feedback '{feedback}': rm3")
         self.fusion = self._fusion()
         self.pipeline = search_pipeline(self.settings, cluster.version) if self.fusion == PIPELINE else None
-        self._dense_scale = dense_scale(encoder) if self.fusion == ABSOLUTE and encoder else 1.0
+        self.dense_scale = dense_scale(encoder) if self.fusion == ABSOLUTE and encoder else 1.0
         self._idf_sums = IdfSums(cluster, self.info.name, self.lexical_fields)
 
     def using(self, mode: Mode) -> Search:
@@ -154,7 +155,7 @@ class Search:
     def _shown_fields(self) -> list[str]:
         return list(self.info.meta.get("fields", self.lexical_fields))
 
-    def _check_vectors(self, index: str) -> None:
+    def _checked_encoder(self, index: str) -> Encoder:
         if not is_destination(self.info):
             raise DataError(
                 f"'{index}' has no vectors for {self.mode} search",
@@ -167,6 +168,7 @@ class Search:
         if self.encoder is None:
             raise SettingsError(f"{self.mode} search needs an encoder", hint="--encoder FOLDER")
         check_fingerprint(self.encoder, self.info)
+        return mapped(self.encoder, self.info, self.settings)
 
     def _vectors(self, texts: Sequence[str]) -> Sequence[np.ndarray | None]:
         if self.mode == LEXICAL or self.encoder is None:
@@ -185,7 +187,7 @@ class Search:
         if k > MAX_NEIGHBOURS:
             raise SettingsError(f"OpenSearch gives at most {MAX_NEIGHBOURS:,} hits, {k:,} are asked for")
         queries = self._lexical_queries(texts) if self.mode != DENSE else [{}] * len(texts)
-        sums = self._idf_sums.of(texts) if self.fusion == ABSOLUTE else [0.0] * len(texts)
+        sums = self.idf_sums(texts) if self.fusion == ABSOLUTE else [0.0] * len(texts)
         return [
             self._body(query, vector, k, filter, idf_sum, inner_hits)
             for query, vector, idf_sum in zip(queries, vectors, sums, strict=True)
@@ -247,11 +249,13 @@ class Search:
             weights, min(WINDOW * depth, LARGEST_WINDOW),
         )  # fmt: skip
 
+    def idf_sums(self, texts: Sequence[str]) -> list[float]:
+        """Give how much the terms of each query weigh in the fields of the lexical leg."""
+        return [len(self.lexical_fields) * one for one in self._idf_sums.of(texts)]
+
     def weights(self, idf_sum: float) -> tuple[float, float]:
         """Give what the absolute fusion multiplies BM25 and the engine's cosine score (0 to 1) by."""
-        return absolute_weights(
-            self.settings.dense_weight, len(self.lexical_fields) * idf_sum, self._dense_scale
-        )
+        return absolute_weights(self.settings.dense_weight, idf_sum, self.dense_scale)
 
     def _dense_scores(
         self, vector: np.ndarray, doc_ids: Sequence[str], *, inner_hits: bool = False

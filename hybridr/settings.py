@@ -276,6 +276,10 @@ class SearchSettings(Stage):
     depth: int = Field(100, ge=1, le=10_000)
     completed_weight: float = Field(0.6, ge=0, le=1, description="dense weight with score completion")
     lexical_fields: tuple[str, ...] = Field((), description="empty: what the index was reindexed with")
+    tuned: bool = Field(True, description="take what `hybridr tune` found for the index, where not given")
+    query_map: str = Field(
+        "auto", min_length=1, description="auto: the one that tune fitted; none; or the folder of one"
+    )
 
 
 class DeploySettings(Stage):
@@ -289,6 +293,20 @@ class DeploySettings(Stage):
     server: str = Field("http://127.0.0.1:8080", description="`hybridr serve` as the cluster reaches it")
     token: SecretStr | None = Field(None, min_length=1, description="what that server asks for")
     set_cluster_settings: bool = Field(False, description="set what ml-commons needs to ask the server")
+
+
+class TuneSettings(Stage):
+    """What `tune` looks at, and what it makes."""
+
+    table: ClassVar[str] = "tune"
+
+    fit_map: bool = Field(True, description="fit a query map")
+    out: Path | None = Field(None, description="folder for the map; None: in hybridr's data folder")
+    queries: Path | None = Field(
+        None, description="an unlabelled query log, one query per line, to check the map on"
+    )
+    measure: str = Field("nDCG@10", min_length=1, description="what judged queries are measured by")
+    dry_run: bool = False
 
 
 class MapSettings(Stage):
@@ -349,7 +367,7 @@ class ServeSettings(Stage):
 
 STAGES: tuple[type[Stage], ...] = (
     ClusterSettings, NodeSettings, LoadSettings, AdaptSettings, DamSettings, RemSettings, ReindexSettings,
-    SearchSettings, DeploySettings, MapSettings, EvaluateSettings, ServeSettings,
+    SearchSettings, DeploySettings, TuneSettings, MapSettings, EvaluateSettings, ServeSettings,
 )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from .cluster import Cluster
 from .completion import CompletedSearch
@@ -32,11 +32,11 @@ NO_RUNS: Mapping[str, Path] = MappingProxyType({})
 
 
 class Condition(NamedTuple):
-    """What a named system is; `stock` ignores the user's search settings."""
+    """What a named system is; its own `settings` take the place of the user's."""
 
     mode: Mode
     feedback: Literal["rm3"] | None = None
-    stock: bool = False
+    settings: dict[str, Any] | None = None
     completed: bool = False
 
 
@@ -45,8 +45,10 @@ SYSTEMS = {
     "rm3": Condition("lexical", feedback="rm3"),
     "dense": Condition("dense"),
     "hybrid": Condition("hybrid"),
-    "hybrid-stock": Condition("hybrid", stock=True),
-    "hybrid-completed": Condition("hybrid", completed=True),
+    "dense-untuned": Condition("dense", settings={"tuned": False}),
+    "hybrid-untuned": Condition("hybrid", settings={"tuned": False}),
+    "hybrid-stock": Condition("hybrid", settings={"tuned": False, "fusion": "pipeline"}),
+    "hybrid-completed": Condition("hybrid", settings={"tuned": False}, completed=True),
 }
 
 
@@ -121,7 +123,8 @@ def evaluate_index(
     for system in systems:
         condition = SYSTEMS[system]
         kind = CompletedSearch if condition.completed else Search
-        chosen = SearchSettings(fusion="pipeline") if condition.stock else settings or SearchSettings()
+        given = settings or SearchSettings()
+        chosen = SearchSettings(**condition.settings) if condition.settings else given
         chosen = chosen.model_copy(update={"depth": max(chosen.depth, depth)})
         opened[system] = kind(cluster, info.name, model, condition.mode, condition.feedback, settings=chosen)
     opened |= read_runs(runs, systems)

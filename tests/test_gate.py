@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from hybridr.adaptation import adapt
-from hybridr.adaptation.gate import compare, objections
+from hybridr.adaptation.gate import compare
 from hybridr.encoder import load_encoder
 from hybridr.exporting import export
-from hybridr.label_free import Comparison
+from hybridr.label_free import Comparison, objections
 from hybridr.lexical import Bm25, best, terms_of
 from hybridr.retriever import Retriever, read_retriever
 from hybridr.settings import AdaptSettings

@@ -37,6 +37,7 @@ FLOORS = [
     {"inspection", "loading", "known_encoders", "diagnosis", "pacing"},
     {"adaptation", "overlap", "shift"},
     {"stored", "expansion", "preflight", "remote_models", "query_terms"},
+    {"tuned"},
     {"jobs", "retrieval", "planning", "verification", "attainable"},
     {"encoding", "deploying", "rewriting", "map_fitting"},
     {"filling"},
@@ -46,7 +47,7 @@ FLOORS = [
     {"standing"},
     {"reindexing", "evaluation", "serving", "completion"},
     {"reports"},
-    {"systems"},
+    {"systems", "tuning"},
     {"demonstration", "speed"},
 ]
 

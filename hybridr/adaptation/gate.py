@@ -13,7 +13,14 @@ import numpy as np
 
 from ..encoder import Encoder, Vectors
 from ..fusion import fuse, ranking
-from ..label_free import Comparison, Rankings, compare_kept, compare_overlap, compare_own_documents
+from ..label_free import (
+    Comparison,
+    Rankings,
+    compare_kept,
+    compare_overlap,
+    compare_own_documents,
+    objections,
+)
 from ..lexical import Bm25, best
 from ..probes import make_probes
 from ..progress import Progress, silent
@@ -23,10 +30,6 @@ CORPUS_CAP = 600  # documents that are encoded by both encoders, those of the pr
 DOCUMENT_TOKENS = 128  # of each; enough to compare, and half the time
 QUERY_CAP = 500  # queries of the user's log
 DEPTH = 100  # candidates of each leg
-OVERLAP_LOSS = 0.02  # of the dense top 10 in the BM25 top 20, and significant
-KEPT_LEAST = 0.85  # share of the fused top 10 that must stay
-RANKING_LOSS = 0.05  # nDCG@10 on the probes; less than this they cannot tell
-SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)
@@ -114,18 +117,3 @@ def encode_in_parts(encoder: Encoder, texts: Sequence[str], progress: Progress, 
 def positive_best(scores: Vectors) -> dict[str, float]:
     """Give the best positions; scores are shifted above zero, which min_max does not notice."""
     return best(scores - scores.min() + 1.0, DEPTH)
-
-
-def objections(rows: Sequence[Comparison]) -> list[str]:
-    """Say what speaks against the new encoder."""
-    *known, overlap, kept = rows
-    found = [
-        f"{row.name} falls from {row.old:.3f} to {row.new:.3f}; {RANKING_LOSS:g} is a disaster"
-        for row in known
-        if row.old - row.new > RANKING_LOSS and row.p < SIGNIFICANT
-    ]
-    if overlap.old - overlap.new > OVERLAP_LOSS and overlap.p < SIGNIFICANT:
-        found.append(f"{overlap.name} falls from {overlap.old:.3f} to {overlap.new:.3f}")
-    if kept.new < KEPT_LEAST:
-        found.append(f"only {kept.new:.0%} of the hybrid top 10 stays; {KEPT_LEAST:.0%} is needed")
-    return found

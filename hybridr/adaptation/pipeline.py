@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ..encoder import load_encoder
-from ..errors import DataError, HybridrError, SettingsError
+from ..errors import HybridrError, SettingsError
 from ..exporting import export, require_replaceable
+from ..formats import read_query_log
 from ..label_free import Comparison
 from ..manifest import fingerprint, read_manifest
 from ..progress import Progress, silent
@@ -59,7 +60,7 @@ def adapt(documents: Source, settings: AdaptSettings, *, progress: Progress = si
     SettingsError, DownloadError (base, disk). Under `accelerate launch` all processes call this together.
     """
     require_replaceable(settings.out)
-    queries = read_queries(settings.queries)
+    queries = read_query_log(settings.queries)
     start = start_of(documents, settings, progress)
     key = run_key(start, settings, queries)
     finished = read_finished(settings.out, key)
@@ -126,22 +127,6 @@ def run_key(start: Start, settings: AdaptSettings, queries: Sequence[str]) -> st
     """Give the fingerprint of all that the result follows from."""
     recorded = {name: value for name, value in settings.record().items() if name not in NOT_RECORDED}
     return fingerprint({**start.identity, "settings": recorded, "queries": list(queries)})
-
-
-def read_queries(path: Path | None) -> list[str]:
-    """Read a query log, one query per line; blank and repeated lines are left out. Raises DataError."""
-    if path is None:
-        return []
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"the query log {path} cannot be read: {error}", hint="one query per line, UTF-8"
-        ) from error
-    queries = list(dict.fromkeys(line.strip() for line in lines if line.strip()))
-    if not queries:
-        raise DataError(f"the query log {path} holds no queries", hint="one query per line, UTF-8")
-    return queries
 
 
 def record(start: Start, fitted: Fitted, settings: AdaptSettings) -> dict[str, Any]:

@@ -1,0 +1,76 @@
+"""`hybridr tune`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..session import Session, verb
+
+if TYPE_CHECKING:
+    from hybridr.tuning import Tuning
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the app."""
+
+    @verb(app, "tune", cluster=True)
+    def tune(
+        session: Session,
+        name: Annotated[str, typer.Argument(help="Index, alias, or the index that was reindexed.")],
+        beir: Annotated[Path | None, typer.Option(help="BEIR folder with judged queries.")] = None,
+        split: Annotated[str, typer.Option(help="Which qrels of the folder.")] = "test",
+        qrels: Annotated[
+            Path | None, typer.Option(help="Judgements (BEIR or TREC); queries from --beir.")
+        ] = None,
+        queries: Annotated[
+            Path | None, typer.Option(help="Unlabelled query log, one per line, to check the map on.")
+        ] = None,
+        fit_map: Annotated[bool, typer.Option(help="Fit a query map.")] = True,
+        out: Annotated[Path | None, typer.Option(help="Folder for the map.")] = None,
+        encoder: Annotated[
+            Path | None, typer.Option(help="Encoder folder (default: the one that wrote the vectors).")
+        ] = None,
+        measure: Annotated[str | None, typer.Option(help="Of judged queries (nDCG@10).")] = None,
+        plot: Annotated[Path | None, typer.Option(help="Draw the measure by weight, as SVG.")] = None,
+        dry_run: Annotated[bool, typer.Option("--dry-run", help="Find out, write nothing.")] = False,
+    ) -> None:
+        """Choose how the legs are joined: with judged queries, or what is safe without any."""
+        from hybridr.settings import MapSettings, TuneSettings
+        from hybridr.tuning import draw_curve, read_judged
+        from hybridr.tuning import tune as tune_index
+
+        settings = session.settings(
+            TuneSettings, fit_map=fit_map, out=out, queries=queries, measure=measure, dry_run=dry_run
+        )
+        found = tune_index(
+            session.connect(), name, read_judged(beir, split, qrels), encoder=encoder, settings=settings,
+            map_settings=session.settings(MapSettings), progress=session.output.progress,
+        )  # fmt: skip
+        if plot is not None:
+            draw_curve(found, plot)
+        session.output.result(found.to_json())
+        show(session, found)
+
+
+def show(session: Session, found: Tuning) -> None:
+    """Print what was found."""
+    out, choice = session.output, found.choice
+    if choice is None:
+        out.line("fusion: the default is kept, no rule without judged queries was found to be safe")
+    else:
+        out.line(f"{choice.queries} judged queries, {choice.measure} {choice.default:.4f} by default")
+        out.line(f"best: {choice.chosen}")
+        bounds = f"[{choice.low:+.4f}, {choice.high:+.4f}]"
+        out.line(f"gain on queries that had no part in the choice: {choice.gain:+.4f} {bounds}")
+        out.line("fusion: " + (str(choice.chosen) if choice.applied else "the default is kept"))
+    if found.map is None:
+        return out.line(f"query map: none, {found.skipped_map}")
+    for row in found.map.rows:
+        out.line(f"{row.name}: {row.old:.3f} -> {row.new:.3f} (p {row.p:.2g})")
+    for reason in found.map.reasons:
+        out.line(f"query map: not applied, {reason}")
+    if found.map.folder:
+        out.line(f"query map: strength {found.map.strength:g}, {found.map.folder}")
