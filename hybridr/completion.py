@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .bodies import highlight, lexical_leg
+from .hits import checked
 from .passages import Span
 from .records import Hit, Query, Run
-from .retrieval import BATCH, LEXICAL, Search, checked, checked_text
+from .retrieval import BATCH, LEXICAL, Search, checked_text
 
 DENSE_WEIGHT = 0.6
 Scores = Mapping[str, float]

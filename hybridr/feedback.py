@@ -1,4 +1,4 @@
-"""Pseudo-relevance feedback on terms: the best documents of a first search lend their words to a second.
+"""Pseudo-relevance feedback: the best documents of a first search lend their words or vectors to a second.
 
 RM3 as in Anserini (Rm3Reranker; Jaleel et al. 2004): raw BM25 scores weigh the documents, each document
 gives its most frequent terms, and the query keeps `original_weight` of the total.
@@ -10,6 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 FEEDBACK_DOCUMENTS = 10
 FEEDBACK_TERMS = 10
 ORIGINAL_WEIGHT = 0.5
@@ -17,6 +20,7 @@ MAX_DOCUMENT_SHARE = 0.1
 TERM_LENGTHS = range(2, 21)
 WORD = re.compile(r"[a-z0-9]+")
 LEAST_NORM = 0.001
+ROCCHIO_DOCUMENTS, ROCCHIO_WEIGHT = 3, 0.25  # measured for vectors: design notes, findings.md
 
 
 class FeedbackDocument(NamedTuple):
@@ -86,3 +90,22 @@ def scaled(weights: Mapping[str, float]) -> dict[str, float]:
     """Divide by the sum of the weights."""
     total = sum(weights.values())
     return {term: weight / total for term, weight in weights.items()} if total else {}
+
+
+def rocchio(
+    query: NDArray[np.float32], documents: Sequence[Sequence[float]], weight: float = ROCCHIO_WEIGHT
+) -> NDArray[np.float32]:
+    """Move a query vector `(dim,)` toward the mean direction of documents; its length stays (Rocchio 1971).
+
+    Only relevant documents count, as usual without judgements. Without documents the query stays.
+    """
+    if not len(documents):
+        return query
+    vectors = np.asarray(documents, dtype=np.float32)
+    center = (vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)).mean(axis=0)
+    length = float(np.linalg.norm(query))
+    moved = query / max(length, 1e-12) + weight * center
+    result: NDArray[np.float32] = (moved * (length / max(float(np.linalg.norm(moved)), 1e-12))).astype(
+        np.float32
+    )
+    return result

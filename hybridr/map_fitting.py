@@ -18,6 +18,7 @@ from .bodies import PASSAGE_VECTOR, lexical_query
 from .cluster import Cluster, path_of
 from .encoder import Encoder, Vectors
 from .errors import DataError
+from .hits import checked
 from .inspection import choose_text_fields
 from .map_learning import SPREAD, Examples, divergence, learn_matrix, softmax, spread
 from .probes import Probe, draw_probes
@@ -25,7 +26,7 @@ from .progress import Progress, silent
 from .query_map import QueryMap
 from .reading import text_of
 from .records import Document
-from .retrieval import Search, checked
+from .retrieval import Search
 from .sampling import sample_documents
 from .settings import MapSettings, SearchSettings
 

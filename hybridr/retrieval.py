@@ -24,8 +24,10 @@ from .calibration import absolute_weights, dense_scale
 from .cluster import Cluster, IndexInfo
 from .destinations import command_for, is_destination, resolve
 from .encoder import Encoder
-from .errors import ClusterError, DataError, SettingsError
+from .errors import DataError, SettingsError
 from .expansion import TermFeedback
+from .feedback import ROCCHIO_DOCUMENTS, rocchio
+from .hits import best_passage, checked, true_dense_score
 from .inspection import choose_text_fields
 from .known_encoders import check_fingerprint
 from .passages import Span, windows_of
@@ -37,6 +39,7 @@ from .tuned import mapped, with_tuning
 from .vectors import as_kept, kept_as
 
 Mode = Literal["hybrid", "lexical", "dense"]
+Feedback = Literal["rm3", "rocchio"]
 LEXICAL, DENSE = "lexical", "dense"
 ABSOLUTE, PIPELINE = "absolute", "pipeline"
 BATCH = 32
@@ -51,7 +54,8 @@ class Search:
     `index` may be the source, the alias or the destination of a reindex. Raises NotFound for a missing
     index, DataError when the mode needs vectors and there are none, FingerprintMismatch when the encoder
     is not the one that wrote them. `feedback="rm3"` expands the lexical leg by the words of its best
-    documents. `fusion` says how a hybrid search joins its legs: "absolute" or "pipeline".
+    documents, "rocchio" moves the query vector toward the best of a hybrid search. `fusion` says how a hybrid
+    search joins its legs: "absolute" or "pipeline".
     """
 
     def __init__(
@@ -60,7 +64,7 @@ class Search:
         index: str,
         encoder: Encoder | None = None,
         mode: Mode = "hybrid",
-        feedback: Literal["rm3"] | None = None,
+        feedback: Feedback | None = None,
         *,
         settings: SearchSettings | None = None,
     ) -> None:
@@ -76,16 +80,18 @@ class Search:
         if mode != LEXICAL:
             self.encoder = self._checked_encoder(index)
         self.feedback = feedback
-        if feedback not in (None, "rm3"):
-            raise SettingsError(f"unknown feedback '{feedback}': rm3")
+        self._check_feedback()
         self.fusion = self._fusion()
         self.pipeline = search_pipeline(self.settings, cluster.version) if self.fusion == PIPELINE else None
-        self.dense_scale = dense_scale(encoder) if self.fusion == ABSOLUTE and encoder else 1.0
+        self.dense_scale = (
+            dense_scale(self.encoder) if self.fusion == ABSOLUTE and self.encoder is not None else 1.0
+        )
         self._idf_sums = IdfSums(cluster, self.info.name, self.lexical_fields)
 
-    def using(self, mode: Mode) -> Search:
-        """Give the same search in another mode."""
-        return Search(self.cluster, self.info.name, self.encoder, mode, self.feedback, settings=self.settings)
+    def using(self, mode: Mode, *, feedback: Feedback | Literal["same"] | None = "same") -> Search:
+        """Give the same search in another mode, or with another feedback."""
+        chosen = self.feedback if feedback == "same" else feedback
+        return Search(self.cluster, self.info.name, self.encoder, mode, chosen, settings=self.settings)
 
     def __call__(
         self, text: str, k: int = 10, *, offset: int = 0, filter: dict[str, Any] | None = None
@@ -146,6 +152,16 @@ class Search:
             return PIPELINE if obstacle or of_pipeline else ABSOLUTE
         return self.settings.fusion
 
+    def _check_feedback(self) -> None:
+        if self.feedback not in (None, *get_args(Feedback)):
+            raise SettingsError(f"unknown feedback '{self.feedback}': {', '.join(get_args(Feedback))}")
+        if self.feedback == "rocchio" and self.mode == LEXICAL:
+            raise SettingsError(
+                "rocchio moves a query vector, lexical search has none", hint="--feedback rm3"
+            )
+        if self.feedback == "rocchio" and self.windows is not None:
+            raise SettingsError("rocchio needs one vector a document: this index has passages")
+
     def _lexical_fields(self) -> tuple[str, ...]:
         recorded = tuple(self.info.meta.get("lexical_fields", ()))
         return (
@@ -173,7 +189,20 @@ class Search:
     def _vectors(self, texts: Sequence[str]) -> Sequence[np.ndarray | None]:
         if self.mode == LEXICAL or self.encoder is None:
             return [None] * len(texts)
-        return list(as_kept(self.encoder.encode_queries(list(texts)), kept_as(self.info.meta)))
+        vectors = self.encoder.encode_queries(list(texts))
+        if self.feedback == "rocchio":
+            vectors = self._moved(list(texts), vectors)
+        return list(as_kept(vectors, kept_as(self.info.meta)))
+
+    def _moved(self, texts: list[str], vectors: np.ndarray) -> np.ndarray:
+        """Move query vectors `(n, dim)` toward the best documents of a hybrid search."""
+        field = self.info.meta["vector_field"]
+        first = self.using("hybrid", feedback=None)
+        asked = list(as_kept(vectors, kept_as(self.info.meta)))
+        bodies = [body | {"_source": [field]} for body in first._bodies(texts, asked, ROCCHIO_DOCUMENTS)]
+        found = [checked(answer) for answer in self.cluster.msearch(self.info.name, bodies)]
+        best = [[hit["_source"][field] for hit in hits if field in hit["_source"]] for hits in found]
+        return np.stack([rocchio(*pair) for pair in zip(vectors, best, strict=True)])
 
     def _bodies(
         self,
@@ -194,7 +223,7 @@ class Search:
         ]
 
     def _lexical_queries(self, texts: list[str]) -> list[dict[str, Any]]:
-        if self.feedback is None:
+        if self.feedback != "rm3":
             return [lexical_query(text, self.lexical_fields) for text in texts]
         return self._term_feedback.queries(texts)
 
@@ -311,14 +340,7 @@ def absolute_obstacle(info: IndexInfo, feedback: str | None) -> str | None:
         return "its documents have several vectors (--passages)"
     if info.meta.get("similarity") != "cosine":
         return "its encoder compares by inner product"
-    return "feedback changes the scale of BM25" if feedback else None
-
-
-def true_dense_score(score: float, lexical: float | None, body: dict[str, Any]) -> float | None:
-    """Solve the absolute fusion for the dense score, which the engine does not name on its own."""
-    params = body["rescore"]["query"]["rescore_query"]["script_score"]["script"]["params"]
-    rest = score - params["lexical"] * (lexical or 0.0)
-    return rest / params["dense"] if params["dense"] else None
+    return "rm3 changes the scale of BM25" if feedback == "rm3" else None
 
 
 def checked_text(text: str) -> str:
@@ -326,26 +348,3 @@ def checked_text(text: str) -> str:
     if not text.strip():
         raise DataError("the query is empty")
     return text
-
-
-def best_passage(inner_hits: dict[str, Any]) -> Span | None:
-    """Read where the best passage begins and ends from the inner hits of a document."""
-    inner = [hit for found in inner_hits.values() for hit in found["hits"]["hits"]]
-    best = max(inner, key=lambda hit: hit["_score"], default=None)
-    return (best["_source"]["start"], best["_source"]["end"]) if best else None
-
-
-def checked(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """Give the hits; negative scores are the raw markers of a hybrid query that no pipeline combined.
-
-    Raises ClusterError for them, for a time-out and for shards that failed.
-    """
-    hits: list[dict[str, Any]] = answer["hits"]["hits"]
-    if answer.get("timed_out") or answer.get("_shards", {}).get("failed"):
-        raise ClusterError("some shards did not answer the search", hint="GET _cat/shards?v")
-    if any(hit["_score"] is not None and hit["_score"] < 0 for hit in hits):
-        raise ClusterError(
-            "the cluster returned raw hybrid scores: no search pipeline combined them",
-            hint="is the plugin opensearch-neural-search on every node? hybridr doctor",
-        )
-    return hits

@@ -355,6 +355,7 @@ class ServeSettings(Stage):
     host: str = Field("127.0.0.1", min_length=1)
     port: int = Field(8080, ge=0, le=65535, description="0 takes a free one")
     index: str | None = Field(None, description="what /search asks; None: no /search")
+    query_map: str = Field("auto", min_length=1, description="auto: the one that tune fitted for the index")
     token: SecretStr | None = Field(None, min_length=1, description="every request but /healthz must bear it")
     batch_tokens: int = Field(4096, ge=1, description="encoded together, of all requests that wait")
     cache_queries: int = Field(10_000, ge=0, description="queries whose vectors are kept; 0 keeps none")

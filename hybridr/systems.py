@@ -6,7 +6,7 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from .cluster import Cluster
 from .completion import CompletedSearch
@@ -22,7 +22,7 @@ from .progress import Progress, silent
 from .reading import text_of
 from .records import Qrels, Query, Run
 from .reports import checked_format, shown_documents, write_report
-from .retrieval import LEXICAL, Mode, Search
+from .retrieval import LEXICAL, Feedback, Mode, Search
 from .settings import EvaluateSettings, SearchSettings
 from .stored import count_missing, sources_by_id
 from .verification import SAMPLE, Verification, verify
@@ -35,7 +35,7 @@ class Condition(NamedTuple):
     """What a named system is; its own `settings` take the place of the user's."""
 
     mode: Mode
-    feedback: Literal["rm3"] | None = None
+    feedback: Feedback | None = None
     settings: dict[str, Any] | None = None
     completed: bool = False
 
@@ -45,6 +45,9 @@ SYSTEMS = {
     "rm3": Condition("lexical", feedback="rm3"),
     "dense": Condition("dense"),
     "hybrid": Condition("hybrid"),
+    "dense-rocchio": Condition("dense", feedback="rocchio"),
+    "hybrid-rocchio": Condition("hybrid", feedback="rocchio"),
+    "hybrid-rm3": Condition("hybrid", feedback="rm3"),
     "dense-untuned": Condition("dense", settings={"tuned": False}),
     "hybrid-untuned": Condition("hybrid", settings={"tuned": False}),
     "hybrid-stock": Condition("hybrid", settings={"tuned": False, "fusion": "pipeline"}),
@@ -59,7 +62,7 @@ def open_search(
     encoder: Path | None = None,
     settings: SearchSettings | None = None,
     *,
-    feedback: Literal["rm3"] | None = None,
+    feedback: Feedback | None = None,
     complete: bool = False,
     progress: Progress = silent,
 ) -> Search:

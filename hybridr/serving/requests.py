@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, Field
 
@@ -50,6 +50,8 @@ class SearchRequest(BaseModel):
     query: Text = Field(min_length=1, description="what a user types")
     k: int = Field(10, ge=1, le=MOST_HITS, description=f"how many hits, 1 to {MOST_HITS}")
     mode: Mode = Field("hybrid", description="lexical, dense or hybrid")
+    offset: int = Field(0, ge=0, le=MOST_HITS, description="how many of the best to skip: pages")
+    filter: dict[str, Any] | None = Field(None, description="a query that every hit has to match")
 
 
 def side_of(model: str) -> Side:

@@ -72,7 +72,7 @@ def add_search(
         except EncodingFailed as error:
             note(request, warning=WARNING, **described(error))
             mode, warning, prepared = "lexical", WARNING, searches.modes["lexical"]
-        hits = await run_in_threadpool(prepared, body.query, body.k)
+        hits = await run_in_threadpool(prepared, body.query, body.k, offset=body.offset, filter=body.filter)
         return found_answer(mode, [hit._asdict() for hit in hits], warning)
 
     return searches

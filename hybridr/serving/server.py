@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from ..encoder import Encoder
 from ..errors import SettingsError
 from ..progress import Progress, silent
-from ..settings import ServeSettings
+from ..settings import SearchSettings, ServeSettings
 from .application import create_app
 from .logs import configuration
 
@@ -83,8 +83,11 @@ def find_encoder(settings: ServeSettings, cluster: Cluster | None, progress: Pro
     if cluster is not None and settings.index is not None:
         from ..destinations import resolve
         from ..known_encoders import encoder_for
+        from ..tuned import mapped
 
-        return encoder_for(cluster, resolve(cluster, settings.index), settings.encoder, progress=progress)
+        info = resolve(cluster, settings.index)
+        encoder = encoder_for(cluster, info, settings.encoder, progress=progress)
+        return mapped(encoder, info, SearchSettings(query_map=settings.query_map))
     from ..encoder import load_encoder
     from ..packaged import minilm_encoder
 

@@ -11,7 +11,7 @@ import pytest
 from hybridr.bodies import hybrid_query, search_pipeline
 from hybridr.cluster import Cluster, path_of
 from hybridr.fusion import COMBINATIONS, fuse
-from hybridr.retrieval import checked
+from hybridr.hits import checked
 from hybridr.settings import SearchSettings
 from hybridr.writing import Rejects, index_action, write
 

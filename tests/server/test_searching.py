@@ -21,8 +21,8 @@ from hybridr.errors import ClusterError, DataError, SettingsError
 from hybridr.expansion import TermFeedback
 from hybridr.feedback import FeedbackDocument, rm3
 from hybridr.fusion import fuse
+from hybridr.hits import checked
 from hybridr.records import Query
-from hybridr.retrieval import checked
 from hybridr.settings import LoadSettings
 
 from .corpus import fill_index, text_number

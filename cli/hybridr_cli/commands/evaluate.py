@@ -30,7 +30,8 @@ def register(app: typer.Typer) -> None:
             Path | None, typer.Option(help="Qrels of TREC or BEIR instead of the split's.")
         ] = None,
         systems: Annotated[
-            str, typer.Option(help="bm25, rm3, dense, hybrid, hybrid-stock, hybrid-completed.")
+            str,
+            typer.Option(help="bm25, rm3, dense, hybrid, hybrid-stock, hybrid-completed, …"),
         ] = "bm25,dense,hybrid",
         run: Annotated[list[str] | None, typer.Option(help="NAME=FILE, a TREC run; may be repeated.")] = None,
         measures: Annotated[

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -30,6 +31,15 @@ def register(app: typer.Typer) -> None:
         encoder: Annotated[
             Path | None, typer.Option(help="Encoder folder (default: the one that wrote the vectors).")
         ] = None,
+        offset: Annotated[int, typer.Option("--from", min=0, help="Hits to skip: pages.")] = 0,
+        filter: Annotated[
+            str | None, typer.Option(help="A query in JSON that every hit has to match.")
+        ] = None,
+        fusion: Annotated[
+            str | None, typer.Option(help="auto, absolute (true scores of both legs) or pipeline.")
+        ] = None,
+        tuned: Annotated[bool, typer.Option(help="What `hybridr tune` found, where not given here.")] = True,
+        query_map: Annotated[str | None, typer.Option(help="auto, none, or the folder of one.")] = None,
         normalization: Annotated[str | None, typer.Option(help="min_max, l2, z_score or rrf.")] = None,
         combination: Annotated[
             str | None, typer.Option(help="arithmetic_mean, geometric_mean or harmonic_mean.")
@@ -38,7 +48,8 @@ def register(app: typer.Typer) -> None:
             float | None, typer.Option(help="Weight of the dense leg, 0 to 1 (0.5).")
         ] = None,
         feedback: Annotated[
-            Literal["rm3"] | None, typer.Option(help="Expand the lexical leg by the best documents' words.")
+            Literal["rm3", "rocchio"] | None,
+            typer.Option(help="Words (rm3) or vectors (rocchio) of the best documents change the query."),
         ] = None,
         complete: Annotated[
             bool, typer.Option("--complete", help="Hybrid: true scores of both legs for every candidate.")
@@ -50,15 +61,28 @@ def register(app: typer.Typer) -> None:
         from hybridr.systems import open_search
 
         settings = session.settings(
-            SearchSettings, normalization=normalization, combination=combination,
-            dense_weight=dense_weight, depth=depth,
+            SearchSettings, fusion=fusion, normalization=normalization, combination=combination,
+            dense_weight=dense_weight, depth=depth, query_map=query_map, tuned=None if tuned else False,
         )  # fmt: skip
         searcher = open_search(
             session.connect(), name, mode, encoder, settings, feedback=feedback, complete=complete
         )
-        hits = searcher(text, k)
+        hits = searcher(text, k, offset=offset, filter=read_filter(filter))
         session.output.result({"mode": mode, "hits": [hit._asdict() for hit in hits]})
         show(session, hits)
+
+
+def read_filter(text: str | None) -> dict[str, Any] | None:
+    """Read a filter. Raises SettingsError for what is no JSON object."""
+    from hybridr.errors import SettingsError
+
+    try:
+        found = json.loads(text) if text else None
+    except ValueError:
+        found = text
+    if found is not None and not isinstance(found, dict):
+        raise SettingsError("the filter is no JSON object", hint='--filter \'{"term": {"year": 2020}}\'')
+    return found
 
 
 def show(session: Session, hits: list[Hit]) -> None:
