@@ -115,7 +115,7 @@ def test_rm3_expands_by_the_words_of_the_best_documents(cluster: Cluster, search
     assert expanded(text, 5)[0].lexical_score == pytest.approx(expanded(text, 5)[0].score)
     assert Search(cluster, index, encoder, feedback="rm3")(text, 5)
     with pytest.raises(SettingsError, match="unknown feedback"):
-        Search(cluster, index, encoder, feedback="rocchio")  # type: ignore[arg-type]
+        Search(cluster, index, encoder, feedback="bm25")  # type: ignore[arg-type]
 
 
 CHINESE = [
