@@ -2,10 +2,11 @@
 
     python benchmarks/baselines.py FOLDER --peers PYTHON [--sets cranfield,npl] [--only pyserini,bm25s]
 
-FOLDER holds collections in BEIR layout. Our side is the product: `hybridr load` and `hybridr reindex` into the
-cluster of `HYBRIDR_URL`, else the running embedded node, one index per collection and of its name; what is there
-already is searched and not written. PYTHON is an interpreter that has the peers (`make bench-baselines` makes
-one). Of many queries a random 1,000 are asked. What is measured stays in the file: the same command goes on.
+FOLDER holds collections in BEIR layout. Our side is the product: `hybridr load` and `hybridr reindex` into
+the cluster of `HYBRIDR_URL`, else the running embedded node, one index per collection and of its name; what
+is there already is searched and not written. PYTHON is an interpreter that has the peers
+(`make bench-baselines` makes one). Of many queries a random 1,000 are asked. What is measured stays in the
+file: the same command goes on.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import peers
+from formula import Formula
 from hybridr import Query, connect, load_encoder
 from hybridr.cluster import Cluster, path_of
 from hybridr.destinations import is_destination, resolve
@@ -37,9 +40,6 @@ from hybridr.reindexing import reindex
 from hybridr.retrieval import Mode
 from hybridr.settings import LoadSettings, SearchSettings
 from hybridr.systems import open_search
-
-import peers
-from formula import Formula
 
 SETS = ("fiqa_mini", "cranfield", "npl", "scifact", "tldr_cmd", "squadshifts_amazon", "cisi", "lisa", "cacm",
         "cosqa", "stackfaq", "squadshifts_reddit")  # fmt: skip
@@ -64,23 +64,26 @@ EXACT = "formula exact lengths"
 def main() -> None:
     """Measure every collection and peer that is not in the file yet."""
     given = arguments()
+    cluster, record = connect(), started(given.json)
+    for name in given.sets.split(","):
+        done = record["sets"].setdefault(name, {"peers": {}})
+        if wanted := [peer for peer in given.only.split(",") if peer not in done["peers"]]:
+            for found in measure(cluster, given.folder / name, wanted, given.peers, record["settings"]):
+                record["opensearch"] = cluster.info["version"]["number"]
+                merge(record, name, found)
+                write_json(given.json, record)
+            print(name, *lines_of(done), sep="\n", flush=True)
+
+
+def started(file: Path) -> dict[str, Any]:
+    """Read what is measured already with the same settings."""
     chosen = LoadSettings(index="any")
     settings = {"k1": chosen.k1, "b": chosen.b, "depth": DEPTH, "queries": QUERIES, "seed": SEED,
                 "rm3": [FEEDBACK_DOCUMENTS, FEEDBACK_TERMS, ORIGINAL_WEIGHT]}  # fmt: skip
-    cluster = connect()
-    record: dict[str, Any] = {"machine": machine_record("ir-measures"), "opensearch": cluster.info["version"]["number"],
-                              "settings": settings, "versions": {}, "sets": {}}  # fmt: skip
-    if given.json.is_file():
-        known = json.loads(given.json.read_text(encoding="utf-8"))
-        record = known if known["settings"] == settings else record
-    for name in given.sets.split(","):
-        done = record["sets"].setdefault(name, {"peers": {}})
-        wanted = [peer for peer in given.only.split(",") if peer not in done["peers"]]
-        if wanted:
-            for found in measure(cluster, given.folder / name, wanted, given.peers, settings):
-                merge(record, name, found)
-                write_json(given.json, record)
-            print(name, *lines_of(record["sets"][name]), sep="\n", flush=True)
+    known: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    if known.get("settings") == settings:
+        return known
+    return {"machine": machine_record("ir-measures"), "settings": settings, "versions": {}, "sets": {}}
 
 
 def arguments() -> argparse.Namespace:
@@ -132,8 +135,9 @@ def measure(
             theirs = by_formula if peer == "formula" else rank_by_peer(peer, python, work)
             yield {
                 "peer": peer, "documents": len(corpus), "queries": len(queries), "of_queries": whole,
-                "versions": theirs["versions"], "found": held_against(ours, theirs, peer, queries, qrels, by_formula["runs"][EXACT]),
-                "ours": means(ours, queries, qrels), "seconds": seconds | theirs["seconds"],
+                "versions": theirs["versions"], "ours": means(ours, queries, qrels),
+                "found": held_against(ours, theirs, peer, queries, qrels, by_formula["runs"][EXACT]),
+                "seconds": {way: round(took, 2) for way, took in (seconds | theirs["seconds"]).items()},
             }  # fmt: skip
 
 
@@ -239,22 +243,26 @@ def means(runs: Mapping[str, Run], queries: list[Query], qrels: Qrels) -> dict[s
 
 
 def explain(ours: Run, theirs: Run) -> dict[str, Any]:
-    """Say what two runs differ in.
+    """Say what two runs differ in, over documents in both, and query by query.
 
-    `scale` is what ours are times their scores, `largest` the largest relative difference left after that,
-    over documents in both; `changed` counts queries with another top ten, `ties` those among them where our
-    scores do not tell the documents apart that changed places.
+    `scale` is what ours are times their scores; `typical` and `largest` are the median and the maximum of the
+    relative differences left after that. `changed` counts queries with another top ten, `ties` those among
+    them where our scores do not tell the documents apart that changed places.
     """
-    pairs = [
-        (score, theirs.get(query, {}).get(doc)) for query, run in ours.items() for doc, score in run.items()
+    shared = [
+        score / theirs[query][doc]
+        for query, run in ours.items()
+        for doc, score in run.items()
+        if theirs.get(query, {}).get(doc)
     ]
-    shared = [(one, other) for one, other in pairs if other]
-    scale = statistics.median(one / other for one, other in shared) if shared else 0.0
-    largest = max((abs(one / (scale * other) - 1) for one, other in shared), default=0.0)
+    scale = statistics.median(shared) if shared else 1.0
+    left = [abs(ratio / scale - 1) for ratio in shared] or [0.0]
     tops = [(query, top(run), top(theirs.get(query, {}))) for query, run in ours.items()]
     changed = [(ours[query], one, other) for query, one, other in tops if one != other]
-    ties = sum(is_tie(*each) for each in changed)
-    return {"scale": scale, "largest": largest, "changed": len(changed), "ties": ties}
+    return {
+        "scale": scale, "typical": statistics.median(left), "largest": max(left),
+        "changed": len(changed), "ties": sum(is_tie(*each) for each in changed),
+    }  # fmt: skip
 
 
 def top(scores: Mapping[str, float]) -> list[str]:

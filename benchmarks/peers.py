@@ -2,7 +2,7 @@
 
 Nothing of hybridr is imported: the interpreter is one that has other packages than ours. FOLDER holds
 documents.jsonl and queries.jsonl (`id`, `text`, and `terms` as our index holds them: term -> frequency),
-runs.json (runs to fuse) and settings.json. What comes of it is FOLDER/NAME.json: `runs`, `seconds`, `versions`.
+runs.json (runs to fuse) and settings.json. What comes of it is FOLDER/NAME.json: runs, seconds, versions.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def rank_with_pyserini(folder: Path, settings: Mapping[str, Any]) -> Found:
 
     from pyserini.search.lucene import LuceneSearcher
 
-    queries = read(folder / "queries.jsonl")
+    queries, depth = read(folder / "queries.jsonl"), settings["depth"]
     runs: dict[str, Run] = {}
     for name, (k1, b) in {"": (settings["k1"], settings["b"]), " .9/.4": (0.9, 0.4)}.items():
         for way in ("bm25", "rm3"):
@@ -72,9 +72,7 @@ def rank_with_pyserini(folder: Path, settings: Mapping[str, Any]) -> Found:
                 searcher.set_rm3()
             started = time.perf_counter()
             runs[f"pyserini {way}{name}"] = {
-                query["id"]: {
-                    hit.docid: hit.score for hit in searcher.search(query["text"], settings["depth"])
-                }
+                query["id"]: {hit.docid: hit.score for hit in searcher.search(query["text"], depth)}
                 for query in queries
             }
             seconds[f"pyserini {way}{name}"] = time.perf_counter() - started
@@ -154,7 +152,7 @@ def rank_with_rank_bm25(folder: Path, settings: Mapping[str, Any]) -> Found:
 
 
 def rank_with_sentence_transformers(folder: Path, settings: Mapping[str, Any]) -> Found:
-    """Rank by cosine to every document, vectors in fp32."""
+    """Rank by cosine to every document, vectors in fp32, written as OpenSearch does: (1 + cosine) / 2."""
     from sentence_transformers import SentenceTransformer
 
     documents, queries = read(folder / "documents.jsonl"), read(folder / "queries.jsonl")
@@ -164,7 +162,7 @@ def rank_with_sentence_transformers(folder: Path, settings: Mapping[str, Any]) -
     asked = model.encode([one["text"] for one in queries], normalize_embeddings=True)
     names = [one["id"] for one in documents]
     run = {
-        query["id"]: best(row + 2, names, settings["depth"])
+        query["id"]: best((1 + row) / 2, names, settings["depth"])
         for query, row in zip(queries, asked @ vectors.T, strict=True)
     }
     return {"runs": {"sentence-transformers": run},
