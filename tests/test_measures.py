@@ -19,8 +19,11 @@ from hybridr.measures import checked_qrels, hole, needed_depth, parse_measure, p
 NAMES = {"nDCG@10": "ndcg_cut_10", "R@100": "recall_100", "AP": "map", "RR": "recip_rank", "P@5": "P_5"}
 
 ids = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S")), min_size=1, max_size=3)
+# Ties and neighbours in single precision, and what differs in double precision only.
 scores = st.one_of(
-    st.sampled_from([0.0, 1.0, 1.0 + 1e-9, 1.0 - 1e-9, -2.0, 16777216.0, 16777217.0]),
+    st.sampled_from(
+        [0.0, 1.0, 1.0 + 1e-9, 1.0 - 1e-9, 1.0 + 2**-23, -2.0, 16777216.0, 16777217.0, 16777218.0]
+    ),
     st.floats(-1e6, 1e6, allow_nan=False, width=64),
 )
 runs = st.dictionaries(

@@ -29,6 +29,8 @@ NOTES = """- **Terms.** OpenSearch's analyser `english` and Pyserini's default a
   `formula.py` with lengths read back from that byte; with exact lengths it is what bm25s computes.
 - **Ties.** Pyserini rounds scores to four decimals and orders equal ones by ascending id; trec_eval, and
   therefore hybridr, by descending id. Ties are queries whose top ten differ only so.
+- **RM3.** Of documents with equal scores at the edge of the ten that lend their terms, Pyserini takes the
+  lowest id, OpenSearch the one that was indexed first.
 - **rank-bm25** has another idf (no 1 in the logarithm; terms in more than half of the documents get a quarter
   of the mean) and exact lengths; split at blanks, it keeps case, stop words and endings.
 - **bm25s with terms of its own** has other stop words and Snowball's stemmer in place of Porter's.
