@@ -33,7 +33,8 @@ NOTES = """- **Terms.** OpenSearch's analyser `english` and Pyserini's default a
   lowest id, OpenSearch the one that was indexed first.
 - **rank-bm25** has another idf (no 1 in the logarithm; terms in more than half of the documents get a quarter
   of the mean) and exact lengths; split at blanks, it keeps case, stop words and endings.
-- **bm25s with terms of its own** has other stop words and Snowball's stemmer in place of Porter's.
+- **bm25s with terms of its own** has the same stop words, drops words of one letter, and has Snowball's
+  English stemmer in place of Porter's.
 - **Pyserini as it comes** has k1 .9 and b .4.
 - **ranx** gives the last document of a list 0 where OpenSearch gives .001, and so do we."""
 
