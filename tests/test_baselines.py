@@ -113,6 +113,19 @@ def test_the_section_says_whether_the_bars_are_held() -> None:
     assert "none" not in page
 
 
+def test_the_section_says_what_was_not_run() -> None:
+    found = record(0.0)
+    runs = {"sentence-transformers": {"nDCG@10": 0.5, "ours": "dense", "difference": 0.0}}
+    other = found["sets"]["shop"]
+    found["sets"]["home"] = {
+        **other, "ours": other["ours"] | {"dense": {"nDCG@10": 0.5}},
+        "peers": other["peers"] | {"sentence-transformers": {"runs": runs}},
+    }  # fmt: skip
+    page = section.render(found)
+    assert "the same two runs (not run: shop)" in page
+    assert "| home | 0.5000 | 0.5000 (+0.0000) | not run | not run | not run | not run |" in page
+
+
 def test_the_committed_result_holds_the_bars() -> None:
     file = ROOT / "benchmarks" / "results" / f"{section.RESULT}.json"
     found = json.loads(file.read_text(encoding="utf-8"))

@@ -46,7 +46,9 @@ def render(record: Record) -> str:
     for title, columns in TABLES.items():
         if rows := [row_of(name, found, columns) for name, found in sets.items() if has(found, columns)]:
             peers = [name for ours, theirs in columns.items() for name in (f"hybridr {ours}", *theirs)]
-            parts.append(f"{title}\n\n{table(['collection', *peers], rows)}")
+            rest = [name for name, found in sets.items() if not has(found, columns)]
+            said = f" (not run: {', '.join(rest)})" if rest else ""
+            parts.append(f"{title}{said}\n\n{table(['collection', *peers], rows)}")
     return "\n\n".join([*parts, explained(sets), NOTES])
 
 
