@@ -5,7 +5,7 @@ COLLECTIONS ?= ../shared/data
 BIN     = $(VENV)/bin
 STAMP   = $(shell cksum pyproject.toml | tr ' ' -)
 
-.PHONY: demo test check test-compose bench-report bench-encode stop clean
+.PHONY: demo test check test-compose bench-report bench-encode bench-baselines stop clean
 
 demo: $(VENV)/demo-$(STAMP)
 	$(BIN)/hybridr demo
@@ -32,6 +32,14 @@ bench-encode: $(VENV)/test-$(STAMP) $(VENV)/peers/bin/python
 $(VENV)/peers/bin/python: | $(BIN)/python
 	$(PYTHON) -m venv $(VENV)/peers
 	$@ -m pip install -q "sentence-transformers[onnx]" fastembed
+
+# Pyserini needs a Java 21 or newer: JAVA_HOME.
+bench-baselines: $(VENV)/test-$(STAMP) $(VENV)/rankers/bin/python
+	$(BIN)/python benchmarks/baselines.py $(COLLECTIONS) --peers $(VENV)/rankers/bin/python
+
+$(VENV)/rankers/bin/python: | $(BIN)/python
+	$(PYTHON) -m venv $(VENV)/rankers
+	$@ -m pip install -q pyserini bm25s PyStemmer rank-bm25 sentence-transformers ranx
 
 stop: $(VENV)/demo-$(STAMP)
 	$(BIN)/hybridr node stop

@@ -1,0 +1,54 @@
+"""BM25 as Lucene writes it down, to say where scores come from: with document lengths exact, or in one byte.
+
+Source: Lucene's BM25Similarity and SmallFloat. A length of 24 and more keeps, less 24, its four leading bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+EXACT_LENGTHS = 24
+KEPT_BITS = 4
+
+
+def byte_length(length: int) -> int:
+    """Give the length that Lucene reads back from the one byte of a document's norm."""
+    if length < EXACT_LENGTHS:
+        return length
+    rest = length - EXACT_LENGTHS
+    lost = max(0, rest.bit_length() - KEPT_BITS)
+    return EXACT_LENGTHS + (rest >> lost << lost)
+
+
+class Formula:
+    """Ranks documents given as term -> frequency; `in_bytes` reads their lengths as Lucene does.
+
+    Documents without terms do not count, as in an index.
+    """
+
+    def __init__(
+        self, documents: Sequence[Mapping[str, int]], k1: float, b: float, *, in_bytes: bool
+    ) -> None:
+        lengths = [sum(terms.values()) for terms in documents]
+        self.count = sum(length > 0 for length in lengths)
+        read = np.array([byte_length(length) if in_bytes else length for length in lengths], dtype=np.float64)
+        self.damped = k1 * (1 - b + b * read / (sum(lengths) / self.count))  # (documents,)
+        self.found: dict[str, tuple[list[int], list[int]]] = {}
+        for place, terms in enumerate(documents):
+            for term, frequency in terms.items():
+                places, frequencies = self.found.setdefault(term, ([], []))
+                places.append(place)
+                frequencies.append(frequency)
+
+    def scores(self, query: Mapping[str, int]) -> np.ndarray:
+        """Score every document, `(documents,)`."""
+        result = np.zeros(len(self.damped))
+        for term, times in query.items():
+            places, frequencies = (np.array(one) for one in self.found.get(term, ([], [])))
+            if len(places):
+                idf = math.log(1 + (self.count - len(places) + 0.5) / (len(places) + 0.5))
+                result[places] += times * idf * frequencies / (frequencies + self.damped[places])
+        return result
