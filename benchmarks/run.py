@@ -1,0 +1,212 @@
+"""Runs the conditions of `conditions.toml`: `make bench`.
+
+    python benchmarks/run.py [NAME ...] --collections FOLDER [--url URL] [--runs FOLDER] [--again]
+
+FOLDER holds collections in BEIR layout, as folders or as NAME.tar.xz. Without `--url` (or HYBRIDR_URL) an
+embedded node called `bench` is started. Finished conditions stand in `results/collections/` and are not run
+again unless their settings, files, encoder or hybridr's version changed; failed ones are explained in
+`results/failed/`; unfinished ones go on where they stopped, from the index and the run files in `--runs`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import shutil
+import sys
+import tarfile
+import traceback
+from datetime import datetime, timezone
+from pathlib import Path
+
+from bar import Bar
+from collection import Work, measure
+from conditions import Condition, chosen, read_conditions
+from hybridr import connect, load_encoder, node
+from hybridr.cluster import Cluster
+from hybridr.errors import HybridrError
+from hybridr.manifest import write_json
+from hybridr.packaged import minilm_encoder
+from hybridr.settings import NodeSettings
+from sections.markdown import LEAD
+
+HERE = Path(__file__).parent
+INTERRUPTED = 130
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what is open; exit code 1 when something failed, 130 when interrupted."""
+    given = parser().parse_args(arguments)
+    logging.getLogger("opensearch").setLevel(logging.CRITICAL)
+    try:
+        return run(given)
+    except HybridrError as error:
+        print(f"error: {error.message}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
+        return error.exit_code
+
+
+def parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("names", nargs="*", metavar="NAME", help="collections (default: all)")
+    found.add_argument("--collections", type=Path, required=True, metavar="FOLDER")
+    found.add_argument("--url", help="cluster (default: HYBRIDR_URL, else an embedded node)")
+    found.add_argument("--runs", type=Path, default=HERE.parent / "runs", metavar="FOLDER",
+                       help="run files and unpacked collections (default: runs/)")  # fmt: skip
+    found.add_argument("--results", type=Path, default=HERE / "results", metavar="FOLDER")
+    found.add_argument("--again", action="store_true", help="ask finished systems once more")
+    return found
+
+
+def run(given: argparse.Namespace) -> int:
+    """Run every chosen condition that has data and is not finished, and say what came of each."""
+    conditions = chosen(read_conditions(), given.names)
+    places = Places(given.results, given.runs, given.again)
+    found = [(one, folder_of(one.name, given.collections, given.runs)) for one in conditions]
+    for condition, folder in found:
+        if folder is None:
+            print(f"{condition.name}: not run, it is not in {given.collections}", file=sys.stderr)
+    there = [(condition, folder) for condition, folder in found if folder is not None]
+    works = with_encoder(there, given.runs)
+    left = [work for work in works if not places.is_finished(work)]
+    if len(left) < len(works):
+        print(f"{len(works) - len(left)} of {len(works)} are finished already", file=sys.stderr)
+    return run_works(left, places, given.url) if left else 0
+
+
+def folder_of(name: str, collections: Path, runs: Path) -> Path | None:
+    """Give the folder of a collection, unpacked first where there is only its archive; None without data."""
+    if (collections / name).is_dir():
+        return collections / name
+    archive, unpacked = collections / f"{name}.tar.xz", runs / "collections" / name
+    if archive.is_file() and not unpacked.is_dir():
+        staged = unpacked.with_name(f".{name}")
+        shutil.rmtree(staged, ignore_errors=True)
+        with tarfile.open(archive) as packed:
+            packed.extractall(staged, filter="data")
+        (staged / name).rename(unpacked)
+        staged.rmdir()
+    return unpacked if unpacked.is_dir() else None
+
+
+def with_encoder(there: list[tuple[Condition, Path]], runs: Path) -> list[Work]:
+    """Turn conditions into work; those that need vectors get the packaged MiniLM."""
+    encoder = minilm_encoder() if any(condition.needs_vectors for condition, _ in there) else None
+    identity = load_encoder(encoder).fingerprint if encoder else None
+    return [
+        Work(condition, folder, runs / condition.name, condition.name, encoder, identity)
+        if condition.needs_vectors
+        else Work(condition, folder, runs / condition.name, condition.name)
+        for condition, folder in there
+    ]
+
+
+class Places:
+    """Where results go: finished and failed ones apart, unfinished ones as run files."""
+
+    def __init__(self, results: Path, runs: Path, again: bool = False, kind: str = "collections") -> None:
+        self.runs, self.again = runs, again
+        self._finished, self._failed = results / kind, results / "failed"
+
+    def finished(self, work: Work) -> Path:
+        """Name the file of a finished result."""
+        return self._finished / f"{work.runs.name}.json"
+
+    def failed(self, work: Work) -> Path:
+        """Name the file that says why there is none."""
+        return self._failed / f"{work.runs.name}.json"
+
+    def is_finished(self, work: Work) -> bool:
+        """Tell whether a result of exactly this condition is there; with `again` forget the runs."""
+        if self.again:
+            shutil.rmtree(work.runs, ignore_errors=True)
+            return False
+        file = self.finished(work)
+        if not file.is_file():
+            return False
+        return bool(json.loads(file.read_text(encoding="utf-8"))["condition"] == work.fingerprint)
+
+
+def run_works(works: list[Work], places: Places, url: str | None) -> int:
+    """Run conditions one after the other; a failed one does not stop the next."""
+    cluster = open_cluster(url)
+    finished: list[str] = []
+    weights = {work.condition.name: (work.folder / "corpus.jsonl").stat().st_size for work in works}
+    with Bar(weights) as bar:
+        for work in works:
+            bar.begin(work.condition.name)
+            try:
+                if attempt(work, cluster, places, bar):
+                    finished.append(work.condition.name)
+            except KeyboardInterrupt:
+                bar.say(interrupted(work, works, finished))
+                return INTERRUPTED
+            bar.end()
+    print(f"{len(finished)} finished, {len(works) - len(finished)} failed", file=sys.stderr)
+    return int(len(finished) < len(works))
+
+
+def open_cluster(url: str | None) -> Cluster:
+    """Connect to the cluster that is named, else to an embedded node, which is started if need be."""
+    if url or os.environ.get("HYBRIDR_URL"):
+        return connect(url)
+    return connect(node.start(NodeSettings(name="bench", heap="2g")).url)
+
+
+def attempt(work: Work, cluster: Cluster, places: Places, bar: Bar) -> bool:
+    """Run one condition and file what came of it; tell whether it is finished."""
+    try:
+        record = measure(work, cluster, bar, bar.step)
+    except Exception as error:
+        file_failure(work, places, error)
+        bar.say(f"{work.condition.name}: failed: {words(error)} ({places.failed(work)})")
+        return False
+    write_json(places.finished(work), record)
+    places.failed(work).unlink(missing_ok=True)
+    bar.say(summary(work.condition, record))
+    return True
+
+
+def file_failure(work: Work, places: Places, error: Exception) -> None:
+    """Write down why there is no result; the traceback of what nobody foresaw lies with the runs."""
+    hint = getattr(error, "hint", None)
+    write_json(places.failed(work), {
+        "name": work.condition.name, "error": words(error), "hint": hint,
+        "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    })  # fmt: skip
+    if not isinstance(error, HybridrError):
+        work.runs.mkdir(parents=True, exist_ok=True)
+        trace = "".join(traceback.format_exception(error))
+        (work.runs / "traceback.txt").write_text(trace, encoding="utf-8")
+
+
+def words(error: Exception) -> str:
+    """Say what went wrong."""
+    return error.message if isinstance(error, HybridrError) else f"{type(error).__name__}: {error}"
+
+
+def summary(condition: Condition, record: dict[str, dict[str, dict[str, float]]]) -> str:
+    """Say what a finished condition gave, and what of it was not expected."""
+    lead = {name: means[LEAD] for name, means in record["systems"].items() if LEAD in means}
+    off = [
+        f"{name} {lead[name]:.4f}, expected {value:.3f}"
+        for name, value in condition.expected.items()
+        if name in lead and abs(lead[name] - value) > condition.tolerance
+    ]
+    values = ", ".join(f"{name} {value:.4f}" for name, value in lead.items())
+    return f"{condition.name}: {values}" + (f"; NOT AS EXPECTED: {'; '.join(off)}" if off else "")
+
+
+def interrupted(work: Work, works: list[Work], finished: list[str]) -> str:
+    """Say what an interruption leaves."""
+    done = f"finished and kept: {', '.join(finished)}" if finished else "none was finished"
+    return (
+        f"interrupted in {work.condition.name}; {done}; {len(works) - len(finished)} left. The same command "
+        "goes on where this one stopped."
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
