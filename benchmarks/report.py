@@ -29,6 +29,7 @@ from sections import (
     reindex_memory,
     reindex_restart,
     reindex_speed,
+    reproduction,
 )
 
 HERE = Path(__file__).parent
@@ -46,6 +47,7 @@ SECTIONS = [
     reindex_speed,
     reindex_memory,
     reindex_restart,
+    reproduction,
 ]
 MISSING = "Not run: no result is committed."
 HEAD = """# Benchmarks

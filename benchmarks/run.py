@@ -1,11 +1,15 @@
 """Runs the conditions of `conditions.toml`: `make bench`.
 
     python benchmarks/run.py [NAME ...] --collections FOLDER [--url URL] [--runs FOLDER] [--again]
+    python benchmarks/run.py --published SET --collections FOLDER [--row TABLE/ROW] [--dam DAM [--rem REM]]
 
 FOLDER holds collections in BEIR layout, as folders or as NAME.tar.xz. Without `--url` (or HYBRIDR_URL) an
 embedded node called `bench` is started. Finished conditions stand in `results/collections/` and are not run
 again unless their settings, files, encoder or hybridr's version changed; failed ones are explained in
 `results/failed/`; unfinished ones go on where they stopped, from the index and the run files in `--runs`.
+
+`--published` runs rows of `published.toml` on one of its sets: all that can run, one, or a model of your own
+that is in no table (`--dam` without `--row`). With `--row`, `--dam` and `--rem` say where its parts lie.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import shutil
 import sys
 import tarfile
 import traceback
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -26,10 +31,11 @@ from collection import Work, measure
 from conditions import Condition, chosen, read_conditions
 from hybridr import connect, load_encoder, node
 from hybridr.cluster import Cluster
-from hybridr.errors import HybridrError
+from hybridr.errors import DataError, HybridrError, SettingsError
 from hybridr.manifest import write_json
 from hybridr.packaged import minilm_encoder
 from hybridr.settings import NodeSettings
+from published import Row, located, own_row, read_published, result_name, rows_for, work_of
 from sections.markdown import LEAD
 
 HERE = Path(__file__).parent
@@ -41,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser().parse_args(arguments)
     logging.getLogger("opensearch").setLevel(logging.CRITICAL)
     try:
-        return run(given)
+        return run_published(given) if given.published else run(given)
     except HybridrError as error:
         print(f"error: {error.message}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
         return error.exit_code
@@ -56,6 +62,12 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--runs", type=Path, default=HERE.parent / "runs", metavar="FOLDER",
                        help="run files and unpacked collections (default: runs/)")  # fmt: skip
     found.add_argument("--results", type=Path, default=HERE / "results", metavar="FOLDER")
+    found.add_argument("--published", metavar="SET", help="a set of published.toml instead of NAMEs")
+    found.add_argument("--row", metavar="TABLE/ROW", help="one row of its tables, such as ddr/contrast")
+    found.add_argument("--dam", help="DAM, or a BERT that is a retriever by itself: a name or a folder")
+    found.add_argument("--rem", help="REM: a published name, a folder or a zip")
+    found.add_argument("--pooling", choices=("mean", "cls"))
+    found.add_argument("--similarity", choices=("ip", "cosine"))
     found.add_argument("--again", action="store_true", help="ask finished systems once more")
     return found
 
@@ -69,11 +81,48 @@ def run(given: argparse.Namespace) -> int:
         if folder is None:
             print(f"{condition.name}: not run, it is not in {given.collections}", file=sys.stderr)
     there = [(condition, folder) for condition, folder in found if folder is not None]
-    works = with_encoder(there, given.runs)
+    return run_open(with_encoder(there, given.runs), places, given.url)
+
+
+def run_open(works: list[Work], places: Places, url: str | None) -> int:
+    """Run what is not finished."""
     left = [work for work in works if not places.is_finished(work)]
     if len(left) < len(works):
         print(f"{len(works) - len(left)} of {len(works)} are finished already", file=sys.stderr)
-    return run_works(left, places, given.url) if left else 0
+    return run_works(left, places, url) if left else 0
+
+
+def run_published(given: argparse.Namespace) -> int:
+    """Run rows of the published tables on one collection; a model that is missing does not stop the rest."""
+    collections, tables = read_published()
+    collection = collections.get(given.published)
+    if collection is None or collection.not_run:
+        reason = collection.not_run if collection else f"published.toml has {', '.join(collections)}"
+        raise SettingsError(f"'{given.published}' cannot be run: {reason}")
+    folder = folder_of(collection.folder or collection.name, given.collections, given.runs)
+    if folder is None:
+        where = given.collections / (collection.folder or collection.name)
+        raise DataError(f"'{collection.name}' is not run: there is no folder {where}")
+    places, works, failed = Places(given.results, given.runs, given.again, "published"), [], 0
+    for row in asked_rows(given, rows_for(collection, tables, given.row)):
+        row = located(row, collection) if row.table in tables else row
+        try:
+            works.append(work_of(collection, row, tables.get(row.table), folder, given.runs))
+        except HybridrError as error:
+            name, failed = result_name(collection.name, row), failed + 1
+            places.file_failure(name, error)
+            print(f"{name}: failed: {words(error)}", file=sys.stderr)
+    return run_open(works, places, given.url) or int(failed > 0)
+
+
+def asked_rows(given: argparse.Namespace, rows: list[Row]) -> list[Row]:
+    """Take the rows of the tables, with their parts where the command line says they lie; or one's own."""
+    if given.rem and not (given.dam or given.row):
+        raise SettingsError("--rem alone says too little", hint="--dam DAM, or --row TABLE/ROW")
+    if given.dam and not given.row:
+        return [own_row(given.dam, given.rem, given.pooling, given.similarity)]
+    parts = {name: getattr(given, name) for name in ("dam", "rem", "pooling", "similarity")}
+    return [replace(row, **{name: part for name, part in parts.items() if part}) for row in rows]
 
 
 def folder_of(name: str, collections: Path, runs: Path) -> Path | None:
@@ -110,20 +159,31 @@ class Places:
         self.runs, self.again = runs, again
         self._finished, self._failed = results / kind, results / "failed"
 
-    def finished(self, work: Work) -> Path:
+    def finished(self, name: str) -> Path:
         """Name the file of a finished result."""
-        return self._finished / f"{work.runs.name}.json"
+        return self._finished / f"{name}.json"
 
-    def failed(self, work: Work) -> Path:
+    def failed(self, name: str) -> Path:
         """Name the file that says why there is none."""
-        return self._failed / f"{work.runs.name}.json"
+        return self._failed / f"{name}.json"
+
+    def file_failure(self, name: str, error: Exception) -> None:
+        """Write down why there is no result; the traceback of what nobody foresaw lies with the runs."""
+        write_json(self.failed(name), {
+            "name": name, "error": words(error), "hint": getattr(error, "hint", None),
+            "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        })  # fmt: skip
+        if not isinstance(error, HybridrError):
+            trace = "".join(traceback.format_exception(error))
+            (self.runs / name).mkdir(parents=True, exist_ok=True)
+            (self.runs / name / "traceback.txt").write_text(trace, encoding="utf-8")
 
     def is_finished(self, work: Work) -> bool:
         """Tell whether a result of exactly this condition is there; with `again` forget the runs."""
         if self.again:
             shutil.rmtree(work.runs, ignore_errors=True)
             return False
-        file = self.finished(work)
+        file = self.finished(work.condition.name)
         if not file.is_file():
             return False
         return bool(json.loads(file.read_text(encoding="utf-8"))["condition"] == work.fingerprint)
@@ -157,29 +217,17 @@ def open_cluster(url: str | None) -> Cluster:
 
 def attempt(work: Work, cluster: Cluster, places: Places, bar: Bar) -> bool:
     """Run one condition and file what came of it; tell whether it is finished."""
+    name = work.condition.name
     try:
         record = measure(work, cluster, bar, bar.step)
     except Exception as error:
-        file_failure(work, places, error)
-        bar.say(f"{work.condition.name}: failed: {words(error)} ({places.failed(work)})")
+        places.file_failure(name, error)
+        bar.say(f"{name}: failed: {words(error)} ({places.failed(name)})")
         return False
-    write_json(places.finished(work), record)
-    places.failed(work).unlink(missing_ok=True)
+    write_json(places.finished(name), record)
+    places.failed(name).unlink(missing_ok=True)
     bar.say(summary(work.condition, record))
     return True
-
-
-def file_failure(work: Work, places: Places, error: Exception) -> None:
-    """Write down why there is no result; the traceback of what nobody foresaw lies with the runs."""
-    hint = getattr(error, "hint", None)
-    write_json(places.failed(work), {
-        "name": work.condition.name, "error": words(error), "hint": hint,
-        "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    })  # fmt: skip
-    if not isinstance(error, HybridrError):
-        work.runs.mkdir(parents=True, exist_ok=True)
-        trace = "".join(traceback.format_exception(error))
-        (work.runs / "traceback.txt").write_text(trace, encoding="utf-8")
 
 
 def words(error: Exception) -> str:
