@@ -30,7 +30,7 @@ def render_table(published: Table, record: Record) -> str:
         [name, *(cell(published, row, name, values, record) for row in published.rows.values())]
         for name, values in published.expected.items()
     ]
-    return f"{published.title} ({published.source}):\n\n{table(header, rows)}"
+    return f"{published.title}; values from {published.source}:\n\n{table(header, rows)}"
 
 
 def cell(published: Table, row: Row, name: str, values: dict[str, list[float]], record: Record) -> str:
