@@ -90,9 +90,10 @@ def measure(
         asked.timed("reindex", lambda: vectorised(work, cluster, progress))
     for number, system in enumerate(work.condition.systems, 2):
         step(number, steps)
-        progress(system, 0, None)
+        progress(system, 0, 1)
         if not asked.has(system):
             asked.timed(system, lambda system=system: ask(work, cluster, system, asked.qrels))
+        progress(system, 1, 1)
     return result(work, cluster, asked, documents)
 
 

@@ -52,8 +52,14 @@ SECTIONS = [
 MISSING = "Not run: no result is committed."
 HEAD = """# Benchmarks
 
-Made by `make bench-report` from `results/*.json`; a test checks that it is up to date. The conditions stand
-in `conditions.toml`. FOLDER holds test collections in BEIR layout. What could not be run is marked so."""
+Made by `make bench-report` from what is committed in `results/`; a test checks that it is up to date. What
+is run, with which settings and what is expected stand in `conditions.toml` and `published.toml`. FOLDER holds
+test collections, the open ones in BEIR layout. What could not be run is marked "not run", never filled in.
+
+`make bench COLLECTIONS=FOLDER` runs every open collection that is not finished. A condition is finished when
+`results/collections/` holds a result with the same settings, files, encoder and version of hybridr. Why one
+failed is told in `results/failed/`; interrupted ones go on from the index and the run files in `runs/`. Neither
+is committed. Each result names machine, versions, seconds and the sha256 of its run files."""
 
 
 def main() -> int:

@@ -22,6 +22,7 @@ import shutil
 import sys
 import tarfile
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -48,6 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
     logging.getLogger("opensearch").setLevel(logging.CRITICAL)
     try:
         return run_published(given) if given.published else run(given)
+    except KeyboardInterrupt:
+        print("interrupted before anything was run; the same command begins again", file=sys.stderr)
+        return INTERRUPTED
     except HybridrError as error:
         print(f"error: {error.message}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
         return error.exit_code
@@ -85,11 +89,21 @@ def run(given: argparse.Namespace) -> int:
 
 
 def run_open(works: list[Work], places: Places, url: str | None) -> int:
-    """Run what is not finished."""
-    left = [work for work in works if not places.is_finished(work)]
-    if len(left) < len(works):
-        print(f"{len(works) - len(left)} of {len(works)} are finished already", file=sys.stderr)
-    return run_works(left, places, url) if left else 0
+    """Run what is not finished; a collection that cannot be read does not stop the rest."""
+    left, failed = [], 0
+    for work in works:
+        try:
+            left += [] if places.is_finished(work) else [work]
+        except HybridrError as error:
+            failed += places.file_failure(work.condition.name, error, print_error)
+    if finished := len(works) - len(left) - failed:
+        print(f"{finished} of {len(works)} are finished already", file=sys.stderr)
+    return (run_works(left, places, url) if left else 0) or int(failed > 0)
+
+
+def print_error(text: str) -> None:
+    """Print where progress goes."""
+    print(text, file=sys.stderr)
 
 
 def run_published(given: argparse.Namespace) -> int:
@@ -109,9 +123,7 @@ def run_published(given: argparse.Namespace) -> int:
         try:
             works.append(work_of(collection, row, tables.get(row.table), folder, given.runs))
         except HybridrError as error:
-            name, failed = result_name(collection.name, row), failed + 1
-            places.file_failure(name, error)
-            print(f"{name}: failed: {words(error)}", file=sys.stderr)
+            failed += places.file_failure(result_name(collection.name, row), error, print_error)
     return run_open(works, places, given.url) or int(failed > 0)
 
 
@@ -167,8 +179,12 @@ class Places:
         """Name the file that says why there is none."""
         return self._failed / f"{name}.json"
 
-    def file_failure(self, name: str, error: Exception) -> None:
-        """Write down why there is no result; the traceback of what nobody foresaw lies with the runs."""
+    def file_failure(self, name: str, error: Exception, say: Callable[[str], None]) -> int:
+        """Say and write down why there is no result, and count it.
+
+        The traceback of what nobody foresaw lies with the runs.
+        """
+        say(f"{name}: failed: {words(error)}")
         write_json(self.failed(name), {
             "name": name, "error": words(error), "hint": getattr(error, "hint", None),
             "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -177,16 +193,19 @@ class Places:
             trace = "".join(traceback.format_exception(error))
             (self.runs / name).mkdir(parents=True, exist_ok=True)
             (self.runs / name / "traceback.txt").write_text(trace, encoding="utf-8")
+        return 1
 
     def is_finished(self, work: Work) -> bool:
-        """Tell whether a result of exactly this condition is there; with `again` forget the runs."""
+        """Tell whether a result of exactly this condition is there; with `again` forget the runs.
+
+        Raises DataError when the collection cannot be read.
+        """
+        file, wanted = self.finished(work.condition.name), work.fingerprint
         if self.again:
             shutil.rmtree(work.runs, ignore_errors=True)
+        if self.again or not file.is_file():
             return False
-        file = self.finished(work.condition.name)
-        if not file.is_file():
-            return False
-        return bool(json.loads(file.read_text(encoding="utf-8"))["condition"] == work.fingerprint)
+        return bool(json.loads(file.read_text(encoding="utf-8")).get("condition") == wanted)
 
 
 def run_works(works: list[Work], places: Places, url: str | None) -> int:
@@ -221,8 +240,7 @@ def attempt(work: Work, cluster: Cluster, places: Places, bar: Bar) -> bool:
     try:
         record = measure(work, cluster, bar, bar.step)
     except Exception as error:
-        places.file_failure(name, error)
-        bar.say(f"{name}: failed: {words(error)} ({places.failed(name)})")
+        places.file_failure(name, error, bar.say)
         return False
     write_json(places.finished(name), record)
     places.failed(name).unlink(missing_ok=True)

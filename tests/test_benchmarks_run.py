@@ -132,6 +132,18 @@ def test_a_collection_that_is_not_there_is_not_run(
     assert "two: not run" in capsys.readouterr().err
 
 
+def test_a_collection_that_cannot_be_read_does_not_stop_the_rest(
+    bench: Any, collections: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (collections / "one" / "corpus.jsonl").unlink()
+    (collections / "two" / "qrels" / "test.tsv").unlink()
+    assert bench() == (1, ["three"])
+    said = capsys.readouterr().err
+    assert "one: failed: the collection one has no corpus.jsonl" in said
+    assert "two: failed: no qrels for split 'test'" in said
+    assert (bench.results / "failed" / "two.json").is_file()
+
+
 def test_an_archive_is_unpacked_once(bench: Any, collections: Path, tmp_path: Path) -> None:
     with tarfile.open(collections / "two.tar.xz", "w:xz") as archive:
         archive.add(collections / "two", "two")

@@ -14,10 +14,12 @@ from conditions import Condition
 from hybridr.cluster import Cluster
 from hybridr.formats import write_beir
 from hybridr.records import Document, Query
+from sections import reproduction
 
 from .corpus import text_number
 
 pytestmark = [pytest.mark.node, pytest.mark.model]
+GOLDEN = Path(__file__).parents[1] / "golden" / "ddr"
 SYSTEMS = ["bm25", "rm3", "dense", "hybrid-stock"]
 READING = ("_search", "_msearch", "_mget", "_search/point_in_time", "_mtermvectors")
 
@@ -92,3 +94,38 @@ def test_an_index_of_another_collection_is_left_alone(
     assert cluster.count(index_name) == 1
     assert "holds 1 documents of another file" in capsys.readouterr().err
     assert not bench.result.exists()
+
+
+def test_a_row_of_the_published_tables_runs_on_its_own_layout(
+    cluster: Cluster, tmp_path: Path, own_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "lotte" / "technology" / "test"
+    folder.mkdir(parents=True)
+    (folder / "collection.tsv").write_text("".join(f"{i}\t{text_number(i)}\n" for i in range(30)))
+    (folder / "questions.forum.tsv").write_text("".join(f"{i}\t{text_number(i)}\n" for i in range(5)))
+    answers = ({"qid": i, "query": "q", "url": "u", "answer_pids": [i]} for i in range(5))
+    (folder / "qas.forum.jsonl").write_text("".join(json.dumps(one) + "\n" for one in answers))
+    models = ["--dam", str(GOLDEN / "dams" / "dam_target"),
+              "--rem", str(GOLDEN / "rems" / "rem_dense_lora192-pa4")]  # fmt: skip
+    places = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
+    common = ["--published", "lotte-tech", "--collections", str(tmp_path), "--url", cluster.url, *places]
+    try:
+        assert run.main([*common, "--row", "ddr/bm25"]) == 0
+        assert run.main([*common, "--row", "ddr/contrast", *models]) == 0
+        assert run.main([*common, "--row", "ddr/contrast", *models]) == 0
+        assert "1 of 1 are finished already" in capsys.readouterr().err
+    finally:
+        for info in cluster.indices("published-lotte-tech*"):
+            cluster.request("DELETE", f"/{info.name}")
+    found = {
+        file.stem: json.loads(file.read_text()) for file in (tmp_path / "results").glob("published/*.json")
+    }
+    assert found.keys() == {"lotte-tech--ddr-bm25", "lotte-tech--ddr-contrast"}
+    lexical = found["lotte-tech--ddr-bm25"]["systems"]["bm25"]
+    assert list(lexical) == ["nDCG@10", "R@100", "R@1000", "Success@5"]
+    assert lexical["Success@5"] == 1.0
+    dense = found["lotte-tech--ddr-contrast"]["systems"]["dense"]
+    assert dense["R@1000"] == 1.0
+    shown = reproduction.render(found)
+    assert "| lotte-tech | " in shown
+    assert "off (.20652 .44962 .71094)" in shown
