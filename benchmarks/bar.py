@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from types import TracebackType
 
 from rich.console import Console
@@ -17,7 +18,7 @@ class Bar:
     `weights` are the sizes of the collections: the first bar moves by them.
     """
 
-    def __init__(self, weights: dict[str, float]) -> None:
+    def __init__(self, weights: Mapping[str, float]) -> None:
         self._weights = weights
         self._total, self._finished = sum(weights.values()), 0.0
         self._name, self._share = "", (0.0, 1.0)

@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,7 @@ def measure(
         step(number, steps)
         progress(system, 0, 1)
         if not asked.has(system):
-            asked.timed(system, lambda system=system: ask(work, cluster, system, asked.qrels))
+            asked.timed(system, partial(ask, work, cluster, system, asked.qrels))
         progress(system, 1, 1)
     return result(work, cluster, asked, documents)
 
