@@ -5,7 +5,7 @@ COLLECTIONS ?= ../shared/data
 BIN     = $(VENV)/bin
 STAMP   = $(shell cksum pyproject.toml | tr ' ' -)
 
-.PHONY: demo test check test-compose bench-report bench-encode bench-baselines stop clean
+.PHONY: demo test check test-compose bench bench-report bench-encode bench-baselines stop clean
 
 demo: $(VENV)/demo-$(STAMP)
 	$(BIN)/hybridr demo
@@ -20,6 +20,11 @@ check: $(VENV)/test-$(STAMP)
 
 test-compose: $(VENV)/test-$(STAMP)
 	$(BIN)/python -m pytest tests/compose -v
+
+# Every open collection that is not finished yet; interrupted, the same command goes on. URL names a cluster,
+# without it an embedded node called `bench` is started (and kept: hybridr node stop --name bench).
+bench: $(VENV)/test-$(STAMP)
+	$(BIN)/python benchmarks/run.py --collections $(COLLECTIONS) $(if $(URL),--url $(URL))
 
 bench-report: $(VENV)/test-$(STAMP)
 	$(BIN)/python benchmarks/report.py

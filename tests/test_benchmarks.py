@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import report
 from hybridr.formats import write_beir
 from hybridr.model_files import write_model
 from hybridr.records import Query
@@ -51,7 +50,3 @@ def test_dr_versus_ddr_runs_every_row_and_goes_on(
     assert len(tables) == 4
     assert tables[1] == tables[2] == tables[3]
     assert found.err.count("target: ddr ranked") == 2
-
-
-def test_the_page_says_what_the_results_say() -> None:
-    assert (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8") == report.render_page()

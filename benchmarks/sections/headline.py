@@ -1,0 +1,187 @@
+"""Rankings of the open collections: every system by every set, and what changes against the stock hybrid.
+
+The same table stands in the main README between its markers; `draw` plots the changes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from conditions import Condition, read_conditions
+
+from .markdown import LEAD, Record, machine_of, table
+
+TITLE = "Rankings of the open collections"
+RESULT = "collections"
+COMMAND = "python benchmarks/run.py --collections FOLDER"
+GROUP, REFERENCE, BASELINE, DENSE = "twelve", "hybrid-stock", "bm25", "dense"
+SIGNIFICANT = 0.05
+LABELS = {"bm25": "BM25", "rm3": "BM25+RM3"}
+LEGEND = (
+    "b+ and b-: significantly better and worse than BM25; h+ and h-: than hybrid-stock (two-sided paired "
+    "t-test over queries, p < .05 after Holm over the systems of a set). hybrid-stock is OpenSearch's own "
+    "normalization-processor: min_max, .5/.5, 100 candidates a leg."
+)
+LEGS = "The better leg is BM25 or dense, whichever ranks this set better by its labels: no user can know it."
+PLOT = "![Change of nDCG@10 against hybrid-stock by set](plots/headline.svg)"
+
+
+def render(record: Record) -> str:
+    """Render the tables, the plot, and what was not expected."""
+    machines = dict.fromkeys(machine_of(found["machine"]) for found in record.values())
+    servers = dict.fromkeys(found["versions"]["opensearch"] for found in record.values())
+    said = (
+        f"Whole corpora, at most {most_queries():,} queries a set, a random choice where there are more. "
+        f"OpenSearch {', '.join(servers)}; the packaged MiniLM in fp32. {'. '.join(machines)}."
+    )
+    return "\n\n".join([said, tables(record), PLOT, *not_run(), expectation(record)])
+
+
+def tables(record: Record) -> str:
+    """Render what the main README shows too."""
+    systems = systems_of(record)
+    header = ["nDCG@10", "documents", "queries", *(LABELS.get(name, name) for name in systems)]
+    rows = [row(name, record.get(name), systems) for name in read_conditions()]
+    twelve = of_group(record)
+    means = [
+        f"**mean of {len(twelve)} of the twelve**",
+        "",
+        "",
+        *(mean_cell(twelve, system) for system in systems),
+    ]
+    return "\n\n".join([table(header, [*rows, means]), LEGEND, changes(twelve, systems), LEGS])
+
+
+def systems_of(record: Record) -> list[str]:
+    """Name the systems of all conditions and results, in the order of the conditions."""
+    named = [system for condition in read_conditions().values() for system in condition.systems]
+    return list(
+        dict.fromkeys([*named, *(system for found in record.values() for system in found["systems"])])
+    )
+
+
+def most_queries() -> int:
+    """Tell how many queries are asked at most."""
+    return max(condition.queries for condition in read_conditions().values())
+
+
+def of_group(record: Record) -> Record:
+    """Keep the results of the sets whose mean is taken."""
+    return {
+        name: record[name]
+        for name, condition in read_conditions().items()
+        if condition.group == GROUP and name in record
+    }
+
+
+def row(name: str, found: Record | None, systems: list[str]) -> list[str]:
+    """Render one set."""
+    if found is None:
+        return [name, "", "", *("not run" for _ in systems)]
+    cells = [cell(found, system) for system in systems]
+    return [name, f"{found['documents']:,}", f"{found['queries']:,}", *cells]
+
+
+def cell(found: Record, system: str) -> str:
+    """Render one value with its marks."""
+    if system not in found["systems"]:
+        return "not run"
+    marks = [mark(found, system, BASELINE, "b"), mark(found, system, REFERENCE, "h")]
+    return " ".join([f"{value_of(found, system):.4f}", *filter(None, marks)])
+
+
+def mark(found: Record, system: str, baseline: str, letter: str) -> str:
+    """Mark a significant difference, whichever way it goes."""
+    versus = comparison(found, system, baseline)
+    if versus is None or versus["p_holm"] >= SIGNIFICANT:
+        return ""
+    return f"{letter}{'+' if versus['difference'] > 0 else '-'}"
+
+
+def comparison(found: Record, system: str, baseline: str) -> dict[str, Any] | None:
+    """Find a comparison by the leading measure."""
+    for one in found["comparisons"].get(baseline, []):
+        if one["system"] == system and one["measure"] == LEAD:
+            return dict(one)
+    return None
+
+
+def value_of(found: Record, system: str) -> float:
+    """Give a system's mean."""
+    return float(found["systems"][system][LEAD])
+
+
+def mean_cell(twelve: Record, system: str) -> str:
+    """Render the mean over sets, only where the system ran on all of them."""
+    if not twelve or any(system not in found["systems"] for found in twelve.values()):
+        return "not run"
+    return f"**{sum(value_of(found, system) for found in twelve.values()) / len(twelve):.4f}**"
+
+
+def changes(twelve: Record, systems: list[str]) -> str:
+    """Render the changes against the stock hybrid and against the better single leg."""
+    header = ["system", "against hybrid-stock", "sets up/down", "significantly", "worst",
+              "against the better leg", "sets up/down", "worst"]  # fmt: skip
+    shown = [system for system in systems if any(system in found["systems"] for found in twelve.values())]
+    return table(header, [change_row(twelve, system) for system in shown])
+
+
+def change_row(twelve: Record, system: str) -> list[str]:
+    """Render one system's changes over the sets where it ran beside both."""
+    ran = {name: found for name, found in twelve.items() if system in found["systems"]}
+    stock = {name: value_of(found, system) - value_of(found, REFERENCE)
+             for name, found in ran.items() if REFERENCE in found["systems"]}  # fmt: skip
+    legs = {name: value_of(found, system) - max(value_of(found, BASELINE), value_of(found, DENSE))
+            for name, found in ran.items() if {BASELINE, DENSE} <= found["systems"].keys()}  # fmt: skip
+    sure = [mark(found, system, REFERENCE, "") for found in ran.values()]
+    label = LABELS.get(system, system)
+    against = ["", "", "", ""] if system == REFERENCE else [
+        mean_change(stock), up_down(stock), f"{sure.count('+')}/{sure.count('-')}", worst(stock)
+    ]  # fmt: skip
+    return [label, *against, mean_change(legs), up_down(legs), worst(legs)]
+
+
+def mean_change(found: dict[str, float]) -> str:
+    """Render the mean of changes."""
+    return f"{sum(found.values()) / len(found):+.4f}" if found else "not run"
+
+
+def up_down(found: dict[str, float]) -> str:
+    """Count the sets that gain and lose."""
+    return f"{sum(value > 0 for value in found.values())}/{sum(value < 0 for value in found.values())}"
+
+
+def worst(found: dict[str, float]) -> str:
+    """Render the least change and its set."""
+    if not found:
+        return ""
+    name = min(found, key=lambda one: found[one])
+    return f"{found[name]:+.4f} ({name})"
+
+
+def not_run() -> list[str]:
+    """Say why some systems do not run on some sets."""
+    reasons: dict[str, list[str]] = {}
+    for name, condition in read_conditions().items():
+        if condition.not_run:
+            reasons.setdefault(condition.not_run, []).append(name)
+    return [f"Not run on {', '.join(names)}: {reason}." for reason, names in reasons.items()]
+
+
+def expectation(record: Record) -> str:
+    """Say which of the expected values were met."""
+    conditions = read_conditions()
+    checked = [(one, record[one.name]["systems"]) for one in conditions.values() if one.name in record]
+    wanted = sum(name in systems for one, systems in checked for name in one.expected)
+    off = [text for one, systems in checked for text in unexpected(one, systems)]
+    met = f"Of {wanted} expected values (`conditions.toml`) {wanted - len(off)} were met"
+    return f"{met}; not met: {', '.join(off)}." if off else f"{met}."
+
+
+def unexpected(condition: Condition, systems: Record) -> list[str]:
+    """List the values that differ from what was expected by more than the tolerance."""
+    return [
+        f"{condition.name} {name} {systems[name][LEAD]:.4f}, expected {value:.3f}"
+        for name, value in condition.expected.items()
+        if name in systems and abs(systems[name][LEAD] - value) > condition.tolerance
+    ]
