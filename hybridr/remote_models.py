@@ -120,9 +120,9 @@ def unless_gone(cluster: Cluster, request: Mapping[str, Any]) -> None:
         pass
 
 
-def await_task(cluster: Cluster, task_id: str) -> dict[str, Any]:
+def await_task(cluster: Cluster, task_id: str, timeout_s: float = DEPLOY_TIMEOUT_S) -> dict[str, Any]:
     """Wait for a task of ml-commons. Raises ClusterError when it fails or takes too long."""
-    deadline = time.monotonic() + DEPLOY_TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         task: dict[str, Any] = cluster.request("GET", path_of("_plugins", "_ml", "tasks", task_id))
         if task["state"] == "COMPLETED":
@@ -130,4 +130,4 @@ def await_task(cluster: Cluster, task_id: str) -> dict[str, Any]:
         if task["state"].endswith("FAILED") or task["state"] == "CANCELLED":
             raise ClusterError(f"the cluster could not take the model: {task.get('error', task['state'])}")
         time.sleep(0.2)
-    raise ClusterError(f"the cluster did not finish its task {task_id} in {DEPLOY_TIMEOUT_S:.0f} s")
+    raise ClusterError(f"the cluster did not finish its task {task_id} in {timeout_s:.0f} s")

@@ -60,6 +60,7 @@ class NodeSettings(Stage):
     version: Literal["3.6.0", "2.19.1"] = "3.6.0"
     secure: bool = Field(False, description="TLS and a password by the security plugin; 2.19.1 only")
     with_ml: bool = Field(False, description="add ml-commons; 3.6.0 only")
+    with_natives: bool = Field(False, description="add what ml-commons needs to run a model itself")
     heap: str = Field("1g", pattern=r"^[1-9][0-9]*[mg]$")
     port: int | None = Field(None, ge=1024, le=65535, description="None takes a free one")
     java: Literal["auto", "system", "packaged"] = Field(
@@ -279,9 +280,11 @@ class DeploySettings(Stage):
 
     table: ClassVar[str] = "deploy"
 
-    way: Literal["client", "neural", "transparent"] = Field(
-        "client", description="client: it sends vectors; neural: it sends text; transparent: nothing changes"
+    way: Literal["client", "neural", "transparent", "local"] = Field(
+        "client",
+        description="client: it sends vectors; neural, local: it sends text; transparent: nothing changes",
     )
+    encoder: Path | None = Field(None, description="for local; None: the one that wrote the vectors")
     server: str = Field("http://127.0.0.1:8080", description="`hybridr serve` as the cluster reaches it")
     token: SecretStr | None = Field(None, min_length=1, description="what that server asks for")
     set_cluster_settings: bool = Field(False, description="set what ml-commons needs to ask the server")

@@ -37,6 +37,7 @@ FLOORS = [
     {"inspection", "loading", "known_encoders", "diagnosis", "pacing"},
     {"adaptation", "overlap", "shift"},
     {"stored", "expansion", "preflight", "remote_models"},
+    {"local_models"},
     {"jobs", "retrieval", "planning", "verification"},
     {"encoding", "deploying", "rewriting"},
     {"filling"},
