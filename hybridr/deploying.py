@@ -1,9 +1,9 @@
 """Gives an index with vectors a way to be asked through plain REST, and takes it away again.
 
 `client`: a stored search pipeline is the index's default, so a `hybrid` query needs no word about fusion.
-`neural`: besides, a model asks `hybridr serve` for the vector of a `neural` query's text. `local`: as `neural`,
-but the model runs inside the cluster. `transparent`: the pipeline sends every query to `hybridr serve`, which
-turns those for one text into hybrid ones.
+`neural`: besides, a model asks `hybridr serve` for the vector of a `neural` query's text. `local`: so
+too, but the model runs inside the cluster. `transparent`: the pipeline sends every query to `hybridr serve`,
+which turns those for one text into hybrid ones.
 """
 
 from __future__ import annotations
@@ -297,7 +297,7 @@ def deleting(cluster: Cluster, known: Mapping[str, Any]) -> list[dict[str, Any]]
         return deleting_requests(RemoteModel(known["model_id"], known["connector_id"]))
     if "model_id" not in known or local_models.is_used(cluster, known["model_id"], besides=known["pipeline"]):
         return []
-    return local_models.deleting_requests(known["model_id"])
+    return local_models.deleting_requests(cluster, known["model_id"])
 
 
 def forget_model(cluster: Cluster, known: Mapping[str, Any]) -> None:

@@ -228,15 +228,23 @@ def predict(cluster: Cluster, model_id: str, texts: Sequence[str], encoder: Onnx
     return np.array([result["output"][0]["data"] for result in answer["inference_results"]], dtype=np.float32)
 
 
-def deleting_requests(model_id: str) -> list[dict[str, Any]]:
-    """List what undeploys and deletes a model, in this order."""
+def deleting_requests(cluster: Cluster, model_id: str) -> list[dict[str, Any]]:
+    """List what undeploys and deletes a model and its group, in this order; nothing if it is gone."""
     path = f"{ML}/models/{model_id}"
-    return [{"method": "POST", "path": f"{path}/_undeploy"}, {"method": "DELETE", "path": path}]
+    try:
+        group = cluster.request("GET", path)["model_group_id"]
+    except NotFound:
+        return []
+    return [
+        {"method": "POST", "path": f"{path}/_undeploy"},
+        {"method": "DELETE", "path": path},
+        {"method": "DELETE", "path": f"{ML}/model_groups/{group}"},
+    ]
 
 
 def delete_model(cluster: Cluster, model_id: str) -> None:
     """Undeploy and delete a model; what is gone already is no error."""
-    for request in deleting_requests(model_id):
+    for request in deleting_requests(cluster, model_id):
         unless_gone(cluster, request)
 
 

@@ -23,6 +23,7 @@ ANY_NODE = "plugins.ml_commons.only_run_on_ml_node"
 PRIVATE = "plugins.ml_commons.connector.private_ip_enabled"
 TRUSTED = "plugins.ml_commons.trusted_connector_endpoints_regex"
 DEPLOY_TIMEOUT_S = 60.0
+CONFLICT, CONFLICT_TIMEOUT_S = 409, 30.0
 
 Side = Literal["query", "passage"]
 
@@ -113,11 +114,22 @@ def delete_model(cluster: Cluster, model: RemoteModel) -> None:
 
 
 def unless_gone(cluster: Cluster, request: Mapping[str, Any]) -> None:
-    """Send a request that deletes; what is gone already is no error."""
-    try:
-        cluster.request(request["method"], request["path"], request.get("body"))
-    except NotFound:
-        pass
+    """Send a request that deletes; what is gone already is no error.
+
+    A group of models whose last one was just deleted answers 409 until that is seen, about a second later.
+    """
+    deadline = time.monotonic() + CONFLICT_TIMEOUT_S
+    while True:
+        try:
+            cluster.request(request["method"], request["path"], request.get("body"))
+        except NotFound:
+            pass
+        except ClusterError as failure:
+            if failure.status != CONFLICT or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+            continue
+        return
 
 
 def await_task(cluster: Cluster, task_id: str, timeout_s: float = DEPLOY_TIMEOUT_S) -> dict[str, Any]:

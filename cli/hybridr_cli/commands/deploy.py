@@ -44,8 +44,8 @@ def register_deploy(app: typer.Typer) -> None:
     ) -> None:
         """Let an index be asked for hybrid results through plain REST; undo: hybridr undeploy.
 
-        client: `hybrid` queries are fused by default. neural: and hold text instead of vectors. local: as neural,
-        but the model runs inside the cluster. transparent: ordinary queries for a text become hybrid.
+        client: `hybrid` queries are fused by default. neural: and hold text instead of vectors. local:
+        so too, but the model runs inside the cluster. transparent: ordinary queries for a text become hybrid.
         HYBRIDR_DEPLOY_TOKEN is the server's bearer token.
         """
         from hybridr.deploying import deploy, plan_deployment
