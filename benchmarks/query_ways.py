@@ -4,8 +4,8 @@
     python benchmarks/query_ways.py FOLDER [--node ways] [--rounds 3]
 
 FOLDER is a collection in BEIR layout; 500 of its documents are loaded, so that searching costs little beside
-encoding the query. No text is asked twice: the server remembers vectors. CPU time is that of the node and, for
-`neural`, of the server.
+encoding the query. No text is asked twice: the server remembers vectors. CPU time is that of the node, and of
+the server for `neural`.
 """
 
 from __future__ import annotations

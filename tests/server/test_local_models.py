@@ -163,7 +163,7 @@ def test_two_indices_share_a_model_with_its_query_prefix(allowed: Cluster, tiny:
         assert deploy(allowed, name, LOCAL, DEFAULTS).changed
     known = [resolve(allowed, name).meta["deployment"]["model_id"] for name in names]
     assert known[0] == known[1]
-    again = SearchSettings(depth=50)
+    again = SearchSettings(dense_weight=0.4)
     assert deploy(allowed, names[0], LOCAL, again).changed, "another pipeline, the same model"
     assert not any(ML in request["path"] for request in undeploy(allowed, names[0]))
     encoder = load_encoder(tiny)
