@@ -3,7 +3,7 @@
     hybridr node start --name ways --with-ml --with-natives
     python benchmarks/query_ways.py FOLDER [--node ways] [--rounds 3]
 
-FOLDER is a collection in BEIR layout; 500 of its documents are loaded, so that searching costs little beside
+FOLDER is a collection in BEIR layout; 100 of its documents are loaded, so that searching costs little beside
 encoding the query. No text is asked twice: the server remembers vectors. CPU time is that of the node, and of
 the server for `neural`.
 """
@@ -37,7 +37,7 @@ from hybridr.node import running_node
 from hybridr.packaged import minilm_encoder
 from hybridr.settings import DeploySettings, SearchSettings
 
-INDEX, DOCUMENTS, CLIENTS, WARM_UP = "query-ways", 500, 8, 5
+INDEX, DOCUMENTS, CLIENTS, WARM_UP = "query-ways", 100, 8, 5
 QUERIES = {"one client": 40, "eight clients": 80}
 
 
