@@ -36,7 +36,7 @@ FLOORS = [
     {"sampling", "destinations", "text_fields"},
     {"inspection", "loading", "known_encoders", "diagnosis", "pacing"},
     {"adaptation", "overlap", "shift"},
-    {"stored", "expansion", "preflight", "remote_models"},
+    {"stored", "expansion", "preflight", "remote_models", "pipelines"},
     {"jobs", "retrieval", "planning", "verification"},
     {"encoding", "deploying", "rewriting"},
     {"filling"},
