@@ -12,19 +12,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
-import urllib3
 
 from .bodies import hybrid_query, search_pipeline
 from .cluster import Cluster, IndexInfo, path_of
+from .deployments import missing_parts, model_of
 from .destinations import is_destination, resolve, write_meta
-from .errors import ClusterError, DataError, FingerprintMismatch, NotFound, SettingsError, Unreachable
+from .errors import ClusterError, DataError, FingerprintMismatch, SettingsError
 from .manifest import fingerprint
+from .pipelines import DEFAULT, found_pipeline, pipeline_path, require_ours
 from .remote_models import (
     CONNECTORS,
     ML,
     MODELS,
     PLUGIN,
     RemoteModel,
+    ask_health,
     create_model,
     delete_model,
     deleting_requests,
@@ -38,9 +40,7 @@ from .remote_models import (
 from .settings import DeploySettings, SearchSettings
 from .vectors import kept_as
 
-DEFAULT = "index.search.default_pipeline"
 MODEL_ID, CONNECTOR_ID = "<model_id>", "<connector_id>"
-ANSWER_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,8 @@ def plan_deployment(
     info = deployable(cluster, name)
     pipeline = f"hybridr-{info.name}"
     check_default(info, pipeline)
+    if (stored := found_pipeline(cluster, pipeline)) is not None:
+        require_ours(pipeline, stored, False)
     missing: dict[str, Any] = {}
     requests: list[dict[str, Any]] = []
     if settings.way != "client":
@@ -78,7 +80,7 @@ def plan_deployment(
         requests = model_requests(connector_of(pipeline, settings))
     body = pipeline_body(info, settings.way, search, cluster.version, MODEL_ID)
     requests += [
-        {"method": "PUT", "path": path_of("_search", "pipeline", pipeline), "body": body},
+        {"method": "PUT", "path": pipeline_path(pipeline), "body": body},
         {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT: pipeline}},
     ]
     if missing:
@@ -100,15 +102,17 @@ def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: Search
     job = fingerprint([settings.record(), todo.requests[-2]["body"]])
     if todo.settings:
         allow(cluster, todo, settings)
-    if known.get("job") == job and is_whole(cluster, known):
+    if known.get("job") == job and not any(missing_parts(cluster, info, known)):
         return todo
     model = None
     if settings.way != "client":
         model = create_model(cluster, connector_of(todo.pipeline, settings))
     record = {"way": todo.way, "pipeline": todo.pipeline, "job": job, **ids_of(model)}
+    if model is not None:
+        record["server"] = settings.server
     try:
         body = pipeline_body(info, todo.way, search, cluster.version, model.model_id if model else "")
-        cluster.request("PUT", path_of("_search", "pipeline", todo.pipeline), body)
+        cluster.request("PUT", pipeline_path(todo.pipeline), body)
         cluster.request("PUT", path_of(todo.index, "_settings"), {DEFAULT: todo.pipeline})
         write_meta(cluster, todo.index, {"deployment": record})
     except ClusterError:
@@ -130,7 +134,7 @@ def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict
         raise DataError(f"nothing is deployed for '{name}'", hint=f"hybridr deploy {name}")
     requests: list[dict[str, Any]] = [
         {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT: None}},
-        {"method": "DELETE", "path": path_of("_search", "pipeline", known["pipeline"])},
+        {"method": "DELETE", "path": pipeline_path(known["pipeline"])},
     ]
     if model := model_of(known):
         requests += deleting_requests(model)
@@ -170,7 +174,7 @@ def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> 
         raise ClusterError(
             f"'{info.name}' keeps bytes, and a `neural` query sends floats", hint="--way transparent"
         )
-    health = ask_health(settings)
+    health = ask_health(settings.server)
     if health.get("encoder") != info.meta["encoder"]:
         raise FingerprintMismatch(
             f"the server at {settings.server} has encoder {str(health.get('encoder'))[:12]}, the vectors of "
@@ -183,20 +187,6 @@ def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> 
             f"the server at {settings.server} rewrites queries of {served or 'no index'}",
             hint=f"hybridr serve --index {info.name}",
         )
-
-
-def ask_health(settings: DeploySettings) -> dict[str, Any]:
-    """Ask the embedding server who it is. Raises Unreachable."""
-    url = f"{settings.server.rstrip('/')}/healthz"
-    try:
-        answer = urllib3.PoolManager().request("GET", url, timeout=ANSWER_TIMEOUT_S, retries=False)
-        found = orjson.loads(answer.data)
-    except (urllib3.exceptions.HTTPError, ValueError) as error:
-        raise Unreachable(
-            f"no embedding server answers at {settings.server}: {type(error).__name__}",
-            hint="hybridr serve --index NAME   starts one; --server ADDRESS names another",
-        ) from None
-    return found if isinstance(found, dict) else {}
 
 
 def connector_of(name: str, settings: DeploySettings) -> dict[str, Any]:
@@ -257,26 +247,9 @@ def allow(cluster: Cluster, todo: Deployment, settings: DeploySettings) -> None:
     cluster.request("PUT", "/_cluster/settings", {"persistent": todo.settings})
 
 
-def is_whole(cluster: Cluster, known: Mapping[str, Any]) -> bool:
-    """Tell whether everything that a record names is still there."""
-    try:
-        cluster.request("GET", path_of("_search", "pipeline", known["pipeline"]))
-        if model := model_of(known):
-            state = cluster.request("GET", f"{ML}/models/{model.model_id}")["model_state"]
-            return bool(state == "DEPLOYED")
-    except NotFound:
-        return False
-    return True
-
-
 def ids_of(model: RemoteModel | None) -> dict[str, str]:
     """Give what the record keeps of a model."""
     return {"model_id": model.model_id, "connector_id": model.connector_id} if model else {}
-
-
-def model_of(known: Mapping[str, Any]) -> RemoteModel | None:
-    """Read what `ids_of` wrote."""
-    return RemoteModel(known["model_id"], known["connector_id"]) if "model_id" in known else None
 
 
 def forget_model(cluster: Cluster, known: Mapping[str, Any]) -> None:

@@ -28,8 +28,8 @@ Scores = Mapping[str, float]
 class LowerBound(NamedTuple):
     """What min_max takes for the lowest score of a list, in the list's own raw scores (-10,000 to 10,000).
 
-    apply: scores over `min_score` are measured from it, the others from the list's own minimum. clip: all are,
-    and scores under it become 0.001. ignore: the list's own minimum. A bound over the maximum is ignored.
+    apply: scores over `min_score` are measured from it, the others from the list's own minimum. clip: all
+    are, and scores under it become 0.001. ignore: the list's own minimum. A bound over the maximum is none.
     """
 
     mode: str = "apply"

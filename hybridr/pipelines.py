@@ -6,7 +6,6 @@ no other place for a mark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from .bodies import fusion_pipeline
@@ -21,7 +20,7 @@ NEWEST = (3, 6, 0)
 
 
 class Change(NamedTuple):
-    """What storing or deleting a pipeline does; `changed` is False for a dry run, or where it was so already."""
+    """What storing or deleting a pipeline does; `changed` is False where nothing was sent."""
 
     name: str
     requests: list[dict[str, Any]]
@@ -106,7 +105,7 @@ def delete_pipeline(cluster: Cluster, name: str, *, dry_run: bool = False) -> Ch
             hint=f"by hand: DELETE {pipeline_path(name)}",
         )
     require_free(cluster, name)
-    if used := list(default_of(cluster, name)):
+    if used := default_of(cluster, name):
         raise ClusterError(
             f"'{name}' is the default of {', '.join(used)}: their searches would fail",
             hint=f'first: PUT /{used[0]}/_settings {{"{DEFAULT}": null}}',
@@ -156,7 +155,13 @@ def require_free(cluster: Cluster, name: str) -> None:
             )
 
 
-def default_of(cluster: Cluster, name: str) -> Iterator[str]:
+def default_of(cluster: Cluster, name: str) -> list[str]:
     """Name the indices whose searches go through a pipeline when they name none."""
+    return [index for index, default in default_pipelines(cluster).items() if default == name]
+
+
+def default_pipelines(cluster: Cluster) -> dict[str, str]:
+    """Give the default pipeline of every index that has one."""
     found = cluster.request("GET", f"/_all/_settings/{DEFAULT}", params={"flat_settings": "true"})
-    return (index for index, held in sorted(found.items()) if held["settings"].get(DEFAULT) == name)
+    held = {index: of["settings"].get(DEFAULT, "_none") for index, of in sorted(found.items())}
+    return {index: default for index, default in held.items() if default != "_none"}
