@@ -68,13 +68,17 @@ def connect(url: str | None = None, **auth: Any) -> Cluster:
 class Cluster:
     """A checked connection; every failure of the client becomes one of hybridr's errors.
 
-    `patience_s` says for how many seconds a request waits for a cluster that is away or busy.
+    `patience_s` says for how many seconds a request waits for a cluster that is away or busy, `timeout_s` for
+    how many one try waits for its answer (None: as the client was opened).
     """
 
-    def __init__(self, client: OpenSearch, url: str, *, patience_s: float = 0.0) -> None:
+    def __init__(
+        self, client: OpenSearch, url: str, *, patience_s: float = 0.0, timeout_s: float | None = None
+    ) -> None:
         self.client = client
         self.url = url
         self.patience_s = patience_s
+        self.timeout_s = timeout_s
 
     @classmethod
     def connect(cls, settings: ClusterSettings) -> Cluster:
@@ -89,6 +93,12 @@ class Cluster:
         """Give the same connection with another patience."""
         other = copy(self)
         other.patience_s = patience_s
+        return other
+
+    def hurried(self, timeout_s: float) -> Cluster:
+        """Give the same connection with a limit to each answer; the server ends what nobody waits for."""
+        other = copy(self)
+        other.timeout_s = timeout_s
         return other
 
     @cached_property
@@ -152,7 +162,9 @@ class Cluster:
 
         def send() -> Any:
             try:
-                answer = self.client.transport.perform_request(method, path, params=params, body=body)
+                answer = self.client.transport.perform_request(
+                    method, path, params=params, body=body, timeout=self.timeout_s
+                )
             except exceptions.OpenSearchException as error:
                 raise translated(error, self.url) from None
             if every_shard and (failure := shard_failure(answer)):

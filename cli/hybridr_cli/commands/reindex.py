@@ -220,7 +220,7 @@ def show_succession(session: Session, done: Reindexing) -> None:
         session.output.line(f"deployed as before: --way {found.way}, pipeline {found.pipeline}")
     else:
         session.output.line(
-            f"NOT deployed: the index before it answers --way {found.way}, '{done.destination}' does not yet; "
+            f"NOT deployed: the index before answers --way {found.way}, '{done.destination}' does not; "
             f"run: {found.command}"
         )
 
