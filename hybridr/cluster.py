@@ -239,8 +239,7 @@ class Cluster:
 
     def msearch(self, name: str, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Send several searches of one index at once, as `search` does; the first that fails raises."""
-        headers = [{} if "search_pipeline" in body else PLAIN for body in bodies]
-        lines = [json.dumps(part) for pair in zip(headers, bodies, strict=True) for part in pair]
+        lines = [line for body in bodies for line in ("{}", json.dumps({**PLAIN, **body}))]
 
         def send() -> list[dict[str, Any]]:
             answers = self.request("POST", path_of(name, "_msearch"), "\n".join(lines) + "\n")["responses"]

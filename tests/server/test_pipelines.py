@@ -20,7 +20,7 @@ from hybridr.fusion import LowerBound, Technique
 from hybridr.pipelines import DEFAULT, delete_pipeline, put_pipeline, stored_pipeline
 from hybridr.settings import DeploySettings, SearchSettings
 
-from .corpus import fill_index
+from .corpus import fill_index, text_number
 
 pytestmark = pytest.mark.node
 FILES = sorted(asset_path("pipelines").glob("*.json"))
@@ -97,7 +97,7 @@ def test_a_missing_pipeline_and_one_for_other_sub_queries_say_what_helps(
     cluster: Cluster, name: str, index_name: str
 ) -> None:
     fill_index(cluster, index_name, 3)
-    legs = [{"match": {"text": "anchor"}}] * 2
+    legs = [{"match": {"text": text_number(1)}}] * 2  # the server says nothing where nothing is found
 
     def refused(body: dict, index_pipeline: str | None = None) -> ClusterError:
         cluster.request("PUT", path_of(index_name, "_settings"), {DEFAULT: index_pipeline})
@@ -110,7 +110,6 @@ def test_a_missing_pipeline_and_one_for_other_sub_queries_say_what_helps(
         refused({"query": {"match_all": {}}}, "nowhere"),
     ):
         assert "Pipeline nowhere is not defined" in error.message
-        assert "hybridr undeploy" not in error.message
         assert "undeploy takes it off" in (error.hint or "")
     put_pipeline(cluster, name, Technique(weights=(0.5, 0.25, 0.25)))
     error = refused({"query": hybrid_query(legs, 10)}, name)
