@@ -150,8 +150,9 @@ def check_deployments(cluster: Cluster) -> list[Check]:
             if pipeline.startswith("hybridr-") and name not in found:
                 found[name] = cluster.index_info(name)
         looked = [(info, deployment_of(cluster, info)) for _, info in sorted(found.items())]
-    except AccessDenied as error:
-        return [Check("deployments", None, denied(error), grant("the indices you use"))]
+    except ClusterError as error:
+        fix = grant("the indices you use") if isinstance(error, AccessDenied) else error.hint or ""
+        return [Check("deployments", None, denied(error), fix)]
     return [check_deployment(info, deployed) for info, deployed in looked if deployed]
 
 
