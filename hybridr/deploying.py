@@ -13,21 +13,23 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import orjson
-import urllib3
 
 from . import local_models
 from .bodies import hybrid_query, search_pipeline
 from .cluster import Cluster, IndexInfo, path_of
+from .deployments import missing_parts
 from .destinations import is_destination, resolve, write_meta
-from .errors import ClusterError, DataError, FingerprintMismatch, NotFound, SettingsError, Unreachable
+from .errors import ClusterError, DataError, FingerprintMismatch, SettingsError
 from .known_encoders import encoder_for
 from .manifest import fingerprint
+from .pipelines import DEFAULT, found_pipeline, pipeline_path, require_ours
 from .remote_models import (
     CONNECTORS,
     ML,
     MODELS,
     PLUGIN,
     RemoteModel,
+    ask_health,
     create_model,
     deleting_requests,
     embedding_connector,
@@ -40,9 +42,7 @@ from .remote_models import (
 from .settings import DeploySettings, SearchSettings
 from .vectors import kept_as
 
-DEFAULT = "index.search.default_pipeline"
 MODEL_ID, CONNECTOR_ID = "<model_id>", "<connector_id>"
-ANSWER_TIMEOUT_S = 5.0
 TEXT_WAYS = ("neural", "local")  # the client sends text in a `neural` query
 
 
@@ -73,6 +73,8 @@ def plan_deployment(
     info = deployable(cluster, name)
     pipeline = f"hybridr-{info.name}"
     check_default(info, pipeline)
+    if (stored := found_pipeline(cluster, pipeline)) is not None:
+        require_ours(pipeline, stored, False)
     missing: dict[str, Any] = {}
     requests: list[dict[str, Any]] = []
     if settings.way == "local":
@@ -87,7 +89,7 @@ def plan_deployment(
         requests = model_requests(connector_of(pipeline, settings))
     body = pipeline_body(info, settings.way, search, cluster.version, MODEL_ID)
     requests += [
-        {"method": "PUT", "path": path_of("_search", "pipeline", pipeline), "body": body},
+        {"method": "PUT", "path": pipeline_path(pipeline), "body": body},
         {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT: pipeline}},
     ]
     if missing:
@@ -109,13 +111,15 @@ def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: Search
     job = fingerprint([settings.record(), todo.requests[-2]["body"]])
     if todo.settings:
         allow(cluster, todo, settings)
-    if known.get("job") == job and is_whole(cluster, known):
+    if known.get("job") == job and not any(missing_parts(cluster, info, known)):
         return todo
     ids = make_model(cluster, info, todo.pipeline, settings)
     record = {"way": todo.way, "pipeline": todo.pipeline, "job": job, **ids}
+    if "connector_id" in ids:
+        record["server"] = settings.server
     try:
         body = pipeline_body(info, todo.way, search, cluster.version, ids.get("model_id", ""))
-        cluster.request("PUT", path_of("_search", "pipeline", todo.pipeline), body)
+        cluster.request("PUT", pipeline_path(todo.pipeline), body)
         cluster.request("PUT", path_of(todo.index, "_settings"), {DEFAULT: todo.pipeline})
         write_meta(cluster, todo.index, {"deployment": record})
     except ClusterError:
@@ -138,7 +142,7 @@ def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict
         raise DataError(f"nothing is deployed for '{name}'", hint=f"hybridr deploy {name}")
     requests: list[dict[str, Any]] = [
         {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT: None}},
-        {"method": "DELETE", "path": path_of("_search", "pipeline", known["pipeline"])},
+        {"method": "DELETE", "path": pipeline_path(known["pipeline"])},
     ]
     requests += deleting(cluster, known)
     if not dry_run:
@@ -182,7 +186,7 @@ def check_plugin(cluster: Cluster, info: IndexInfo, settings: DeploySettings) ->
 def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> None:
     """Refuse what a model that asks this server could not do for this index."""
     check_plugin(cluster, info, settings)
-    health = ask_health(settings)
+    health = ask_health(settings.server)
     if health.get("encoder") != info.meta["encoder"]:
         raise FingerprintMismatch(
             f"the server at {settings.server} has encoder {str(health.get('encoder'))[:12]}, the vectors of "
@@ -195,20 +199,6 @@ def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> 
             f"the server at {settings.server} rewrites queries of {served or 'no index'}",
             hint=f"hybridr serve --index {info.name}",
         )
-
-
-def ask_health(settings: DeploySettings) -> dict[str, Any]:
-    """Ask the embedding server who it is. Raises Unreachable."""
-    url = f"{settings.server.rstrip('/')}/healthz"
-    try:
-        answer = urllib3.PoolManager().request("GET", url, timeout=ANSWER_TIMEOUT_S, retries=False)
-        found = orjson.loads(answer.data)
-    except (urllib3.exceptions.HTTPError, ValueError) as error:
-        raise Unreachable(
-            f"no embedding server answers at {settings.server}: {type(error).__name__}",
-            hint="hybridr serve --index NAME   starts one; --server ADDRESS names another",
-        ) from None
-    return found if isinstance(found, dict) else {}
 
 
 def connector_of(name: str, settings: DeploySettings) -> dict[str, Any]:
@@ -268,18 +258,6 @@ def allow(cluster: Cluster, todo: Deployment, settings: DeploySettings) -> None:
             hint=f"PUT /_cluster/settings {shown}   or: --set-cluster-settings",
         )
     cluster.request("PUT", "/_cluster/settings", {"persistent": todo.settings})
-
-
-def is_whole(cluster: Cluster, known: Mapping[str, Any]) -> bool:
-    """Tell whether everything that a record names is still there."""
-    try:
-        cluster.request("GET", path_of("_search", "pipeline", known["pipeline"]))
-        if "model_id" in known:
-            state = cluster.request("GET", f"{ML}/models/{known['model_id']}")["model_state"]
-            return bool(state == "DEPLOYED")
-    except NotFound:
-        return False
-    return True
 
 
 def make_model(cluster: Cluster, info: IndexInfo, name: str, settings: DeploySettings) -> dict[str, str]:

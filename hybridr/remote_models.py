@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+import orjson
+import urllib3
+
 from .assets import load_asset
 from .cluster import Cluster, path_of
-from .errors import ClusterError, NotFound, SettingsError
+from .errors import ClusterError, NotFound, SettingsError, Unreachable
 
 PLUGIN = "opensearch-ml"
 ML = "/_plugins/_ml"
@@ -24,6 +27,7 @@ PRIVATE = "plugins.ml_commons.connector.private_ip_enabled"
 TRUSTED = "plugins.ml_commons.trusted_connector_endpoints_regex"
 DEPLOY_TIMEOUT_S = 60.0
 CONFLICT, CONFLICT_TIMEOUT_S = 409, 30.0
+ANSWER_TIMEOUT_S = 5.0
 
 Side = Literal["query", "passage"]
 
@@ -130,6 +134,28 @@ def unless_gone(cluster: Cluster, request: Mapping[str, Any]) -> None:
             time.sleep(0.2)
             continue
         return
+
+
+def ask_health(server: str) -> dict[str, Any]:
+    """Ask the embedding server who it is. Raises Unreachable."""
+    url = f"{server.rstrip('/')}/healthz"
+    try:
+        answer = urllib3.PoolManager().request("GET", url, timeout=ANSWER_TIMEOUT_S, retries=False)
+        found = orjson.loads(answer.data)
+    except (urllib3.exceptions.HTTPError, ValueError) as error:
+        raise Unreachable(
+            f"no embedding server answers at {server}: {type(error).__name__}",
+            hint="hybridr serve --index NAME   starts one; --server ADDRESS names another",
+        ) from None
+    return found if isinstance(found, dict) else {}
+
+
+def model_state(cluster: Cluster, model_id: str) -> str | None:
+    """Ask ml-commons for the state of a model, such as DEPLOYED; None where it has none of this id."""
+    try:
+        return str(cluster.request("GET", path_of("_plugins", "_ml", "models", model_id))["model_state"])
+    except NotFound:
+        return None
 
 
 def await_task(cluster: Cluster, task_id: str, timeout_s: float = DEPLOY_TIMEOUT_S) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from .bodies import (
+    MAX_NEIGHBOURS,
     dense_query,
     dense_scores_query,
     highlight,
@@ -23,6 +24,7 @@ from .errors import ClusterError, DataError, SettingsError
 from .expansion import TermFeedback
 from .inspection import choose_text_fields
 from .known_encoders import check_fingerprint
+from .languages import says_something
 from .passages import Span, windows_of
 from .reading import text_of
 from .records import Hit, Query, Run
@@ -79,8 +81,7 @@ class Search:
 
         The text of a document that the dense leg found by one of several passages is that passage.
         """
-        if not text.strip():
-            raise DataError("the query is empty")
+        check_request(text, k)
         vectors = self._vectors([text])
         body = self._bodies([text], vectors, k, inner_hits=True)[0]
         body |= {"highlight": highlight(self._shown_fields(), text), "_source": self._shown_fields()}
@@ -214,6 +215,14 @@ class Search:
             return whole[slice(*span)], span
         marked = found.get("highlight", {})
         return " … ".join(part for field in self._shown_fields() for part in marked.get(field, ())), None
+
+
+def check_request(text: str, k: int) -> None:
+    """Raise DataError for a query without a visible character, SettingsError for a `k` out of range."""
+    if not says_something(text):
+        raise DataError("the query is empty", hint="a query needs at least one visible character")
+    if not 1 <= k <= MAX_NEIGHBOURS:
+        raise SettingsError(f"k is 1 to {MAX_NEIGHBOURS:,}, got {k:,}")
 
 
 def best_passage(inner_hits: dict[str, Any]) -> Span | None:

@@ -316,6 +316,12 @@ class ServeSettings(Stage):
     token: SecretStr | None = Field(None, min_length=1, description="every request but /healthz must bear it")
     batch_tokens: int = Field(4096, ge=1, description="encoded together, of all requests that wait")
     cache_queries: int = Field(10_000, ge=0, description="queries whose vectors are kept; 0 keeps none")
+    max_waiting: int = Field(
+        8192, ge=1, description="texts that may wait for the encoder; 503 with Retry-After beyond"
+    )
+    search_timeout_s: float = Field(
+        10.0, gt=0, description="how long /search waits for the cluster, also for a client that has left"
+    )
     max_body_bytes: int = Field(16 * 2**20, ge=1)
     max_inputs: int = Field(2048, ge=1, description="texts in one request; 2048 is OpenAI's own limit")
     max_characters: int = Field(1_000_000, ge=1, description="of one text; the encoder reads its start")

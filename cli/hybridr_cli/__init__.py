@@ -19,8 +19,8 @@ app = typer.Typer(
 
 VERBS = (
     "demo", "doctor", "node", "load", "inspect", "adapt", "dam", "rem", "export", "reindex", "sync",
-    "status", "rollback", "verify", "remove", "clean", "search", "evaluate", "serve", "deploy", "models",
-    "bench", "settings",
+    "status", "rollback", "verify", "remove", "clean", "search", "evaluate", "serve", "deploy", "pipeline",
+    "models", "bench", "settings",
 )  # fmt: skip
 
 for _name in VERBS:
