@@ -1,6 +1,6 @@
 """The model inside the cluster against `hybridr serve` beside it: the same hybrid searches, in turns.
 
-    hybridr node start --name ways --with-ml --with-natives
+    hybridr node start --name ways --with-ml --with-natives --heap 2g
     python benchmarks/query_ways.py FOLDER [--node ways] [--rounds 3]
 
 FOLDER is a collection in BEIR layout; 100 of its documents are loaded, so that searching costs little beside

@@ -105,6 +105,8 @@ def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: Search
     A model that an earlier call made is deleted when the new one is in its place. Raises the errors of
     `plan_deployment`, and ClusterError for cluster settings that are missing unless `set_cluster_settings`.
     """
+    if settings.way == "local":  # a small heap is full for a while after the upload
+        cluster = cluster.patient(local_models.PATIENCE_S)
     todo = plan_deployment(cluster, name, settings, search)
     info = cluster.index_info(todo.index)
     known = info.meta.get("deployment") or {}
