@@ -18,7 +18,7 @@ from hybridr.cluster import Cluster, path_of
 from hybridr.deploying import deploy, plan_deployment, undeploy
 from hybridr.destinations import resolve
 from hybridr.encoder import OnnxEncoder
-from hybridr.errors import ClusterError, FingerprintMismatch, ModelError
+from hybridr.errors import ClusterError, FingerprintMismatch, ModelError, NotFound
 from hybridr.exporting import export
 from hybridr.remote_models import ML
 from hybridr.settings import DeploySettings, ReindexSettings, SearchSettings
@@ -71,7 +71,10 @@ def held(cluster: Cluster) -> dict[str, set[str]]:
         }
         for kind in ("models", "model_groups")
     }
-    return found | {"pipelines": set(cluster.request("GET", "/_search/pipeline"))}
+    try:
+        return found | {"pipelines": set(cluster.request("GET", "/_search/pipeline"))}
+    except NotFound:  # there is none
+        return found | {"pipelines": set()}
 
 
 def ids(answer: dict[str, Any]) -> list[str]:
