@@ -123,7 +123,7 @@ def measure(
         match, neural = body["query"]["hybrid"]["queries"]
         match["match"]["text"] = neural["neural"]["hybridr_vector"]["query_text"] = text
         started = time.perf_counter()
-        cluster.search(done.index, body)
+        cluster.request("POST", path_of(done.index, "_search"), body)
         return time.perf_counter() - started
 
     try:

@@ -77,6 +77,12 @@ def held(cluster: Cluster) -> dict[str, set[str]]:
         return found | {"pipelines": set()}
 
 
+def ask(cluster: Cluster, index: str, query: dict[str, Any]) -> dict[str, Any]:
+    """Search as a client does, by the default pipeline."""
+    found: dict[str, Any] = cluster.request("POST", path_of(index, "_search"), {"query": query})
+    return found
+
+
 def ids(answer: dict[str, Any]) -> list[str]:
     return [hit["_id"] for hit in answer["hits"]["hits"]]
 
@@ -117,7 +123,7 @@ def test_text_in_a_query_ranks_as_our_own_search_and_nothing_is_left(
     for text in (TEXT, "a ribbon of velvet"):
         match["match"]["text"] = neural["neural"]["hybridr_vector"]["query_text"] = text
         for query, hits in ((body["query"], search(text, 10)), (neural, search.using("dense")(text, 10))):
-            answer = cellar.search(done.index, {"query": query})
+            answer = ask(cellar, done.index, query)
             assert ids(answer) == [hit.doc_id for hit in hits]
             scores = [hit["_score"] for hit in answer["hits"]["hits"]]
             assert scores == pytest.approx([hit.score for hit in hits], abs=1e-5)
@@ -172,7 +178,7 @@ def test_two_indices_share_a_model_with_its_query_prefix(allowed: Cluster, tiny:
     encoder = load_encoder(tiny)
     query = {"neural": {"hybridr_vector": {"query_text": TEXT, "k": 10}}}
     hits = Search(allowed, names[1], encoder).using("dense")(TEXT, 10)
-    answer = allowed.search(resolve(allowed, names[1]).name, {"query": query})
+    answer = ask(allowed, resolve(allowed, names[1]).name, query)
     assert [hit["_score"] for hit in answer["hits"]["hits"]] == pytest.approx([hit.score for hit in hits])
     assert [hit["_score"] for hit in answer["hits"]["hits"]] != pytest.approx(
         [hit.score for hit in Search(allowed, names[1], without_prefix(tiny)).using("dense")(TEXT, 10)]
