@@ -9,7 +9,7 @@ import numpy as np
 
 from .assets import load_asset
 from .errors import SettingsError
-from .fusion import check_technique
+from .fusion import Technique
 from .settings import ReindexSettings, SearchSettings
 from .vectors import field_options, form_of, method_parameters
 
@@ -19,7 +19,7 @@ SEQ_NO_FIELD = "hybridr_seq_no"
 PASSAGE_VECTOR = "vector"  # inside the nested field; `start` and `end` beside it
 MAX_NEIGHBOURS = 10_000  # the largest k that OpenSearch takes
 RRF_WEIGHTS = (3, 1, 0)
-Z_SCORE = (3, 0, 0)
+Z_SCORE = LOWER_BOUNDS = (3, 0, 0)
 
 # What the server sets itself and refuses or misreads in a new index.
 PRIVATE_SETTINGS = (
@@ -220,35 +220,62 @@ def search_pipeline(settings: SearchSettings, version: tuple[int, int, int]) -> 
 
     Raises SettingsError where this server version would refuse it, or silently do something else.
     """
-    weights = [1.0 - settings.dense_weight, settings.dense_weight]
-    check_technique(settings.normalization, settings.combination, weights, 2)
-    if settings.normalization == "rrf":
-        return _rank_pipeline(settings, weights, version)
-    if settings.normalization == "z_score" and version < Z_SCORE:
+    weights = (1.0 - settings.dense_weight, settings.dense_weight)
+    return fusion_pipeline(
+        Technique(settings.normalization, settings.combination, weights, settings.rank_constant), version
+    )
+
+
+def fusion_pipeline(technique: Technique, version: tuple[int, int, int]) -> dict[str, Any]:
+    """Build the pipeline of a technique from its file in `opensearch/pipelines/`.
+
+    Raises SettingsError where this server version would refuse it, or silently do something else.
+    """
+    technique.check()
+    require_version(technique, version)
+    pipeline = load_asset("pipelines", f"{pipeline_file(technique)}.json")
+    [processor] = pipeline["phase_results_processors"][0].values()
+    # Whole numbers would fail on the server, which casts them to doubles.
+    processor["combination"]["parameters"]["weights"] = [float(weight) for weight in technique.weights]
+    if technique.lower_bounds:
+        bounds = [{"mode": mode, "min_score": float(lowest)} for mode, lowest in technique.lower_bounds]
+        processor["normalization"]["parameters"]["lower_bounds"] = bounds
+    if technique.normalization == "rrf":
+        processor["combination"] = _rank_combination(processor["combination"], technique, version)
+    return pipeline
+
+
+def pipeline_file(technique: Technique) -> str:
+    """Name the file of a technique, without its ending."""
+    if technique.normalization == "rrf":
+        return "hybrid-rrf"
+    mean = technique.combination.removesuffix("_mean")
+    parts = [technique.normalization.replace("_", "-")]
+    parts += [mean] if mean != "arithmetic" else []
+    parts += ["lower-bounds"] if technique.lower_bounds else []
+    return "-".join(["hybrid", *parts])
+
+
+def require_version(technique: Technique, version: tuple[int, int, int]) -> None:
+    """Raise SettingsError for what this version refuses, or, as lower bounds, silently leaves out."""
+    if technique.normalization == "z_score" and version < Z_SCORE:
         raise SettingsError(
             f"z_score needs OpenSearch 3.0, this is {_dotted(version)}", hint="--normalization min_max"
         )
-    pipeline = load_asset("pipelines", f"hybrid-{settings.normalization.replace('_', '-')}.json")
-    processor = pipeline["phase_results_processors"][0]["normalization-processor"]
-    processor["combination"] = {"technique": settings.combination, "parameters": {"weights": weights}}
-    return pipeline
-
-
-def _rank_pipeline(
-    settings: SearchSettings, weights: list[float], version: tuple[int, int, int]
-) -> dict[str, Any]:
-    pipeline = load_asset("pipelines", "hybrid-rrf.json")
-    combination = pipeline["phase_results_processors"][0]["score-ranker-processor"]["combination"]
-    combination["rank_constant"] = settings.rank_constant
-    combination["parameters"]["weights"] = weights
-    if version >= RRF_WEIGHTS:
-        return pipeline
-    if weights != [0.5, 0.5]:
+    if technique.lower_bounds and version < LOWER_BOUNDS:
+        raise SettingsError(f"lower bounds need OpenSearch 3.0, this is {_dotted(version)}")
+    alike = len(set(technique.weights)) == 1
+    if technique.normalization == "rrf" and version < RRF_WEIGHTS and not alike:
         raise SettingsError(f"weights for rrf need OpenSearch 3.1, this is {_dotted(version)}")
+
+
+def _rank_combination(
+    combination: dict[str, Any], technique: Technique, version: tuple[int, int, int]
+) -> dict[str, Any]:
+    if version >= RRF_WEIGHTS:
+        return {**combination, "rank_constant": technique.rank_constant}
     # 2.19 reads the constant only among the parameters and ignores it silently elsewhere.
-    del combination["rank_constant"]
-    combination["parameters"] = {"rank_constant": settings.rank_constant}
-    return pipeline
+    return {"technique": "rrf", "parameters": {"rank_constant": technique.rank_constant}}
 
 
 def _dotted(version: tuple[int, int, int]) -> str:

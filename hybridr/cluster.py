@@ -24,6 +24,7 @@ from .settings import ClusterSettings
 OLDEST = (2, 19, 0)
 DEFAULT_URL = "http://localhost:9200"
 RETRY_WAIT_S = (0.5, 20.0)
+PLAIN = {"search_pipeline": "_none"}
 T = TypeVar("T")
 
 
@@ -67,13 +68,17 @@ def connect(url: str | None = None, **auth: Any) -> Cluster:
 class Cluster:
     """A checked connection; every failure of the client becomes one of hybridr's errors.
 
-    `patience_s` says for how many seconds a request waits for a cluster that is away or busy.
+    `patience_s` says for how many seconds a request waits for a cluster that is away or busy, `timeout_s` for
+    how many one try waits for its answer (None: as the client was opened).
     """
 
-    def __init__(self, client: OpenSearch, url: str, *, patience_s: float = 0.0) -> None:
+    def __init__(
+        self, client: OpenSearch, url: str, *, patience_s: float = 0.0, timeout_s: float | None = None
+    ) -> None:
         self.client = client
         self.url = url
         self.patience_s = patience_s
+        self.timeout_s = timeout_s
 
     @classmethod
     def connect(cls, settings: ClusterSettings) -> Cluster:
@@ -88,6 +93,12 @@ class Cluster:
         """Give the same connection with another patience."""
         other = copy(self)
         other.patience_s = patience_s
+        return other
+
+    def hurried(self, timeout_s: float) -> Cluster:
+        """Give the same connection with a limit to each answer; the server ends what nobody waits for."""
+        other = copy(self)
+        other.timeout_s = timeout_s
         return other
 
     @cached_property
@@ -151,7 +162,9 @@ class Cluster:
 
         def send() -> Any:
             try:
-                answer = self.client.transport.perform_request(method, path, params=params, body=body)
+                answer = self.client.transport.perform_request(
+                    method, path, params=params, body=body, timeout=self.timeout_s
+                )
             except exceptions.OpenSearchException as error:
                 raise translated(error, self.url) from None
             if every_shard and (failure := shard_failure(answer)):
@@ -205,7 +218,10 @@ class Cluster:
 
     def count(self, name: str) -> int:
         """Count the documents that a search can see."""
-        return int(self.request("GET", path_of(name, "_count"), every_shard=True)["count"])
+        # Not by `_count`: it fails where the default pipeline of the index is gone.
+        body = {"size": 0, "track_total_hits": True}
+        found = self.request("POST", path_of(name, "_search"), body, PLAIN, every_shard=True)
+        return int(found["hits"]["total"]["value"])
 
     def refresh(self, name: str) -> None:
         """Make all written documents visible to searches."""
@@ -214,13 +230,16 @@ class Cluster:
     def search(
         self, name: str, body: Mapping[str, Any], params: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Search one index or alias."""
-        found: dict[str, Any] = self.request("POST", path_of(name, "_search"), body, params)
+        """Search one index or alias; its default pipeline, which could rewrite the query, is left out."""
+        plain = {} if "search_pipeline" in body else PLAIN
+        found: dict[str, Any] = self.request(
+            "POST", path_of(name, "_search"), body, {**plain, **(params or {})}
+        )
         return found
 
     def msearch(self, name: str, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Send several searches of one index at once; the first that fails raises."""
-        lines = [line for body in bodies for line in ("{}", json.dumps(body))]
+        """Send several searches of one index at once, as `search` does; the first that fails raises."""
+        lines = [line for body in bodies for line in ("{}", json.dumps({**PLAIN, **body}))]
 
         def send() -> list[dict[str, Any]]:
             answers = self.request("POST", path_of(name, "_msearch"), "\n".join(lines) + "\n")["responses"]

@@ -16,7 +16,7 @@ from .bodies import highlight, lexical_leg
 from .hits import checked
 from .passages import Span
 from .records import Hit, Query, Run
-from .retrieval import BATCH, LEXICAL, Search, checked_text
+from .retrieval import BATCH, LEXICAL, Search, check_request
 
 DENSE_WEIGHT = 0.6
 Scores = Mapping[str, float]
@@ -69,7 +69,8 @@ class CompletedSearch(Search):
         self, text: str, k: int = 10, *, offset: int = 0, filter: dict[str, Any] | None = None
     ) -> list[Hit]:
         """Give the best `k` documents with text, highlighted by `<em>`, and both true scores."""
-        vectors = self._query_vectors([checked_text(text)])
+        check_request(text, k + offset)
+        vectors = self._query_vectors([text])
         best = self._candidates([text], vectors, filter)[0][offset : offset + k]
         shown = self._shown([candidate.doc_id for candidate in best], text, vectors[0])
         return [

@@ -1,32 +1,36 @@
 """Gives an index with vectors a way to be asked through plain REST, and takes it away again.
 
 `client`: a stored search pipeline is the index's default, so a `hybrid` query needs no word about fusion.
-`neural`: besides, a model asks `hybridr serve` for the vector of a `neural` query's text. `transparent`: the
-pipeline sends every query to `hybridr serve`, which turns those for one text into hybrid ones.
+`neural`: besides, a model asks `hybridr serve` for the vector of a `neural` query's text. `local`: so
+too, but the model runs inside the cluster. `transparent`: the pipeline sends every query to `hybridr serve`,
+which turns those for one text into hybrid ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import orjson
-import urllib3
 
+from . import local_models
 from .bodies import hybrid_query, search_pipeline
 from .cluster import Cluster, IndexInfo, path_of
+from .deployments import missing_parts
 from .destinations import is_destination, resolve, write_meta
-from .errors import ClusterError, DataError, FingerprintMismatch, NotFound, SettingsError, Unreachable
+from .errors import ClusterError, DataError, FingerprintMismatch, SettingsError
+from .known_encoders import encoder_for
 from .manifest import fingerprint
+from .pipelines import DEFAULT, found_pipeline, pipeline_path, require_ours
 from .remote_models import (
     CONNECTORS,
     ML,
     MODELS,
     PLUGIN,
     RemoteModel,
+    ask_health,
     create_model,
-    delete_model,
     deleting_requests,
     embedding_connector,
     missing_settings,
@@ -38,9 +42,8 @@ from .remote_models import (
 from .settings import DeploySettings, SearchSettings
 from .vectors import kept_as
 
-DEFAULT = "index.search.default_pipeline"
 MODEL_ID, CONNECTOR_ID = "<model_id>", "<connector_id>"
-ANSWER_TIMEOUT_S = 5.0
+TEXT_WAYS = ("neural", "local")  # the client sends text in a `neural` query
 
 
 @dataclass(frozen=True)
@@ -64,21 +67,29 @@ def plan_deployment(
     """Check everything before the first request, and say what would be sent.
 
     Raises DataError (no vectors), ClusterError (plugin missing, another default pipeline, byte vectors
-    with `neural`), Unreachable and FingerprintMismatch for the embedding server.
+    with `neural` and `local`), Unreachable and FingerprintMismatch for the embedding server, ModelError and
+    FingerprintMismatch for the encoder of `local`.
     """
     info = deployable(cluster, name)
     pipeline = f"hybridr-{info.name}"
     check_default(info, pipeline)
+    if (stored := found_pipeline(cluster, pipeline)) is not None:
+        require_ours(pipeline, stored, False)
     missing: dict[str, Any] = {}
     requests: list[dict[str, Any]] = []
-    if settings.way != "client":
+    if settings.way == "local":
+        check_plugin(cluster, info, settings)
+        local_models.check_version(cluster)
+        missing = dict(local_models.missing_settings(cluster))
+        requests = local_models.model_requests(encoder_for(cluster, info, settings.encoder), MODEL_ID)
+    elif settings.way != "client":
         trusted_pattern(settings.server)
         check_model(cluster, info, settings)
         missing = missing_settings(cluster, settings.server)
         requests = model_requests(connector_of(pipeline, settings))
     body = pipeline_body(info, settings.way, search, cluster.version, MODEL_ID)
     requests += [
-        {"method": "PUT", "path": path_of("_search", "pipeline", pipeline), "body": body},
+        {"method": "PUT", "path": pipeline_path(pipeline), "body": body},
         {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT: pipeline}},
     ]
     if missing:
@@ -94,28 +105,31 @@ def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: Search
     A model that an earlier call made is deleted when the new one is in its place. Raises the errors of
     `plan_deployment`, and ClusterError for cluster settings that are missing unless `set_cluster_settings`.
     """
+    if settings.way == "local":  # a small heap is full for a while after the upload
+        cluster = cluster.patient(local_models.PATIENCE_S)
     todo = plan_deployment(cluster, name, settings, search)
     info = cluster.index_info(todo.index)
     known = info.meta.get("deployment") or {}
     job = fingerprint([settings.record(), todo.requests[-2]["body"]])
     if todo.settings:
         allow(cluster, todo, settings)
-    if known.get("job") == job and is_whole(cluster, known):
+    if known.get("job") == job and not any(missing_parts(cluster, info, known)):
         return todo
-    model = None
-    if settings.way != "client":
-        model = create_model(cluster, connector_of(todo.pipeline, settings))
-    record = {"way": todo.way, "pipeline": todo.pipeline, "job": job, **ids_of(model)}
+    ids = make_model(cluster, info, todo.pipeline, settings)
+    record = {"way": todo.way, "pipeline": todo.pipeline, "job": job, **ids}
+    if "connector_id" in ids:
+        record["server"] = settings.server
     try:
-        body = pipeline_body(info, todo.way, search, cluster.version, model.model_id if model else "")
-        cluster.request("PUT", path_of("_search", "pipeline", todo.pipeline), body)
+        body = pipeline_body(info, todo.way, search, cluster.version, ids.get("model_id", ""))
+        cluster.request("PUT", pipeline_path(todo.pipeline), body)
         cluster.request("PUT", path_of(todo.index, "_settings"), {DEFAULT: todo.pipeline})
         write_meta(cluster, todo.index, {"deployment": record})
     except ClusterError:
-        if model is not None:
-            delete_model(cluster, model)
+        if ids.get("model_id") != known.get("model_id"):
+            forget_model(cluster, record)
         raise
-    forget_model(cluster, known)
+    if ids.get("model_id") != known.get("model_id"):
+        forget_model(cluster, known)
     return replace(todo, changed=True)
 
 
@@ -130,10 +144,9 @@ def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict
         raise DataError(f"nothing is deployed for '{name}'", hint=f"hybridr deploy {name}")
     requests: list[dict[str, Any]] = [
         {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT: None}},
-        {"method": "DELETE", "path": path_of("_search", "pipeline", known["pipeline"])},
+        {"method": "DELETE", "path": pipeline_path(known["pipeline"])},
     ]
-    if model := model_of(known):
-        requests += deleting_requests(model)
+    requests += deleting(cluster, known)
     if not dry_run:
         for request in requests:
             unless_gone(cluster, request)
@@ -159,18 +172,23 @@ def check_default(info: IndexInfo, pipeline: str) -> None:
         )
 
 
-def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> None:
-    """Refuse what a model of this cluster could not do for this index."""
+def check_plugin(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> None:
+    """Refuse what ml-commons could not do for this index."""
     if PLUGIN not in cluster.plugins():
         raise ClusterError(
             f"--way {settings.way} needs the plugin {PLUGIN} on every node",
             hint="--way client needs no plugin; an embedded node has it with: hybridr node start --with-ml",
         )
-    if settings.way == "neural" and kept_as(info.meta) == "byte":
+    if settings.way in TEXT_WAYS and kept_as(info.meta) == "byte":
         raise ClusterError(
             f"'{info.name}' keeps bytes, and a `neural` query sends floats", hint="--way transparent"
         )
-    health = ask_health(settings)
+
+
+def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> None:
+    """Refuse what a model that asks this server could not do for this index."""
+    check_plugin(cluster, info, settings)
+    health = ask_health(settings.server)
     if health.get("encoder") != info.meta["encoder"]:
         raise FingerprintMismatch(
             f"the server at {settings.server} has encoder {str(health.get('encoder'))[:12]}, the vectors of "
@@ -183,20 +201,6 @@ def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> 
             f"the server at {settings.server} rewrites queries of {served or 'no index'}",
             hint=f"hybridr serve --index {info.name}",
         )
-
-
-def ask_health(settings: DeploySettings) -> dict[str, Any]:
-    """Ask the embedding server who it is. Raises Unreachable."""
-    url = f"{settings.server.rstrip('/')}/healthz"
-    try:
-        answer = urllib3.PoolManager().request("GET", url, timeout=ANSWER_TIMEOUT_S, retries=False)
-        found = orjson.loads(answer.data)
-    except (urllib3.exceptions.HTTPError, ValueError) as error:
-        raise Unreachable(
-            f"no embedding server answers at {settings.server}: {type(error).__name__}",
-            hint="hybridr serve --index NAME   starts one; --server ADDRESS names another",
-        ) from None
-    return found if isinstance(found, dict) else {}
 
 
 def connector_of(name: str, settings: DeploySettings) -> dict[str, Any]:
@@ -222,7 +226,7 @@ def pipeline_body(
 ) -> dict[str, Any]:
     """Build the search pipeline of a way."""
     body = search_pipeline(search, version)
-    if way == "neural":
+    if way in TEXT_WAYS:
         named = {info.meta["vector_field"]: model_id}
         body["request_processors"] = [{"neural_query_enricher": {"neural_field_default_id": named}}]
     if way == "transparent":
@@ -241,8 +245,8 @@ def example(info: IndexInfo, way: str, search: SearchSettings) -> str:
     if way == "transparent":
         return orjson.dumps({"query": match}).decode()
     field, depth = info.meta["vector_field"], search.depth
-    asked: dict[str, Any] = {"query_text": "…"} if way == "neural" else {"vector": ["…"]}
-    dense = {"neural" if way == "neural" else "knn": {field: {**asked, "k": depth}}}
+    asked: dict[str, Any] = {"query_text": "…"} if way in TEXT_WAYS else {"vector": ["…"]}
+    dense = {"neural" if way in TEXT_WAYS else "knn": {field: {**asked, "k": depth}}}
     return orjson.dumps({"query": hybrid_query([match, dense], depth)}).decode()
 
 
@@ -250,36 +254,33 @@ def allow(cluster: Cluster, todo: Deployment, settings: DeploySettings) -> None:
     """Set the cluster settings that are missing. Raises ClusterError unless that is wanted."""
     if not settings.set_cluster_settings:
         shown = orjson.dumps({"persistent": todo.settings}).decode()
+        forbidden = "run inside it" if settings.way == "local" else f"ask {settings.server}"
         raise ClusterError(
-            f"the cluster does not let a model ask {settings.server}",
+            f"the cluster does not let a model {forbidden}",
             hint=f"PUT /_cluster/settings {shown}   or: --set-cluster-settings",
         )
     cluster.request("PUT", "/_cluster/settings", {"persistent": todo.settings})
 
 
-def is_whole(cluster: Cluster, known: Mapping[str, Any]) -> bool:
-    """Tell whether everything that a record names is still there."""
-    try:
-        cluster.request("GET", path_of("_search", "pipeline", known["pipeline"]))
-        if model := model_of(known):
-            state = cluster.request("GET", f"{ML}/models/{model.model_id}")["model_state"]
-            return bool(state == "DEPLOYED")
-    except NotFound:
-        return False
-    return True
+def make_model(cluster: Cluster, info: IndexInfo, name: str, settings: DeploySettings) -> dict[str, str]:
+    """Make the model of a way, or find it; give its ids as the record keeps them."""
+    if settings.way == "client":
+        return {}
+    if settings.way == "local":
+        return {"model_id": local_models.ensure_model(cluster, encoder_for(cluster, info, settings.encoder))}
+    return asdict(create_model(cluster, connector_of(name, settings)))
 
 
-def ids_of(model: RemoteModel | None) -> dict[str, str]:
-    """Give what the record keeps of a model."""
-    return {"model_id": model.model_id, "connector_id": model.connector_id} if model else {}
-
-
-def model_of(known: Mapping[str, Any]) -> RemoteModel | None:
-    """Read what `ids_of` wrote."""
-    return RemoteModel(known["model_id"], known["connector_id"]) if "model_id" in known else None
+def deleting(cluster: Cluster, known: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """List what deletes the model of a record; a model inside stays while other pipelines name it."""
+    if "connector_id" in known:
+        return deleting_requests(RemoteModel(known["model_id"], known["connector_id"]))
+    if "model_id" not in known or local_models.is_used(cluster, known["model_id"], besides=known["pipeline"]):
+        return []
+    return local_models.deleting_requests(cluster, known["model_id"])
 
 
 def forget_model(cluster: Cluster, known: Mapping[str, Any]) -> None:
-    """Delete the model of an earlier deployment."""
-    if model := model_of(known):
-        delete_model(cluster, model)
+    """Delete the model of a record."""
+    for request in deleting(cluster, known):
+        unless_gone(cluster, request)

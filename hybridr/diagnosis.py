@@ -9,9 +9,11 @@ from typing import Any
 
 from . import node
 from .bodies import dense_query, hybrid_query, lexical_query, search_pipeline, vector_mapping
-from .cluster import Cluster, check_supported, located, open_client, path_of
+from .cluster import Cluster, IndexInfo, check_supported, located, open_client, path_of
+from .deployments import Deployed, command_of, deployment_of, server_problem
 from .errors import AccessDenied, ClusterError, HybridrError, SettingsError, Unreachable
 from .machine import Check, machine_checks
+from .pipelines import default_pipelines
 from .progress import Progress, silent
 from .settings import ClusterSettings, ReindexSettings, SearchSettings
 from .trials import check_backends
@@ -80,6 +82,7 @@ def cluster_checks(settings: ClusterSettings) -> list[Check]:
         *check_parts(cluster, "modules", MODULES, cluster.modules()),
         *check_use(cluster),
         check_engines(cluster),
+        *check_deployments(cluster),
     ]
 
 
@@ -137,6 +140,34 @@ def check_engines(cluster: Cluster) -> Check:
     if cluster.is_embedded():
         return Check("engines", True, "lucene only: a faiss field would kill this embedded node")
     return Check("engines", True, "lucene; faiss where the k-NN plugin came with its native library")
+
+
+def check_deployments(cluster: Cluster) -> list[Check]:
+    """Look at every deployment: its pipeline, its model, its embedding server."""
+    try:
+        found = {info.name: info for info in cluster.indices("*-hybridr-*")}
+        for name, pipeline in default_pipelines(cluster).items():
+            if pipeline.startswith("hybridr-") and name not in found:
+                found[name] = cluster.index_info(name)
+        looked = [(info, deployment_of(cluster, info)) for _, info in sorted(found.items())]
+    except ClusterError as error:
+        fix = grant("the indices you use") if isinstance(error, AccessDenied) else error.hint or ""
+        return [Check("deployments", None, denied(error), fix)]
+    return [check_deployment(info, deployed) for info, deployed in looked if deployed]
+
+
+def check_deployment(info: IndexInfo, deployed: Deployed) -> Check:
+    """Say whether a deployment is whole and its server answers from here."""
+    what = f"deployment {info.name}"
+    if deployed.missing:
+        again = command_of(info, info.meta["deployment"])
+        return Check(what, False, f"{deployed.way}: {'; '.join(deployed.missing)}", again)
+    if problem := server_problem(deployed, info.meta["encoder"]):
+        return Check(what, False, problem, f"hybridr serve --index {info.meta.get('source', info.name)}")
+    parts = [deployed.way, f"pipeline {deployed.pipeline}"]
+    parts += [f"model {deployed.model} is deployed"] if deployed.model else []
+    parts += [f"the server at {deployed.server} answers"] if deployed.server else []
+    return Check(what, True, ", ".join(parts))
 
 
 def check_use(cluster: Cluster) -> Iterator[Check]:

@@ -138,6 +138,11 @@ class OnnxEncoder:
             return self._documents
         return open_engine(self.folder, "fp32", self.backend, self._threads)
 
+    @property
+    def query_prefix(self) -> str:
+        """What is put before every query; empty for most."""
+        return self._prefixes["query"]
+
     def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
         """Encode queries to float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
         return self._encode(self._queries, texts, self._prefixes["query"], max_tokens)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from .errors import AccessDenied, ClusterError, NotFound, Unreachable
 
 BUSY = {429, 502, 503, 504}
+SEARCH_HINTS = {
+    r"Pipeline \S+ is not defined": "hybridr deploy INDEX   makes its default again, undeploy takes it off",
+    "number of weights": "one weight per sub-query: hybridr pipeline put NAME --weights …",
+    "expected bounds array": "one bound per sub-query: hybridr pipeline put NAME --lower-bounds …",
+    "maxClauseCount": "the query has too many words; indices.query.bool.max_clause_count is the limit",
+}
+"""What helps, by what the server says of a search or its pipeline."""
 RECOVERING = {"no_shard_available_action_exception", "illegal_index_shard_state_exception"}
 GROUPED = "search_phase_execution_exception"
 """What the server calls every failure of a search; the cause says which it is."""
@@ -53,6 +61,8 @@ def described(status: int, error: Any) -> ClusterError:
         return Unreachable(
             f"the cluster is not ready yet (503): {reason}", hint="wait a little", status=status
         )
+    hint = next((help for said, help in SEARCH_HINTS.items() if re.search(said, reason)), None)
     return ClusterError(
-        f"the cluster refused ({status} {kind}): {reason}".replace(" )", ")"), status=status, kind=kind
-    )
+        f"the cluster refused ({status} {kind}): {reason}".replace(" )", ")"),
+        hint=hint, status=status, kind=kind,
+    )  # fmt: skip

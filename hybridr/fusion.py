@@ -3,36 +3,72 @@
 Sources: OpenSearch docs, normalization-processor and score-ranker-processor; corner cases read in the
 neural-search code and tried on nodes: the floor 0.001, 1.0 for a list whose scores are all equal, raw
 scores where a z-score is undefined, missing documents that count as 0 in the arithmetic mean only.
+The server counts in single precision; that decides which scores are equal to a mean or a bound.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from .errors import SettingsError
 
 FLOOR = 0.001
+MODES = ("apply", "clip", "ignore")
+MAX_BOUND = 10_000.0
+MAX_LISTS = 5
+MAX_RANK_CONSTANT = 10_000
 Scores = Mapping[str, float]
 """document id -> score of one list."""
 
 
-def min_max(scores: Scores) -> dict[str, float]:
-    """Scale to 0..1; the lowest becomes 0.001, and 1.0 is given to all when all are equal."""
+class LowerBound(NamedTuple):
+    """What min_max takes for the lowest score of a list, in the list's own raw scores (-10,000 to 10,000).
+
+    apply: scores over `min_score` are measured from it, the others from the list's own minimum. clip: all
+    are, and scores under it become 0.001. ignore: the list's own minimum. A bound over the maximum is none.
+    """
+
+    mode: str = "apply"
+    min_score: float = 0.0
+
+    def beneath(self, score: float, low: float, high: float) -> float:
+        """Give what `score` is measured from in a list from `low` to `high`."""
+        if self.mode == "apply":
+            return self.min_score if high > self.min_score and score > self.min_score else low
+        if self.mode == "clip":
+            return low if high < self.min_score else self.min_score
+        return low
+
+
+OWN_MINIMUM = LowerBound("ignore")
+
+
+def min_max(scores: Scores, bound: LowerBound = OWN_MINIMUM) -> dict[str, float]:
+    """Scale to 0..1; what comes to 0 becomes 0.001, and 1.0 is given to all when all are equal."""
     if not scores:
         return {}
     low, high = min(scores.values()), max(scores.values())
-    if low == high:
-        return dict.fromkeys(scores, 1.0)
-    return {doc: (score - low) / (high - low) or FLOOR for doc, score in scores.items()}
+    bound = bound._replace(min_score=float(np.float32(bound.min_score)))
+
+    def scaled(score: float) -> float:
+        bottom = bound.beneath(score, low, high)
+        if low == high or (high == bottom and score >= bottom):
+            return 1.0
+        if score < bottom:
+            return FLOOR
+        return (score - bottom) / (high - bottom) or FLOOR
+
+    return {doc: scaled(score) for doc, score in scores.items()}
 
 
 def l2(scores: Scores) -> dict[str, float]:
-    """Divide by the Euclidean length of the list; a list of zeros gives 0.001."""
+    """Divide by the Euclidean length of the list; a list of zeros stays zeros."""
     length = math.sqrt(sum(score * score for score in scores.values()))
-    return {doc: score / length if length else FLOOR for doc, score in scores.items()}
+    return {doc: score / length if length else 0.0 for doc, score in scores.items()}
 
 
 def z_score(scores: Scores) -> dict[str, float]:
@@ -43,15 +79,15 @@ def z_score(scores: Scores) -> dict[str, float]:
     if not scores:
         return {}
     values = np.asarray(list(scores.values()), dtype=np.float32).astype(np.float64)
-    mean, deviation = float(values.mean()), float(values.std(ddof=min(1, len(values) - 1)))
+    mean, deviation = np.float32(values.mean()), float(values.std(ddof=min(1, len(values) - 1)))
     low, high = float(values.min()), float(values.max())
 
     def standardised(score: float) -> float:
-        if score == mean:
+        if np.float32(score) == mean:
             return high
         if deviation == 0:
             return low
-        standard = (score - mean) / deviation
+        standard = (score - float(mean)) / deviation
         return standard if standard > 0 else FLOOR
 
     return {doc: standardised(score) for doc, score in scores.items()}
@@ -93,6 +129,27 @@ COMBINATIONS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
 }  # fmt: skip
 
 
+class Technique(NamedTuple):
+    """How lists become one, in the words of OpenSearch's search pipelines.
+
+    `normalization` is min_max, l2, z_score or rrf (which takes `rank_constant` and no `combination`);
+    `weights`, one per list, sum to 1; `lower_bounds`, none or one per list, are for min_max.
+    """
+
+    normalization: str = "min_max"
+    combination: str = "arithmetic_mean"
+    weights: tuple[float, ...] = (0.5, 0.5)
+    rank_constant: int = 60
+    lower_bounds: tuple[LowerBound, ...] = ()
+
+    def check(self) -> None:
+        """Raise SettingsError for what the server would refuse, or silently compute otherwise."""
+        check_technique(self.normalization, self.combination, self.weights, len(self.weights))
+        check_bounds(self.normalization, self.lower_bounds, len(self.weights))
+        if not 1 <= self.rank_constant <= MAX_RANK_CONSTANT:
+            raise SettingsError(f"the rank constant is 1 to {MAX_RANK_CONSTANT:,}, got {self.rank_constant}")
+
+
 def fuse(
     lists: Sequence[Scores],
     *,
@@ -100,17 +157,23 @@ def fuse(
     combination: str = "arithmetic_mean",
     weights: Sequence[float] | None = None,
     rank_constant: int = 60,
+    lower_bounds: Sequence[LowerBound] = (),
 ) -> dict[str, float]:
     """Fuse the lists of several retrievers into one score per document.
 
-    `normalization` is min_max, l2, z_score or rrf (which ignores `combination`); `weights` sum to 1, None
-    weighs all lists alike. Raises SettingsError for an unknown or unsupported pair.
+    The parameters are those of `Technique`; `weights` None weighs all lists alike. The server joins what
+    each shard gives of a list before, and takes a score of 0 for not found: such documents are not in its
+    lists. Raises SettingsError for what it does not support.
     """
     weights = weights or [1 / len(lists)] * len(lists)
     check_technique(normalization, combination, weights, len(lists))
+    check_bounds(normalization, lower_bounds, len(lists))
     if normalization == "rrf":
         return rrf(lists, weights, rank_constant)
-    scaled = [NORMALIZATIONS[normalization](scores) for scores in lists]
+    if lower_bounds:
+        scaled = [min_max(scores, bound) for scores, bound in zip(lists, lower_bounds, strict=True)]
+    else:
+        scaled = [NORMALIZATIONS[normalization](scores) for scores in lists]
     documents = dict.fromkeys(doc for scores in lists for doc in scores)
     mean = COMBINATIONS[combination]
     return {doc: mean([scores.get(doc, 0.0) for scores in scaled], weights) for doc in documents}
@@ -126,8 +189,23 @@ def check_technique(normalization: str, combination: str, weights: Sequence[floa
         raise SettingsError("z_score can only be combined by arithmetic_mean")
     if len(weights) != legs:
         raise SettingsError(f"{len(weights)} weights for {legs} lists")
-    if min(weights) < 0 or abs(sum(weights) - 1) > 0.01:
+    if not 1 <= legs <= MAX_LISTS:
+        raise SettingsError(f"a hybrid query has 1 to {MAX_LISTS} lists, got {legs}")
+    if not all(0 <= weight <= 1 for weight in weights) or abs(sum(weights) - 1) > 0.01:
         raise SettingsError(f"weights must be at least 0 and sum to 1, got {list(weights)}")
+
+
+def check_bounds(normalization: str, bounds: Sequence[LowerBound], legs: int) -> None:
+    """Raise SettingsError for lower bounds that the server would refuse, or do nothing with."""
+    if bounds and normalization != "min_max":
+        raise SettingsError(f"lower bounds are for min_max, not {normalization}")
+    if bounds and len(bounds) != legs:
+        raise SettingsError(f"{len(bounds)} lower bounds for {legs} lists")
+    for mode, lowest in bounds:
+        if mode not in MODES:
+            raise SettingsError(f"unknown mode of a lower bound '{mode}': {', '.join(MODES)}")
+        if not -MAX_BOUND <= lowest <= MAX_BOUND:
+            raise SettingsError(f"a lower bound is {-MAX_BOUND:,.0f} to {MAX_BOUND:,.0f}, got {lowest}")
 
 
 def ranking(scores: Scores) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from .backends import Arithmetic, Backend
 from .cluster import Cluster, IndexInfo
 from .destinations import command_for, is_in_place
-from .encoder import Encoder, load_encoder
+from .encoder import Encoder, OnnxEncoder, load_encoder
 from .errors import FingerprintMismatch, ModelError
 from .folders import state_folder
 from .manifest import write_json
@@ -73,7 +73,7 @@ def encoder_for(
     precision: Arithmetic | None = None,
     backend: Backend | Literal["auto"] | None = None,
     progress: Progress = silent,
-) -> Encoder:
+) -> OnnxEncoder:
     """Find the encoder of an index: the given folder, the one that wrote its vectors, the promoted one, or
     the packaged MiniLM.
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .cluster import Cluster, path_of
+from .deployments import Succession, hand_over
 from .destinations import MAX_REFUSED, alias_target, record_event, switch, write_meta
 from .encoder import Encoder, load_encoder
 from .errors import ClusterError
@@ -42,7 +43,8 @@ __all__ = ["Reindexing", "plan", "reindex", "rollback"]
 class Reindexing:
     """What a reindex did: counts of documents, and whether the alias was switched; in place there is none.
 
-    `shortened` have more text than `max_passages` reach.
+    `shortened` have more text than `max_passages` reach. `deployment` is what became of the deployment of the
+    index that had the alias before.
     """
 
     source: str
@@ -58,6 +60,7 @@ class Reindexing:
     switched: bool
     seconds: float
     shortened: int = 0
+    deployment: Succession | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields as JSON values."""
@@ -99,15 +102,14 @@ def reindex(
             cluster, todo.destination, encoder, rejected=rejects.ids(), until=filling.until, progress=progress
         ))  # fmt: skip
     switched = whole and (filling.rejected == 0 or settings.accept_rejects)
-    if switched:
-        take_over(cluster, todo, job, filling)
+    deployment = take_over(cluster, todo, job, filling) if switched else None
     if whole:
         rejects.save()
     return Reindexing(
         todo.source, todo.destination, todo.alias, cluster.count(todo.destination), filling.encoded,
         filling.skipped, filling.without_text, filling.rejected, filling.deleted,
         rejects.file if filling.rejected else None, switched, time.monotonic() - started,
-        filling.shortened,
+        filling.shortened, deployment,
     )  # fmt: skip
 
 
@@ -180,20 +182,23 @@ def create(cluster: Cluster, todo: Plan) -> None:
     cluster.wait_until_usable(todo.destination)
 
 
-def take_over(cluster: Cluster, todo: Plan, job: Job, filling: Filling) -> None:
-    """Move the alias to the destination, and record it when it moved.
+def take_over(cluster: Cluster, todo: Plan, job: Job, filling: Filling) -> Succession | None:
+    """Move the alias to the destination, with the deployment, and record it when it moved.
 
     What was written since the last pass comes in right before, and what is under way right after.
     """
     target = alias_target(cluster, todo.alias)
+    moves = target is not None and target.name != todo.destination
+    deployment = hand_over(cluster, target, todo.destination) if target is not None and moves else None
     if filling.settled:
         filling.add(catch_up(job))
     switch(cluster, todo.alias, target, todo.destination)
     if filling.settled:
         filling.add(catch_up(job))
-    if target is None or target.name != todo.destination:
+    if target is None or moves:
         origin = target.name if target else None
         record_event(cluster, todo.destination, "switched", details={"alias": todo.alias, "from": origin})
+    return deployment
 
 
 def require_verified(found: Verification) -> None:

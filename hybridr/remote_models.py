@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+import orjson
+import urllib3
+
 from .assets import load_asset
 from .cluster import Cluster, path_of
-from .errors import ClusterError, NotFound, SettingsError
+from .errors import ClusterError, NotFound, SettingsError, Unreachable
 
 PLUGIN = "opensearch-ml"
 ML = "/_plugins/_ml"
@@ -23,6 +26,8 @@ ANY_NODE = "plugins.ml_commons.only_run_on_ml_node"
 PRIVATE = "plugins.ml_commons.connector.private_ip_enabled"
 TRUSTED = "plugins.ml_commons.trusted_connector_endpoints_regex"
 DEPLOY_TIMEOUT_S = 60.0
+CONFLICT, CONFLICT_TIMEOUT_S = 409, 30.0
+ANSWER_TIMEOUT_S = 5.0
 
 Side = Literal["query", "passage"]
 
@@ -113,16 +118,49 @@ def delete_model(cluster: Cluster, model: RemoteModel) -> None:
 
 
 def unless_gone(cluster: Cluster, request: Mapping[str, Any]) -> None:
-    """Send a request that deletes; what is gone already is no error."""
+    """Send a request that deletes; what is gone already is no error.
+
+    A group of models whose last one was just deleted answers 409 until that is seen, about a second later.
+    """
+    deadline = time.monotonic() + CONFLICT_TIMEOUT_S
+    while True:
+        try:
+            cluster.request(request["method"], request["path"], request.get("body"))
+        except NotFound:
+            pass
+        except ClusterError as failure:
+            if failure.status != CONFLICT or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+            continue
+        return
+
+
+def ask_health(server: str) -> dict[str, Any]:
+    """Ask the embedding server who it is. Raises Unreachable."""
+    url = f"{server.rstrip('/')}/healthz"
     try:
-        cluster.request(request["method"], request["path"], request.get("body"))
+        answer = urllib3.PoolManager().request("GET", url, timeout=ANSWER_TIMEOUT_S, retries=False)
+        found = orjson.loads(answer.data)
+    except (urllib3.exceptions.HTTPError, ValueError) as error:
+        raise Unreachable(
+            f"no embedding server answers at {server}: {type(error).__name__}",
+            hint="hybridr serve --index NAME   starts one; --server ADDRESS names another",
+        ) from None
+    return found if isinstance(found, dict) else {}
+
+
+def model_state(cluster: Cluster, model_id: str) -> str | None:
+    """Ask ml-commons for the state of a model, such as DEPLOYED; None where it has none of this id."""
+    try:
+        return str(cluster.request("GET", path_of("_plugins", "_ml", "models", model_id))["model_state"])
     except NotFound:
-        pass
+        return None
 
 
-def await_task(cluster: Cluster, task_id: str) -> dict[str, Any]:
+def await_task(cluster: Cluster, task_id: str, timeout_s: float = DEPLOY_TIMEOUT_S) -> dict[str, Any]:
     """Wait for a task of ml-commons. Raises ClusterError when it fails or takes too long."""
-    deadline = time.monotonic() + DEPLOY_TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         task: dict[str, Any] = cluster.request("GET", path_of("_plugins", "_ml", "tasks", task_id))
         if task["state"] == "COMPLETED":
@@ -130,4 +168,4 @@ def await_task(cluster: Cluster, task_id: str) -> dict[str, Any]:
         if task["state"].endswith("FAILED") or task["state"] == "CANCELLED":
             raise ClusterError(f"the cluster could not take the model: {task.get('error', task['state'])}")
         time.sleep(0.2)
-    raise ClusterError(f"the cluster did not finish its task {task_id} in {DEPLOY_TIMEOUT_S:.0f} s")
+    raise ClusterError(f"the cluster did not finish its task {task_id} in {timeout_s:.0f} s")

@@ -30,6 +30,7 @@ from .feedback import ROCCHIO_DOCUMENTS, rocchio
 from .hits import best_passage, checked, true_dense_score
 from .inspection import choose_text_fields
 from .known_encoders import check_fingerprint
+from .languages import says_something
 from .passages import Span, windows_of
 from .query_terms import IdfSums
 from .reading import text_of
@@ -101,7 +102,8 @@ class Search:
         The text of a document that the dense leg found by one of several passages is that passage. `offset`
         skips the best ones: a page. `filter` is a query that every document has to match.
         """
-        vectors = self._vectors([checked_text(text)])
+        check_request(text, k + offset)
+        vectors = self._vectors([text])
         body = self._bodies([text], vectors, k + offset, filter, inner_hits=True)[0]
         body |= {"highlight": highlight(self._shown_fields(), text), "_source": self._shown_fields()}
         body |= {"size": k, "from": offset}
@@ -113,7 +115,8 @@ class Search:
         self, text: str, k: int = 10, *, offset: int = 0, filter: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         """Give the body that asks for this page through plain REST, to be extended by aggregations."""
-        vectors = self._vectors([checked_text(text)])
+        check_request(text, k + offset)
+        vectors = self._vectors([text])
         return self._bodies([text], vectors, k + offset, filter)[0] | {"size": k, "from": offset}
 
     def run(self, queries: Iterable[Query], k: int = 100) -> Run:
@@ -213,8 +216,6 @@ class Search:
         *,
         inner_hits: bool = False,
     ) -> list[dict[str, Any]]:
-        if k > MAX_NEIGHBOURS:
-            raise SettingsError(f"OpenSearch gives at most {MAX_NEIGHBOURS:,} hits, {k:,} are asked for")
         queries = self._lexical_queries(texts) if self.mode != DENSE else [{}] * len(texts)
         sums = self.idf_sums(texts) if self.fusion == ABSOLUTE else [0.0] * len(texts)
         return [
@@ -341,6 +342,14 @@ def absolute_obstacle(info: IndexInfo, feedback: str | None) -> str | None:
     if info.meta.get("similarity") != "cosine":
         return "its encoder compares by inner product"
     return "rm3 changes the scale of BM25" if feedback == "rm3" else None
+
+
+def check_request(text: str, k: int) -> None:
+    """Raise DataError for a query without a visible character, SettingsError for a `k` out of range."""
+    if not says_something(text):
+        raise DataError("the query is empty", hint="a query needs at least one visible character")
+    if not 1 <= k <= MAX_NEIGHBOURS:
+        raise SettingsError(f"k is 1 to {MAX_NEIGHBOURS:,}, got {k:,}")
 
 
 def checked_text(text: str) -> str:

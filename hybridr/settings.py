@@ -60,6 +60,7 @@ class NodeSettings(Stage):
     version: Literal["3.6.0", "2.19.1"] = "3.6.0"
     secure: bool = Field(False, description="TLS and a password by the security plugin; 2.19.1 only")
     with_ml: bool = Field(False, description="add ml-commons; 3.6.0 only")
+    with_natives: bool = Field(False, description="add what ml-commons needs to run a model itself")
     heap: str = Field("1g", pattern=r"^[1-9][0-9]*[mg]$")
     port: int | None = Field(None, ge=1024, le=65535, description="None takes a free one")
     java: Literal["auto", "system", "packaged"] = Field(
@@ -287,9 +288,11 @@ class DeploySettings(Stage):
 
     table: ClassVar[str] = "deploy"
 
-    way: Literal["client", "neural", "transparent"] = Field(
-        "client", description="client: it sends vectors; neural: it sends text; transparent: nothing changes"
+    way: Literal["client", "neural", "transparent", "local"] = Field(
+        "client",
+        description="client: it sends vectors; neural, local: it sends text; transparent: nothing changes",
     )
+    encoder: Path | None = Field(None, description="for local; None: the one that wrote the vectors")
     server: str = Field("http://127.0.0.1:8080", description="`hybridr serve` as the cluster reaches it")
     token: SecretStr | None = Field(None, min_length=1, description="what that server asks for")
     set_cluster_settings: bool = Field(False, description="set what ml-commons needs to ask the server")
@@ -359,6 +362,12 @@ class ServeSettings(Stage):
     token: SecretStr | None = Field(None, min_length=1, description="every request but /healthz must bear it")
     batch_tokens: int = Field(4096, ge=1, description="encoded together, of all requests that wait")
     cache_queries: int = Field(10_000, ge=0, description="queries whose vectors are kept; 0 keeps none")
+    max_waiting: int = Field(
+        8192, ge=1, description="texts that may wait for the encoder; 503 with Retry-After beyond"
+    )
+    search_timeout_s: float = Field(
+        10.0, gt=0, description="how long /search waits for the cluster, also for a client that has left"
+    )
     max_body_bytes: int = Field(16 * 2**20, ge=1)
     max_inputs: int = Field(2048, ge=1, description="texts in one request; 2048 is OpenAI's own limit")
     max_characters: int = Field(1_000_000, ge=1, description="of one text; the encoder reads its start")

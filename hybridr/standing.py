@@ -7,6 +7,7 @@ from typing import Any
 
 from .cluster import Cluster, IndexInfo
 from .deploying import undeploy
+from .deployments import Deployed, deployment_of, is_searchable
 from .destinations import default_alias, destinations, is_destination, is_in_place
 from .errors import ClusterError, NotFound
 from .filling import vanished_pages
@@ -57,6 +58,7 @@ class Holding:
     history: list[dict[str, Any]]
     in_place: bool = False
     passages: Windows | None = None
+    deployment: Deployed | None = None
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ def holding_in_place(cluster: Cluster, info: IndexInfo) -> Holding:
         count_current(cluster, info, synced_position(info)), kept_as(info.meta),
         info.meta.get("compression"), info.meta["encoder"], str(folder) if folder else None,
         info.meta.get("synced"), None, None, list(info.meta.get("history", [])), in_place=True,
+        deployment=deployment_of(cluster, info),
     )  # fmt: skip
 
 
@@ -123,14 +126,15 @@ def holding(cluster: Cluster, info: IndexInfo, source_there: bool) -> Holding:
         info.name, {"size": 0, "track_total_hits": True, "query": current_query(info.meta["encoder"])}
     )
     folder = folder_of(info.meta["encoder"])
-    live = source_there and info.meta["state"] == "complete"
+    readable = source_there and is_searchable(cluster, info)
+    live = readable and info.meta["state"] == "complete"
     return Holding(
         info.name, info.meta["state"], sorted(info.aliases), cluster.count(info.name),
         int(marked["hits"]["total"]["value"]), kept_as(info.meta), info.meta.get("compression"),
         info.meta["encoder"], str(folder) if folder else None,
-        info.meta.get("synced"), lag_of(cluster, info) if source_there else None,
+        info.meta.get("synced"), lag_of(cluster, info) if readable else None,
         find_writes(cluster, info).counts() if live else None, list(info.meta.get("history", [])),
-        passages=windows_of(info.meta),
+        passages=windows_of(info.meta), deployment=deployment_of(cluster, info),
     )  # fmt: skip
 
 

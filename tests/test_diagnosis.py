@@ -73,6 +73,8 @@ def healthy(*plugins: str) -> dict:
         ("GET", "/"): (200, OPENSEARCH),
         ("GET", "/_cluster/health"): (200, HEALTH),
         ("GET", "/_nodes/stats"): (200, DISK),
+        ("GET", "/*-hybridr-*"): (200, {}),
+        ("GET", "/_all/_settings"): (200, {}),
         ("GET", "/_nodes/plugins"): (200, node_info(*plugins)),
         ("POST", "/hybridr-doctor"): (200, {"pit_id": "p", "hits": {"hits": [{"_score": 1.0}]}}),
     }

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from hybridr.errors import SettingsError
-from hybridr.fusion import fuse, geometric_mean, harmonic_mean, l2, min_max, ranking, z_score
+from hybridr.fusion import (
+    LowerBound,
+    fuse,
+    geometric_mean,
+    harmonic_mean,
+    l2,
+    min_max,
+    ranking,
+    z_score,
+)
 
 
 def test_min_max_scales_and_floors() -> None:
@@ -13,6 +22,19 @@ def test_min_max_scales_and_floors() -> None:
     assert min_max({"a": 4.0}) == {"a": 1.0}
     assert min_max({"a": 4.0, "b": 4.0}) == {"a": 1.0, "b": 1.0}
     assert min_max({}) == {}
+
+
+def test_lower_bounds_move_the_bottom_of_a_list() -> None:
+    scores = {"a": 6.0, "b": 4.0, "c": 2.0, "d": 1.0}
+    applied = min_max(scores, LowerBound("apply", 2.0))
+    assert applied == {"a": 1.0, "b": (4 - 2) / (6 - 2), "c": (2 - 1) / (6 - 1), "d": 0.001}
+    assert min_max(scores, LowerBound("clip", 2.0)) == {"a": 1.0, "b": 0.5, "c": 0.001, "d": 0.001}
+    assert min_max(scores, LowerBound("clip", 0.0))["d"] == pytest.approx(1 / 6)
+    assert min_max(scores, LowerBound("ignore", 2.0)) == min_max(scores)
+    for mode in ("apply", "clip"):
+        assert min_max(scores, LowerBound(mode, 7.0)) == min_max(scores), "a bound over all scores"
+    assert min_max({"a": 3.0}, LowerBound("clip", 3.5)) == {"a": 1.0}
+    assert min_max({"a": 3.0, "b": 2.0}, LowerBound("clip", 3.0)) == {"a": 1.0, "b": 0.001}
 
 
 def test_l2_divides_by_length() -> None:
@@ -26,6 +48,8 @@ def test_z_score_standardises_and_floors() -> None:
     assert found["c"] == 0.001
     assert found["b"] == 3.0  # a score equal to the mean gets the raw maximum, as on the server
     assert z_score({"a": 12.3})["a"] == pytest.approx(12.3, abs=1e-5)
+    # the mean of three times 0.7 is another number in double precision
+    assert z_score({"a": 0.7, "b": 0.7, "c": 0.7})["a"] == pytest.approx(0.7)
 
 
 def test_means_treat_missing_documents_differently() -> None:
@@ -55,6 +79,9 @@ def test_rrf_sums_reciprocal_ranks() -> None:
         ({"weights": [0.5, 0.6]}, "sum to 1"),
         ({"weights": [-0.5, 1.5]}, "at least 0"),
         ({"weights": [1.0]}, "1 weights for 2 lists"),
+        ({"normalization": "l2", "lower_bounds": [LowerBound(), LowerBound()]}, "for min_max, not l2"),
+        ({"lower_bounds": [LowerBound()]}, "1 lower bounds for 2 lists"),
+        ({"lower_bounds": [LowerBound("cut"), LowerBound()]}, "unknown mode of a lower bound 'cut'"),
     ],
 )
 def test_what_the_server_would_refuse_is_refused(settings: dict[str, object], message: str) -> None:

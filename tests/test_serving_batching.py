@@ -174,6 +174,24 @@ def test_vectors_of_another_shape_are_an_error_and_the_queue_lives_on(shape):
     assert queue.put("query", ["3"], [1]).future.result(10).tolist() == [[1, 1, 1]]
 
 
+def test_a_full_queue_refuses_and_takes_again_what_it_has_room_for():
+    gate = Gate()
+    queue = BatchQueue({side: gate.side(side) for side in ("query", "passage")}, 1, 100, lambda *_: None, 3)
+    held(gate, queue)
+    large = queue.put("passage", ["1", "2", "3", "4", "5"], [1] * 5)  # nobody waited
+    with pytest.raises(Refused, match="5 texts wait for the encoder, at most 3 may") as caught:
+        queue.put("query", ["6"], [1])
+    assert caught.value.status_code == 503
+    assert caught.value.headers == {"Retry-After": "1"}
+    queue.drop(large)
+    waiting = [queue.put("query", [text], [1]) for text in ("7", "8", "9")]
+    with pytest.raises(Refused):
+        queue.put("passage", ["10"], [1])
+    gate.opened.set()
+    assert [job.future.result(10)[0, 0] for job in waiting] == [7, 8, 9]
+    assert queue.put("passage", ["11"], [1]).future.result(10)[0, 0] == 11
+
+
 def test_a_closed_queue_refuses_and_cancels_what_waits():
     gate = Gate()
     queue = queue_of(gate)

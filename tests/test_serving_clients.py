@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
-import random
+import runpy
 import signal
+import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 from threading import Thread
 
 import httpx
 import numpy as np
-import psutil
 import pytest
 
 from hashing import HashingEncoder
-from hybridr.serving import Server, create_app, listen
-from hybridr.settings import ServeSettings
+from hybridr.cluster import Cluster, IndexInfo, open_client
+from hybridr.serving import Server, create_app, listen, searching
+from hybridr.settings import ClusterSettings, ServeSettings
 
+ROOT = Path(__file__).resolve().parents[1]
 DIM = 384
 
 
@@ -40,11 +42,11 @@ class SlowEncoder(HashingEncoder):
         return self.encode_queries(texts)
 
 
-async def ask(port: int, body: bytes, leave_after: float | None) -> int:
+async def ask(port: int, body: bytes, leave_after: float | None, path: str = "/v1/embeddings") -> int:
     """Send a request; give the status, or 0 for one that was left."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        head = f"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}"
+        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}"
         writer.write(f"{head}\r\nContent-Type: application/json\r\n\r\n".encode() + body)
         answer = reader.read()
         return int((await asyncio.wait_for(answer, leave_after)).split()[1])
@@ -54,53 +56,87 @@ async def ask(port: int, body: bytes, leave_after: float | None) -> int:
         writer.close()
 
 
-async def ask_many(port: int, count: int, chance: random.Random, at_once: int = 32) -> list[int]:
-    """Send requests of 1 to 20 long texts on both sides; every second client may leave early."""
-    room = asyncio.Semaphore(at_once)
-
-    async def one(number: int) -> int:
-        texts = [f"{number} {place} " + "word " * 100 for place in range(chance.randint(1, 20))]
-        body = {"model": chance.choice(["x-query", "x-passage"]), "input": texts}
-        async with room:
-            leave_after = chance.uniform(0, 0.3) if number % 2 else None
-            return await ask(port, json.dumps(body).encode(), leave_after)
-
-    return await asyncio.gather(*(one(number) for number in range(count)))
-
-
-def memory() -> int:
-    gc.collect()
-    return psutil.Process().memory_info().rss
-
-
-def wait_until_empty(embedder) -> None:
-    deadline = time.monotonic() + 5
-    while len(embedder.queue) and time.monotonic() < deadline:
-        time.sleep(0.01)
-
-
 def test_clients_that_leave_take_their_work_with_them_and_nothing_leaks():
-    encoder, chance = SlowEncoder(), random.Random(5)
-    app = create_app(encoder, ServeSettings(batch_tokens=500, cache_queries=50))
-    server = Server(app, listen("127.0.0.1", 0))
+    measure = runpy.run_path(str(ROOT / "benchmarks" / "serving_memory.py"))["measure"]
+    found = measure(2000)
+    assert found["growth"] < 0.05, found
+    assert found["answered"] + found["left"] == 2000, found
+    assert found["answered"] >= 1000, "who stayed was answered"
+    assert found["left"] > 100, "some left"
+    assert found["noticed"] > 50, "before their answer was there"
+    assert found["waiting"] == 0
+
+
+class SilentCluster:
+    """A port that takes connections and never answers; counts those that are open."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.taken: list[socket.socket] = []
+        Thread(target=self.take, daemon=True).start()
+
+    def take(self) -> None:
+        while True:
+            self.taken.append(self.listener.accept()[0])
+
+    @property
+    def cluster(self) -> Cluster:
+        url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        return Cluster(open_client(url, ClusterSettings(url=url)), url)
+
+    def left_alone(self) -> bool:
+        """Tell whether the server has closed every connection it made."""
+        for one in self.taken:
+            one.settimeout(0.01)
+            try:
+                while one.recv(65536):
+                    pass
+            except TimeoutError:
+                return False
+        return True
+
+
+class HangingSearch:
+    """Asks the cluster as `Search` does."""
+
+    lexical_fields = ("text",)
+    info = IndexInfo("docs", {}, {}, {})
+
+    def __init__(self, cluster, index, encoder, mode="hybrid") -> None:
+        self.cluster, self.encoder = cluster, encoder
+
+    def using(self, mode):
+        return HangingSearch(self.cluster, "", self.encoder, mode)
+
+    def __call__(self, text, k):
+        return self.cluster.search("docs", {"query": {"match": {"text": text}}})
+
+
+def test_a_cluster_that_hangs_keeps_no_work_alive(monkeypatch):
+    monkeypatch.setattr(searching, "Search", HangingSearch)
+    silent = SilentCluster()
+    settings = ServeSettings(index="docs", search_timeout_s=1.0)
+    server = Server(create_app(HashingEncoder(DIM), settings, cluster=silent.cluster), listen("127.0.0.1", 0))
     Thread(target=server.run, daemon=True).start()
     port = server.listener.getsockname()[1]
-    asyncio.run(ask_many(port, 60, chance))
-    before = memory()
-    first = asyncio.run(ask_many(port, 250, chance))
-    between = memory()
-    second = asyncio.run(ask_many(port, 250, chance))
-    wait_until_empty(app.state.embedder)
-    assert len(app.state.embedder.queue) == 0
-    assert memory() < between * 1.05
-    assert between < before * 1.05
-    statuses = first + second
-    assert set(statuses) == {0, 200}
-    assert statuses[::2].count(200) == 250, "who stayed was answered"
-    assert statuses.count(0) > 50
+    body = json.dumps({"query": "a cat"}).encode()
+
+    async def come_and_go() -> list[int]:
+        leaving = (ask(port, body, 0.3, "/search") for _ in range(20))
+        return await asyncio.gather(*leaving, ask(port, body, None, "/search"))
+
+    started = time.monotonic()
+    *left, stayed = asyncio.run(come_and_go())
+    assert left == [0] * 20
+    assert stayed == 503
+    assert time.monotonic() - started < 10
+    assert len(silent.taken) == 21
+    deadline = time.monotonic() + 10
+    while not silent.left_alone() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert silent.left_alone(), "the searches of clients that left have ended"
     shown = httpx.get(f"{server.url}/metrics").text
-    assert 'hybridr_requests_total{route="/v1/embeddings",status="499"}' in shown
-    assert "hybridr_queue_texts 0.0" in shown
+    assert 'hybridr_requests_total{route="/search",status="499"} 20.0' in shown
 
 
 def test_the_encoder_never_sees_the_texts_of_a_client_that_left():

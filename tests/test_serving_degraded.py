@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hashing import HashingEncoder
-from hybridr.cluster import IndexInfo
+from hybridr.cluster import Cluster, IndexInfo
 from hybridr.errors import ClusterError, Unreachable
 from hybridr.records import Hit
 from hybridr.serving import create_app, searching
@@ -52,7 +52,9 @@ def client(encoder, monkeypatch):
     monkeypatch.setattr(searching, "Search", FakeSearch)
     monkeypatch.setattr(FakeSearch, "failure", None)
     return TestClient(
-        create_app(encoder, ServeSettings(index="docs", max_characters=100_000), cluster=object())
+        create_app(
+            encoder, ServeSettings(index="docs", max_characters=100_000), cluster=Cluster(None, "http://x")
+        )
     )
 
 

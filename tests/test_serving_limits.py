@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import time
+from threading import Event, Thread
 
 import pytest
 from fastapi.testclient import TestClient
@@ -63,6 +65,35 @@ def test_the_limits_come_from_the_settings():
 def test_long_and_odd_texts_are_encoded(text):
     encoder = HashingEncoder()
     assert embed(client_of(encoder), text).status_code == 200
+
+
+def test_a_full_queue_is_503_with_the_time_to_come_back():
+    class Stuck(HashingEncoder):
+        entered, released = Event(), Event()
+
+        def encode_documents(self, texts, *, max_tokens=None):
+            self.entered.set()
+            assert self.released.wait(10)
+            return super().encode_documents(texts)
+
+    encoder = Stuck()
+    answers = []
+    with client_of(encoder, max_waiting=2) as client:
+        threads = [Thread(target=lambda: answers.append(embed(client, "a", "x-passage"))) for _ in range(3)]
+        threads[0].start()
+        assert encoder.entered.wait(10)
+        for thread in threads[1:]:
+            thread.start()
+        while len(client.app.state.embedder.queue) < 2:
+            time.sleep(0.01)
+        refused = embed(client, "b", "x-passage")
+        encoder.released.set()
+        for thread in threads:
+            thread.join(10)
+    assert refused.status_code == 503
+    assert refused.headers["retry-after"] == "1"
+    assert refused.json()["error"]["message"] == "2 texts wait for the encoder, at most 2 may"
+    assert [answer.status_code for answer in answers] == [200] * 3
 
 
 def test_malformed_json_is_refused_in_openais_form():

@@ -20,7 +20,7 @@ app = typer.Typer(
 VERBS = (
     "demo", "doctor", "node", "load", "inspect", "adapt", "dam", "rem", "export", "reindex", "sync",
     "status", "rollback", "verify", "remove", "clean", "search", "tune", "evaluate", "serve", "deploy",
-    "models", "bench", "settings",
+    "pipeline", "models", "bench", "settings",
 )  # fmt: skip
 
 for _name in VERBS:

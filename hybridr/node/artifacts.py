@@ -19,16 +19,19 @@ class Artifact(NamedTuple):
     packaging: str
     sha256: str
     size: int
+    classifier: str = ""
 
     @property
     def file_name(self) -> str:
         """Name the file as the repository does."""
-        return f"{self.name}-{self.version}.{self.packaging}"
+        variant = f"-{self.classifier}" if self.classifier else ""
+        return f"{self.name}-{self.version}{variant}.{self.packaging}"
 
     @property
     def coordinates(self) -> str:
-        """Name the artifact as Maven does, `group:name:version:packaging`."""
-        return f"{self.group}:{self.name}:{self.version}:{self.packaging}"
+        """Name the artifact as Maven does, `group:name:version:packaging[:classifier]`."""
+        variant = f":{self.classifier}" if self.classifier else ""
+        return f"{self.group}:{self.name}:{self.version}:{self.packaging}{variant}"
 
 
 class Module(NamedTuple):
@@ -42,8 +45,8 @@ class Module(NamedTuple):
 
 def pinned(coordinates: str, size: int, sha256: str) -> Artifact:
     """Read one line of the tables below."""
-    group, name, version, packaging = coordinates.split(":")
-    return Artifact(group, name, version, packaging, sha256, size)
+    group, name, version, packaging, *classifier = coordinates.split(":")
+    return Artifact(group, name, version, packaging, sha256, size, *classifier)
 
 
 DISTRIBUTIONS = {
@@ -247,4 +250,16 @@ WORD_BREAKING = (
         "com.ibm.icu:icu4j-localespi:77.1:jar", 50_797,
         "77d0da4f10c6158174cc3dafbb51356031a09e0fcaaf0432330afb4fb552cac9",
     ),
+)  # fmt: skip
+
+# What ml-commons needs to run a model inside the node and would download itself, from a host of its makers:
+# PyTorch's libraries, and the bridge from Java to them. Its Java part is DJL 0.31.1, whose bridge is not in
+# the repository; that of 0.32.0 for the same PyTorch fits.
+PYTORCH = pinned(
+    "ai.djl.pytorch:pytorch-native-cpu:2.5.1:jar:linux-x86_64", 109_602_264,
+    "9c4f35fb64cb3fba34340b432c648e1bea044adeee554b473d5882499b16f0a4",
+)  # fmt: skip
+PYTORCH_BRIDGE = pinned(
+    "ai.djl.pytorch:pytorch-jni:2.5.1-0.32.0:jar", 4_931_626,
+    "342bde24382eef06e93a2461fd8f293e5c2c6c72caca7d66019d0a9447d96265",
 )  # fmt: skip

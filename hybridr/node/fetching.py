@@ -94,7 +94,7 @@ def retrieve_by_jgo(artifact: Artifact, folder: Path, meter: Meter) -> Path:
         )  # fmt: skip
         component = context.project(artifact.group, artifact.name).at_version(artifact.version)
         try:
-            path: Path = component.artifact(packaging=artifact.packaging).resolve()
+            path: Path = component.artifact(artifact.classifier, artifact.packaging).resolve()
             return path
         except requests.RequestException as error:
             failure = error

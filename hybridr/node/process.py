@@ -21,6 +21,7 @@ from .fetching import explaining_storage
 from .java import Java, find_java
 from .layout import ensure_home
 from .locking import locked
+from .natives import ensure_natives, link_natives, require_machine
 from .ownership import account, make_reachable
 from .readiness import is_ready
 from .security import secure, security_values
@@ -57,8 +58,9 @@ def start(settings: NodeSettings, *, progress: Progress = silent) -> NodeState:
             port = choose_port(settings, found)
             java = find_java(settings, progress=progress)
             home = ensure_home(settings, java, progress=progress)
+            natives = ensure_natives(progress=progress) if settings.with_natives else None
             with explaining_storage(node_folder(settings.name)):
-                found = launch(settings, home, java, port)
+                found = launch(settings, home, java, port, natives)
         return await_ready(found, settings.start_timeout_s, progress)
 
 
@@ -124,6 +126,12 @@ def require_possible(settings: NodeSettings) -> None:
             f"[node] with_ml: ml-commons comes with 3.6.0 only, asked was {settings.version}",
             hint="hybridr node start --version 3.6.0 --with-ml",
         )
+    if settings.with_natives:
+        if not settings.with_ml:
+            raise SettingsError(
+                "[node] with_natives: only ml-commons uses them", hint="--with-ml --with-natives"
+            )
+        require_machine()
     available = psutil.virtual_memory().total
     if heap_bytes(settings.heap) > available:
         raise SettingsError(
@@ -141,7 +149,9 @@ def require_same(state: NodeState, settings: NodeSettings) -> None:
     """Refuse to take a running node, or old data, for one with other settings."""
     wanted: dict[str, Any] = {"version": settings.version, "secure": settings.secure}
     if state.running:
-        wanted |= {"with_ml": settings.with_ml, "heap": settings.heap}
+        wanted |= {
+            "with_ml": settings.with_ml, "with_natives": settings.with_natives, "heap": settings.heap,
+        }  # fmt: skip
         if settings.port is not None:
             wanted["port"] = settings.port
     differing = [name for name, value in wanted.items() if getattr(state, name) != value]
@@ -149,7 +159,7 @@ def require_same(state: NodeState, settings: NodeSettings) -> None:
         return
     has = ", ".join(f"{name} {getattr(state, name)}" for name in differing)
     asked = ", ".join(f"{name} {wanted[name]}" for name in differing)
-    kept = set(differing) <= {"with_ml", "heap", "port"}
+    kept = set(differing) <= {"with_ml", "with_natives", "heap", "port"}
     raise NodeError(
         f"node '{state.name}' {'runs' if state.running else 'has data'} with {has}; asked was {asked}",
         hint=f"hybridr node stop --name {state.name}{'' if kept else ' --delete-data'}"
@@ -157,12 +167,14 @@ def require_same(state: NodeState, settings: NodeSettings) -> None:
     )
 
 
-def launch(settings: NodeSettings, home: Path, java: Java, port: int) -> NodeState:
+def launch(settings: NodeSettings, home: Path, java: Java, port: int, natives: Path | None) -> NodeState:
     """Start the JVM, detached, and remember it before it is ready."""
     folder = node_folder(settings.name)
     make_reachable(folder)
     for stray in find_strays(folder / "data"):
         end(stray)
+    if natives is not None:
+        link_natives(folder / "data", natives)
     values = node_values(settings, folder, port)
     credentials = secure(folder, home, java) if settings.secure else None
     configure(folder, home, java, {**values, **security_values()} if credentials else values)
@@ -176,7 +188,7 @@ def launch(settings: NodeSettings, home: Path, java: Java, port: int) -> NodeSta
         password_file=str(credentials.password_file) if credentials else None,
         ca_certs=str(credentials.ca_certs) if credentials else None,
         java=str(java.home), started=process.create_time(),
-        with_ml=settings.with_ml, heap=settings.heap, running=True,
+        with_ml=settings.with_ml, with_natives=settings.with_natives, heap=settings.heap, running=True,
     )  # fmt: skip
     write_state(state)
     return state

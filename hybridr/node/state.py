@@ -44,6 +44,7 @@ class NodeState:
     with_ml: bool
     heap: str
     running: bool = False
+    with_natives: bool = False
 
     def record(self) -> dict[str, Any]:
         """Give the state as JSON."""

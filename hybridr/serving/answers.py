@@ -24,8 +24,10 @@ TOO_MANY_WORDS = re.compile("max_?clause_?count|too_many_(nested_)?clauses", re.
 class Refused(HTTPException):
     """A request that HTTP has its own status for: an unknown model, a missing token, a body too large."""
 
-    def __init__(self, status: int, message: str, hint: str | None = None) -> None:
-        super().__init__(status, message)
+    def __init__(
+        self, status: int, message: str, hint: str | None = None, *, retry_after_s: int | None = None
+    ) -> None:
+        super().__init__(status, message, {"Retry-After": str(retry_after_s)} if retry_after_s else None)
         self.hint = hint
 
 
@@ -42,9 +44,12 @@ def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = No
     return Response(body, status_code=status, media_type="application/json", headers=headers)
 
 
-def refusal(status: int, message: str, hint: str | None, kind: str) -> Response:
+def refusal(
+    status: int, message: str, hint: str | None, kind: str, headers: Mapping[str, str] | None = None
+) -> Response:
     """Answer with an error object."""
-    return answer({"error": {"message": message, "hint": hint, "type": kind, "code": status}}, status)
+    shown = {"error": {"message": message, "hint": hint, "type": kind, "code": status}}
+    return answer(shown, status, headers)
 
 
 def add_error_answers(app: FastAPI) -> None:
@@ -59,7 +64,8 @@ async def refused(request: Request, error: HTTPException) -> Response:
     if error.status_code >= 500:
         note(request, **described(error))
     kind = "server_error" if error.status_code >= 500 else "invalid_request_error"
-    return refusal(error.status_code, str(error.detail), getattr(error, "hint", None), kind)
+    hint = getattr(error, "hint", None)
+    return refusal(error.status_code, str(error.detail), hint, kind, error.headers)
 
 
 async def failed(request: Request, error: HybridrError) -> Response:

@@ -19,6 +19,7 @@ from ..encoder import Vectors
 from .answers import EncodingFailed, Refused
 
 Encode: TypeAlias = Callable[[Sequence[str]], Vectors]
+RETRY_AFTER_S = 1
 
 
 class Job:
@@ -58,13 +59,19 @@ class BatchQueue:
     """Encode the texts of many requests with one thread.
 
     `encode` maps a side to the function for it, which gives `(n, dim)`; `budget` is in tokens;
-    `count(texts, tokens)` is told of every batch. The thread starts with the first job.
+    `count(texts, tokens)` is told of every batch. At most `most` texts wait, or those of one request that
+    found none waiting. The thread starts with the first job.
     """
 
     def __init__(
-        self, encode: Mapping[str, Encode], dim: int, budget: int, count: Callable[[int, int], None]
+        self,
+        encode: Mapping[str, Encode],
+        dim: int,
+        budget: int,
+        count: Callable[[int, int], None],
+        most: int = 2**31,
     ) -> None:
-        self.dim, self.budget = dim, budget
+        self.dim, self.budget, self.most = dim, budget, most
         self._encode = encode
         self._count = count
         self._waiting: dict[str, deque[Job]] = {side: deque() for side in encode}
@@ -75,14 +82,17 @@ class BatchQueue:
     def __len__(self) -> int:
         """Count the texts that wait."""
         with self._changed:
-            return sum(len(job.left) for jobs in self._waiting.values() for job in jobs)
+            return self._count_waiting()
 
     def put(self, side: str, texts: Sequence[str], tokens: Sequence[int]) -> Job:
-        """Queue texts of so many `tokens` each. Raises Refused (503) after `close`."""
+        """Queue texts of so many `tokens` each. Raises Refused (503) after `close`, or when it is full."""
         job = Job(side, texts, tokens, self.dim)
         with self._changed:
             if self._closed:
                 raise Refused(503, "the server is stopping", "ask again when it is back")
+            if (waiting := self._count_waiting()) and waiting + len(texts) > self.most:
+                found = f"{waiting} texts wait for the encoder, at most {self.most} may"
+                raise Refused(503, found, "ask again a little later", retry_after_s=RETRY_AFTER_S)
             self._waiting[side].append(job)
             if self._worker is None:
                 self._worker = Thread(target=self._work, name="hybridr-encoder", daemon=True)
@@ -107,6 +117,9 @@ class BatchQueue:
             self.drop(job)
         if self._worker is not None:
             self._worker.join()
+
+    def _count_waiting(self) -> int:
+        return sum(len(job.left) for jobs in self._waiting.values() for job in jobs)
 
     def _work(self) -> None:
         while self._encode_next():

@@ -25,7 +25,9 @@ class Embedder:
         self.metrics = metrics
         self.cache = VectorCache(settings.cache_queries, encoder.fingerprint, encoder.max_tokens)
         encode = {"query": encoder.encode_queries, "passage": encoder.encode_documents}
-        self.queue = BatchQueue(encode, encoder.dim, settings.batch_tokens, metrics.count_batch)
+        self.queue = BatchQueue(
+            encode, encoder.dim, settings.batch_tokens, metrics.count_batch, settings.max_waiting
+        )
         metrics.watch_queue(self.queue.__len__)
 
     async def embed(self, side: Side, texts: Sequence[str]) -> list[Embedding]:

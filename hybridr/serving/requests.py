@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AfterValidator, BaseModel, Field
 
 from ..errors import DataError
+from ..languages import says_something
 from ..settings import ServeSettings
 from .answers import Refused
 
@@ -90,8 +91,3 @@ def check_lengths(name: str, texts: Sequence[str], most: int) -> None:
         if len(text) > most:
             found = f"{name.format(position)} has {len(text)} characters"
             raise Refused(422, f"{found}, at most {most} are taken", "[serve] max_characters sets the limit")
-
-
-def says_something(text: str) -> bool:
-    """Tell whether a text has a character that can be seen; blanks and control characters cannot."""
-    return any(character.isprintable() and not character.isspace() for character in text)

@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, Field
 
+from ..languages import says_something
 from ..retrieval import Search
 from ..rewriting import Wanted, filter_of, rewritten, wanted
 from ..settings import ServeSettings
@@ -14,7 +15,6 @@ from .answers import EncodingFailed, answer
 from .embedder import Embedder
 from .logs import described, note
 from .presence import unless_gone
-from .requests import says_something
 
 
 class RewriteRequest(BaseModel):

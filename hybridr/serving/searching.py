@@ -60,7 +60,7 @@ def add_search(
     Where the encoder fails it answers with lexical hits and a `Warning` header.
     Raises what Search raises when the index and the encoder do not fit.
     """
-    searches = Searches(cluster, index, embedder)
+    searches = Searches(cluster.hurried(settings.search_timeout_s), index, embedder)
 
     @app.post("/search", summary="The best documents of the index for a query")
     async def search(body: SearchRequest, request: Request) -> Response:
@@ -72,7 +72,10 @@ def add_search(
         except EncodingFailed as error:
             note(request, warning=WARNING, **described(error))
             mode, warning, prepared = "lexical", WARNING, searches.modes["lexical"]
-        hits = await run_in_threadpool(prepared, body.query, body.k, offset=body.offset, filter=body.filter)
+        hits = await unless_gone(
+            request,
+            run_in_threadpool(prepared, body.query, body.k, offset=body.offset, filter=body.filter),
+        )
         return found_answer(mode, [hit._asdict() for hit in hits], warning)
 
     return searches

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,27 +26,33 @@ def register_deploy(app: typer.Typer) -> None:
     def deploy(
         session: Session,
         name: Annotated[str, typer.Argument(help="Index, alias or source with vectors.")],
-        way: Annotated[str | None, typer.Option(help="client (default), neural or transparent.")] = None,
+        way: Annotated[
+            str | None, typer.Option(help="client (default), neural, transparent or local.")
+        ] = None,
         server: Annotated[
             str | None,
             typer.Option(help="`hybridr serve` as the cluster reaches it (http://127.0.0.1:8080)."),
         ] = None,
+        encoder: Annotated[
+            Path | None, typer.Option(help="Encoder folder for local (default: the one of the vectors).")
+        ] = None,
         set_cluster_settings: Annotated[
             bool | None,
-            typer.Option("--set-cluster-settings", help="Set what ml-commons needs to ask the server."),
+            typer.Option("--set-cluster-settings", help="Set what ml-commons needs for the way."),
         ] = None,
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the requests, send none.")] = False,
     ) -> None:
         """Let an index be asked for hybrid results through plain REST; undo: hybridr undeploy.
 
-        client: `hybrid` queries are fused by default. neural: and hold text instead of vectors. transparent:
-        ordinary queries for a text become hybrid. HYBRIDR_DEPLOY_TOKEN is the server's bearer token.
+        client: `hybrid` queries are fused by default. neural: and hold text instead of vectors. local:
+        so too, but the model runs inside the cluster. transparent: ordinary queries for a text become hybrid.
+        HYBRIDR_DEPLOY_TOKEN is the server's bearer token.
         """
         from hybridr.deploying import deploy, plan_deployment
         from hybridr.settings import DeploySettings, SearchSettings
 
         settings = session.settings(
-            DeploySettings, way=way, server=server, set_cluster_settings=set_cluster_settings
+            DeploySettings, way=way, server=server, encoder=encoder, set_cluster_settings=set_cluster_settings
         )
         search, cluster = session.settings(SearchSettings), session.connect()
         if dry_run:

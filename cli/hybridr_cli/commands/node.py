@@ -37,6 +37,10 @@ def register_start(node: typer.Typer) -> None:
         version: Annotated[str | None, typer.Option(help="3.6.0 or 2.19.1.")] = None,
         secure: Annotated[bool | None, typer.Option("--secure", help="TLS and a password; 2.19.1.")] = None,
         with_ml: Annotated[bool | None, typer.Option("--with-ml", help="Add ml-commons; 3.6.0.")] = None,
+        with_natives: Annotated[
+            bool | None,
+            typer.Option("--with-natives", help="And what it needs to run a model itself (115 MB)."),
+        ] = None,
         heap: Annotated[str | None, typer.Option(help="Java heap, such as 512m or 2g.")] = None,
         port: Annotated[int | None, typer.Option(help="HTTP port (default: a free one).")] = None,
         java: Annotated[str | None, typer.Option(help="auto, system or packaged.")] = None,
@@ -47,7 +51,7 @@ def register_start(node: typer.Typer) -> None:
 
         settings = session.settings(
             NodeSettings, name=name, version=version, secure=secure, with_ml=with_ml,
-            heap=heap, port=port, java=java,
+            with_natives=with_natives, heap=heap, port=port, java=java,
         )  # fmt: skip
         state = start(settings, progress=session.output.progress)
         session.output.line(f"node '{state.name}': OpenSearch {state.version} at {state.url}")

@@ -200,6 +200,7 @@ def show_result(session: Session, done: Reindexing) -> None:
         out.line(f"{done.deleted:,} deleted that are no longer in '{done.source}'")
     if done.switched:
         out.line(f"alias {done.alias} -> {done.destination}; undo: hybridr rollback {done.source}")
+        show_succession(session, done)
     elif not done.rejected:
         out.line(
             "this share is done; when all are, run the same command without --slice to verify and switch"
@@ -209,6 +210,19 @@ def show_result(session: Session, done: Reindexing) -> None:
         if not done.switched:
             out.line("the alias was not switched; --accept-rejects does it all the same")
         raise typer.Exit(3)
+
+
+def show_succession(session: Session, done: Reindexing) -> None:
+    """Say whether the new index is deployed as the one before it was."""
+    if (found := done.deployment) is None:
+        return
+    if found.command is None:
+        session.output.line(f"deployed as before: --way {found.way}, pipeline {found.pipeline}")
+    else:
+        session.output.line(
+            f"NOT deployed: the index before answers --way {found.way}, '{done.destination}' does not; "
+            f"run: {found.command}"
+        )
 
 
 def show_in_place(session: Session, done: Reindexing, accepted: bool) -> None:

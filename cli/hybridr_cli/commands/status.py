@@ -57,6 +57,10 @@ def show(session: Session, holding: Holding) -> None:
     if windows := holding.passages:
         out.line(f"  passages of {windows.tokens} tokens, {windows.overlap} shared, at most {windows.most}")
     out.line(f"  encoder {holding.encoder[:12]}: {holding.encoder_folder or 'its folder is not known here'}")
+    if deployed := holding.deployment:
+        state = "whole" if not deployed.missing else f"NOT WHOLE: {'; '.join(deployed.missing)}"
+        model = f", model {deployed.model} asks {deployed.server or 'its server'}" if deployed.model else ""
+        out.line(f"  deployed: {deployed.way}, pipeline {deployed.pipeline}{model} ({state})")
     for event in holding.history:
         details = ", ".join(f"{name} {value}" for name, value in event.items() if name not in ("at", "event"))
         out.line(f"  {event['at']} {event['event']}: {details}")
