@@ -19,7 +19,7 @@ from typing import Any
 from conditions import Condition
 from hybridr import load, reindex
 from hybridr.cluster import Cluster
-from hybridr.destinations import destinations
+from hybridr.destinations import destinations, resolve
 from hybridr.encoder import Encoder
 from hybridr.errors import DataError
 from hybridr.evaluation import Evaluation
@@ -32,7 +32,10 @@ from hybridr.settings import EvaluateSettings, LoadSettings, ReindexSettings, Se
 from hybridr.significance import compare
 from hybridr.syncing import synced_position
 from hybridr.systems import evaluate_index, evaluate_runs
+from hybridr.tuned import tuning_of
+from hybridr.tuning import tune
 
+TUNED = "-tuned"
 BASELINES = ("bm25", "hybrid-stock")
 SOME = EvaluateSettings(interval="t", resamples=100)
 """While one system is asked its interval is not looked at."""
@@ -164,14 +167,16 @@ def vectorised(work: Work, cluster: Cluster, progress: Progress) -> None:
 
 
 def ask(work: Work, cluster: Cluster, system: str, qrels: Path) -> None:
-    """Ask one system all queries and keep its run."""
-    condition = work.condition
+    """Ask one system all queries and keep its run; one that ends in -tuned after label-free tuning."""
+    condition, name = work.condition, system.removesuffix(TUNED)
+    if (tuned := name != system) and not tuning_of(resolve(cluster, work.index)):
+        tune(cluster, work.index, encoder=work.encoder)
     found = evaluate_index(
-        cluster, work.index, work.folder, split=condition.split, qrels=qrels, systems=[system],
+        cluster, work.index, work.folder, split=condition.split, qrels=qrels, systems=[name],
         measures=condition.measures, encoder=work.encoder if condition.needs_vectors else None,
-        statistics=SOME,
+        settings=SearchSettings(tuned=tuned), statistics=SOME,
     )  # fmt: skip
-    write_run(work.runs / f"{system}.trec", found.runs[system], system)
+    write_run(work.runs / f"{system}.trec", found.runs[name], system)
 
 
 def result(work: Work, cluster: Cluster, asked: Asked, documents: int) -> dict[str, Any]:

@@ -350,10 +350,3 @@ def check_request(text: str, k: int) -> None:
         raise DataError("the query is empty", hint="a query needs at least one visible character")
     if not 1 <= k <= MAX_NEIGHBOURS:
         raise SettingsError(f"k is 1 to {MAX_NEIGHBOURS:,}, got {k:,}")
-
-
-def checked_text(text: str) -> str:
-    """Refuse an empty query. Raises DataError."""
-    if not text.strip():
-        raise DataError("the query is empty")
-    return text

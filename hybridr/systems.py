@@ -48,8 +48,6 @@ SYSTEMS = {
     "dense-rocchio": Condition("dense", feedback="rocchio"),
     "hybrid-rocchio": Condition("hybrid", feedback="rocchio"),
     "hybrid-rm3": Condition("hybrid", feedback="rm3"),
-    "dense-untuned": Condition("dense", settings={"tuned": False}),
-    "hybrid-untuned": Condition("hybrid", settings={"tuned": False}),
     "hybrid-stock": Condition("hybrid", settings={"tuned": False, "fusion": "pipeline"}),
     "hybrid-completed": Condition("hybrid", settings={"tuned": False}, completed=True),
 }
