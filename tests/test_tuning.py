@@ -1,0 +1,101 @@
+"""The choice among variants, with known answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hybridr.bodies import search_pipeline
+from hybridr.calibration import absolute_weights
+from hybridr.completion import Legs
+from hybridr.errors import SettingsError
+from hybridr.fusion import fuse
+from hybridr.records import Query
+from hybridr.settings import SearchSettings
+from hybridr.tuning import draw_curve, read_judged
+from hybridr.tuning.choice import choose, held_out_gains
+from hybridr.tuning.tuning import Choice, Point, Tuning
+from hybridr.tuning.variants import Asked, Variant, scores_of, variants
+
+VERSION = (3, 6, 0)
+DISTANCES = np.array([0.0, 0.09, 0.25])
+
+
+def test_few_queries_stay_near_the_default() -> None:
+    better = np.array([[0.5, 0.5, 0.54]])
+    assert choose(np.repeat(better, 10, axis=0), DISTANCES) == 0
+    assert choose(np.repeat(better, 100, axis=0), DISTANCES) == 2
+
+
+def test_held_out_gains_are_those_of_the_better_variant() -> None:
+    random = np.random.default_rng(1)
+    noise = random.normal(0, 0.05, (200, 3))
+    gains = held_out_gains(noise + np.array([0.4, 0.4, 0.5]), DISTANCES, 0)
+    assert gains.mean() == pytest.approx(0.1, abs=0.02)
+
+
+def test_held_out_gains_of_noise_are_not_above_zero() -> None:
+    """The best of many by chance gains on its own queries, and nothing on others."""
+    found = []
+    for seed in range(20):
+        values = np.random.default_rng(seed).normal(0.5, 0.3, (40, 30))
+        chosen = choose(values, np.zeros(30))
+        found.append((values.mean(axis=0)[chosen] - values.mean(axis=0)[0],
+                      held_out_gains(values, np.zeros(30), 0).mean()))  # fmt: skip
+    seen, unseen = np.mean(found, axis=0)
+    assert seen > 0.05
+    assert abs(unseen) < 0.03
+
+
+@pytest.mark.parametrize("absolute", [True, False])
+def test_variants_hold_one_default_which_is_that_of_search(absolute: bool) -> None:
+    found = variants(VERSION, absolute=absolute)
+    [default] = [variant for variant in found if variant.is_default]
+    assert default.settings["dense_weight"] == SearchSettings().dense_weight
+    assert default.technique == ("absolute" if absolute else "min_max")
+    assert len({str(variant) for variant in found}) == len(found)
+
+
+def test_old_servers_are_offered_what_they_take() -> None:
+    found = variants((2, 19, 1), absolute=False)
+    assert {variant.technique for variant in found} == {"min_max", "l2", "rrf"}
+    for variant in found:
+        search_pipeline(SearchSettings(**variant.settings), (2, 19, 1))
+
+
+def test_scores_are_those_of_the_formula_and_of_the_pipeline() -> None:
+    listed = ({"a": 4.0, "b": 2.0}, {"b": 0.9, "c": 0.8})
+    legs = Legs(listed, {**listed[0], "c": 1.0}, {**listed[1], "a": 0.6})
+    asked = Asked(Query("q", "text"), legs, 9.0)
+    lexical, dense = absolute_weights(0.3, 9.0, 2.0)
+    assert (lexical, dense) == (pytest.approx(0.7 / 12), pytest.approx(1.2))
+    found = scores_of(Variant({"fusion": "absolute", "dense_weight": 0.3}, 0.0), asked, 2.0)
+    assert found == pytest.approx({
+        "a": lexical * 4 + dense * 0.6, "b": lexical * 2 + dense * 0.9, "c": lexical + dense * 0.8,
+    })  # fmt: skip
+    settings = {"fusion": "pipeline", "normalization": "l2", "dense_weight": 0.3}
+    assert scores_of(Variant(settings, 0.1), asked, 2.0) == fuse(
+        listed, normalization="l2", weights=[0.7, 0.3]
+    )
+
+
+def test_the_curve_is_drawn_the_same_twice(tmp_path: Path) -> None:
+    points = tuple(Point(variant, 0.5) for variant in variants(VERSION, absolute=True))
+    choice = Choice(30, "nDCG@10", 0.5, points[0].variant, 0.0, -0.1, 0.1, False, points)
+    found = Tuning("docs", {}, choice, None, "not asked for")
+    for name in ("one.svg", "two.svg"):
+        draw_curve(found, tmp_path / name)
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+    assert "z_score" in (tmp_path / "one.svg").read_text()
+    with pytest.raises(SettingsError, match="SVG"):
+        draw_curve(found, tmp_path / "one.png")
+    with pytest.raises(SettingsError, match="no curve"):
+        draw_curve(Tuning("docs", {}, None, None, None), tmp_path / "one.svg")
+
+
+def test_judgements_need_queries() -> None:
+    assert read_judged(None, "test", None) is None
+    with pytest.raises(SettingsError, match="without queries"):
+        read_judged(None, "test", Path("qrels.tsv"))
