@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .bodies import highlight, lexical_leg
+from .errors import SettingsError
 from .hits import checked
 from .passages import Span
 from .records import Hit, Query, Run
@@ -77,6 +78,12 @@ class CompletedSearch(Search):
             Hit(one.doc_id, one.score, rank, one.lexical, one.dense, *shown.get(one.doc_id, ("", None)))
             for rank, one in enumerate(best, offset + 1)
         ]
+
+    def request(
+        self, text: str, k: int = 10, *, offset: int = 0, filter: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Raise SettingsError: completed z-scores are made of several requests."""
+        raise SettingsError("completion asks three times, there is no one request", hint="--fusion absolute")
 
     def run(self, queries: Iterable[Query], k: int = 100) -> Run:
         """Rank the best `k` documents for each query: query id -> document id -> score."""

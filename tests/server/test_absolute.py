@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from hybridr.cluster import Cluster
 from hybridr.errors import SettingsError
 from hybridr.query_terms import IdfSums, idf
 from hybridr.records import Query
+from hybridr_cli import main
 
 from .corpus import bulk, fill_index, text_number
 
@@ -173,3 +176,24 @@ def test_rocchio_moves_the_query_toward_the_best(cluster: Cluster, index: str, m
         assert hit.dense_score == pytest.approx((1 + float(moved @ vector)) / 2, abs=1e-4)
     with pytest.raises(SettingsError, match="lexical search has none"):
         search.using("lexical")
+
+
+def test_command_line_pages_filters_and_prints_the_request(
+    cluster: Cluster, index: str, minilm_encoder_folder: Path, capsys: Any
+) -> None:
+    name = f"{index}-cli"
+    fill_index(cluster, name, 30)
+    on = ["--url", cluster.url]
+    assert main(["reindex", name, "--encoder", str(minilm_encoder_folder), *on, "--quiet"]) == 0
+    capsys.readouterr()
+    wanted = json.dumps({"term": {"tags": "t1"}})
+    command = ["search", name, "anchor ladder", "--k", "3", "--from", "2", "--filter", wanted, *on, "--json"]
+    assert main(command) == 0
+    hits = json.loads(capsys.readouterr().out)["hits"]
+    assert [hit["rank"] for hit in hits] == [3, 4, 5]
+    assert {int(hit["doc_id"][1:]) % 3 for hit in hits} == {1}
+    assert main([*command, "--request"]) == 0
+    answer = cluster.search(f"{name}-hybridr", json.loads(capsys.readouterr().out))
+    assert [hit["_id"] for hit in answer["hits"]["hits"]] == [hit["doc_id"] for hit in hits]
+    assert main([*command[:-1], "--filter", "[1]"]) == 2
+    assert "the filter is no JSON object" in capsys.readouterr().err

@@ -55,6 +55,9 @@ def register(app: typer.Typer) -> None:
             bool, typer.Option("--complete", help="Hybrid: true scores of both legs for every candidate.")
         ] = False,
         depth: Annotated[int | None, typer.Option(help="Candidates of each leg (100).")] = None,
+        request: Annotated[
+            bool, typer.Option("--request", help="Print the body for plain REST, do not search.")
+        ] = False,
     ) -> None:
         """Search in one of three modes, with highlighted text and the raw score of each leg."""
         from hybridr.settings import SearchSettings
@@ -67,7 +70,12 @@ def register(app: typer.Typer) -> None:
         searcher = open_search(
             session.connect(), name, mode, encoder, settings, feedback=feedback, complete=complete
         )
-        hits = searcher(text, k, offset=offset, filter=read_filter(filter))
+        wanted = read_filter(filter)
+        if request:
+            body = searcher.request(text, k, offset=offset, filter=wanted)
+            session.output.result(body)
+            return session.output.line(json.dumps(body))
+        hits = searcher(text, k, offset=offset, filter=wanted)
         session.output.result({"mode": mode, "hits": [hit._asdict() for hit in hits]})
         show(session, hits)
 
