@@ -191,6 +191,13 @@ def test_no_text_breaks_out_of_its_query(
     assert ids(answer) == hybrid(shelf, minilm_encoder_folder, text)[0]
 
 
+def test_our_own_lexical_search_is_not_rewritten(shelf: Cluster, transparent: str, server: Server) -> None:
+    asked = len(server.received)
+    hits = Search(shelf, INDEX, mode="lexical")(TEXT)
+    assert len(server.received) == asked
+    assert [hit.score for hit in hits] == [hit.lexical_score for hit in hits]
+
+
 @pytest.mark.parametrize("text", ["${credential.token} basket", "${x} basket"])
 def test_placeholders_of_connectors_are_not_filled_in(
     shelf: Cluster, transparent: str, server: Server, text: str

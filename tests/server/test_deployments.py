@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from hybridr import ReindexSettings, reindex
 from hybridr.bodies import hybrid_query
 from hybridr.cluster import Cluster, path_of
 from hybridr.deploying import deploy, undeploy
-from hybridr.destinations import resolve
+from hybridr.destinations import resolve, write_meta
 from hybridr.diagnosis import check_deployments
 from hybridr.errors import ClusterError
 from hybridr.machine import Check
@@ -134,15 +134,19 @@ def test_a_deployment_that_cannot_be_taken_over_is_told(
 
 
 @pytest.fixture
-def server() -> Iterator[tuple[str, uvicorn.Server]]:
-    """An embedding server, by its address, that can be told to end."""
+def server() -> Iterator[tuple[str, Callable[[], None]]]:
+    """An embedding server, by its address, and what ends it."""
     listener = listen("127.0.0.1", 0)
     running = uvicorn.Server(uvicorn.Config(create_app(HashingEncoder()), log_level="error", lifespan="off"))
     thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]})
     thread.start()
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}", running
-    running.should_exit = True
-    thread.join()
+
+    def stop() -> None:
+        running.should_exit = True
+        thread.join()
+
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}", stop
+    stop()
 
 
 @pytest.fixture
@@ -157,9 +161,12 @@ def crate(ml_cluster: Cluster) -> Iterator[str]:
 
 
 def test_a_model_and_its_server_are_looked_at(
-    ml_cluster: Cluster, crate: str, server: tuple[str, uvicorn.Server], capsys: pytest.CaptureFixture[str]
+    ml_cluster: Cluster,
+    crate: str,
+    server: tuple[str, Callable[[], None]],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    address, running = server
+    address, stop = server
     neural = DeploySettings(way="neural", server=address, set_cluster_settings=True)
     done = deploy(ml_cluster, crate, neural, DEFAULTS)
     model = resolve(ml_cluster, crate).meta["deployment"]["model_id"]
@@ -178,12 +185,10 @@ def test_a_model_and_its_server_are_looked_at(
     assert moved.deployment.command == f"hybridr deploy {crate} --way neural --server {address}"
     assert deploy(ml_cluster, crate, neural, DEFAULTS).index == moved.destination
 
-    running.should_exit = True
+    stop()
     body = {"query": {"neural": {"hybridr_vector": {"query_text": "x", "k": 3}}}}
-    while True:
-        found = line_of(ml_cluster, moved.destination)
-        if not found.ok:
-            break
+    found = line_of(ml_cluster, moved.destination)
+    assert found.ok is False
     assert f"no embedding server answers at {address}" in found.found
     assert "`neural` queries fail" in found.found
     assert found.fix == f"hybridr serve --index {crate}"
@@ -195,15 +200,13 @@ def test_a_model_and_its_server_are_looked_at(
 
 
 def test_another_encoder_at_the_address_is_told(
-    ml_cluster: Cluster, crate: str, server: tuple[str, uvicorn.Server]
+    ml_cluster: Cluster, crate: str, server: tuple[str, Callable[[], None]]
 ) -> None:
     neural = DeploySettings(way="neural", server=server[0], set_cluster_settings=True)
     deploy(ml_cluster, crate, neural, DEFAULTS)
     moved = reindex(ml_cluster, crate, HashingEncoder(salt="other"))
     assert moved.deployment.command
     known = ml_cluster.index_info(f"{crate}-hybridr-1").meta["deployment"]
-    from hybridr.destinations import write_meta
-
     ml_cluster.request("PUT", path_of(moved.destination, "_settings"), {DEFAULT: known["pipeline"]})
     write_meta(ml_cluster, moved.destination, {"deployment": known})
     found = line_of(ml_cluster, moved.destination)

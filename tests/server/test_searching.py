@@ -175,10 +175,11 @@ def test_hybrid_without_pipeline_is_an_error(cluster: Cluster, searchable: Any) 
 def test_queries_that_are_not_words(cluster: Cluster, searchable: Any) -> None:
     index, encoder = searchable
     search = Search(cluster, index, encoder)
-    for text in ('"} {', "\u0000\u0007", "\U0001f600", "the", "a" * 20_000):
+    for text in ('"} {', "a\u0000\u0007", "\U0001f600", "the", "a" * 20_000):
         assert len(search(text, 3)) <= 3
-    with pytest.raises(DataError, match="the query is empty"):
-        search("  \n")
+    for text in ("  \n", "\u0000\u0007"):
+        with pytest.raises(DataError, match="the query is empty"):
+            search(text)
     with pytest.raises(SettingsError, match="unknown mode 'semantic'"):
         Search(cluster, index, encoder, "semantic")  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="needs an encoder"):
