@@ -8,6 +8,7 @@ queries come from a table, and from the cache of `hybridr serve`, so that no fig
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +26,12 @@ from ..destinations import resolve
 from ..encoder import Encoder, Vectors
 from ..errors import ClusterError, SettingsError
 from ..known_encoders import encoder_for
+from ..node import status
 from ..progress import Progress, silent
 from ..retrieval import Mode, Search
 from ..settings import DeploySettings, SearchSettings
 from ..systems import open_search
-from .asking import Ask, Lane, Times, difference, ratio, take_turns
+from .asking import Ask, Lane, Times, apart, difference, ratio, take_turns
 from .reindexing import obstacle, serving, trusting
 
 WAYS: tuple[Literal["client", "neural", "transparent"], ...] = ("client", "neural", "transparent")
@@ -140,9 +142,8 @@ def race_search(
 ) -> SearchRace:
     """Time every mode and every way of asking the index with vectors behind `name`.
 
-    The three ways are deployed for their time only, on a
-    cluster with ml-commons. Raises SettingsError for a cluster with TLS or an index that is deployed, and what the
-    steps raise.
+    The three ways are deployed for their time only, on a cluster with ml-commons. Raises SettingsError for a
+    cluster with TLS or an index that is deployed, and what the steps raise.
     """
     info = resolve(cluster, name)
     if cluster.url.startswith("https"):
@@ -156,12 +157,34 @@ def race_search(
     lanes = [sending(mode, sender, hands[mode]) for mode in ("lexical", "dense", "hybrid")]
     lanes += [lane for kind in SEARCHES for lane in search_lanes(cluster, name, kind, known, texts, sender)]
     take_turns(lanes, times, progress)
-    ways = {}
+    ways: dict[str, tuple[Lane, Lane]] = {}
     if not (reason := obstacle(cluster)):
         folder: Path = model.folder  # type: ignore[attr-defined]  # what `encoder_for` finds lies in one
         ways = race_ways(cluster, name, folder, texts, hands["hybrid"], times, progress)
     by_name = {lane.name: lane for lane in lanes}
     return SearchRace(info.name, cluster.count(info.name), info.meta.get("max_tokens"), by_name, ways, reason)
+
+
+def race_indices(
+    cluster: Cluster,
+    names: Sequence[str],
+    texts: Sequence[str],
+    *,
+    times: Times = Times(),
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """Time searches of several indices; give their figures, and whether the node had cores of its own.
+
+    An embedded node is kept to one half of the cores, and the asking to the other; another one is left alone.
+    """
+    node = next((one for one in status() if one.running and one.url == cluster.url), None)
+    with apart(node.pid if node else None) as pinned:
+        races = [race_search(cluster, name, texts, times=times, progress=progress) for name in names]
+    return {
+        "settings": {"queries": len(texts), **times._asdict(), "hits": HITS, "depth": SearchSettings().depth},
+        "pinned": pinned, "heap": node.heap if node else None, "load": round(os.getloadavg()[0], 2),
+        "indices": [race.record() for race in races],
+    }  # fmt: skip
 
 
 def hand_written(
@@ -220,7 +243,7 @@ def race_ways(
     progress: Progress,
 ) -> dict[str, tuple[Lane, Lane]]:
     """Deploy one way after the other and time each in turns with the same search written by hand."""
-    found = {}
+    found: dict[str, tuple[Lane, Lane]] = {}
     sender = Sender(cluster.url, max(times.clients))
     with serving(encoder, cluster.url, name) as url, trusting(cluster, url):
         server = Sender(url, max(times.clients))
