@@ -450,6 +450,13 @@ def test_a_damaged_state_file_is_named(tmp_path: Path, capsys: pytest.CaptureFix
     assert f"hint: delete it: rm '{file}'" in said
 
 
+def test_a_state_of_a_newer_hybridr_is_read(tmp_path: Path) -> None:
+    states.write_state(state_of("mine", 1, 0.0))
+    file = states.state_file("mine")
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"of_tomorrow": 1}))
+    assert states.read_state("mine") == state_of("mine", 1, 0.0)
+
+
 def test_delete_data_forgets_only_that_node(tmp_path: Path) -> None:
     for name in ("mine", "other"):
         (states.node_folder(name) / "data").mkdir(parents=True)

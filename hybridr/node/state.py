@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +71,13 @@ def read_state(name: str) -> NodeState | None:
     """Recall a node and see whether it runs; None when there is no such node."""
     path = state_file(name)
     try:
-        state = NodeState(**json.loads(path.read_text(encoding="utf-8")))
+        written = json.loads(path.read_text(encoding="utf-8"))
+        # A newer hybridr may have written more about its node than this one knows.
+        known = {field.name for field in fields(NodeState)}
+        state = NodeState(**{name: value for name, value in written.items() if name in known})
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         raise NodeError(f"{path} cannot be used: {error}", hint=f"delete it: rm '{path}'") from error
     return replace(state, running=find_process(state) is not None)
 
