@@ -39,6 +39,7 @@ from .settings import DeploySettings, SearchSettings
 from .vectors import kept_as
 
 DEFAULT = "index.search.default_pipeline"
+CACHE = "index.requests.cache.enable"
 MODEL_ID, CONNECTOR_ID = "<model_id>", "<connector_id>"
 ANSWER_TIMEOUT_S = 5.0
 
@@ -79,7 +80,7 @@ def plan_deployment(
     body = pipeline_body(info, settings.way, search, cluster.version, MODEL_ID)
     requests += [
         {"method": "PUT", "path": path_of("_search", "pipeline", pipeline), "body": body},
-        {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT: pipeline}},
+        {"method": "PUT", "path": path_of(info.name, "_settings"), "body": asked_through(pipeline)},
     ]
     if missing:
         requests.insert(0, {"method": "PUT", "path": "/_cluster/settings", "body": {"persistent": missing}})
@@ -109,7 +110,7 @@ def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: Search
     try:
         body = pipeline_body(info, todo.way, search, cluster.version, model.model_id if model else "")
         cluster.request("PUT", path_of("_search", "pipeline", todo.pipeline), body)
-        cluster.request("PUT", path_of(todo.index, "_settings"), {DEFAULT: todo.pipeline})
+        cluster.request("PUT", path_of(todo.index, "_settings"), asked_through(todo.pipeline))
         write_meta(cluster, todo.index, {"deployment": record})
     except ClusterError:
         if model is not None:
@@ -129,7 +130,7 @@ def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict
     if not known:
         raise DataError(f"nothing is deployed for '{name}'", hint=f"hybridr deploy {name}")
     requests: list[dict[str, Any]] = [
-        {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT: None}},
+        {"method": "PUT", "path": path_of(info.name, "_settings"), "body": asked_through(None)},
         {"method": "DELETE", "path": path_of("_search", "pipeline", known["pipeline"])},
     ]
     if model := model_of(known):
@@ -147,6 +148,15 @@ def deployable(cluster: Cluster, name: str) -> IndexInfo:
     if not is_destination(info) or info.meta.get("state") != "complete":
         raise DataError(f"'{name}' has no complete vectors to deploy", hint=f"hybridr reindex {name}")
     return info
+
+
+def asked_through(pipeline: str | None) -> dict[str, Any]:
+    """Give the settings of an index that is asked through a pipeline; None takes them away.
+
+    A hybrid query with `pagination_depth` that the request cache of a single shard answers is HTTP 500 on
+    3.6.0 (as neural-search#601 without it), and `size: 0` asks that cache by itself.
+    """
+    return {DEFAULT: pipeline, CACHE: "false" if pipeline else None}
 
 
 def check_default(info: IndexInfo, pipeline: str) -> None:

@@ -52,9 +52,9 @@ def from_multi_match(body: Mapping[str, Any], fields: Collection[str]) -> Wanted
     """
     if body.get("type", "best_fields") not in ("best_fields", "most_fields", "cross_fields"):
         return None
-    named = body.get("fields", list(fields))
+    named = body.get("fields") or list(fields)
     named = [named] if isinstance(named, str) else named
-    ours = bool(named) and all(isinstance(name, str) and is_among(name, fields) for name in named)
+    ours = all(isinstance(name, str) and is_among(name, fields) for name in named)
     return found(body.get("query")) if ours else None
 
 

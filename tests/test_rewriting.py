@@ -22,6 +22,7 @@ CHEAP = {"range": {"price": {"lt": 10}}}
         ({"match": {"text": {"query": "two words", "operator": "and", "boost": 2}}}, Wanted("two words")),
         ({"multi_match": {"query": "w", "fields": ["title^3", "text"]}}, Wanted("w")),
         ({"multi_match": {"query": "w", "type": "most_fields", "fuzziness": 0}}, Wanted("w")),
+        ({"multi_match": {"query": "w", "fields": []}}, Wanted("w")),
         ({"bool": {"must": MATCH}}, Wanted("two words")),
         ({"bool": {"should": [MATCH]}}, Wanted("two words")),
         ({"bool": {"must": [MATCH], "filter": [SHOES, CHEAP]}}, Wanted("two words", (SHOES, CHEAP))),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,13 +75,13 @@ def expected(docs: Cluster, minilm_encoder_folder: Path) -> list[str]:
 
 def test_every_client_asks_as_the_page_says(
     docs: Cluster, notes: Cluster, docs_server: Server, way: str, expected: list[str],
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 ) -> None:  # fmt: skip
     monkeypatch.setenv("HAYSTACK_TELEMETRY_ENABLED", "False")
-    recipes = blocks(way)
-    assert len(recipes) >= 3
-    for name, code in recipes:
-        exec(compile(here(code, docs, docs_server), name, "exec"), {"__name__": "recipe"})
+    for name, code in blocks(way):
+        file = tmp_path / "recipe.py"
+        file.write_text(here(code, docs, docs_server), encoding="utf-8")
+        runpy.run_path(str(file), run_name="recipe")
         assert capsys.readouterr().out.splitlines() == expected, name
 
 
