@@ -178,11 +178,13 @@ def race_indices(
     An embedded node is kept to one half of the cores, and the asking to the other; another one is left alone.
     """
     node = next((one for one in status() if one.running and one.url == cluster.url), None)
+    load = os.getloadavg()[0]
     with apart(node.pid if node else None) as pinned:
         races = [race_search(cluster, name, texts, times=times, progress=progress) for name in names]
     return {
         "settings": {"queries": len(texts), **times._asdict(), "hits": HITS, "depth": SearchSettings().depth},
-        "pinned": pinned, "heap": node.heap if node else None, "load": round(os.getloadavg()[0], 2),
+        "pinned": pinned, "heap": node.heap if node else None,
+        "load": [round(load, 2), round(os.getloadavg()[0], 2)],
         "indices": [race.record() for race in races],
     }  # fmt: skip
 

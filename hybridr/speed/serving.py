@@ -59,6 +59,7 @@ def race_serving(
     clients, and alone all of a round in one call. Before the first turn that counts, one warms both up.
     """
     loads = loads_of(load_encoder(folder), beir, passages, queries)
+    load_before = os.getloadavg()[0]
     served: list[Lane] = []
     shares: list[dict[str, Any]] = []
     with serving(folder) as url:
@@ -74,7 +75,8 @@ def race_serving(
                 "share": ratio(alone_s, [turn.seconds for turn in turns]),
             })  # fmt: skip
     return {
-        "settings": {"rounds": rounds}, "load": round(os.getloadavg()[0], 2), "shares": shares,
+        "settings": {"rounds": rounds}, "load": [round(load_before, 2), round(os.getloadavg()[0], 2)],
+        "shares": shares,
         "lanes": [lane.record(load.clients) for lane, load in zip(served, loads, strict=True)],
     }  # fmt: skip
 
