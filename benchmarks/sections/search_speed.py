@@ -12,8 +12,8 @@ COMMAND = (
     "    hybridr bench search benchmarks/results/search-speed.json --index small --index scale "
     "--beir FOLDER/scale_open_en --queries 100 --requests 100 --rounds 3"
 )
-NOTES = """`by hand` sends bodies written beforehand: for `neural` and `transparent` it asks `hybridr serve` for
-the vector first, as a client without a deployment would. `as bytes` sends what `Search` sends. No figure
+NOTES = """`by hand` sends bodies written beforehand: for `neural` and `transparent` it asks `hybridr serve`
+for the vector first, as a client without a deployment would. `as bytes` sends what `Search` sends. No figure
 holds an encoding: vectors of queries come from a table and from the cache of `hybridr serve`. Ten hits, 100
 candidates of each leg. `small` holds 10,000 documents of `scale_open_en`, spread over it."""
 
