@@ -36,7 +36,8 @@ def pinned(record: Record) -> str:
 def load(record: Record) -> str:
     """Say what the machine did besides."""
     before, after = record["load"]
-    return f"Load of the machine before {before:.1f}, at the end {after:.1f}."
+    said = f"Load of the machine before {before:.1f}, at the end {after:.1f}."
+    return f"{said} {record.get('remark', '')}".rstrip()
 
 
 def tokens(index: Record) -> str:

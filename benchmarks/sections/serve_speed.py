@@ -25,7 +25,8 @@ def render(record: Record) -> str:
     ]  # fmt: skip
     before, after = record["load"]
     return (
-        f"{machine_of(record['machine'])}; its load before {before:.1f}, at the end {after:.1f}. Server, "
+        f"{machine_of(record['machine'])}; its load before {before:.1f}, at the end {after:.1f}. "
+        f"{record.get('remark', '')} Server, "
         "clients and encoder share the cores. Passages by two clients, queries by 16, none in the cache; "
         f"alone, passages in calls of 32, queries all in one call.\n\n{table(HEADER, rows)}"
     )
