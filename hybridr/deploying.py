@@ -17,7 +17,7 @@ import orjson
 from . import local_models
 from .bodies import hybrid_query, search_pipeline
 from .cluster import Cluster, IndexInfo, path_of
-from .deployments import missing_parts
+from .deployments import asked_through, missing_parts
 from .destinations import is_destination, resolve, write_meta
 from .errors import ClusterError, DataError, FingerprintMismatch, SettingsError
 from .known_encoders import encoder_for
@@ -90,7 +90,7 @@ def plan_deployment(
     body = pipeline_body(info, settings.way, search, cluster.version, MODEL_ID)
     requests += [
         {"method": "PUT", "path": pipeline_path(pipeline), "body": body},
-        {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT: pipeline}},
+        {"method": "PUT", "path": path_of(info.name, "_settings"), "body": asked_through(pipeline)},
     ]
     if missing:
         requests.insert(0, {"method": "PUT", "path": "/_cluster/settings", "body": {"persistent": missing}})
@@ -122,7 +122,7 @@ def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: Search
     try:
         body = pipeline_body(info, todo.way, search, cluster.version, ids.get("model_id", ""))
         cluster.request("PUT", pipeline_path(todo.pipeline), body)
-        cluster.request("PUT", path_of(todo.index, "_settings"), {DEFAULT: todo.pipeline})
+        cluster.request("PUT", path_of(todo.index, "_settings"), asked_through(todo.pipeline))
         write_meta(cluster, todo.index, {"deployment": record})
     except ClusterError:
         if ids.get("model_id") != known.get("model_id"):
@@ -143,7 +143,7 @@ def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict
     if not known:
         raise DataError(f"nothing is deployed for '{name}'", hint=f"hybridr deploy {name}")
     requests: list[dict[str, Any]] = [
-        {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT: None}},
+        {"method": "PUT", "path": path_of(info.name, "_settings"), "body": asked_through(None)},
         {"method": "DELETE", "path": pipeline_path(known["pipeline"])},
     ]
     requests += deleting(cluster, known)

@@ -13,6 +13,7 @@ from .pipelines import DEFAULT, found_pipeline, pipeline_path
 from .remote_models import ask_health, model_state
 
 DEPLOYED = "DEPLOYED"
+CACHE = "index.requests.cache.enable"
 
 
 @dataclass(frozen=True)
@@ -97,9 +98,18 @@ def hand_over(cluster: Cluster, old: IndexInfo, new: str) -> Succession | None:
     if known["way"] != "client" or body is None or taken:
         return Succession(known["way"], None, command_of(target, known))
     cluster.request("PUT", pipeline_path(pipeline), body)
-    cluster.request("PUT", path_of(new, "_settings"), {DEFAULT: pipeline})
+    cluster.request("PUT", path_of(new, "_settings"), asked_through(pipeline))
     write_meta(cluster, new, {"deployment": {**known, "pipeline": pipeline}})
     return Succession(known["way"], pipeline, None)
+
+
+def asked_through(pipeline: str | None) -> dict[str, Any]:
+    """Give the settings of an index that is asked through a pipeline; None takes them away.
+
+    A hybrid query with `pagination_depth` that the request cache of a single shard answers is HTTP 500 on
+    3.6.0 (as neural-search#601 without it), and `size: 0` asks that cache by itself.
+    """
+    return {DEFAULT: pipeline, CACHE: "false" if pipeline else None}
 
 
 def command_of(info: IndexInfo, known: Mapping[str, Any]) -> str:

@@ -46,12 +46,15 @@ def from_match(body: Mapping[str, Any], fields: Collection[str]) -> Wanted | Non
 
 
 def from_multi_match(body: Mapping[str, Any], fields: Collection[str]) -> Wanted | None:
-    """Read a `multi_match` of words; phrases and prefixes ask for exactly those letters."""
+    """Read a `multi_match` of words; phrases and prefixes ask for exactly those letters.
+
+    One that names no fields searches all of them, the texts too.
+    """
     if body.get("type", "best_fields") not in ("best_fields", "most_fields", "cross_fields"):
         return None
-    named = body.get("fields", ())
+    named = body.get("fields") or list(fields)
     named = [named] if isinstance(named, str) else named
-    ours = bool(named) and all(isinstance(name, str) and is_among(name, fields) for name in named)
+    ours = all(isinstance(name, str) and is_among(name, fields) for name in named)
     return found(body.get("query")) if ours else None
 
 

@@ -1,4 +1,4 @@
-"""Documents to measure with: as many as asked for, spread over a folder, or the documentation of Python."""
+"""Documents and queries to measure with: as many as asked for, spread over a folder, or Python's docs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError
-from ..formats import read_corpus
+from ..formats import read_corpus, read_jsonl
 from ..pydocs import read_pydocs
 
 
@@ -22,3 +22,11 @@ def spread_records(folder: Path | None, documents: int) -> Iterator[dict[str, An
     if total < documents:
         raise DataError(f"{folder} holds {total:,} documents, {documents:,} were asked for")
     yield from islice(read_corpus(folder), 0, documents * (total // documents), total // documents)
+
+
+def spread_queries(folder: Path, queries: int) -> list[str]:
+    """Give the texts of `queries` of a BEIR folder's queries, every n-th. Raises DataError for fewer."""
+    found = [text for _, record in read_jsonl(folder / "queries.jsonl") if (text := record.get("text"))]
+    if len(found) < queries:
+        raise DataError(f"{folder} holds {len(found):,} queries, {queries:,} were asked for")
+    return found[:: len(found) // queries][:queries]

@@ -20,7 +20,7 @@ from threading import Lock
 from typing import Any
 
 from ..bodies import vector_mapping
-from ..cluster import Cluster, path_of
+from ..cluster import Cluster, connect, path_of
 from ..encoder import Encoder, OnnxEncoder, Vectors
 from ..errors import ClusterError, HybridrError
 from ..loading import CONTENTS, load
@@ -321,11 +321,12 @@ def trusting(cluster: Cluster, url: str) -> Iterator[None]:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[str]:
-    """Run the embedding server in a process of its own; give its address."""
+def serving(folder: Path, cluster: str | None = None, index: str | None = None) -> Iterator[str]:
+    """Run the embedding server in a process of its own; give its address. With an address of a cluster and
+    an index it serves that index too."""
     context = multiprocessing.get_context("spawn")
     told, tell = context.Pipe(duplex=False)
-    process = context.Process(target=serve, args=(folder, tell), daemon=True)
+    process = context.Process(target=serve, args=(folder, cluster, index, tell), daemon=True)
     process.start()
     try:
         if not told.poll(START_TIMEOUT_S):
@@ -336,10 +337,11 @@ def serving(folder: Path) -> Iterator[str]:
         process.join()
 
 
-def serve(folder: Path, tell: Any) -> None:
+def serve(folder: Path, cluster: str | None, index: str | None, tell: Any) -> None:
     """Answer as `hybridr serve --port 0` does, after telling the address."""
     from ..serving import open_server
 
-    server = open_server(ServeSettings(encoder=folder, port=0))
+    settings = ServeSettings(encoder=folder, port=0, index=index)
+    server = open_server(settings, cluster=connect(cluster) if cluster else None)
     tell.send(server.url)
     server.run()

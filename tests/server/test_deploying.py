@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 
 import hybridr_cli
 from hybridr import Search, load_encoder, reindex
@@ -25,11 +23,12 @@ from hybridr.errors import (
     Unreachable,
 )
 from hybridr.remote_models import TRUSTED
-from hybridr.serving import create_app, listen
+from hybridr.serving import create_app
 from hybridr.settings import DeploySettings, SearchSettings, ServeSettings
 from hybridr.standing import remove
 
 from .corpus import bulk, fill_index, text_number
+from .deployed import Server, ask, ids, scores
 
 pytestmark = pytest.mark.node
 INDEX = "shelf"
@@ -42,38 +41,6 @@ def index_name_ml(ml_cluster: Cluster) -> Iterator[str]:
     yield "crate"
     for info in ml_cluster.indices("crate*"):
         ml_cluster.request("DELETE", path_of(info.name))
-
-
-class Server:
-    """`hybridr serve` in a thread, so that it can go away and come back on the same port."""
-
-    def __init__(self, app: Any) -> None:
-        self.app, self.port = app, 0
-        self.received: list[bytes] = []
-        self.start()
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        async def noted() -> Any:
-            message = await receive()
-            self.received.append(message.get("body", b""))
-            return message
-
-        await self.app(scope, noted, send)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        listener = listen("127.0.0.1", self.port)
-        self.port = listener.getsockname()[1]
-        self.server = uvicorn.Server(uvicorn.Config(self, log_level="error", lifespan="off"))
-        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listener]})
-        self.thread.start()
-
-    def stop(self) -> None:
-        self.server.should_exit = True
-        self.thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -101,20 +68,6 @@ def transparent(shelf: Cluster, server: Server) -> Iterator[str]:
     settings = DeploySettings(way="transparent", server=server.url, set_cluster_settings=True)
     yield deploy(shelf, INDEX, settings, DEFAULTS).index
     undeploy(shelf, INDEX)
-
-
-def ask(cluster: Cluster, index: str, body: dict[str, Any]) -> dict[str, Any]:
-    """Search as clients do: through the index's default pipeline, which `Cluster.search` leaves out."""
-    found: dict[str, Any] = cluster.request("POST", path_of(index, "_search"), body)
-    return found
-
-
-def ids(answer: dict[str, Any]) -> list[str]:
-    return [hit["_id"] for hit in answer["hits"]["hits"]]
-
-
-def scores(answer: dict[str, Any]) -> list[float]:
-    return [hit["_score"] for hit in answer["hits"]["hits"]]
 
 
 def hybrid(cluster: Cluster, folder: Path, text: str, k: int = 10) -> tuple[list[str], list[float]]:

@@ -22,6 +22,8 @@ def register(app: typer.Typer) -> None:
     register_adapt(bench)
     register_reindex(bench)
     register_encode(bench)
+    register_search(bench)
+    register_serve(bench)
 
 
 def register_adapt(bench: typer.Typer) -> None:
@@ -201,3 +203,95 @@ def show_contests(session: Session, contests: list[Contest]) -> None:
                 f"{row['documents_per_s']:,.0f}", f"{row['tokens_per_s']:,.0f}", row["peak_mb"], cosine,
             ))  # fmt: skip
         session.output.table(columns, rows)
+
+
+def register_search(bench: typer.Typer) -> None:
+    """Add `hybridr bench search`."""
+
+    @verb(bench, "search", cluster=True)
+    def search(
+        session: Session,
+        beir: Annotated[Path, typer.Option(help="BEIR folder whose queries are asked.")],
+        index: Annotated[list[str], typer.Option(help="Index with vectors; again for more.")],
+        file: Annotated[
+            Path | None, typer.Argument(help="Also write the figures into this JSON file.")
+        ] = None,
+        queries: Annotated[int, typer.Option(min=1, help="Different queries, spread over the folder.")] = 200,
+        requests: Annotated[int, typer.Option(min=1, help="Of each way in each turn.")] = 200,
+        rounds: Annotated[int, typer.Option(min=1, help="Turns that count.")] = 5,
+        clients: Annotated[str, typer.Option(help="How many ask at once, as a,b.")] = "1,8",
+    ) -> None:
+        """Search in turns by each mode and each way of deploying: p50, p95, p99, searches per second.
+
+        The ways are deployed on the index for their time; three settings of ml-commons are changed for it.
+        """
+        from hybridr.speed.asking import Times
+        from hybridr.speed.corpora import spread_queries
+        from hybridr.speed.searching import race_indices
+
+        times = Times(requests, rounds, tuple(int(many) for many in clients.split(",")))
+        found = race_indices(
+            session.connect(), index, spread_queries(beir, queries), times=times,
+            progress=session.output.progress,
+        )  # fmt: skip
+        for one in found["indices"]:
+            session.output.line(f"{one['index']}: {one['documents']:,} documents")
+            show_lanes(session, one["lanes"])
+            if one["not_run"]:
+                session.output.note(f"the deployed ways were not run: {one['not_run']}")
+        finish(session, found | {"corpus": beir.name}, file)
+
+
+def register_serve(bench: typer.Typer) -> None:
+    """Add `hybridr bench serve`."""
+
+    @verb(bench, "serve")
+    def serve(
+        session: Session,
+        beir: Annotated[Path, typer.Option(help="BEIR folder: its documents and its queries are sent.")],
+        file: Annotated[
+            Path | None, typer.Argument(help="Also write the figures into this JSON file.")
+        ] = None,
+        encoder: Annotated[Path | None, typer.Option(help="Encoder folder (default: MiniLM).")] = None,
+        passages: Annotated[int, typer.Option(min=32, help="Documents, in requests of 32.")] = 640,
+        queries: Annotated[int, typer.Option(min=16, help="Queries, one a request.")] = 1000,
+        rounds: Annotated[int, typer.Option(min=1, help="Turns that count.")] = 5,
+    ) -> None:
+        """Encode through `hybridr serve` in turns with the encoder alone: texts per second."""
+        from hybridr.packaged import minilm_encoder
+        from hybridr.speed.serving import race_serving
+
+        progress = session.output.progress
+        found = race_serving(
+            encoder or minilm_encoder(progress=progress), beir, passages=passages, queries=queries,
+            rounds=rounds, progress=progress,
+        )  # fmt: skip
+        show_lanes(session, found["lanes"])
+        for one in found["shares"]:
+            session.output.line(
+                f"{one['side']}: {one['served_per_second']:.0f} texts/s served, "
+                f"{one['alone_per_second']:.0f} by the encoder alone: {one['share']['median']:.2f}"
+            )
+        finish(session, found | {"corpus": beir.name}, file)
+
+
+def show_lanes(session: Session, lanes: list[dict[str, Any]]) -> None:
+    """Show latencies and throughput."""
+    columns = ("way", "clients", "p50 ms", "p95 ms", "p99 ms", "per second")
+    rows = [
+        (lane["name"], lane["clients"], *(f"{lane[f'p{p}_ms']:.1f}" for p in (50, 95, 99)),
+         f"{lane['per_second']:.1f}")
+        for lane in lanes
+    ]  # fmt: skip
+    session.output.table(columns, rows)
+
+
+def finish(session: Session, figures: dict[str, Any], file: Path | None) -> None:
+    """Write the figures with the machine they were measured on."""
+    from hybridr.machine import machine_record
+    from hybridr.manifest import write_json
+
+    found = {"machine": machine_record("onnxruntime"), **figures}
+    if file is not None:
+        write_json(file, found)
+    session.output.result(found)

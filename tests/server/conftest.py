@@ -1,0 +1,45 @@
+"""An index that is deployed in each way, for the tests of clients and of what a request may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hybridr import load_encoder, reindex
+from hybridr.cluster import Cluster, path_of
+from hybridr.deploying import deploy, undeploy
+from hybridr.serving import create_app
+from hybridr.settings import DeploySettings, SearchSettings, ServeSettings
+
+from .deployed import Server, fill_library
+
+DOCS, DOCUMENTS = "docs", 150
+
+
+@pytest.fixture(scope="session")
+def docs(ml_cluster: Cluster, minilm_encoder_folder: Path) -> Iterator[Cluster]:
+    """A cluster whose index `docs`, text in `contents`, has vectors."""
+    fill_library(ml_cluster, DOCS, "contents", DOCUMENTS)
+    reindex(ml_cluster, DOCS, minilm_encoder_folder)
+    yield ml_cluster
+    for info in ml_cluster.indices(f"{DOCS}*"):
+        ml_cluster.request("DELETE", path_of(info.name))
+
+
+@pytest.fixture(scope="session")
+def docs_server(docs: Cluster, minilm_encoder_folder: Path) -> Iterator[Server]:
+    """`hybridr serve --index docs`."""
+    running = Server(create_app(load_encoder(minilm_encoder_folder), ServeSettings(index=DOCS), cluster=docs))
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module", params=["client", "neural", "transparent"])
+def way(docs: Cluster, docs_server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Deploy `docs` in one way after the other."""
+    settings = DeploySettings(way=request.param, server=docs_server.url, set_cluster_settings=True)
+    deploy(docs, DOCS, settings, SearchSettings())
+    yield request.param
+    undeploy(docs, DOCS)

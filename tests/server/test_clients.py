@@ -1,0 +1,217 @@
+"""Clients that people use ask a deployed index as the pages say; every block of them runs as written."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybridr import Search, load_encoder, reindex
+from hybridr.cluster import Cluster, path_of
+from hybridr.deploying import deploy, undeploy
+from hybridr.settings import DeploySettings, ReindexSettings, SearchSettings
+
+from .corpus import bulk
+from .deployed import TEXT, Server, ask, by_hand, fill_library, ids, scores, vector_of
+
+pytestmark = pytest.mark.node
+PAGES = Path(__file__).resolve().parents[2] / "docs"
+NOTES = "notes"
+HEADINGS = r"^### (.*)$"
+
+
+def blocks(way: str) -> list[tuple[str, str]]:
+    """Give name and code of the Python blocks of the page that need a way."""
+    found = []
+    for section in (PAGES / "clients.md").read_text(encoding="utf-8").split("\n## ")[1:]:
+        parts = re.split(HEADINGS, section, flags=re.M)
+        for heading, body in zip(parts[1::2], parts[2::2], strict=True):
+            code = re.findall(r"^```python\n(.*?)^```$", body, re.M | re.S)
+            assert len(code) == 1, heading
+            found.append((f"{section.splitlines()[0]}, {heading}", code[0]))
+    return [(name, code) for name, code in found if re.split(r"[ ,]+", name.split(", ", 1)[1])[0] == way]
+
+
+@pytest.fixture(scope="module")
+def notes(docs: Cluster, minilm_encoder_folder: Path) -> Iterator[Cluster]:
+    """An index whose fields have the names that LangChain expects."""
+    fill_library(docs, NOTES, "text", 150)
+    reindex(docs, NOTES, minilm_encoder_folder, ReindexSettings(vector_field="vector_field"))
+    deploy(docs, NOTES, DeploySettings(), SearchSettings())
+    yield docs
+    undeploy(docs, NOTES)
+    for info in docs.indices(f"{NOTES}*"):
+        docs.request("DELETE", path_of(info.name))
+
+
+def here(written: str, cluster: Cluster, server: Server) -> str:
+    """Replace the two addresses of a page; nothing else may differ."""
+    return written.replace("http://localhost:9200", cluster.url).replace("http://127.0.0.1:8080", server.url)
+
+
+def texts(answer: dict[str, Any]) -> list[str]:
+    return [hit["_source"].get("contents") or hit["_source"]["text"] for hit in answer["hits"]["hits"]]
+
+
+@pytest.fixture(scope="module")
+def expected(docs: Cluster, minilm_encoder_folder: Path) -> list[str]:
+    """The best ten by the request written by hand, which needs no deployment."""
+    answer = ask(docs, "docs-hybridr", by_hand(minilm_encoder_folder, "contents"))
+    lexical = ask(docs, "docs", {"query": {"match": {"contents": TEXT}}})
+    dense = ask(
+        docs,
+        "docs-hybridr",
+        {"query": by_hand(minilm_encoder_folder, "contents")["query"]["hybrid"]["queries"][1]},
+    )
+    assert texts(answer) not in (texts(lexical), texts(dense))
+    return texts(answer)
+
+
+def test_every_client_asks_as_the_page_says(
+    docs: Cluster, notes: Cluster, docs_server: Server, way: str, expected: list[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("HAYSTACK_TELEMETRY_ENABLED", "False")
+    for name, code in blocks(way):
+        file = tmp_path / "recipe.py"
+        file.write_text(here(code, docs, docs_server), encoding="utf-8")
+        runpy.run_path(str(file), run_name="recipe")
+        assert capsys.readouterr().out.splitlines() == expected, name
+
+
+def test_every_way_of_the_page_has_blocks() -> None:
+    written = (PAGES / "clients.md").read_text(encoding="utf-8").count("```python")
+    assert sum(len(blocks(way)) for way in ("client", "neural", "transparent")) == written == 9
+
+
+def test_the_query_page_says_what_curl_sends(
+    docs: Cluster, docs_server: Server, way: str, expected: list[str], minilm_encoder_folder: Path
+) -> None:
+    [section] = re.findall(rf"^## {way}$(.*?)(?=^## |\Z)", (PAGES / "query.md").read_text(), re.M | re.S)
+    commands = re.findall(r"(?:\A|\n\n)    (curl .*?)(?=\n\n|\Z)", section, re.S)
+    vector = vector_of(minilm_encoder_folder, TEXT)
+    answers = []
+    for command in commands:
+        shown = here(command, docs, docs_server).replace("[0.1, …]", json.dumps(vector))
+        done = subprocess.run(["bash", "-c", shown], capture_output=True, text=True, check=True)
+        answers.append(json.loads(done.stdout))
+    assert texts(answers.pop()) == expected
+    if way == "client":
+        [[embedding]] = [answer["data"] for answer in answers]
+        assert embedding["embedding"] == pytest.approx(vector, abs=1e-5)
+
+
+def test_langchain_finds_neighbours_in_any_field(
+    docs: Cluster, docs_server: Server, minilm_encoder_folder: Path
+) -> None:
+    from langchain_community.vectorstores import OpenSearchVectorSearch
+    from langchain_openai import OpenAIEmbeddings
+
+    embeddings = OpenAIEmbeddings(
+        base_url=f"{docs_server.url}/v1", api_key="none", model="hybridr-query",
+        check_embedding_ctx_length=False,
+    )  # fmt: skip
+    store = OpenSearchVectorSearch(docs.url, "docs-hybridr", embeddings)
+    found = store.similarity_search_with_score(
+        TEXT, k=7, vector_field="hybridr_vector", text_field="contents"
+    )
+    dense = Search(docs, "docs", load_encoder(minilm_encoder_folder), "dense")(TEXT, 7)
+    assert [document.id for document, _ in found] == [hit.doc_id for hit in dense]
+    assert [score for _, score in found] == pytest.approx([hit.score for hit in dense], abs=1e-5)
+
+
+def test_haystack_joins_the_two_legs_by_rank(
+    docs: Cluster, docs_server: Server, minilm_encoder_folder: Path
+) -> None:
+    from haystack.components.embedders import OpenAITextEmbedder
+    from haystack.utils import Secret
+    from haystack_integrations.components.retrievers.opensearch import OpenSearchHybridRetriever
+    from haystack_integrations.document_stores.opensearch import OpenSearchDocumentStore
+
+    match = {"match": {"contents": "$query"}}
+    knn = {"knn": {"hybridr_vector": {"vector": "$query_embedding", "k": 20}}}
+    retriever = OpenSearchHybridRetriever(
+        OpenSearchDocumentStore(
+            hosts=docs.url, index="docs-hybridr", create_index=False, return_embedding=True
+        ),
+        embedder=OpenAITextEmbedder(
+            api_base_url=f"{docs_server.url}/v1", api_key=Secret.from_token("none"), model="hybridr-query"
+        ),
+        custom_query_bm25={"_source": ["contents"], "query": match}, top_k_bm25=20,
+        custom_query_embedding={"_source": ["contents"], "query": knn}, top_k_embedding=20,
+    )  # fmt: skip
+    found = [document.meta["contents"] for document in retriever.run(query=TEXT)["documents"]]
+    legs = [
+        ask(docs, "docs-hybridr", {"size": 20, "query": query})
+        for query in (
+            {"match": {"contents": TEXT}},
+            {"knn": {"hybridr_vector": {"vector": vector_of(minilm_encoder_folder, TEXT), "k": 20}}},
+        )
+    ]
+    fused: dict[str, float] = {}
+    for leg in legs:
+        for rank, text in enumerate(texts(leg), 1):
+            fused[text] = fused.get(text, 0.0) + 1 / (60 + rank)
+    assert sorted(fused) == sorted(found)
+    assert [fused[text] for text in found] == sorted(fused.values(), reverse=True)
+
+
+def test_a_small_k_makes_the_pool_of_candidates_small(
+    docs: Cluster, notes: Cluster, docs_server: Server, minilm_encoder_folder: Path
+) -> None:
+    from langchain_community.vectorstores import OpenSearchVectorSearch
+    from langchain_openai import OpenAIEmbeddings
+
+    embeddings = OpenAIEmbeddings(
+        base_url=f"{docs_server.url}/v1", api_key="none", model="hybridr-query",
+        check_embedding_ctx_length=False,
+    )  # fmt: skip
+    store = OpenSearchVectorSearch(docs.url, "notes-hybridr", embeddings)
+    hybrid = {"search_type": "hybrid_search", "search_pipeline": "hybridr-notes-hybridr-1"}
+    few = store.similarity_search_with_score(TEXT, k=10, **hybrid)
+    body = by_hand(minilm_encoder_folder, "text", vector_field="vector_field", depth=10)
+    answer = ask(docs, "notes-hybridr", body)
+    assert [document.id for document, _ in few] == ids(answer)
+    assert [score for _, score in few] == pytest.approx(scores(answer), abs=1e-5)
+    deep = ask(docs, "notes-hybridr", by_hand(minilm_encoder_folder, "text", vector_field="vector_field"))
+    assert scores(deep) != pytest.approx(scores(answer), abs=1e-3)
+
+
+def test_lists_of_texts_are_refused_by_two_clients(
+    docs: Cluster, notes: Cluster, docs_server: Server, minilm_encoder_folder: Path
+) -> None:
+    from haystack_integrations.components.retrievers.opensearch import OpenSearchBM25Retriever
+    from haystack_integrations.document_stores.opensearch import OpenSearchDocumentStore
+    from langchain_community.vectorstores import OpenSearchVectorSearch
+    from langchain_core.embeddings import FakeEmbeddings
+    from llama_index.core.vector_stores import VectorStoreQuery
+    from llama_index.vector_stores.opensearch import OpensearchVectorClient, OpensearchVectorStore
+    from pydantic import ValidationError
+
+    index, vector = "notes-hybridr", vector_of(minilm_encoder_folder, TEXT)
+    odd = {"text": [TEXT, "more of it"], "metadata": {}, "vector_field": vector}
+    bulk(docs, index, [{"index": {"_id": "odd"}}, odd])
+    try:
+        langchain = OpenSearchVectorSearch(docs.url, index, FakeEmbeddings(size=len(vector)))
+        with pytest.raises(ValidationError, match="page_content"):
+            langchain.similarity_search_by_vector(vector, k=1)
+        client = OpensearchVectorClient(docs.url, index, len(vector), embedding_field="vector_field",
+                                        text_field="text", engine="lucene")  # fmt: skip
+        with pytest.raises(ValidationError, match="text"):
+            OpensearchVectorStore(client).query(VectorStoreQuery(query_embedding=vector, similarity_top_k=1))
+        store = OpenSearchDocumentStore(
+            hosts=docs.url, index=index, create_index=False, return_embedding=True
+        )
+        exact = {"_source": ["text"], "query": {"ids": {"values": ["odd"]}}}
+        [found] = OpenSearchBM25Retriever(document_store=store, custom_query=exact).run(query=TEXT)[
+            "documents"
+        ]
+        assert found.meta["text"] == odd["text"]
+    finally:
+        docs.request("DELETE", path_of(index, "_doc", "odd"), params={"refresh": "true"})
