@@ -21,6 +21,7 @@ from hybridr.errors import DataError
 from sections import (
     adapt_speed,
     adaptation,
+    baselines,
     ddr_full,
     ddr_reduced,
     encode,
@@ -30,6 +31,8 @@ from sections import (
     reindex_restart,
     reindex_speed,
     reproduction,
+    search_speed,
+    serve_speed,
 )
 
 HERE = Path(__file__).parent
@@ -38,6 +41,9 @@ PLOT = HERE / "plots" / "headline.svg"
 BLOCK = re.compile(r"(?<=<!-- headline -->\n).*?(?=<!-- /headline -->)", re.DOTALL)
 SECTIONS = [
     headline,
+    baselines,
+    search_speed,
+    serve_speed,
     ddr_reduced,
     ddr_full,
     adaptation,

@@ -21,8 +21,10 @@ class IdfSums:
     text.
     """
 
-    def __init__(self, cluster: Cluster, index: str, fields: Sequence[str]) -> None:
-        self.cluster, self.index, self.fields = cluster, index, list(fields)
+    def __init__(
+        self, cluster: Cluster, index: str, fields: Sequence[str], *, remembered: int = REMEMBERED
+    ) -> None:
+        self.cluster, self.index, self.fields, self.remembered = cluster, index, list(fields), remembered
         self._known: OrderedDict[str, float] = OrderedDict()
 
     def of(self, texts: Sequence[str]) -> list[float]:
@@ -31,7 +33,7 @@ class IdfSums:
         found = dict(zip(unknown, self._ask(unknown), strict=True))
         sums = [found[text] if text in found else self._known[text] for text in texts]
         self._known |= found
-        while len(self._known) > REMEMBERED:
+        while len(self._known) > self.remembered:
             self._known.popitem(last=False)
         return sums
 

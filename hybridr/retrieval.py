@@ -87,7 +87,7 @@ class Search:
         self.dense_scale = (
             dense_scale(self.encoder) if self.fusion == ABSOLUTE and self.encoder is not None else 1.0
         )
-        self._idf_sums = IdfSums(cluster, self.info.name, self.lexical_fields)
+        self.query_terms = IdfSums(cluster, self.info.name, self.lexical_fields)
 
     def using(self, mode: Mode, *, feedback: Feedback | Literal["same"] | None = "same") -> Search:
         """Give the same search in another mode, or with another feedback."""
@@ -281,7 +281,7 @@ class Search:
 
     def idf_sums(self, texts: Sequence[str]) -> list[float]:
         """Give how much the terms of each query weigh in the fields of the lexical leg."""
-        return [len(self.lexical_fields) * one for one in self._idf_sums.of(texts)]
+        return [len(self.lexical_fields) * one for one in self.query_terms.of(texts)]
 
     def weights(self, idf_sum: float) -> tuple[float, float]:
         """Give what the absolute fusion multiplies BM25 and the engine's cosine score (0 to 1) by."""

@@ -12,10 +12,13 @@ COMMAND = (
     "    hybridr bench search benchmarks/results/search-speed.json --index small --index scale "
     "--beir FOLDER/scale_open_en --queries 100 --requests 100 --rounds 3"
 )
-NOTES = """`by hand` sends bodies written beforehand: for `neural` and `transparent` it asks `hybridr serve`
-for the vector first, as a client without a deployment would. `as bytes` sends what `Search` sends. No figure
-holds an encoding: vectors of queries come from a table and from the cache of `hybridr serve`. Ten hits, 100
-candidates of each leg. `small` holds 10,000 documents of `scale_open_en`, spread over it."""
+NOTES = """`stock` fuses by OpenSearch's pipeline; `hybrid` is the default, true scores of both legs in one
+request; `completed` fuses z-scores of true scores here, from several. Every query is new to `Search`: it asks
+for the weight of its terms first. `by hand` sends bodies written beforehand: for `neural` and `transparent` it
+asks `hybridr serve` for the vector first, as a client without a deployment would. `as bytes` sends what
+`Search` sends. No figure holds an encoding: vectors of queries come from a table and from the cache of
+`hybridr serve`. Ten hits, 100 candidates of each leg. `small` holds 10,000 documents of `scale_open_en`,
+spread over it."""
 
 
 def render(record: Record) -> str:
@@ -66,13 +69,17 @@ def compared(index: Record) -> list[list[str]]:
     """Give a row for each comparison."""
     found = index["ratios"]
     spread = [
-        ("hybrid / (lexical + dense)", [one["hybrid_over_legs"] for one in found]),
-        ("completed / hybrid, both by Search", [one["completed_over_hybrid"] for one in found]),
+        *((f"{name} / (lexical + dense)", [one["over_legs"][name] for one in found])
+          for name in found[0]["over_legs"]),
+        *((f"{name} / stock, both by Search", [one["over_stock"][name] for one in found])
+          for name in found[0]["over_stock"]),
         *((f"{way} / by hand", [one["deployed_over_hand"][way] for one in found])
           for way in found[0]["deployed_over_hand"]),
     ]  # fmt: skip
     lines = [[name, *map(cell, values)] for name, values in spread]
-    lines.append(["completed - hybrid, ms", *(f"{one['completed_more_ms']:+.1f}" for one in found)])
+    for name in found[0]["more_than_stock_ms"]:
+        more = (f"{one['more_than_stock_ms'][name]:+.1f}" for one in found)
+        lines.append([f"{name} - stock, ms", *more])
     for mode in found[0]["client_overhead_ms"]:
         overheads = (f"{one['client_overhead_ms'][mode]:+.1f}" for one in found)
         lines.append([f"{mode}: Search - as bytes, ms", *overheads])

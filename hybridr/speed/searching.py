@@ -35,11 +35,14 @@ from .asking import Ask, Lane, Times, apart, difference, ratio, take_turns
 from .reindexing import obstacle, serving, trusting
 
 WAYS: tuple[Literal["client", "neural", "transparent"], ...] = ("client", "neural", "transparent")
-SEARCHES: dict[str, tuple[Mode, bool]] = {
-    "lexical": ("lexical", False), "dense": ("dense", False), "hybrid": ("hybrid", False),
-    "completed": ("hybrid", True),
-}  # fmt: skip
-"""By name: the mode, and whether scores are completed."""
+SEARCHES: dict[str, tuple[Mode, SearchSettings, bool]] = {
+    "lexical": ("lexical", SearchSettings(), False),
+    "dense": ("dense", SearchSettings(query_map="none"), False),
+    "stock": ("hybrid", SearchSettings(tuned=False, fusion="pipeline"), False),
+    "hybrid": ("hybrid", SearchSettings(tuned=False), False),
+    "completed": ("hybrid", SearchSettings(tuned=False), True),
+}
+"""By name: the mode, the settings, and whether z-scores are completed; `stock` fuses by the pipeline."""
 BY_HAND, BY_SEARCH, AS_BYTES = "by hand", "Search", "as bytes"
 HITS, TIMEOUT_S = 10, 60.0
 Request = tuple[str, bytes]
@@ -121,9 +124,13 @@ class SearchRace:
         search = {name: (p50[f"{name}, {BY_SEARCH}"], p50[f"{name}, {AS_BYTES}"]) for name in SEARCHES}
         return {
             "clients": clients,
-            "hybrid_over_legs": ratio(p50["hybrid"], legs),
-            "completed_over_hybrid": ratio(search["completed"][0], search["hybrid"][0]),
-            "completed_more_ms": difference(search["completed"][0], search["hybrid"][0]),
+            "over_legs": {name: ratio(p50[name], legs) for name in ("stock", "hybrid")},
+            "over_stock": {
+                name: ratio(search[name][0], search["stock"][0]) for name in ("hybrid", "completed")
+            },
+            "more_than_stock_ms": {
+                name: difference(search[name][0], search["stock"][0]) for name in ("hybrid", "completed")
+            },
             "client_overhead_ms": {name: difference(*pair) for name, pair in search.items()},
             "deployed_over_hand": {
                 way: ratio(deployed.p50(clients), hand.p50(clients))
@@ -154,13 +161,13 @@ def race_search(
     known = KnownQueries(model, texts)
     sender = Sender(cluster.url, max(times.clients))
     hands = hand_written(cluster, name, known, texts)
-    lanes = [sending(mode, sender, hands[mode]) for mode in ("lexical", "dense", "hybrid")]
+    lanes = [sending(mode, sender, hands[mode]) for mode in ("lexical", "dense", "stock", "hybrid")]
     lanes += [lane for kind in SEARCHES for lane in search_lanes(cluster, name, kind, known, texts, sender)]
     take_turns(lanes, times, progress)
     ways: dict[str, tuple[Lane, Lane]] = {}
     if not (reason := obstacle(cluster)):
         folder: Path = model.folder  # what `encoder_for` finds lies in one
-        ways = race_ways(cluster, name, folder, texts, hands["hybrid"], times, progress)
+        ways = race_ways(cluster, name, folder, texts, hands["stock"], times, progress)
     by_name = {lane.name: lane for lane in lanes}
     return SearchRace(info.name, cluster.count(info.name), info.meta.get("max_tokens"), by_name, ways, reason)
 
@@ -192,18 +199,20 @@ def race_indices(
 def hand_written(
     cluster: Cluster, index: str, encoder: Encoder, texts: Sequence[str]
 ) -> dict[str, list[Request]]:
-    """Write the bodies of each leg and of both with their pipeline, ten hits of text each."""
-    search, settings = Search(cluster, index, encoder), SearchSettings()
+    """Write the bodies of each leg, of both with their pipeline, and of the default; ten hits each."""
+    settings = SearchSettings(tuned=False, query_map="none")
+    search = Search(cluster, index, encoder, settings=settings)
     path = path_of(search.info.name, "_search")
     fields = {"_source": list(search.info.meta["fields"]), "size": HITS}
     pipeline = search_pipeline(settings, cluster.version)
-    found: dict[str, list[Request]] = {"lexical": [], "dense": [], "hybrid": []}
+    found: dict[str, list[Request]] = {"lexical": [], "dense": [], "stock": [], "hybrid": []}
     for text, vector in zip(texts, encoder.encode_queries(texts), strict=True):
         legs = [lexical_query(text, search.lexical_fields), search.dense_leg(vector)]
         found["lexical"].append((path, orjson.dumps({**fields, "query": legs[0]})))
         found["dense"].append((path, orjson.dumps({**fields, "query": legs[1]})))
         both = {**fields, "query": hybrid_query(legs, settings.depth), "search_pipeline": pipeline}
-        found["hybrid"].append((path, orjson.dumps(both)))
+        found["stock"].append((path, orjson.dumps(both)))
+        found["hybrid"].append((path, orjson.dumps({**fields, **search.request(text, HITS)})))
     return found
 
 
@@ -217,9 +226,10 @@ def search_lanes(
 ) -> Iterator[Lane]:
     """Ask by `Search`, and by the bytes of the requests that it sends for each text."""
     noting = NotingCluster(cluster)
-    mode, complete = SEARCHES[kind]
-    search = open_search(noting, name, mode, complete=complete)
+    mode, settings, complete = SEARCHES[kind]
+    search = open_search(noting, name, mode, settings=settings, complete=complete)
     search.encoder = encoder
+    search.query_terms.remembered = 0  # every query is a new one
     search(texts[0], HITS)  # what it asks once and remembers
     sent: list[list[Request]] = []
     for text in texts:
