@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import runpy
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -105,6 +107,20 @@ def test_the_query_page_says_what_curl_sends(
     if way == "client":
         [[embedding]] = [answer["data"] for answer in answers]
         assert embedding["embedding"] == pytest.approx(vector, abs=1e-5)
+
+
+def test_the_printed_request_finds_what_search_does_whatever_is_deployed(
+    docs: Cluster, docs_server: Server, way: str, minilm_encoder_folder: Path
+) -> None:
+    page = (PAGES / "query.md").read_text(encoding="utf-8")
+    [command] = re.findall(r"\n\n    (hybridr search .*?\| curl .*?)\n\n", page, re.S)
+    shown = here(command, docs, docs_server).replace(
+        "hybridr search", f"{sys.executable} -m hybridr_cli search"
+    )
+    environment = {**os.environ, "HYBRIDR_URL": docs.url}
+    done = subprocess.run(["bash", "-c", shown], capture_output=True, text=True, check=True, env=environment)
+    hits = Search(docs, "docs", load_encoder(minilm_encoder_folder))(TEXT)
+    assert ids(json.loads(done.stdout)) == [hit.doc_id for hit in hits]
 
 
 def test_langchain_finds_neighbours_in_any_field(
