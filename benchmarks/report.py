@@ -25,6 +25,7 @@ from sections import (
     ddr_full,
     ddr_reduced,
     encode,
+    fusion,
     headline,
     precision,
     reindex_memory,
@@ -41,6 +42,7 @@ PLOT = HERE / "plots" / "headline.svg"
 BLOCK = re.compile(r"(?<=<!-- headline -->\n).*?(?=<!-- /headline -->)", re.DOTALL)
 SECTIONS = [
     headline,
+    fusion,
     baselines,
     search_speed,
     serve_speed,
