@@ -6,7 +6,7 @@ findings.md, "Query map"). The index is only read, and no document is encoded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .attainable import attainable_scores
 from .bodies import PASSAGE_VECTOR, lexical_query
-from .cluster import Cluster, path_of
+from .cluster import Cluster
 from .encoder import Encoder, Vectors
 from .errors import DataError
 from .hits import checked
@@ -23,12 +23,13 @@ from .inspection import choose_text_fields
 from .map_learning import SPREAD, Examples, divergence, learn_matrix, softmax, spread
 from .probes import Probe, draw_probes
 from .progress import Progress, silent
-from .query_map import QueryMap
+from .query_map import QueryMap, lengths
 from .reading import text_of
 from .records import Document
 from .retrieval import Search
 from .sampling import sample_documents
 from .settings import MapSettings, SearchSettings
+from .stored import sources_by_id
 
 SEARCHES_AT_ONCE = 64
 VECTORS_AT_ONCE = 250
@@ -186,32 +187,23 @@ def scored(search: Search, asked: Sequence[tuple[dict[str, Any], int]]) -> list[
 
 def read_vectors(search: Search, doc_ids: Sequence[str], encoder: Encoder, progress: Progress) -> Rows:
     """Read the vectors of documents from the index; those without one are left out."""
-    field, parts, of, done = search.info.meta["vector_field"], [], {}, 0
+    field, found = search.info.meta["vector_field"], {}
     for start in range(0, len(doc_ids), VECTORS_AT_ONCE):
         progress("vectors", start, len(doc_ids))
-        for doc_id, value in stored_values(search, doc_ids[start : start + VECTORS_AT_ONCE], field):
-            found = np.array(
-                [one[PASSAGE_VECTOR] for one in value] if search.windows else [value], np.float32
-            )
-            parts.append(found)
-            of[doc_id] = slice(done, done + len(found))
-            done += len(found)
+        # Whole sources: a filter makes OpenSearch 3 leave out the vectors of a nested field.
+        part = sources_by_id(search.cluster, search.info.name, doc_ids[start : start + VECTORS_AT_ONCE])
+        for doc_id, source in part.items():
+            if value := source.get(field):
+                held = [one[PASSAGE_VECTOR] for one in value] if search.windows else [value]
+                found[doc_id] = np.array(held, dtype=np.float32)
     progress("vectors", len(doc_ids), len(doc_ids))
-    if not parts:
+    if not found:
         raise DataError(f"'{search.info.name}' has no vectors", hint=f"hybridr reindex {search.info.name}")
-    vectors = np.concatenate(parts)
+    vectors = np.concatenate(list(found.values()))
     if encoder.similarity == "cosine":  # bytes are kept at another length
-        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return Rows(vectors, of)
-
-
-def stored_values(search: Search, doc_ids: Sequence[str], field: str) -> Iterator[tuple[str, Any]]:
-    """Yield what the vector field of each document holds, where it holds something."""
-    body = {"size": len(doc_ids), "query": {"ids": {"values": list(doc_ids)}}, "_source": [field]}
-    answer = search.cluster.request("POST", path_of(search.info.name, "_search"), body, every_shard=True)
-    for hit in answer["hits"]["hits"]:
-        if value := hit["_source"].get(field):
-            yield hit["_id"], value
+        vectors /= np.maximum(lengths(vectors), 1e-12)
+    ends = np.cumsum([len(one) for one in found.values()]).tolist()
+    return Rows(vectors, dict(zip(found, map(slice, [0, *ends], ends), strict=False)))
 
 
 class Picked(NamedTuple):

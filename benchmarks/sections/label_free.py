@@ -33,7 +33,19 @@ def render(record: Record) -> str:
         [found["statistic"], str(found["sets"]), *(shown(found[name]) for name in COLUMNS)]
         for found in record["statistics"]
     ]
-    return f"{said}\n\n{table(['statistic', 'sets', *COLUMNS.values()], body)}"
+    told = table(["statistic", "sets", *COLUMNS.values()], body)
+    changes = table(
+        ["variant", "mean true change", "sets up", "worst"], [by_variant(one, rows) for one in variants]
+    )
+    return f"{said}\n\n{told}\n\nWhat the variants truly change, nDCG@10 of the hybrid:\n\n{changes}"
+
+
+def by_variant(name: str, rows: list[Record]) -> list[str]:
+    """Render the true changes of one variant over all collections."""
+    found = {row["set"]: row["true"] for row in rows if row["variant"] == name}
+    worst = min(found, key=lambda one: found[one])
+    mean, up = sum(found.values()) / len(found), sum(change > 0 for change in found.values())
+    return [name, f"{mean:+.4f}", f"{up} of {len(found)}", f"{found[worst]:+.4f} ({worst})"]
 
 
 def shown(value: float | None) -> str:
