@@ -27,6 +27,7 @@ from sections import (
     encode,
     fusion,
     headline,
+    label_free,
     precision,
     reindex_memory,
     reindex_restart,
@@ -43,6 +44,7 @@ BLOCK = re.compile(r"(?<=<!-- headline -->\n).*?(?=<!-- /headline -->)", re.DOTA
 SECTIONS = [
     headline,
     fusion,
+    label_free,
     baselines,
     search_speed,
     serve_speed,

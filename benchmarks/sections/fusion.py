@@ -15,13 +15,12 @@ LARGE = 150
 def render(record: Record) -> str:
     """Render both tables."""
     sets = record["sets"]
+    most, drawn = record["settings"]["queries"], labels(sets, record["settings"]["draws"])
     said = (
-        f"{len(sets)} collections, at most {record['settings']['queries']:,} queries each, nDCG@10, scored here "
-        f"from one retrieval a leg. {machine_of(record['machine'])}."
+        f"{len(sets)} collections, at most {most:,} queries each, nDCG@10, scored here from one retrieval a leg. "
+        f"{machine_of(record['machine'])}."
     )
-    return "\n\n".join(
-        [said, NEIGHBOURS, neighbours(sets), LABELS, labels(sets, record["settings"]["draws"])]
-    )
+    return "\n\n".join([said, NEIGHBOURS, neighbours(sets), LABELS, drawn])
 
 
 NEIGHBOURS = """The default is (1 - w) BM25 / (4 I^p) + w (1 + cosine) with p = .5 and w = .5, I the sum of
