@@ -1,6 +1,6 @@
 """Fits a query map to a live index, without labels: queries made from documents, ranked by the hybrid.
 
-The dense leg learns to imitate .5 BM25 / (the most a query can reach) + .5 cosine on them (design notes,
+The dense leg learns to imitate .5 BM25 /  + .5 cosine on them (design notes,
 findings.md, "Query map"). The index is only read, and no document is encoded.
 """
 
@@ -13,8 +13,8 @@ import numpy as np
 from numpy.random import default_rng
 from numpy.typing import NDArray
 
-from .attainable import attainable_scores
 from .bodies import PASSAGE_VECTOR, lexical_query
+from .calibration import LEXICAL_SCALE
 from .cluster import Cluster
 from .encoder import Encoder, Vectors
 from .errors import DataError
@@ -117,12 +117,12 @@ def make_examples(
     texts = [probe.text for probe in probes]
     queries = encoded(encoder, texts, progress)
     found = find_candidates(search, documents, probes, queries, settings, progress)
-    most = attainable_scores(search.cluster, search.info.name, search.lexical_fields, texts)
+    roots = LEXICAL_SCALE * np.sqrt(search.idf_sums(texts))
     rows = read_vectors(
         search, sorted({doc_id for one in found for doc_id in one.doc_ids}), encoder, progress
     )
     picked = [nearest_rows(query, one, rows) for query, one in zip(queries, found, strict=True)]
-    return taught(queries, rows.vectors, picked, most, settings)
+    return taught(queries, rows.vectors, picked, roots, settings)
 
 
 def encoded(encoder: Encoder, texts: Sequence[str], progress: Progress) -> Vectors:
@@ -230,19 +230,19 @@ def taught(
     queries: Vectors,
     vectors: Vectors,
     picked: Sequence[Picked],
-    most: NDArray[np.float64],
+    roots: NDArray[np.float64],
     settings: MapSettings,
 ) -> Examples:
     """Give the candidates the teacher's shares: a softmax of the mean of both legs' absolute scores.
 
     Queries with fewer than two candidates, or without a word of the index, teach nothing and are left out.
     """
-    useful = [i for i, one in enumerate(picked) if len(one.rows) > 1 and most[i] > 0]
-    picked, most, queries = [picked[i] for i in useful], most[useful], queries[useful]
+    useful = [i for i, one in enumerate(picked) if len(one.rows) > 1 and roots[i] > 0]
+    picked, roots, queries = [picked[i] for i in useful], roots[useful], queries[useful]
     there = padded([np.ones(len(one.rows), dtype=bool) for one in picked])
     dense = padded([one.dense for one in picked])
     scale = SPREAD / (spread(dense, there) or SPREAD)
-    lexical = padded([one.lexical for one in picked]) / most[:, None]
+    lexical = padded([one.lexical for one in picked]) / roots[:, None]
     wanted = (1 - settings.dense_weight) * lexical + settings.dense_weight * scale * dense
     shares = softmax(np.float32(1 / settings.teacher_temperature) * wanted.astype(np.float32), there)
     scaled = np.asarray(vectors * scale, dtype=np.float32)

@@ -9,7 +9,7 @@ from typing import Any
 
 from .cluster import Cluster, path_of
 
-REMEMBERED = 10_000  # queries
+REMEMBERED, AT_ONCE = 10_000, 100  # queries
 PLAIN_SCORES, OLD_FACTOR = (3, 0, 0), 2.2  # before 3.0 BM25 has Lucene's old factor k1 + 1
 
 
@@ -30,7 +30,8 @@ class IdfSums:
     def of(self, texts: Sequence[str]) -> list[float]:
         """Give the sum of each text; 0 where no term is left after analysis."""
         unknown = [text for text in dict.fromkeys(texts) if text not in self._known]
-        found = dict(zip(unknown, self._ask(unknown), strict=True))
+        parts = (unknown[start : start + AT_ONCE] for start in range(0, len(unknown), AT_ONCE))
+        found = {text: one for part in parts for text, one in zip(part, self._ask(part), strict=True)}
         sums = [found[text] if text in found else self._known[text] for text in texts]
         self._known |= found
         while len(self._known) > self.remembered:
@@ -38,8 +39,6 @@ class IdfSums:
         return sums
 
     def _ask(self, texts: Sequence[str]) -> list[float]:
-        if not texts:
-            return []
         options = {
             "fields": self.fields, "term_statistics": True, "field_statistics": True,
             "positions": False, "offsets": False, "payloads": False,

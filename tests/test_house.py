@@ -38,7 +38,7 @@ FLOORS = [
     {"adaptation", "overlap", "shift"},
     {"stored", "expansion", "preflight", "remote_models", "query_terms", "pipelines"},
     {"tuned", "local_models"},
-    {"jobs", "retrieval", "planning", "verification", "attainable", "deployments"},
+    {"jobs", "retrieval", "planning", "verification", "deployments"},
     {"encoding", "deploying", "rewriting", "diagnosis", "map_fitting"},
     {"filling"},
     {"in_place"},

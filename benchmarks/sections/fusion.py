@@ -17,15 +17,15 @@ def render(record: Record) -> str:
     sets = record["sets"]
     most, drawn = record["settings"]["queries"], labels(sets, record["settings"]["draws"])
     said = (
-        f"{len(sets)} collections, at most {most:,} queries each, nDCG@10, scored here from one retrieval a leg. "
-        f"{machine_of(record['machine'])}."
+        f"{len(sets)} collections, at most {most:,} queries each, nDCG@10, scored here from one retrieval "
+        f"a leg. {machine_of(record['machine'])}."
     )
     return "\n\n".join([said, NEIGHBOURS, neighbours(sets), LABELS, drawn])
 
 
 NEIGHBOURS = """The default is (1 - w) BM25 / (4 I^p) + w (1 + cosine) with p = .5 and w = .5, I the sum of
 the idf of the query's terms; other powers are scaled to agree where I is 25. Change against plain hybrid
-(min_max, .5/.5). The default was chosen by looking at these sets, so their figures are not an estimate for others."""
+(min_max, .5/.5). The default was chosen by looking at these sets: the figures are no estimate for others."""
 LABELS = """Choosing technique and weight by n random judged queries, as `hybridr tune` does: gain over the
 default on the other queries. 5 %: what one in twenty choices does not reach, on the worst set."""
 
