@@ -29,9 +29,9 @@ from hybridr.machine import machine_record
 from hybridr.manifest import write_json
 from hybridr.measures import checked_qrels, parse_measure, values_of
 from hybridr.settings import SearchSettings
-from hybridr.tuning.choice import PULL, choose, held_out_gains
+from hybridr.tuning.choice import PULL, Landscape, choose, held_out_gains
 from hybridr.tuning.tuning import measured
-from hybridr.tuning.variants import DEPTH, Asked, ask, variants
+from hybridr.tuning.variants import DEPTH, NEIGHBOURHOOD, Asked, ask, landscape, variants
 
 HERE = Path(__file__).parent
 SETS = (
@@ -65,7 +65,14 @@ def main() -> None:
 
 def settings() -> dict[str, Any]:
     """Give what the figures depend on."""
-    return {"queries": QUERIES, "seed": SEED, "depth": DEPTH, "draws": DRAWS, "pull": PULL}
+    return {
+        "queries": QUERIES,
+        "seed": SEED,
+        "depth": DEPTH,
+        "draws": DRAWS,
+        "pull": PULL,
+        "neighbourhood": NEIGHBOURHOOD,
+    }
 
 
 def of_set(folder: Path, url: str | None) -> dict[str, Any]:
@@ -82,11 +89,10 @@ def of_set(folder: Path, url: str | None) -> dict[str, Any]:
     asked = ask(search, queries)
     tried = variants(cluster.version, absolute=True)
     values = measured(asked, tried, qrels, MEASURE, search.dense_scale)
-    default = next(i for i, variant in enumerate(tried) if variant.is_default)
-    distances = np.array([variant.distance for variant in tried])
+    lying = landscape(tried)
     stock = mean_of([fuse(one.legs.listed) for one in asked], asked, qrels)
     return {
-        "queries": len(queries), "stock": stock, "default": float(values[:, default].mean()),
+        "queries": len(queries), "stock": stock, "default": float(values[:, lying.default].mean()),
         "neighbours": {
             f"{power:g} {weight:g}": mean_of(
                 [powered(one, power, weight, search.dense_scale) for one in asked], asked, qrels
@@ -95,7 +101,7 @@ def of_set(folder: Path, url: str | None) -> dict[str, Any]:
             for weight in WEIGHTS
         },
         "labels": {
-            str(count): few_labels(values, distances, default, count)
+            str(count): few_labels(values, lying, count)
             for count in LABELS
             if len(values) >= count + LEAST_REST
         },
@@ -124,16 +130,16 @@ def powered(asked: Asked, power: float, weight: float, dense_scale: float) -> di
     }
 
 
-def few_labels(values: Values, distances: Values, default: int, count: int) -> dict[str, float]:
+def few_labels(values: Values, lying: Landscape, count: int) -> dict[str, float]:
     """Choose by `count` random queries as `tune` does; give the gain over the default on the others."""
     rng, gains = np.random.default_rng(SEED), []
     for _ in range(DRAWS):
         order = rng.permutation(len(values))
         seen, unseen = values[order[:count]], values[order[count:]]
-        chosen = choose(seen, distances)
-        if held_out_gains(seen, distances, default).mean() <= 0:
-            chosen = default
-        gains.append(float((unseen[:, chosen] - unseen[:, default]).mean()))
+        chosen = choose(seen, lying)
+        if held_out_gains(seen, lying).mean() <= 0:
+            chosen = lying.default
+        gains.append(float((unseen[:, chosen] - unseen[:, lying.default]).mean()))
     return {"mean": float(np.mean(gains)), "p5": float(np.quantile(gains, 0.05))}
 
 

@@ -1,12 +1,13 @@
 """The choice of a variant from few judged queries: a pull toward the default, and an honest estimate.
 
-Without the pull ten queries lose on average; with it they gain (measured: benchmarks/README.md).
+A weight is judged together with the weights near it, since neighbours differ by chance more than by worth.
+Without pull and neighbours a few queries choose noise; what they are worth with both: benchmarks/README.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +18,26 @@ Values: TypeAlias = NDArray[np.float64]
 """A measure, `(queries, variants)`."""
 
 
-def choose(values: Values, distances: Values) -> int:
-    """Give the variant with the best mean less `PULL` / n times its distance `(variants,)`."""
-    return int(np.argmax(values.mean(axis=0) - PULL / len(values) * distances))
+class Landscape(NamedTuple):
+    """How variants lie to each other: distances from the default `(variants,)`, and how much each one's
+    neighbours count `(variants, variants)`, rows that sum to 1."""
+
+    distances: Values
+    nearness: Values
+
+    @property
+    def default(self) -> int:
+        """Give the position of the default."""
+        return int(np.argmin(self.distances))
 
 
-def held_out_gains(values: Values, distances: Values, default: int) -> Values:
+def choose(values: Values, landscape: Landscape) -> int:
+    """Give the variant with the best mean among its neighbours, less `PULL` / n times its distance."""
+    smooth = landscape.nearness @ values.mean(axis=0)
+    return int(np.argmax(smooth - PULL / len(values) * landscape.distances))
+
+
+def held_out_gains(values: Values, landscape: Landscape) -> Values:
     """Estimate what choosing gains over the default on queries that had no part in the choice, `(queries,)`.
 
     Nested cross-validation: each fold is judged by the choice of the others, five times over, averaged.
@@ -32,8 +47,8 @@ def held_out_gains(values: Values, distances: Values, default: int) -> Values:
     for _ in range(REPEATS):
         for fold in folds(len(values), random):
             kept = np.setdiff1d(np.arange(len(values)), fold)
-            chosen = choose(values[kept], distances)
-            gains[fold] += values[fold, chosen] - values[fold, default]
+            chosen = choose(values[kept], landscape)
+            gains[fold] += values[fold, chosen] - values[fold, landscape.default]
     return gains / REPEATS
 
 

@@ -34,7 +34,7 @@ from ..settings import EvaluateSettings, MapSettings, SearchSettings, TuneSettin
 from ..significance import interval
 from .choice import Values, choose, held_out_gains
 from .harm import compare_maps
-from .variants import DEPTH, Asked, Variant, ask, scores_of, variants
+from .variants import DEPTH, Asked, Variant, ask, landscape, scores_of, variants
 
 LEAST_JUDGED = 10
 
@@ -136,9 +136,8 @@ def choose_variant(
         )
     tried = variants(search.cluster.version, absolute=search.fusion == "absolute")
     values = measured(ask(search, queries, progress), tried, qrels, measure, search.dense_scale)
-    distances = np.array([variant.distance for variant in tried])
-    default = next(i for i, variant in enumerate(tried) if variant.is_default)
-    chosen, gains = choose(values, distances), held_out_gains(values, distances, default)
+    lying = landscape(tried)
+    chosen, gains, default = choose(values, lying), held_out_gains(values, lying), lying.default
     low, high = interval(gains[:, None], EvaluateSettings())
     means = values.mean(axis=0)
     return Choice(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..bodies import search_pipeline
 from ..calibration import absolute_weights
 from ..completion import CompletedSearch, Legs
@@ -13,11 +15,13 @@ from ..fusion import fuse
 from ..progress import Progress, silent
 from ..records import Query
 from ..settings import SearchSettings
+from .choice import Landscape
 
 DEPTH = 100
 AT_ONCE = 32
 TENTHS, TWENTIETHS = [i / 10 for i in range(2, 9)], [i / 20 for i in range(1, 20)]
-ANOTHER_TECHNIQUE = 0.09  # as far from the default as a weight of .2 or .8
+ANOTHER_TECHNIQUE = 0.25  # as far from the default as a weight of 0 or 1
+NEIGHBOURHOOD = 0.15  # of weights: the deviation of a bell
 DEFAULT_WEIGHT = SearchSettings().dense_weight
 
 
@@ -82,6 +86,16 @@ def named(technique: str) -> dict[str, Any]:
 def distance(same_technique: bool, weight: float) -> float:
     """Tell how far a variant is from the default."""
     return (0.0 if same_technique else ANOTHER_TECHNIQUE) + (weight - DEFAULT_WEIGHT) ** 2
+
+
+def landscape(tried: Sequence[Variant]) -> Landscape:
+    """Say how variants lie to each other: by weight within a technique, not at all between two."""
+    weights = np.array([variant.settings["dense_weight"] for variant in tried])
+    techniques = np.array([variant.technique for variant in tried])
+    bell = np.exp(-0.5 * ((weights[:, None] - weights) / NEIGHBOURHOOD) ** 2)
+    near = np.where(techniques[:, None] == techniques, bell, 0.0)
+    distances = np.array([variant.distance for variant in tried])
+    return Landscape(distances, near / near.sum(axis=1, keepdims=True))
 
 
 def ask(search: CompletedSearch, queries: Sequence[Query], progress: Progress = silent) -> list[Asked]:
