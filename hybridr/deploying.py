@@ -40,6 +40,7 @@ from .remote_models import (
     unless_gone,
 )
 from .settings import DeploySettings, SearchSettings
+from .tuned import with_tuning
 from .vectors import kept_as
 
 MODEL_ID, CONNECTOR_ID = "<model_id>", "<connector_id>"
@@ -71,6 +72,7 @@ def plan_deployment(
     FingerprintMismatch for the encoder of `local`.
     """
     info = deployable(cluster, name)
+    search = with_tuning(search, info, "pipeline")
     pipeline = f"hybridr-{info.name}"
     check_default(info, pipeline)
     if (stored := found_pipeline(cluster, pipeline)) is not None:
@@ -120,6 +122,7 @@ def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: Search
     if "connector_id" in ids:
         record["server"] = settings.server
     try:
+        search = with_tuning(search, info, "pipeline")
         body = pipeline_body(info, todo.way, search, cluster.version, ids.get("model_id", ""))
         cluster.request("PUT", pipeline_path(todo.pipeline), body)
         cluster.request("PUT", path_of(todo.index, "_settings"), asked_through(todo.pipeline))

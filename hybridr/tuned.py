@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from .cluster import IndexInfo
 from .encoder import Encoder
@@ -10,23 +10,24 @@ from .known_encoders import folder_of_map
 from .query_map import MappedEncoder, load_query_map
 from .settings import SearchSettings
 
-NOT_TUNED = {"tuned", "query_map", "lexical_fields"}
 NAMES_A_FUSION = {"fusion", "normalization", "combination", "rank_constant"}
 
 
 def tuning_of(info: IndexInfo) -> dict[str, Any]:
-    """Read the record of `tune`: `search` settings and `query_map`, both may be missing."""
+    """Read the record of `tune`: settings for `search` and `pipeline`, and `query_map`; all may be missing."""
     found: dict[str, Any] = info.meta.get("tuning") or {}
     return found
 
 
-def with_tuning(settings: SearchSettings, info: IndexInfo) -> SearchSettings:
-    """Fill settings that were not given with those that `tune` found.
+def with_tuning(
+    settings: SearchSettings, info: IndexInfo, part: Literal["search", "pipeline"] = "search"
+) -> SearchSettings:
+    """Fill settings that were not given with those that `tune` found for searches, or for stored pipelines.
 
     Whoever names a fusion gets that one with its own defaults: a weight found for one means nothing for
     another.
     """
-    found = tuning_of(info).get("search") or {}
+    found = tuning_of(info).get(part) or {}
     if not settings.tuned or not found or settings.model_fields_set & NAMES_A_FUSION:
         return settings
     given = {name: getattr(settings, name) for name in settings.model_fields_set}

@@ -96,7 +96,7 @@ def test_scores_are_those_of_the_formula_and_of_the_pipeline() -> None:
 def test_the_curve_is_drawn_the_same_twice(tmp_path: Path) -> None:
     points = tuple(Point(variant, 0.5) for variant in variants(VERSION, absolute=True))
     choice = Choice(30, "nDCG@10", 0.5, points[0].variant, 0.0, -0.1, 0.1, False, points)
-    found = Tuning("docs", {}, choice, None, "not asked for")
+    found = Tuning("docs", choice, None, None, "not asked for")
     for name in ("one.svg", "two.svg"):
         draw_curve(found, tmp_path / name)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
@@ -104,7 +104,7 @@ def test_the_curve_is_drawn_the_same_twice(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="SVG"):
         draw_curve(found, tmp_path / "one.png")
     with pytest.raises(SettingsError, match="no curve"):
-        draw_curve(Tuning("docs", {}, None, None, None), tmp_path / "one.svg")
+        draw_curve(Tuning("docs", None, None, None, None), tmp_path / "one.svg")
 
 
 def test_judgements_need_queries() -> None:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from .judged import draw_curve, read_judged
-from .tuning import Tuning, tune
+from .tuning import Choice, Tuning, tune
 
-__all__ = ["Tuning", "draw_curve", "read_judged", "tune"]
+__all__ = ["Choice", "Tuning", "draw_curve", "read_judged", "tune"]

@@ -64,6 +64,11 @@ class Choice:
     applied: bool
     curve: tuple[Point, ...] = field(repr=False)
 
+    @property
+    def settings(self) -> dict[str, Any] | None:
+        """Give the settings to be written down; None for the default."""
+        return dict(self.chosen.settings) if self.applied else None
+
 
 @dataclass(frozen=True)
 class Map:
@@ -78,11 +83,11 @@ class Map:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What `tune` found; `search` are the settings that it wrote down, empty for the default."""
+    """What `tune` found: `choice` for searches, `pipeline` for what `deploy` stores in the cluster."""
 
     index: str
-    search: dict[str, Any]
     choice: Choice | None
+    pipeline: Choice | None
     map: Map | None
     skipped_map: str | None
 
@@ -114,19 +119,21 @@ def tune(
     model = encoder_for(cluster, info, encoder, progress=progress)
     untuned = SearchSettings(tuned=False, depth=DEPTH)
     search = CompletedSearch(cluster, info.name, model, settings=untuned)
-    choice = choose_variant(search, *judged, settings.measure, progress) if judged else None
+    choice: Choice | None = None
+    pipeline: Choice | None = None
+    if judged:
+        choice, pipeline = choose_variants(search, *judged, settings.measure, progress)
     fitted, skipped = fitted_map(search, model, settings, map_settings or MapSettings(), judged, progress)
-    chosen = dict(choice.chosen.settings) if choice and choice.applied else {}
-    found = Tuning(info.name, chosen, choice, fitted, skipped)
+    found = Tuning(info.name, choice, pipeline, fitted, skipped)
     if not settings.dry_run:
         write_tuning(cluster, info, found)
     return found
 
 
-def choose_variant(
+def choose_variants(
     search: CompletedSearch, queries: Sequence[Query], qrels: Qrels, measure: str, progress: Progress
-) -> Choice:
-    """Choose the technique and weight that rank the judged queries best, less a pull toward the default."""
+) -> tuple[Choice, Choice]:
+    """Choose what ranks the judged queries best: among all that a search can do, and among pipelines."""
     qrels = checked_qrels(qrels)
     queries = judged_queries(queries, qrels)
     if len(queries) < LEAST_JUDGED:
@@ -134,14 +141,23 @@ def choose_variant(
             f"{len(queries)} judged queries; {LEAST_JUDGED} are needed to tell anything",
             hint="leave the judgements away: the default is kept",
         )
-    tried = variants(search.cluster.version, absolute=search.fusion == "absolute")
-    values = measured(ask(search, queries, progress), tried, qrels, measure, search.dense_scale)
-    lying = landscape(tried)
+    asked, version = ask(search, queries, progress), search.cluster.version
+    pipelines = variants(version, absolute=False)
+    everything = variants(version, absolute=True) if search.fusion == "absolute" else pipelines
+    of_all, of_pipelines = (
+        chosen_among(tried, measured(asked, tried, qrels, measure, search.dense_scale), measure)
+        for tried in (everything, pipelines)
+    )
+    return of_all, of_pipelines
+
+
+def chosen_among(tried: Sequence[Variant], values: Values, measure: str) -> Choice:
+    """Choose by values `(queries, variants)`, less a pull toward the default."""
+    lying, means = landscape(tried), values.mean(axis=0)
     chosen, gains, default = choose(values, lying), held_out_gains(values, lying), lying.default
     low, high = interval(gains[:, None], EvaluateSettings())
-    means = values.mean(axis=0)
     return Choice(
-        len(queries), measure, float(means[default]), tried[chosen], float(gains.mean()), float(low[0]),
+        len(values), measure, float(means[default]), tried[chosen], float(gains.mean()), float(low[0]),
         float(high[0]), bool(chosen != default and gains.mean() > 0),
         tuple(Point(variant, float(mean)) for variant, mean in zip(tried, means, strict=True)),
     )  # fmt: skip
@@ -210,8 +226,9 @@ def write_tuning(cluster: Cluster, info: IndexInfo, found: Tuning) -> None:
     """Write what a search takes up by itself into the index's record."""
     applied = found.map if found.map and not found.map.reasons else None
     record = {
-        "search": found.search or None,
+        "search": found.choice.settings if found.choice else None,
+        "pipeline": found.pipeline.settings if found.pipeline else None,
         "query_map": {"fingerprint": applied.fingerprint, "strength": applied.strength} if applied else None,
     }
-    details = {"search": record["search"], "query_map": bool(applied)}
+    details = {**record, "query_map": bool(applied)}
     record_event(cluster, info.name, "tuned", {"tuning": record}, details=details)

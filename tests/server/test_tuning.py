@@ -12,12 +12,13 @@ import pytest
 import hybridr_cli
 from hybridr import Search, SearchSettings, load_encoder, reindex
 from hybridr.cluster import Cluster
+from hybridr.deploying import plan_deployment
 from hybridr.destinations import resolve
 from hybridr.errors import DataError
 from hybridr.known_encoders import folder_of_map
 from hybridr.query_map import MappedEncoder
 from hybridr.records import Query
-from hybridr.settings import MapSettings, TuneSettings
+from hybridr.settings import DeploySettings, MapSettings, TuneSettings
 from hybridr.tuned import tuning_of
 from hybridr.tuning import tune
 
@@ -95,7 +96,8 @@ def test_without_judgements_the_fusion_stays_and_a_map_is_fitted(
     log.write_text("\n".join(text_number(number) for number in range(20)))
     settings = TuneSettings(out=tmp_path / "map", queries=log)
     found = tune(cluster, index, encoder=folder, settings=settings, map_settings=SMALL)
-    assert (found.search, found.choice) == ({}, None)
+    assert (found.pipeline, found.choice) == (None, None)
+    assert tuning_of(resolve(cluster, index))["search"] is None
     assert found.map is not None
     assert [row.queries for row in found.map.rows][-2:] == [20, 20]
     record = tuning_of(resolve(cluster, index))
@@ -108,6 +110,20 @@ def test_without_judgements_the_fusion_stays_and_a_map_is_fitted(
     assert isinstance(search.encoder, MappedEncoder)
     without = Search(cluster, index, load_encoder(folder), settings=SearchSettings(query_map="none"))
     assert not isinstance(without.encoder, MappedEncoder)
+
+
+def test_deploy_takes_up_the_tuned_pipeline(cluster: Cluster, index: str, folder: Path, judged: Any) -> None:
+    found = tune(cluster, index, judged, encoder=folder, settings=NO_MAP)
+    assert found.pipeline is not None
+    assert found.pipeline.applied
+    assert found.pipeline.chosen.settings["fusion"] == "pipeline"
+    weight = found.pipeline.chosen.settings["dense_weight"]
+    todo = plan_deployment(cluster, index, DeploySettings(), SearchSettings())
+    [processor] = todo.requests[-2]["body"]["phase_results_processors"][0].values()
+    assert processor["combination"]["parameters"]["weights"] == pytest.approx([1 - weight, weight])
+    given = plan_deployment(cluster, index, DeploySettings(), SearchSettings(dense_weight=0.6))
+    [processor] = given.requests[-2]["body"]["phase_results_processors"][0].values()
+    assert processor["combination"]["parameters"]["weights"] == pytest.approx([0.4, 0.6])
 
 
 def test_dry_run_writes_nothing(cluster: Cluster, index: str, folder: Path, judged: Any) -> None:
@@ -139,6 +155,7 @@ def test_command_line(
     said = capsys.readouterr().out
     assert "30 judged queries" in said
     assert "query map: none, not asked for" in said
+    assert "deployed pipeline: " in said
     assert (tmp_path / "curve.svg").stat().st_size > 1000
     assert hybridr_cli.main([*command, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["choice"]["queries"] == 30

@@ -10,7 +10,7 @@ import typer
 from ..session import Session, verb
 
 if TYPE_CHECKING:
-    from hybridr.tuning import Tuning
+    from hybridr.tuning import Choice, Tuning
 
 
 def register(app: typer.Typer) -> None:
@@ -55,6 +55,13 @@ def register(app: typer.Typer) -> None:
         show(session, found)
 
 
+def show_choice(session: Session, name: str, choice: Choice) -> None:
+    """Print what judged queries choose."""
+    bounds = f"[{choice.low:+.4f}, {choice.high:+.4f}]"
+    said = str(choice.chosen) if choice.applied else f"the default is kept, not {choice.chosen}"
+    session.output.line(f"{name}: {said}; gain on unseen queries {choice.gain:+.4f} {bounds}")
+
+
 def show(session: Session, found: Tuning) -> None:
     """Print what was found."""
     out, choice = session.output, found.choice
@@ -62,10 +69,9 @@ def show(session: Session, found: Tuning) -> None:
         out.line("fusion: the default is kept, no rule without judged queries was found to be safe")
     else:
         out.line(f"{choice.queries} judged queries, {choice.measure} {choice.default:.4f} by default")
-        out.line(f"best: {choice.chosen}")
-        bounds = f"[{choice.low:+.4f}, {choice.high:+.4f}]"
-        out.line(f"gain on queries that had no part in the choice: {choice.gain:+.4f} {bounds}")
-        out.line("fusion: " + (str(choice.chosen) if choice.applied else "the default is kept"))
+        show_choice(session, "search", choice)
+    if found.pipeline is not None:
+        show_choice(session, "deployed pipeline", found.pipeline)
     if found.map is None:
         return out.line(f"query map: none, {found.skipped_map}")
     for row in found.map.rows:
