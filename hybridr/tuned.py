@@ -14,7 +14,7 @@ NAMES_A_FUSION = {"fusion", "normalization", "combination", "rank_constant"}
 
 
 def tuning_of(info: IndexInfo) -> dict[str, Any]:
-    """Read the record of `tune`: settings for `search` and `pipeline`, and `query_map`; all may be missing."""
+    """Read the record of `tune`: settings for `search` and `pipeline`, `query_map`; all may be missing."""
     found: dict[str, Any] = info.meta.get("tuning") or {}
     return found
 

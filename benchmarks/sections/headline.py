@@ -20,7 +20,10 @@ LABELS = {"bm25": "BM25", "rm3": "BM25+RM3"}
 LEGEND = (
     "b+ and b-: significantly better and worse than BM25; h+ and h-: than hybrid-stock (two-sided paired "
     "t-test over queries, p < .05 after Holm over the systems of a set). hybrid-stock is OpenSearch's own "
-    "normalization-processor: min_max, .5/.5, 100 candidates a leg."
+    "normalization-processor: min_max, .5/.5, 100 candidates a leg; hybrid-completed z-scores of true scores "
+    "over both lists; hybrid the default of `hybridr search`, which adds up true scores (docs/ranking.md). "
+    "-tuned: after `hybridr tune` without labels, with the query map that it fits. The defaults were chosen on "
+    "these sets. Encoders adapted to each set were not run in this table."
 )
 LEGS = "The better leg is BM25 or dense, whichever ranks this set better by its labels: no user can know it."
 PLOT = "![Change of nDCG@10 against hybrid-stock by set](plots/headline.svg)"
