@@ -22,8 +22,8 @@ LEGEND = (
     "t-test over queries, p < .05 after Holm over the systems of a set). hybrid-stock is OpenSearch's own "
     "normalization-processor: min_max, .5/.5, 100 candidates a leg; hybrid-completed z-scores of true scores "
     "over both lists; hybrid the default of `hybridr search`, which adds up true scores (docs/ranking.md). "
-    "-tuned: after `hybridr tune` without labels, with the query map that it fits. The defaults were chosen on "
-    "these sets. Encoders adapted to each set were not run in this table."
+    "-tuned: after `hybridr tune` without labels, with the query map that it fits. The defaults were chosen "
+    "on these sets. Encoders adapted to each set were not run in this table."
 )
 LEGS = "The better leg is BM25 or dense, whichever ranks this set better by its labels: no user can know it."
 PLOT = "![Change of nDCG@10 against hybrid-stock by set](plots/headline.svg)"
