@@ -102,7 +102,7 @@ class Search:
         The text of a document that the dense leg found by one of several passages is that passage. `offset`
         skips the best ones: a page. `filter` is a query that every document has to match.
         """
-        check_request(text, k + offset)
+        self._check_page(text, k, offset)
         vectors = self._vectors([text])
         body = self._bodies([text], vectors, k + offset, filter, inner_hits=True)[0]
         body |= {"highlight": highlight(self._shown_fields(), text), "_source": self._shown_fields()}
@@ -115,7 +115,7 @@ class Search:
         self, text: str, k: int = 10, *, offset: int = 0, filter: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         """Give the body that asks for this page through plain REST, to be extended by aggregations."""
-        check_request(text, k + offset)
+        self._check_page(text, k, offset)
         vectors = self._vectors([text])
         return self._bodies([text], vectors, k + offset, filter)[0] | {"size": k, "from": offset}
 
@@ -138,6 +138,10 @@ class Search:
             kept.tolist(), self.info.meta["vector_field"], self.settings.depth,
             passages=self.windows is not None, filter=filter,
         )  # fmt: skip
+
+    @cached_property
+    def _plain_hybrid(self) -> Search:
+        return self.using("hybrid", feedback=None)
 
     @cached_property
     def _term_feedback(self) -> TermFeedback:
@@ -164,6 +168,15 @@ class Search:
             )
         if self.feedback == "rocchio" and self.windows is not None:
             raise SettingsError("rocchio needs one vector a document: this index has passages")
+
+    def _check_page(self, text: str, k: int, offset: int) -> None:
+        check_request(text, k + offset)
+        if self.fusion == PIPELINE and offset and offset + k > self.settings.depth:
+            raise SettingsError(
+                f"hits {offset + 1} to {offset + k} are beyond the {self.settings.depth} candidates that are "
+                "normalised together: with more of them every score would change",
+                hint=f"--depth {offset + k} for all pages",
+            )
 
     def _lexical_fields(self) -> tuple[str, ...]:
         recorded = tuple(self.info.meta.get("lexical_fields", ()))
@@ -200,7 +213,7 @@ class Search:
     def _moved(self, texts: list[str], vectors: np.ndarray) -> np.ndarray:
         """Move query vectors `(n, dim)` toward the best documents of a hybrid search."""
         field = self.info.meta["vector_field"]
-        first = self.using("hybrid", feedback=None)
+        first = self._plain_hybrid
         asked = list(as_kept(vectors, kept_as(self.info.meta)))
         bodies = [body | {"_source": [field]} for body in first._bodies(texts, asked, ROCCHIO_DOCUMENTS)]
         found = [checked(answer) for answer in self.cluster.msearch(self.info.name, bodies)]

@@ -93,6 +93,13 @@ def test_pages_join_to_the_whole_list(cluster: Cluster, index: str, fusion: str)
     assert len({hit.doc_id for hit in paged}) == len(paged)
 
 
+def test_a_page_beyond_what_the_pipeline_normalises_is_refused(cluster: Cluster, index: str) -> None:
+    search = Search(cluster, index, encoder(), settings=SearchSettings(fusion="pipeline", depth=20))
+    assert len(search(TEXT, 10, offset=10)) == 10
+    with pytest.raises(SettingsError, match="hits 16 to 25 are beyond the 20 candidates"):
+        search(TEXT, 10, offset=15)
+
+
 @pytest.mark.parametrize("mode", ["lexical", "dense", "hybrid"])
 @pytest.mark.parametrize("fusion", ["absolute", "pipeline"])
 def test_a_filter_limits_both_legs(cluster: Cluster, index: str, mode: Any, fusion: str) -> None:
