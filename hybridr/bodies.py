@@ -166,6 +166,16 @@ def dense_scores_query(
     return queries[0] if len(queries) == 1 else {"bool": {"should": queries}}
 
 
+def exact_query(
+    vector: Sequence[float], field: str, similarity: str, name: str, filter: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Compare a query vector with every document's vector instead of walking a graph."""
+    params = {"field": field, "query_value": list(vector), "space_type": SPACES[similarity]}
+    there: list[dict[str, Any]] = [{"exists": {"field": field}}, *([filter] if filter is not None else [])]
+    script = {"lang": "knn", "source": "knn_score", "params": params}
+    return {"script_score": {"query": {"bool": {"filter": there}}, "script": script, "_name": name}}
+
+
 def hybrid_query(legs: Sequence[dict[str, Any]], depth: int) -> dict[str, Any]:
     """Run the legs side by side; `depth` candidates of each, whatever the page."""
     return {"hybrid": {"queries": list(legs), "pagination_depth": depth}}

@@ -14,6 +14,7 @@ from .bodies import (
     dense_query,
     dense_scores_query,
     dense_script,
+    exact_query,
     highlight,
     hybrid_query,
     lexical_leg,
@@ -166,8 +167,8 @@ class Search:
             raise SettingsError(
                 "rocchio moves a query vector, lexical search has none", hint="--feedback rm3"
             )
-        if self.feedback == "rocchio" and self.windows is not None:
-            raise SettingsError("rocchio needs one vector a document: this index has passages")
+        if self.windows is not None and (self.feedback == "rocchio" or self.settings.exact):
+            raise SettingsError("rocchio and exact need one vector a document: this index has passages")
 
     def _check_page(self, text: str, k: int, offset: int) -> None:
         check_request(text, k + offset)
@@ -271,6 +272,10 @@ class Search:
         depth = max(self.settings.depth, k)
         if self.fusion == ABSOLUTE:
             return {"size": k, **self._absolute(query, leg, vector, depth, filter, idf_sum)}
+        if self.mode == DENSE and self.settings.exact:
+            meta = self.info.meta
+            exact = exact_query(vector.tolist(), meta["vector_field"], meta["similarity"], DENSE, filter)
+            return {"size": k, "query": exact}
         dense = self._nearest(vector, depth, filter, inner_hits=inner_hits)
         if self.mode == DENSE:
             return {"size": k, "query": dense}

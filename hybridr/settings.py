@@ -275,6 +275,7 @@ class SearchSettings(Stage):
     dense_weight: float = Field(0.5, ge=0, le=1)
     rank_constant: int = Field(60, ge=1, le=10_000)
     depth: int = Field(100, ge=1, le=10_000)
+    exact: bool = Field(False, description="dense: compare every vector, walk no graph; slow")
     completed_weight: float = Field(0.6, ge=0, le=1, description="dense weight with score completion")
     lexical_fields: tuple[str, ...] = Field((), description="empty: what the index was reindexed with")
     tuned: bool = Field(True, description="take what `hybridr tune` found for the index, where not given")

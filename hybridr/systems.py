@@ -44,6 +44,7 @@ SYSTEMS = {
     "bm25": Condition("lexical"),
     "rm3": Condition("lexical", feedback="rm3"),
     "dense": Condition("dense"),
+    "dense-exact": Condition("dense", settings={"exact": True}),
     "hybrid": Condition("hybrid"),
     "dense-rocchio": Condition("dense", feedback="rocchio"),
     "hybrid-rocchio": Condition("hybrid", feedback="rocchio"),

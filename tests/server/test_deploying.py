@@ -71,7 +71,8 @@ def transparent(shelf: Cluster, server: Server) -> Iterator[str]:
 
 
 def hybrid(cluster: Cluster, folder: Path, text: str, k: int = 10) -> tuple[list[str], list[float]]:
-    hits = Search(cluster, INDEX, load_encoder(folder))(text, k)
+    settings = SearchSettings(fusion="pipeline")
+    hits = Search(cluster, INDEX, load_encoder(folder), settings=settings)(text, k)
     return [hit.doc_id for hit in hits], [hit.score for hit in hits]
 
 

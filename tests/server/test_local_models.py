@@ -117,7 +117,8 @@ def test_text_in_a_query_ranks_as_our_own_search_and_nothing_is_left(
     assert done.changed
     assert not deploy(cellar, INDEX, LOCAL, DEFAULTS).changed
     assert held(cellar) == deployed != before
-    search = Search(cellar, INDEX, load_encoder(minilm_encoder_folder))
+    plain = SearchSettings(fusion="pipeline")
+    search = Search(cellar, INDEX, load_encoder(minilm_encoder_folder), settings=plain)
     body = json.loads(done.example)
     [match, neural] = body["query"]["hybrid"]["queries"]
     for text in (TEXT, "a ribbon of velvet"):
