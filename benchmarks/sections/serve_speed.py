@@ -28,5 +28,5 @@ def render(record: Record) -> str:
         f"{machine_of(record['machine'])}; its load before {before:.1f}, at the end {after:.1f}. "
         f"{record.get('remark', '')} Server, "
         "clients and encoder share the cores. Passages by two clients, queries by 16, none in the cache; "
-        f"alone, passages in calls of 32, queries all in one call.\n\n{table(HEADER, rows)}"
+        f"alone, passages in calls of 32, queries in calls of 16.\n\n{table(HEADER, rows)}"
     )

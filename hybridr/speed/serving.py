@@ -18,6 +18,8 @@ from .corpora import spread_queries, spread_records
 from .reindexing import serving
 from .searching import Sender
 
+CLIENTS = 16
+
 
 @dataclass(frozen=True)
 class Load:
@@ -36,11 +38,11 @@ class Load:
 
 
 def loads_of(encoder: Encoder, beir: Path, passages: int, queries: int) -> tuple[Load, Load]:
-    """Take passages and queries of a BEIR folder; queries alone are encoded as well as a batch lets them."""
+    """Take passages and queries of a BEIR folder; alone, a call has as many queries as there are clients."""
     documents = [f"{one.get('title', '')} {one['text']}".strip() for one in spread_records(beir, passages)]
     return (
         Load("passage", documents, encoder.encode_documents, 32, 2, 32),
-        Load("query", spread_queries(beir, queries), encoder.encode_queries, 1, 16, queries),
+        Load("query", spread_queries(beir, queries), encoder.encode_queries, 1, CLIENTS, CLIENTS),
     )
 
 
@@ -56,7 +58,7 @@ def race_serving(
     """Compare texts per second of the server with those of the encoder in `folder`, each on all cores.
 
     Passages go in requests of 32 by two clients, and alone in calls of 32. Queries go one a request by 16
-    clients, and alone all of a round in one call. Before the first turn that counts, one warms both up.
+    clients, and alone in calls of 16: more cannot wait together. A first turn, not counted, warms both up.
     """
     loads = loads_of(load_encoder(folder), beir, passages, queries)
     load_before = os.getloadavg()[0]
