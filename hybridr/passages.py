@@ -114,7 +114,10 @@ def split(text: str, encoder: Any, windows: Windows | None) -> Split:
     while last < len(tokens) and len(spans) < windows.most:
         first = next_start(tokens, last, windows.overlap) if spans else 0
         last = window_end(text, tokens, first, room)
-        spans.append((tokens[first][0], tokens[last - 1][1]))
+        span = (tokens[first][0], tokens[last - 1][1])
+        # A character of several tokens may be cut in two: the rest of it is in the passage before.
+        if not spans or span[1] > spans[-1][1]:
+            spans.append(span)
     return Split(tuple(spans), last == len(tokens))
 
 

@@ -38,7 +38,7 @@ from .reading import text_of
 from .records import Hit, Query, Run
 from .settings import SearchSettings
 from .tuned import mapped, with_tuning
-from .vectors import as_kept, kept_as
+from .vectors import as_kept, as_numbers, kept_as
 
 Mode = Literal["hybrid", "lexical", "dense"]
 Feedback = Literal["rm3", "rocchio"]
@@ -136,7 +136,7 @@ class Search:
         """Build the query for the neighbours of a query vector `(dim,)` among what matches `filter`."""
         [kept] = as_kept(vector[None], kept_as(self.info.meta))
         return dense_query(
-            kept.tolist(), self.info.meta["vector_field"], self.settings.depth,
+            as_numbers(kept), self.info.meta["vector_field"], self.settings.depth,
             passages=self.windows is not None, filter=filter,
         )  # fmt: skip
 
@@ -252,7 +252,7 @@ class Search:
         boost: float | None = None,
     ) -> dict[str, Any]:
         return dense_query(
-            vector.tolist(), self.info.meta["vector_field"], k, DENSE,
+            as_numbers(vector), self.info.meta["vector_field"], k, DENSE,
             passages=self.windows is not None, inner_hits="passages" if inner_hits else None,
             filter=filter, boost=boost,
         )  # fmt: skip
@@ -274,7 +274,7 @@ class Search:
             return {"size": k, **self._absolute(query, leg, vector, depth, filter, idf_sum)}
         if self.mode == DENSE and self.settings.exact:
             meta = self.info.meta
-            exact = exact_query(vector.tolist(), meta["vector_field"], meta["similarity"], DENSE, filter)
+            exact = exact_query(as_numbers(vector), meta["vector_field"], meta["similarity"], DENSE, filter)
             return {"size": k, "query": exact}
         dense = self._nearest(vector, depth, filter, inner_hits=inner_hits)
         if self.mode == DENSE:
@@ -293,7 +293,7 @@ class Search:
         weights = self.weights(idf_sum)
         return absolute_query(
             query, leg, lambda boost: self._nearest(vector, depth, filter, boost=boost),
-            dense_script(vector.tolist(), self.info.meta["vector_field"], weights),
+            dense_script(as_numbers(vector), self.info.meta["vector_field"], weights),
             weights, min(WINDOW * depth, LARGEST_WINDOW),
         )  # fmt: skip
 
@@ -311,7 +311,7 @@ class Search:
         """Ask for the true dense scores of these documents."""
         most = self.windows.most if self.windows else None
         query = dense_scores_query(
-            vector.tolist(),
+            as_numbers(vector),
             self.info.meta["vector_field"],
             doc_ids,
             most_passages=most,

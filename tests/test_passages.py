@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hashing import HashingEncoder
@@ -44,6 +44,7 @@ odd = st.text(max_size=400).filter(lambda text: not any("\ud800" <= sign <= "\ud
 
 
 @settings(max_examples=300, deadline=None)
+@example(text="0000텐", tokens=6, overlap=0)
 @given(text=st.one_of(texts, odd), tokens=st.integers(6, 40), overlap=st.integers(0, 2))
 def test_every_token_is_in_a_passage_and_every_passage_fits(
     minilm: OnnxEncoder, text: str, tokens: int, overlap: int

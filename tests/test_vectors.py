@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from hybridr import ReindexSettings
 from hybridr.bodies import vector_mapping
 from hybridr.errors import ClusterError, SettingsError
 from hybridr.planning import job_settings
-from hybridr.vectors import FORMS, as_kept, cost_of, form_of, kept_as, obstacle, require_form
+from hybridr.vectors import FORMS, as_kept, as_numbers, cost_of, form_of, kept_as, obstacle, require_form
 
 OLD, NEW = (2, 19, 1), (3, 6, 0)
 
@@ -184,3 +185,14 @@ def test_odd_vectors() -> None:
 def test_an_index_without_a_word_holds_floats() -> None:
     assert kept_as({}) == "float"
     assert kept_as({"vectors": "byte"}) == "byte"
+
+
+def test_numbers_of_a_request_are_short_and_near() -> None:
+    vector = np.random.default_rng(1).normal(size=384).astype(np.float32)
+    vector /= np.linalg.norm(vector)
+    numbers = as_numbers(vector)
+    assert numbers == pytest.approx(vector.tolist(), abs=6e-9)
+    assert max(map(len, map(str, numbers))) <= len("-0.12345678") + 4  # 1e-05 and such
+    assert len(json.dumps(numbers)) < 0.65 * len(json.dumps(vector.tolist()))
+    assert as_numbers(np.array([3, -127], dtype=np.int8)) == [3, -127]
+    assert all(isinstance(number, int) for number in as_numbers(np.array([3], dtype=np.int8)))
