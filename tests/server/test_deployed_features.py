@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,9 @@ def test_searches_in_one_request_answer_each_for_itself(docs: Cluster, way: str,
     filters = [{"term": {"tags": f"t{number}"}} for number in range(3)]
     bodies = [{"query": query_of(way, vector, one), "size": 5} for one in filters]
     alone = [ask(docs, INDEX, body) for body in bodies]
-    assert list(map(ids, docs.msearch(INDEX, bodies))) == list(map(ids, alone))
+    lines = "".join(f"{json.dumps(line)}\n" for body in bodies for line in ({}, body))
+    together = docs.request("POST", f"/{INDEX}/_msearch", lines)["responses"]
+    assert list(map(ids, together)) == list(map(ids, alone))
 
 
 def test_the_best_ten_are_those_of_the_request_by_hand(
