@@ -26,7 +26,7 @@ class FakeSearch:
     def using(self, mode):
         return FakeSearch(None, "", self.encoder, mode)
 
-    def __call__(self, text, k):
+    def __call__(self, text, k, *, offset=0, filter=None):
         if FakeSearch.failure:
             raise FakeSearch.failure
         size = 0 if self.mode == "lexical" else self.encoder.encode_queries([text]).shape[1]

@@ -60,7 +60,9 @@ class KnownQueries:
         return getattr(self._encoder, name)
 
     def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
-        """Give float32 `(n, dim)` of queries that were named at the start."""
+        """Give float32 `(n, dim)`; only queries that were not named at the start are encoded."""
+        if any(text not in self._vectors for text in texts):
+            return self._encoder.encode_queries(texts, max_tokens=max_tokens)
         return np.stack([self._vectors[text] for text in texts])
 
 

@@ -81,6 +81,7 @@ def test_a_pipeline_in_use_stays(cluster: Cluster, name: str, index_name: str) -
     with pytest.raises(ClusterError, match=f"'{name}' is the default of {index_name}"):
         delete_pipeline(cluster, name)
     assert put_pipeline(cluster, name, Technique("l2")).changed, "its weights may change"
+    cluster.request("PUT", path_of(index_name, "_settings"), {DEFAULT: None})
     reindex(cluster, index_name, HashingEncoder())
     done = deploy(cluster, index_name, DeploySettings(), SearchSettings())
     for change in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -115,8 +116,9 @@ def test_ctrl_c_then_the_same_command(
     fill_index(cluster, index_name, 2_500)
     command = ["reindex", index_name, "--encoder", str(minilm_encoder_folder), "--url", cluster.url]
     running = subprocess.Popen(
-        [sys.executable, "-m", "hybridr_cli", *command], stderr=subprocess.PIPE, text=True
-    )
+        [sys.executable, "-m", "hybridr_cli", *command], stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "HYBRIDR_REINDEX_BULK_BYTES": "50000"},  # a first write long before the end
+    )  # fmt: skip
     destination = f"{index_name}-hybridr-1"
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:

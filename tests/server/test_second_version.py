@@ -93,7 +93,7 @@ def test_wrong_password_and_unknown_certificate(
 CLUSTER_RIGHTS = [
     "indices:data/write/bulk", "cluster:admin/search/pipeline/get", "cluster:admin/search/pipeline/put",
     "cluster:monitor/main", "cluster:monitor/health",
-    "indices:data/read/mget", "indices:data/read/msearch",
+    "indices:data/read/mget", "indices:data/read/msearch", "indices:data/read/mtv",
 ]  # fmt: skip
 SOURCE_RIGHTS = [
     "indices:data/read/point_in_time/create", "indices:data/read/point_in_time/delete",
@@ -102,7 +102,7 @@ SOURCE_RIGHTS = [
 DESTINATION_RIGHTS = [
     *SOURCE_RIGHTS, "indices:admin/create", "indices:admin/mapping/put", "indices:data/write/bulk*",
     "indices:data/write/index", "indices:data/write/delete", "indices:data/read/mget*",
-    "indices:admin/refresh*", "indices:admin/settings/update", "indices:admin/aliases",
+    "indices:data/read/mtv*", "indices:admin/refresh*", "indices:admin/settings/update", "indices:admin/aliases",
     "indices:admin/aliases/get", "cluster:monitor/health",
 ]  # fmt: skip
 
