@@ -102,8 +102,8 @@ SOURCE_RIGHTS = [
 DESTINATION_RIGHTS = [
     *SOURCE_RIGHTS, "indices:admin/create", "indices:admin/mapping/put", "indices:data/write/bulk*",
     "indices:data/write/index", "indices:data/write/delete", "indices:data/read/mget*",
-    "indices:data/read/mtv*", "indices:admin/refresh*", "indices:admin/settings/update", "indices:admin/aliases",
-    "indices:admin/aliases/get", "cluster:monitor/health",
+    "indices:data/read/mtv*", "indices:admin/refresh*", "indices:admin/settings/update",
+    "indices:admin/aliases", "indices:admin/aliases/get", "cluster:monitor/health",
 ]  # fmt: skip
 
 
