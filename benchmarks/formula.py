@@ -5,10 +5,11 @@ Source: Lucene's BM25Similarity and SmallFloat. A length of 24 and more keeps, l
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+
+from hybridr.lexical import idf
 
 EXACT_LENGTHS = 24
 KEPT_BITS = 4
@@ -49,6 +50,6 @@ class Formula:
         for term, times in query.items():
             places, frequencies = (np.array(one) for one in self.found.get(term, ([], [])))
             if len(places):
-                idf = math.log(1 + (self.count - len(places) + 0.5) / (len(places) + 0.5))
-                result[places] += times * idf * frequencies / (frequencies + self.damped[places])
+                weight = times * idf(len(places), self.count)
+                result[places] += weight * frequencies / (frequencies + self.damped[places])
         return result

@@ -7,9 +7,10 @@ from functools import cached_property
 from typing import Any
 
 from .bodies import lexical_query
-from .cluster import Cluster, path_of
+from .cluster import Cluster
 from .feedback import FEEDBACK_DOCUMENTS, FeedbackDocument, rm3
 from .languages import is_plain
+from .query_terms import term_vectors, text_vectors
 from .text_fields import mapped_fields
 
 LEAST_WEIGHT = 1e-6
@@ -43,7 +44,7 @@ class TermFeedback:
         found = [answer["hits"]["hits"] for answer in self.cluster.msearch(self.index, bodies)]
         documents = {hit["_id"]: hit.get("_routing") for hits in found for hit in hits}
         vectors = self._document_vectors(documents)
-        asked = self.query_vectors(texts)
+        asked = text_vectors(self.cluster, self.index, self.fields, texts)
         return [
             self._expanded(text, query, hits, vectors)
             for text, query, hits in zip(texts, asked, found, strict=True)
@@ -87,25 +88,8 @@ class TermFeedback:
             {"_id": doc_id, **({"routing": routing} if routing else {})}
             for doc_id, routing in documents.items()
         ]
-        return {found["_id"]: found.get("term_vectors", {}) for found in self._term_vectors(wanted)}
-
-    def query_vectors(self, texts: Sequence[str]) -> list[Vectors]:
-        """Give the terms of each text, by field, with the frequencies they have in the index."""
-        wanted = [{"doc": dict.fromkeys(self.fields, text)} for text in texts]
-        return [found.get("term_vectors", {}) for found in self._term_vectors(wanted)]
-
-    def _term_vectors(self, wanted: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        if not wanted:
-            return []
-        options = {
-            "fields": list(self.fields), "term_statistics": True, "field_statistics": True,
-            "positions": False, "offsets": False, "payloads": False,
-        }  # fmt: skip
-        body = {"docs": [one | options for one in wanted]}
-        found: list[dict[str, Any]] = self.cluster.request(
-            "POST", path_of(self.index, "_mtermvectors"), body
-        )["docs"]
-        return found
+        answers = term_vectors(self.cluster, self.index, self.fields, wanted)
+        return {found["_id"]: found.get("term_vectors", {}) for found in answers}
 
 
 def terms_of(vectors: Vectors, field: str) -> Mapping[str, Any]:

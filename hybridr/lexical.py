@@ -81,8 +81,12 @@ def best(scores: NDArray[np.floating], k: int) -> dict[str, float]:
 def lucene_idf(documents: Sequence[Sequence[str]]) -> dict[str, float]:
     """Give ln(1 + (N - n + 0.5) / (n + 0.5)) of every term (Lucene's BM25Similarity)."""
     containing = Counter(term for terms in documents for term in set(terms))
-    total = len(documents)
-    return {term: math.log(1 + (total - n + 0.5) / (n + 0.5)) for term, n in containing.items()}
+    return {term: idf(n, len(documents)) for term, n in containing.items()}
+
+
+def idf(containing: int, documents: int) -> float:
+    """Give the idf of a term that `containing` of so many documents hold."""
+    return math.log(1 + (documents - containing + 0.5) / (containing + 0.5))
 
 
 def terms_of(text: str) -> list[str]:

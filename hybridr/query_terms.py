@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from .cluster import Cluster, path_of
+from .lexical import idf
 
 REMEMBERED, AT_ONCE = 10_000, 100  # queries
 PLAIN_SCORES, OLD_FACTOR = (3, 0, 0), 2.2  # before 3.0 BM25 has Lucene's old factor k1 + 1
+
+
+Vectors: TypeAlias = dict[str, Any]
+"""Field -> its terms with their statistics, as the server gives them."""
 
 
 class IdfSums:
@@ -29,34 +34,46 @@ class IdfSums:
 
     def of(self, texts: Sequence[str]) -> list[float]:
         """Give the sum of each text; 0 where no term is left after analysis."""
-        unknown = [text for text in dict.fromkeys(texts) if text not in self._known]
+        known = {text: self._known.get(text) for text in texts}  # another thread may forget one meanwhile
+        unknown = [text for text, one in known.items() if one is None]
         parts = (unknown[start : start + AT_ONCE] for start in range(0, len(unknown), AT_ONCE))
         found = {text: one for part in parts for text, one in zip(part, self._ask(part), strict=True)}
-        sums = [found[text] if text in found else self._known[text] for text in texts]
         self._known |= found
         while len(self._known) > self.remembered:
             self._known.popitem(last=False)
-        return sums
+        sums = {text: one for text, one in known.items() if one is not None} | found
+        return [sums[text] for text in texts]
 
     def _ask(self, texts: Sequence[str]) -> list[float]:
-        options = {
-            "fields": self.fields, "term_statistics": True, "field_statistics": True,
-            "positions": False, "offsets": False, "payloads": False,
-        }  # fmt: skip
-        docs = [{"doc": dict.fromkeys(self.fields, text)} | options for text in texts]
-        path = path_of(self.index, "_mtermvectors")
-        answers = self.cluster.request("POST", path, {"docs": docs})["docs"]
+        found = text_vectors(self.cluster, self.index, self.fields, texts)
         # The root of the sum is what scores are divided by: hence the square of their factor.
         factor = 1.0 if self.cluster.version >= PLAIN_SCORES else OLD_FACTOR**2
-        return [factor * sum(map(idf_sum, answer.get("term_vectors", {}).values())) for answer in answers]
+        return [factor * sum(map(idf_sum, vectors.values())) for vectors in found]
+
+
+def text_vectors(cluster: Cluster, index: str, fields: Sequence[str], texts: Sequence[str]) -> list[Vectors]:
+    """Give the terms of each text, by field, with the frequencies they have in the index."""
+    wanted = [{"doc": dict.fromkeys(fields, text)} for text in texts]
+    answers = term_vectors(cluster, index, fields, wanted)
+    return [answer.get("term_vectors", {}) for answer in answers]
+
+
+def term_vectors(
+    cluster: Cluster, index: str, fields: Sequence[str], wanted: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Ask for the terms and statistics of documents, or of texts given in their place."""
+    if not wanted:
+        return []
+    options = {
+        "fields": list(fields), "term_statistics": True, "field_statistics": True,
+        "positions": False, "offsets": False, "payloads": False,
+    }  # fmt: skip
+    body = {"docs": [one | options for one in wanted]}
+    found: list[dict[str, Any]] = cluster.request("POST", path_of(index, "_mtermvectors"), body)["docs"]
+    return found
 
 
 def idf_sum(field: dict[str, Any]) -> float:
     """Add up Lucene's idf of a field's terms."""
     count = field.get("field_statistics", {}).get("doc_count", 0)
     return math.fsum(idf(term.get("doc_freq", 0), count) for term in field["terms"].values())
-
-
-def idf(containing: int, documents: int) -> float:
-    """Give ln(1 + (N - n + 0.5) / (n + 0.5)), Lucene's BM25Similarity."""
-    return math.log(1 + (documents - containing + 0.5) / (containing + 0.5))

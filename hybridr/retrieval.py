@@ -37,7 +37,7 @@ from .query_terms import IdfSums
 from .reading import text_of
 from .records import Hit, Query, Run
 from .settings import SearchSettings
-from .tuned import mapped, with_tuning
+from .tuned import NAMES_A_PIPELINE, mapped, with_tuning
 from .vectors import as_kept, as_numbers, kept_as
 
 Mode = Literal["hybrid", "lexical", "dense"]
@@ -155,9 +155,9 @@ class Search:
         obstacle = absolute_obstacle(self.info, self.feedback)
         if self.settings.fusion == ABSOLUTE and obstacle:
             raise SettingsError(f"the absolute fusion needs one cosine a document: {obstacle}")
-        of_pipeline = {"normalization", "combination", "rank_constant"} & self.settings.model_fields_set
         if self.settings.fusion == "auto":
-            return PIPELINE if obstacle or of_pipeline else ABSOLUTE
+            named = self.settings.model_fields_set & NAMES_A_PIPELINE
+            return PIPELINE if obstacle or named else ABSOLUTE
         return self.settings.fusion
 
     def _check_feedback(self) -> None:

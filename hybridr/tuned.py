@@ -10,7 +10,8 @@ from .known_encoders import folder_of_map
 from .query_map import MappedEncoder, load_query_map
 from .settings import SearchSettings
 
-NAMES_A_FUSION = {"fusion", "normalization", "combination", "rank_constant"}
+NAMES_A_PIPELINE = {"normalization", "combination", "rank_constant"}
+NAMES_A_FUSION = {"fusion", *NAMES_A_PIPELINE}
 
 
 def tuning_of(info: IndexInfo) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from hybridr import ReindexSettings, Search, SearchSettings, reindex
 from hybridr.calibration import MINILM_SPREAD, spread_of
 from hybridr.cluster import Cluster
 from hybridr.errors import SettingsError
-from hybridr.query_terms import IdfSums, idf
+from hybridr.lexical import idf
+from hybridr.query_terms import IdfSums
 from hybridr.records import Query
 from hybridr_cli import main
 
