@@ -10,8 +10,6 @@ are cut to the judged documents and a random rest; adaptation reads the whole co
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import random
 import tempfile
 import time
@@ -25,6 +23,7 @@ from hybridr.evaluation import evaluate
 from hybridr.formats import read_beir
 from hybridr.fusion import fuse
 from hybridr.lexical import Bm25, best
+from hybridr.machine import machine_record
 from hybridr.manifest import versions, write_json
 from hybridr.packaged import minilm_encoder
 from hybridr.records import Qrels, Run
@@ -44,7 +43,7 @@ def main() -> None:
     given = parser.parse_args()
     changes = dict(pair.split("=", 1) for pair in given.set)
     rows: list[dict[str, Any]] = []
-    record = {"machine": machine(), "versions": versions(), "settings": changes, "sets": rows}
+    record = {"machine": machine_record(), "versions": versions(), "settings": changes, "sets": rows}
     for name in given.sets.split(","):
         rows.append(measure(given.folder / name, changes))
         # After each set: an interrupted run keeps what it measured.
@@ -110,15 +109,6 @@ def as_run(lists: list[dict[str, float]], corpus: Sequence[Document], queries: S
     return {
         query.query_id: {corpus[int(position)].doc_id: score for position, score in found.items()}
         for query, found in zip(queries, lists, strict=True)
-    }
-
-
-def machine() -> dict[str, Any]:
-    """Describe where this ran."""
-    return {
-        "system": platform.system(),
-        "cpu": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
     }
 
 

@@ -12,8 +12,6 @@ statistics see no labels.
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -34,6 +32,7 @@ from hybridr.formats import read_beir
 from hybridr.fusion import fuse, ranking
 from hybridr.label_free import Rankings, kept_share, lexical_overlap, own_document
 from hybridr.lexical import Bm25, best, terms_of
+from hybridr.machine import machine_record
 from hybridr.manifest import versions, write_json
 from hybridr.map_fitting import fit_query_map
 from hybridr.measures import parse_measure, values_of
@@ -252,7 +251,7 @@ def main() -> None:
     given = parser.parse_args()
     cluster, encoder = hybridr.connect(), hybridr.load_encoder(minilm_encoder())
     record: Row = {
-        "machine": machine(),
+        "machine": machine_record(),
         "versions": versions(),
         "disaster": DISASTER,
         "small": SMALL,
@@ -352,11 +351,6 @@ def area(rows: list[Row], name: str) -> float | None:
     if not bad or not good:
         return None
     return float(stats.mannwhitneyu(good, bad).statistic) / (len(bad) * len(good))
-
-
-def machine() -> Row:
-    """Describe where this ran."""
-    return {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count()}
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hybridr.manifest import fingerprint, replacing
+from hybridr.manifest import fingerprint
+from hybridr.pictures import svg
 from sections.headline import REFERENCE, comparison, of_group, systems_of
 
 LEFT_OUT = ("bm25", "rm3", "dense")
@@ -37,14 +38,8 @@ def is_current(file: Path, changes: Changes) -> bool:
 
 def draw(file: Path, changes: Changes) -> None:
     """Draw a point with its interval for every system and set into an SVG."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    from matplotlib import pyplot
-
     names = list(dict.fromkeys(name for found in changes.values() for name in found))
-    with matplotlib.rc_context({"svg.hashsalt": "hybridr", "svg.fonttype": "none"}):
-        figure, axes = pyplot.subplots(figsize=(8, 0.9 + 0.42 * len(names)), layout="constrained")
+    with svg(file, (8, 0.9 + 0.42 * len(names)), {"Creator": None, "Description": identity(changes)}) as axes:
         for number, (system, found) in enumerate(changes.items()):
             shift = (number - (len(changes) - 1) / 2) * 0.6 / max(len(changes), 1)
             places = [names.index(name) + shift for name in found]
@@ -57,8 +52,3 @@ def draw(file: Path, changes: Changes) -> None:
         axes.set_ylim(len(names) - 0.5, -0.5)
         axes.set_xlabel("change of nDCG@10 against hybrid-stock, with its 95 % interval")
         axes.legend(loc="best", fontsize="small")
-        with replacing(file) as temporary:
-            figure.savefig(temporary, format="svg", metadata={
-                "Date": None, "Creator": None, "Description": identity(changes),
-            })  # fmt: skip
-        pyplot.close(figure)

@@ -187,6 +187,11 @@ def lexical_leg(query: dict[str, Any], name: str, filter: dict[str, Any] | None 
     return {"bool": {"must": [query], **limited, "_name": name}}
 
 
+def among(doc_ids: Sequence[str], query: dict[str, Any]) -> dict[str, Any]:
+    """Ask about these documents only; the scores stay."""
+    return {"bool": {"must": [query], "filter": [{"ids": {"values": list(doc_ids)}}]}}
+
+
 def absolute_query(
     lexical: dict[str, Any],
     leg: dict[str, Any],

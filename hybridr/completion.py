@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .bodies import highlight, lexical_leg
+from .bodies import among, highlight, lexical_leg
 from .errors import SettingsError
-from .hits import checked
 from .passages import Span
 from .records import Hit, Query, Run
 from .retrieval import BATCH, LEXICAL, Search, check_request
@@ -121,7 +120,7 @@ class CompletedSearch(Search):
     ) -> list[Legs]:
         legs = [lexical_leg(query, LEXICAL, filter) for query in self._lexical_queries(texts)]
         depth = self.settings.depth
-        first = self._scores(
+        first = self.scores(
             [
                 {"size": depth, "query": query}
                 for leg, vector in zip(legs, vectors, strict=True)
@@ -129,7 +128,7 @@ class CompletedSearch(Search):
             ]
         )
         listed = list(zip(first[::2], first[1::2], strict=True))
-        second = self._scores(
+        second = self.scores(
             [
                 body
                 for leg, vector, (lexical, dense) in zip(legs, vectors, listed, strict=True)
@@ -148,12 +147,7 @@ class CompletedSearch(Search):
         """Ask each leg for the documents that only the other one found."""
         unseen = [doc for doc in dense if doc not in lexical]
         unlisted = [doc for doc in lexical if doc not in dense]
-        of_ids = {"bool": {"must": [leg], "filter": [{"ids": {"values": unseen}}]}}
-        return [{"size": len(unseen), "query": of_ids}, self._dense_scores(vector, unlisted)]
-
-    def _scores(self, bodies: list[dict[str, Any]]) -> list[dict[str, float]]:
-        answers = self.cluster.msearch(self.info.name, [body | {"_source": False} for body in bodies])
-        return [{hit["_id"]: hit["_score"] for hit in checked(answer)} for answer in answers]
+        return [{"size": len(unseen), "query": among(unseen, leg)}, self._dense_scores(vector, unlisted)]
 
     def _shown(self, doc_ids: list[str], text: str, vector: np.ndarray) -> dict[str, tuple[str, Span | None]]:
         """Give what to show of each document, and where its best passage stands."""

@@ -24,7 +24,7 @@ from .cluster import Cluster
 from .encoder import TOKENIZER_FILE, OnnxEncoder
 from .errors import ClusterError, ModelError, NotFound
 from .manifest import fingerprint, sha256_of
-from .remote_models import ANY_NODE, ML, await_task, unless_gone
+from .remote_models import ANY_NODE, ML, await_task, current_settings, unless_gone
 
 META = f"{ML}/models/_register_meta"
 OLDEST = (3, 6, 0)
@@ -102,8 +102,7 @@ def model_config(encoder: OnnxEncoder) -> dict[str, Any]:
 
 def missing_settings(cluster: Cluster) -> dict[str, str]:
     """Give the cluster settings that a model inside needs and that are not set."""
-    found = cluster.request("GET", "/_cluster/settings", params={"flat_settings": "true"})
-    current = {**found.get("persistent", {}), **found.get("transient", {})}
+    current = current_settings(cluster)
     return {name: value for name, value in NEEDED_SETTINGS.items() if current.get(name) != value}
 
 

@@ -1,7 +1,7 @@
 """Fits a query map to a live index, without labels: queries made from documents, ranked by the hybrid.
 
-The dense leg learns to imitate .5 BM25 /  + .5 cosine on them (design notes,
-findings.md, "Query map"). The index is only read, and no document is encoded.
+The dense leg learns to imitate .5 BM25 / (4 root(idf sum)) + .5 cosine on them (design notes, findings.md,
+"Query map"). The index is only read, and no document is encoded.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ import numpy as np
 from numpy.random import default_rng
 from numpy.typing import NDArray
 
-from .bodies import PASSAGE_VECTOR, lexical_query
+from .bodies import PASSAGE_VECTOR, among, lexical_query
 from .calibration import LEXICAL_SCALE
 from .cluster import Cluster
 from .encoder import Encoder, Vectors
 from .errors import DataError
-from .hits import checked
 from .inspection import choose_text_fields
 from .map_learning import SPREAD, Examples, divergence, learn_matrix, softmax, spread
 from .probes import Probe, draw_probes
@@ -152,8 +151,9 @@ def find_candidates(
         part = probes[start : start + SEARCHES_AT_ONCE]
         legs = [lexical_query(probe.text, search.lexical_fields) for probe in part]
         dense = [search.dense_leg(query) for query in queries[start : start + SEARCHES_AT_ONCE]]
-        lists = scored(
-            search, [(leg, settings.depth + 1) for pair in zip(legs, dense, strict=True) for leg in pair]
+        size = settings.depth + 1
+        lists = search.scores(
+            [{"size": size, "query": leg} for pair in zip(legs, dense, strict=True) for leg in pair]
         )
         own = [documents[probe.position].doc_id for probe in part]
         drawn = [
@@ -164,25 +164,15 @@ def find_candidates(
             [one for one in dict.fromkeys([*near, *others]) if one not in words]
             for words, near, others in zip(lists[::2], lists[1::2], drawn, strict=True)
         ]
-        more = scored(search, [(among(leg, ids), len(ids)) for leg, ids in zip(legs, unscored, strict=True)])
+        more = search.scores(
+            [{"size": len(ids), "query": among(ids, leg)} for leg, ids in zip(legs, unscored, strict=True)]
+        )
         for words, ids, extra, answer in zip(lists[::2], unscored, more, own, strict=True):
             scores = {**words, **dict.fromkeys(ids, 0.0), **extra}
             scores.pop(answer, None)
             found.append(Found(list(scores), np.array(list(scores.values()), dtype=np.float32)))
     progress("candidates", len(probes), len(probes))
     return found
-
-
-def among(leg: dict[str, Any], doc_ids: Sequence[str]) -> dict[str, Any]:
-    """Ask a leg about these documents only."""
-    return {"bool": {"must": [leg], "filter": [{"ids": {"values": list(doc_ids)}}]}}
-
-
-def scored(search: Search, asked: Sequence[tuple[dict[str, Any], int]]) -> list[dict[str, float]]:
-    """Send several queries, each for so many documents: document id -> score."""
-    bodies = [{"size": size, "query": query, "_source": False} for query, size in asked]
-    answers = search.cluster.msearch(search.info.name, bodies)
-    return [{hit["_id"]: hit["_score"] for hit in checked(answer)} for answer in answers]
 
 
 def read_vectors(search: Search, doc_ids: Sequence[str], encoder: Encoder, progress: Progress) -> Rows:

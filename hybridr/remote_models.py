@@ -50,14 +50,19 @@ def trusted_pattern(server: str) -> str:
 
 def missing_settings(cluster: Cluster, server: str) -> dict[str, Any]:
     """Give the cluster settings that a remote model of `server` needs and that are not set."""
-    found = cluster.request("GET", "/_cluster/settings", params={"flat_settings": "true"})
-    current = {**found.get("persistent", {}), **found.get("transient", {})}
+    current = current_settings(cluster)
     trusted, pattern = list(current.get(TRUSTED, ())), trusted_pattern(server)
     needed = {ANY_NODE: "false", PRIVATE: "true"}
     missing: dict[str, Any] = {name: value for name, value in needed.items() if current.get(name) != value}
     if pattern not in trusted:
         missing[TRUSTED] = [*trusted, pattern]
     return missing
+
+
+def current_settings(cluster: Cluster) -> dict[str, Any]:
+    """Read the flat settings of a cluster; a transient value hides a persistent one."""
+    found = cluster.request("GET", "/_cluster/settings", params={"flat_settings": "true"})
+    return {**found.get("persistent", {}), **found.get("transient", {})}
 
 
 def embedding_connector(

@@ -127,10 +127,14 @@ class Search:
         for start in range(0, len(queries), BATCH):
             batch = queries[start : start + BATCH]
             texts = [query.text for query in batch]
-            bodies = [body | {"_source": False} for body in self._bodies(texts, self._vectors(texts), k)]
-            for query, answer in zip(batch, self.cluster.msearch(self.info.name, bodies), strict=True):
-                ranked[query.query_id] = {hit["_id"]: hit["_score"] for hit in checked(answer)}
+            found = self.scores(self._bodies(texts, self._vectors(texts), k))
+            ranked.update(zip([query.query_id for query in batch], found, strict=True))
         return ranked
+
+    def scores(self, bodies: Sequence[dict[str, Any]]) -> list[dict[str, float]]:
+        """Send several searches in one request: document id -> score, best first, of each."""
+        answers = self.cluster.msearch(self.info.name, [body | {"_source": False} for body in bodies])
+        return [{hit["_id"]: hit["_score"] for hit in checked(answer)} for answer in answers]
 
     def dense_leg(self, vector: np.ndarray, filter: dict[str, Any] | None = None) -> dict[str, Any]:
         """Build the query for the neighbours of a query vector `(dim,)` among what matches `filter`."""

@@ -41,6 +41,7 @@ WRITES_A_SECOND = 50  # of each writer
 WRITTEN_IDS = 600
 MALFORMED = 0.01
 LONGEST_S = 400.0  # the machine may be busy
+MAY_BE_REFUSED = (409, 429)  # the other writer was at the same document, the queue was full
 REFUSED = 3  # exit code of a client that met documents which the index refuses
 PLAIN = "import sys, hybridr_cli; sys.exit(hybridr_cli.main(sys.argv[1:]))"
 WITHOUT_CATCHING_UP = (
@@ -96,9 +97,14 @@ class ChaosNode:
         found = self.cluster.request("GET", "/_nodes/stats/thread_pool")["nodes"].values()
         self.too_busy += sum(each["thread_pool"]["write"]["rejected"] for each in found)
 
-    def excuses(self, kills: int) -> bool:
-        """Tell whether a request that began after so many kills may have failed."""
-        return not self.up.is_set() or self.kills != kills
+    @property
+    def life(self) -> int | None:
+        """Tell lives apart: the kills before this one, None while it is down."""
+        return self.kills if self.up.is_set() else None
+
+    def excuses(self, life: int | None) -> bool:
+        """Tell whether a request that began in this life may have failed: it was none, or has ended."""
+        return life is None or self.life != life
 
 
 @dataclass
@@ -202,14 +208,14 @@ class Writer(Loop):
         super().__init__()
 
     def step(self) -> None:
-        kills = self.node.kills
+        life = self.node.life
         try:
             self.write()
             self.done += 1
         except NotFound:
             pass
         except ClusterError as error:
-            if error.status != 429 and not self.node.excuses(kills):
+            if error.status not in MAY_BE_REFUSED and not self.node.excuses(life):
                 raise
         self.stopped.wait(1 / WRITES_A_SECOND)
 
@@ -240,14 +246,14 @@ class Reader(Loop):
         super().__init__()
 
     def step(self) -> None:
-        kills = self.node.kills
+        life = self.node.life
         try:
             self.look()
             self.done += 1
         except NotFound:
             assert not self.indices, "the alias was gone"
         except ClusterError:
-            if not self.node.excuses(kills):
+            if not self.node.excuses(life):
                 raise
         self.stopped.wait(0.02)
 
@@ -445,7 +451,7 @@ def at_work(chaos: Chaos) -> Iterator[tuple[Reader, list[Writer]]]:
         for client in chaos.clients:
             client.process.kill()
     for loop in (*writers, reader):
-        assert loop.failures == []
+        assert not loop.failures, f"{type(loop).__name__}: {loop.failures}"
 
 
 def documents_of(cluster: Cluster, index: str) -> dict[str, SourceDocument]:

@@ -26,7 +26,7 @@ FLOORS = [
     {"settings", "manifest", "assets", "failures"},
     {"texts", "configuration"},
     {"fusion", "feedback", "languages", "pydocs", "formats", "vectors", "passages"},
-    {"bodies", "hits", "measures", "staging", "losses", "significance", "tables", "backends"},
+    {"bodies", "hits", "measures", "pictures", "staging", "losses", "significance", "tables", "backends"},
     {"encoder", "node", "lexical", "model_card"},
     {"retriever", "probes", "packaged", "published", "cluster", "machine", "calibration", "query_map"},
     {"special_tokens", "graphs", "parity", "quantization", "trials", "map_learning", "label_free"},

@@ -190,7 +190,7 @@ def test_plot_is_svg_and_repeatable(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(SettingsError, match="the plot needs vectors"):
         draw_plane(compare_samples(sample("sea", 1), sample("sea", 1)), tmp_path / "a.svg")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtra, match="the plot needs the package 'matplotlib'"):
+    with pytest.raises(MissingExtra, match="a picture needs the package 'matplotlib'"):
         draw_plane(found, tmp_path / "c.svg")
     assert not (tmp_path / "c.svg").exists()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..errors import MissingExtra, SettingsError
-from ..manifest import replacing
+from ..errors import SettingsError
+from ..pictures import svg
 from .measurement import Shift
 
 
@@ -14,18 +14,9 @@ def draw_plane(found: Shift, file: Path) -> None:
 
     Raises MissingExtra without matplotlib, SettingsError without vectors or for another suffix than .svg.
     """
-    if file.suffix.lower() != ".svg":
-        raise SettingsError(f"the plot is written as SVG, not as '{file.suffix}'", hint="--plot shift.svg")
     if found.plane is None:
         raise SettingsError("the plot needs vectors", hint="--encoder FOLDER")
-    try:
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("matplotlib", "train", "the plot") from None
-    with rc_context({"svg.hashsalt": "hybridr", "svg.fonttype": "none"}), replacing(file) as temporary:
-        figure = Figure(figsize=(6, 5), layout="constrained")
-        axes = figure.subplots()
+    with svg(file, (6, 5)) as axes:
         sides = ((found.source, found.plane.source, "#888888"), (found.target, found.plane.target, "#c2410c"))
         for name, points, colour in sides:
             axes.scatter(
@@ -37,7 +28,6 @@ def draw_plane(found: Shift, file: Path) -> None:
             yticks=[],
         )
         axes.legend()
-        figure.savefig(temporary, format="svg", metadata={"Date": None})
 
 
 def plain(name: str) -> str:
