@@ -167,13 +167,18 @@ def dense_scores_query(
 
 
 def exact_query(
-    vector: Sequence[float], field: str, similarity: str, name: str, filter: dict[str, Any] | None = None
+    vector: Sequence[float],
+    field: str,
+    similarity: str,
+    name: str | None = None,
+    filter: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Compare a query vector with every document's vector instead of walking a graph."""
     params = {"field": field, "query_value": list(vector), "space_type": SPACES[similarity]}
     there: list[dict[str, Any]] = [{"exists": {"field": field}}, *([filter] if filter is not None else [])]
     script = {"lang": "knn", "source": "knn_score", "params": params}
-    return {"script_score": {"query": {"bool": {"filter": there}}, "script": script, "_name": name}}
+    named = {"_name": name} if name else {}
+    return {"script_score": {"query": {"bool": {"filter": there}}, "script": script, **named}}
 
 
 def hybrid_query(legs: Sequence[dict[str, Any]], depth: int) -> dict[str, Any]:
@@ -181,10 +186,13 @@ def hybrid_query(legs: Sequence[dict[str, Any]], depth: int) -> dict[str, Any]:
     return {"hybrid": {"queries": list(legs), "pagination_depth": depth}}
 
 
-def lexical_leg(query: dict[str, Any], name: str, filter: dict[str, Any] | None = None) -> dict[str, Any]:
+def lexical_leg(
+    query: dict[str, Any], name: str | None = None, filter: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Name a lexical query, and limit it to what matches `filter`; its scores stay."""
-    limited = {"filter": [filter]} if filter is not None else {}
-    return {"bool": {"must": [query], **limited, "_name": name}}
+    added: dict[str, Any] = {"filter": [filter]} if filter is not None else {}
+    added |= {"_name": name} if name else {}
+    return {"bool": {"must": [query], **added}} if added else query
 
 
 def among(doc_ids: Sequence[str], query: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from .bodies import among, highlight, lexical_leg
 from .errors import SettingsError
 from .passages import Span
 from .records import Hit, Query, Run
-from .retrieval import BATCH, LEXICAL, Search, check_request
+from .retrieval import BATCH, Search, check_request
 
 DENSE_WEIGHT = 0.6
 Scores = Mapping[str, float]
@@ -118,7 +118,7 @@ class CompletedSearch(Search):
     def _legs(
         self, texts: list[str], vectors: list[np.ndarray], filter: dict[str, Any] | None = None
     ) -> list[Legs]:
-        legs = [lexical_leg(query, LEXICAL, filter) for query in self._lexical_queries(texts)]
+        legs = [lexical_leg(query, filter=filter) for query in self._lexical_queries(texts)]
         depth = self.settings.depth
         first = self.scores(
             [

@@ -105,7 +105,7 @@ class Search:
         """
         self._check_page(text, k, offset)
         vectors = self._vectors([text])
-        body = self._bodies([text], vectors, k + offset, filter, inner_hits=True)[0]
+        body = self._bodies([text], vectors, k + offset, filter, shown=True)[0]
         body |= {"highlight": highlight(self._shown_fields(), text), "_source": self._shown_fields()}
         body |= {"size": k, "from": offset}
         answer = self.cluster.search(self.info.name, body, {"include_named_queries_score": "true"})
@@ -232,12 +232,16 @@ class Search:
         k: int,
         filter: dict[str, Any] | None = None,
         *,
-        inner_hits: bool = False,
+        shown: bool = False,
     ) -> list[dict[str, Any]]:
+        """Build a body for each text; `shown` asks for the scores of the legs and the best passages too.
+
+        The server runs a named query once more to tell its scores: nothing is named where nobody looks.
+        """
         queries = self._lexical_queries(texts) if self.mode != DENSE else [{}] * len(texts)
         sums = self.idf_sums(texts) if self.fusion == ABSOLUTE else [0.0] * len(texts)
         return [
-            self._body(query, vector, k, filter, idf_sum, inner_hits)
+            self._body(query, vector, k, filter, idf_sum, shown)
             for query, vector, idf_sum in zip(queries, vectors, sums, strict=True)
         ]
 
@@ -252,12 +256,12 @@ class Search:
         k: int,
         filter: dict[str, Any] | None = None,
         *,
-        inner_hits: bool = False,
+        shown: bool = False,
         boost: float | None = None,
     ) -> dict[str, Any]:
         return dense_query(
-            as_numbers(vector), self.info.meta["vector_field"], k, DENSE,
-            passages=self.windows is not None, inner_hits="passages" if inner_hits else None,
+            as_numbers(vector), self.info.meta["vector_field"], k, DENSE if shown else None,
+            passages=self.windows is not None, inner_hits="passages" if shown else None,
             filter=filter, boost=boost,
         )  # fmt: skip
 
@@ -268,9 +272,9 @@ class Search:
         k: int,
         filter: dict[str, Any] | None,
         idf_sum: float,
-        inner_hits: bool,
+        shown: bool,
     ) -> dict[str, Any]:
-        leg = lexical_leg(query, LEXICAL, filter)
+        leg = lexical_leg(query, LEXICAL if shown else None, filter)
         if vector is None:
             return {"size": k, "query": leg}
         depth = max(self.settings.depth, k)
@@ -278,9 +282,10 @@ class Search:
             return {"size": k, **self._absolute(query, leg, vector, depth, filter, idf_sum)}
         if self.mode == DENSE and self.settings.exact:
             meta = self.info.meta
-            exact = exact_query(as_numbers(vector), meta["vector_field"], meta["similarity"], DENSE, filter)
+            name = DENSE if shown else None
+            exact = exact_query(as_numbers(vector), meta["vector_field"], meta["similarity"], name, filter)
             return {"size": k, "query": exact}
-        dense = self._nearest(vector, depth, filter, inner_hits=inner_hits)
+        dense = self._nearest(vector, depth, filter, shown=shown)
         if self.mode == DENSE:
             return {"size": k, "query": dense}
         return {"size": k, "query": hybrid_query([leg, dense], depth), "search_pipeline": self.pipeline}

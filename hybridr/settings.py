@@ -11,6 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from .errors import SettingsError
 
+Way = Literal["client", "neural", "transparent", "local"]
+"""How a deployed index is asked: with vectors, with text, or by a client that knows nothing of it."""
+
 
 class Stage(BaseModel):
     """The settings of one stage; unknown names and values out of range raise SettingsError."""
@@ -289,7 +292,7 @@ class DeploySettings(Stage):
 
     table: ClassVar[str] = "deploy"
 
-    way: Literal["client", "neural", "transparent", "local"] = Field(
+    way: Way = Field(
         "client",
         description="client: it sends vectors; neural, local: it sends text; transparent: nothing changes",
     )

@@ -55,20 +55,23 @@ class Lane:
 
 
 class Times(NamedTuple):
-    """How much is timed: `requests` in a turn, turns, and how many clients ask at once."""
+    """How much is timed: `requests` in a turn, turns, how many clients ask at once, and turns before that."""
 
     requests: int = 200
     rounds: int = 5
     clients: tuple[int, ...] = (1, 8)
+    warm_up: int = 5
 
 
 def take_turns(lanes: Sequence[Lane], times: Times, progress: Progress = silent) -> None:
-    """Warm every lane up with one turn, then time it once in each round, another lane first every time.
+    """Warm every lane up, then time it once in each round, another lane first every time.
 
-    So a machine that slows down slows all lanes; ratios are of medians of the same round.
+    So a machine that slows down slows all lanes; ratios are of medians of the same round. The server compiles
+    what it runs often: after one turn of 100 a way through ml-commons takes twice what it takes after ten.
     """
     for lane in lanes:
-        time_requests(lane.ask, times.requests, 1)
+        for _ in range(times.warm_up):
+            time_requests(lane.ask, times.requests, max(times.clients))
     for turn in range(times.rounds):
         for many in times.clients:
             for place in range(len(lanes)):

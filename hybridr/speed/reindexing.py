@@ -240,7 +240,7 @@ def server_lanes(
     """Run `_reindex` once for each batch size."""
     ways: list[tuple[str, dict[str, Any], int]] = [(DEFAULT, {}, 1)]
     ways += [(f"_reindex, {ROOM['max_connection']} connections, batch_size {n}", ROOM, n) for n in batches]
-    with serving(encoder.folder) as url, trusting(cluster, url):
+    with serving(encoder.folder) as url, having_set(cluster, missing_settings(cluster, url)):
         for done, (name, client, batch) in enumerate(ways):
             progress("server's own reindex", done, len(ways))
             model = create_model(
@@ -308,25 +308,30 @@ def require_vectors(cluster: Cluster, index: str, documents: int) -> None:
 
 
 @contextmanager
-def trusting(cluster: Cluster, url: str) -> Iterator[None]:
-    """Let the cluster ask the embedding server for the length of the block."""
-    missing = missing_settings(cluster, url)
+def having_set(cluster: Cluster, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Change settings of the cluster for the length of the block; without any it is left alone."""
+    if not settings:
+        yield
+        return
     before = cluster.request("GET", "/_cluster/settings", params={"flat_settings": "true"})["transient"]
-    cluster.request("PUT", "/_cluster/settings", {"transient": missing})
+    cluster.request("PUT", "/_cluster/settings", {"transient": settings})
     try:
         yield
     finally:
-        old = {name: before.get(name) for name in missing}
+        old = {name: before.get(name) for name in settings}
         cluster.request("PUT", "/_cluster/settings", {"transient": old})
 
 
 @contextmanager
-def serving(folder: Path, cluster: str | None = None, index: str | None = None) -> Iterator[str]:
+def serving(
+    folder: Path, cluster: str | None = None, index: str | None = None, cache_queries: int = 10_000
+) -> Iterator[str]:
     """Run the embedding server in a process of its own; give its address. With an address of a cluster and
     an index it serves that index too."""
+    settings = ServeSettings(encoder=folder, port=0, index=index, cache_queries=cache_queries)
     context = multiprocessing.get_context("spawn")
     told, tell = context.Pipe(duplex=False)
-    process = context.Process(target=serve, args=(folder, cluster, index, tell), daemon=True)
+    process = context.Process(target=serve, args=(settings, cluster, tell), daemon=True)
     process.start()
     try:
         if not told.poll(START_TIMEOUT_S):
@@ -337,11 +342,10 @@ def serving(folder: Path, cluster: str | None = None, index: str | None = None) 
         process.join()
 
 
-def serve(folder: Path, cluster: str | None, index: str | None, tell: Any) -> None:
+def serve(settings: ServeSettings, cluster: str | None, tell: Any) -> None:
     """Answer as `hybridr serve --port 0` does, after telling the address."""
     from ..serving import open_server
 
-    settings = ServeSettings(encoder=folder, port=0, index=index)
     server = open_server(settings, cluster=connect(cluster) if cluster else None)
     tell.send(server.url)
     server.run()

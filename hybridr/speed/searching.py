@@ -3,7 +3,8 @@
 Bodies written here go out as bytes and come back unread: what the server does. `Search` is timed beside the
 very requests it sends, as bytes: the difference is what the client costs. A deployed way is timed beside the
 same search written by hand, which asks `hybridr serve` for the vector where the cluster does so. Vectors of
-queries come from a table, and from the cache of `hybridr serve`, so that no figure holds an encoding.
+queries come from a table, and from the cache of `hybridr serve`, so that no figure holds an encoding. Only
+with the way `local` the cluster encodes every query, and beside it `hybridr serve` does.
 """
 
 from __future__ import annotations
@@ -12,29 +13,33 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlencode
 
 import numpy as np
 import orjson
 import urllib3
 
+from .. import local_models
 from ..bodies import hybrid_query, lexical_query, search_pipeline
 from ..cluster import Cluster, path_of
-from ..deploying import deploy, undeploy
+from ..deploying import TEXT_WAYS, deploy, undeploy
 from ..destinations import resolve
 from ..encoder import Encoder, Vectors
 from ..errors import ClusterError, SettingsError
 from ..known_encoders import encoder_for
 from ..node import status
 from ..progress import Progress, silent
+from ..remote_models import missing_settings
 from ..retrieval import Mode, Search
-from ..settings import DeploySettings, SearchSettings
+from ..settings import DeploySettings, SearchSettings, Way
 from ..systems import open_search
 from .asking import Ask, Lane, Times, apart, difference, ratio, take_turns
-from .reindexing import obstacle, serving, trusting
+from .reindexing import having_set, obstacle, serving
 
-WAYS: tuple[Literal["client", "neural", "transparent"], ...] = ("client", "neural", "transparent")
+WAYS: tuple[Way, ...] = ("client", "neural", "transparent")
+"""Timed unless others are named: `local` needs PyTorch's libraries on the node."""
+
 SEARCHES: dict[str, tuple[Mode, SearchSettings, bool]] = {
     "lexical": ("lexical", SearchSettings(), False),
     "dense": ("dense", SearchSettings(query_map="none"), False),
@@ -147,11 +152,12 @@ def race_search(
     texts: Sequence[str],
     *,
     times: Times = Times(),
+    ways: Sequence[Way] = WAYS,
     progress: Progress = silent,
 ) -> SearchRace:
     """Time every mode and every way of asking the index with vectors behind `name`.
 
-    The three ways are deployed for their time only, on a cluster with ml-commons. Raises SettingsError for a
+    The ways are deployed for their time only, on a cluster with ml-commons. Raises SettingsError for a
     cluster with TLS or an index that is deployed, and what the steps raise.
     """
     info = resolve(cluster, name)
@@ -166,12 +172,15 @@ def race_search(
     lanes = [sending(mode, sender, hands[mode]) for mode in ("lexical", "dense", "stock", "hybrid")]
     lanes += [lane for kind in SEARCHES for lane in search_lanes(cluster, name, kind, known, texts, sender)]
     take_turns(lanes, times, progress)
-    ways: dict[str, tuple[Lane, Lane]] = {}
+    pairs: dict[str, tuple[Lane, Lane]] = {}
     if not (reason := obstacle(cluster)):
         folder: Path = model.folder  # what `encoder_for` finds lies in one
-        ways = race_ways(cluster, name, folder, texts, hands["stock"], times, progress)
+        for way in ways:
+            pairs[way] = race_way(cluster, name, way, folder, texts, hands["stock"], times, progress)
     by_name = {lane.name: lane for lane in lanes}
-    return SearchRace(info.name, cluster.count(info.name), info.meta.get("max_tokens"), by_name, ways, reason)
+    return SearchRace(
+        info.name, cluster.count(info.name), info.meta.get("max_tokens"), by_name, pairs, reason
+    )
 
 
 def race_indices(
@@ -180,6 +189,7 @@ def race_indices(
     texts: Sequence[str],
     *,
     times: Times = Times(),
+    ways: Sequence[Way] = WAYS,
     progress: Progress = silent,
 ) -> dict[str, Any]:
     """Time searches of several indices; give their figures, and whether the node had cores of its own.
@@ -189,7 +199,9 @@ def race_indices(
     node = next((one for one in status() if one.running and one.url == cluster.url), None)
     load = os.getloadavg()[0]
     with apart(node.pid if node else None) as pinned:
-        races = [race_search(cluster, name, texts, times=times, progress=progress) for name in names]
+        races = [
+            race_search(cluster, name, texts, times=times, ways=ways, progress=progress) for name in names
+        ]
     return {
         "settings": {"queries": len(texts), **times._asdict(), "hits": HITS, "depth": SearchSettings().depth},
         "pinned": pinned, "heap": node.heap if node else None,
@@ -247,34 +259,41 @@ def search_lanes(
     yield Lane(f"{kind}, {AS_BYTES}", replay)
 
 
-def race_ways(
+def race_way(
     cluster: Cluster,
     name: str,
+    way: Way,
     encoder: Path,
     texts: Sequence[str],
     hands: Sequence[Request],
     times: Times,
     progress: Progress,
-) -> dict[str, tuple[Lane, Lane]]:
-    """Deploy one way after the other and time each in turns with the same search written by hand."""
-    found: dict[str, tuple[Lane, Lane]] = {}
+) -> tuple[Lane, Lane]:
+    """Deploy a way and time it in turns with the same search written by hand."""
+    requests = [deployed_request(way, *one) for one in zip(texts, hands, strict=True)]
     sender = Sender(cluster.url, max(times.clients))
-    with serving(encoder, cluster.url, name) as url, trusting(cluster, url):
+    kept = {"cache_queries": 0} if way == "local" else {}
+    with serving(encoder, cluster.url, name, **kept) as url, having_set(cluster, needed(cluster, way, url)):
         server = Sender(url, max(times.clients))
-        for way in WAYS:
-            deploy(cluster, name, DeploySettings(way=way, server=url), SearchSettings())
-            requests = [deployed_request(way, *one) for one in zip(texts, hands, strict=True)]
-            by_hand = Lane(f"{way}, {BY_HAND}", asking_by_hand(way, texts, hands, sender, server))
-            found[way] = (sending(way, sender, requests), by_hand)
-            try:
-                take_turns(found[way], times, progress)
-            finally:
-                undeploy(cluster, name)
-    return found
+        by_hand = Lane(f"{way}, {BY_HAND}", asking_by_hand(way, texts, hands, sender, server))
+        pair = sending(way, sender, requests), by_hand
+        deploy(cluster, name, DeploySettings(way=way, server=url), SearchSettings())
+        try:
+            take_turns(pair, times, progress)
+        finally:
+            undeploy(cluster, name)
+    return pair
+
+
+def needed(cluster: Cluster, way: Way, server: str) -> dict[str, Any]:
+    """Give the settings that a way needs and that the cluster does not have."""
+    if way == "local":
+        return dict(local_models.missing_settings(cluster))
+    return {} if way == "client" else missing_settings(cluster, server)
 
 
 def asking_by_hand(
-    way: str, texts: Sequence[str], hands: Sequence[Request], sender: Sender, server: Sender
+    way: Way, texts: Sequence[str], hands: Sequence[Request], sender: Sender, server: Sender
 ) -> Ask:
     """Send the hybrid request; where the cluster asks for the vector, ask for it first."""
 
@@ -287,7 +306,7 @@ def asking_by_hand(
     return ask
 
 
-def deployed_request(way: str, text: str, hand: Request) -> Request:
+def deployed_request(way: Way, text: str, hand: Request) -> Request:
     """Write what a client of a deployed way sends for the search that `hand` holds."""
     path, written = hand
     body = orjson.loads(written)
@@ -295,7 +314,7 @@ def deployed_request(way: str, text: str, hand: Request) -> Request:
     lexical, dense = body["query"]["hybrid"]["queries"]
     if way == "transparent":
         body["query"] = lexical
-    if way == "neural":
+    if way in TEXT_WAYS:
         [[field, asked]] = dense["knn"].items()
         neural = {"neural": {field: {"query_text": text, "k": asked["k"]}}}
         body["query"] = hybrid_query([lexical, neural], body["query"]["hybrid"]["pagination_depth"])

@@ -19,7 +19,7 @@ from hybridr.speed.asking import Lane, Times, apart, difference, ratio, take_tur
 from hybridr.speed.searching import race_search
 
 pytestmark = pytest.mark.node
-FEW = ["--queries", "2", "--requests", "3", "--rounds", "2", "--clients", "1,2"]
+FEW = ["--queries", "2", "--requests", "3", "--rounds", "2", "--clients", "1,2", "--warm-up", "1"]
 
 
 @pytest.fixture
@@ -38,21 +38,30 @@ def test_every_mode_and_way_is_timed_and_nothing_stays_deployed(
     file = tmp_path / "figures.json"
     command = ["bench", "search", str(file), "--index", "docs", "--beir", str(folder), "--url", docs.url]
     cores = os.sched_getaffinity(0)
-    assert hybridr_cli.main([*command, *FEW, "--json"]) == 0
+    ways = "client,neural,transparent,local"
+    assert hybridr_cli.main([*command, *FEW, "--ways", ways, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found == json.loads(file.read_text())
     [index] = found["indices"]
     assert index["documents"] == 150
     names = [lane["name"] for lane in index["lanes"] if lane["clients"] == 2]
     assert names[:5] == ["lexical", "dense", "stock", "hybrid", "lexical, Search"]
-    assert names[-2:] == ["transparent", "transparent, by hand"]
-    assert len(names) == 4 + 2 * 5 + 2 * 3
+    assert names[-2:] == ["local", "local, by hand"]
+    assert len(names) == 4 + 2 * 5 + 2 * 4
     assert all(lane["requests"] == 6 and 0 < lane["p50_ms"] <= lane["p99_ms"] for lane in index["lanes"])
     assert [row["clients"] for row in index["ratios"]] == [1, 2]
-    assert index["ratios"][0]["deployed_over_hand"].keys() == {"client", "neural", "transparent"}
+    assert index["ratios"][0]["deployed_over_hand"].keys() == set(ways.split(","))
     assert found["pinned"] == (len(cores) > 1)
     assert os.sched_getaffinity(0) == cores
     assert (docs.request("GET", "/_cluster/settings"), resolve(docs, "docs").settings) == before
+
+
+def test_an_unknown_way_is_a_mistake_of_use(
+    docs: Cluster, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["bench", "search", "--index", "docs", "--beir", str(folder), "--url", docs.url]
+    assert hybridr_cli.main([*command, *FEW, "--ways", "client,magic"]) == 2
+    assert "no way is called 'magic'" in capsys.readouterr().err
 
 
 def test_a_deployed_index_is_left_alone(docs: Cluster) -> None:
@@ -80,7 +89,7 @@ def test_the_server_is_timed_against_the_encoder(
 
 def test_ratios_are_of_the_same_round_and_clients_ask_at_once() -> None:
     slow, fast = Lane("slow", lambda _: time.sleep(0.004)), Lane("fast", lambda _: time.sleep(0.002))
-    take_turns([slow, fast], Times(requests=6, rounds=3, clients=(1, 3)))
+    take_turns([slow, fast], Times(requests=6, rounds=3, clients=(1, 3), warm_up=1))
     assert [len(slow.p50(clients)) for clients in (1, 3)] == [3, 3]
     assert 1.2 < ratio(slow.p50(1), fast.p50(1))["median"] < 3
     assert difference(slow.p50(1), fast.p50(1)) > 1

@@ -220,6 +220,10 @@ def register_search(bench: typer.Typer) -> None:
         requests: Annotated[int, typer.Option(min=1, help="Of each way in each turn.")] = 200,
         rounds: Annotated[int, typer.Option(min=1, help="Turns that count.")] = 5,
         clients: Annotated[str, typer.Option(help="How many ask at once, as a,b.")] = "1,8",
+        warm_up: Annotated[int, typer.Option(min=0, help="Turns of each way before any counts.")] = 5,
+        ways: Annotated[
+            str, typer.Option(help="Ways to deploy, of client,neural,transparent,local.")
+        ] = "client,neural,transparent",
     ) -> None:
         """Search in turns by each mode and each way of deploying: p50, p95, p99, searches per second.
 
@@ -229,9 +233,9 @@ def register_search(bench: typer.Typer) -> None:
         from hybridr.speed.corpora import spread_queries
         from hybridr.speed.searching import race_indices
 
-        times = Times(requests, rounds, tuple(int(many) for many in clients.split(",")))
+        times = Times(requests, rounds, tuple(int(many) for many in clients.split(",")), warm_up)
         found = race_indices(
-            session.connect(), index, spread_queries(beir, queries), times=times,
+            session.connect(), index, spread_queries(beir, queries), times=times, ways=known_ways(ways),
             progress=session.output.progress,
         )  # fmt: skip
         for one in found["indices"]:
@@ -240,6 +244,19 @@ def register_search(bench: typer.Typer) -> None:
             if one["not_run"]:
                 session.output.note(f"the deployed ways were not run: {one['not_run']}")
         finish(session, found | {"corpus": beir.name}, file)
+
+
+def known_ways(text: str) -> list[Any]:
+    """Read names of ways. Raises SettingsError for any other."""
+    from typing import get_args
+
+    from hybridr.errors import SettingsError
+    from hybridr.settings import Way
+
+    ways = text.split(",")
+    if unknown := set(ways) - set(get_args(Way)):
+        raise SettingsError(f"no way is called '{unknown.pop()}'", hint=f"--ways {','.join(get_args(Way))}")
+    return ways
 
 
 def register_serve(bench: typer.Typer) -> None:
