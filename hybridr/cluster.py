@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+import orjson
 from opensearchpy import OpenSearch, Urllib3AWSV4SignerAuth, exceptions
 
 from .errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable
@@ -160,10 +161,12 @@ class Cluster:
         counts as none. Raises Unreachable, AccessDenied, NotFound, or ClusterError with the server's reason.
         """
 
+        content = body if body is None or isinstance(body, str | bytes) else as_json(body)
+
         def send() -> Any:
             try:
                 answer = self.client.transport.perform_request(
-                    method, path, params=params, body=body, timeout=self.timeout_s
+                    method, path, params=params, body=content, timeout=self.timeout_s
                 )
             except exceptions.OpenSearchException as error:
                 raise translated(error, self.url) from None
@@ -239,10 +242,10 @@ class Cluster:
 
     def msearch(self, name: str, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Send several searches of one index at once, as `search` does; the first that fails raises."""
-        lines = [line for body in bodies for line in ("{}", json.dumps({**PLAIN, **body}))]
+        lines = b"".join(b"{}\n" + as_json({**PLAIN, **body}) + b"\n" for body in bodies)
 
         def send() -> list[dict[str, Any]]:
-            answers = self.request("POST", path_of(name, "_msearch"), "\n".join(lines) + "\n")["responses"]
+            answers = self.request("POST", path_of(name, "_msearch"), lines)["responses"]
             for answer in answers:
                 if "error" in answer:
                     raise described(int(answer.get("status", 500)), answer["error"])
@@ -269,6 +272,14 @@ class Cluster:
         # In the path, because the client takes a parameter `timeout` for its own.
         query = f"?wait_for_status=yellow&timeout={timeout_s}s"
         self.request("GET", path_of("_cluster", "health", name) + query)
+
+
+def as_json(body: Any) -> bytes:
+    """Write a body, with vectors ten times as fast as the client does."""
+    try:
+        return orjson.dumps(body)
+    except TypeError:  # half of a surrogate pair, or keys that are no strings
+        return json.dumps(body).encode()
 
 
 def path_of(*parts: str) -> str:

@@ -80,7 +80,7 @@ class NotingCluster(Cluster):
 
     def request(self, method: str, path: str, body: Any = None, params: Any = None, **options: Any) -> Any:
         """Send a request as every connection does; keep it."""
-        written = body.encode() if isinstance(body, str) else orjson.dumps(body)
+        written = body if isinstance(body, bytes) else orjson.dumps(body)
         self.sent.append((f"{path}?{urlencode(params)}" if params else path, written))
         return super().request(method, path, body, params, **options)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -188,7 +189,7 @@ def test_a_view_that_is_lost_is_opened_again(
 
     def forgetting(method: str, path: str, **given: Any) -> Any:
         if path == "/_search":
-            views.append(given["body"]["pit"]["id"])
+            views.append(json.loads(given["body"])["pit"]["id"])
             if len(views) == lose_at:
                 cluster.request("DELETE", "/_search/point_in_time", {"pit_id": views[-1:]})
         return send(method, path, **given)
