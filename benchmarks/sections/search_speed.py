@@ -10,7 +10,7 @@ COMMAND = (
     "hybridr node start --with-ml --heap 2g\n"
     "    hybridr load FOLDER/scale_open_en --index scale && hybridr reindex scale --max-tokens 16\n"
     "    hybridr bench search benchmarks/results/search-speed.json --index small --index scale "
-    "--beir FOLDER/scale_open_en --queries 100 --requests 100 --rounds 3"
+    "--beir FOLDER/scale_open_en --queries 100 --requests 100"
 )
 NOTES = """`stock` fuses by OpenSearch's pipeline; `hybrid` is the default, true scores of both legs in one
 request; `completed` fuses z-scores of true scores here, from several. Every query is new to
