@@ -1,6 +1,6 @@
 """BM25 as Lucene writes it down, to say where scores come from: with document lengths exact, or in one byte.
 
-Source: Lucene's BM25Similarity and SmallFloat. A length of 24 and more keeps, less 24, its four leading bits.
+Source: Lucene's BM25Similarity; the byte is read in `hybridr.similarity`.
 """
 
 from __future__ import annotations
@@ -10,18 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from hybridr.lexical import idf
-
-EXACT_LENGTHS = 24
-KEPT_BITS = 4
-
-
-def byte_length(length: int) -> int:
-    """Give the length that Lucene reads back from the one byte of a document's norm."""
-    if length < EXACT_LENGTHS:
-        return length
-    rest = length - EXACT_LENGTHS
-    lost = max(0, rest.bit_length() - KEPT_BITS)
-    return EXACT_LENGTHS + (rest >> lost << lost)
+from hybridr.similarity import byte_length
 
 
 class Formula:

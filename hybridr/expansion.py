@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -42,38 +43,53 @@ class TermFeedback:
             for text in texts
         ]
         found = [answer["hits"]["hits"] for answer in self.cluster.msearch(self.index, bodies)]
-        documents = {hit["_id"]: hit.get("_routing") for hits in found for hit in hits}
-        vectors = self._document_vectors(documents)
+        routing = {hit["_id"]: hit.get("_routing") for hits in found for hit in hits}
+        best = [{hit["_id"]: hit["_score"] for hit in hits} for hits in found]
+        expanded = self.weights(texts, best, routing)
+        return [self._query(text, weights) for text, weights in zip(texts, expanded, strict=True)]
+
+    def weights(
+        self,
+        texts: Sequence[str],
+        best: Sequence[Mapping[str, float]],
+        routing: Mapping[str, str | None],
+    ) -> list[dict[str, dict[str, float]]]:
+        """Weigh the terms of each text's second query, field -> term -> weight.
+
+        `best` are the documents of its first search with their scores; `routing` has all of them.
+        """
+        vectors = self.document_vectors(routing)
         asked = text_vectors(self.cluster, self.index, self.fields, texts)
         return [
-            self._expanded(text, query, hits, vectors)
-            for text, query, hits in zip(texts, asked, found, strict=True)
+            self._expanded(text, query, scores, vectors)
+            for text, query, scores in zip(texts, asked, best, strict=True)
         ]
 
     def _expanded(
-        self, text: str, query: Vectors, hits: Sequence[dict[str, Any]], vectors: Mapping[str, Vectors]
-    ) -> dict[str, Any]:
-        clauses = []
+        self, text: str, query: Vectors, best: Mapping[str, float], vectors: Mapping[str, Vectors]
+    ) -> dict[str, dict[str, float]]:
+        stated = [vectors[doc_id] for doc_id in best]
+        expanded = {}
         for field in self.fields:
-            terms = [
-                term for term, found in terms_of(query, field).items() for _ in range(found["term_freq"])
-            ]
-            stated = [vectors[hit["_id"]] for hit in hits]
             weights = rm3(
-                terms,
+                list(Counter(frequencies(query, field)).elements()),
                 [
-                    FeedbackDocument(frequencies(one, field), hit["_score"])
-                    for one, hit in zip(stated, hits, strict=True)
+                    FeedbackDocument(frequencies(one, field), score)
+                    for one, score in zip(stated, best.values(), strict=True)
                 ],
                 {term: found["doc_freq"] for one in stated for term, found in terms_of(one, field).items()},
                 max((collection_size(one, field) for one in stated), default=0),
                 words_only=self._filters(field, text),
             )
-            clauses += [
-                {"term": {field: {"value": term, "boost": weight}}}
-                for term, weight in weights.items()
-                if weight >= LEAST_WEIGHT
-            ]
+            expanded[field] = {term: weight for term, weight in weights.items() if weight >= LEAST_WEIGHT}
+        return expanded
+
+    def _query(self, text: str, expanded: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+        clauses = [
+            {"term": {field: {"value": term, "boost": weight}}}
+            for field, weights in expanded.items()
+            for term, weight in weights.items()
+        ]
         if not clauses:
             return lexical_query(text, self.fields)
         return {"bool": {"should": clauses, "minimum_should_match": 1}}
@@ -83,10 +99,10 @@ class TermFeedback:
             return self.words_only
         return is_plain(self.analyzers.get(field, ""), text)
 
-    def _document_vectors(self, documents: Mapping[str, str | None]) -> dict[str, Vectors]:
+    def document_vectors(self, routing: Mapping[str, str | None]) -> dict[str, Vectors]:
+        """Give the terms of documents, by field, with the statistics of their own shard."""
         wanted = [
-            {"_id": doc_id, **({"routing": routing} if routing else {})}
-            for doc_id, routing in documents.items()
+            {"_id": doc_id, **({"routing": value} if value else {})} for doc_id, value in routing.items()
         ]
         answers = term_vectors(self.cluster, self.index, self.fields, wanted)
         return {found["_id"]: found.get("term_vectors", {}) for found in answers}

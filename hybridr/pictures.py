@@ -13,9 +13,15 @@ from .manifest import replacing
 
 @contextmanager
 def svg(
-    file: Path, size: tuple[float, float], metadata: dict[str, str | None] | None = None
+    file: Path,
+    size: tuple[float, float],
+    metadata: dict[str, str | None] | None = None,
+    *,
+    panels: int = 1,
 ) -> Iterator[Any]:
     """Give the axes of a new picture, `size` inches wide and high, and write it when the block succeeds.
+
+    Several `panels` stand side by side: an array of axes.
 
     Raises SettingsError for another suffix than .svg, MissingExtra without matplotlib.
     """
@@ -30,6 +36,6 @@ def svg(
         raise MissingExtra("matplotlib", "train", "a picture") from None
     with rc_context({"svg.hashsalt": "hybridr", "svg.fonttype": "none"}):
         figure = Figure(figsize=size, layout="constrained")
-        yield figure.subplots()
+        yield figure.subplots(1, panels)
         with replacing(file) as temporary:
             figure.savefig(temporary, format="svg", metadata={"Date": None, **(metadata or {})})

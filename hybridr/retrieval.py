@@ -81,7 +81,8 @@ class Search:
         self.lexical_fields = self._lexical_fields()
         if mode != LEXICAL:
             self.encoder = self._checked_encoder(index)
-        self.feedback = feedback
+        self.given_feedback = feedback
+        self.feedback = feedback or self._usual_feedback()
         self._check_feedback()
         self.fusion = self._fusion()
         self.pipeline = search_pipeline(self.settings, cluster.version) if self.fusion == PIPELINE else None
@@ -92,8 +93,10 @@ class Search:
 
     def using(self, mode: Mode, *, feedback: Feedback | Literal["same"] | None = "same") -> Search:
         """Give the same search in another mode, or with another feedback."""
-        chosen = self.feedback if feedback == "same" else feedback
-        return Search(self.cluster, self.info.name, self.encoder, mode, chosen, settings=self.settings)
+        chosen, settings = self.given_feedback, self.settings
+        if feedback != "same":
+            chosen, settings = feedback, settings.model_copy(update={"feedback": "none"})
+        return Search(self.cluster, self.info.name, self.encoder, mode, chosen, settings=settings)
 
     def __call__(
         self, text: str, k: int = 10, *, offset: int = 0, filter: dict[str, Any] | None = None
@@ -151,6 +154,10 @@ class Search:
     @cached_property
     def _term_feedback(self) -> TermFeedback:
         return TermFeedback(self.cluster, self.info.name, self.lexical_fields)
+
+    def _usual_feedback(self) -> Feedback | None:
+        usual = self.settings.feedback
+        return usual if self.mode == "hybrid" and usual != "none" else None
 
     def _fusion(self) -> str | None:
         """Choose how the legs are joined: None where there is only one."""

@@ -270,14 +270,14 @@ class SearchSettings(Stage):
     table: ClassVar[str] = "search"
 
     fusion: Literal["auto", "absolute", "pipeline"] = Field(
-        "auto",
-        description="absolute: true scores of both legs; pipeline: what the next ones say, by the server",
+        "auto", description="absolute: true scores of both legs; pipeline: as the next ones say"
     )
     normalization: Literal["min_max", "l2", "z_score", "rrf"] = "min_max"
     combination: Literal["arithmetic_mean", "geometric_mean", "harmonic_mean"] = "arithmetic_mean"
     dense_weight: float = Field(0.5, ge=0, le=1)
     rank_constant: int = Field(60, ge=1, le=10_000)
     depth: int = Field(100, ge=1, le=10_000)
+    feedback: Literal["none", "rm3", "rocchio"] = Field("none", description="of hybrid searches")
     exact: bool = Field(False, description="dense: compare every vector, walk no graph; slow")
     completed_weight: float = Field(0.6, ge=0, le=1, description="dense weight with score completion")
     lexical_fields: tuple[str, ...] = Field((), description="empty: what the index was reindexed with")
@@ -294,7 +294,7 @@ class DeploySettings(Stage):
 
     way: Way = Field(
         "client",
-        description="client: it sends vectors; neural, local: it sends text; transparent: nothing changes",
+        description="client: it sends vectors; neural, local: text; transparent: what it sends today",
     )
     encoder: Path | None = Field(None, description="for local; None: the one that wrote the vectors")
     server: str = Field("http://127.0.0.1:8080", description="`hybridr serve` as the cluster reaches it")
@@ -309,10 +309,12 @@ class TuneSettings(Stage):
 
     fit_map: bool = Field(True, description="fit a query map")
     out: Path | None = Field(None, description="folder for the map; None: in hybridr's data folder")
-    queries: Path | None = Field(
-        None, description="an unlabelled query log, one query per line, to check the map on"
-    )
+    queries: Path | None = Field(None, description="queries without labels, one a line, to check the map on")
     measure: str = Field("nDCG@10", min_length=1, description="what judged queries are measured by")
+    bm25: Literal["off", "show", "apply"] = Field(
+        "show", description="k1 and b by judged queries; apply closes the index for a moment"
+    )
+    also: tuple[Literal["depth", "rocchio", "rm3"], ...] = Field((), description="tried with judged queries")
     dry_run: bool = False
 
 

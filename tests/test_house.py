@@ -33,7 +33,7 @@ FLOORS = [
     {"assembly", "training", "model_files"},
     {"masked_lm", "relevance"},
     {"exporting", "reading", "writing"},
-    {"sampling", "destinations", "text_fields", "query_terms"},
+    {"sampling", "destinations", "text_fields", "query_terms", "similarity"},
     {"inspection", "loading", "known_encoders", "pacing"},
     {"adaptation", "overlap", "shift"},
     {"stored", "expansion", "preflight", "remote_models", "pipelines"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,15 @@ from hybridr.errors import SettingsError
 from hybridr.fusion import fuse
 from hybridr.records import Query
 from hybridr.settings import SearchSettings
+from hybridr.similarity import Similarity
 from hybridr.tuning import draw_curve, read_judged
+from hybridr.tuning.bm25 import words_landscape, words_tried
 from hybridr.tuning.choice import Landscape, choose, held_out_gains
-from hybridr.tuning.tuning import Choice, Point, Tuning
-from hybridr.tuning.variants import Asked, Variant, landscape, scores_of, variants
+from hybridr.tuning.evidence import Asked
+from hybridr.tuning.judgement import Choice, Point
+from hybridr.tuning.scoring import scores_of
+from hybridr.tuning.tuning import Bm25, Tuning
+from hybridr.tuning.variants import Variant, landscape, variants
 
 VERSION = (3, 6, 0)
 ALONE = Landscape(np.array([0.0, 0.09, 0.25]), np.eye(3))
@@ -96,18 +102,51 @@ def test_scores_are_those_of_the_formula_and_of_the_pipeline() -> None:
 def test_the_curve_is_drawn_the_same_twice(tmp_path: Path) -> None:
     points = tuple(Point(variant, 0.5) for variant in variants(VERSION, absolute=True))
     choice = Choice(30, "nDCG@10", 0.5, points[0].variant, 0.0, -0.1, 0.1, False, points)
-    found = Tuning("docs", choice, None, None, "not asked for")
+    found = Tuning("docs", choice, None, None, None, "not asked for")
     for name in ("one.svg", "two.svg"):
         draw_curve(found, tmp_path / name)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
     assert "z_score" in (tmp_path / "one.svg").read_text()
+    words = [Point(word, 0.4) for word in words_tried(Similarity())]
+    of_words = Choice(30, "nDCG@10", 0.4, words[0].variant, 0.0, -0.1, 0.1, False, tuple(words))
+    both = replace(found, bm25=Bm25(Similarity(), of_words, None, ()))
+    draw_curve(both, tmp_path / "both.svg")
+    assert "k1" in (tmp_path / "both.svg").read_text()
     with pytest.raises(SettingsError, match="SVG"):
         draw_curve(found, tmp_path / "one.png")
     with pytest.raises(SettingsError, match="no curve"):
-        draw_curve(Tuning("docs", None, None, None, None), tmp_path / "one.svg")
+        draw_curve(Tuning("docs", None, None, None, None, None), tmp_path / "one.svg")
 
 
 def test_judgements_need_queries() -> None:
     assert read_judged(None, "test", None) is None
     with pytest.raises(SettingsError, match="without queries"):
         read_judged(None, "test", Path("qrels.tsv"))
+
+
+def test_more_is_tried_when_asked_for_and_only_what_a_search_can_do() -> None:
+    plain = variants(VERSION, absolute=True)
+    wide = variants(VERSION, absolute=True, depths=(20,), feedback=("rm3", "rocchio"))
+    assert wide[: len(plain)] == plain
+    assert len({str(variant) for variant in wide}) == len(wide)
+    assert [variant for variant in wide if variant.is_default] == [plain[landscape(plain).default]]
+    assert {variant.technique for variant in wide if variant.feedback == "rocchio"} >= {"absolute", "min_max"}
+    assert "absolute" not in {variant.technique for variant in wide if variant.feedback == "rm3"}
+    assert {variant.depth for variant in wide} == {20, 100}
+    for variant in wide:
+        assert SearchSettings(**variant.settings).feedback == variant.feedback
+        more = variant.feedback != "none" or variant.depth == 20
+        assert not more or variant.distance >= 0.25
+
+
+@pytest.mark.parametrize("now", [Similarity(), Similarity(0.9, 0.4)], ids=str)
+def test_words_are_judged_from_those_that_the_index_has(now: Similarity) -> None:
+    tried = words_tried(now)
+    lying = words_landscape(tried)
+    assert tried[lying.default].similarity == now
+    assert [word.is_default for word in tried].count(True) == 1
+    assert len({word.similarity for word in tried}) == len(tried)
+    assert lying.nearness.sum(axis=1) == pytest.approx(1.0)
+    flat = np.repeat([[word.similarity.b for word in tried]], 1000, axis=0)
+    assert tried[choose(flat, lying)].similarity.b == 1.0
+    assert choose(flat[:10] / 100, lying) == lying.default

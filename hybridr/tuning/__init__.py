@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .judged import draw_curve, read_judged
-from .tuning import Choice, Tuning, tune
+from .judgement import Choice
+from .tuning import Bm25, Tuning, tune
 
-__all__ = ["Choice", "Tuning", "draw_curve", "read_judged", "tune"]
+__all__ = ["Bm25", "Choice", "Tuning", "draw_curve", "read_judged", "tune"]

@@ -1,14 +1,16 @@
 """Finds out how to join the legs of one index, and writes it into the index's record.
 
-With judged queries: technique and weight, from one retrieval per leg, and only if queries that had no part
-in the choice gain too. Without: the default stays, since no label-free rule for the weight held up (design
-notes, findings.md). In both cases a query map of a fixed small dose is fitted, and vetoed where it does harm.
+With judged queries: technique and weight, then k1 and b, from one retrieval per leg, and only if queries
+that had no part in the choice gain too. Without: the default stays, since no label-free rule for the weight
+held up (design notes, findings.md). In both cases a query map of a fixed small dose is fitted, and vetoed
+where it does harm.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from ..cluster import Cluster, IndexInfo
 from ..completion import CompletedSearch
 from ..destinations import record_event, resolve
 from ..encoder import Encoder
-from ..errors import DataError
+from ..errors import DataError, SettingsError
 from ..evaluation import judged_queries
 from ..folders import data_folder
 from ..formats import read_query_log
@@ -30,44 +32,16 @@ from ..progress import Progress, silent
 from ..query_map import MappedEncoder, QueryMap
 from ..records import Qrels, Query
 from ..retrieval import Search
-from ..settings import EvaluateSettings, MapSettings, SearchSettings, TuneSettings
-from ..significance import interval
-from .choice import Values, choose, held_out_gains
+from ..settings import MapSettings, SearchSettings, TuneSettings
+from ..similarity import Similarity
+from .bm25 import change_requests, change_similarity, words_landscape, words_obstacle, words_tried
+from .evidence import DEPTH, Asked, ask, with_cosines, with_words
 from .harm import compare_maps
-from .variants import DEPTH, Asked, Variant, ask, landscape, scores_of, variants
+from .judgement import Choice, chosen_among, measured
+from .scoring import scores_of
+from .variants import DEPTHS, Variant, landscape, variants
 
 LEAST_JUDGED = 10
-
-
-@dataclass(frozen=True)
-class Point:
-    """One variant with its mean over the judged queries."""
-
-    variant: Variant
-    mean: float
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What judged queries say. `gain` is over the default, on queries that had no part in the choice.
-
-    `low` and `high` bound it (95 %); `applied` is False where it is not above zero.
-    """
-
-    queries: int
-    measure: str
-    default: float
-    chosen: Variant
-    gain: float
-    low: float
-    high: float
-    applied: bool
-    curve: tuple[Point, ...] = field(repr=False)
-
-    @property
-    def settings(self) -> dict[str, Any] | None:
-        """Give the settings to be written down; None for the default."""
-        return dict(self.chosen.settings) if self.applied else None
 
 
 @dataclass(frozen=True)
@@ -82,12 +56,33 @@ class Map:
 
 
 @dataclass(frozen=True)
+class Bm25:
+    """What judged queries say about k1 and b, on top of the chosen search.
+
+    `choice` is None where `obstacle` says why they cannot be judged. `requests` change them; `closed_s` tells
+    how long the index was closed for that, None where it was not.
+    """
+
+    before: Similarity
+    choice: Choice | None
+    obstacle: str | None
+    requests: tuple[dict[str, Any], ...]
+    closed_s: float | None = None
+
+    @property
+    def similarity(self) -> Similarity | None:
+        """Give the k1 and b that gain; None where the index's own are kept."""
+        return Similarity(**self.choice.chosen.settings) if self.choice and self.choice.applied else None
+
+
+@dataclass(frozen=True)
 class Tuning:
     """What `tune` found: `choice` for searches, `pipeline` for what `deploy` stores in the cluster."""
 
     index: str
     choice: Choice | None
     pipeline: Choice | None
+    bm25: Bm25 | None
     map: Map | None
     skipped_map: str | None
 
@@ -119,21 +114,24 @@ def tune(
     model = encoder_for(cluster, info, encoder, progress=progress)
     untuned = SearchSettings(tuned=False, depth=DEPTH)
     search = CompletedSearch(cluster, info.name, model, settings=untuned)
-    choice: Choice | None = None
-    pipeline: Choice | None = None
-    if judged:
-        choice, pipeline = choose_variants(search, *judged, settings.measure, progress)
+    choice, pipeline, bm25 = choose_by(search, *judged, settings, progress) if judged else (None, None, None)
     fitted, skipped = fitted_map(search, model, settings, map_settings or MapSettings(), judged, progress)
-    found = Tuning(info.name, choice, pipeline, fitted, skipped)
+    if settings.bm25 == "apply" and bm25 and not settings.dry_run:
+        bm25 = applied(cluster, info.name, bm25)
+    found = Tuning(info.name, choice, pipeline, bm25, fitted, skipped)
     if not settings.dry_run:
         write_tuning(cluster, info, found)
     return found
 
 
-def choose_variants(
-    search: CompletedSearch, queries: Sequence[Query], qrels: Qrels, measure: str, progress: Progress
-) -> tuple[Choice, Choice]:
-    """Choose what ranks the judged queries best: among all that a search can do, and among pipelines."""
+def choose_by(
+    search: CompletedSearch,
+    queries: Sequence[Query],
+    qrels: Qrels,
+    settings: TuneSettings,
+    progress: Progress,
+) -> tuple[Choice, Choice, Bm25 | None]:
+    """Choose what ranks the judged queries best: of searches, of stored pipelines, of k1 and b."""
     qrels = checked_qrels(qrels)
     queries = judged_queries(queries, qrels)
     if len(queries) < LEAST_JUDGED:
@@ -141,39 +139,71 @@ def choose_variants(
             f"{len(queries)} judged queries; {LEAST_JUDGED} are needed to tell anything",
             hint="leave the judgements away: the default is kept",
         )
-    asked, version = ask(search, queries, progress), search.cluster.version
-    pipelines = variants(version, absolute=False)
-    everything = variants(version, absolute=True) if search.fusion == "absolute" else pipelines
+    asked = gather(search, queries, settings, progress)
+    choice, pipeline = choose_variants(search, asked, qrels, settings)
+    if settings.bm25 == "off":
+        return choice, pipeline, None
+    assert isinstance(choice.best, Variant)
+    return choice, pipeline, choose_words(search, asked, qrels, settings.measure, choice.best)
+
+
+def gather(
+    search: CompletedSearch, queries: Sequence[Query], settings: TuneSettings, progress: Progress
+) -> list[Asked]:
+    """Ask each leg once, and for what the wanted variants need to know of the candidates besides."""
+    if "rocchio" in settings.also and (search.windows or search.info.meta.get("similarity") != "cosine"):
+        raise SettingsError("rocchio needs one cosine a document: this index has none", hint="--also depth")
+    asked = ask(search, queries, progress)
+    if settings.bm25 != "off" or "rm3" in settings.also:
+        asked = with_words(search, asked, progress, expand="rm3" in settings.also)
+    return with_cosines(search, asked, progress) if "rocchio" in settings.also else asked
+
+
+def choose_variants(
+    search: CompletedSearch, asked: Sequence[Asked], qrels: Qrels, settings: TuneSettings
+) -> tuple[Choice, Choice]:
+    """Choose among all that a search can do, and among what a stored pipeline can."""
+    version, absolute = search.cluster.version, search.fusion == "absolute"
+    depths = DEPTHS if "depth" in settings.also else ()
+    feedback = [one for one in settings.also if one != "depth"]
+    everything = variants(version, absolute=absolute, depths=depths, feedback=feedback)
+    pipelines = variants(version, absolute=False, depths=depths)
     of_all, of_pipelines = (
-        chosen_among(tried, measured(asked, tried, qrels, measure, search.dense_scale), measure)
+        chosen_among(
+            tried, landscape(tried),
+            measured(asked, qrels, settings.measure, scorers_of(tried, search.dense_scale)), settings.measure,
+        )
         for tried in (everything, pipelines)
-    )
+    )  # fmt: skip
     return of_all, of_pipelines
 
 
-def chosen_among(tried: Sequence[Variant], values: Values, measure: str) -> Choice:
-    """Choose by values `(queries, variants)`, less a pull toward the default."""
-    lying, means = landscape(tried), values.mean(axis=0)
-    chosen, gains, default = choose(values, lying), held_out_gains(values, lying), lying.default
-    low, high = interval(gains[:, None], EvaluateSettings())
-    return Choice(
-        len(values), measure, float(means[default]), tried[chosen], float(gains.mean()), float(low[0]),
-        float(high[0]), bool(chosen != default and gains.mean() > 0),
-        tuple(Point(variant, float(mean)) for variant, mean in zip(tried, means, strict=True)),
-    )  # fmt: skip
+def scorers_of(tried: Sequence[Variant], dense_scale: float) -> list[partial[dict[str, float]]]:
+    """Give the function of each variant that scores the candidates of a query."""
+    return [partial(scores_of, variant, dense_scale=dense_scale) for variant in tried]
 
 
-def measured(
-    asked: Sequence[Asked], tried: Sequence[Variant], qrels: Qrels, measure: str, dense_scale: float
-) -> Values:
-    """Measure every variant on every query, `(queries, variants)`."""
-    parsed, ids = parse_measure(measure), [one.query.query_id for one in asked]
-    columns = []
-    for variant in tried:
-        run = {one.query.query_id: scores_of(variant, one, dense_scale) for one in asked}
-        [values] = values_of(run, qrels, [parsed], ids).values()
-        columns.append(list(values.values()))
-    return np.array(columns).T
+def choose_words(
+    search: CompletedSearch, asked: Sequence[Asked], qrels: Qrels, measure: str, variant: Variant
+) -> Bm25:
+    """Choose k1 and b for searches by `variant`, where the index's own decide its scores."""
+    now = asked[0].similarity
+    if obstacle := words_obstacle(search, asked):
+        return Bm25(now, None, obstacle, ())
+    tried = words_tried(now)
+    scale = search.dense_scale
+    scorers = [partial(scores_of, variant, dense_scale=scale, similarity=one.similarity) for one in tried]
+    choice = chosen_among(tried, words_landscape(tried), measured(asked, qrels, measure, scorers), measure)
+    found = Bm25(now, choice, None, ())
+    requests = change_requests(search.info.name, found.similarity) if found.similarity else ()
+    return replace(found, requests=tuple(requests))
+
+
+def applied(cluster: Cluster, index: str, found: Bm25) -> Bm25:
+    """Give the index the k1 and b that gain, if any."""
+    if found.similarity is None:
+        return found
+    return replace(found, closed_s=change_similarity(cluster, index, found.similarity))
 
 
 def fitted_map(
@@ -223,12 +253,14 @@ def saved(fitted: QueryMap, out: Path | None) -> Path:
 
 
 def write_tuning(cluster: Cluster, info: IndexInfo, found: Tuning) -> None:
-    """Write what a search takes up by itself into the index's record."""
+    """Write what a search takes up by itself into the index's record, and which k1 and b it had before."""
     applied = found.map if found.map and not found.map.reasons else None
     record = {
         "search": found.choice.settings if found.choice else None,
         "pipeline": found.pipeline.settings if found.pipeline else None,
         "query_map": {"fingerprint": applied.fingerprint, "strength": applied.strength} if applied else None,
     }
-    details = {**record, "query_map": bool(applied)}
+    details: dict[str, Any] = {**record, "query_map": bool(applied)}
+    if found.bm25 and found.bm25.closed_s is not None and found.bm25.similarity:
+        details["bm25"] = {"before": found.bm25.before._asdict(), "now": found.bm25.similarity._asdict()}
     record_event(cluster, info.name, "tuned", {"tuning": record}, details=details)

@@ -1,4 +1,4 @@
-"""The ways to join two legs that one stock request can carry out, scored here from one retrieval per leg."""
+"""The ways to join two legs that a search can carry out, and how they lie to each other."""
 
 from __future__ import annotations
 
@@ -8,29 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..bodies import search_pipeline
-from ..calibration import absolute_weights
-from ..completion import CompletedSearch, Legs
 from ..errors import SettingsError
-from ..fusion import fuse
-from ..progress import Progress, silent
-from ..records import Query
 from ..settings import SearchSettings
 from .choice import Landscape
 
-DEPTH = 100
-AT_ONCE = 32
 TENTHS, TWENTIETHS = [i / 10 for i in range(2, 9)], [i / 20 for i in range(1, 20)]
-ANOTHER_TECHNIQUE = 0.25  # as far from the default as a weight of 0 or 1
+DEPTHS = (20, 50)
+ANOTHER_KIND = 0.25  # as far from the default as a weight of 0 or 1
 NEIGHBOURHOOD = 0.15  # of weights: the deviation of a bell
-DEFAULT_WEIGHT = SearchSettings().dense_weight
-
-
-class Asked(NamedTuple):
-    """A judged query with what both legs say about its candidates, and the weight of its terms."""
-
-    query: Query
-    legs: Legs
-    idf_sum: float
+USUAL = SearchSettings()
 
 
 class Variant(NamedTuple):
@@ -49,18 +35,48 @@ class Variant(NamedTuple):
         """Name how scores are brought to one scale."""
         return str(self.settings.get("normalization", self.settings["fusion"]))
 
+    @property
+    def depth(self) -> int:
+        """Count the candidates of each leg."""
+        return int(self.settings.get("depth", USUAL.depth))
+
+    @property
+    def feedback(self) -> str:
+        """Name the feedback; none for none."""
+        return str(self.settings.get("feedback", USUAL.feedback))
+
+    @property
+    def kind(self) -> str:
+        """Name all but the weight, for people."""
+        named = [self.technique]
+        named += [f"depth {self.depth}"] if "depth" in self.settings else []
+        named += [self.feedback] if "feedback" in self.settings else []
+        return ", ".join(named)
+
     def __str__(self) -> str:
         """Name the variant for people."""
-        return f"{self.technique}, dense weight {self.settings['dense_weight']:g}"
+        return f"{self.kind}, dense weight {self.settings['dense_weight']:g}"
 
 
-def variants(version: tuple[int, int, int], *, absolute: bool) -> list[Variant]:
-    """List what is tried, the default among it; `absolute` tells whether the index can add up scores."""
+def variants(
+    version: tuple[int, int, int], *, absolute: bool, depths: Sequence[int] = (), feedback: Sequence[str] = ()
+) -> list[Variant]:
+    """List what is tried, the default among it.
+
+    `absolute` tells whether the index can add up scores. Every technique is tried with the usual depth and
+    without feedback, and with each of `depths` and of `feedback`.
+    """
     techniques = [("absolute", TWENTIETHS)] if absolute else []
     techniques += [("min_max", TENTHS), ("l2", TENTHS), ("z_score", TENTHS), ("rrf", TENTHS)]
     default = techniques[0][0]
+    more: list[dict[str, Any]] = [{}, *({"depth": one} for one in depths)]
+    more += [{"feedback": one} for one in feedback]
     found = [
-        Variant(named(technique) | {"dense_weight": weight}, distance(technique == default, weight))
+        Variant(
+            named(technique) | added | {"dense_weight": weight},
+            distance((technique != default) + bool(added), weight),
+        )
+        for added in more
         for technique, weights in techniques
         for weight in weights
     ]
@@ -68,7 +84,9 @@ def variants(version: tuple[int, int, int], *, absolute: bool) -> list[Variant]:
 
 
 def is_possible(variant: Variant, version: tuple[int, int, int]) -> bool:
-    """Tell whether a cluster of this version takes the pipeline of a variant."""
+    """Tell whether a search can carry a variant out on a cluster of this version."""
+    if variant.technique == "absolute" and variant.feedback == "rm3":
+        return False  # expanded queries have another scale of BM25
     try:
         search_pipeline(SearchSettings(**variant.settings), version)
     except SettingsError:
@@ -83,44 +101,16 @@ def named(technique: str) -> dict[str, Any]:
     return {"fusion": "pipeline", "normalization": technique}
 
 
-def distance(same_technique: bool, weight: float) -> float:
-    """Tell how far a variant is from the default."""
-    return (0.0 if same_technique else ANOTHER_TECHNIQUE) + (weight - DEFAULT_WEIGHT) ** 2
+def distance(other_kinds: int, weight: float) -> float:
+    """Tell how far a variant is from the default: by its weight, and by what else differs."""
+    return ANOTHER_KIND * other_kinds + (weight - USUAL.dense_weight) ** 2
 
 
 def landscape(tried: Sequence[Variant]) -> Landscape:
-    """Say how variants lie to each other: by weight within a technique, not at all between two."""
+    """Say how variants lie to each other: by weight within a kind, not at all between two."""
     weights = np.array([variant.settings["dense_weight"] for variant in tried])
-    techniques = np.array([variant.technique for variant in tried])
+    kinds = np.array([variant.kind for variant in tried])
     bell = np.exp(-0.5 * ((weights[:, None] - weights) / NEIGHBOURHOOD) ** 2)
-    near = np.where(techniques[:, None] == techniques, bell, 0.0)
+    near = np.where(kinds[:, None] == kinds, bell, 0.0)
     distances = np.array([variant.distance for variant in tried])
     return Landscape(distances, near / near.sum(axis=1, keepdims=True))
-
-
-def ask(search: CompletedSearch, queries: Sequence[Query], progress: Progress = silent) -> list[Asked]:
-    """Retrieve once with each leg for every query, and complete the scores of the candidates."""
-    asked: list[Asked] = []
-    progress("ask", 0, len(queries))
-    for start in range(0, len(queries), AT_ONCE):
-        batch = list(queries[start : start + AT_ONCE])
-        texts = [query.text for query in batch]
-        found = zip(batch, search.legs(texts), search.idf_sums(texts), strict=True)
-        asked += [Asked(*one) for one in found]
-        progress("ask", len(asked), len(queries))
-    return asked
-
-
-def scores_of(variant: Variant, asked: Asked, dense_scale: float) -> dict[str, float]:
-    """Fuse the candidates of one query as the server would with these settings."""
-    weight = variant.settings["dense_weight"]
-    if variant.settings["fusion"] == "pipeline":
-        lists, weights = list(asked.legs.listed), [1 - weight, weight]
-        return fuse(lists, normalization=variant.settings["normalization"], weights=weights)
-    lexical, dense = absolute_weights(weight, asked.idf_sum, dense_scale)
-    unseen = 0.5  # the engine score of a document without a vector
-    documents = dict.fromkeys([*asked.legs.listed[0], *asked.legs.listed[1]])
-    return {
-        doc: lexical * asked.legs.lexical.get(doc, 0.0) + dense * asked.legs.dense.get(doc, unseen)
-        for doc in documents
-    }

@@ -48,7 +48,7 @@ def register(app: typer.Typer) -> None:
             float | None, typer.Option(help="Weight of the dense leg, 0 to 1 (0.5).")
         ] = None,
         feedback: Annotated[
-            Literal["rm3", "rocchio"] | None,
+            Literal["none", "rm3", "rocchio"] | None,
             typer.Option(help="Words (rm3) or vectors (rocchio) of the best documents change the query."),
         ] = None,
         complete: Annotated[
@@ -65,10 +65,17 @@ def register(app: typer.Typer) -> None:
 
         settings = session.settings(
             SearchSettings, fusion=fusion, normalization=normalization, combination=combination,
-            dense_weight=dense_weight, depth=depth, query_map=query_map, tuned=None if tuned else False,
+            dense_weight=dense_weight, depth=depth, query_map=query_map, feedback=feedback,
+            tuned=None if tuned else False,
         )  # fmt: skip
         searcher = open_search(
-            session.connect(), name, mode, encoder, settings, feedback=feedback, complete=complete
+            session.connect(),
+            name,
+            mode,
+            encoder,
+            settings,
+            feedback=None if feedback == "none" else feedback,
+            complete=complete,
         )
         wanted = read_filter(filter)
         if request:

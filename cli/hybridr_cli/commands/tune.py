@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from ..session import Session, verb
 
 if TYPE_CHECKING:
-    from hybridr.tuning import Choice, Tuning
+    from hybridr.tuning import Bm25, Choice, Tuning
 
 
 def register(app: typer.Typer) -> None:
@@ -34,6 +35,13 @@ def register(app: typer.Typer) -> None:
             Path | None, typer.Option(help="Encoder folder (default: the one that wrote the vectors).")
         ] = None,
         measure: Annotated[str | None, typer.Option(help="Of judged queries (nDCG@10).")] = None,
+        bm25: Annotated[
+            Literal["off", "show", "apply"] | None,
+            typer.Option(help="k1 and b of the index: show what gains, or close it and apply (show)."),
+        ] = None,
+        also: Annotated[
+            str | None, typer.Option(help="With judged queries try these too: depth,rocchio,rm3.")
+        ] = None,
         plot: Annotated[Path | None, typer.Option(help="Draw the measure by weight, as SVG.")] = None,
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Find out, write nothing.")] = False,
     ) -> None:
@@ -43,8 +51,9 @@ def register(app: typer.Typer) -> None:
         from hybridr.tuning import tune as tune_index
 
         settings = session.settings(
-            TuneSettings, fit_map=fit_map, out=out, queries=queries, measure=measure, dry_run=dry_run
-        )
+            TuneSettings, fit_map=fit_map, out=out, queries=queries, measure=measure, dry_run=dry_run,
+            bm25=bm25, also=also.split(",") if also else None,
+        )  # fmt: skip
         found = tune_index(
             session.connect(), name, read_judged(beir, split, qrels), encoder=encoder, settings=settings,
             map_settings=session.settings(MapSettings), progress=session.output.progress,
@@ -62,6 +71,21 @@ def show_choice(session: Session, name: str, choice: Choice) -> None:
     session.output.line(f"{name}: {said}; gain on unseen queries {choice.gain:+.4f} {bounds}")
 
 
+def show_bm25(session: Session, found: Bm25) -> None:
+    """Print what judged queries say about k1 and b, and what changes them."""
+    out = session.output
+    if found.choice is None:
+        return out.line(f"bm25: not tuned, {found.obstacle}")
+    show_choice(session, "bm25", found.choice)
+    if found.closed_s is not None:
+        return out.line(f"bm25: changed from {found.before}, the index was closed for {found.closed_s:.1f} s")
+    for request in found.requests:
+        body = f" {json.dumps(request['body'])}" if "body" in request else ""
+        out.line(f"  {request['method']} {request['path']}{body}")
+    if found.requests:
+        out.line("bm25: not applied; --bm25 apply sends these, and nobody can search or write meanwhile")
+
+
 def show(session: Session, found: Tuning) -> None:
     """Print what was found."""
     out, choice = session.output, found.choice
@@ -72,6 +96,8 @@ def show(session: Session, found: Tuning) -> None:
         show_choice(session, "search", choice)
     if found.pipeline is not None:
         show_choice(session, "deployed pipeline", found.pipeline)
+    if found.bm25 is not None:
+        show_bm25(session, found.bm25)
     if found.map is None:
         return out.line(f"query map: none, {found.skipped_map}")
     for row in found.map.rows:

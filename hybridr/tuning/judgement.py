@@ -1,0 +1,85 @@
+"""What judged queries say about variants: each is measured, one chosen, its gain estimated honestly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..measures import parse_measure, values_of
+from ..records import Qrels
+from ..settings import EvaluateSettings
+from ..significance import interval
+from .bm25 import Words
+from .choice import Landscape, Values, choose, held_out_gains
+from .evidence import Asked
+from .variants import Variant
+
+Tried: TypeAlias = Variant | Words
+
+
+@dataclass(frozen=True)
+class Point:
+    """One variant with its mean over the judged queries."""
+
+    variant: Tried
+    mean: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What judged queries say. `gain` is over the default, on queries that had no part in the choice.
+
+    `low` and `high` bound it (95 %); `applied` is False where it is not above zero.
+    """
+
+    queries: int
+    measure: str
+    default: float
+    chosen: Tried
+    gain: float
+    low: float
+    high: float
+    applied: bool
+    curve: tuple[Point, ...] = field(repr=False)
+
+    @property
+    def settings(self) -> dict[str, Any] | None:
+        """Give the settings to be written down; None for the default."""
+        return dict(self.chosen.settings) if self.applied else None
+
+    @property
+    def best(self) -> Tried:
+        """Give what is in force: the chosen one, else the default."""
+        default = next(point.variant for point in self.curve if point.variant.is_default)
+        return self.chosen if self.applied else default
+
+
+def chosen_among(tried: Sequence[Tried], lying: Landscape, values: Values, measure: str) -> Choice:
+    """Choose by values `(queries, variants)`, less a pull toward the default."""
+    means, default = values.mean(axis=0), lying.default
+    chosen, gains = choose(values, lying), held_out_gains(values, lying)
+    low, high = interval(gains[:, None], EvaluateSettings())
+    return Choice(
+        len(values), measure, float(means[default]), tried[chosen], float(gains.mean()), float(low[0]),
+        float(high[0]), bool(chosen != default and gains.mean() > 0),
+        tuple(Point(variant, float(mean)) for variant, mean in zip(tried, means, strict=True)),
+    )  # fmt: skip
+
+
+def measured(
+    asked: Sequence[Asked],
+    qrels: Qrels,
+    measure: str,
+    scorers: Sequence[Callable[[Asked], Mapping[str, float]]],
+) -> Values:
+    """Measure every way to score candidates on every query, `(queries, scorers)`."""
+    parsed, ids = parse_measure(measure), [one.query.query_id for one in asked]
+    columns = []
+    for score in scorers:
+        run = {one.query.query_id: dict(score(one)) for one in asked}
+        [values] = values_of(run, qrels, [parsed], ids).values()
+        columns.append(list(values.values()))
+    return np.array(columns).T
