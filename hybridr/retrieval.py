@@ -77,7 +77,7 @@ class Search:
         self.windows = windows_of(self.info.meta)
         self.mode = mode
         self.encoder = encoder
-        self.settings = with_tuning(settings or SearchSettings(), self.info)
+        self.settings = with_tuning(settings or SearchSettings(), self.info, feedback=feedback)
         self.lexical_fields = self._lexical_fields()
         if mode != LEXICAL:
             self.encoder = self._checked_encoder(index)

@@ -21,14 +21,20 @@ def tuning_of(info: IndexInfo) -> dict[str, Any]:
 
 
 def with_tuning(
-    settings: SearchSettings, info: IndexInfo, part: Literal["search", "pipeline"] = "search"
+    settings: SearchSettings,
+    info: IndexInfo,
+    part: Literal["search", "pipeline"] = "search",
+    *,
+    feedback: str | None = None,
 ) -> SearchSettings:
     """Fill settings that were not given with those that `tune` found for searches, or for stored pipelines.
 
     Whoever names a fusion gets that one with its own defaults: a weight found for one means nothing for
-    another.
+    another. So does whoever asks for a `feedback` that the fusion which was found cannot do.
     """
     found = tuning_of(info).get(part) or {}
+    if "rm3" in (feedback, settings.feedback) and found.get("fusion") == "absolute":
+        return settings
     if not settings.tuned or not found or settings.model_fields_set & NAMES_A_FUSION:
         return settings
     given = {name: getattr(settings, name) for name in settings.model_fields_set}

@@ -15,7 +15,7 @@ from ..completion import Legs, Scores
 from ..feedback import ROCCHIO_DOCUMENTS, ROCCHIO_WEIGHT
 from ..fusion import fuse
 from ..similarity import Postings, Similarity
-from .evidence import DEPTH, Asked
+from .evidence import Asked
 from .variants import Variant
 
 UNSEEN = 0.5  # the engine score of a document without a vector
@@ -53,7 +53,7 @@ def fused(variant: Variant, legs: Legs, idf_sum: float, dense_scale: float) -> d
 
 
 def reworded(asked: Asked, words: Postings | None, similarity: Similarity) -> Legs:
-    """Score the candidates' words anew, and list the best of them."""
+    """Score the candidates' words anew, and list them in that order."""
     if words is None:
         raise ValueError("the words of the candidates were not looked up")
     documents = asked.candidates
@@ -80,8 +80,8 @@ def turned(asked: Asked, legs: Legs, best: Sequence[str]) -> Legs:
 
 
 def best_first(scores: Scores) -> dict[str, float]:
-    """List the best candidates of a leg."""
-    return dict(sorted(scores.items(), key=lambda item: -item[1])[:DEPTH])
+    """List the candidates of a leg."""
+    return dict(sorted(scores.items(), key=lambda item: -item[1]))
 
 
 def first(scores: Mapping[str, float], count: int) -> dict[str, float]:
