@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import pickle
 import random
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +30,16 @@ from hybridr.known_encoders import encoder_for
 from hybridr.machine import machine_record
 from hybridr.manifest import write_json
 from hybridr.measures import checked_qrels, parse_measure, values_of
+from hybridr.records import Qrels, Query
 from hybridr.settings import SearchSettings
+from hybridr.similarity import Similarity
+from hybridr.tuning import bm25
+from hybridr.tuning.bm25 import errors_of, words_landscape, words_tried
 from hybridr.tuning.choice import PULL, Landscape, choose, held_out_gains
-from hybridr.tuning.tuning import measured
-from hybridr.tuning.variants import DEPTH, NEIGHBOURHOOD, Asked, ask, landscape, variants
+from hybridr.tuning.evidence import DEPTH, Asked, ask, with_cosines, with_words
+from hybridr.tuning.judgement import measured
+from hybridr.tuning.scoring import score_all, score_words
+from hybridr.tuning.variants import DEPTHS, NEIGHBOURHOOD, USUAL, Variant, landscape, variants
 
 HERE = Path(__file__).parent
 SETS = (
@@ -42,6 +50,7 @@ QUERIES, SEED, MEASURE = 1_000, 13, "nDCG@10"
 POWERS, WEIGHTS = (0.3, 0.4, 0.5, 0.6, 0.7, 1.0), (0.45, 0.475, 0.5, 0.525, 0.55)
 TYPICAL_IDF = 25.0  # where all powers give the same scale
 LABELS, DRAWS, LEAST_REST = (10, 20, 30, 50, 100), 100, 20
+PLAIN, ALSO, COMPARED = "none", ("depth", "rocchio", "rm3"), ("absolute", "min_max")
 Values = NDArray[np.float64]
 
 
@@ -53,64 +62,167 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--url")
+    parser.add_argument("--values", type=Path, help="folder that keeps what variants give, to choose again")
     parser.add_argument("--json", type=Path, default=HERE / "results" / "fusion.json")
     given = parser.parse_args()
     record = json.loads(given.json.read_text(encoding="utf-8")) if given.json.is_file() else {"sets": {}}
     for name in given.sets.split(","):
         if name not in record["sets"]:
             print(name, flush=True)
-            record["sets"][name] = of_set(given.folder / name, given.url)
+            kept = given.values / f"{name}.pickle" if given.values else None
+            record["sets"][name] = summary(values_of_set(given.folder / name, given.url, kept))
             write_json(given.json, record | {"machine": machine_record(), "settings": settings()})
 
 
 def settings() -> dict[str, Any]:
     """Give what the figures depend on."""
     return {
-        "queries": QUERIES,
-        "seed": SEED,
-        "depth": DEPTH,
-        "draws": DRAWS,
-        "pull": PULL,
+        "queries": QUERIES, "seed": SEED, "depth": DEPTH, "draws": DRAWS, "pull": PULL,
         "neighbourhood": NEIGHBOURHOOD,
-    }
+        "bm25": {"pulled": bm25.PULLED, "span": bm25.SPAN, "neighbourhood": bm25.NEIGHBOURHOOD},
+    }  # fmt: skip
 
 
-def of_set(folder: Path, url: str | None) -> dict[str, Any]:
-    """Ask one collection, and measure neighbours of the formula and choices by few labels."""
+class Measured(NamedTuple):
+    """What a collection gives: `values` of every variant, `words` of the default with other k1 and b."""
+
+    tried: list[Variant]
+    values: Values
+    similarities: list[Similarity]
+    words: Values
+    stock: float
+    neighbours: dict[str, float]
+    formula_off: float
+
+
+def values_of_set(folder: Path, url: str | None, kept: Path | None) -> Measured:
+    """Ask one collection, or read what was kept."""
+    if kept and kept.is_file():
+        found: Measured = pickle.loads(kept.read_bytes())
+        return found
     qrels = checked_qrels(read_qrels(qrels_file(folder, "test")))
     queries = sorted(read_queries(folder, qrels), key=lambda query: query.query_id)
     if len(queries) > QUERIES:
         queries = random.Random(SEED).sample(queries, QUERIES)
-    cluster = connect(url)
-    info = resolve(cluster, folder.name)
-    encoder = encoder_for(cluster, info, None)
-    chosen = SearchSettings(tuned=False, depth=DEPTH)
-    search = CompletedSearch(cluster, info.name, encoder, settings=chosen)
-    asked = ask(search, queries)
-    tried = variants(cluster.version, absolute=True)
-    values = measured(asked, tried, qrels, MEASURE, search.dense_scale)
-    lying = landscape(tried)
-    stock = mean_of([fuse(one.legs.listed) for one in asked], asked, qrels)
+    search = opened(folder.name, url)
+    found = values_of_all(gathered(search, queries), qrels, search.dense_scale, search.cluster.version)
+    if kept:
+        kept.write_bytes(pickle.dumps(found))
+    return found
+
+
+def values_of_all(
+    asked: Sequence[Asked], qrels: Qrels, dense_scale: float, version: tuple[int, int, int]
+) -> Measured:
+    """Measure all variants, and neighbours of the formula."""
+    tried = variants(version, absolute=True, depths=DEPTHS, feedback=("rocchio", "rm3"))
+    default, words = tried[landscape(tried).default], words_tried(asked[0].similarity)
+    return Measured(
+        tried,
+        measured(asked, qrels, MEASURE, partial(score_all, tried, dense_scale=dense_scale)),
+        [word.similarity for word in words],
+        measured(asked, qrels, MEASURE, partial(score_words, default, words, dense_scale=dense_scale)),
+        mean_of([fuse(one.legs.listed) for one in asked], asked, qrels),
+        neighbours(asked, qrels, dense_scale),
+        float(np.quantile(np.concatenate([errors_of(one) for one in asked]), 0.99)),
+    )
+
+
+def summary(found: Measured) -> dict[str, Any]:
+    """Choose by few labels, in every way."""
+    labels = Labels(found.tried, found.values)
+    words = words_tried(found.similarities[0])
     return {
-        "queries": len(queries), "stock": stock, "default": float(values[:, lying.default].mean()),
-        "neighbours": {
-            f"{power:g} {weight:g}": mean_of(
-                [powered(one, power, weight, search.dense_scale) for one in asked], asked, qrels
-            )
-            for power in POWERS
-            for weight in WEIGHTS
-        },
-        "labels": {
-            str(count): few_labels(values, lying, count)
-            for count in LABELS
-            if len(values) >= count + LEAST_REST
-        },
-    }  # fmt: skip
+        "queries": len(found.values),
+        "stock": found.stock,
+        "default": float(found.values[:, labels.default].mean()),
+        "neighbours": found.neighbours,
+        "formula_off": found.formula_off,
+        "alone": labels.alone(),
+        "labels": labels.gains([PLAIN]),
+        "also": {name: labels.gains([PLAIN, name]) for name in ALSO},
+        "bm25": few_labels(found.words, words_landscape(words)),
+    }
 
 
-def mean_of(
-    runs: Sequence[Mapping[str, float]], asked: Sequence[Asked], qrels: dict[str, dict[str, int]]
-) -> float:
+def opened(name: str, url: str | None) -> CompletedSearch:
+    """Open an untuned search of a collection's index."""
+    cluster = connect(url)
+    info = resolve(cluster, name)
+    untuned = SearchSettings(tuned=False, depth=DEPTH)
+    return CompletedSearch(cluster, info.name, encoder_for(cluster, info, None), settings=untuned)
+
+
+def gathered(search: CompletedSearch, queries: Sequence[Query]) -> list[Asked]:
+    """Ask each leg once, and for all that variants need to know of the candidates besides."""
+    return with_cosines(search, with_words(search, ask(search, queries), expand=True))
+
+
+def neighbours(asked: Sequence[Asked], qrels: Qrels, dense_scale: float) -> dict[str, float]:
+    """Measure the default with other powers and weights."""
+    return {
+        f"{power:g} {weight:g}": mean_of(
+            [powered(one, power, weight, dense_scale) for one in asked], asked, qrels
+        )
+        for power in POWERS
+        for weight in WEIGHTS
+    }
+
+
+class Labels:
+    """Chooses by few judged queries as `hybridr tune` does, among some kinds of variants."""
+
+    def __init__(self, tried: Sequence[Variant], values: Values) -> None:
+        self.tried, self.values = tried, values
+        self.default = landscape(tried).default
+
+    def alone(self) -> dict[str, float]:
+        """Give what each addition gains at the weight of the default, in its fusion and in the stock one."""
+        means = self.values.mean(axis=0)
+        at_usual = {
+            one.kind: (one, float(mean))
+            for one, mean in zip(self.tried, means, strict=True)
+            if one.technique in COMPARED and one.settings["dense_weight"] == USUAL.dense_weight
+        }
+        return {
+            kind: mean - at_usual[one.technique][1]
+            for kind, (one, mean) in at_usual.items()
+            if kind_of(one) != PLAIN
+        }
+
+    def gains(self, kinds: Sequence[str]) -> dict[str, dict[str, float]]:
+        """Give for each number of judged queries the gain over the default on the others."""
+        columns = [number for number, one in enumerate(self.tried) if kind_of(one) in kinds]
+        return few_labels(self.values[:, columns], landscape([self.tried[number] for number in columns]))
+
+
+def few_labels(values: Values, lying: Landscape) -> dict[str, dict[str, float]]:
+    """Choose by random queries, many times; give the gain over the default on the others by their number."""
+    return {str(count): drawn(values, lying, count) for count in LABELS if len(values) >= count + LEAST_REST}
+
+
+def drawn(values: Values, lying: Landscape, count: int) -> dict[str, float]:
+    """Choose by `count` random queries."""
+    rng, gains = np.random.default_rng(SEED), []
+    for _ in range(DRAWS):
+        order = rng.permutation(len(values))
+        seen, unseen = values[order[:count]], values[order[count:]]
+        chosen = chosen_by(seen, lying)
+        gains.append(float((unseen[:, chosen] - unseen[:, lying.default]).mean()))
+    return {"mean": float(np.mean(gains)), "p5": float(np.quantile(gains, 0.05))}
+
+
+def kind_of(variant: Variant) -> str:
+    """Name what a variant has besides technique and weight."""
+    return "depth" if "depth" in variant.settings else variant.feedback
+
+
+def chosen_by(seen: Values, lying: Landscape) -> int:
+    """Choose as `tune` does: the default, unless the others gain on queries that had no part."""
+    return choose(seen, lying) if held_out_gains(seen, lying).mean() > 0 else lying.default
+
+
+def mean_of(runs: Sequence[Mapping[str, float]], asked: Sequence[Asked], qrels: Qrels) -> float:
     """Measure one run."""
     ids = [one.query.query_id for one in asked]
     run = {query_id: dict(scores) for query_id, scores in zip(ids, runs, strict=True)}
@@ -128,19 +240,6 @@ def powered(asked: Asked, power: float, weight: float, dense_scale: float) -> di
         + 2 * weight * dense_scale * asked.legs.dense.get(doc, 0.5)
         for doc in documents
     }
-
-
-def few_labels(values: Values, lying: Landscape, count: int) -> dict[str, float]:
-    """Choose by `count` random queries as `tune` does; give the gain over the default on the others."""
-    rng, gains = np.random.default_rng(SEED), []
-    for _ in range(DRAWS):
-        order = rng.permutation(len(values))
-        seen, unseen = values[order[:count]], values[order[count:]]
-        chosen = choose(seen, lying)
-        if held_out_gains(seen, lying).mean() <= 0:
-            chosen = lying.default
-        gains.append(float((unseen[:, chosen] - unseen[:, lying.default]).mean()))
-    return {"mean": float(np.mean(gains)), "p5": float(np.quantile(gains, 0.05))}
 
 
 if __name__ == "__main__":

@@ -78,19 +78,17 @@ def z_score(scores: Scores) -> dict[str, float]:
     """
     if not scores:
         return {}
-    values = np.asarray(list(scores.values()), dtype=np.float32).astype(np.float64)
+    raw = np.asarray(list(scores.values()), dtype=np.float64)
+    single = raw.astype(np.float32)
+    values = single.astype(np.float64)
     mean, deviation = np.float32(values.mean()), float(values.std(ddof=min(1, len(values) - 1)))
-    low, high = float(values.min()), float(values.max())
-
-    def standardised(score: float) -> float:
-        if np.float32(score) == mean:
-            return high
-        if deviation == 0:
-            return low
-        standard = (score - float(mean)) / deviation
-        return standard if standard > 0 else FLOOR
-
-    return {doc: standardised(score) for doc, score in scores.items()}
+    if deviation == 0:
+        standard = np.full_like(raw, values.min())
+    else:
+        standard = (raw - float(mean)) / deviation
+        standard[standard <= 0] = FLOOR
+    standard[single == mean] = values.max()
+    return dict(zip(scores, standard.tolist(), strict=True))
 
 
 def arithmetic_mean(values: Sequence[float], weights: Sequence[float]) -> float:

@@ -32,6 +32,7 @@ from .returning import rollback
 from .settings import ReindexSettings
 from .stored import count_missing
 from .syncing import catch_up
+from .tuned import tuning_of
 from .verification import Verification, verify
 from .writing import Rejects, rejects_of
 
@@ -44,7 +45,7 @@ class Reindexing:
     """What a reindex did: counts of documents, and whether the alias was switched; in place there is none.
 
     `shortened` have more text than `max_passages` reach. `deployment` is what became of the deployment of the
-    index that had the alias before.
+    index that had the alias before, `tuned_before` names it if `tune` found something for it.
     """
 
     source: str
@@ -61,6 +62,7 @@ class Reindexing:
     seconds: float
     shortened: int = 0
     deployment: Succession | None = None
+    tuned_before: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields as JSON values."""
@@ -102,6 +104,7 @@ def reindex(
             cluster, todo.destination, encoder, rejected=rejects.ids(), until=filling.until, progress=progress
         ))  # fmt: skip
     switched = whole and (filling.rejected == 0 or settings.accept_rejects)
+    tuned_before = tuned_predecessor(cluster, todo) if switched else None
     deployment = take_over(cluster, todo, job, filling) if switched else None
     if whole:
         rejects.save()
@@ -109,7 +112,7 @@ def reindex(
         todo.source, todo.destination, todo.alias, cluster.count(todo.destination), filling.encoded,
         filling.skipped, filling.without_text, filling.rejected, filling.deleted,
         rejects.file if filling.rejected else None, switched, time.monotonic() - started,
-        filling.shortened, deployment,
+        filling.shortened, deployment, tuned_before,
     )  # fmt: skip
 
 
@@ -199,6 +202,13 @@ def take_over(cluster: Cluster, todo: Plan, job: Job, filling: Filling) -> Succe
         origin = target.name if target else None
         record_event(cluster, todo.destination, "switched", details={"alias": todo.alias, "from": origin})
     return deployment
+
+
+def tuned_predecessor(cluster: Cluster, todo: Plan) -> str | None:
+    """Name the index that has the alias now if it is another one and was tuned: that stays with it."""
+    target = alias_target(cluster, todo.alias)
+    replaced = target is not None and target.name != todo.destination
+    return target.name if target is not None and replaced and any(tuning_of(target).values()) else None
 
 
 def require_verified(found: Verification) -> None:

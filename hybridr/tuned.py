@@ -15,7 +15,11 @@ NAMES_A_FUSION = {"fusion", *NAMES_A_PIPELINE}
 
 
 def tuning_of(info: IndexInfo) -> dict[str, Any]:
-    """Read the record of `tune`: settings for `search` and `pipeline`, `query_map`; all may be missing."""
+    """Read the record of `tune`; all of it may be missing.
+
+    It has settings for `search` and `pipeline`, the `query_map`, and under `bm25` the k1 and b that the index
+    was given with those it had `before`.
+    """
     found: dict[str, Any] = info.meta.get("tuning") or {}
     return found
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..measures import parse_measure, values_of
 from ..records import Qrels
@@ -70,16 +71,22 @@ def chosen_among(tried: Sequence[Tried], lying: Landscape, values: Values, measu
 
 
 def measured(
-    asked: Sequence[Asked],
-    qrels: Qrels,
-    measure: str,
-    scorers: Sequence[Callable[[Asked], Mapping[str, float]]],
+    asked: Sequence[Asked], qrels: Qrels, measure: str, score: Callable[[Asked], NDArray[np.float64]]
 ) -> Values:
-    """Measure every way to score candidates on every query, `(queries, scorers)`."""
+    """Measure every row that `score` gives of a query's candidates, `(rows, n)`, on every query.
+
+    NaN is the score of what a row does not find. The answer is `(queries, rows)`.
+    """
     parsed, ids = parse_measure(measure), [one.query.query_id for one in asked]
+    documents, scores = [one.candidates for one in asked], [score(one) for one in asked]
     columns = []
-    for score in scorers:
-        run = {one.query.query_id: dict(score(one)) for one in asked}
+    for row in range(len(scores[0])):
+        run = {
+            query_id: {
+                doc: value for doc, value in zip(found, rows[row].tolist(), strict=True) if value == value
+            }
+            for query_id, found, rows in zip(ids, documents, scores, strict=True)
+        }
         [values] = values_of(run, qrels, [parsed], ids).values()
         columns.append(list(values.values()))
     return np.array(columns).T

@@ -1,4 +1,4 @@
-"""Scores of candidates as a variant would rank them, computed from one retrieval per leg.
+"""Scores of candidates as variants would rank them, computed from one retrieval per leg.
 
 Another k1 and b, feedback and shorter lists change the order of the candidates; what a search with them would
 find besides is not seen here.
@@ -6,50 +6,94 @@ find besides is not seen here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..calibration import absolute_weights
 from ..completion import Legs, Scores
 from ..feedback import ROCCHIO_DOCUMENTS, ROCCHIO_WEIGHT
-from ..fusion import fuse
+from ..fusion import NORMALIZATIONS, rrf
 from ..similarity import Postings, Similarity
+from .bm25 import Words
 from .evidence import Asked
 from .variants import Variant
 
 UNSEEN = 0.5  # the engine score of a document without a vector
+Sides: TypeAlias = NDArray[np.float64]
+"""What each leg adds to the score of each candidate, at full weight, `(2, n)`; NaN: in neither list."""
 
 
 def scores_of(
     variant: Variant, asked: Asked, dense_scale: float, similarity: Similarity | None = None
 ) -> dict[str, float]:
-    """Fuse the candidates of one query as a search with these settings would.
+    """Score the candidates of one query as a search with these settings would; see `score_all`."""
+    [row] = score_all([variant], asked, dense_scale, similarity)
+    return {doc: score for doc, score in zip(asked.candidates, row.tolist(), strict=True) if score == score}
+
+
+def score_all(
+    tried: Sequence[Variant], asked: Asked, dense_scale: float, similarity: Similarity | None = None
+) -> NDArray[np.float64]:
+    """Score the candidates of one query by every variant, `(variants, n)`; NaN for what it does not find.
 
     Another `similarity` than the index's (None) needs `asked.words`, rm3 `expanded`, rocchio `cosines`.
     """
-    legs = asked.legs if similarity is None else reworded(asked, asked.words, similarity)
-    if variant.feedback == "rm3":
-        legs = reworded(asked, asked.expanded, similarity or asked.similarity)
-    if variant.feedback == "rocchio":
-        first = fused(variant, legs, asked.idf_sum, dense_scale)
-        best = sorted(first, key=lambda doc: -first[doc])[:ROCCHIO_DOCUMENTS]
-        legs = turned(asked, legs, best)
-    return fused(variant, legs, asked.idf_sum, dense_scale)
+    known: dict[str, tuple[Legs, Sides]] = {}
+    rows = []
+    for variant in tried:
+        if variant.kind not in known:
+            legs = legs_for(variant, asked, similarity)
+            known[variant.kind] = legs, sides_of(variant, legs, asked, dense_scale)
+        legs, sides = known[variant.kind]
+        row = joined(variant, sides)
+        if variant.feedback == "rocchio":
+            row = joined(variant, sides_of(variant, turned(asked, legs, row), asked, dense_scale))
+        rows.append(row)
+    return np.array(rows)
 
 
-def fused(variant: Variant, legs: Legs, idf_sum: float, dense_scale: float) -> dict[str, float]:
-    """Join two legs, lists no longer than the variant's depth."""
+def score_words(
+    variant: Variant, tried: Sequence[Words], asked: Asked, dense_scale: float
+) -> NDArray[np.float64]:
+    """Score the candidates of one query by one variant with every k1 and b, `(words, n)`."""
+    return np.concatenate([score_all([variant], asked, dense_scale, word.similarity) for word in tried])
+
+
+def joined(variant: Variant, sides: Sides) -> NDArray[np.float64]:
+    """Add up what both legs give, `(n,)`."""
     weight = variant.settings["dense_weight"]
+    row: NDArray[np.float64] = (1 - weight) * sides[0] + weight * sides[1]
+    return row
+
+
+def legs_for(variant: Variant, asked: Asked, similarity: Similarity | None) -> Legs:
+    """Give what both legs say of the candidates before the query vector moves."""
+    if variant.feedback == "rm3":
+        return reworded(asked, asked.expanded, similarity or asked.similarity)
+    return asked.legs if similarity is None else reworded(asked, asked.words, similarity)
+
+
+def sides_of(variant: Variant, legs: Legs, asked: Asked, dense_scale: float) -> Sides:
+    """Bring both legs to one scale, as the variant does, with lists no longer than its depth."""
     lists = [first(scores, variant.depth) for scores in legs.listed]
-    if variant.settings["fusion"] == "pipeline":
-        weights = [1 - weight, weight]
-        return fuse(lists, normalization=variant.settings["normalization"], weights=weights)
-    lexical, dense = absolute_weights(weight, idf_sum, dense_scale)
-    return {
-        doc: lexical * legs.lexical.get(doc, 0.0) + dense * legs.dense.get(doc, UNSEEN)
-        for doc in dict.fromkeys([*lists[0], *lists[1]])
-    }
+    found = {*lists[0], *lists[1]}
+    if variant.technique == "absolute":
+        lexical, dense = absolute_weights(0, asked.idf_sum, dense_scale)[0], 2 * dense_scale
+        scaled: list[Scores] = [
+            {doc: lexical * legs.lexical.get(doc, 0.0) for doc in found},
+            {doc: dense * legs.dense.get(doc, UNSEEN) for doc in found},
+        ]
+    else:
+        scaled = [dict.fromkeys(found, 0.0) | on_scale(variant.technique, scores) for scores in lists]
+    return np.array([[side.get(doc, np.nan) for doc in asked.candidates] for side in scaled])
+
+
+def on_scale(technique: str, scores: Scores) -> dict[str, float]:
+    """Normalise one list as a pipeline does."""
+    return rrf([scores], [1.0]) if technique == "rrf" else NORMALIZATIONS[technique](scores)
 
 
 def reworded(asked: Asked, words: Postings | None, similarity: Similarity) -> Legs:
@@ -62,20 +106,21 @@ def reworded(asked: Asked, words: Postings | None, similarity: Similarity) -> Le
     return asked.legs._replace(listed=(best_first(lexical), asked.legs.listed[1]), lexical=lexical)
 
 
-def turned(asked: Asked, legs: Legs, best: Sequence[str]) -> Legs:
-    """Score the candidates by the query vector moved toward the best ones, as `feedback.rocchio` moves it."""
+def turned(asked: Asked, legs: Legs, row: NDArray[np.float64]) -> Legs:
+    """Score the candidates by the query vector moved toward the best of `row`, as `feedback.rocchio` does."""
     if asked.cosines is None:
         raise ValueError("the vectors of the candidates were not compared")
-    documents = asked.candidates
-    own = np.array([2 * asked.legs.dense.get(doc, UNSEEN) - 1 for doc in documents])  # cosines, (n,)
-    chosen = [place for place, doc in enumerate(documents) if doc in best and doc in asked.legs.dense]
+    documents, told = asked.candidates, asked.legs.dense
+    own = np.array([2 * told.get(doc, UNSEEN) - 1 for doc in documents])  # cosines, (n,)
+    best = np.argsort(-np.nan_to_num(row, nan=-np.inf), kind="stable")[:ROCCHIO_DOCUMENTS]
+    chosen = [place for place in best if documents[place] in told]
     if not chosen:
         return legs
     near = asked.cosines[chosen].astype(np.float64)
     squared = 1 + 2 * ROCCHIO_WEIGHT * own[chosen].mean() + ROCCHIO_WEIGHT**2 * near[:, chosen].mean()
     cosines = (own + ROCCHIO_WEIGHT * near.mean(axis=0)) / np.sqrt(squared)
     scores = dict(zip(documents, ((1 + cosines) / 2).tolist(), strict=True))
-    dense = {doc: score for doc, score in scores.items() if doc in asked.legs.dense}
+    dense = {doc: score for doc, score in scores.items() if doc in told}
     return legs._replace(listed=(legs.listed[0], best_first(dense)), dense=dense)
 
 
@@ -84,6 +129,6 @@ def best_first(scores: Scores) -> dict[str, float]:
     return dict(sorted(scores.items(), key=lambda item: -item[1]))
 
 
-def first(scores: Mapping[str, float], count: int) -> dict[str, float]:
+def first(scores: Scores, count: int) -> Scores:
     """Keep the first of a list."""
-    return dict(list(scores.items())[:count]) if count < len(scores) else dict(scores)
+    return dict(list(scores.items())[:count]) if count < len(scores) else scores

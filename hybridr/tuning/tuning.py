@@ -34,11 +34,12 @@ from ..records import Qrels, Query
 from ..retrieval import Search
 from ..settings import MapSettings, SearchSettings, TuneSettings
 from ..similarity import Similarity
+from ..tuned import tuning_of
 from .bm25 import change_requests, change_similarity, words_landscape, words_obstacle, words_tried
 from .evidence import DEPTH, Asked, ask, with_cosines, with_words
 from .harm import compare_maps
 from .judgement import Choice, chosen_among, measured
-from .scoring import scores_of
+from .scoring import score_all, score_words
 from .variants import DEPTHS, Variant, landscape, variants
 
 LEAST_JUDGED = 10
@@ -164,6 +165,7 @@ def choose_variants(
 ) -> tuple[Choice, Choice]:
     """Choose among all that a search can do, and among what a stored pipeline can."""
     version, absolute = search.cluster.version, search.fusion == "absolute"
+    scale = search.dense_scale
     depths = DEPTHS if "depth" in settings.also else ()
     feedback = [one for one in settings.also if one != "depth"]
     everything = variants(version, absolute=absolute, depths=depths, feedback=feedback)
@@ -171,16 +173,12 @@ def choose_variants(
     of_all, of_pipelines = (
         chosen_among(
             tried, landscape(tried),
-            measured(asked, qrels, settings.measure, scorers_of(tried, search.dense_scale)), settings.measure,
+            measured(asked, qrels, settings.measure, partial(score_all, tried, dense_scale=scale)),
+            settings.measure,
         )
         for tried in (everything, pipelines)
     )  # fmt: skip
     return of_all, of_pipelines
-
-
-def scorers_of(tried: Sequence[Variant], dense_scale: float) -> list[partial[dict[str, float]]]:
-    """Give the function of each variant that scores the candidates of a query."""
-    return [partial(scores_of, variant, dense_scale=dense_scale) for variant in tried]
 
 
 def choose_words(
@@ -191,9 +189,9 @@ def choose_words(
     if obstacle := words_obstacle(search, asked):
         return Bm25(now, None, obstacle, ())
     tried = words_tried(now)
-    scale = search.dense_scale
-    scorers = [partial(scores_of, variant, dense_scale=scale, similarity=one.similarity) for one in tried]
-    choice = chosen_among(tried, words_landscape(tried), measured(asked, qrels, measure, scorers), measure)
+    score = partial(score_words, variant, tried, dense_scale=search.dense_scale)
+    values = measured(asked, qrels, measure, score)
+    choice = chosen_among(tried, words_landscape(tried), values, measure)
     found = Bm25(now, choice, None, ())
     requests = change_requests(search.info.name, found.similarity) if found.similarity else ()
     return replace(found, requests=tuple(requests))
@@ -259,8 +257,9 @@ def write_tuning(cluster: Cluster, info: IndexInfo, found: Tuning) -> None:
         "search": found.choice.settings if found.choice else None,
         "pipeline": found.pipeline.settings if found.pipeline else None,
         "query_map": {"fingerprint": applied.fingerprint, "strength": applied.strength} if applied else None,
+        "bm25": tuning_of(info).get("bm25"),
     }
-    details: dict[str, Any] = {**record, "query_map": bool(applied)}
     if found.bm25 and found.bm25.closed_s is not None and found.bm25.similarity:
-        details["bm25"] = {"before": found.bm25.before._asdict(), "now": found.bm25.similarity._asdict()}
+        record["bm25"] = {**found.bm25.similarity._asdict(), "before": found.bm25.before._asdict()}
+    details = {**record, "query_map": bool(applied)}
     record_event(cluster, info.name, "tuned", {"tuning": record}, details=details)

@@ -21,6 +21,7 @@ from hybridr.measures import parse_measure, values_of
 from hybridr.records import Query
 from hybridr.settings import TuneSettings
 from hybridr.similarity import Similarity, similarity_of
+from hybridr.tuned import tuning_of
 from hybridr.tuning import tune
 from hybridr.tuning.bm25 import change_similarity, errors_of, words_obstacle
 from hybridr.tuning.evidence import Asked, ask, with_cosines, with_words
@@ -201,10 +202,25 @@ def test_k1_and_b_are_shown_and_changed_only_on_demand(
     assert "the index was closed for" in capsys.readouterr().out
     info = resolve(cluster, name)
     assert similarity_of(info) == chosen
-    assert info.meta["history"][-1]["bm25"] == {"before": Similarity()._asdict(), "now": chosen._asdict()}
+    assert tuning_of(info)["bm25"] == {**chosen._asdict(), "before": Similarity()._asdict()}
+    assert info.meta["history"][-1]["bm25"] == tuning_of(info)["bm25"]
     again = tune(cluster, name, (queries, qrels), encoder=folder, settings=TuneSettings(fit_map=False))
     assert again.bm25 is not None
     assert again.bm25.before == chosen
+    assert tuning_of(resolve(cluster, name))["bm25"]["before"] == Similarity()._asdict()
+
+
+def test_a_new_index_has_the_source_s_k1_and_b_and_that_is_told(
+    cluster: Cluster, searched: CompletedSearch, folder: Path, capsys: Any
+) -> None:
+    name, source = searched.info.name, searched.info.meta["source"]
+    change_similarity(cluster, name, Similarity(0.4, 0.0))
+    write_meta(cluster, name, {"tuning": {"bm25": {"k1": 0.4, "b": 0.0}}})
+    command = ["reindex", source, "--encoder", str(folder), "--max-tokens", "32", "--url", cluster.url]
+    assert hybridr_cli.main(command) == 0
+    assert f"found for '{name}', k1 and b too" in " ".join(capsys.readouterr().out.split())
+    assert similarity_of(resolve(cluster, source)) == Similarity()
+    assert similarity_of(resolve(cluster, name)) == Similarity(0.4, 0.0)
 
 
 def test_the_estimate_with_k1_and_b_is_of_the_ranking_afterwards(

@@ -201,6 +201,7 @@ def show_result(session: Session, done: Reindexing) -> None:
     if done.switched:
         out.line(f"alias {done.alias} -> {done.destination}; undo: hybridr rollback {done.source}")
         show_succession(session, done)
+        show_tuning(session, done)
     elif not done.rejected:
         out.line(
             "this share is done; when all are, run the same command without --slice to verify and switch"
@@ -222,6 +223,15 @@ def show_succession(session: Session, done: Reindexing) -> None:
         session.output.line(
             f"NOT deployed: the index before answers --way {found.way}, '{done.destination}' does not; "
             f"run: {found.command}"
+        )
+
+
+def show_tuning(session: Session, done: Reindexing) -> None:
+    """Say that what was tuned for the index before does not come along."""
+    if done.tuned_before:
+        session.output.line(
+            f"NOT tuned: what `hybridr tune` found for '{done.tuned_before}', k1 and b too, stays with that "
+            f"index; run: hybridr tune {done.source}"
         )
 
 
