@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import pickle
 import random
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -69,7 +68,7 @@ def main() -> None:
     for name in given.sets.split(","):
         if name not in record["sets"]:
             print(name, flush=True)
-            kept = given.values / f"{name}.pickle" if given.values else None
+            kept = given.values / f"{name}.json" if given.values else None
             record["sets"][name] = summary(values_of_set(given.folder / name, given.url, kept))
             write_json(given.json, record | {"machine": machine_record(), "settings": settings()})
 
@@ -98,8 +97,7 @@ class Measured(NamedTuple):
 def values_of_set(folder: Path, url: str | None, kept: Path | None) -> Measured:
     """Ask one collection, or read what was kept."""
     if kept and kept.is_file():
-        found: Measured = pickle.loads(kept.read_bytes())
-        return found
+        return read_measured(kept)
     qrels = checked_qrels(read_qrels(qrels_file(folder, "test")))
     queries = sorted(read_queries(folder, qrels), key=lambda query: query.query_id)
     if len(queries) > QUERIES:
@@ -107,8 +105,24 @@ def values_of_set(folder: Path, url: str | None, kept: Path | None) -> Measured:
     search = opened(folder.name, url)
     found = values_of_all(gathered(search, queries), qrels, search.dense_scale, search.cluster.version)
     if kept:
-        kept.write_bytes(pickle.dumps(found))
+        write_measured(kept, found)
     return found
+
+
+def read_measured(file: Path) -> Measured:
+    """Read what `write_measured` wrote."""
+    found = Measured(**json.loads(file.read_text(encoding="utf-8")))
+    return found._replace(
+        tried=[Variant(*one) for one in found.tried],
+        values=np.array(found.values),
+        similarities=[Similarity(*one) for one in found.similarities],
+        words=np.array(found.words),
+    )
+
+
+def write_measured(file: Path, found: Measured) -> None:
+    """Keep what variants give."""
+    write_json(file, found._asdict() | {"values": found.values.tolist(), "words": found.words.tolist()})
 
 
 def values_of_all(

@@ -16,7 +16,8 @@ from hybridr.records import Query
 from hybridr.similarity import Similarity, postings, rows_of
 from hybridr.tuning.bm25 import change_requests, errors_of
 from hybridr.tuning.evidence import Asked, cosines_of
-from hybridr.tuning.scoring import scores_of
+from hybridr.tuning.judgement import best_of, measured
+from hybridr.tuning.scoring import score_all, scores_of
 from hybridr.tuning.variants import Variant
 
 TEXTS = {"a": "sea sea sea", "b": "sea wind " * 8, "c": "wind wave", "d": "tide tide"}
@@ -139,3 +140,14 @@ def test_an_index_is_closed_before_and_opened_after() -> None:
     requests = change_requests("a/b", Similarity(0.9, 0.4))
     assert [one["path"] for one in requests] == ["/a%2Fb/_close", "/a%2Fb/_settings", "/a%2Fb/_open"]
     assert requests[1]["body"] == {"index.similarity.default": {"type": "BM25", "k1": 0.9, "b": 0.4}}
+
+
+def test_a_measure_sees_what_it_looks_at(asked: Asked) -> None:
+    row = np.array([0.5, np.nan, 0.9, 0.5])
+    assert best_of("abcd", row, 2) == {"c": 0.9, "a": 0.5, "d": 0.5}
+    assert best_of("abcd", row, None) == {"a": 0.5, "c": 0.9, "d": 0.5}
+    tried = [Variant(ABSOLUTE | {"dense_weight": weight}, 0.1) for weight in (0.0, 1.0)]
+    best = [max(found, key=found.__getitem__) for found in (scores_of(one, asked, 1.0) for one in tried)]
+    assert best[0] != best[1]
+    values = measured([asked], {"q": {best[1]: 1}}, "nDCG@1", lambda one: score_all(tried, one, 1.0))
+    assert values.tolist() == [[0.0, 1.0]]

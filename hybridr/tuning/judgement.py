@@ -79,14 +79,21 @@ def measured(
     """
     parsed, ids = parse_measure(measure), [one.query.query_id for one in asked]
     documents, scores = [one.candidates for one in asked], [score(one) for one in asked]
+    looked_at = parsed.params.get("cutoff")
     columns = []
     for row in range(len(scores[0])):
         run = {
-            query_id: {
-                doc: value for doc, value in zip(found, rows[row].tolist(), strict=True) if value == value
-            }
+            query_id: best_of(found, rows[row], looked_at)
             for query_id, found, rows in zip(ids, documents, scores, strict=True)
         }
         [values] = values_of(run, qrels, [parsed], ids).values()
         columns.append(list(values.values()))
     return np.array(columns).T
+
+
+def best_of(documents: Sequence[str], row: NDArray[np.float64], count: int | None) -> dict[str, float]:
+    """Give what a row found, or its best `count` with their ties in trec_eval's single precision."""
+    found, single = ~np.isnan(row), row.astype(np.float32)
+    if count and found.sum() > count:
+        found &= single >= np.partition(single[found], -count)[-count]
+    return {documents[int(place)]: float(row[place]) for place in np.flatnonzero(found)}

@@ -163,13 +163,16 @@ def gather(
 def choose_variants(
     search: CompletedSearch, asked: Sequence[Asked], qrels: Qrels, settings: TuneSettings
 ) -> tuple[Choice, Choice]:
-    """Choose among all that a search can do, and among what a stored pipeline can."""
+    """Choose among all that a search can do, and among what a stored pipeline can.
+
+    Depth and feedback are no part of a pipeline.
+    """
     version, absolute = search.cluster.version, search.fusion == "absolute"
     scale = search.dense_scale
     depths = DEPTHS if "depth" in settings.also else ()
     feedback = [one for one in settings.also if one != "depth"]
     everything = variants(version, absolute=absolute, depths=depths, feedback=feedback)
-    pipelines = variants(version, absolute=False, depths=depths)
+    pipelines = variants(version, absolute=False)
     of_all, of_pipelines = (
         chosen_among(
             tried, landscape(tried),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 from hybridr.cluster import Cluster, path_of
@@ -52,3 +53,21 @@ def sources(cluster: Cluster, index: str) -> dict[str, dict[str, Any]]:
         found.doc_id: {name: value for name, value in found.source.items() if not name.startswith("hybridr_")}
         for found in read_documents(cluster, index)
     }
+
+
+def fill_uneven(cluster: Cluster, index: str, shards: int = 1, **text: Any) -> None:
+    """Create an index with 240 documents of very different lengths; `text` maps one of its two fields."""
+    properties = {"title": {"type": "text"}, "text": {"type": "text", **text}}
+    settings = {
+        "number_of_shards": shards,
+        "number_of_replicas": 0,
+        "similarity.mine": {"type": "BM25", "b": 0},
+    }
+    cluster.request("PUT", path_of(index), {"settings": settings, "mappings": {"properties": properties}})
+    dice, lines = random.Random(5), []
+    odds = [1 / (place + 1) for place in range(len(WORDS))]
+    for number in range(240):
+        lines.append({"index": {"_id": f"d{number}"}})
+        words = dice.choices(WORDS, odds, k=dice.choice([4, 12, 40, 150]))
+        lines.append({"title": " ".join(dice.choices(WORDS, odds, k=2)), "text": " ".join(words)})
+    bulk(cluster, index, lines)

@@ -12,12 +12,16 @@ import hybridr_cli
 from hashing import HashingEncoder
 from hybridr import Search, SearchSettings, connect, reindex, rollback
 from hybridr.cluster import Cluster, path_of
+from hybridr.completion import CompletedSearch
 from hybridr.errors import AccessDenied, SettingsError, Unreachable
 from hybridr.fusion import fuse
 from hybridr.node import NodeState
 from hybridr.records import Query
+from hybridr.similarity import Similarity
+from hybridr.tuning.bm25 import change_similarity, errors_of, words_obstacle
+from hybridr.tuning.evidence import ask, with_words
 
-from .corpus import fill_index, put_documents, sources, text_number
+from .corpus import fill_index, fill_uneven, put_documents, sources, text_number
 
 pytestmark = pytest.mark.secure
 
@@ -64,6 +68,22 @@ def test_fusion_on_the_older_version(secure: Cluster) -> None:
     ):
         with pytest.raises(SettingsError, match="OpenSearch 3"):
             Search(secure, "fused", encoder, settings=settings)
+
+
+def test_other_k1_and_b_have_their_old_factor(secure: Cluster) -> None:
+    fill_uneven(secure, "uneven")
+    reindex(secure, "uneven", HashingEncoder())
+    search = CompletedSearch(secure, "uneven", HashingEncoder(), settings=SearchSettings(tuned=False))
+    asked = with_words(search, ask(search, [Query("q", "anchor velvet zephyr")]))
+    [one] = asked
+    assert words_obstacle(search, asked) is None
+    assert errors_of(one).max() < 1e-5
+    assert one.words is not None
+    change_similarity(secure, search.info.name, Similarity(0.4, 0.1))
+    told = search.using("lexical").run([one.query], 240)["q"]
+    found = one.words.scores(Similarity(0.4, 0.1), len(one.candidates)).tolist()
+    scores = {doc: score for doc, score in zip(one.candidates, found, strict=True) if score > 0}
+    assert scores == pytest.approx({doc: told[doc] for doc in scores}, rel=1e-5)
 
 
 def test_wrong_password_and_unknown_certificate(

@@ -13,7 +13,7 @@ import pytest
 import hybridr_cli
 from hybridr import Search, SearchSettings, load_encoder, reindex
 from hybridr.bodies import among, lexical_query
-from hybridr.cluster import Cluster, path_of
+from hybridr.cluster import Cluster
 from hybridr.completion import CompletedSearch
 from hybridr.destinations import resolve, write_meta
 from hybridr.errors import ClusterError
@@ -28,30 +28,12 @@ from hybridr.tuning.evidence import Asked, ask, with_cosines, with_words
 from hybridr.tuning.scoring import scores_of
 from hybridr.tuning.variants import Variant
 
-from .corpus import WORDS, bulk, sources
+from .corpus import WORDS, fill_uneven, sources
 
 pytestmark = pytest.mark.node
-COUNT = 240
+COUNT = 240  # documents
 CLOSE = 1e-5  # scores are in single precision
 QUERIES = [Query(f"q{number}", " ".join(random.Random(number).sample(WORDS, 3))) for number in range(12)]
-
-
-def fill(cluster: Cluster, index: str, shards: int = 1, **text: Any) -> None:
-    """Documents of very different lengths, in two fields."""
-    properties = {"title": {"type": "text"}, "text": {"type": "text", **text}}
-    settings = {
-        "number_of_shards": shards,
-        "number_of_replicas": 0,
-        "similarity.mine": {"type": "BM25", "b": 0},
-    }
-    cluster.request("PUT", path_of(index), {"settings": settings, "mappings": {"properties": properties}})
-    dice, lines = random.Random(5), []
-    odds = [1 / (place + 1) for place in range(len(WORDS))]
-    for number in range(COUNT):
-        lines.append({"index": {"_id": f"d{number}"}})
-        words = dice.choices(WORDS, odds, k=dice.choice([4, 12, 40, 150]))
-        lines.append({"title": " ".join(dice.choices(WORDS, odds, k=2)), "text": " ".join(words)})
-    bulk(cluster, index, lines)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +44,7 @@ def folder(minilm_encoder_folder: Path) -> Path:
 @pytest.fixture
 def searched(cluster: Cluster, index_name: str, folder: Path, request: Any) -> CompletedSearch:
     """An index with vectors; by parameter on several shards."""
-    fill(cluster, index_name, getattr(request, "param", 1))
+    fill_uneven(cluster, index_name, getattr(request, "param", 1))
     reindex(cluster, index_name, folder)
     untuned = SearchSettings(tuned=False)
     return CompletedSearch(cluster, index_name, load_encoder(folder), settings=untuned)
@@ -141,7 +123,7 @@ def test_rocchio_is_that_of_a_search_with_feedback(searched: CompletedSearch, we
 
 
 def test_a_similarity_of_the_field_is_its_own(cluster: Cluster, index_name: str, folder: Path) -> None:
-    fill(cluster, index_name, similarity="mine")
+    fill_uneven(cluster, index_name, similarity="mine")
     reindex(cluster, index_name, folder)
     settings = SearchSettings(tuned=False, lexical_fields=("text",))
     search = CompletedSearch(cluster, index_name, load_encoder(folder), settings=settings)
@@ -221,6 +203,27 @@ def test_a_new_index_has_the_source_s_k1_and_b_and_that_is_told(
     assert f"found for '{name}', k1 and b too" in " ".join(capsys.readouterr().out.split())
     assert similarity_of(resolve(cluster, source)) == Similarity()
     assert similarity_of(resolve(cluster, name)) == Similarity(0.4, 0.0)
+
+
+def test_depth_and_feedback_are_tried_when_asked_for(
+    cluster: Cluster, searched: CompletedSearch, folder: Path, capsys: Any, tmp_path: Path
+) -> None:
+    queries, qrels = judged(cluster, searched.info.name)
+    beir = str(written(tmp_path, queries, qrels))
+    command = ["tune", searched.info.name, "--beir", beir, "--no-fit-map", "--encoder", str(folder),
+               "--url", cluster.url, "--json", "--also", "depth,rocchio,rm3"]  # fmt: skip
+    assert hybridr_cli.main(command) == 0
+    found = json.loads(capsys.readouterr().out)
+    tried = [variant for variant, _ in (point["variant"] for point in found["choice"]["curve"])]
+    assert {one.get("feedback") for one in tried} == {None, "rocchio", "rm3"}
+    assert {one.get("depth") for one in tried} == {None, 20, 50}
+    stored = [variant for variant, _ in (point["variant"] for point in found["pipeline"]["curve"])]
+    assert all(one.keys() == {"fusion", "normalization", "dense_weight"} for one in stored)
+    search = Search(cluster, searched.info.name, load_encoder(folder))
+    settings = tuning_of(resolve(cluster, searched.info.name))["search"] or {}
+    assert (search.feedback or "none") == settings.get("feedback", "none")
+    assert hybridr_cli.main([*command[:-1], "deep"]) == 2
+    assert "also" in capsys.readouterr().err
 
 
 def test_the_estimate_with_k1_and_b_is_of_the_ranking_afterwards(
