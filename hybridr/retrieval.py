@@ -90,6 +90,7 @@ class Search:
             dense_scale(self.encoder) if self.fusion == ABSOLUTE and self.encoder is not None else 1.0
         )
         self.query_terms = IdfSums(cluster, self.info.name, self.lexical_fields)
+        self._first = self.using("hybrid", feedback=None) if self.feedback == "rocchio" else None
 
     def using(self, mode: Mode, *, feedback: Feedback | Literal["same"] | None = "same") -> Search:
         """Give the same search in another mode, or with another feedback."""
@@ -146,10 +147,6 @@ class Search:
             as_numbers(kept), self.info.meta["vector_field"], self.settings.depth,
             passages=self.windows is not None, filter=filter,
         )  # fmt: skip
-
-    @cached_property
-    def _plain_hybrid(self) -> Search:
-        return self.using("hybrid", feedback=None)
 
     @cached_property
     def _term_feedback(self) -> TermFeedback:
@@ -225,7 +222,8 @@ class Search:
     def _moved(self, texts: list[str], vectors: np.ndarray) -> np.ndarray:
         """Move query vectors `(n, dim)` toward the best documents of a hybrid search."""
         field = self.info.meta["vector_field"]
-        first = self._plain_hybrid
+        first = self._first
+        assert first is not None
         asked = list(as_kept(vectors, kept_as(self.info.meta)))
         bodies = [body | {"_source": [field]} for body in first._bodies(texts, asked, ROCCHIO_DOCUMENTS)]
         found = [checked(answer) for answer in self.cluster.msearch(self.info.name, bodies)]

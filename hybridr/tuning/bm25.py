@@ -20,8 +20,8 @@ from .evidence import Asked
 
 K1, B = (0.4, 0.8, 1.2, 1.6, 2.0, 2.4), (0.0, 0.25, 0.5, 0.75, 1.0)
 SPAN = 2.0  # of k1: as much as 1 of b
-PULLED = 0.25  # what a step over the whole span counts, as a weight of 0 or 1 does
-NEIGHBOURHOOD = 0.25
+PULLED = 0.5  # what a step over the whole span counts; a weight of 0 or 1 counts half of it
+NEIGHBOURHOOD = 0.25  # the deviation of a bell
 CLOSE, MOST_OFF = 1e-3, 0.01
 OPENING_S = 60.0
 

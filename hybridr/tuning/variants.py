@@ -14,7 +14,8 @@ from .choice import Landscape
 
 TENTHS, TWENTIETHS = [i / 10 for i in range(2, 9)], [i / 20 for i in range(1, 20)]
 DEPTHS = (20, 50)
-ANOTHER_KIND = 0.25  # as far from the default as a weight of 0 or 1
+ANOTHER_TECHNIQUE = 0.25  # as far from the default as a weight of 0 or 1
+ADDITION = 0.05  # feedback or another depth
 NEIGHBOURHOOD = 0.15  # of weights: the deviation of a bell
 USUAL = SearchSettings()
 
@@ -74,7 +75,7 @@ def variants(
     found = [
         Variant(
             named(technique) | added | {"dense_weight": weight},
-            distance((technique != default) + bool(added), weight),
+            distance(technique == default, weight) + (ADDITION if added else 0.0),
         )
         for added in more
         for technique, weights in techniques
@@ -101,9 +102,9 @@ def named(technique: str) -> dict[str, Any]:
     return {"fusion": "pipeline", "normalization": technique}
 
 
-def distance(other_kinds: int, weight: float) -> float:
-    """Tell how far a variant is from the default: by its weight, and by what else differs."""
-    return ANOTHER_KIND * other_kinds + (weight - USUAL.dense_weight) ** 2
+def distance(same_technique: bool, weight: float) -> float:
+    """Tell how far technique and weight are from the default."""
+    return (0.0 if same_technique else ANOTHER_TECHNIQUE) + (weight - USUAL.dense_weight) ** 2
 
 
 def landscape(tried: Sequence[Variant]) -> Landscape:

@@ -16,9 +16,10 @@ import hybridr_cli
 from hashing import HashingEncoder
 from hybridr import Search, export, load_encoder, reindex
 from hybridr.cluster import Cluster, path_of
+from hybridr.destinations import write_meta
 from hybridr.errors import DataError, FingerprintMismatch, NotFound
 from hybridr.serving import create_app
-from hybridr.settings import ServeSettings
+from hybridr.settings import SearchSettings, ServeSettings
 from tiny import tiny_retriever, tiny_texts
 
 from .corpus import bulk, fill_index, text_number
@@ -47,6 +48,29 @@ def test_search_answers_as_the_library_does(
     assert [hit["doc_id"] for hit in answer.json()["hits"]] == [hit.doc_id for hit in expected]
     assert [hit["score"] for hit in answer.json()["hits"]] == pytest.approx([hit.score for hit in expected])
     assert answer.json()["hits"][0]["doc_id"] == "d7"
+
+
+def test_feedback_that_tune_found_is_taken_up(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 60)
+    done = reindex(cluster, index_name, HashingEncoder())
+    found = {"fusion": "absolute", "dense_weight": 0.5, "feedback": "rocchio"}
+    write_meta(cluster, done.destination, {"tuning": {"search": found}})
+    client = TestClient(create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster))
+    for mode in ("hybrid", "dense", "lexical"):
+        answer = client.post("/search", json={"query": text_number(7), "k": 20, "mode": mode})
+        assert answer.status_code == 200
+        scores = [hit["score"] for hit in answer.json()["hits"]]
+        plain, moved = (
+            [
+                hit.score
+                for hit in Search(cluster, index_name, HashingEncoder(), mode, settings=one)(
+                    text_number(7), 20
+                )
+            ]
+            for one in (SearchSettings(tuned=False), SearchSettings(tuned=False, feedback="rocchio"))
+        )
+        assert scores == pytest.approx(moved)
+        assert (plain == pytest.approx(moved, rel=1e-4)) == (mode != "hybrid")
 
 
 @pytest.mark.parametrize(
