@@ -258,9 +258,7 @@ class ReindexSettings(Stage):
     accept_rejects: bool = Field(False, description="switch the alias although documents were refused")
     patience_s: float = Field(300.0, ge=0, description="how long to wait for a cluster that is away")
     max_docs_per_second: float | None = Field(None, gt=0, description="None: as fast as it goes")
-    slow_search_ms: float = Field(
-        200.0, ge=0, description="pause while the cluster's searches take longer than this; 0 never does"
-    )
+    slow_search_ms: float = Field(200.0, ge=0, description="pause while searches take longer; 0 never does")
     dry_run: bool = False
 
 
@@ -282,9 +280,7 @@ class SearchSettings(Stage):
     completed_weight: float = Field(0.6, ge=0, le=1, description="dense weight with score completion")
     lexical_fields: tuple[str, ...] = Field((), description="empty: what the index was reindexed with")
     tuned: bool = Field(True, description="take what `hybridr tune` found for the index, where not given")
-    query_map: str = Field(
-        "auto", min_length=1, description="auto: the one that tune fitted; none; or the folder of one"
-    )
+    query_map: str = Field("auto", min_length=1, description="auto: that of tune; none; or a folder")
 
 
 class DeploySettings(Stage):
@@ -312,7 +308,7 @@ class TuneSettings(Stage):
     queries: Path | None = Field(None, description="queries without labels, one a line, to check the map on")
     measure: str = Field("nDCG@10", min_length=1, description="what judged queries are measured by")
     bm25: Literal["off", "show", "apply"] = Field(
-        "show", description="k1 and b by judged queries; apply closes the index for a moment"
+        "show", description="k1, b; apply closes the index a moment"
     )
     also: tuple[Literal["depth", "rocchio", "rm3"], ...] = Field((), description="tried with judged queries")
     dry_run: bool = False
