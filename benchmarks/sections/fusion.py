@@ -30,9 +30,9 @@ the idf of the query's terms; other powers are scaled to agree where I is 25. Ch
 (min_max, .5/.5). The default was chosen by looking at these sets: the figures are no estimate for others."""
 LABELS = """Choosing technique and weight by n random judged queries, as `hybridr tune` does: gain over the
 default on the other queries. 5 %: what one in twenty choices does not reach, on the worst set."""
-MORE = """What `tune` can try besides, in the same draws: mean gain over the default on the other queries, and
-the set where it is lowest. k1 and b are chosen for the technique and weight that were chosen before, and the
-gain is that of both."""
+MORE = """What `tune` can try besides (`--also`), in the same draws: mean gain over the default on the other
+queries, and in brackets the set where it is lowest. The last column leaves technique and weight alone and chooses
+k1 and b for the default."""
 ALONE = """Each addition with no choice at all, at weight .5: change of nDCG@10 in the default fusion and in
 OpenSearch's min_max."""
 
@@ -72,7 +72,7 @@ def more(sets: Record) -> str:
     ways = {
         "technique and weight": [one["labels"] for one in found],
         **{f"and {name}": [one["also"][name] for one in found] for name in found[0]["also"]},
-        "and k1, b": [one["bm25"] for one in found],
+        "k1, b alone": [one["bm25"] for one in found],
     }
     rows = []
     for count in dict.fromkeys(count for one in found for count in one["labels"]):
