@@ -133,7 +133,7 @@ def test_the_formula_is_held_against_the_server(asked: Asked) -> None:
     assert errors_of(asked).max() < 1e-9
     doubled = {doc: 2 * score for doc, score in asked.legs.lexical.items()}
     off = errors_of(asked._replace(legs=asked.legs._replace(lexical=doubled)))
-    assert sorted(off.round(3).tolist()) == [0.0, 0.5, 0.5, 0.5]
+    assert off.tolist() == pytest.approx([0.5, 0.5, 0.5])
 
 
 def test_an_index_is_closed_before_and_opened_after() -> None:

@@ -31,8 +31,8 @@ the idf of the query's terms; other powers are scaled to agree where I is 25. Ch
 LABELS = """Choosing technique and weight by n random judged queries, as `hybridr tune` does: gain over the
 default on the other queries. 5 %: what one in twenty choices does not reach, on the worst set."""
 MORE = """What `tune` can try besides (`--also`), in the same draws: mean gain over the default on the other
-queries, and in brackets the set where it is lowest. The last column leaves technique and weight alone and chooses
-k1 and b for the default."""
+queries, and in brackets the set where it is lowest. The last column leaves technique and weight alone and
+chooses k1 and b for the default."""
 ALONE = """Each addition with no choice at all, at weight .5: change of nDCG@10 in the default fusion and in
 OpenSearch's min_max."""
 

@@ -71,18 +71,19 @@ def words_obstacle(search: CompletedSearch, asked: Sequence[Asked]) -> str | Non
     if why := similarity_obstacle(search.info, search.lexical_fields):
         return why
     off = np.concatenate([errors_of(one) for one in asked]) > CLOSE
-    if off.mean() <= MOST_OFF:
+    if off.sum() <= MOST_OFF * len(off):
         return None
     return f"{off.mean():.0%} of its BM25 scores are not what the formula gives (synonyms, boosts?)"
 
 
 def errors_of(asked: Asked) -> np.ndarray:
-    """Give how far the formula is from the server's lexical scores, in shares of them, `(candidates,)`."""
+    """Give how far the formula is from the server's lexical scores, in shares of these, where it has any."""
     documents = asked.candidates
     told = np.array([asked.legs.lexical.get(doc, 0.0) for doc in documents])
     assert asked.words is not None
     found = asked.words.scores(asked.similarity, len(documents))
-    off: np.ndarray = np.abs(found - told) / np.maximum(np.maximum(found, told), 1e-9)
+    larger = np.maximum(found, told)
+    off: np.ndarray = np.abs(found - told)[larger > 0] / larger[larger > 0]
     return off
 
 

@@ -92,6 +92,9 @@ class Tuning:
         found = asdict(self)
         if self.map and self.map.folder:
             found["map"]["folder"] = str(self.map.folder)
+        if self.bm25:
+            best = self.bm25.similarity
+            found["bm25"] |= {"before": self.bm25.before._asdict(), "best": best and best._asdict()}
         return found
 
 
@@ -108,9 +111,12 @@ def tune(
     """Tune the search of an index with vectors, and write what was found into its record.
 
     `judged` are queries with judgements. Nothing is written with `dry_run`. Raises DataError for fewer than
-    10 judged queries or without vectors, FingerprintMismatch for another encoder.
+    10 judged queries or without vectors, FingerprintMismatch for another encoder, SettingsError for what
+    this index cannot do or what needs judged queries.
     """
     settings = settings or TuneSettings()
+    if not judged and (settings.also or settings.bm25 == "apply"):
+        raise SettingsError("k1, b, depth and feedback are judged by queries only", hint="--beir FOLDER")
     info = resolve(cluster, name)
     model = encoder_for(cluster, info, encoder, progress=progress)
     untuned = SearchSettings(tuned=False, depth=DEPTH)
@@ -157,6 +163,8 @@ def gather(
     asked = ask(search, queries, progress)
     if settings.bm25 != "off" or "rm3" in settings.also:
         asked = with_words(search, asked, progress, expand="rm3" in settings.also)
+    if "rm3" in settings.also and (obstacle := words_obstacle(search, asked)):
+        raise SettingsError(f"rm3 cannot be judged: {obstacle}", hint="leave it out of --also")
     return with_cosines(search, asked, progress) if "rocchio" in settings.also else asked
 
 

@@ -178,6 +178,11 @@ def test_k1_and_b_are_shown_and_changed_only_on_demand(
     assert f"POST /{name}/_close" in said
     assert "not applied" in said
     assert similarity_of(resolve(cluster, name)) == Similarity()
+    assert hybridr_cli.main([*command, "--bm25", "show", "--json"]) == 0
+    best = json.loads(capsys.readouterr().out)["bm25"]
+    assert (best["before"], best["best"]) == (Similarity()._asdict(), chosen._asdict())
+    assert hybridr_cli.main(["tune", name, "--bm25", "apply", "--url", cluster.url]) == 2
+    assert "--beir" in capsys.readouterr().err
     assert hybridr_cli.main([*command, "--bm25", "off"]) == 0
     assert "bm25" not in capsys.readouterr().out
     assert hybridr_cli.main([*command, "--bm25", "apply"]) == 0

@@ -67,7 +67,8 @@ def register(app: typer.Typer) -> None:
 def show_choice(session: Session, name: str, choice: Choice) -> None:
     """Print what judged queries choose."""
     bounds = f"[{choice.low:+.4f}, {choice.high:+.4f}]"
-    said = str(choice.chosen) if choice.applied else f"the default is kept, not {choice.chosen}"
+    other = "" if choice.chosen.is_default else f", not {choice.chosen}"
+    said = str(choice.chosen) if choice.applied else f"{choice.best} is kept{other}"
     session.output.line(f"{name}: {said}; gain on unseen queries {choice.gain:+.4f} {bounds}")
 
 
