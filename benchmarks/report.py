@@ -121,7 +121,7 @@ def render_readme() -> str:
     page, record = read(README), read_result(RESULTS / headline.RESULT)
     if not BLOCK.search(page):
         raise DataError("README.md has no <!-- headline --> and <!-- /headline -->, each on its own line")
-    return BLOCK.sub(lambda _: f"{headline.tables(record) if record else MISSING}\n", page)
+    return BLOCK.sub(lambda _: f"{headline.overview(record) if record else MISSING}\n", page)
 
 
 def render_page() -> str:
