@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+import baselines
 import collection
 import run
 from conditions import Condition
 from hybridr.cluster import Cluster
 from hybridr.destinations import alias_target
-from hybridr.formats import write_beir
-from hybridr.records import Document, Query
+from hybridr.formats import read_qrels, read_queries, read_run, write_beir
+from hybridr.records import Document, Query, Run
 from hybridr.settings import AdaptSettings
 from sections import headline, reproduction
 
@@ -26,6 +27,8 @@ pytestmark = [pytest.mark.node, pytest.mark.model]
 GOLDEN = Path(__file__).parents[1] / "golden" / "ddr"
 SYSTEMS = ["bm25", "rm3", "dense", "hybrid-stock"]
 ADAPTED = [*SYSTEMS, "dense-adapted", "hybrid-adapted", "hybrid-adapted-tuned"]
+SAME = 1e-5
+"""Scores of the same vectors, written as text and read."""
 READING = ("_search", "_msearch", "_mget", "_search/point_in_time", "_mtermvectors")
 
 
@@ -136,6 +139,23 @@ def test_an_adapted_encoder_writes_vectors_beside_the_first_ones(
     assert sent
     assert writing(sent) == []
     assert json.loads(adapting.result.read_text())["systems"] == found["systems"]
+
+
+def test_the_baselines_ask_the_first_vectors(
+    adapting: Any, cluster: Cluster, tmp_path: Path, index_name: str
+) -> None:
+    assert adapting() == 0
+    folder = tmp_path / index_name
+    qrels = read_qrels(tmp_path / "runs" / index_name / "qrels.txt")
+    runs, _ = baselines.our_runs(cluster, folder, read_queries(folder, qrels), dense=True)
+    plain, own = (read_run(tmp_path / "runs" / index_name / f"{system}.trec")
+                  for system in ("dense", "dense-adapted"))  # fmt: skip
+    assert distance(runs["dense"], plain) < SAME < distance(runs["dense"], own)
+
+
+def distance(one: Run, other: Run) -> float:
+    """Give the largest difference of two runs' scores."""
+    return max(abs(score - other[query][doc]) for query in one for doc, score in one[query].items())
 
 
 def test_an_interrupted_second_reindex_goes_on_with_the_same_encoder(
