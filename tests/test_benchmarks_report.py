@@ -93,6 +93,7 @@ def test_a_system_that_misses_a_set_has_no_mean(record: dict[str, Any]) -> None:
     del record["lisa"]["systems"]["hybrid"]
     mean = next(line for line in headline.tables(record).splitlines() if "mean of 2" in line)
     assert mean.rstrip(" |").endswith("not run")
+    assert "| hybrid (1 sets) | +0.0200 |" in headline.tables(record)
 
 
 @pytest.fixture

@@ -172,7 +172,7 @@ def change_row(twelve: Record, system: str) -> list[str]:
     legs = {name: value_of(found, system) - max(value_of(found, BASELINE), value_of(found, DENSE))
             for name, found in ran.items() if {BASELINE, DENSE} <= found["systems"].keys()}  # fmt: skip
     sure = [mark(found, system, REFERENCE, "") for found in ran.values()]
-    label = LABELS.get(system, system)
+    label = LABELS.get(system, system) + (f" ({len(ran)} sets)" if len(ran) < len(twelve) else "")
     against = ["", "", "", ""] if system == REFERENCE else [
         mean_change(stock), up_down(stock), f"{sure.count('+')}/{sure.count('-')}", worst(stock)
     ]  # fmt: skip
