@@ -26,7 +26,7 @@ import peers
 from formula import Formula
 from hybridr import Query, connect, load_encoder
 from hybridr.cluster import Cluster, path_of
-from hybridr.destinations import is_destination, resolve
+from hybridr.destinations import alias_target, default_alias, resolve
 from hybridr.evaluation import evaluate
 from hybridr.feedback import FEEDBACK_DOCUMENTS, FEEDBACK_TERMS, ORIGINAL_WEIGHT
 from hybridr.formats import ranked, read_beir
@@ -169,10 +169,12 @@ def our_runs(
     cluster: Cluster, folder: Path, queries: list[Query], *, dense: bool
 ) -> tuple[dict[str, Run], dict[str, float]]:
     """Search with the product; load and reindex first where the cluster lacks the collection."""
-    name = folder.name
+    name, vectors = folder.name, default_alias(folder.name)
     load(cluster, folder, LoadSettings(index=name))
-    if dense and not is_destination(resolve(cluster, name)):
+    if dense and alias_target(cluster, vectors) is None:
         reindex(cluster, name, load_encoder(minilm_encoder()))
+    # By this alias, as `run.py` may have put the vectors of an adapted encoder behind another one.
+    name = vectors if dense else name
     ways: dict[str, tuple[Mode, Any]] = {"bm25": ("lexical", None), "rm3": ("lexical", "rm3")}
     runs, seconds = {}, {}
     for way, (mode, feedback) in (ways | ({"dense": ("dense", None)} if dense else {})).items():

@@ -1,7 +1,8 @@
-"""Measures one collection as a user would: load, reindex, ask every system, compare.
+"""Measures one collection as a user would: load, reindex, adapt, reindex again, ask every system, compare.
 
 What is there already is not done again: a loaded and reindexed collection is only searched, a system whose
-run file is current is not asked. The index and the run files are what an interrupted condition goes on from.
+run file is current is not asked. The index, the adapted encoder and the run files are what an interrupted
+condition goes on from. The vectors of both encoders stay, each behind an alias of its own.
 """
 
 from __future__ import annotations
@@ -14,18 +15,17 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from conditions import Condition
-from hybridr import load, reindex
+from conditions import ADAPTED, TUNED, Condition
+from hybridr import Adaptation, AdaptSettings, adapt, load, load_encoder, reindex
 from hybridr.cluster import Cluster
-from hybridr.destinations import destinations, resolve
-from hybridr.encoder import Encoder
+from hybridr.destinations import alias_target, default_alias, resolve
 from hybridr.errors import DataError
 from hybridr.evaluation import Evaluation
 from hybridr.formats import qrels_file, read_qrels, write_qrels, write_run
 from hybridr.machine import machine_record
-from hybridr.manifest import fingerprint, sha256_of, versions, write_json
+from hybridr.manifest import fingerprint, read_manifest, sha256_of, versions, write_json
 from hybridr.progress import Progress
 from hybridr.reading import checkpoints
 from hybridr.settings import EvaluateSettings, LoadSettings, ReindexSettings, SearchSettings
@@ -35,10 +35,17 @@ from hybridr.systems import evaluate_index, evaluate_runs
 from hybridr.tuned import tuning_of
 from hybridr.tuning import tune
 
-TUNED = "-tuned"
 BASELINES = ("bm25", "hybrid-stock")
 SOME = EvaluateSettings(interval="t", resamples=100)
 """While one system is asked its interval is not looked at."""
+
+
+class Searched(NamedTuple):
+    """What a system asks: an index, or the alias of vectors and the encoder that wrote them."""
+
+    name: str
+    encoder: Path | None = None
+    fingerprint: str | None = None
 
 
 @dataclass(frozen=True)
@@ -66,9 +73,10 @@ class Work:
     @property
     def runs_fingerprint(self) -> str:
         """Identify what a system's run depends on."""
+        adaptation = [AdaptSettings().record()] if self.condition.needs_vectors else []
         return fingerprint([
             self.condition.settings(), self.inputs, self.encoder_fingerprint, metadata.version("hybridr"),
-            SearchSettings().record(), self.reindexing.record(),
+            SearchSettings().record(), self.reindexing.record(), *adaptation,
         ])  # fmt: skip
 
     @property
@@ -89,15 +97,17 @@ def measure(
     step(0, steps)
     documents = asked.timed("load", lambda: loaded(work, cluster, progress))
     step(1, steps)
-    if work.condition.needs_vectors and not is_reindexed(work, cluster):
-        asked.timed("reindex", lambda: vectorised(work, cluster, progress))
+    plain = vectorised(work, cluster, asked, progress)
+    adaptation = adapted(work, cluster, asked, progress) if work.condition.needs_adaptation else None
+    own = vectorised(work, cluster, asked, progress, adaptation)
     for number, system in enumerate(work.condition.systems, 2):
         step(number, steps)
         progress(system, 0, 1)
         if not asked.has(system):
-            asked.timed(system, partial(ask, work, cluster, system, asked.qrels))
+            searched = own if ADAPTED in system else plain
+            asked.timed(system, partial(ask, work, cluster, system, searched, asked.qrels))
         progress(system, 1, 1)
-    return result(work, cluster, asked, documents)
+    return result(work, cluster, asked, documents, adaptation)
 
 
 class Asked:
@@ -112,6 +122,11 @@ class Asked:
             state = {"runs": work.runs_fingerprint, "seconds": {}}
         self.seconds: dict[str, float] = state["seconds"]
         self.qrels = choose_queries(work)
+
+    @staticmethod
+    def forget(work: Work) -> None:
+        """Have every system asked anew; encoder and index stay."""
+        (work.runs / "state.json").unlink(missing_ok=True)
 
     def has(self, system: str) -> bool:
         """Tell whether this system's run is there."""
@@ -146,40 +161,67 @@ def loaded(work: Work, cluster: Cluster, progress: Progress) -> int:
     return done.documents
 
 
-def is_reindexed(work: Work, cluster: Cluster) -> bool:
+def adapted(work: Work, cluster: Cluster, asked: Asked, progress: Progress) -> Adaptation:
+    """Fit the packaged encoder to the collection's index, or go on with it; one that is there is taken."""
+    settings = AdaptSettings(out=work.runs / "adapted")
+    found: Adaptation = asked.timed(
+        "adapt", lambda: adapt((cluster, work.index), settings, progress=progress)
+    )
+    return found
+
+
+def vectorised(
+    work: Work, cluster: Cluster, asked: Asked, progress: Progress, adaptation: Adaptation | None = None
+) -> Searched:
+    """Reindex unless that is done, and give what to search; after a veto that is what was there before."""
+    if not work.condition.needs_vectors:
+        return Searched(work.index)
+    if adaptation is None or not adaptation.promoted:
+        found, kind = Searched(default_alias(work.index), work.encoder, work.encoder_fingerprint), "reindex"
+    else:
+        folder, kind = adaptation.folder, f"reindex{ADAPTED}"
+        found = Searched(work.index + ADAPTED, folder, load_encoder(folder).fingerprint)
+    if not is_reindexed(work, cluster, found):
+        asked.timed(kind, lambda: fill(work, cluster, found, progress))
+    return found
+
+
+def is_reindexed(work: Work, cluster: Cluster, wanted: Searched) -> bool:
     """Tell whether all vectors are of this encoder and nothing happened at the source since; read only."""
-    source = cluster.index_info(work.index)
-    current = [info for info in destinations(cluster, source) if info.meta.get("alias") in info.aliases]
-    if not current or current[-1].meta.get("state") != "complete":
+    current = alias_target(cluster, wanted.name)
+    if current is None or current.meta.get("state") != "complete":
         return False
-    if current[-1].meta.get("encoder") != work.encoder_fingerprint:
+    if current.meta.get("encoder") != wanted.fingerprint:
         return False
-    synced = synced_position(current[-1])
+    source, synced = cluster.index_info(work.index), synced_position(current)
     return synced is not None and synced.seq_no == checkpoints(cluster, source.name, source.shards).seq_no
 
 
-def vectorised(work: Work, cluster: Cluster, progress: Progress) -> None:
+def fill(work: Work, cluster: Cluster, wanted: Searched, progress: Progress) -> None:
     """Reindex, or go on with it. Raises DataError when documents were refused."""
-    encoder: Encoder | Path = work.encoder or Path()
-    done = reindex(cluster, work.index, encoder, work.reindexing, progress=progress)
+    settings = work.reindexing.model_copy(update={"alias": wanted.name})
+    done = reindex(cluster, work.index, wanted.encoder or Path(), settings, progress=progress)
     if done.rejected:
         raise DataError(f"the index refused {done.rejected} vectors")
 
 
-def ask(work: Work, cluster: Cluster, system: str, qrels: Path) -> None:
+def ask(work: Work, cluster: Cluster, system: str, searched: Searched, qrels: Path) -> None:
     """Ask one system all queries and keep its run; one that ends in -tuned after label-free tuning."""
     condition, name = work.condition, system.removesuffix(TUNED)
-    if (tuned := name != system) and not tuning_of(resolve(cluster, work.index)):
-        tune(cluster, work.index, encoder=work.encoder)
+    if (tuned := name != system) and not tuning_of(resolve(cluster, searched.name)):
+        tune(cluster, searched.name, encoder=searched.encoder)
+    name = name.removesuffix(ADAPTED)
     found = evaluate_index(
-        cluster, work.index, work.folder, split=condition.split, qrels=qrels, systems=[name],
-        measures=condition.measures, encoder=work.encoder if condition.needs_vectors else None,
-        settings=SearchSettings(tuned=tuned), statistics=SOME,
+        cluster, searched.name, work.folder, split=condition.split, qrels=qrels, systems=[name],
+        measures=condition.measures, encoder=searched.encoder, settings=SearchSettings(tuned=tuned),
+        statistics=SOME,
     )  # fmt: skip
     write_run(work.runs / f"{system}.trec", found.runs[name], system)
 
 
-def result(work: Work, cluster: Cluster, asked: Asked, documents: int) -> dict[str, Any]:
+def result(
+    work: Work, cluster: Cluster, asked: Asked, documents: int, adaptation: Adaptation | None
+) -> dict[str, Any]:
     """Compare the runs and give the record of a finished condition."""
     condition = work.condition
     files = {system: work.runs / f"{system}.trec" for system in condition.systems}
@@ -193,14 +235,32 @@ def result(work: Work, cluster: Cluster, asked: Asked, documents: int) -> dict[s
         "seconds": asked.seconds, "machine": machine_record(),
         "versions": {**versions(), "opensearch": cluster.info["version"]["number"]},
         "runs": {system: sha256_of(file) for system, file in files.items()},
+        **({"adaptation": adaptation_record(adaptation)} if adaptation else {}),
+    }  # fmt: skip
+
+
+def adaptation_record(adaptation: Adaptation) -> dict[str, Any]:
+    """Give what the encoder's manifest says of its adaptation, and which encoder it is."""
+    entry = (read_manifest(adaptation.folder) or {})["adaptation"]
+    training = {name: value for name, value in entry["training"].items() if name != "losses"}
+    return {
+        "encoder": load_encoder(adaptation.folder).fingerprint,
+        **{name: entry[name] for name in ("promoted", "gate", "settings")}, "training": training,
     }  # fmt: skip
 
 
 def comparisons(found: Evaluation) -> dict[str, list[dict[str, Any]]]:
-    """Compare every system by the leading measure with each baseline: baseline -> comparisons."""
+    """Compare by the leading measure: every system with each baseline, each adapted one with its unadapted.
+
+    The result is baseline -> comparisons; Holm's correction is over the comparisons with one baseline.
+    """
     lead = {name: {found.measures[0]: values[found.measures[0]]} for name, values in found.per_query.items()}
+    pairs = {name.replace(ADAPTED, ""): name for name in lead if ADAPTED in name}
+    wanted = {baseline: lead for baseline in BASELINES} | {
+        plain: {plain: lead[plain], own: lead[own]} for plain, own in pairs.items() if plain in lead
+    }
     return {
-        baseline: [vars(one) for one in compare(lead, baseline, found.settings)]
-        for baseline in BASELINES
-        if baseline in lead
+        baseline: [vars(one) for one in compare(values, baseline, found.settings)]
+        for baseline, values in wanted.items()
+        if baseline in values
     }

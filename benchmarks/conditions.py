@@ -17,6 +17,8 @@ else:
 
 FILE = Path(__file__).parent / "conditions.toml"
 WITHOUT_VECTORS = frozenset({"bm25", "rm3"})
+ADAPTED, TUNED = "-adapted", "-tuned"
+"""What the name of a system adds to that of `hybridr evaluate`, in this order."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,11 @@ class Condition:
     def needs_vectors(self) -> bool:
         """Tell whether a system asks more than the words."""
         return not WITHOUT_VECTORS.issuperset(self.systems)
+
+    @property
+    def needs_adaptation(self) -> bool:
+        """Tell whether a system asks an encoder that is adapted to this collection."""
+        return any(ADAPTED in system for system in self.systems)
 
     def settings(self) -> dict[str, Any]:
         """Give what a result depends on, but the systems."""

@@ -68,8 +68,9 @@ test collections, the open ones in BEIR layout. What could not be run is marked 
 
 `make bench COLLECTIONS=FOLDER` runs every open collection that is not finished. A condition is finished when
 `results/collections/` holds a result with the same settings, files, encoder and version of hybridr. Why one
-failed is told in `results/failed/`; interrupted ones go on from the index and the run files in `runs/`.
-Neither is committed. Each result names machine, versions, seconds and the sha256 of its run files."""
+failed is told in `results/failed/`; interrupted ones go on from the index, and from the adapted encoders and
+run files in `runs/`. Neither is committed. Each result names machine, versions, seconds and the sha256 of its
+run files."""
 
 
 def main() -> int:
@@ -121,7 +122,7 @@ def render_readme() -> str:
     page, record = read(README), read_result(RESULTS / headline.RESULT)
     if not BLOCK.search(page):
         raise DataError("README.md has no <!-- headline --> and <!-- /headline -->, each on its own line")
-    return BLOCK.sub(lambda _: f"{headline.tables(record) if record else MISSING}\n", page)
+    return BLOCK.sub(lambda _: f"{headline.overview(record) if record else MISSING}\n", page)
 
 
 def render_page() -> str:

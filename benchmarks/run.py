@@ -6,7 +6,8 @@
 FOLDER holds collections in BEIR layout, as folders or as NAME.tar.xz. Without `--url` (or HYBRIDR_URL) an
 embedded node called `bench` is started. Finished conditions stand in `results/collections/` and are not run
 again unless their settings, files, encoder or hybridr's version changed; failed ones are explained in
-`results/failed/`; unfinished ones go on where they stopped, from the index and the run files in `--runs`.
+`results/failed/`; unfinished ones go on where they stopped, from the index and what lies in `--runs`: adapted
+encoders and run files.
 
 `--published` runs rows of `published.toml` on one of its sets: all that can run, one, or a model of your own
 that is in no table (`--dam` without `--row`). With `--row`, `--dam` and `--rem` say where its parts lie.
@@ -28,7 +29,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from bar import Bar
-from collection import Work, measure
+from collection import Asked, Work, measure
 from conditions import Condition, chosen, read_conditions
 from hybridr import connect, load_encoder, node
 from hybridr.cluster import Cluster
@@ -64,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--collections", type=Path, required=True, metavar="FOLDER")
     found.add_argument("--url", help="cluster (default: HYBRIDR_URL, else an embedded node)")
     found.add_argument("--runs", type=Path, default=HERE.parent / "runs", metavar="FOLDER",
-                       help="run files and unpacked collections (default: runs/)")  # fmt: skip
+                       help="run files, adapted encoders, unpacked collections (default: runs/)")  # fmt: skip
     found.add_argument("--results", type=Path, default=HERE / "results", metavar="FOLDER")
     found.add_argument("--published", metavar="SET", help="a set of published.toml instead of NAMEs")
     found.add_argument("--row", metavar="TABLE/ROW", help="one row of its tables, such as ddr/contrast")
@@ -202,7 +203,7 @@ class Places:
         """
         file, wanted = self.finished(work.condition.name), work.fingerprint
         if self.again:
-            shutil.rmtree(work.runs, ignore_errors=True)
+            Asked.forget(work)
         if self.again or not file.is_file():
             return False
         return bool(json.loads(file.read_text(encoding="utf-8")).get("condition") == wanted)

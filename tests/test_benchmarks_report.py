@@ -93,6 +93,41 @@ def test_a_system_that_misses_a_set_has_no_mean(record: dict[str, Any]) -> None:
     del record["lisa"]["systems"]["hybrid"]
     mean = next(line for line in headline.tables(record).splitlines() if "mean of 2" in line)
     assert mean.rstrip(" |").endswith("not run")
+    assert "| hybrid (1 sets) | +0.0200 |" in headline.tables(record)
+
+
+@pytest.fixture
+def adapted(record: dict[str, Any]) -> dict[str, Any]:
+    """cisi gains by an adapted encoder, lisa's was vetoed."""
+    for name, value, promoted in (("cisi", 0.53, True), ("lisa", 0.1, False)):
+        change = value - record[name]["systems"]["dense"]["nDCG@10"]
+        record[name]["systems"]["dense-adapted"] = {"nDCG@10": value}
+        record[name]["comparisons"]["dense"] = [
+            {"system": "dense-adapted", "measure": "nDCG@10", "difference": change, "p_holm": 0.01}
+        ]
+        record[name]["adaptation"] = {"promoted": promoted}
+    return record
+
+
+def test_a_vetoed_adaptation_is_told_and_changes_nothing(adapted: dict[str, Any]) -> None:
+    lines = headline.overview(adapted).splitlines()
+    assert "0.1000 vetoed |" in next(line for line in lines if line.startswith("| lisa |"))
+    assert "0.5300 |" in next(line for line in lines if line.startswith("| cisi |"))
+    row = next(line for line in lines if line.startswith("| dense-adapted | dense |"))
+    assert row.strip("| ").split(" | ")[2:] == [
+        "+0.0150", "1 of 2", "1/0", "1/0", "+0.0300 (cisi)", "+0.0300 (cisi)",
+    ]  # fmt: skip
+
+
+def test_adaptation_that_was_not_run_has_no_table(record: dict[str, Any]) -> None:
+    assert headline.ADAPTATIONS not in headline.overview(record)
+
+
+def test_the_main_readme_shows_the_twelve_only(record: dict[str, Any]) -> None:
+    lines = headline.overview(record).splitlines()
+    assert lines[0].startswith("| nDCG@10 | BM25 | BM25+RM3 | dense |")
+    assert not any(line.startswith("| xquad_zh") for line in lines)
+    assert sum(line.startswith("| cisi | 0.4000 h- |") for line in lines) == 1
 
 
 def test_what_was_not_expected_is_named(record: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ import collection
 import run
 from conditions import Condition, read_conditions
 from hybridr.errors import DataError, SettingsError
+from hybridr.evaluation import evaluate
 from hybridr.formats import read_qrels, write_beir, write_run
 from hybridr.records import Document, Query
 
@@ -174,3 +175,21 @@ def test_run_files_of_other_settings_are_thrown_away(collections: Path, tmp_path
     assert collection.Asked(work).has("bm25")
     assert collection.Asked(replace(work, condition=replace(CONDITION, systems=["bm25", "rm3"]))).has("bm25")
     assert not collection.Asked(replace(work, condition=replace(CONDITION, seed=2))).has("bm25")
+
+
+def test_adapted_systems_are_compared_with_the_same_ones_unadapted() -> None:
+    systems = ["bm25", "dense", "dense-adapted", "hybrid-tuned", "hybrid-adapted-tuned"]
+    queries = [Query(f"q{i}", "text") for i in range(5)]
+    qrels = {query.query_id: {"good": 1} for query in queries}
+    runs = {
+        system: {
+            query.query_id: {"bad": 1.0, "good": 0.5 if system == systems[-1] else 2.0} for query in queries
+        }
+        for system in systems
+    }
+    compared = collection.comparisons(evaluate(runs, queries, qrels, ["nDCG@10"]))
+    assert {baseline: [one["system"] for one in rows] for baseline, rows in compared.items()} == {
+        "bm25": systems[1:], "dense": ["dense-adapted"], "hybrid-tuned": ["hybrid-adapted-tuned"],
+    }  # fmt: skip
+    assert compared["dense"][0]["difference"] == 0.0
+    assert compared["hybrid-tuned"][0]["difference"] < -0.3

@@ -1,13 +1,13 @@
 """Rankings of the open collections: every system by every set, and what changes against the stock hybrid.
 
-The same table stands in the main README between its markers; `draw` plots the changes.
+The main README shows a narrower table of the twelve between its markers; `plots.py` draws the changes.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from conditions import Condition, read_conditions
+from conditions import ADAPTED, Condition, read_conditions
 
 from .markdown import LEAD, Record, machine_of, table
 
@@ -17,13 +17,22 @@ COMMAND = "python benchmarks/run.py --collections FOLDER"
 GROUP, REFERENCE, BASELINE, DENSE = "twelve", "hybrid-stock", "bm25", "dense"
 SIGNIFICANT = 0.05
 LABELS = {"bm25": "BM25", "rm3": "BM25+RM3"}
+SHOWN = ("bm25", "rm3", "dense", "dense-adapted", "hybrid-stock", "hybrid", "hybrid-tuned", "hybrid-adapted",
+         "hybrid-adapted-tuned")  # fmt: skip
+"""What the main README shows; the page has all."""
 LEGEND = (
     "b+ and b-: significantly better and worse than BM25; h+ and h-: than hybrid-stock (two-sided paired "
     "t-test over queries, p < .05 after Holm over the systems of a set). hybrid-stock is OpenSearch's own "
-    "normalization-processor: min_max, .5/.5, 100 candidates a leg; hybrid-completed z-scores of true scores "
-    "over both lists; hybrid the default of `hybridr search`, which adds up true scores (docs/ranking.md). "
-    "-tuned: after `hybridr tune` without labels, with the query map that it fits. The defaults were chosen "
-    "on these sets. Encoders adapted to each set were not run in this table."
+    "normalization-processor: min_max, .5/.5, 100 candidates a leg; hybrid the default of "
+    "`hybridr search`, which adds up true scores (docs/ranking.md). -tuned: after `hybridr tune` without "
+    "labels, with the query map that it fits. -adapted: after `hybridr adapt` of the encoder to this set "
+    "without labels and a second reindex; vetoed: the gate kept the unadapted encoder, whose value stands "
+    "there. The defaults were chosen on these sets."
+)
+COMPLETED = "hybrid-completed: z-scores of true scores over both lists."
+ADAPTATIONS = (
+    "What adaptation alone changes, each system against the same one without it (significantly: p < .05 on a "
+    "set, not corrected; promoted sets only)."
 )
 LEGS = "The better leg is BM25 or dense, whichever ranks this set better by its labels: no user can know it."
 PLOT = "![Change of nDCG@10 against hybrid-stock by set](plots/headline.svg)"
@@ -41,18 +50,38 @@ def render(record: Record) -> str:
 
 
 def tables(record: Record) -> str:
-    """Render what the main README shows too."""
+    """Render everything: every system by every set, and the changes."""
     systems = systems_of(record)
+    return "\n\n".join([
+        values_table(record, systems, list(read_conditions()), sized=True), f"{LEGEND} {COMPLETED}",
+        *all_changes(of_group(record), systems),
+    ])  # fmt: skip
+
+
+def overview(record: Record) -> str:
+    """Render what the main README shows: the twelve by the systems that matter most."""
+    systems = [system for system in SHOWN if system in systems_of(record)]
+    twelve = [name for name, condition in read_conditions().items() if condition.group == GROUP]
+    return "\n\n".join([
+        values_table(record, systems, twelve), LEGEND, *all_changes(of_group(record), systems)
+    ])  # fmt: skip
+
+
+def all_changes(twelve: Record, systems: list[str]) -> list[str]:
+    """Render the changes against others and by adaptation."""
+    adapted = adaptations(twelve, systems)
+    return [changes(twelve, systems), LEGS, *([ADAPTATIONS, adapted] if adapted else [])]
+
+
+def values_table(record: Record, systems: list[str], names: list[str], *, sized: bool = False) -> str:
+    """Render the means of systems by sets, and those over the twelve; `sized` tells how large each set is."""
     header = ["nDCG@10", "documents", "queries", *(LABELS.get(name, name) for name in systems)]
-    rows = [row(name, record.get(name), systems) for name in read_conditions()]
     twelve = of_group(record)
-    means = [
-        f"**mean of {len(twelve)} of the twelve**",
-        "",
-        "",
-        *(mean_cell(twelve, system) for system in systems),
-    ]
-    return "\n\n".join([table(header, [*rows, means]), LEGEND, changes(twelve, systems), LEGS])
+    means = [f"**mean of {len(twelve)} of the twelve**", "", "",
+             *(mean_cell(twelve, system) for system in systems)]  # fmt: skip
+    lines = [header, *(row(name, record.get(name), systems) for name in names), means]
+    [first, *rest] = lines if sized else [[line[0], *line[3:]] for line in lines]
+    return table(first, rest)
 
 
 def systems_of(record: Record) -> list[str]:
@@ -90,7 +119,13 @@ def cell(found: Record, system: str) -> str:
     if system not in found["systems"]:
         return "not run"
     marks = [mark(found, system, BASELINE, "b"), mark(found, system, REFERENCE, "h")]
-    return " ".join([f"{value_of(found, system):.4f}", *filter(None, marks)])
+    veto = "vetoed" if is_vetoed(found, system) else ""
+    return " ".join([f"{value_of(found, system):.4f}", *filter(None, [*marks, veto])])
+
+
+def is_vetoed(found: Record, system: str) -> bool:
+    """Tell whether the gate kept the unadapted encoder, so that this is what was asked."""
+    return ADAPTED in system and not found["adaptation"]["promoted"]
 
 
 def mark(found: Record, system: str, baseline: str, letter: str) -> str:
@@ -137,11 +172,47 @@ def change_row(twelve: Record, system: str) -> list[str]:
     legs = {name: value_of(found, system) - max(value_of(found, BASELINE), value_of(found, DENSE))
             for name, found in ran.items() if {BASELINE, DENSE} <= found["systems"].keys()}  # fmt: skip
     sure = [mark(found, system, REFERENCE, "") for found in ran.values()]
-    label = LABELS.get(system, system)
+    label = LABELS.get(system, system) + (f" ({len(ran)} sets)" if len(ran) < len(twelve) else "")
     against = ["", "", "", ""] if system == REFERENCE else [
         mean_change(stock), up_down(stock), f"{sure.count('+')}/{sure.count('-')}", worst(stock)
     ]  # fmt: skip
     return [label, *against, mean_change(legs), up_down(legs), worst(legs)]
+
+
+def adaptations(twelve: Record, systems: list[str]) -> str:
+    """Render what adaptation changes; nothing where it was not run."""
+    header = [
+        "system",
+        "against",
+        "mean of all",
+        "promoted",
+        "sets up/down",
+        "significantly",
+        "worst",
+        "best",
+    ]
+    shown = [system for system in systems if ADAPTED in system
+             and any(comparison(found, system, without(system)) for found in twelve.values())]  # fmt: skip
+    return table(header, [adaptation_row(twelve, system) for system in shown]) if shown else ""
+
+
+def without(system: str) -> str:
+    """Name the same system without adaptation."""
+    return system.replace(ADAPTED, "")
+
+
+def adaptation_row(twelve: Record, system: str) -> list[str]:
+    """Render what adaptation changes in one system; a vetoed one changes nothing."""
+    found = {name: one for name, one in twelve.items() if comparison(one, system, without(system))}
+    ran = {name: one for name, one in found.items() if not is_vetoed(one, system)}
+    gains = {name: value_of(one, system) - value_of(one, without(system)) for name, one in ran.items()}
+    sure = [mark(one, system, without(system), "") for one in ran.values()]
+    every = {name: gains.get(name, 0.0) for name in found}
+    return [
+        system, LABELS.get(without(system), without(system)), mean_change(every),
+        f"{len(ran)} of {len(found)}", up_down(gains), f"{sure.count('+')}/{sure.count('-')}",
+        worst(gains), best(gains),
+    ]  # fmt: skip
 
 
 def mean_change(found: dict[str, float]) -> str:
@@ -156,9 +227,16 @@ def up_down(found: dict[str, float]) -> str:
 
 def worst(found: dict[str, float]) -> str:
     """Render the least change and its set."""
-    if not found:
-        return ""
-    name = min(found, key=lambda one: found[one])
+    return named(found, min(found, key=lambda one: found[one])) if found else ""
+
+
+def best(found: dict[str, float]) -> str:
+    """Render the greatest change and its set."""
+    return named(found, max(found, key=lambda one: found[one])) if found else ""
+
+
+def named(found: dict[str, float], name: str) -> str:
+    """Render a change and its set."""
     return f"{found[name]:+.4f} ({name})"
 
 

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import baselines
 import collection
 import run
 from conditions import Condition
 from hybridr.cluster import Cluster
-from hybridr.formats import write_beir
-from hybridr.records import Document, Query
-from sections import reproduction
+from hybridr.destinations import alias_target
+from hybridr.formats import read_qrels, read_queries, read_run, write_beir
+from hybridr.records import Document, Query, Run
+from hybridr.settings import AdaptSettings
+from sections import headline, reproduction
 
 from .corpus import text_number
 
 pytestmark = [pytest.mark.node, pytest.mark.model]
 GOLDEN = Path(__file__).parents[1] / "golden" / "ddr"
 SYSTEMS = ["bm25", "rm3", "dense", "hybrid-stock"]
+ADAPTED = [*SYSTEMS, "dense-adapted", "hybrid-adapted", "hybrid-adapted-tuned"]
+SAME = 1e-5
+"""Scores of the same vectors, written as text and read."""
 READING = ("_search", "_msearch", "_mget", "_search/point_in_time", "_mtermvectors")
 
 
@@ -28,41 +36,65 @@ READING = ("_search", "_msearch", "_mget", "_search/point_in_time", "_mtermvecto
 def bench(
     cluster: Cluster, index_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_home: Path
 ) -> Any:
-    corpus = [Document(f"d{i}", text_number(i)) for i in range(40)]
+    # Long enough for two spans, which adaptation needs.
+    corpus = [Document(f"d{i}", " ".join([text_number(i)] * 4)) for i in range(80)]
     queries = [Query(f"q{i}", " ".join(text_number(i).split()[:4])) for i in range(12)]
     write_beir(tmp_path / index_name, corpus, queries, {f"q{i}": {f"d{i}": 1} for i in range(12)})
-    condition = Condition(index_name, "twelve", "test", 10, 13, ["nDCG@10", "R@100"], SYSTEMS, 0.01)
-    monkeypatch.setattr(run, "read_conditions", lambda: {index_name: condition})
+    conditions = {
+        index_name: Condition(index_name, "twelve", "test", 10, 13, ["nDCG@10", "R@100"], SYSTEMS, 0.01)
+    }
+    monkeypatch.setattr(run, "read_conditions", lambda: conditions)
 
     def start(*more: str) -> int:
         places = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
         return run.main(["--collections", str(tmp_path), "--url", cluster.url, *places, *more])
 
     start.result = tmp_path / "results" / "collections" / f"{index_name}.json"
+    start.conditions = conditions
     return start
 
 
-def test_the_whole_way_and_then_reading_only(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def adapting(bench: Any, index_name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The runner with systems of an adapted encoder, which takes three steps to fit."""
+    bench.conditions[index_name] = replace(bench.conditions[index_name], systems=ADAPTED)
+    monkeypatch.setattr(collection, "AdaptSettings", partial(AdaptSettings, steps=3, batch_size=8))
+    return bench
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What the cluster is asked: method and path."""
+    asked: list[tuple[str, str]] = []
+    request = Cluster.request
+
+    def spied(self: Cluster, method: str, path: str, *rest: Any, **more: Any) -> Any:
+        asked.append((method, path))
+        return request(self, method, path, *rest, **more)
+
+    monkeypatch.setattr(Cluster, "request", spied)
+    return asked
+
+
+def writing(sent: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Give the requests that may change something."""
+    others = [one for one in sent if one[0] not in ("GET", "HEAD") and not one[1].endswith(READING)]
+    return [one for one in others if one != ("DELETE", "/_search/point_in_time")]
+
+
+def test_the_whole_way_and_then_reading_only(bench: Any, sent: list[tuple[str, str]]) -> None:
     assert bench() == 0
     found = json.loads(bench.result.read_text())
     assert list(found["systems"]) == SYSTEMS
-    assert (found["documents"], found["queries"]) == (40, 10)
+    assert (found["documents"], found["queries"]) == (80, 10)
     assert found["systems"]["bm25"]["nDCG@10"] > 0.5
     assert {one["system"] for one in found["comparisons"]["bm25"]} == {"rm3", "dense", "hybrid-stock"}
     assert {one["system"] for one in found["comparisons"]["hybrid-stock"]} == {"bm25", "rm3", "dense"}
     assert {"load", "reindex", *SYSTEMS} == found["seconds"].keys()
-    sent: list[tuple[str, str]] = []
-    request = Cluster.request
-
-    def spied(self: Cluster, method: str, path: str, *rest: Any, **more: Any) -> Any:
-        sent.append((method, path))
-        return request(self, method, path, *rest, **more)
-
-    monkeypatch.setattr(Cluster, "request", spied)
+    sent.clear()
     assert bench("--again") == 0
-    writing = [one for one in sent if one[0] not in ("GET", "HEAD") and not one[1].endswith(READING)]
     assert sent
-    assert [one for one in writing if one != ("DELETE", "/_search/point_in_time")] == []
+    assert writing(sent) == []
     assert json.loads(bench.result.read_text())["systems"] == found["systems"]
 
 
@@ -72,11 +104,11 @@ def test_an_interrupted_run_goes_on_with_the_system_it_was_at(
     asked: list[str] = []
     ask = collection.ask
 
-    def once(work: Any, cluster: Cluster, system: str, qrels: Path) -> None:
+    def once(work: Any, cluster: Cluster, system: str, *rest: Any) -> None:
         asked.append(system)
         if asked == ["bm25", "rm3", "dense"]:
             raise KeyboardInterrupt
-        ask(work, cluster, system, qrels)
+        ask(work, cluster, system, *rest)
 
     monkeypatch.setattr(collection, "ask", once)
     assert bench() == 130
@@ -84,6 +116,82 @@ def test_an_interrupted_run_goes_on_with_the_system_it_was_at(
     assert not bench.result.exists()
     assert bench() == 0
     assert asked == ["bm25", "rm3", "dense", "dense", "hybrid-stock"]
+
+
+def test_an_adapted_encoder_writes_vectors_beside_the_first_ones(
+    adapting: Any, cluster: Cluster, index_name: str, sent: list[tuple[str, str]]
+) -> None:
+    assert adapting() == 0
+    found = json.loads(adapting.result.read_text())
+    assert list(found["systems"]) == ADAPTED
+    assert found["seconds"].keys() == {"load", "reindex", "adapt", "reindex-adapted", *ADAPTED}
+    plain, own = (alias_target(cluster, index_name + ending) for ending in ("-hybridr", "-adapted"))
+    assert plain
+    assert own
+    assert plain.meta["encoder"] == found["encoder"] != found["adaptation"]["encoder"] == own.meta["encoder"]
+    assert found["adaptation"]["promoted"]
+    assert found["adaptation"]["settings"]["steps"] == found["adaptation"]["training"]["steps"] == 3
+    assert "tuning" in own.meta
+    assert "tuning" not in plain.meta
+    assert [one["system"] for one in found["comparisons"]["dense"]] == ["dense-adapted"]
+    sent.clear()
+    assert adapting("--again") == 0
+    assert sent
+    assert writing(sent) == []
+    assert json.loads(adapting.result.read_text())["systems"] == found["systems"]
+
+
+def test_the_baselines_ask_the_first_vectors(
+    adapting: Any, cluster: Cluster, tmp_path: Path, index_name: str
+) -> None:
+    assert adapting() == 0
+    folder = tmp_path / index_name
+    qrels = read_qrels(tmp_path / "runs" / index_name / "qrels.txt")
+    runs, _ = baselines.our_runs(cluster, folder, read_queries(folder, qrels), dense=True)
+    plain, own = (read_run(tmp_path / "runs" / index_name / f"{system}.trec")
+                  for system in ("dense", "dense-adapted"))  # fmt: skip
+    assert distance(runs["dense"], plain) < SAME < distance(runs["dense"], own)
+
+
+def distance(one: Run, other: Run) -> float:
+    """Give the largest difference of two runs' scores."""
+    return max(abs(score - other[query][doc]) for query in one for doc, score in one[query].items())
+
+
+def test_an_interrupted_second_reindex_goes_on_with_the_same_encoder(
+    adapting: Any, tmp_path: Path, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reindexed: list[str] = []
+    reindex = collection.reindex
+
+    def once(cluster: Cluster, name: str, encoder: Path, settings: Any, **more: Any) -> Any:
+        reindexed.append(settings.alias)
+        if len(reindexed) == 2:
+            raise KeyboardInterrupt
+        return reindex(cluster, name, encoder, settings, **more)
+
+    monkeypatch.setattr(collection, "reindex", once)
+    assert adapting() == 130
+    manifest = tmp_path / "runs" / index_name / "adapted" / "manifest.json"
+    before = manifest.stat().st_ino
+    assert adapting() == 0
+    assert manifest.stat().st_ino == before
+    assert reindexed == [f"{index_name}-hybridr", f"{index_name}-adapted", f"{index_name}-adapted"]
+
+
+def test_after_a_veto_the_first_vectors_are_asked(
+    adapting: Any, cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hybridr.adaptation.gate.objections", lambda rows: ["the test says no"])
+    assert adapting() == 0
+    found = json.loads(adapting.result.read_text())
+    assert found["adaptation"]["gate"]["reasons"] == ["the test says no"]
+    assert found["adaptation"]["encoder"] == found["encoder"]
+    assert alias_target(cluster, f"{index_name}-adapted") is None
+    assert "reindex-adapted" not in found["seconds"]
+    assert found["systems"]["dense-adapted"] == found["systems"]["dense"]
+    assert headline.cell(found, "dense-adapted").endswith("vetoed")
+    assert "vetoed" not in headline.cell(found, "dense")
 
 
 def test_an_index_of_another_collection_is_left_alone(
