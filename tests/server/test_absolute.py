@@ -61,6 +61,16 @@ def expected_scores(cluster: Cluster, index: str, text: str, dense_weight: float
     }
 
 
+def test_legs_are_named_only_where_their_scores_are_shown(cluster: Cluster, index: str) -> None:
+    search = Search(cluster, index, encoder())
+    assert "_name" not in json.dumps(search.request(TEXT))
+    words = {"size": COUNT, "query": {"match": {"text": TEXT}}, "_source": False}
+    lexical = {hit["_id"]: hit["_score"] for hit in cluster.search(search.info.name, words)["hits"]["hits"]}
+    for hit in search(TEXT):
+        assert hit.lexical_score == pytest.approx(lexical.get(hit.doc_id), abs=1e-5)
+        assert hit.dense_score is not None
+
+
 @pytest.mark.parametrize("dense_weight", [0.0, 0.5, 0.9])
 def test_every_candidate_has_its_true_score(cluster: Cluster, index: str, dense_weight: float) -> None:
     settings = SearchSettings(dense_weight=dense_weight, depth=DEPTH)
