@@ -61,7 +61,7 @@ def secure_node(own_home: Path) -> Iterator[node.NodeState]:
 @pytest.fixture(scope="session")
 def ml_cluster(own_home: Path) -> Iterator[Cluster]:
     """Start an embedded OpenSearch 3.6.0 that can run models for the whole session."""
-    state = node.start(NodeSettings(name="ml", with_ml=True, with_natives=True))
+    state = node.start(NodeSettings(name="ml", heap="2g", with_ml=True, with_natives=True))
     yield connect(state.url)
     node.stop("ml")
 

@@ -115,9 +115,10 @@ def test_ctrl_c_then_the_same_command(
 ) -> None:
     fill_index(cluster, index_name, 2_500)
     command = ["reindex", index_name, "--encoder", str(minilm_encoder_folder), "--url", cluster.url]
+    slowly = {"HYBRIDR_REINDEX_BULK_BYTES": "50000", "HYBRIDR_REINDEX_MAX_DOCS_PER_SECOND": "250"}
     running = subprocess.Popen(
         [sys.executable, "-m", "hybridr_cli", *command], stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "HYBRIDR_REINDEX_BULK_BYTES": "50000"},  # a first write long before the end
+        env={**os.environ, **slowly},  # a first write long before the end
     )  # fmt: skip
     destination = f"{index_name}-hybridr-1"
     deadline = time.monotonic() + 120
