@@ -178,7 +178,9 @@ def our_runs(
     ways: dict[str, tuple[Mode, Any]] = {"bm25": ("lexical", None), "rm3": ("lexical", "rm3")}
     runs, seconds = {}, {}
     for way, (mode, feedback) in (ways | ({"dense": ("dense", None)} if dense else {})).items():
-        search = open_search(cluster, name, mode, settings=SearchSettings(depth=DEPTH), feedback=feedback)
+        search = open_search(
+            cluster, name, mode, settings=SearchSettings(depth=DEPTH, tuned=False), feedback=feedback
+        )
         started = time.perf_counter()
         runs[way] = search.run(queries, DEPTH)
         seconds[way] = time.perf_counter() - started

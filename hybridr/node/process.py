@@ -232,12 +232,20 @@ def is_free(port: int) -> bool:
     return True
 
 
+def has_ended(state: NodeState) -> bool:
+    """Tell whether the process is gone; one that is replacing its program has no arguments for a moment."""
+    if find_process(state) is not None:
+        return False
+    time.sleep(POLL_S)
+    return find_process(state) is None
+
+
 def await_ready(state: NodeState, timeout_s: float, progress: Progress) -> NodeState:
     """Wait until the node's health is yellow; raises NodeError when it dies or takes too long."""
     deadline = time.monotonic() + timeout_s
     progress(STAGE, 0, 1, state.url)
     while not is_ready(state):
-        if find_process(state) is None:
+        if has_ended(state):
             raise NodeError(
                 f"node '{state.name}' ended while it started; its last lines:\n{excerpt(state)}",
                 hint=f"hybridr node logs --name {state.name} --lines 200",
