@@ -21,7 +21,7 @@ import orjson
 import urllib3
 
 from .. import local_models
-from ..bodies import hybrid_query, lexical_query, search_pipeline
+from ..bodies import as_json, hybrid_query, lexical_query, search_pipeline
 from ..cluster import Cluster, path_of
 from ..deploying import TEXT_WAYS, deploy, undeploy
 from ..destinations import resolve
@@ -80,7 +80,7 @@ class NotingCluster(Cluster):
 
     def request(self, method: str, path: str, body: Any = None, params: Any = None, **options: Any) -> Any:
         """Send a request as every connection does; keep it."""
-        written = body if isinstance(body, bytes) else orjson.dumps(body)
+        written = body if isinstance(body, bytes) else as_json(body)
         self.sent.append((f"{path}?{urlencode(params)}" if params else path, written))
         return super().request(method, path, body, params, **options)
 

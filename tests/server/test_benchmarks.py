@@ -82,6 +82,15 @@ def writing(sent: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return [one for one in others if one != ("DELETE", "/_search/point_in_time")]
 
 
+def assert_reads_only(bench: Any, sent: list[tuple[str, str]], found: dict[str, Any]) -> None:
+    """Ask every system again: nothing is written, and the figures are those that were found."""
+    sent.clear()
+    assert bench("--again") == 0
+    assert sent
+    assert writing(sent) == []
+    assert json.loads(bench.result.read_text())["systems"] == found["systems"]
+
+
 def test_the_whole_way_and_then_reading_only(bench: Any, sent: list[tuple[str, str]]) -> None:
     assert bench() == 0
     found = json.loads(bench.result.read_text())
@@ -91,11 +100,7 @@ def test_the_whole_way_and_then_reading_only(bench: Any, sent: list[tuple[str, s
     assert {one["system"] for one in found["comparisons"]["bm25"]} == {"rm3", "dense", "hybrid-stock"}
     assert {one["system"] for one in found["comparisons"]["hybrid-stock"]} == {"bm25", "rm3", "dense"}
     assert {"load", "reindex", *SYSTEMS} == found["seconds"].keys()
-    sent.clear()
-    assert bench("--again") == 0
-    assert sent
-    assert writing(sent) == []
-    assert json.loads(bench.result.read_text())["systems"] == found["systems"]
+    assert_reads_only(bench, sent, found)
 
 
 def test_an_interrupted_run_goes_on_with_the_system_it_was_at(
@@ -134,11 +139,7 @@ def test_an_adapted_encoder_writes_vectors_beside_the_first_ones(
     assert "tuning" in own.meta
     assert "tuning" not in plain.meta
     assert [one["system"] for one in found["comparisons"]["dense"]] == ["dense-adapted"]
-    sent.clear()
-    assert adapting("--again") == 0
-    assert sent
-    assert writing(sent) == []
-    assert json.loads(adapting.result.read_text())["systems"] == found["systems"]
+    assert_reads_only(adapting, sent, found)
 
 
 def test_the_baselines_ask_the_first_vectors(
