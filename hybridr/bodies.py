@@ -12,7 +12,7 @@ import orjson
 from .assets import load_asset
 from .errors import SettingsError
 from .fusion import Technique
-from .settings import ReindexSettings, SearchSettings
+from .settings import VectorSettings, SearchSettings
 from .vectors import field_options, form_of, method_parameters
 
 SPACES = {"cosine": "cosinesimil", "ip": "innerproduct"}
@@ -41,7 +41,7 @@ def copied_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def vector_mapping(
-    dim: int, similarity: str, settings: ReindexSettings, version: tuple[int, int, int]
+    dim: int, similarity: str, settings: VectorSettings, version: tuple[int, int, int]
 ) -> dict[str, Any]:
     """Map the k-NN field; the engine is always named, since the server's default is not safe everywhere."""
     form = form_of(settings)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .errors import SettingsError
-from .settings import STAGES, ClusterSettings, Stage
+from .settings import TABLES, Stage
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -35,17 +35,15 @@ def read_config(path: Path | None) -> dict[str, dict[str, Any]]:
         tables = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file}: {error}") from error
-    known = {stage.table for stage in STAGES}
     for name in tables:
-        if name not in known:
-            raise SettingsError(f"{file}: unknown table [{name}], known are {', '.join(sorted(known))}")
+        if name not in TABLES:
+            raise SettingsError(f"{file}: unknown table [{name}], known are {', '.join(sorted(TABLES))}")
     return tables
 
 
 def read_environment(stage: type[Stage]) -> dict[str, str]:
     """Collect the stage's variables; empty ones count as not set."""
-    prefix = "HYBRIDR_" if stage is ClusterSettings else f"HYBRIDR_{stage.table.upper()}_"
-    names = {field: f"{prefix}{field.upper()}" for field in stage.model_fields}
+    names = {field: f"{stage.prefix()}{field.upper()}" for field in stage.model_fields}
     return {field: os.environ[name] for field, name in names.items() if os.environ.get(name)}
 
 

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import node
+from .node import status as nodes
 from .bodies import dense_query, hybrid_query, lexical_query, search_pipeline, vector_mapping
 from .cluster import Cluster, IndexInfo, check_supported, located, open_client, path_of
 from .deployments import Deployed, command_of, deployment_of, server_problem
@@ -15,7 +15,7 @@ from .errors import AccessDenied, ClusterError, HybridrError, SettingsError, Unr
 from .machine import Check, machine_checks
 from .pipelines import default_pipelines
 from .progress import Progress, silent
-from .settings import ClusterSettings, ReindexSettings, SearchSettings
+from .settings import ClusterSettings, VectorSettings, SearchSettings
 from .trials import check_backends
 
 TIMEOUT_S = 15.0
@@ -51,7 +51,7 @@ def diagnose(settings: ClusterSettings, *, progress: Progress = silent) -> list[
 def check_node() -> Check:
     """Say which embedded nodes run."""
     try:
-        states = node.status()
+        states = nodes()
     except HybridrError as error:
         return Check("node", False, error.message, error.hint or "")
     running = [f"'{state.name}' {state.version} at {state.url}" for state in states if state.running]
@@ -223,7 +223,7 @@ def probe_body(vectors: bool, version: tuple[int, int, int]) -> dict[str, Any]:
     properties: dict[str, Any] = {"text": {"type": "text"}}
     if vectors:
         settings["knn"] = True
-        properties["vector"] = vector_mapping(2, "cosine", ReindexSettings(engine="lucene"), version)
+        properties["vector"] = vector_mapping(2, "cosine", VectorSettings(engine="lucene"), version)
     return {"settings": {"index": settings}, "mappings": {"properties": properties}}
 
 

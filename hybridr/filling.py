@@ -40,7 +40,7 @@ def fill(
     total = Filling()
     job.pace.wait(0)  # looks how long searches take before the work begins
     for _ in range(MAX_ROUNDS):
-        read_to_the_end(job, parts, since, 1 if once else MAX_PASSES, meter, total)
+        read_to_the_end(job, parts, since, 1 if once else MAX_PASSES, meter, total, fill_part)
         if shares > 1:
             break
         if not none_vanished(job, since, total):
@@ -60,14 +60,14 @@ def read_to_the_end(
     passes: int,
     meter: Meter,
     total: Filling,
-    work: Work | None = None,
+    work: Work,
 ) -> None:
     """Read all parts behind `since` again and again until nothing new is in them."""
     positions = [Position(dict(since.seq_no) if since else {}) for _ in parts]
     for _ in range(passes):
         before = [dict(position.seq_no) for position in positions]
         settled = settled_position(job.cluster, job.source)
-        for filling in fill_parts(job, parts, positions, settled, meter, work or fill_part):
+        for filling in fill_parts(job, parts, positions, settled, meter, work):
             total.add(filling)
         if settled:
             positions = [Position(dict(settled.seq_no)) for _ in parts]

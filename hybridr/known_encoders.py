@@ -12,7 +12,7 @@ from typing import Any, Literal
 from .backends import Arithmetic, Backend
 from .cluster import Cluster, IndexInfo
 from .destinations import command_for, is_in_place
-from .encoder import Encoder, OnnxEncoder, load_encoder
+from .encoder import OnnxEncoder, load_encoder
 from .errors import FingerprintMismatch, ModelError
 from .folders import state_folder
 from .manifest import write_json
@@ -31,10 +31,10 @@ def _remember(key: str, folder: Path) -> None:
     write_json(state_folder() / "encoders.json", {**_read(), key: str(folder.resolve())})
 
 
-def remember_encoder(encoder: Encoder) -> None:
+def remember_encoder(fingerprint: str, folder: Path | None) -> None:
     """Remember where the encoder with this fingerprint lies, if it lies anywhere."""
-    if (folder := getattr(encoder, "folder", None)) is not None:
-        _remember(encoder.fingerprint, Path(folder))
+    if folder is not None:
+        _remember(fingerprint, folder)
 
 
 def folder_of(fingerprint: str) -> Path | None:
@@ -96,17 +96,17 @@ def encoder_for(
         folder = minilm_encoder(progress=progress)
     encoder = load_encoder(folder, precision=precision, backend=backend)
     if wanted:
-        check_fingerprint(encoder, info)
+        check_fingerprint(encoder.fingerprint, info)
     return encoder
 
 
-def check_fingerprint(encoder: Encoder, info: IndexInfo) -> None:
+def check_fingerprint(fingerprint: str, info: IndexInfo) -> None:
     """Raise FingerprintMismatch unless the encoder wrote the vectors of this index."""
     wanted = info.meta.get("encoder")
-    if wanted != encoder.fingerprint:
+    if wanted != fingerprint:
         again = f"hybridr remove {info.name}" if is_in_place(info) else command_for(info)
         raise FingerprintMismatch(
             f"the vectors of '{info.name}' were written by encoder {str(wanted)[:12]}, "
-            f"the query encoder is {encoder.fingerprint[:12]}",
+            f"the query encoder is {fingerprint[:12]}",
             hint=f"--encoder FOLDER of {str(wanted)[:12]}, or: {again}",
         )

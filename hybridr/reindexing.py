@@ -93,7 +93,7 @@ def reindex(
     todo = prepare(cluster, source, encoder, settings)
     rejects = rejects_of(todo.destination)
     rejects.clear()
-    remember_encoder(encoder)
+    remember_encoder(encoder.fingerprint, getattr(encoder, "folder", None))
     job = Job(cluster, todo.source, todo.destination, encoder, todo.fields, settings, rejects)
     filling = fill(job, progress=progress)
     whole = settings.slice is None
@@ -135,7 +135,7 @@ def reindex_in_place(
     rejects.clear()
     first = todo.requests[0]
     cluster.request(first["method"], first["path"], first["body"])
-    remember_encoder(encoder)
+    remember_encoder(encoder.fingerprint, getattr(encoder, "folder", None))
     job = Job(cluster, todo.index, todo.index, encoder, todo.fields, settings, rejects)
     filling = fill_in_place(job, progress=progress)
     refused, info = rejects.ids(), cluster.index_info(todo.index)

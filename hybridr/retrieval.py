@@ -208,7 +208,7 @@ class Search:
             )
         if self.encoder is None:
             raise SettingsError(f"{self.mode} search needs an encoder", hint="--encoder FOLDER")
-        check_fingerprint(self.encoder, self.info)
+        check_fingerprint(self.encoder.fingerprint, self.info)
         return mapped(self.encoder, self.info, self.settings)
 
     def _vectors(self, texts: Sequence[str]) -> Sequence[np.ndarray | None]:

@@ -15,11 +15,23 @@ Way = Literal["client", "neural", "transparent", "local"]
 """How a deployed index is asked: with vectors, with text, or by a client that knows nothing of it."""
 
 
+TABLES = (
+    "cluster", "node", "load", "adapt", "dam", "rem", "reindex", "search", "deploy", "tune", "map", "evaluate",
+    "serve",
+)
+"""The tables of `hybridr.toml`, one a stage."""
+
+
 class Stage(BaseModel):
     """The settings of one stage; unknown names and values out of range raise SettingsError."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     table: ClassVar[str] = ""
+
+    @classmethod
+    def prefix(cls) -> str:
+        """Give what the names of the stage's environment variables begin with."""
+        return f"HYBRIDR_{cls.table.upper()}_"
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -48,6 +60,11 @@ class ClusterSettings(Stage):
     aws_region: str | None = Field(None, description="sign requests with SigV4 for this region")
     aws_service: Literal["es", "aoss"] = "es"
     timeout_s: float = Field(60.0, gt=0)
+
+    @classmethod
+    def prefix(cls) -> str:
+        """Give the beginning without a stage: `HYBRIDR_URL`."""
+        return "HYBRIDR_"
 
     def record(self) -> dict[str, Any]:
         """Give the values as JSON; a password inside the url is masked too."""
@@ -223,13 +240,9 @@ class RemSettings(Stage):
     seed: int = Field(2022, ge=0)
 
 
-class ReindexSettings(Stage):
-    """Vectors in a new index beside the old one, or in the index itself."""
+class VectorSettings(Stage):
+    """How an index keeps vectors, and the graph over them."""
 
-    table: ClassVar[str] = "reindex"
-
-    alias: str | None = Field(None, description="None: NAME-hybridr")
-    fields: tuple[str, ...] = Field((), description="text fields for the encoder; empty: as `inspect` would")
     vector_field: str = Field("hybridr_vector", pattern=r"^[A-Za-z0-9_.-]+$")
     engine: Literal["lucene", "faiss"] = "lucene"
     vectors: Literal["float", "byte", "sq", "on_disk"] = Field(
@@ -240,6 +253,15 @@ class ReindexSettings(Stage):
     )
     m: int = Field(16, ge=2, le=100)
     ef_construction: int = Field(100, ge=2, le=4096)
+
+
+class ReindexSettings(VectorSettings):
+    """Vectors in a new index beside the old one, or in the index itself."""
+
+    table: ClassVar[str] = "reindex"
+
+    alias: str | None = Field(None, description="None: NAME-hybridr")
+    fields: tuple[str, ...] = Field((), description="text fields for the encoder; empty: as `inspect` would")
     max_tokens: int | None = Field(None, ge=16, description="None: the encoder's own limit")
     passages: bool = Field(False, description="a vector for each window of `max_tokens`, not one a document")
     passage_overlap: int = Field(32, ge=0, description="tokens that neighbouring passages share")
@@ -375,12 +397,6 @@ class ServeSettings(Stage):
     max_characters: int = Field(1_000_000, ge=1, description="of one text; the encoder reads its start")
     stop_timeout_s: int = Field(30, ge=0, description="how long requests under way may take at the end")
     log_queries: bool = Field(False, description="the text of requests goes into the log")
-
-
-STAGES: tuple[type[Stage], ...] = (
-    ClusterSettings, NodeSettings, LoadSettings, AdaptSettings, DamSettings, RemSettings, ReindexSettings,
-    SearchSettings, DeploySettings, TuneSettings, MapSettings, EvaluateSettings, ServeSettings,
-)  # fmt: skip
 
 
 def explained(stage: type[Stage], error: ValidationError) -> SettingsError:

@@ -72,7 +72,7 @@ def sync(
     settings = settings or ReindexSettings()
     cluster = cluster.patient(settings.patience_s)
     info = complete_destination(cluster, name)
-    check_fingerprint(encoder, info)
+    check_fingerprint(encoder.fingerprint, info)
     job = job_of(cluster, info, encoder, settings)
     if is_in_place(info):
         filling, renewal = Filling(), renew_in_place(job, info, progress)

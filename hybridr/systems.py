@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from .cluster import Cluster
 from .completion import CompletedSearch
 from .destinations import is_in_place, refused_ids, resolve
+from .encoder import Encoder
 from .errors import DataError, SettingsError
 from .evaluation import Evaluation, System, evaluate
 from .formats import document_of, qrels_file, read_corpus, read_qrels, read_queries, read_run
@@ -75,18 +76,17 @@ def open_search(
 def verify_index(
     cluster: Cluster,
     name: str,
-    encoder: Path | None = None,
+    encoder: Encoder,
     *,
     sample: int = SAMPLE,
     progress: Progress = silent,
 ) -> Verification:
     """Verify the destination of `name` with the encoder that wrote its vectors, less what was refused."""
     info = resolve(cluster, name)
-    model = encoder_for(cluster, info, encoder, progress=progress)
     refused = refused_ids(info)
     if is_in_place(info):
-        return verify_in_place(cluster, info, model, rejected=refused, sample=sample, progress=progress)
-    return verify(cluster, name, model, rejected=refused, sample=sample, progress=progress)
+        return verify_in_place(cluster, info, encoder, rejected=refused, sample=sample, progress=progress)
+    return verify(cluster, name, encoder, rejected=refused, sample=sample, progress=progress)
 
 
 def evaluate_index(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .errors import ClusterError, SettingsError
-from .settings import ReindexSettings
+from .settings import VectorSettings
 
 Version = tuple[int, int, int]
 
@@ -80,7 +80,7 @@ FORMS = (
 )
 
 
-def form_of(settings: ReindexSettings) -> Form:
+def form_of(settings: VectorSettings) -> Form:
     """Find the form that the settings name. Raises SettingsError where their engine has none."""
     if settings.compression and settings.vectors != "on_disk":
         raise SettingsError(
@@ -94,7 +94,7 @@ def form_of(settings: ReindexSettings) -> Form:
     return found[0]
 
 
-def offered(settings: ReindexSettings) -> str:
+def offered(settings: VectorSettings) -> str:
     """Say what there is instead: other levels of the engine, or engines that have this form."""
     near = [f for f in FORMS if f.vectors == settings.vectors]
     return " or ".join(str(f) for f in near if settings.compression in (None, f.compression)) or str(near[0])

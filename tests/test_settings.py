@@ -9,7 +9,6 @@ import pytest
 from hybridr.configuration import resolve, resolved_values
 from hybridr.errors import SettingsError
 from hybridr.settings import (
-    STAGES,
     AdaptSettings,
     ClusterSettings,
     LoadSettings,

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from .. import losses
 from ..assembly.ranker import Ranker
 from ..assembly.rankers import Colbert
 from ..encoder import padded
 from ..training import Processes
+from ..losses import contrastive, contrastive_scores, find_false_negatives, flops, margin_mse, max_sim
 from .examples import Batch, Batches, Limits, Numbers, Rows
 
 
@@ -89,7 +89,7 @@ class Comparison(Objective):
         if not self.strength.flops:
             return 0.0
         ramp = min(1.0, step / self.batches.per_epoch) ** 2
-        return self.strength.flops * ramp * (losses.flops(queries) + losses.flops(*documents))
+        return self.strength.flops * ramp * (flops(queries) + flops(*documents))
 
     def encoded(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Encode queries, positives and negatives apart, each padded to its own longest."""
@@ -125,9 +125,9 @@ class Contrastive(Comparison):
         masked = self.false_negatives(batch).to(queries.device)
         temperature = 1 / self.strength.inv_temperature
         if isinstance(self.module, Colbert):
-            scores = losses.max_sim(queries, torch.cat([positives, negatives]))
-            return losses.contrastive_scores(scores, false_negatives=masked, temperature=temperature)
-        return losses.contrastive(
+            scores = max_sim(queries, torch.cat([positives, negatives]))
+            return contrastive_scores(scores, false_negatives=masked, temperature=temperature)
+        return contrastive(
             queries, positives, negatives, false_negatives=masked, temperature=temperature
         )
 
@@ -137,7 +137,7 @@ class Contrastive(Comparison):
         numbers = batch.queries.tolist()
         relevant = {number: set(positives[number].tolist()) for number in numbers}
         documents = [*batch.positives.tolist(), *batch.negatives.ravel().tolist()]
-        return losses.find_false_negatives(numbers, documents, relevant)
+        return find_false_negatives(numbers, documents, relevant)
 
 
 class MarginMse(Comparison):
@@ -153,7 +153,7 @@ class MarginMse(Comparison):
             scores = torch.einsum("qid,qkjd->qkij", queries, documents).amax(3).sum(2)
         else:
             scores = torch.einsum("qd,qkd->qk", queries, documents)
-        return losses.margin_mse(
+        return margin_mse(
             self.strength.inv_temperature * scores, torch.as_tensor(batch.teacher).to(scores)
         )
 

@@ -14,7 +14,7 @@ def register(app: typer.Typer) -> None:
     def settings(session: Session) -> None:
         """List every setting with its value and where the value comes from."""
         from hybridr.configuration import resolved_values
-        from hybridr.settings import STAGES
+        from ..stages import STAGES
 
         rows = [row for stage in STAGES for row in resolved_values(stage, config=session.config)]
         session.output.table(("setting", "value", "from"), rows)
