@@ -19,17 +19,28 @@ from typing import Any
 
 import hybridr
 from hybridr import AdaptSettings, Document, Encoder, Query
-from hybridr.evaluation import evaluate
-from hybridr.formats import read_beir
-from hybridr.fusion import fuse
-from hybridr.lexical import Bm25, best
+from hybridr.evaluation.bm25 import Bm25, best
+from hybridr.evaluation.evaluation import evaluate
+from hybridr.exporting.exporting import minilm_encoder
+from hybridr.files.atomic import write_json
+from hybridr.files.formats import read_beir
+from hybridr.files.manifest import versions
 from hybridr.machine import machine_record
-from hybridr.manifest import versions, write_json
-from hybridr.packaged import minilm_encoder
 from hybridr.records import Qrels, Run
+from hybridr.search.fusions.pipeline import fuse
 
-SETS = ("cranfield", "npl", "fiqa_mini", "cosqa", "cisi", "scifact", "cacm", "stackfaq", "tldr_cmd",
-        "squadshifts_amazon")  # fmt: skip
+SETS = (
+    "cranfield",
+    "npl",
+    "fiqa_mini",
+    "cosqa",
+    "cisi",
+    "scifact",
+    "cacm",
+    "stackfaq",
+    "tldr_cmd",
+    "squadshifts_amazon",
+)
 DOCUMENTS, QUERIES, DEPTH, MEASURE = 3_000, 300, 100, "nDCG@10"
 
 
@@ -63,12 +74,16 @@ def measure(folder: Path, changes: dict[str, str]) -> dict[str, Any]:
         corpus, queries = cut(corpus, queries, qrels)
         found = rank(corpus, queries, old, new)
     row = {
-        "set": folder.name, "documents": len(corpus), "queries": len(queries),
+        "set": folder.name,
+        "documents": len(corpus),
+        "queries": len(queries),
         "gate": adaptation.gate.record(),
-        "loss": [adaptation.loss_start, adaptation.loss_end], "trained_on": adaptation.documents,
+        "loss": [adaptation.loss_start, adaptation.loss_end],
+        "trained_on": adaptation.documents,
         "unseen_loss": [adaptation.unseen_loss_start, adaptation.unseen_loss_end],
-        "training_s": adaptation.seconds, "adapt_s": round(seconds, 1),
-    }  # fmt: skip
+        "training_s": adaptation.seconds,
+        "adapt_s": round(seconds, 1),
+    }
     for name in ("dense", "hybrid"):
         both = {side: found[f"{name}-{side}"] for side in ("old", "new")}
         report = evaluate(both, queries, qrels, [MEASURE])

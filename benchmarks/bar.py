@@ -24,10 +24,14 @@ class Bar:
         self._name, self._share = "", (0.0, 1.0)
         self._plain = Output()
         self._bars = Progress(
-            TextColumn("{task.description:<44}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"), console=Console(file=sys.stderr),
+            TextColumn("{task.description:<44}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=Console(file=sys.stderr),
             disable=not sys.stderr.isatty(),
-        )  # fmt: skip
+        )
         self._all = self._bars.add_task("all collections", total=self._total or 1, note="")
         self._stage = self._bars.add_task("", total=None, note="")
 

@@ -25,37 +25,55 @@ from typing import Any
 import peers
 from formula import Formula
 from hybridr import Query, connect, load_encoder
-from hybridr.cluster import Cluster, path_of
-from hybridr.destinations import alias_target, default_alias, resolve
-from hybridr.evaluation import evaluate
-from hybridr.feedback import FEEDBACK_DOCUMENTS, FEEDBACK_TERMS, ORIGINAL_WEIGHT
-from hybridr.formats import ranked, read_beir
-from hybridr.fusion import fuse
-from hybridr.loading import CONTENTS, load
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.loading import CONTENTS, load
+from hybridr.cluster.record import alias_target, default_alias, resolve
+from hybridr.cluster.settings import LoadSettings
+from hybridr.encoding.packaged import minilm
+from hybridr.evaluation.evaluation import evaluate
+from hybridr.exporting.exporting import minilm_encoder
+from hybridr.files.atomic import write_json
+from hybridr.files.formats import ranked, read_beir
 from hybridr.machine import machine_record
-from hybridr.manifest import write_json
-from hybridr.packaged import minilm, minilm_encoder
 from hybridr.records import Document, Qrels, Run
-from hybridr.reindexing import reindex
-from hybridr.retrieval import Mode
-from hybridr.settings import LoadSettings, SearchSettings
-from hybridr.systems import open_search
+from hybridr.reindexing.reindexing import reindex
+from hybridr.search.feedback import FEEDBACK_DOCUMENTS, FEEDBACK_TERMS, ORIGINAL_WEIGHT
+from hybridr.search.fusions.pipeline import fuse
+from hybridr.search.search import Mode
+from hybridr.search.settings import SearchSettings
+from hybridr.search.systems import open_search
 
-SETS = ("fiqa_mini", "cranfield", "npl", "scifact", "tldr_cmd", "squadshifts_amazon", "cisi", "lisa", "cacm",
-        "cosqa", "stackfaq", "squadshifts_reddit")  # fmt: skip
+SETS = (
+    "fiqa_mini",
+    "cranfield",
+    "npl",
+    "scifact",
+    "tldr_cmd",
+    "squadshifts_amazon",
+    "cisi",
+    "lisa",
+    "cacm",
+    "cosqa",
+    "stackfaq",
+    "squadshifts_reddit",
+)
 QUERIES, SEED, DEPTH, TOP, PAGE = 1000, 0, 100, 10, 200
 LEAD, MEASURES = "nDCG@10", ("nDCG@10", "R@100")
 SAME = 2e-4
 """Relative: Pyserini rounds scores to four decimals."""
 PEERS = {
-    "pyserini": {"pyserini bm25": "bm25", "pyserini rm3": "rm3",
-                 "pyserini bm25 .9/.4": "bm25", "pyserini rm3 .9/.4": "rm3"},
+    "pyserini": {
+        "pyserini bm25": "bm25",
+        "pyserini rm3": "rm3",
+        "pyserini bm25 .9/.4": "bm25",
+        "pyserini rm3 .9/.4": "rm3",
+    },
     "formula": {"formula": "bm25", "formula exact lengths": "bm25"},
     "bm25s": {"bm25s": "bm25", "bm25s own terms": "bm25"},
     "rank-bm25": {"rank-bm25": "bm25", "rank-bm25 own terms": "bm25"},
     "sentence-transformers": {"sentence-transformers": "dense"},
     "ranx": {"ranx min_max": "min_max", "ranx rrf": "rrf"},
-}  # fmt: skip
+}
 """peer -> its run -> the run of ours that it is held against."""
 DENSE = ("sentence-transformers", "ranx")
 EXACT = "formula exact lengths"
@@ -78,8 +96,14 @@ def main() -> None:
 def started(file: Path) -> dict[str, Any]:
     """Read what is measured already with the same settings."""
     chosen = LoadSettings(index="any")
-    settings = {"k1": chosen.k1, "b": chosen.b, "depth": DEPTH, "queries": QUERIES, "seed": SEED,
-                "rm3": [FEEDBACK_DOCUMENTS, FEEDBACK_TERMS, ORIGINAL_WEIGHT]}  # fmt: skip
+    settings = {
+        "k1": chosen.k1,
+        "b": chosen.b,
+        "depth": DEPTH,
+        "queries": QUERIES,
+        "seed": SEED,
+        "rm3": [FEEDBACK_DOCUMENTS, FEEDBACK_TERMS, ORIGINAL_WEIGHT],
+    }
     known: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     if known.get("settings") == settings:
         return known
@@ -134,11 +158,15 @@ def measure(
         for peer in wanted:
             theirs = by_formula if peer == "formula" else rank_by_peer(peer, python, work)
             yield {
-                "peer": peer, "documents": len(corpus), "queries": len(queries), "of_queries": whole,
-                "versions": theirs["versions"], "ours": means(ours, queries, qrels),
+                "peer": peer,
+                "documents": len(corpus),
+                "queries": len(queries),
+                "of_queries": whole,
+                "versions": theirs["versions"],
+                "ours": means(ours, queries, qrels),
                 "found": held_against(ours, theirs, peer, queries, qrels, by_formula["runs"][EXACT]),
                 "seconds": {way: round(took, 2) for way, took in (seconds | theirs["seconds"]).items()},
-            }  # fmt: skip
+            }
 
 
 def rank_by_peer(peer: str, python: str, work: Path) -> dict[str, Any]:
@@ -231,13 +259,15 @@ def held_against(
     """
     own, values = means(ours, queries, qrels), means(theirs["runs"], queries, qrels)
     runs = {
-        name: values[name] | {
-            "ours": way, "difference": own[way][LEAD] - values[name][LEAD],
+        name: values[name]
+        | {
+            "ours": way,
+            "difference": own[way][LEAD] - values[name][LEAD],
             "explained": explain(ours[way], theirs["runs"][name]),
             **({"with_exact_lengths": explain(exact, theirs["runs"][name])} if way == "bm25" else {}),
         }
         for name, way in PEERS[peer].items()
-    }  # fmt: skip
+    }
     return {"runs": runs} | ({"terms": theirs["terms"]} if "terms" in theirs else {})
 
 
@@ -264,9 +294,12 @@ def explain(ours: Run, theirs: Run) -> dict[str, Any]:
     tops = [(query, top(run), top(theirs.get(query, {}))) for query, run in ours.items()]
     changed = [(ours[query], one, other) for query, one, other in tops if one != other]
     return {
-        "scale": scale, "typical": statistics.median(left), "largest": max(left),
-        "changed": len(changed), "ties": sum(is_tie(*each) for each in changed),
-    }  # fmt: skip
+        "scale": scale,
+        "typical": statistics.median(left),
+        "largest": max(left),
+        "changed": len(changed),
+        "ties": sum(is_tie(*each) for each in changed),
+    }
 
 
 def top(scores: Mapping[str, float]) -> list[str]:

@@ -19,21 +19,24 @@ from typing import Any, NamedTuple
 
 from conditions import ADAPTED, TUNED, Condition
 from hybridr import Adaptation, AdaptSettings, adapt, load, load_encoder, reindex
-from hybridr.cluster import Cluster
-from hybridr.destinations import alias_target, default_alias, resolve
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.reading import checkpoints
+from hybridr.cluster.record import alias_target, default_alias, resolve, tuning_of
+from hybridr.cluster.settings import LoadSettings
 from hybridr.errors import DataError
-from hybridr.evaluation import Evaluation
-from hybridr.formats import qrels_file, read_qrels, write_qrels, write_run
+from hybridr.evaluation.evaluation import Evaluation
+from hybridr.evaluation.settings import EvaluateSettings
+from hybridr.evaluation.significance import compare
+from hybridr.files.atomic import write_json
+from hybridr.files.formats import qrels_file, read_qrels, write_qrels, write_run
+from hybridr.files.manifest import fingerprint, read_manifest, sha256_of, versions
 from hybridr.machine import machine_record
-from hybridr.manifest import fingerprint, read_manifest, sha256_of, versions, write_json
 from hybridr.progress import Progress
-from hybridr.reading import checkpoints
-from hybridr.settings import EvaluateSettings, LoadSettings, ReindexSettings, SearchSettings
-from hybridr.significance import compare
-from hybridr.syncing import synced_position
-from hybridr.systems import evaluate_index, evaluate_runs
-from hybridr.tuned import tuning_of
-from hybridr.tuning import tune
+from hybridr.reindexing.settings import ReindexSettings
+from hybridr.reindexing.syncing import synced_position
+from hybridr.search.settings import SearchSettings
+from hybridr.search.systems import evaluate_index, evaluate_runs
+from hybridr.tuning.tuning import tune
 
 BASELINES = ("bm25", "hybrid-stock")
 SOME = EvaluateSettings(interval="t", resamples=100)
@@ -64,8 +67,11 @@ class Work:
     def inputs(self) -> dict[str, str]:
         """Hash the collection's files. Raises DataError when one is missing."""
         split = qrels_file(self.folder, self.condition.split)
-        files = {"corpus": self.folder / "corpus.jsonl", "queries": self.folder / "queries.jsonl",
-                 "qrels": split}  # fmt: skip
+        files = {
+            "corpus": self.folder / "corpus.jsonl",
+            "queries": self.folder / "queries.jsonl",
+            "qrels": split,
+        }
         if missing := [file.name for file in files.values() if not file.is_file()]:
             raise DataError(f"the collection {self.condition.name} has no {missing[0]}")
         return {name: sha256_of(file) for name, file in files.items()}
@@ -74,10 +80,17 @@ class Work:
     def runs_fingerprint(self) -> str:
         """Identify what a system's run depends on."""
         adaptation = [AdaptSettings().record()] if self.condition.needs_vectors else []
-        return fingerprint([
-            self.condition.settings(), self.inputs, self.encoder_fingerprint, metadata.version("hybridr"),
-            SearchSettings().record(), self.reindexing.record(), *adaptation,
-        ])  # fmt: skip
+        return fingerprint(
+            [
+                self.condition.settings(),
+                self.inputs,
+                self.encoder_fingerprint,
+                metadata.version("hybridr"),
+                SearchSettings().record(),
+                self.reindexing.record(),
+                *adaptation,
+            ]
+        )
 
     @property
     def fingerprint(self) -> str:
@@ -212,10 +225,17 @@ def ask(work: Work, cluster: Cluster, system: str, searched: Searched, qrels: Pa
         tune(cluster, searched.name, encoder=searched.encoder)
     name = name.removesuffix(ADAPTED)
     found = evaluate_index(
-        cluster, searched.name, work.folder, split=condition.split, qrels=qrels, systems=[name],
-        measures=condition.measures, encoder=searched.encoder, settings=SearchSettings(tuned=tuned),
+        cluster,
+        searched.name,
+        work.folder,
+        split=condition.split,
+        qrels=qrels,
+        systems=[name],
+        measures=condition.measures,
+        encoder=searched.encoder,
+        settings=SearchSettings(tuned=tuned),
         statistics=SOME,
-    )  # fmt: skip
+    )
     write_run(work.runs / f"{system}.trec", found.runs[name], system)
 
 
@@ -225,18 +245,27 @@ def result(
     """Compare the runs and give the record of a finished condition."""
     condition = work.condition
     files = {system: work.runs / f"{system}.trec" for system in condition.systems}
-    found = evaluate_runs(files, beir=work.folder, split=condition.split, qrels=asked.qrels,
-                          measures=condition.measures)  # fmt: skip
+    found = evaluate_runs(
+        files, beir=work.folder, split=condition.split, qrels=asked.qrels, measures=condition.measures
+    )
     return {
-        "name": condition.name, "condition": work.fingerprint, "settings": condition.settings(),
-        "inputs": work.inputs, "encoder": work.encoder_fingerprint, "documents": documents,
-        "queries": found.queries, "systems": found.systems, "intervals": found.intervals,
-        "comparisons": comparisons(found), "statistics": found.settings.record(),
-        "seconds": asked.seconds, "machine": machine_record(),
+        "name": condition.name,
+        "condition": work.fingerprint,
+        "settings": condition.settings(),
+        "inputs": work.inputs,
+        "encoder": work.encoder_fingerprint,
+        "documents": documents,
+        "queries": found.queries,
+        "systems": found.systems,
+        "intervals": found.intervals,
+        "comparisons": comparisons(found),
+        "statistics": found.settings.record(),
+        "seconds": asked.seconds,
+        "machine": machine_record(),
         "versions": {**versions(), "opensearch": cluster.info["version"]["number"]},
         "runs": {system: sha256_of(file) for system, file in files.items()},
         **({"adaptation": adaptation_record(adaptation)} if adaptation else {}),
-    }  # fmt: skip
+    }
 
 
 def adaptation_record(adaptation: Adaptation) -> dict[str, Any]:
@@ -245,8 +274,9 @@ def adaptation_record(adaptation: Adaptation) -> dict[str, Any]:
     training = {name: value for name, value in entry["training"].items() if name != "losses"}
     return {
         "encoder": load_encoder(adaptation.folder).fingerprint,
-        **{name: entry[name] for name in ("promoted", "gate", "settings")}, "training": training,
-    }  # fmt: skip
+        **{name: entry[name] for name in ("promoted", "gate", "settings")},
+        "training": training,
+    }
 
 
 def comparisons(found: Evaluation) -> dict[str, list[dict[str, Any]]]:

@@ -46,8 +46,9 @@ def anonymous_kib() -> int:
 
 def fit(folder: Path, every: int, steps: int) -> dict[str, object]:
     """Train on every n-th document and give the peaks by stage."""
-    from hybridr.masked_lm import CorpusFile, fit_dam
-    from hybridr.settings import DamSettings
+    from hybridr.adaptation.corpus import CorpusFile
+    from hybridr.adaptation.dam import fit_dam
+    from hybridr.adaptation.settings import DamSettings
 
     peak = Peak()
     peak.start()
@@ -57,9 +58,14 @@ def fit(folder: Path, every: int, steps: int) -> dict[str, object]:
 
     with tempfile.TemporaryDirectory() as scratch:
         settings = DamSettings(
-            out=Path(scratch) / "dam", steps=steps, batch_size=64, max_tokens=64, held_out=50,
-            precision="fp32", device="cpu",
-        )  # fmt: skip
+            out=Path(scratch) / "dam",
+            steps=steps,
+            batch_size=64,
+            max_tokens=64,
+            held_out=50,
+            precision="fp32",
+            device="cpu",
+        )
         found = fit_dam(islice(CorpusFile(folder, "beir"), 0, None, every), settings, progress=follow)
     return {"documents": found.documents, "tokens": found.tokens, "peak_kib": peak.kib}
 

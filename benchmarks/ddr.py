@@ -30,17 +30,20 @@ import torch
 
 import hybridr
 from hybridr import Document, Query
-from hybridr.evaluation import evaluate
-from hybridr.formats import read_beir
-from hybridr.lexical import Bm25, best
+from hybridr.adaptation.corpus import CorpusFile
+from hybridr.adaptation.dam import fit_dam
+from hybridr.adaptation.judged import read_judged_beir
+from hybridr.adaptation.rem import train_rem
+from hybridr.adaptation.settings import DamSettings, RemSettings
+from hybridr.encoding.packaged import minilm
+from hybridr.encoding.sentence_transformers import read_retriever
+from hybridr.evaluation.bm25 import Bm25, best
+from hybridr.evaluation.evaluation import evaluate
+from hybridr.files.atomic import write_json
+from hybridr.files.formats import read_beir
+from hybridr.files.manifest import versions
 from hybridr.machine import read_cpu
-from hybridr.manifest import versions, write_json
-from hybridr.masked_lm import CorpusFile, fit_dam
-from hybridr.packaged import minilm
 from hybridr.records import Qrels, Run
-from hybridr.relevance import read_judged_beir, train_rem
-from hybridr.retriever import read_retriever
-from hybridr.settings import DamSettings, RemSettings
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -123,9 +126,13 @@ def main() -> None:
     workshop = Workshop(given.folder, given.work / given.form, form)
     out = given.json or HERE / "results" / f"ddr-{given.form}.json"
     record = read_kept(out, form) or {
-        "form": given.form, "settings": form, "machine": machine(), "versions": versions(), "targets": {},
+        "form": given.form,
+        "settings": form,
+        "machine": machine(),
+        "versions": versions(),
+        "targets": {},
         "training_s": {},
-    }  # fmt: skip
+    }
     for target in form["targets"]:
         if target in record["targets"]:
             continue
@@ -226,8 +233,11 @@ def machine() -> dict[str, Any]:
     """Describe where this runs."""
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
     return {
-        "system": platform.system(), "cpu": read_cpu().model, "threads": torch.get_num_threads(), "gpu": gpu
-    }  # fmt: skip
+        "system": platform.system(),
+        "cpu": read_cpu().model,
+        "threads": torch.get_num_threads(),
+        "gpu": gpu,
+    }
 
 
 def table(record: dict[str, Any]) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from hybridr.lexical import idf
-from hybridr.similarity import byte_length
+from hybridr.evaluation.bm25 import idf
+from hybridr.tuning.bm25_scores import byte_length
 
 
 class Formula:

@@ -21,30 +21,48 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridr import connect
-from hybridr.completion import CompletedSearch
-from hybridr.destinations import resolve
-from hybridr.formats import qrels_file, read_qrels, read_queries
-from hybridr.fusion import fuse
-from hybridr.known_encoders import encoder_for
+from hybridr.cluster.record import resolve
+from hybridr.evaluation.measures import checked_qrels, parse_measure, values_of
+from hybridr.files.atomic import write_json
+from hybridr.files.formats import qrels_file, read_qrels, read_queries
 from hybridr.machine import machine_record
-from hybridr.manifest import write_json
-from hybridr.measures import checked_qrels, parse_measure, values_of
 from hybridr.records import Qrels, Query
-from hybridr.settings import SearchSettings
-from hybridr.similarity import Similarity
-from hybridr.tuning import bm25
-from hybridr.tuning.bm25 import errors_of, words_landscape, words_tried
+from hybridr.search.encoders import encoder_for
+from hybridr.search.fusions.completed import CompletedSearch
+from hybridr.search.fusions.pipeline import fuse
+from hybridr.search.settings import SearchSettings
+from hybridr.tuning import k1_and_b
+from hybridr.tuning.bm25_scores import Similarity
 from hybridr.tuning.choice import PULL, Landscape, choose, held_out_gains
 from hybridr.tuning.evidence import DEPTH, Asked, ask, with_cosines, with_words
 from hybridr.tuning.judgement import measured
-from hybridr.tuning.scoring import score_all, score_words
-from hybridr.tuning.variants import DEPTHS, NEIGHBOURHOOD, USUAL, Variant, landscape, variants
+from hybridr.tuning.k1_and_b import errors_of, words_landscape, words_tried
+from hybridr.tuning.variants import (
+    DEPTHS,
+    NEIGHBOURHOOD,
+    USUAL,
+    Variant,
+    landscape,
+    score_all,
+    score_words,
+    variants,
+)
 
 HERE = Path(__file__).parent
 SETS = (
-    "fiqa_mini", "cranfield", "npl", "scifact", "tldr_cmd", "squadshifts_amazon", "cisi", "lisa", "cacm",
-    "cosqa", "stackfaq", "squadshifts_reddit",
-)  # fmt: skip
+    "fiqa_mini",
+    "cranfield",
+    "npl",
+    "scifact",
+    "tldr_cmd",
+    "squadshifts_amazon",
+    "cisi",
+    "lisa",
+    "cacm",
+    "cosqa",
+    "stackfaq",
+    "squadshifts_reddit",
+)
 QUERIES, SEED, MEASURE = 1_000, 13, "nDCG@10"
 POWERS, WEIGHTS = (0.3, 0.4, 0.5, 0.6, 0.7, 1.0), (0.45, 0.475, 0.5, 0.525, 0.55)
 TYPICAL_IDF = 25.0  # where all powers give the same scale
@@ -76,10 +94,14 @@ def main() -> None:
 def settings() -> dict[str, Any]:
     """Give what the figures depend on."""
     return {
-        "queries": QUERIES, "seed": SEED, "depth": DEPTH, "draws": DRAWS, "pull": PULL,
+        "queries": QUERIES,
+        "seed": SEED,
+        "depth": DEPTH,
+        "draws": DRAWS,
+        "pull": PULL,
         "neighbourhood": NEIGHBOURHOOD,
-        "bm25": {"pulled": bm25.PULLED, "span": bm25.SPAN, "neighbourhood": bm25.NEIGHBOURHOOD},
-    }  # fmt: skip
+        "bm25": {"pulled": k1_and_b.PULLED, "span": k1_and_b.SPAN, "neighbourhood": k1_and_b.NEIGHBOURHOOD},
+    }
 
 
 class Measured(NamedTuple):

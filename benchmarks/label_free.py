@@ -26,25 +26,46 @@ from scipy import stats
 
 import hybridr
 from hybridr import Document, Encoder, Query
-from hybridr.cluster import Cluster
-from hybridr.completion import completed
-from hybridr.formats import read_beir
-from hybridr.fusion import fuse, ranking
-from hybridr.label_free import Rankings, kept_share, lexical_overlap, own_document
-from hybridr.lexical import Bm25, best, terms_of
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.reading import read_documents
+from hybridr.cluster.settings import LoadSettings
+from hybridr.encoding.query_map import QueryMap
+from hybridr.evaluation.bm25 import Bm25, best, terms_of
+from hybridr.evaluation.label_free import (
+    KINDS,
+    Probe,
+    Rankings,
+    draw_probes,
+    kept_share,
+    lexical_overlap,
+    make_probes,
+    own_document,
+)
+from hybridr.evaluation.measures import parse_measure, values_of
+from hybridr.exporting.exporting import minilm_encoder
+from hybridr.files.atomic import write_json
+from hybridr.files.formats import read_beir
+from hybridr.files.manifest import versions
 from hybridr.machine import machine_record
-from hybridr.manifest import versions, write_json
-from hybridr.map_fitting import fit_query_map
-from hybridr.measures import parse_measure, values_of
-from hybridr.packaged import minilm_encoder
-from hybridr.probes import KINDS, Probe, draw_probes, make_probes
-from hybridr.query_map import QueryMap
-from hybridr.reading import read_documents
 from hybridr.records import Qrels
-from hybridr.settings import LoadSettings
+from hybridr.search.fusions.completed import completed
+from hybridr.search.fusions.pipeline import fuse, ranking
+from hybridr.tuning.map_fitting import fit_query_map
 
-SETS = ("fiqa_mini", "stackfaq", "cranfield", "cisi", "cacm", "squadshifts_reddit", "squadshifts_amazon",
-        "tldr_cmd", "cosqa", "lisa", "npl", "scifact")  # fmt: skip
+SETS = (
+    "fiqa_mini",
+    "stackfaq",
+    "cranfield",
+    "cisi",
+    "cacm",
+    "squadshifts_reddit",
+    "squadshifts_amazon",
+    "tldr_cmd",
+    "cosqa",
+    "lisa",
+    "npl",
+    "scifact",
+)
 QUERIES, HELD_OUT, DRAWN, DEPTH, MEASURE, SEED = 300, 100, 300, 100, "nDCG@10", 13
 DISASTER, SMALL = -0.02, 0.02
 Array = NDArray[np.floating]
@@ -97,10 +118,7 @@ class Variant:
         words, near = arena.lexical(*self.bm25), queries @ documents.T
         lexical = [best(row, DEPTH) for row in words]
         dense = [best(row + 2.0, DEPTH) for row in near]
-        fused = [
-            self.fusion(*lists)
-            for lists in zip(lexical, dense, words, near, arena.most, strict=True)
-        ]  # fmt: skip
+        fused = [self.fusion(*lists) for lists in zip(lexical, dense, words, near, arena.most, strict=True)]
         orders = ([list(found) for found in lists] for lists in (lexical, dense))
         return Rankings(*orders, [ranking(found)[:DEPTH] for found in fused])
 
@@ -177,9 +195,11 @@ VARIANTS = [
     *(Variant(f"document noise {d:g}", "encoder", PLAIN, noisy(d)) for d in (0.3, 0.6, 1, 2)),
     *(Variant(f"query values shuffled {s:g}", "encoder", PLAIN, shuffled(s)) for s in (0.1, 0.3, 1)),
     *(Variant(f"first {d} values", "encoder", PLAIN, shortened(d)) for d in (192, 64)),
-    *(Variant(f"BM25 k1 {k1:g} b {b:g}", "lexical", PLAIN, bm25=(k1, b))
-      for k1, b in ((0.9, 0.4), (2.0, 0.75), (1.2, 0.0), (0.0, 0.0))),
-]  # fmt: skip
+    *(
+        Variant(f"BM25 k1 {k1:g} b {b:g}", "lexical", PLAIN, bm25=(k1, b))
+        for k1, b in ((0.9, 0.4), (2.0, 0.75), (1.2, 0.0), (0.0, 0.0))
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -213,9 +233,11 @@ class Study:
             after = [variant.rank(arena) for arena in arenas]
             found = self.statistics(before, after)
             yield {
-                "variant": variant.name, "group": variant.group, "true": self.true(after[0]) - start,
+                "variant": variant.name,
+                "group": variant.group,
+                "true": self.true(after[0]) - start,
                 "statistics": {name: found[name] - first[name] for name in found},
-            }  # fmt: skip
+            }
 
     def statistics(self, before: list[Rankings], after: list[Rankings]) -> dict[str, float]:
         """Give the mean of every statistic of `after`."""
@@ -290,11 +312,15 @@ def prepare(cluster: Cluster, encoder: Encoder, folder: Path) -> Study:
         return Arena(texts, documents, asked, encoder.encode_queries(asked), matrix)
 
     return Study(
-        queries, qrels, [document.doc_id for document in corpus],
+        queries,
+        qrels,
+        [document.doc_id for document in corpus],
         arena(texts, vectors, [query.text for query in queries]),
-        arena(changed, moved, [probe.text for probe in probes]), probes,
-        arena(texts, vectors, [probe.text for probe in drawn]), drawn,
-    )  # fmt: skip
+        arena(changed, moved, [probe.text for probe in probes]),
+        probes,
+        arena(texts, vectors, [probe.text for probe in drawn]),
+        drawn,
+    )
 
 
 def read_vectors(cluster: Cluster, encoder: Encoder, folder: Path, corpus: list[Document]) -> Array:

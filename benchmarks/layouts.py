@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hybridr.errors import DataError
-from hybridr.formats import document_of, read_corpus, read_jsonl, read_qrels, read_topics
-from hybridr.manifest import fingerprint, sha256_of, write_json
+from hybridr.files.atomic import staged_folder, write_json
+from hybridr.files.formats import document_of, read_corpus, read_jsonl, read_qrels, read_topics
+from hybridr.files.manifest import fingerprint, sha256_of
 from hybridr.records import Document, Qrels, Query
-from hybridr.staging import staged_folder
 
 SENTENCE_END = "!.?。！？"
 

@@ -53,9 +53,22 @@ def rank_with_pyserini(folder: Path, settings: Mapping[str, Any]) -> Found:
         for one in read(folder / "documents.jsonl"):
             lines.write(json.dumps({"id": one["id"], "contents": one["text"]}) + "\n")
     index = str(folder / "index")
-    command = [sys.executable, "-m", "pyserini.index.lucene", "--collection", "JsonCollection", "--input",
-               str(folder / "pyserini"), "--index", index, "--generator", "DefaultLuceneDocumentGenerator",
-               "--threads", "1", "--storeDocvectors"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "pyserini.index.lucene",
+        "--collection",
+        "JsonCollection",
+        "--input",
+        str(folder / "pyserini"),
+        "--index",
+        index,
+        "--generator",
+        "DefaultLuceneDocumentGenerator",
+        "--threads",
+        "1",
+        "--storeDocvectors",
+    ]
     started = time.perf_counter()
     subprocess.run(command, check=True, capture_output=True)
     seconds = {"pyserini index": time.perf_counter() - started}
@@ -165,8 +178,10 @@ def rank_with_sentence_transformers(folder: Path, settings: Mapping[str, Any]) -
         query["id"]: best((1 + row) / 2, names, settings["depth"])
         for query, row in zip(queries, asked @ vectors.T, strict=True)
     }
-    return {"runs": {"sentence-transformers": run},
-            "seconds": {"sentence-transformers": time.perf_counter() - started}}  # fmt: skip
+    return {
+        "runs": {"sentence-transformers": run},
+        "seconds": {"sentence-transformers": time.perf_counter() - started},
+    }
 
 
 def fuse_with_ranx(folder: Path, settings: Mapping[str, Any]) -> Found:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hybridr.manifest import fingerprint
-from hybridr.pictures import svg
+from hybridr.files.manifest import fingerprint
+from hybridr.files.pictures import svg
 from sections.headline import REFERENCE, comparison, of_group, systems_of
 
 DRAWN = "hybrid"
@@ -44,8 +44,10 @@ def draw(file: Path, changes: Changes) -> None:
             shift = (number - (len(changes) - 1) / 2) * 0.6 / max(len(changes), 1)
             places = [names.index(name) + shift for name in found]
             middle = [value for value, _, _ in found.values()]
-            reach = [[value - low for value, low, _ in found.values()],
-                     [high - value for value, _, high in found.values()]]  # fmt: skip
+            reach = [
+                [value - low for value, low, _ in found.values()],
+                [high - value for value, _, high in found.values()],
+            ]
             axes.errorbar(middle, places, xerr=reach, fmt="o", markersize=4, linewidth=1, label=system)
         axes.axvline(0.0, color="black", linewidth=0.8)
         axes.set_yticks(range(len(names)), names)

@@ -20,17 +20,30 @@ from typing import Any
 import numpy as np
 
 from hybridr import Document, Encoder, Query, load_encoder
-from hybridr.evaluation import evaluate
-from hybridr.exporting import export
-from hybridr.formats import read_beir
-from hybridr.lexical import best
+from hybridr.encoding.packaged import minilm
+from hybridr.evaluation.bm25 import best
+from hybridr.evaluation.evaluation import evaluate
+from hybridr.exporting.exporting import export
+from hybridr.files.atomic import write_json
+from hybridr.files.formats import read_beir
+from hybridr.files.manifest import versions
 from hybridr.machine import read_cpu
-from hybridr.manifest import versions, write_json
-from hybridr.packaged import minilm
 from hybridr.records import Qrels, Run
 
-SETS = ("cranfield", "cisi", "cacm", "lisa", "fiqa_mini", "stackfaq", "npl", "scifact", "tldr_cmd", "cosqa",
-        "squadshifts_amazon", "squadshifts_reddit")  # fmt: skip
+SETS = (
+    "cranfield",
+    "cisi",
+    "cacm",
+    "lisa",
+    "fiqa_mini",
+    "stackfaq",
+    "npl",
+    "scifact",
+    "tldr_cmd",
+    "cosqa",
+    "squadshifts_amazon",
+    "squadshifts_reddit",
+)
 QUERIES, DEPTH, MEASURE, SEED = 500, 10, "nDCG@10", 0
 
 
@@ -45,8 +58,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "precision.json")
     given = parser.parse_args()
     settings = {"documents": given.documents, "queries": QUERIES, "seed": SEED}
-    record: dict[str, Any] = {"machine": {"cpu": read_cpu().model}, "versions": versions(),
-                              "settings": settings, "sets": {}}  # fmt: skip
+    record: dict[str, Any] = {
+        "machine": {"cpu": read_cpu().model},
+        "versions": versions(),
+        "settings": settings,
+        "sets": {},
+    }
     if given.json.is_file():
         known = json.loads(given.json.read_text(encoding="utf-8"))
         record = known if known["settings"] == settings else record
@@ -79,11 +96,13 @@ def measure(folder: Path, encoders: dict[str, Encoder], documents: int | None) -
     cosines = np.sum(vectors["fp32"] * vectors["int8"], axis=1)
     report = evaluate(runs, queries, qrels, [MEASURE])
     return {
-        "documents": len(corpus), "queries": len(queries), "cpu_s": seconds,
+        "documents": len(corpus),
+        "queries": len(queries),
+        "cpu_s": seconds,
         "cosine": {"mean": float(cosines.mean()), "least": float(cosines.min())},
         **{name: report.systems[name][MEASURE] for name in encoders},
         "p": report.comparisons[0].p_value,
-    }  # fmt: skip
+    }
 
 
 def cut(

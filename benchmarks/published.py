@@ -13,9 +13,9 @@ from typing import Any
 from collection import Work
 from conditions import Condition, read_toml
 from hybridr import load_encoder
+from hybridr.assembly.published import SOURCES, USAGE
 from hybridr.errors import SettingsError
-from hybridr.exporting import export_joined
-from hybridr.published import SOURCES, USAGE
+from hybridr.exporting.exporting import export_joined
 from layouts import LAYOUTS, as_beir
 
 FILE = Path(__file__).parent / "published.toml"
@@ -102,9 +102,14 @@ def table_of(name: str, values: Mapping[str, Any]) -> Table:
         for row, given in values["row"].items()
     }
     return Table(
-        name, values["title"], values["source"], tuple(values["measures"]), rows, values["expected"],
+        name,
+        values["title"],
+        values["source"],
+        tuple(values["measures"]),
+        rows,
+        values["expected"],
         values.get("join"),
-    )  # fmt: skip
+    )
 
 
 def result_name(collection: str, row: Row) -> str:
@@ -114,8 +119,13 @@ def result_name(collection: str, row: Row) -> str:
 
 def rows_for(collection: Collection, tables: Mapping[str, Table], identity: str | None) -> list[Row]:
     """List the rows that can run on a collection, or the one that is asked for. Raises SettingsError."""
-    there = [row for table in tables.values() if collection.name in table.expected
-             for row in table.rows.values() if row.can_run]  # fmt: skip
+    there = [
+        row
+        for table in tables.values()
+        if collection.name in table.expected
+        for row in table.rows.values()
+        if row.can_run
+    ]
     found = [row for row in there if identity in (None, row.identity)]
     if not found:
         known = ", ".join(row.identity for row in there) or "none"
@@ -160,7 +170,10 @@ def work_of(collection: Collection, row: Row, table: Table | None, folder: Path,
     if row.system:
         return Work(condition, folder, runs / name, index)
     encoder = export_joined(
-        str(row.dam), row.rem, runs / "published" / f"{name}-encoder", pooling=row.pooling,
+        str(row.dam),
+        row.rem,
+        runs / "published" / f"{name}-encoder",
+        pooling=row.pooling,
         similarity=row.similarity,
-    )  # fmt: skip
+    )
     return Work(condition, folder, runs / name, index, encoder, load_encoder(encoder).fingerprint)

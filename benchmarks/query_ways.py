@@ -28,14 +28,16 @@ import psutil
 import urllib3
 
 from hybridr import connect, reindex
-from hybridr.cluster import Cluster, path_of
-from hybridr.deploying import deploy, undeploy
-from hybridr.formats import read_beir
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.exporting.exporting import minilm_encoder
+from hybridr.files.atomic import write_json
+from hybridr.files.formats import read_beir
+from hybridr.files.manifest import versions
 from hybridr.machine import read_cpu
-from hybridr.manifest import versions, write_json
-from hybridr.node import running_node
-from hybridr.packaged import minilm_encoder
-from hybridr.settings import DeploySettings, SearchSettings
+from hybridr.node.process import running_node
+from hybridr.search.settings import SearchSettings
+from hybridr.serving.deploying import deploy, undeploy
+from hybridr.serving.settings import DeploySettings
 
 INDEX, DOCUMENTS, CLIENTS, WARM_UP = "query-ways", 100, 8, 5
 QUERIES = {"one client": 40, "eight clients": 80}
@@ -68,10 +70,17 @@ def main() -> None:
     finally:
         for info in cluster.indices(f"{INDEX}*"):
             cluster.request("DELETE", path_of(info.name))
-    write_json(given.json, {
-        "machine": {"cpu": read_cpu().model, "cores": os.cpu_count()}, "versions": versions(),
-        "collection": given.folder.name, "documents": DOCUMENTS, "queries": QUERIES, "rounds": rounds,
-    })  # fmt: skip
+    write_json(
+        given.json,
+        {
+            "machine": {"cpu": read_cpu().model, "cores": os.cpu_count()},
+            "versions": versions(),
+            "collection": given.folder.name,
+            "documents": DOCUMENTS,
+            "queries": QUERIES,
+            "rounds": rounds,
+        },
+    )
 
 
 def load(cluster: Cluster, texts: list[str]) -> None:
@@ -129,8 +138,10 @@ def measure(
     try:
         for _ in range(WARM_UP):
             ask(next(texts))
-        return {name: timed(ask, [next(texts) for _ in range(count)], clients, processes)
-                for (name, count), clients in zip(QUERIES.items(), (1, CLIENTS), strict=True)}  # fmt: skip
+        return {
+            name: timed(ask, [next(texts) for _ in range(count)], clients, processes)
+            for (name, count), clients in zip(QUERIES.items(), (1, CLIENTS), strict=True)
+        }
     finally:
         undeploy(cluster, INDEX)
 

@@ -28,14 +28,15 @@ from typing import Any
 import numpy as np
 
 from hybridr import connect
-from hybridr.cluster import Cluster
-from hybridr.encoder import Encoder, load_encoder
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.reading import read_documents
+from hybridr.encoding.contract import Encoder
+from hybridr.encoding.opening import load_encoder
+from hybridr.exporting.exporting import minilm_encoder
+from hybridr.files.atomic import write_json
 from hybridr.machine import machine_record
-from hybridr.manifest import write_json
-from hybridr.packaged import minilm_encoder
-from hybridr.reading import read_documents
-from hybridr.reindexing import reindex
-from hybridr.settings import ReindexSettings
+from hybridr.reindexing.reindexing import reindex
+from hybridr.reindexing.settings import ReindexSettings
 from hybridr.speed.corpora import spread_records
 from hybridr.speed.reindexing import delete_index, forget_reindex, load_records
 
@@ -156,10 +157,12 @@ def restart(cluster: Cluster, folder: Path, work: Path, sizes: Sequence[int] = (
         forget_reindex(cluster, index)
         undisturbed = contents(cluster, finish(part("restart", index, work))["destination"])
     return {
-        "documents": documents, "killed_at": written, "encoded": encoded,
+        "documents": documents,
+        "killed_at": written,
+        "encoded": encoded,
         "encoded_twice": round((encoded - documents) / documents, 4),
         **compare(disturbed, undisturbed),
-    }  # fmt: skip
+    }
 
 
 def kill_at(cluster: Cluster, process: subprocess.Popen[str], destination: str, documents: int) -> int:

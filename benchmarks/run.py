@@ -31,12 +31,13 @@ from pathlib import Path
 from bar import Bar
 from collection import Asked, Work, measure
 from conditions import Condition, chosen, read_conditions
-from hybridr import connect, load_encoder, node
-from hybridr.cluster import Cluster
+from hybridr import connect, load_encoder
+from hybridr.cluster.connection import Cluster
 from hybridr.errors import DataError, HybridrError, SettingsError
-from hybridr.manifest import write_json
-from hybridr.packaged import minilm_encoder
-from hybridr.settings import NodeSettings
+from hybridr.exporting.exporting import minilm_encoder
+from hybridr.files.atomic import write_json
+from hybridr.node import process
+from hybridr.node.settings import NodeSettings
 from published import Row, located, own_row, read_published, result_name, rows_for, work_of
 from sections.markdown import LEAD
 
@@ -64,8 +65,13 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("names", nargs="*", metavar="NAME", help="collections (default: all)")
     found.add_argument("--collections", type=Path, required=True, metavar="FOLDER")
     found.add_argument("--url", help="cluster (default: HYBRIDR_URL, else an embedded node)")
-    found.add_argument("--runs", type=Path, default=HERE.parent / "runs", metavar="FOLDER",
-                       help="run files, adapted encoders, unpacked collections (default: runs/)")  # fmt: skip
+    found.add_argument(
+        "--runs",
+        type=Path,
+        default=HERE.parent / "runs",
+        metavar="FOLDER",
+        help="run files, adapted encoders, unpacked collections (default: runs/)",
+    )
     found.add_argument("--results", type=Path, default=HERE / "results", metavar="FOLDER")
     found.add_argument("--published", metavar="SET", help="a set of published.toml instead of NAMEs")
     found.add_argument("--row", metavar="TABLE/ROW", help="one row of its tables, such as ddr/contrast")
@@ -186,10 +192,15 @@ class Places:
         The traceback of what nobody foresaw lies with the runs.
         """
         say(f"{name}: failed: {words(error)}")
-        write_json(self.failed(name), {
-            "name": name, "error": words(error), "hint": getattr(error, "hint", None),
-            "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        })  # fmt: skip
+        write_json(
+            self.failed(name),
+            {
+                "name": name,
+                "error": words(error),
+                "hint": getattr(error, "hint", None),
+                "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            },
+        )
         if not isinstance(error, HybridrError):
             trace = "".join(traceback.format_exception(error))
             (self.runs / name).mkdir(parents=True, exist_ok=True)
@@ -232,7 +243,7 @@ def open_cluster(url: str | None) -> Cluster:
     """Connect to the cluster that is named, else to an embedded node, which is started if need be."""
     if url or os.environ.get("HYBRIDR_URL"):
         return connect(url)
-    return connect(node.start(NodeSettings(name="bench", heap="2g")).url)
+    return connect(process.start(NodeSettings(name="bench", heap="2g")).url)
 
 
 def attempt(work: Work, cluster: Cluster, places: Places, bar: Bar) -> bool:

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 import psutil
 
+from hybridr.files.atomic import write_json
 from hybridr.machine import machine_record
-from hybridr.manifest import write_json
 
 DIM = 384
 AT_ONCE = 32
@@ -49,8 +49,8 @@ class FastEncoder:
 
 def serve() -> None:
     """Run the server, and say where it is."""
-    from hybridr.serving import Server, create_app, listen
-    from hybridr.settings import ServeSettings
+    from hybridr.serving.application import Server, create_app, listen
+    from hybridr.serving.settings import ServeSettings
 
     app = create_app(FastEncoder(), ServeSettings(batch_tokens=500, cache_queries=200))  # type: ignore[arg-type]
     server = Server(app, listen("127.0.0.1", 0))

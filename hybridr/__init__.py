@@ -6,45 +6,78 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .adaptation import Adaptation, adapt
-    from .assembly import assemble
-    from .cluster import Cluster, connect
-    from .encoder import Encoder, load_encoder
+    from .adaptation.adaptation import Adaptation, adapt
+    from .adaptation.settings import AdaptSettings
+    from .assembly.assembly import assemble
+    from .cluster.connection import Cluster, connect
+    from .cluster.loading import load
+    from .cluster.settings import LoadSettings
+    from .encoding.contract import Encoder
+    from .encoding.opening import load_encoder
     from .errors import HybridrError
-    from .evaluation import Evaluation, evaluate
-    from .exporting import export
-    from .formats import read_beir
-    from .loading import load
+    from .evaluation.evaluation import Evaluation, evaluate
+    from .exporting.exporting import export
+    from .files.formats import read_beir
+    from .node.settings import NodeSettings
     from .records import Document, Hit, Query
-    from .reindexing import Reindexing, reindex, rollback
-    from .retrieval import Search
-    from .settings import AdaptSettings, LoadSettings, NodeSettings, ReindexSettings, SearchSettings
+    from .reindexing.reindexing import Reindexing, reindex
+    from .reindexing.rollback import rollback
+    from .reindexing.settings import ReindexSettings
+    from .search.search import Search
+    from .search.settings import SearchSettings
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "adaptation": ("Adaptation", "adapt"),
-    "assembly": ("assemble",),
-    "cluster": ("Cluster", "connect"),
-    "encoder": ("Encoder", "load_encoder"),
+    "adaptation.adaptation": ("Adaptation", "adapt"),
+    "adaptation.settings": ("AdaptSettings",),
+    "assembly.assembly": ("assemble",),
+    "cluster.connection": ("Cluster", "connect"),
+    "cluster.loading": ("load",),
+    "cluster.settings": ("LoadSettings",),
+    "encoding.contract": ("Encoder",),
+    "encoding.opening": ("load_encoder",),
     "errors": ("HybridrError",),
-    "evaluation": ("Evaluation", "evaluate"),
-    "exporting": ("export",),
-    "formats": ("read_beir",),
-    "loading": ("load",),
+    "evaluation.evaluation": ("Evaluation", "evaluate"),
+    "exporting.exporting": ("export",),
+    "files.formats": ("read_beir",),
+    "node.settings": ("NodeSettings",),
     "records": ("Document", "Hit", "Query"),
-    "reindexing": ("Reindexing", "reindex", "rollback"),
-    "retrieval": ("Search",),
-    "settings": ("AdaptSettings", "LoadSettings", "NodeSettings", "ReindexSettings", "SearchSettings"),
+    "reindexing.reindexing": ("Reindexing", "reindex"),
+    "reindexing.rollback": ("rollback",),
+    "reindexing.settings": ("ReindexSettings",),
+    "search.search": ("Search",),
+    "search.settings": ("SearchSettings",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "AdaptSettings", "Adaptation", "Cluster", "Document", "Encoder", "Evaluation", "Hit", "HybridrError",
-    "LoadSettings", "NodeSettings", "Query", "ReindexSettings", "Reindexing", "Search", "SearchSettings",
-    "adapt", "assemble", "connect", "evaluate", "export", "load", "load_encoder", "read_beir", "reindex",
+    "AdaptSettings",
+    "Adaptation",
+    "Cluster",
+    "Document",
+    "Encoder",
+    "Evaluation",
+    "Hit",
+    "HybridrError",
+    "LoadSettings",
+    "NodeSettings",
+    "Query",
+    "ReindexSettings",
+    "Reindexing",
+    "Search",
+    "SearchSettings",
+    "adapt",
+    "assemble",
+    "connect",
+    "evaluate",
+    "export",
+    "load",
+    "load_encoder",
+    "read_beir",
+    "reindex",
     "rollback",
-]  # fmt: skip
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,34 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
-from .cluster import Cluster, IndexInfo
-from .encoder import TOKENIZER_FILE, TextTokenizer, encoder_record
-from .errors import DataError, ModelError
-from .languages import ANALYZERS, UNKNOWN, LanguageGuess, analyzer_for, guess_language
-from .manifest import FILE_NAME
-from .packaged import MAX_TOKENS
-from .progress import Progress, silent
-from .reading import text_of
-from .sampling import sample_documents
-from .text_fields import (
+from .cluster.connection import Cluster
+from .cluster.fields import (
     TEXT_TYPES,
-    VECTOR_TYPES,
     Choice,
     Contents,
     MappedField,
-    check_fields,
-    choose,
+    _choose,
+    _sample,
     count_words,
-    fixed_choice,
     mapped_fields,
-    no_text_fields,
-    read_contents,
 )
+from .cluster.reading import text_of
+from .languages import ANALYZERS, UNKNOWN, LanguageGuess, analyzer_for, guess_language
+from .progress import Progress, silent
 
-CHOOSING_SAMPLE = 200
 NOTABLE_CUT, NOTABLE_LOSS, NOTABLE_DUPLICATES, NOTABLE_EMPTY = 0.2, 0.1, 0.05, 0.01
 REPLACEABLE = frozenset({"standard", "simple", "stop", "whitespace", *ANALYZERS.values()})
 """Built-in analysers; one that the index defines or a plugin brings is left alone."""
@@ -44,22 +33,6 @@ class TokenCounter(Protocol):
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Count each text's tokens with [CLS] and [SEP], uncut."""
-
-
-class FolderTokens:
-    """The tokenizer of a model folder, without its weights."""
-
-    def __init__(self, folder: Path) -> None:
-        path = folder / TOKENIZER_FILE
-        if not path.is_file():
-            raise ModelError(f"{folder} has no {TOKENIZER_FILE}", hint="name the folder of an encoder")
-        made = (folder / FILE_NAME).is_file()
-        self.max_tokens: int = encoder_record(folder)["max_tokens"] if made else MAX_TOKENS
-        self._tokenizer = TextTokenizer(path.read_text(encoding="utf-8"))
-
-    def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Count each text's tokens with [CLS] and [SEP], uncut."""
-        return [len(ids) for ids in self._tokenizer.ids(texts, None)]
 
 
 @dataclass(frozen=True)
@@ -89,6 +62,27 @@ class FieldReport:
     lengths: Lengths | None
     used: bool
     why: str
+
+
+def advice(found: Inspection) -> list[str]:
+    """Say what the findings mean for search and adaptation."""
+    said = [*_language_advice(found)]
+    if (found.lengths.cut or 0) >= NOTABLE_CUT or (found.lengths.lost or 0) >= NOTABLE_LOSS:
+        said.append(
+            f"{found.lengths.cut:.0%} of the texts are longer than the {found.lengths.limit} tokens that "
+            f"the encoder reads: {found.lengths.lost or 0:.0%} of all tokens are found by words only; "
+            "`hybridr reindex --passages` gives them vectors"
+        )
+    if found.duplicates >= NOTABLE_DUPLICATES:
+        said.append(f"{found.duplicates:.0%} of the texts repeat another one: they crowd the first page")
+    if found.empty >= NOTABLE_EMPTY:
+        said.append(f"{found.empty:.0%} of the documents have no text: they are copied without a vector")
+    stray = {field.name: field.not_text for field in found.fields if field.used and field.not_text}
+    said += [
+        f"'{name}' holds {count} values that are not text: they are not encoded"
+        for name, count in stray.items()
+    ]
+    return said
 
 
 @dataclass(frozen=True)
@@ -137,57 +131,20 @@ def inspect_index(
     present = [text for text in texts if text]
     language = guess_language(present)
     found = Inspection(
-        index=info.name, documents=documents, sampled=len(sources), shards=info.shards, fields=reports,
-        text_fields=choice.fields, lengths=measure(present, token_counter), language=language,
-        analyzer=analyzer_for(language.code), duplicates=1 - len(set(present)) / max(len(present), 1),
-        empty=1 - len(present) / len(texts), advice=(),
-    )  # fmt: skip
+        index=info.name,
+        documents=documents,
+        sampled=len(sources),
+        shards=info.shards,
+        fields=reports,
+        text_fields=choice.fields,
+        lengths=measure(present, token_counter),
+        language=language,
+        analyzer=analyzer_for(language.code),
+        duplicates=1 - len(set(present)) / max(len(present), 1),
+        empty=1 - len(present) / len(texts),
+        advice=(),
+    )
     return Inspection(**{**vars(found), "advice": tuple(advice(found))})
-
-
-def choose_text_fields(cluster: Cluster, index: str, fields: Sequence[str] = ()) -> tuple[str, ...]:
-    """Check the given fields, or choose those that hold running text, best first.
-
-    `title` and `text` are taken where both exist, and what `hybridr load` recorded; else a sample of 200
-    documents decides. Raises NotFound, and DataError for unknown fields or an index without text.
-    """
-    info = cluster.index_info(index)
-    mapped = mapped_fields(info)
-    known = {one.name for one in mapped}
-    if fields and known.issuperset(fields):
-        return check_fields(info, fields, ())
-    if not fields and (fixed := fixed_choice(info)) is not None:
-        return fixed[0]
-    sources = _sample(cluster, info, mapped, fields, CHOOSING_SAMPLE, silent)
-    return _choose(info, mapped, fields, sources)[0].fields
-
-
-def _sample(
-    cluster: Cluster,
-    info: IndexInfo,
-    mapped: Sequence[MappedField],
-    given: Sequence[str],
-    size: int,
-    progress: Progress,
-) -> list[dict[str, Any]]:
-    if cluster.count(info.name) == 0:
-        raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
-    if not given and not any(one.type in TEXT_TYPES for one in mapped):
-        raise no_text_fields(info)
-    wanted = [one.name for one in mapped if one.type not in VECTOR_TYPES]
-    documents = sample_documents(cluster, info, size, fields=[*wanted, *given], progress=progress)
-    return [document.source for document in documents]
-
-
-def _choose(
-    info: IndexInfo, mapped: Sequence[MappedField], given: Sequence[str], sources: list[dict[str, Any]]
-) -> tuple[Choice, dict[str, Contents]]:
-    names = [one.name for one in mapped if one.type not in VECTOR_TYPES]
-    contents = read_contents(sources, names)
-    if not given:
-        return choose(info, contents), contents
-    fields = check_fields(info, given, sources)
-    return Choice(fields, dict.fromkeys(fields, "named by --fields")), contents
 
 
 def _report(
@@ -216,25 +173,6 @@ def measure(texts: Sequence[str], counter: TokenCounter | None) -> Lengths:
     cut = sum(count > counter.max_tokens for count in counts) / len(counts)
     lost = sum(max(0, count - counter.max_tokens) for count in counts) / sum(counts)
     return Lengths(unit, median, p90, counter.max_tokens, cut, lost)
-
-
-def advice(found: Inspection) -> list[str]:
-    """Say what the findings mean for search and adaptation."""
-    said = [*_language_advice(found)]
-    if (found.lengths.cut or 0) >= NOTABLE_CUT or (found.lengths.lost or 0) >= NOTABLE_LOSS:
-        said.append(
-            f"{found.lengths.cut:.0%} of the texts are longer than the {found.lengths.limit} tokens that "
-            f"the encoder reads: {found.lengths.lost or 0:.0%} of all tokens are found by words only; "
-            "`hybridr reindex --passages` gives them vectors"
-        )
-    if found.duplicates >= NOTABLE_DUPLICATES:
-        said.append(f"{found.duplicates:.0%} of the texts repeat another one: they crowd the first page")
-    if found.empty >= NOTABLE_EMPTY:
-        said.append(f"{found.empty:.0%} of the documents have no text: they are copied without a vector")
-    stray = {field.name: field.not_text for field in found.fields if field.used and field.not_text}
-    said += [f"'{name}' holds {count} values that are not text: they are not encoded"
-             for name, count in stray.items()]  # fmt: skip
-    return said
 
 
 def _language_advice(found: Inspection) -> list[str]:

@@ -42,10 +42,20 @@ SCRIPTS = {
 """Script -> (range of its characters in a regular expression, weight of one)."""
 
 SCRIPT_LANGUAGE = {
-    "han": "zh", "kana": "ja", "hangul": "ko", "cyrillic": "ru", "greek": "el", "arabic": "ar",
-    "hebrew": "he", "devanagari": "hi", "bengali": "bn", "tamil": "ta", "thai": "th", "armenian": "hy",
+    "han": "zh",
+    "kana": "ja",
+    "hangul": "ko",
+    "cyrillic": "ru",
+    "greek": "el",
+    "arabic": "ar",
+    "hebrew": "he",
+    "devanagari": "hi",
+    "bengali": "bn",
+    "tamil": "ta",
+    "thai": "th",
+    "armenian": "hy",
     "georgian": "ka",
-}  # fmt: skip
+}
 
 TELLING_LETTERS = {
     "cyrillic": {"uk": "іїєґ", "bg": "ъщ", "sr": "јљњћђ", "ru": "ыэё"},
@@ -80,14 +90,46 @@ STOP_WORDS = {
 left out: in formulas and program texts they are names."""
 
 ANALYZERS = {
-    "ar": "arabic", "bg": "bulgarian", "bn": "bengali", "ca": "catalan", "ckb": "sorani", "cs": "czech",
-    "da": "danish", "de": "german", "el": "greek", "en": "english", "es": "spanish", "et": "estonian",
-    "eu": "basque", "fa": "persian", "fi": "finnish", "fr": "french", "ga": "irish", "gl": "galician",
-    "hi": "hindi", "hu": "hungarian", "hy": "armenian", "id": "indonesian", "it": "italian", "ja": "cjk",
-    "ko": "cjk", "lt": "lithuanian", "lv": "latvian", "nb": "norwegian", "nl": "dutch", "nn": "norwegian",
-    "no": "norwegian", "pt": "portuguese", "pt-br": "brazilian", "ro": "romanian", "ru": "russian",
-    "sv": "swedish", "th": "thai", "tr": "turkish", "zh": "cjk",
-}  # fmt: skip
+    "ar": "arabic",
+    "bg": "bulgarian",
+    "bn": "bengali",
+    "ca": "catalan",
+    "ckb": "sorani",
+    "cs": "czech",
+    "da": "danish",
+    "de": "german",
+    "el": "greek",
+    "en": "english",
+    "es": "spanish",
+    "et": "estonian",
+    "eu": "basque",
+    "fa": "persian",
+    "fi": "finnish",
+    "fr": "french",
+    "ga": "irish",
+    "gl": "galician",
+    "hi": "hindi",
+    "hu": "hungarian",
+    "hy": "armenian",
+    "id": "indonesian",
+    "it": "italian",
+    "ja": "cjk",
+    "ko": "cjk",
+    "lt": "lithuanian",
+    "lv": "latvian",
+    "nb": "norwegian",
+    "nl": "dutch",
+    "nn": "norwegian",
+    "no": "norwegian",
+    "pt": "portuguese",
+    "pt-br": "brazilian",
+    "ro": "romanian",
+    "ru": "russian",
+    "sv": "swedish",
+    "th": "thai",
+    "tr": "turkish",
+    "zh": "cjk",
+}
 """Language -> the built-in analyser of the module analysis-common; Polish, Hebrew and others have none."""
 
 _LETTERS = {script: re.compile(f"[{ranges}]") for script, (ranges, _) in SCRIPTS.items()}

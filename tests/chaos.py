@@ -23,14 +23,14 @@ import numpy as np
 import psutil
 import pytest
 
-from hybridr import node
-from hybridr.cluster import Cluster, connect, path_of
-from hybridr.encoder import load_encoder
+from hybridr import node as node_module
+from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr.cluster.reading import SourceDocument, read_documents, text_of
+from hybridr.cluster.writing import rejects_of
+from hybridr.encoding.opening import load_encoder
 from hybridr.errors import ClusterError, NotFound
-from hybridr.node import process
-from hybridr.reading import SourceDocument, read_documents, text_of
-from hybridr.settings import NodeSettings
-from hybridr.writing import rejects_of
+from hybridr.node import process, state
+from hybridr.node.settings import NodeSettings
 from tiny import WORDS
 
 SEED_VARIABLE = "HYBRIDR_CHAOS_SEED"
@@ -46,9 +46,10 @@ REFUSED = 3  # exit code of a client that met documents which the index refuses
 PLAIN = "import sys, hybridr_cli; sys.exit(hybridr_cli.main(sys.argv[1:]))"
 WITHOUT_CATCHING_UP = (
     """
-from hybridr import filling, reindexing
-filling.MAX_PASSES = 1
-reindexing.catch_up = lambda job, **_: filling.Filling()
+from hybridr.reindexing import job, reindexing
+from hybridr.reindexing.targets import beside
+beside.MAX_PASSES = 1
+reindexing.catch_up = lambda work, **_: job.Filling()
 """
     + PLAIN
 )
@@ -77,7 +78,7 @@ class ChaosNode:
         original = process.node_values
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(process, "node_values", lambda *given: original(*given) | SMALL)
-            self.state = node.start(NodeSettings(name=NODE))
+            self.state = process.start(NodeSettings(name=NODE))
         self.cluster = connect(self.state.url)
         query = "?wait_for_status=yellow&wait_for_no_initializing_shards=true&timeout=60s"
         self.cluster.patient(60).request("GET", "/_cluster/health" + query)
@@ -203,8 +204,8 @@ class Writer(Loop):
     """Inserts, updates, deletes and makes again documents of a fixed set of ids."""
 
     def __init__(self, node: ChaosNode, index: str, seed: int) -> None:
-        self.node, self.index, self.dice = node, index, random.Random(seed)
-        self.cluster = connect(node.state.url)
+        self.node, self.index, self.dice = node_module, index, random.Random(seed)
+        self.cluster = connect(state.state.url)
         super().__init__()
 
     def step(self) -> None:
@@ -239,8 +240,8 @@ class Reader(Loop):
     """Asks the alias for every document that nobody touches; none may ever be missing."""
 
     def __init__(self, node: ChaosNode, alias: str, documents: dict[str, dict[str, Any]], seed: int) -> None:
-        self.node, self.alias, self.documents, self.dice = node, alias, documents, random.Random(seed)
-        self.cluster = connect(node.state.url)
+        self.node, self.alias, self.documents, self.dice = node_module, alias, documents, random.Random(seed)
+        self.cluster = connect(state.state.url)
         self.ids = list(documents)
         self.indices: list[str] = []
         super().__init__()
@@ -289,12 +290,16 @@ class Client:
     def __init__(self, arguments: Sequence[str], code: str = "") -> None:
         run = ["-c", code] if code else ["-m", "hybridr_cli"]
         environment = os.environ | {
-            "HYBRIDR_REINDEX_READ_DOCUMENTS": "50", "HYBRIDR_REINDEX_SLOW_SEARCH_MS": "0",
-        }  # fmt: skip
+            "HYBRIDR_REINDEX_READ_DOCUMENTS": "50",
+            "HYBRIDR_REINDEX_SLOW_SEARCH_MS": "0",
+        }
         self.process = subprocess.Popen(
             [sys.executable, *run, "reindex", *arguments, "--json"],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
 
     @property
     def running(self) -> bool:
@@ -332,7 +337,7 @@ class Client:
 class Chaos:
     """One source under fire: who works on it, and what has been done to them."""
 
-    node: ChaosNode
+    node_module: ChaosNode
     corpus: Corpus
     encoder: Path
     dice: random.Random
@@ -346,12 +351,23 @@ class Chaos:
         """Start a reindex; another `max_tokens` makes another destination."""
         started = Client(
             [
-                self.corpus.index, "--encoder", str(self.encoder), "--fields", "text", "--url",
-                self.node.state.url, "--max-tokens", str(max_tokens), "--max-docs-per-second",
-                str(self.per_second), "--patience", "400", *options,
+                self.corpus.index,
+                "--encoder",
+                str(self.encoder),
+                "--fields",
+                "text",
+                "--url",
+                self.node.state.url,
+                "--max-tokens",
+                str(max_tokens),
+                "--max-docs-per-second",
+                str(self.per_second),
+                "--patience",
+                "400",
+                *options,
             ],
             code,
-        )  # fmt: skip
+        )
         self.clients.append(started)
         return started
 

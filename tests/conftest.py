@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from hybridr import node
-from hybridr.cluster import Cluster, connect, path_of
-from hybridr.folders import cache_folder
-from hybridr.settings import NodeSettings
+from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr.files.folders import cache_folder
+from hybridr.node import process
+from hybridr.node import state as state_module
+from hybridr.node.settings import NodeSettings
 
 IN_CI = os.environ.get("CI") == "true"
 COLLECTIONS = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -46,24 +47,24 @@ def own_home() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def cluster(own_home: Path) -> Iterator[Cluster]:
     """Start an embedded OpenSearch 3.6.0 for the whole session."""
-    state = node.start(NodeSettings(name="default"))
+    state = process.start(NodeSettings(name="default"))
     yield connect(state.url)
-    node.stop("default")
+    process.stop("default")
 
 
 @pytest.fixture(scope="session")
-def secure_node(own_home: Path) -> Iterator[node.NodeState]:
+def secure_node(own_home: Path) -> Iterator[state_module.NodeState]:
     """Start an embedded OpenSearch 2.19.1 with TLS and a password for the whole session."""
-    yield node.start(NodeSettings(name="secure", version="2.19.1", secure=True))
-    node.stop("secure")
+    yield process.start(NodeSettings(name="secure", version="2.19.1", secure=True))
+    process.stop("secure")
 
 
 @pytest.fixture(scope="session")
 def ml_cluster(own_home: Path) -> Iterator[Cluster]:
     """Start an embedded OpenSearch 3.6.0 that can run models for the whole session."""
-    state = node.start(NodeSettings(name="ml", heap="2g", with_ml=True, with_natives=True))
+    state = process.start(NodeSettings(name="ml", heap="2g", with_ml=True, with_natives=True))
     yield connect(state.url)
-    node.stop("ml")
+    process.stop("ml")
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def index_name(cluster: Cluster) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def minilm_encoder_folder(own_home: Path) -> Path:
     """Export the packaged MiniLM once."""
-    from hybridr.packaged import minilm_encoder
+    from hybridr.exporting.exporting import minilm_encoder
 
     return minilm_encoder()
 

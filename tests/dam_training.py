@@ -19,9 +19,17 @@ VOCABULARY = len(SPECIAL) + len(WORDS) + 2
 SIZES = {"vocab_size": VOCABULARY, "max_position_embeddings": 130}
 WIDTHS = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 SETTINGS: dict[str, Any] = {
-    "steps": 12, "batch_size": 16, "learning_rate": 1e-3, "max_tokens": 40, "held_out": 20,
-    "checkpoint_every": 3, "precision": "fp32", "device": "cpu", "token_budget": 200, "warm_up": 4,
-}  # fmt: skip
+    "steps": 12,
+    "batch_size": 16,
+    "learning_rate": 1e-3,
+    "max_tokens": 40,
+    "held_out": 20,
+    "checkpoint_every": 3,
+    "precision": "fp32",
+    "device": "cpu",
+    "token_budget": 200,
+    "warm_up": 4,
+}
 
 
 def tiny_dam(folder: Path, kind: str = "bert", *, seed: int = 0) -> Path:
@@ -57,8 +65,8 @@ def angled_tokenizer() -> str:
 
 def main() -> None:
     """Train as `out` and `base` of the command line say; print each step that is done."""
-    from hybridr.masked_lm import fit_dam
-    from hybridr.settings import DamSettings
+    from hybridr.adaptation.dam import fit_dam
+    from hybridr.adaptation.settings import DamSettings
 
     torch.set_num_threads(1)
     values = json.loads(sys.argv[1])

@@ -12,9 +12,16 @@ import numpy as np
 from tiny import tiny_corpus
 
 SETTINGS: dict[str, Any] = {
-    "steps": 12, "batch_size": 8, "learning_rate": 1e-3, "rank": 4, "checkpoint_every": 3, "mined": 5,
-    "precision": "fp32", "device": "cpu", "max_document_tokens": 32,
-}  # fmt: skip
+    "steps": 12,
+    "batch_size": 8,
+    "learning_rate": 1e-3,
+    "rank": 4,
+    "checkpoint_every": 3,
+    "mined": 5,
+    "precision": "fp32",
+    "device": "cpu",
+    "max_document_tokens": 32,
+}
 
 
 def write_toy(folder: Path, documents: int = 40) -> Path:
@@ -41,8 +48,9 @@ def main() -> None:
     """Train with the settings and on the collection of the command line; print each step that is done."""
     import torch
 
-    from hybridr.relevance import read_judged_beir, train_rem
-    from hybridr.settings import RemSettings
+    from hybridr.adaptation.judged import read_judged_beir
+    from hybridr.adaptation.rem import train_rem
+    from hybridr.adaptation.settings import RemSettings
 
     torch.set_num_threads(1)
     folder, values = Path(sys.argv[1]), json.loads(sys.argv[2])

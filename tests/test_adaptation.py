@@ -8,20 +8,27 @@ import numpy as np
 import pytest
 import torch
 
-from hybridr.adaptation import Adaptation, adapt
-from hybridr.adaptation.low_rank import attach, low_rank_weights, merge
-from hybridr.adaptation.sample import draw_sample
-from hybridr.adaptation.spans import LEAST_SPAN, SpanCorpus, draw_spans, span_loss
-from hybridr.adaptation.training import recipe_of
-from hybridr.encoder import load_encoder
+from hybridr.adaptation.adaptation import Adaptation, adapt
+from hybridr.adaptation.corpus import draw_sample
+from hybridr.adaptation.loop import STATE_FILE
+from hybridr.adaptation.objectives.span import (
+    LEAST_SPAN,
+    SpanCorpus,
+    attach,
+    draw_spans,
+    low_rank_weights,
+    merge,
+    recipe_of,
+    span_loss,
+)
+from hybridr.adaptation.settings import AdaptSettings, SpanSettings
+from hybridr.encoding.opening import load_encoder
+from hybridr.encoding.sentence_transformers import read_retriever
 from hybridr.errors import DataError, ModelError, SettingsError
-from hybridr.exporting import export
-from hybridr.manifest import read_manifest
+from hybridr.exporting.exporting import export
+from hybridr.files.manifest import read_manifest
 from hybridr.progress import silent
 from hybridr.records import Document
-from hybridr.retriever import read_retriever
-from hybridr.settings import AdaptSettings, SpanSettings
-from hybridr.training import STATE_FILE
 from tiny import tiny_corpus, tiny_retriever
 
 
@@ -34,10 +41,17 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def settings(base: Path, tmp_path: Path) -> Callable[..., AdaptSettings]:
     def make(**changes: object) -> AdaptSettings:
         values: dict[str, object] = {
-            "out": tmp_path / "adapted", "base": str(base), "steps": 30, "batch_size": 16, "held_out": 40,
-            "checkpoint_every": 10, "max_tokens": 64, "learning_rate": 2e-3, "span_tokens": 24,
+            "out": tmp_path / "adapted",
+            "base": str(base),
+            "steps": 30,
+            "batch_size": 16,
+            "held_out": 40,
+            "checkpoint_every": 10,
+            "max_tokens": 64,
+            "learning_rate": 2e-3,
+            "span_tokens": 24,
             "strength": 0.3,
-        }  # fmt: skip
+        }
         return AdaptSettings(**(values | changes))
 
     return make
@@ -257,7 +271,7 @@ def test_another_language_is_refused_until_asked_for(
         Document(str(i), f"Das ist nicht der {i}. Text und die Sprache ist eine andere, wie man hier sieht.")
         for i in range(100)
     ]
-    monkeypatch.setattr("hybridr.adaptation.span_start.minilm", lambda progress: settings().base)
+    monkeypatch.setattr("hybridr.adaptation.starting_points.minilm", lambda progress: settings().base)
     with pytest.raises(DataError, match="look like language 'de'; the packaged model reads 'en'") as caught:
         adapt(german, settings(base="minilm"))
     assert "--yes" in str(caught.value.hint)
@@ -284,7 +298,7 @@ def test_a_loss_that_is_not_finite_stops_with_its_step(
 
 
 def export_weights(retriever: object, folder: Path) -> Path:
-    from hybridr.model_files import write_model
+    from hybridr.exporting.model_files import write_model
 
     folder.mkdir()
     write_model(retriever, folder)
@@ -353,7 +367,7 @@ def test_a_changed_base_starts_anew(settings: Callable[..., AdaptSettings], tmp_
 
 @pytest.mark.model
 def test_minilm_adapts_to_the_python_documentation(own_home: Path, tmp_path: Path) -> None:
-    from hybridr.pydocs import read_pydocs
+    from hybridr.files.pydocs import read_pydocs
 
     documents, _, _ = read_pydocs()
     settings = AdaptSettings(out=tmp_path / "adapted", steps=12, batch_size=16, held_out=60, span_tokens=32)

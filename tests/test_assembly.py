@@ -18,15 +18,16 @@ import torch
 import transformers
 from sentence_transformers import SentenceTransformer
 
-from hybridr.assembly import adapters, assemble
+from hybridr.adaptation.objectives.labelled import max_sim
+from hybridr.assembly import adapters
+from hybridr.assembly.assembly import assemble
 from hybridr.assembly.designs import Design, Lora, Parallel, read_design
+from hybridr.assembly.published import published
 from hybridr.assembly.rem_files import read_rem
-from hybridr.encoder import load_encoder
+from hybridr.encoding.opening import load_encoder
+from hybridr.encoding.sentence_transformers import read_retriever
 from hybridr.errors import DataError, HybridrError, ModelError, SettingsError
-from hybridr.exporting import export
-from hybridr.losses import max_sim
-from hybridr.published import published
-from hybridr.retriever import read_retriever
+from hybridr.exporting.exporting import export
 
 GOLDEN = Path(__file__).parent / "golden" / "ddr"
 CASES = {case["name"]: case for case in json.loads((GOLDEN / "manifest.json").read_text())["cases"]}

@@ -9,13 +9,17 @@ import numpy as np
 import onnx
 import pytest
 
-from hybridr import quantization, trials
-from hybridr.backends import GRAPHS, open_onnx
-from hybridr.encoder import OnnxEncoder, encode_ids, load_encoder
+from hybridr import doctor
+from hybridr.encoding import opening
+from hybridr.encoding.engines import GRAPHS, open_onnx
+from hybridr.encoding.folder import OnnxEncoder
+from hybridr.encoding.opening import load_encoder
+from hybridr.encoding.tokens import encode_ids
 from hybridr.errors import MissingExtra, ModelError
-from hybridr.exporting import export
-from hybridr.folders import state_folder
-from hybridr.quantization import quantized_channels
+from hybridr.exporting import graphs
+from hybridr.exporting.exporting import export
+from hybridr.exporting.graphs import quantized_channels
+from hybridr.files.folders import state_folder
 from tiny import tiny_retriever, tiny_texts
 
 DIES = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
@@ -62,7 +66,7 @@ def test_queries_of_an_int8_encoder_are_fp32(folder: Path) -> None:
 
 @pytest.mark.model
 def test_minilm_in_int8_does_not_depend_on_the_batch(tmp_path: Path) -> None:
-    from hybridr.packaged import minilm
+    from hybridr.encoding.packaged import minilm
 
     folder = export(minilm(), tmp_path / "encoder", precision="int8")
     random = np.random.default_rng(0)
@@ -83,9 +87,9 @@ def test_remainders_of_attentions_values_take_a_third_of_the_error_away(
     encoder = load_encoder(minilm_encoder_folder)
     reference = encoder.encode_documents(texts)
     errors = []
-    for found in (quantization.averaged_products, lambda _: set()):
-        monkeypatch.setattr(quantization, "averaged_products", found)
-        quantization.quantize(minilm_encoder_folder / GRAPHS["fp32"], tmp_path / "int8.onnx")
+    for found in (graphs.averaged_products, lambda _: set()):
+        monkeypatch.setattr(graphs, "averaged_products", found)
+        graphs.quantize(minilm_encoder_folder / GRAPHS["fp32"], tmp_path / "int8.onnx")
         run, _ = open_onnx(tmp_path / "int8.onnx")
         ids = list(encoder._tokenizer.ids(texts, 256))
         errors.append(1 - cosines(encode_ids(ids, encoder.dim, run), reference).mean())
@@ -171,20 +175,20 @@ def test_a_backend_that_is_not_installed_names_its_extra(
 
 
 def test_a_trial_survives_a_child_that_dies_by_a_signal(folder: Path) -> None:
-    died = trials.try_backend(folder, "fp32", "onnx", program=DIES)
+    died = opening.try_backend(folder, "fp32", "onnx", program=DIES)
     assert (died.usable, died.reason) == (False, "died of SIGILL")
-    failed = trials.try_backend(folder, "fp32", "onnx", program="raise SystemExit('no such thing')")
+    failed = opening.try_backend(folder, "fp32", "onnx", program="raise SystemExit('no such thing')")
     assert (failed.usable, failed.reason) == (False, "no such thing")
     wrong = 'print(\'{"seconds": 0.1, "cosine": 0.3}\')'
-    assert trials.try_backend(folder, "fp32", "onnx", program=wrong).reason.endswith("0.300 to fp32")
-    assert trials.try_backend(folder, "fp32", "onnx").usable
+    assert opening.try_backend(folder, "fp32", "onnx", program=wrong).reason.endswith("0.300 to fp32")
+    assert opening.try_backend(folder, "fp32", "onnx").usable
 
 
 def answers(seconds: dict[str, float | None]):
-    def try_backend(folder: Path, precision: str, backend: str) -> trials.Trial:
+    def try_backend(folder: Path, precision: str, backend: str) -> opening.Trial:
         took = seconds[backend]
         reason = "" if took else "died of SIGILL"
-        return trials.Trial(backend, precision, took, 1.0 if took else None, reason)
+        return opening.Trial(backend, precision, took, 1.0 if took else None, reason)
 
     return try_backend
 
@@ -192,23 +196,23 @@ def answers(seconds: dict[str, float | None]):
 def test_auto_takes_the_fastest_that_works_and_asks_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trials, "backends_for", lambda precision: ["onnx", "torch"])
-    monkeypatch.setattr(trials, "try_backend", answers({"onnx": 0.5, "torch": 0.2}))
+    monkeypatch.setattr(opening, "backends_for", lambda precision: ["onnx", "torch"])
+    monkeypatch.setattr(opening, "try_backend", answers({"onnx": 0.5, "torch": 0.2}))
     assert load_encoder(folder, precision="fp32", backend="auto").backend == "torch"
-    monkeypatch.setattr(trials, "try_backend", answers({"onnx": 0.5, "torch": None}))
+    monkeypatch.setattr(opening, "try_backend", answers({"onnx": 0.5, "torch": None}))
     assert load_encoder(folder, precision="fp32", backend="auto").backend == "torch"  # remembered
-    file = state_folder() / trials.FILE
+    file = state_folder() / opening.FILE
     known = json.loads(file.read_text())
     assert len(known) == 1
-    assert "torch fp32 0.20 s" in trials.check_backends().found
+    assert "torch fp32 0.20 s" in doctor.check_backends().found
     file.write_text("{broken")
     assert load_encoder(folder, precision="fp32", backend="auto").backend == "onnx"
-    assert "torch fp32 died of SIGILL" in trials.check_backends().found
+    assert "torch fp32 died of SIGILL" in doctor.check_backends().found
 
 
 def test_what_dies_here_is_refused_before_it_is_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "backends_for", lambda precision: ["torch"])
-    monkeypatch.setattr(trials, "try_backend", answers({"torch": None}))
+    monkeypatch.setattr(opening, "backends_for", lambda precision: ["torch"])
+    monkeypatch.setattr(opening, "try_backend", answers({"torch": None}))
     monkeypatch.setattr(OnnxEncoder, "__init__", lambda *_, **__: pytest.fail("it was loaded"))
     with pytest.raises(ModelError, match="bf16 of the backend torch does not work on this machine: died"):
         load_encoder(folder, precision="bf16", backend="torch")

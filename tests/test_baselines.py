@@ -25,9 +25,21 @@ QUERIES = [Query("q1", "one"), Query("q2", "two")]
 # Lengths and what SmallFloat.byte4ToInt(intToByte4(length)) of Lucene 9 gives for them.
 @pytest.mark.parametrize(
     ("length", "read"),
-    [(0, 0), (7, 7), (23, 23), (24, 24), (39, 39), (40, 40), (41, 40), (42, 42), (57, 56), (100, 96),
-     (129, 128), (1000, 984)],
-)  # fmt: skip
+    [
+        (0, 0),
+        (7, 7),
+        (23, 23),
+        (24, 24),
+        (39, 39),
+        (40, 40),
+        (41, 40),
+        (42, 42),
+        (57, 56),
+        (100, 96),
+        (129, 128),
+        (1000, 984),
+    ],
+)
 def test_lengths_in_one_byte(length: int, read: int) -> None:
     assert byte_length(length) == read
 
@@ -85,20 +97,28 @@ def record(rm3: float) -> dict[str, Any]:
     """A result with two collections, of which one was measured with Pyserini only."""
     told = {"scale": 1.0, "typical": 2e-8, "largest": 1e-4, "changed": 3, "ties": 2}
     runs = {
-        name: {"nDCG@10": 0.4, "ours": ours, "difference": {"pyserini rm3": rm3}.get(name, -0.0015),
-               "explained": told}
+        name: {
+            "nDCG@10": 0.4,
+            "ours": ours,
+            "difference": {"pyserini rm3": rm3}.get(name, -0.0015),
+            "explained": told,
+        }
         for name, ours in baselines.PEERS["pyserini"].items()
-    }  # fmt: skip
+    }
     found = {
-        "documents": 1398, "queries": 1000, "of_queries": 9885,
+        "documents": 1398,
+        "queries": 1000,
+        "of_queries": 9885,
         "ours": {"bm25": {"nDCG@10": 0.3985}, "rm3": {"nDCG@10": 0.4 + rm3}},
         "peers": {"pyserini": {"runs": runs, "terms": {"documents": 0, "queries": 7}}},
-    }  # fmt: skip
+    }
     return {
-        "machine": {"cpu": "x", "cores": 2}, "opensearch": "3.6.0", "versions": {"pyserini": "1.6.0"},
+        "machine": {"cpu": "x", "cores": 2},
+        "opensearch": "3.6.0",
+        "versions": {"pyserini": "1.6.0"},
         "settings": {"k1": 1.2, "b": 0.75, "depth": 100, "queries": 1000, "seed": 0, "rm3": [10, 10, 0.5]},
         "sets": {"shop": found, "none": {"peers": {}}},
-    }  # fmt: skip
+    }
 
 
 def test_the_section_says_whether_the_bars_are_held() -> None:
@@ -118,9 +138,10 @@ def test_the_section_says_what_was_not_run() -> None:
     runs = {"sentence-transformers": {"nDCG@10": 0.5, "ours": "dense", "difference": 0.0}}
     other = found["sets"]["shop"]
     found["sets"]["home"] = {
-        **other, "ours": other["ours"] | {"dense": {"nDCG@10": 0.5}},
+        **other,
+        "ours": other["ours"] | {"dense": {"nDCG@10": 0.5}},
         "peers": other["peers"] | {"sentence-transformers": {"runs": runs}},
-    }  # fmt: skip
+    }
     page = section.render(found)
     assert "the same two runs (not run: shop)" in page
     assert "| home | 0.5000 | 0.5000 (+0.0000) | not run | not run | not run | not run |" in page

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.formats import write_beir
-from hybridr.model_files import write_model
+from hybridr.exporting.model_files import write_model
+from hybridr.files.formats import write_beir
 from hybridr.records import Query
 from tiny import tiny_corpus, tiny_retriever
 
@@ -33,8 +33,18 @@ def test_dr_versus_ddr_runs_every_row_and_goes_on(
     backbone = tmp_path / "backbone"
     backbone.mkdir()
     write_model(tiny_retriever(), backbone)
-    command = ["ddr.py", str(collections), "--form", "smoke", "--work", str(tmp_path / "work"),
-               "--backbone", str(backbone), "--json", str(tmp_path / "ddr.json")]  # fmt: skip
+    command = [
+        "ddr.py",
+        str(collections),
+        "--form",
+        "smoke",
+        "--work",
+        str(tmp_path / "work"),
+        "--backbone",
+        str(backbone),
+        "--json",
+        str(tmp_path / "ddr.json"),
+    ]
     monkeypatch.setattr(sys, "argv", command)
     for kept in (False, True, False):
         if not kept:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import run
+from hybridr.assembly.published import published as published_names
 from hybridr.errors import DataError, SettingsError
-from hybridr.formats import read_beir
-from hybridr.published import published as published_names
+from hybridr.files.formats import read_beir
 from hybridr.records import Document, Query
 from layouts import LAYOUTS, as_beir
 from published import located, own_row, read_published, result_name, rows_for
@@ -49,14 +49,29 @@ def cmedqa(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("write", "split", "documents", "queries", "qrels"),
     [
-        (lotte, "forum", [Document("0", "First answer\twith a tab"), Document("1", "Second answer")],
-         [Query("0", "How so?"), Query("1", "Why?")], {"0": {"1": 1, "0": 1}, "1": {"1": 1}}),
-        (cpr, "dev", [Document("p1", "尼康 相机"), Document("p2", "海上女神")],
-         [Query("q1", "相机"), Query("q2", "女神")], {"q1": {"p1": 1}, "q2": {"p2": 1}}),
-        (cmedqa, "test", [Document("7", "多喝水,早睡"), Document("8", "看医生")],
-         [Query("1", "头痛,怎么办"), Query("2", "发烧")], {"1": {"7": 1}, "2": {"8": 1}}),
+        (
+            lotte,
+            "forum",
+            [Document("0", "First answer\twith a tab"), Document("1", "Second answer")],
+            [Query("0", "How so?"), Query("1", "Why?")],
+            {"0": {"1": 1, "0": 1}, "1": {"1": 1}},
+        ),
+        (
+            cpr,
+            "dev",
+            [Document("p1", "尼康 相机"), Document("p2", "海上女神")],
+            [Query("q1", "相机"), Query("q2", "女神")],
+            {"q1": {"p1": 1}, "q2": {"p2": 1}},
+        ),
+        (
+            cmedqa,
+            "test",
+            [Document("7", "多喝水,早睡"), Document("8", "看医生")],
+            [Query("1", "头痛,怎么办"), Query("2", "发烧")],
+            {"1": {"7": 1}, "2": {"8": 1}},
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_layout_becomes_a_beir_folder(
     tmp_path: Path,
     write: Callable[[Path], None],
@@ -110,7 +125,7 @@ def test_malformed_files_are_named(
     [("Masks", "Masks. They help"), ("Do masks help?", "Do masks help? They help"), ("", "They help")],
 )
 def test_title_and_text_are_joined_as_the_authors_did(tmp_path: Path, title: str, expected: str) -> None:
-    from hybridr.formats import write_beir
+    from hybridr.files.formats import write_beir
 
     write_beir(tmp_path / "a", [Document("d", "They help", title)], [Query("q", "masks")], {"q": {"d": 1}})
     found = as_beir(tmp_path / "a", "beir", "test", tmp_path / "b", join=". ")

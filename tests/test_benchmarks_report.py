@@ -17,27 +17,40 @@ from sections import headline
 def made(values: dict[str, float], stock: dict[str, tuple[float, float]], **more: Any) -> dict[str, Any]:
     """A result: means by system, and against hybrid-stock (difference, p after Holm)."""
     versus = [
-        {"system": name, "measure": "nDCG@10", "difference": difference, "p_holm": p,
-         "low": difference - 0.01, "high": difference + 0.01}
+        {
+            "system": name,
+            "measure": "nDCG@10",
+            "difference": difference,
+            "p_holm": p,
+            "low": difference - 0.01,
+            "high": difference + 0.01,
+        }
         for name, (difference, p) in stock.items()
-    ]  # fmt: skip
+    ]
     return {
-        "documents": 1000, "queries": 50,
+        "documents": 1000,
+        "queries": 50,
         "systems": {name: {"nDCG@10": value} for name, value in values.items()},
-        "comparisons": {"hybrid-stock": versus, "bm25": []}, "machine": {"cpu": "x", "cores": 2},
-        "versions": {"opensearch": "3.6.0"}, **more,
-    }  # fmt: skip
+        "comparisons": {"hybrid-stock": versus, "bm25": []},
+        "machine": {"cpu": "x", "cores": 2},
+        "versions": {"opensearch": "3.6.0"},
+        **more,
+    }
 
 
 @pytest.fixture
 def record() -> dict[str, Any]:
     return {
-        "cisi": made({"bm25": 0.4, "dense": 0.5, "hybrid-stock": 0.45, "hybrid": 0.47},
-                     {"bm25": (-0.05, 0.01), "dense": (0.05, 0.2), "hybrid": (0.02, 0.04)}),
-        "lisa": made({"bm25": 0.3, "dense": 0.1, "hybrid-stock": 0.35, "hybrid": 0.32},
-                     {"bm25": (-0.05, 0.3), "dense": (-0.25, 0.001), "hybrid": (-0.03, 0.049)}),
+        "cisi": made(
+            {"bm25": 0.4, "dense": 0.5, "hybrid-stock": 0.45, "hybrid": 0.47},
+            {"bm25": (-0.05, 0.01), "dense": (0.05, 0.2), "hybrid": (0.02, 0.04)},
+        ),
+        "lisa": made(
+            {"bm25": 0.3, "dense": 0.1, "hybrid-stock": 0.35, "hybrid": 0.32},
+            {"bm25": (-0.05, 0.3), "dense": (-0.25, 0.001), "hybrid": (-0.03, 0.049)},
+        ),
         "xquad_zh": made({"bm25": 0.9}, {}),
-    }  # fmt: skip
+    }
 
 
 def test_the_committed_pages_and_the_plot_say_what_the_results_say() -> None:
@@ -52,9 +65,12 @@ def test_a_changed_result_makes_everything_stale(
         (tmp_path / "collections" / f"{name}.json").write_text(json.dumps(found))
     (tmp_path / "README.md").write_text("before\n<!-- headline -->\nold\n<!-- /headline -->\nafter\n")
     for name, value in {
-        "RESULTS": tmp_path, "README": tmp_path / "README.md", "PAGE": tmp_path / "page.md",
-        "PLOT": tmp_path / "headline.svg", "HERE": tmp_path / "benchmarks",
-    }.items():  # fmt: skip
+        "RESULTS": tmp_path,
+        "README": tmp_path / "README.md",
+        "PAGE": tmp_path / "page.md",
+        "PLOT": tmp_path / "headline.svg",
+        "HERE": tmp_path / "benchmarks",
+    }.items():
         monkeypatch.setattr(report, name, value)
     assert report.stale() == ["page.md", "README.md", "headline.svg"]
     report.write()
@@ -115,8 +131,13 @@ def test_a_vetoed_adaptation_is_told_and_changes_nothing(adapted: dict[str, Any]
     assert "0.5300 |" in next(line for line in lines if line.startswith("| cisi |"))
     row = next(line for line in lines if line.startswith("| dense-adapted | dense |"))
     assert row.strip("| ").split(" | ")[2:] == [
-        "+0.0150", "1 of 2", "1/0", "1/0", "+0.0300 (cisi)", "+0.0300 (cisi)",
-    ]  # fmt: skip
+        "+0.0150",
+        "1 of 2",
+        "1/0",
+        "1/0",
+        "+0.0300 (cisi)",
+        "+0.0300 (cisi)",
+    ]
 
 
 def test_adaptation_that_was_not_run_has_no_table(record: dict[str, Any]) -> None:

@@ -14,8 +14,8 @@ import collection
 import run
 from conditions import Condition, read_conditions
 from hybridr.errors import DataError, SettingsError
-from hybridr.evaluation import evaluate
-from hybridr.formats import read_qrels, write_beir, write_run
+from hybridr.evaluation.evaluation import evaluate
+from hybridr.files.formats import read_qrels, write_beir, write_run
 from hybridr.records import Document, Query
 
 CONDITION = Condition("one", "twelve", "test", 1000, 13, ["nDCG@10"], ["bm25"], 0.01)
@@ -51,8 +51,17 @@ def bench(collections: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     def start(*more: str) -> tuple[int, list[str]]:
         calls.clear()
-        code = run.main([*more, "--collections", str(collections), "--runs", str(tmp_path / "runs"),
-                         "--results", str(tmp_path / "results")])  # fmt: skip
+        code = run.main(
+            [
+                *more,
+                "--collections",
+                str(collections),
+                "--runs",
+                str(tmp_path / "runs"),
+                "--results",
+                str(tmp_path / "results"),
+            ]
+        )
         return code, list(calls)
 
     start.measured, start.results, start.conditions = measured, tmp_path / "results", conditions
@@ -65,8 +74,10 @@ def test_every_committed_condition_can_be_read() -> None:
     assert len(conditions) == 17
     assert all(one.systems[0] == "bm25" for one in conditions.values())
     assert {one.name for one in conditions.values() if not one.needs_vectors} == {
-        "qbqtc_zh", "cmrc_drcd_zh", "xquad_zh",
-    }  # fmt: skip
+        "qbqtc_zh",
+        "cmrc_drcd_zh",
+        "xquad_zh",
+    }
 
 
 @pytest.mark.parametrize(
@@ -189,7 +200,9 @@ def test_adapted_systems_are_compared_with_the_same_ones_unadapted() -> None:
     }
     compared = collection.comparisons(evaluate(runs, queries, qrels, ["nDCG@10"]))
     assert {baseline: [one["system"] for one in rows] for baseline, rows in compared.items()} == {
-        "bm25": systems[1:], "dense": ["dense-adapted"], "hybrid-tuned": ["hybrid-adapted-tuned"],
-    }  # fmt: skip
+        "bm25": systems[1:],
+        "dense": ["dense-adapted"],
+        "hybrid-tuned": ["hybrid-adapted-tuned"],
+    }
     assert compared["dense"][0]["difference"] == 0.0
     assert compared["hybrid-tuned"][0]["difference"] < -0.3

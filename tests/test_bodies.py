@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from hybridr.bodies import as_json, dense_query, lexical_leg
+from hybridr.cluster.connection import as_json
+from hybridr.cluster.legs.dense import dense_query
+from hybridr.cluster.legs.lexical import lexical_leg
 
 MATCH = {"match": {"text": {"query": "wing"}}}
 

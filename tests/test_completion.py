@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hybridr.completion import completed
+from hybridr.search.fusions.completed import completed
 
 
 def test_union_of_true_scores() -> None:

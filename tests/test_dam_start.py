@@ -12,14 +12,15 @@ import torch
 
 from dam_training import tiny_dam
 from hybridr import Adaptation, Document, adapt, assemble, export, load_encoder
-from hybridr.adaptation.dam_start import between, joined
+from hybridr.adaptation.judged import read_judged_beir
+from hybridr.adaptation.rem import train_rem
+from hybridr.adaptation.settings import AdaptSettings, RemSettings
+from hybridr.adaptation.starting_points import between, joined
 from hybridr.errors import DataError, ModelError, SettingsError
-from hybridr.formats import write_beir
-from hybridr.manifest import read_manifest
+from hybridr.files.formats import write_beir
+from hybridr.files.manifest import read_manifest
 from hybridr.progress import silent
 from hybridr.records import Query
-from hybridr.relevance import read_judged_beir, train_rem
-from hybridr.settings import AdaptSettings, RemSettings
 from tiny import tiny_corpus, tiny_retriever
 
 TEXTS = [document.contents for document in tiny_corpus(30, seed=4)]
@@ -45,9 +46,17 @@ def trained_rem(dam: Path, folder: Path, design: str) -> Path:
     write_beir(folder / "beir", documents, queries, qrels)
     judged = read_judged_beir(folder / "beir", "test")
     settings = RemSettings(
-        dam=str(dam), out=folder / f"rem-{design}", design=design, rank=4, steps=12, batch_size=8, mined=4,
-        negatives_per_query=1, learning_rate=1e-2, precision="fp32",
-    )  # fmt: skip
+        dam=str(dam),
+        out=folder / f"rem-{design}",
+        design=design,
+        rank=4,
+        steps=12,
+        batch_size=8,
+        mined=4,
+        negatives_per_query=1,
+        learning_rate=1e-2,
+        precision="fp32",
+    )
     return train_rem(judged, settings).folder
 
 
@@ -60,10 +69,18 @@ def rem(dam: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def settings(dam: Path, rem: Path, tmp_path: Path) -> Callable[..., AdaptSettings]:
     def make(**changes: object) -> AdaptSettings:
         values: dict[str, object] = {
-            "out": tmp_path / "adapted", "base": str(dam), "rem": str(rem), "steps": 12, "batch_size": 16,
-            "held_out": 40, "checkpoint_every": 4, "learning_rate": 3e-3, "precision": "fp32",
-            "max_tokens": 64, "force": True,
-        }  # fmt: skip
+            "out": tmp_path / "adapted",
+            "base": str(dam),
+            "rem": str(rem),
+            "steps": 12,
+            "batch_size": 16,
+            "held_out": 40,
+            "checkpoint_every": 4,
+            "learning_rate": 3e-3,
+            "precision": "fp32",
+            "max_tokens": 64,
+            "force": True,
+        }
         return AdaptSettings(**(values | changes))
 
     return make
@@ -133,7 +150,7 @@ def test_a_stopped_run_goes_on_without_reading_again(
 ) -> None:
     file = tmp_path / "corpus.jsonl"
     write_beir(tmp_path, tiny_corpus(200), [], {})
-    from hybridr.masked_lm import CorpusFile
+    from hybridr.adaptation.corpus import CorpusFile
 
     stopped = settings(out=tmp_path / "stopped")
 

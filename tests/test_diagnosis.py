@@ -7,9 +7,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from hybridr.diagnosis import diagnose
+from hybridr.cluster.settings import ClusterSettings
+from hybridr.doctor import diagnose
 from hybridr.errors import SettingsError
-from hybridr.settings import ClusterSettings
 from hybridr_cli import main
 
 OPENSEARCH = {"version": {"distribution": "opensearch", "number": "3.6.0"}}
@@ -24,8 +24,14 @@ def node_info(*plugins: str) -> dict:
 
 def forbidden(*actions: str) -> dict:
     reason = f"no permissions for [{', '.join(actions)}] and User [name=ann, backend_roles=[]]"
-    return {"error": {"root_cause": [{"type": "security_exception", "reason": reason}],
-                      "type": "security_exception", "reason": reason}, "status": 403}  # fmt: skip
+    return {
+        "error": {
+            "root_cause": [{"type": "security_exception", "reason": reason}],
+            "type": "security_exception",
+            "reason": reason,
+        },
+        "status": 403,
+    }
 
 
 @pytest.fixture
@@ -117,12 +123,13 @@ def test_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
         ((200, {"hello": "world"}), "it is something else, not OpenSearch", "check --url"),
         (
             (200, {"version": {"distribution": "opensearch", "number": "2.11.1"}}),
-            "OpenSearch 2.11.1 at URL; hybridr needs 2.19 or newer", "upgrade the cluster",
+            "OpenSearch 2.11.1 at URL; hybridr needs 2.19 or newer",
+            "upgrade the cluster",
         ),
         ((401, {"error": "Unauthorized"}), "does not know this user or password (401)", "HYBRIDR_PASSWORD"),
         ((503, {"error": "OpenSearch Security not initialized."}), "not ready yet (503)", "wait a little"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_usable_cluster(impostor, answer, found: str, fix: str, capsys) -> None:
     url = impostor({("GET", "/"): answer})
     check = checks_of(url)["cluster"]

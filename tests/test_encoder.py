@@ -10,9 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybridr.encoder import Encoder, OnnxEncoder, batches, load_encoder, padded, physical_cores
+from hybridr.encoding.contract import Encoder
+from hybridr.encoding.folder import OnnxEncoder, physical_cores
+from hybridr.encoding.opening import load_encoder
+from hybridr.encoding.tokens import batches, padded
 from hybridr.errors import DataError, ModelError
-from hybridr.exporting import export
+from hybridr.exporting.exporting import export
 from tiny import damage_json, tiny_retriever, tiny_texts
 
 
@@ -178,7 +181,7 @@ def test_a_missing_precision_is_a_clear_error(folder: Path) -> None:
 
 
 def test_a_graph_that_onnxruntime_refuses_is_a_clear_error(folder: Path, tmp_path: Path) -> None:
-    from hybridr.manifest import read_manifest, sha256_of
+    from hybridr.files.manifest import read_manifest, sha256_of
 
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import hybridr_cli
-from hybridr.exporting import export
-from hybridr.formats import write_beir
+from hybridr.exporting.exporting import export
+from hybridr.files.formats import write_beir
 from hybridr.records import Query
 from hybridr.speed import contender, encoding
 from tiny import tiny_corpus, tiny_retriever, tiny_texts

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from hybridr.errors import DataError, SettingsError
-from hybridr.evaluation import evaluate
-from hybridr.formats import read_beir, read_qrels, read_run, write_beir, write_run
+from hybridr.evaluation.evaluation import evaluate
+from hybridr.evaluation.settings import EvaluateSettings
+from hybridr.files.formats import read_beir, read_qrels, read_run, write_beir, write_run
 from hybridr.records import Document, Query
-from hybridr.settings import EvaluateSettings
 from hybridr_cli import main
 
 QUERIES = [Query("q1", "one"), Query("q2", "two"), Query("q3", "three")]

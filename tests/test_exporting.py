@@ -13,16 +13,16 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from hybridr.assembly import assemble
-from hybridr.encoder import load_encoder
+from hybridr.assembly.assembly import assemble
+from hybridr.encoding.opening import load_encoder
+from hybridr.encoding.sentence_transformers import read_retriever
 from hybridr.errors import DownloadError, ModelError
-from hybridr.exporting import export
-from hybridr.graphs import OPSET
-from hybridr.manifest import read_manifest, sha256_of
-from hybridr.model_files import known_tokens
-from hybridr.parity import DOCUMENTS, generated_texts
-from hybridr.probes import gain, make_probes
-from hybridr.retriever import read_retriever
+from hybridr.evaluation.label_free import gain, make_probes
+from hybridr.exporting.exporting import export
+from hybridr.exporting.graphs import OPSET
+from hybridr.exporting.model_files import known_tokens
+from hybridr.exporting.parity import DOCUMENTS, generated_texts
+from hybridr.files.manifest import read_manifest, sha256_of
 from hybridr_cli import main
 from tiny import tiny_corpus, tiny_family, tiny_retriever, tiny_texts
 
@@ -85,8 +85,10 @@ def run_plainly(folder: Path, texts: list[str]) -> np.ndarray:
     fields = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
     session = onnxruntime.InferenceSession(folder / "onnx" / "model.onnx", providers=["CPUExecutionProvider"])
     assert {value.name for value in session.get_inputs()} == set(described["model_input_names"])
-    feed = {name: np.array([getattr(row, fields[name]) for row in rows])
-            for name in described["model_input_names"]}  # fmt: skip
+    feed = {
+        name: np.array([getattr(row, fields[name]) for row in rows])
+        for name in described["model_input_names"]
+    }
     found: np.ndarray = session.run(["sentence_embedding"], feed)[0]
     return found
 
@@ -95,8 +97,15 @@ def test_special_tokens_are_those_that_the_tokenizer_has(tmp_path: Path) -> None
     source = tiny_family("roberta", tmp_path / "source")
     folder = export(source, tmp_path / "encoder")
     special = json.loads((folder / "special_tokens_map.json").read_text())
-    assert special == {"bos_token": "<s>", "eos_token": "</s>", "cls_token": "<s>", "sep_token": "</s>",
-                       "pad_token": "<padding>", "unk_token": "<unk>", "mask_token": "<mask>"}  # fmt: skip
+    assert special == {
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "cls_token": "<s>",
+        "sep_token": "</s>",
+        "pad_token": "<padding>",
+        "unk_token": "<unk>",
+        "mask_token": "<mask>",
+    }
     (tmp_path / "source" / "special_tokens_map.json").unlink()  # the usual <pad> has no embedding here
     assert "pad_token" not in known_tokens(source)
     (tmp_path / "source" / "special_tokens_map.json").write_text("[1]")
@@ -147,8 +156,10 @@ def test_the_parity_holds_ndcg_of_every_form_on_the_documents(tmp_path: Path) ->
     for name, precision in (("fp32", "fp32"), ("int8", "int8")):
         encoder = load_encoder(folder, precision=precision)
         scores = encoder.encode_queries([probe.text for probe in probes]) @ encoder.encode_documents(texts).T
-        gains = [gain(list(np.argsort(-row, kind="stable")), probe.position)
-                 for row, probe in zip(scores, probes, strict=True)]  # fmt: skip
+        gains = [
+            gain(list(np.argsort(-row, kind="stable")), probe.position)
+            for row, probe in zip(scores, probes, strict=True)
+        ]
         assert found[name] == pytest.approx(np.mean(gains))
     assert found["torch"] == pytest.approx(found["fp32"], abs=0.01)
     assert 0.05 < found["torch"] < 0.9
@@ -209,7 +220,7 @@ def test_onnx_equals_torch_over_1000_texts_of_different_lengths(minilm_encoder_f
 def test_minilm_gives_the_vectors_of_sentence_transformers(minilm_encoder_folder: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
-    from hybridr.packaged import minilm
+    from hybridr.encoding.packaged import minilm
 
     texts = [document.contents for document in tiny_corpus(20)] + ["", "Ein kleines Haus; 家.", "a " * 400]
     theirs = SentenceTransformer(str(minilm()), device="cpu").encode(texts)
@@ -250,13 +261,17 @@ def test_attachments_are_files_or_folders_and_stay_when_exported_again(tmp_path:
 def test_the_fingerprint_follows_weights_and_use_but_not_the_export() -> None:
     first = tiny_retriever()
     assert first.fingerprint == tiny_retriever().fingerprint
-    others = [tiny_retriever(seed=1), tiny_retriever(pooling="cls"), tiny_retriever(similarity="ip"),
-              tiny_retriever(query="ask ")]  # fmt: skip
+    others = [
+        tiny_retriever(seed=1),
+        tiny_retriever(pooling="cls"),
+        tiny_retriever(similarity="ip"),
+        tiny_retriever(query="ask "),
+    ]
     assert len({first.fingerprint, *(other.fingerprint for other in others)}) == 5
 
 
 def test_a_graph_that_differs_is_not_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hybridr.parity.FP32_TOLERANCE", 0.0)
+    monkeypatch.setattr("hybridr.exporting.parity.FP32_TOLERANCE", 0.0)
     with pytest.raises(ModelError, match="ONNX and torch differ by"):
         export(tiny_retriever(), tmp_path / "encoder")
     assert not list(tmp_path.iterdir())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hybridr.feedback import FeedbackDocument, rm3
+from hybridr.search.feedback import FeedbackDocument, rm3
 
 FREQUENCIES = {"covid": 5, "virus": 5, "vaccine": 5, "the": 95, "market": 5, "stock": 5, "spread": 5}
 DOCUMENTS = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hybridr.errors import SettingsError
-from hybridr.fusion import (
+from hybridr.search.fusions.pipeline import (
     LowerBound,
     fuse,
     geometric_mean,

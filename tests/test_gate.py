@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from hybridr.adaptation import adapt
+from hybridr.adaptation.adaptation import adapt
 from hybridr.adaptation.gate import compare
-from hybridr.encoder import load_encoder
-from hybridr.exporting import export
-from hybridr.label_free import Comparison, objections
-from hybridr.lexical import Bm25, best, terms_of
-from hybridr.retriever import Retriever, read_retriever
-from hybridr.settings import AdaptSettings
+from hybridr.adaptation.settings import AdaptSettings
+from hybridr.encoding.opening import load_encoder
+from hybridr.encoding.retriever import Retriever
+from hybridr.encoding.sentence_transformers import read_retriever
+from hybridr.evaluation.bm25 import Bm25, best, terms_of
+from hybridr.evaluation.label_free import Comparison, objections
+from hybridr.exporting.exporting import export
 from tiny import tiny_corpus, tiny_retriever
 
 
@@ -101,7 +102,7 @@ def test_bm25_by_hand() -> None:
 
 @pytest.mark.model
 def test_minilm_with_shuffled_weights_is_vetoed(minilm_encoder_folder: Path) -> None:
-    from hybridr.pydocs import read_pydocs
+    from hybridr.files.pydocs import read_pydocs
 
     documents, _, _ = read_pydocs()
     good = read_retriever(minilm_encoder_folder, max_tokens=64)
@@ -122,9 +123,15 @@ def poisoned(retriever: Retriever) -> Retriever:
 def test_a_vetoed_run_exports_the_unadapted_encoder_unless_forced(tmp_path: Path) -> None:
     base = export(tiny_retriever(), tmp_path / "base")
     wild = AdaptSettings(
-        out=tmp_path / "out", base=str(base), steps=20, batch_size=16, held_out=40, max_tokens=64,
-        learning_rate=0.5, strength=1.0,
-    )  # fmt: skip
+        out=tmp_path / "out",
+        base=str(base),
+        steps=20,
+        batch_size=16,
+        held_out=40,
+        max_tokens=64,
+        learning_rate=0.5,
+        strength=1.0,
+    )
     vetoed = adapt(tiny_corpus(200), wild)
     assert not vetoed.promoted
     assert vetoed.gate.reasons

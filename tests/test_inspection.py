@@ -5,11 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.cluster import IndexInfo
-from hybridr.errors import DataError, ModelError
-from hybridr.inspection import FolderTokens, Inspection, Lengths, advice, measure
-from hybridr.languages import LanguageGuess
-from hybridr.text_fields import (
+from hybridr.cluster.connection import IndexInfo
+from hybridr.cluster.fields import (
     check_fields,
     choose,
     count_words,
@@ -18,6 +15,10 @@ from hybridr.text_fields import (
     mapped_fields,
     read_contents,
 )
+from hybridr.encoding.folder import FolderTokens
+from hybridr.errors import DataError, ModelError
+from hybridr.inspection import Inspection, Lengths, advice, measure
+from hybridr.languages import LanguageGuess
 
 WORDS = (
     "engine boat captain noise bridge water sail wind harbour rope anchor deck cabin mast storm crew".split()
@@ -244,10 +245,19 @@ def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
 
 def found(**changes) -> Inspection:
     report = {
-        "index": "books", "documents": 10, "sampled": 10, "shards": 1, "fields": (), "text_fields": ("body",),
-        "lengths": Lengths("tokens", 50, 90, 256, 0.0), "language": LanguageGuess("en", 1.0, 10),
-        "analyzer": "english", "duplicates": 0.0, "empty": 0.0, "advice": (),
-    }  # fmt: skip
+        "index": "books",
+        "documents": 10,
+        "sampled": 10,
+        "shards": 1,
+        "fields": (),
+        "text_fields": ("body",),
+        "lengths": Lengths("tokens", 50, 90, 256, 0.0),
+        "language": LanguageGuess("en", 1.0, 10),
+        "analyzer": "english",
+        "duplicates": 0.0,
+        "empty": 0.0,
+        "advice": (),
+    }
     return Inspection(**{**report, **changes})
 
 

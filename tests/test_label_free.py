@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hybridr.label_free import (
+from hybridr.evaluation.label_free import (
     Rankings,
     compare_kept,
     compare_overlap,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hashing import HashingEncoder
-from hybridr.probes import KINDS, draw_probes, make_probes
+from hybridr.evaluation.label_free import KINDS, draw_probes, make_probes
 from hybridr.records import Query
 from tiny import tiny_corpus
 
@@ -31,12 +31,15 @@ def rows() -> list[dict[str, Any]]:
     queries = [Query(f"q{i}", " ".join(corpus[i].text.split()[:6])) for i in range(15)]
     texts = [document.contents for document in corpus]
     study = STUDY["Study"](
-        queries, {query.query_id: {corpus[i].doc_id: 1} for i, query in enumerate(queries)},
+        queries,
+        {query.query_id: {corpus[i].doc_id: 1} for i, query in enumerate(queries)},
         [document.doc_id for document in corpus],
         arena(texts, [query.text for query in queries]),
-        arena(rests, [probe.text for probe in probes]), probes,
-        arena(texts, [probe.text for probe in drawn]), drawn,
-    )  # fmt: skip
+        arena(rests, [probe.text for probe in probes]),
+        probes,
+        arena(texts, [probe.text for probe in drawn]),
+        drawn,
+    )
     return [{"set": "tiny", **row} for row in study.rows()]
 
 

@@ -100,12 +100,23 @@ def test_no_texts():
 @pytest.mark.parametrize(
     ("code", "analyzer"),
     [
-        ("en", "english"), ("de", "german"), ("fr", "french"), ("zh", "cjk"), ("ja", "cjk"), ("ko", "cjk"),
-        ("th", "thai"), ("pt", "portuguese"), ("pt-BR", "brazilian"), ("pt_br", "brazilian"),
+        ("en", "english"),
+        ("de", "german"),
+        ("fr", "french"),
+        ("zh", "cjk"),
+        ("ja", "cjk"),
+        ("ko", "cjk"),
+        ("th", "thai"),
+        ("pt", "portuguese"),
+        ("pt-BR", "brazilian"),
+        ("pt_br", "brazilian"),
         ("de-AT", "german"),
-        ("pl", "standard"), ("he", "standard"), ("und", "standard"), ("", "standard"),
+        ("pl", "standard"),
+        ("he", "standard"),
+        ("und", "standard"),
+        ("", "standard"),
     ],
-)  # fmt: skip
+)
 def test_analyzers(code, analyzer):
     assert analyzer_for(code) == analyzer
 
@@ -124,10 +135,16 @@ def test_stop_words_are_spelled_as_they_are_looked_up():
 @pytest.mark.parametrize(
     ("name", "code"),
     [
-        ("cranfield", "en"), ("npl", "en"), ("scifact", "en"), ("cosqa", "en"), ("tldr_cmd", "en"),
-        ("cmrc_drcd_zh", "zh"), ("qbqtc_zh", "zh"), ("xquad_zh", "zh"),
+        ("cranfield", "en"),
+        ("npl", "en"),
+        ("scifact", "en"),
+        ("cosqa", "en"),
+        ("tldr_cmd", "en"),
+        ("cmrc_drcd_zh", "zh"),
+        ("qbqtc_zh", "zh"),
+        ("xquad_zh", "zh"),
     ],
-)  # fmt: skip
+)
 def test_collections(collection, name, code):
     lines = (collection(name) / "corpus.jsonl").read_text(encoding="utf-8").splitlines()[:500]
     records = [json.loads(line) for line in lines]

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from hybridr import losses
+from hybridr.adaptation.objectives import berm as berm_module
+from hybridr.adaptation.objectives import coco, contrast, distil, labelled, modir
 
 GOLDEN = Path(__file__).parent / "golden" / "losses"
 TOLERANCE = 1e-5
@@ -40,9 +41,9 @@ def test_contrastive_with_its_mask_and_gradients(name: str) -> None:
     leaves = [case[key].requires_grad_() for key in ("q", "d", "neg")]
     relevant = {int(query): set(docs) for query, docs in text_of(name, "qrels").items()}
     docs = [*case["docids"].tolist(), *case["neg_docids"].tolist()]
-    mask = losses.find_false_negatives(case["qids"].tolist(), docs, relevant)
+    mask = contrast.find_false_negatives(case["qids"].tolist(), docs, relevant)
     assert_close(mask.float(), case["mask"])
-    loss = losses.contrastive(*leaves, false_negatives=mask, temperature=1 / float(case["inv_temperature"]))
+    loss = contrast.contrastive(*leaves, false_negatives=mask, temperature=1 / float(case["inv_temperature"]))
     assert_close(loss, case["loss"])
     for found, key in zip(torch.autograd.grad(loss, leaves), ("q", "d", "neg"), strict=True):
         assert_close(found, case[f"grad_{key}"])
@@ -54,7 +55,7 @@ def test_in_batch(name: str) -> None:
     leaves = [case[key].requires_grad_() for key in ("q", "d")]
     mask = case["mask"][:, : len(case["d"])].bool()
     temperature = 1 / float(case["inv_temperature"])
-    loss = losses.in_batch(*leaves, false_negatives=mask, temperature=temperature)
+    loss = contrast.in_batch(*leaves, false_negatives=mask, temperature=temperature)
     assert_close(loss, case["loss_inbatch"])
     for found, key in zip(torch.autograd.grad(loss, leaves), ("q", "d"), strict=True):
         assert_close(found, case[f"grad_{key}_inbatch"])
@@ -64,23 +65,23 @@ def test_margin_mse() -> None:
     case = golden("ddr_margin_mse")
     scores = torch.einsum("nd,nkd->nk", case["q"], case["docs"].reshape(4, 4, 8))
     assert_close(scores, case["model_scores"])
-    assert_close(losses.margin_mse(scores, case["ce_scores"]), case["loss"])
+    assert_close(distil.margin_mse(scores, case["ce_scores"]), case["loss"])
 
 
 def test_splade_flops() -> None:
     case = golden("ddr_splade_flops")
-    assert_close(losses.flops(case["a"]), case["flops_a"])
-    assert_close(losses.flops(case["a"], case["b"]), case["flops_ab"])
+    assert_close(labelled.flops(case["a"]), case["flops_a"])
+    assert_close(labelled.flops(case["a"], case["b"]), case["flops_ab"])
 
 
 def test_colbert_max_sim() -> None:
     case = golden("ddr_colbert_maxsim")
-    assert_close(losses.max_sim(case["q"], case["p"]), case["scores"])
+    assert_close(labelled.max_sim(case["q"], case["p"]), case["scores"])
 
 
 def test_sequence_contrastive() -> None:
     case = golden("coco_sequence_contrastive")
-    found = losses.sequence_contrastive(case["cls"])
+    found = coco.sequence_contrastive(case["cls"])
     assert_close(found, case["per_row"])
     assert_close(found.mean(), case["loss"])
 
@@ -88,11 +89,11 @@ def test_sequence_contrastive() -> None:
 @pytest.mark.parametrize("name", ["cocodr_idro_paper", "cocodr_idro_sharp"])
 def test_idro_over_three_steps(name: str) -> None:
     case = golden(name)
-    idro = losses.Idro(*(float(case[key]) for key in ("alpha", "ema", "rho", "eps")))
+    idro = coco.Idro(*(float(case[key]) for key in ("alpha", "ema", "rho", "eps")))
     weights = torch.ones(int(case["n_groups"]))
     for step in range(3):
         assert_close(weights, case[f"h_before_{step}"])
-        means, sizes = losses.group_means(case[f"losses_{step}"], case[f"groups_{step}"], len(weights))
+        means, sizes = coco.group_means(case[f"losses_{step}"], case[f"groups_{step}"], len(weights))
         assert_close(means, case[f"group_loss_{step}"])
         assert_close(sizes, case[f"group_count_{step}"])
         assert_close(idro.loss(means, weights), case[f"robust_loss_{step}"])
@@ -101,7 +102,7 @@ def test_idro_over_three_steps(name: str) -> None:
 
 
 def test_idro_of_the_paper_by_hand() -> None:
-    idro = losses.Idro(power=1.0, rate=0.5, variant="paper")
+    idro = coco.Idro(power=1.0, rate=0.5, variant="paper")
     weights = idro.step(
         torch.tensor([0.5, 0.5]),
         torch.tensor([1.0, 2.0]),
@@ -117,39 +118,39 @@ def test_idro_of_the_paper_by_hand() -> None:
 
 def test_greedy_dro_over_three_steps() -> None:
     case = golden("cocodr_groupdro_greedy")
-    greedy = losses.GreedyDro(*(float(case[key]) for key in ("alpha", "ema", "eps")))
+    greedy = coco.GreedyDro(*(float(case[key]) for key in ("alpha", "ema", "eps")))
     weights, means, shares = torch.ones(5), torch.zeros(5), torch.ones(5)
     for step in range(3):
         assert_close(weights, case[f"h_before_{step}"])
         sample, groups = case[f"losses_{step}"], case[f"groups_{step}"]
         assert_close(greedy.loss(sample, groups, weights), case[f"robust_loss_{step}"])
-        means, shares, weights = greedy.step(means, shares, *losses.group_means(sample, groups, 5))
+        means, shares, weights = greedy.step(means, shares, *coco.group_means(sample, groups, 5))
         assert_close(weights, case[f"h_after_{step}"])
 
 
 def test_modir() -> None:
     case = golden("modir_losses")
-    source, target = (losses.domain_logits(case["W"], case[key]) for key in ("src", "tgt"))
+    source, target = (modir.domain_logits(case["W"], case[key]) for key in ("src", "tgt"))
     assert_close(source, case["logits_src"])
     assert_close(target, case["logits_tgt"])
-    assert_close(losses.domain_loss(source, 0), case["LD_src"])
-    assert_close(losses.domain_loss(target, 1), case["LD_tgt"])
-    assert_close(losses.confusion(source), case["confusion_src"])
-    assert_close(losses.confusion(target), case["confusion_tgt"])
-    assert_close(losses.minimax(source, target), case["minimax_LM"])
-    assert_close(losses.domain_loss(target, 0), case["gan_LM"])
+    assert_close(modir.domain_loss(source, 0), case["LD_src"])
+    assert_close(modir.domain_loss(target, 1), case["LD_tgt"])
+    assert_close(modir.confusion(source), case["confusion_src"])
+    assert_close(modir.confusion(target), case["confusion_tgt"])
+    assert_close(modir.minimax(source, target), case["minimax_LM"])
+    assert_close(modir.domain_loss(target, 0), case["gan_LM"])
 
 
 def test_berm_as_coded() -> None:
     case, scores = golden("berm_as_coded"), text_of("berm_as_coded", "scores")
     units = [
-        losses.period_units(states, ids, period=4, keep_rest=False)
+        berm_module.period_units(states, ids, period=4, keep_rest=False)
         for states, ids in zip(case["hidden"], case["input_ids"], strict=True)
     ]
     essential = [int(np.argmax(scores[str(row)])) for row in range(3)]
-    berm = losses.Berm(alpha=1.0, beta=0.0, as_coded=True)
+    berm = berm_module.Berm(alpha=1.0, beta=0.0, as_coded=True)
     total, balanced, extracted = berm.loss(case["q"], case["p"], case["n"], units, essential)
-    assert_close(losses.pairwise(case["q"], case["p"], case["n"]), case["contrastive"])
+    assert_close(berm_module.pairwise(case["q"], case["p"], case["n"]), case["contrastive"])
     assert_close(balanced, case["balance"])
     assert_close(extracted, case["extract"])
     assert_close(total, case["total"])
@@ -158,10 +159,12 @@ def test_berm_as_coded() -> None:
 def test_berm_of_the_paper_by_hand() -> None:
     one, units = torch.tensor([1.0, 0.0]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     nearness = np.exp([1.0, 0.0]) / np.exp([1.0, 0.0]).sum()
-    assert float(losses.balance(one, units)) == pytest.approx(float(-np.log(2 * nearness).mean()), abs=1e-6)
+    assert float(berm_module.balance(one, units)) == pytest.approx(
+        float(-np.log(2 * nearness).mean()), abs=1e-6
+    )
     gelu = 0.8413447  # of 1
     expected = np.log(np.exp(gelu) + 1) - gelu
-    assert float(losses.extract(one, one, units, 0)) == pytest.approx(expected, abs=1e-6)
+    assert float(berm_module.extract(one, one, units, 0)) == pytest.approx(expected, abs=1e-6)
     states = torch.arange(7.0).unsqueeze(1)
-    found = losses.period_units(states, torch.tensor([0, 7, 4, 8, 9, 9, 2]), period=4)
+    found = berm_module.period_units(states, torch.tensor([0, 7, 4, 8, 9, 9, 2]), period=4)
     assert found.flatten().tolist() == [1.0, 4.0]  # tokens 1; 3, 4 and 5; never the first and the last

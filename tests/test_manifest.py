@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from hybridr.errors import DataError
-from hybridr.manifest import fingerprint, read_manifest, replacing, sha256_of, write_manifest
+from hybridr.files.atomic import replacing
+from hybridr.files.manifest import fingerprint, read_manifest, sha256_of, write_manifest
 
 
 def test_fingerprint_ignores_order_and_sees_values() -> None:

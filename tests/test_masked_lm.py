@@ -23,18 +23,28 @@ from tokenizers import Tokenizer
 
 import hybridr_cli
 from dam_training import SETTINGS, VOCABULARY, tiny_dam
-from hybridr.assembly import assemble
+from hybridr.adaptation import loop
+from hybridr.adaptation.corpus import CorpusFile
+from hybridr.adaptation.dam import fit_dam
+from hybridr.adaptation.loop import Processes
+from hybridr.adaptation.objectives.mlm import IGNORED, MaskedLm, frame_of
+from hybridr.adaptation.settings import DamSettings
+from hybridr.adaptation.token_cache import (
+    Frame,
+    TokenCache,
+    build_cache,
+    cut,
+    fixed_windows,
+    open_cache,
+    visits,
+    windows_of_step,
+)
+from hybridr.assembly.assembly import assemble
 from hybridr.assembly.backbone import read_dam
 from hybridr.errors import DataError, DownloadError, ModelError
-from hybridr.exporting import export
-from hybridr.manifest import read_manifest
-from hybridr.masked_lm import CorpusFile, fit_dam, resources
-from hybridr.masked_lm.objective import IGNORED, MaskedLm, frame_of
-from hybridr.masked_lm.tokens import TokenCache, build_cache, open_cache
-from hybridr.masked_lm.windows import Frame, cut, fixed_windows, visits, windows_of_step
+from hybridr.exporting.exporting import export
+from hybridr.files.manifest import read_manifest
 from hybridr.records import Document
-from hybridr.settings import DamSettings
-from hybridr.training import Processes
 from tiny import WORDS, damage_json, tiny_corpus, tiny_retriever, tiny_tokenizer
 
 TESTS = Path(__file__).parent
@@ -93,9 +103,14 @@ def test_the_cache_holds_each_text_without_special_tokens(tmp_path: Path) -> Non
 
 def test_repeated_and_empty_texts_are_not_trained_on(tmp_path: Path) -> None:
     documents = [
-        Document("a", "balan bason"), Document("b", ""), Document("c", "balan bason"), Document("d", " \n"),
-        Document("e", "bason", "balan"), Document("f", "miran"), Document("g", "lone \ud800 surrogate"),
-    ]  # fmt: skip
+        Document("a", "balan bason"),
+        Document("b", ""),
+        Document("c", "balan bason"),
+        Document("d", " \n"),
+        Document("e", "bason", "balan"),
+        Document("f", "miran"),
+        Document("g", "lone \ud800 surrogate"),
+    ]
     found = build_cache(documents, tiny_tokenizer(), tmp_path, seed=1)
     assert (found.read, len(found)) == (7, 3)
     assert sorted(found.order.tolist()) == [0, 5, 6]
@@ -104,8 +119,9 @@ def test_repeated_and_empty_texts_are_not_trained_on(tmp_path: Path) -> None:
 def test_the_order_of_reading_changes_nothing_but_places(cache: TokenCache, tmp_path: Path) -> None:
     again = build_cache(tiny_corpus(300)[::-1], tiny_tokenizer(), tmp_path / "reversed", seed=5)
     assert again.fingerprint == cache.fingerprint
-    drawn = [windows_of_step(one, FRAME, first=9, size=20, max_tokens=30, seed=5, step=3)
-             for one in (cache, again)]  # fmt: skip
+    drawn = [
+        windows_of_step(one, FRAME, first=9, size=20, max_tokens=30, seed=5, step=3) for one in (cache, again)
+    ]
     assert all(np.array_equal(left, right) for left, right in zip(*drawn, strict=True))
     other = build_cache(tiny_corpus(300), tiny_tokenizer(), tmp_path / "seed", seed=6)
     assert other.order.tolist() != cache.order.tolist()
@@ -133,8 +149,10 @@ def test_tsv_as_ddr_reads_it(tmp_path: Path) -> None:
     with gzip.open(file, "wt") as lines:
         lines.write("7\tbalan bason\n9\tmiran\r\n8\t\n")
     assert list(CorpusFile(file, "tsv")) == [
-        Document("7", "balan bason"), Document("9", "miran"), Document("8", "")
-    ]  # fmt: skip
+        Document("7", "balan bason"),
+        Document("9", "miran"),
+        Document("8", ""),
+    ]
 
 
 @pytest.mark.parametrize("line", ["8 no tab", "8\ta\tb", ""])
@@ -309,17 +327,27 @@ def test_micro_batches_waste_little() -> None:
 
 def objective(folder: Path, cache: TokenCache, **changes: Any) -> MaskedLm:
     dam = read_dam(folder)
-    values = {"batch_size": 24, "max_tokens": 40, "seed": 1, "token_budget": 150,
-              "processes": Processes("cpu")} | changes  # fmt: skip
+    values = {
+        "batch_size": 24,
+        "max_tokens": 40,
+        "seed": 1,
+        "token_budget": 150,
+        "processes": Processes("cpu"),
+    } | changes
     return MaskedLm(dam.model, frame_of(dam), cache, **values)
 
 
 def plain_loss(folder: Path, found: MaskedLm, step: int) -> Any:
     """Give the model of transformers after one backward pass of its own loss on the padded whole batch."""
     windows = windows_of_step(
-        found.cache, found.frame, first=found.held_out, size=found.batch_size, max_tokens=found.max_tokens,
-        seed=found.seed, step=step,
-    )  # fmt: skip
+        found.cache,
+        found.frame,
+        first=found.held_out,
+        size=found.batch_size,
+        max_tokens=found.max_tokens,
+        seed=found.seed,
+        step=step,
+    )
     labels = np.full_like(windows.ids, -100)
     labels[windows.masked] = windows.targets
     rows = [np.split(array, np.cumsum(windows.lengths)[:-1]) for array in (windows.ids, labels)]
@@ -483,9 +511,15 @@ def test_two_processes_give_the_weights_of_one(base: Path, tmp_path: Path) -> No
     whole = fit_dam(tiny_corpus(120), settings(base, tmp_path / "one"))
     out = tmp_path / "two"
     command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
-        str(TESTS / "dam_training.py"), json.dumps({"base": str(base), "out": str(out)}),
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+        str(TESTS / "dam_training.py"),
+        json.dumps({"base": str(base), "out": str(out)}),
+    ]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
@@ -546,8 +580,8 @@ def test_a_base_of_another_kind_is_refused(base: Path, tmp_path: Path) -> None:
 def test_too_little_disk_is_said_before_anything_is_read(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usage = type(resources.shutil.disk_usage(tmp_path))
-    monkeypatch.setattr(resources.shutil, "disk_usage", lambda _: usage(10**9, 10**9, 1000))
+    usage = type(loop.shutil.disk_usage(tmp_path))
+    monkeypatch.setattr(loop.shutil, "disk_usage", lambda _: usage(10**9, 10**9, 1000))
 
     def unread() -> Iterator[Document]:
         raise AssertionError("it was read")
@@ -594,8 +628,24 @@ def test_the_command(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     file = tmp_path / "corpus.tsv"
     file.write_text("".join(f"{d.doc_id}\t{d.contents}\n" for d in tiny_corpus(60)))
     out = str(tmp_path / "dam")
-    command = ["dam", "train", "--tsv", str(file), "--base", str(base), "--out", out, "--steps",
-               "3", "--batch-size", "8", "--held-out", "10", "--precision", "fp32"]  # fmt: skip
+    command = [
+        "dam",
+        "train",
+        "--tsv",
+        str(file),
+        "--base",
+        str(base),
+        "--out",
+        out,
+        "--steps",
+        "3",
+        "--batch-size",
+        "8",
+        "--held-out",
+        "10",
+        "--precision",
+        "fp32",
+    ]
     assert hybridr_cli.main([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["steps"], found["documents"], found["reused"]) == (3, 50, False)

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hybridr import node
 from hybridr.errors import SettingsError
-from hybridr.node import artifacts, natives
-from hybridr.settings import NodeSettings
+from hybridr.node import artifacts, layout, process
+from hybridr.node.settings import NodeSettings
 
 LIBRARIES = ("libtorch.so", "libtorch_cpu.so", "libc10.so", "libgomp-98b21ff3.so.1")
 
@@ -25,8 +24,8 @@ def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     monkeypatch.delenv("HYBRIDR_CACHE", raising=False)
     asked: list[object] = []
     members = {
-        artifacts.PYTORCH: ["META-INF/MANIFEST.MF", *(natives.LIBRARIES + name for name in LIBRARIES)],
-        artifacts.PYTORCH_BRIDGE: [natives.BRIDGE, natives.BRIDGE.replace("/cpu/", "/cpu-precxx11/")],
+        artifacts.PYTORCH: ["META-INF/MANIFEST.MF", *(layout.LIBRARIES + name for name in LIBRARIES)],
+        artifacts.PYTORCH_BRIDGE: [layout.BRIDGE, layout.BRIDGE.replace("/cpu/", "/cpu-precxx11/")],
     }
 
     def fetch(wanted: list[artifacts.Artifact], **_: object) -> dict[artifacts.Artifact, Path]:
@@ -37,27 +36,27 @@ def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
                     archive.writestr(name, name)
         return {artifact: tmp_path / artifact.file_name for artifact in wanted}
 
-    monkeypatch.setattr(natives, "fetch", fetch)
+    monkeypatch.setattr(layout, "fetch", fetch)
     return asked
 
 
 def test_the_libraries_are_laid_where_the_node_looks(tmp_path: Path, fetched: list[object]) -> None:
-    folder = natives.ensure_natives()
-    assert natives.ensure_natives() == folder
+    folder = layout.ensure_natives()
+    assert layout.ensure_natives() == folder
     assert len(fetched) == 1
     for data in (tmp_path / "one", tmp_path / "two", tmp_path / "one"):
-        natives.link_natives(data, folder)
+        layout.link_natives(data, folder)
         place = data / "ml_cache" / "pytorch" / "2.5.1-cpu-precxx11-linux-x86_64"
         assert {path.name for path in place.iterdir()} == {*LIBRARIES, "0.31.1-libdjl_torch.so"}
-        assert (place / "0.31.1-libdjl_torch.so").read_text() == natives.BRIDGE
-        assert (place / "libc10.so").read_text() == f"{natives.LIBRARIES}libc10.so"
+        assert (place / "0.31.1-libdjl_torch.so").read_text() == layout.BRIDGE
+        assert (place / "libc10.so").read_text() == f"{layout.LIBRARIES}libc10.so"
 
 
 def test_a_layout_that_was_killed_is_made_again(tmp_path: Path, fetched: list[object]) -> None:
-    folder = natives.ensure_natives()
+    folder = layout.ensure_natives()
     left = folder.parent / f".{folder.name}-left"
     folder.rename(left)
-    assert natives.ensure_natives() == folder
+    assert layout.ensure_natives() == folder
     assert not left.exists()
 
 
@@ -70,7 +69,7 @@ def test_an_artifact_with_a_classifier_is_named_as_the_repository_does() -> None
 
 def test_where_they_cannot_be_had_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingsError, match="only ml-commons uses them"):
-        node.start(NodeSettings(name="none", with_natives=True))
-    monkeypatch.setattr(natives.platform, "machine", lambda: "aarch64")
+        process.start(NodeSettings(name="none", with_natives=True))
+    monkeypatch.setattr(layout.platform, "machine", lambda: "aarch64")
     with pytest.raises(SettingsError, match="Linux x86_64 only, this machine is"):
-        node.start(NodeSettings(name="none", with_ml=True, with_natives=True))
+        process.start(NodeSettings(name="none", with_ml=True, with_natives=True))

@@ -19,21 +19,9 @@ from typing import get_args
 import psutil
 import pytest
 
-from hybridr import node
 from hybridr.errors import DownloadError, HybridrError, MissingExtra, NodeError, SettingsError
-from hybridr.node import (
-    artifacts,
-    configuration,
-    fetching,
-    java,
-    layout,
-    locking,
-    ownership,
-    process,
-    security,
-)
-from hybridr.node import state as states
-from hybridr.settings import NodeSettings
+from hybridr.node import artifacts, configuration, fetching, java, layout, ownership, process, security, state
+from hybridr.node.settings import NodeSettings
 from hybridr_cli import main
 
 VERSIONS = get_args(NodeSettings.model_fields["version"].annotation)
@@ -50,13 +38,26 @@ def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def state_of(name: str, pid: int, started: float, **changes: object) -> node.NodeState:
+def state_of(name: str, pid: int, started: float, **changes: object) -> state.NodeState:
     values = {
-        "name": name, "version": "3.6.0", "url": "http://127.0.0.1:9", "pid": pid, "port": 9, "home": "/h",
-        "data": f"/data/{name}", "log": "/nowhere.log", "secure": False, "user": None, "password_file": None,
-        "ca_certs": None, "java": "/j", "started": started, "with_ml": False, "heap": "1g",
-    }  # fmt: skip
-    return node.NodeState(**{**values, **changes})
+        "name": name,
+        "version": "3.6.0",
+        "url": "http://127.0.0.1:9",
+        "pid": pid,
+        "port": 9,
+        "home": "/h",
+        "data": f"/data/{name}",
+        "log": "/nowhere.log",
+        "secure": False,
+        "user": None,
+        "password_file": None,
+        "ca_certs": None,
+        "java": "/j",
+        "started": started,
+        "with_ml": False,
+        "heap": "1g",
+    }
+    return state.NodeState(**{**values, **changes})
 
 
 # --- the table of artifacts
@@ -66,9 +67,10 @@ def state_of(name: str, pid: int, started: float, **changes: object) -> node.Nod
 def test_every_version_is_pinned_in_whole(version: str) -> None:
     settings = [NodeSettings(version=version)]
     settings.append(
-        NodeSettings(version=version, with_ml=True) if version == "3.6.0"
+        NodeSettings(version=version, with_ml=True)
+        if version == "3.6.0"
         else NodeSettings(version=version, secure=True)
-    )  # fmt: skip
+    )
     for each in settings:
         parts = layout.choose_parts(each, SYSTEM)
         pinned = [*parts.artifacts(), *artifacts.WORD_BREAKING]
@@ -377,14 +379,14 @@ time.sleep(300)
 def test_stop_ends_the_process_and_its_children_once(spawned: Callable[..., psutil.Popen]) -> None:
     parent = spawned(FAMILY, configuration.data_argument("/data/mine"))
     (child,) = parent.children()
-    states.write_state(state_of("mine", parent.pid, parent.create_time()))
-    assert node.status()[0].running
-    assert node.running_url() == "http://127.0.0.1:9"
-    assert node.stop("mine")
+    state.write_state(state_of("mine", parent.pid, parent.create_time()))
+    assert process.status()[0].running
+    assert process.running_url() == "http://127.0.0.1:9"
+    assert process.stop("mine")
     assert not psutil.pid_exists(child.pid) or child.status() == psutil.STATUS_ZOMBIE
     assert not parent.is_running()
-    assert not node.stop("mine")
-    assert node.running_url() is None
+    assert not process.stop("mine")
+    assert process.running_url() is None
 
 
 def test_stop_kills_a_process_that_does_not_listen(
@@ -392,36 +394,36 @@ def test_stop_kills_a_process_that_does_not_listen(
 ) -> None:
     monkeypatch.setattr(process, "STOP_S", 0.5)
     stubborn = spawned(STUBBORN, configuration.data_argument("/data/mine"))
-    states.write_state(state_of("mine", stubborn.pid, stubborn.create_time()))
-    assert node.stop("mine")
+    state.write_state(state_of("mine", stubborn.pid, stubborn.create_time()))
+    assert process.stop("mine")
     assert not stubborn.is_running()
 
 
 def test_a_stale_pid_never_ends_a_stranger(spawned: Callable[..., psutil.Popen]) -> None:
     stranger = spawned(FAMILY, configuration.data_argument("/data/another"))
-    states.write_state(state_of("mine", stranger.pid, stranger.create_time()))
+    state.write_state(state_of("mine", stranger.pid, stranger.create_time()))
     reused = spawned(FAMILY, configuration.data_argument("/data/other"))
-    states.write_state(state_of("other", reused.pid, reused.create_time() - 3600))
-    assert [each.running for each in node.status()] == [False, False]
-    assert not node.stop("mine")
-    assert not node.stop("other")
+    state.write_state(state_of("other", reused.pid, reused.create_time() - 3600))
+    assert [each.running for each in process.status()] == [False, False]
+    assert not process.stop("mine")
+    assert not process.stop("other")
     assert stranger.is_running()
     assert reused.is_running()
 
 
 def test_an_ended_process_is_not_running(spawned: Callable[..., psutil.Popen]) -> None:
     parent = spawned(FAMILY, configuration.data_argument("/data/mine"))
-    states.write_state(state_of("mine", parent.pid, parent.create_time()))
+    state.write_state(state_of("mine", parent.pid, parent.create_time()))
     parent.kill()  # a zombie, until its parent asks
     deadline = time.monotonic() + 10
-    while node.status()[0].running:
+    while process.status()[0].running:
         assert time.monotonic() < deadline
 
 
 def test_a_node_whose_start_was_killed_is_found_by_its_data(spawned: Callable[..., psutil.Popen]) -> None:
     lost = spawned(FAMILY, configuration.data_argument("/data/lost"))
-    assert [each.pid for each in states.find_strays(Path("/data/lost"))] == [lost.pid]
-    assert states.find_strays(Path("/data/none")) == []
+    assert [each.pid for each in state.find_strays(Path("/data/lost"))] == [lost.pid]
+    assert state.find_strays(Path("/data/none")) == []
 
 
 def test_running_url_prefers_the_default_and_guesses_only_a_single_one(
@@ -430,18 +432,18 @@ def test_running_url_prefers_the_default_and_guesses_only_a_single_one(
     for name, port in (("a", 1), ("b", 2), ("default", 3)):
         each = spawned(FAMILY, configuration.data_argument(f"/data/{name}"))
         url = f"http://127.0.0.1:{port}"
-        states.write_state(state_of(name, each.pid, each.create_time(), url=url))
-    assert node.running_url() == "http://127.0.0.1:3"
-    assert node.running_url("b") == "http://127.0.0.1:2"
-    assert node.running_url("none") is None
-    node.stop("default")
-    assert node.running_url() is None
-    node.stop("b")
-    assert node.running_url() == "http://127.0.0.1:1"
+        state.write_state(state_of(name, each.pid, each.create_time(), url=url))
+    assert process.running_url() == "http://127.0.0.1:3"
+    assert process.running_url("b") == "http://127.0.0.1:2"
+    assert process.running_url("none") is None
+    process.stop("default")
+    assert process.running_url() is None
+    process.stop("b")
+    assert process.running_url() == "http://127.0.0.1:1"
 
 
 def test_a_damaged_state_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = states.state_file("mine")
+    file = state.state_file("mine")
     file.parent.mkdir(parents=True)
     file.write_text('{"name": "mine"')
     assert main(["node", "status"]) == 1
@@ -451,20 +453,20 @@ def test_a_damaged_state_file_is_named(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_a_state_of_a_newer_hybridr_is_read(tmp_path: Path) -> None:
-    states.write_state(state_of("mine", 1, 0.0))
-    file = states.state_file("mine")
+    state.write_state(state_of("mine", 1, 0.0))
+    file = state.state_file("mine")
     file.write_text(json.dumps(json.loads(file.read_text()) | {"of_tomorrow": 1}))
-    assert states.read_state("mine") == state_of("mine", 1, 0.0)
+    assert state.read_state("mine") == state_of("mine", 1, 0.0)
 
 
 def test_delete_data_forgets_only_that_node(tmp_path: Path) -> None:
     for name in ("mine", "other"):
-        (states.node_folder(name) / "data").mkdir(parents=True)
-        states.write_state(state_of(name, 1, 0.0))
+        (state.node_folder(name) / "data").mkdir(parents=True)
+        state.write_state(state_of(name, 1, 0.0))
     assert main(["node", "stop", "--name", "mine", "--delete-data"]) == 0
-    assert [each.name for each in node.status()] == ["other"]
-    assert not states.node_folder("mine").exists()
-    assert states.node_folder("other").exists()
+    assert [each.name for each in process.status()] == ["other"]
+    assert not state.node_folder("mine").exists()
+    assert state.node_folder("other").exists()
 
 
 @pytest.mark.parametrize("name", ["../other", "", "a/b", "UPPER"])
@@ -472,17 +474,17 @@ def test_a_name_that_is_none_is_refused(name: str, capsys: pytest.CaptureFixture
     assert main(["node", "stop", "--name", name, "--delete-data"]) == 2
     assert "name: string should match pattern" in capsys.readouterr().err
     with pytest.raises(SettingsError):
-        node.stop(name, delete_data=True)
+        process.stop(name, delete_data=True)
 
 
 def test_one_lock_holder_at_a_time(tmp_path: Path) -> None:
     order = []
 
     def second() -> None:
-        with locking.locked(tmp_path / "x.lock"):
+        with fetching.locked(tmp_path / "x.lock"):
             order.append("second")
 
-    with locking.locked(tmp_path / "x.lock"):
+    with fetching.locked(tmp_path / "x.lock"):
         thread = threading.Thread(target=second)
         thread.start()
         thread.join(timeout=0.3)
@@ -529,7 +531,7 @@ def test_a_taken_port_is_named_before_anything_is_fetched(
 
 
 def test_data_of_another_version_are_not_opened(capsys: pytest.CaptureFixture[str]) -> None:
-    states.write_state(state_of("mine", 1, 0.0, version="2.19.1"))
+    state.write_state(state_of("mine", 1, 0.0, version="2.19.1"))
     assert main(["node", "start", "--name", "mine"]) == 1
     said = capsys.readouterr().err
     assert "node 'mine' has data with version 2.19.1; asked was version 3.6.0" in said
@@ -538,9 +540,9 @@ def test_data_of_another_version_are_not_opened(capsys: pytest.CaptureFixture[st
 
 def test_a_running_node_keeps_its_settings(spawned: Callable[..., psutil.Popen]) -> None:
     each = spawned(FAMILY, configuration.data_argument("/data/mine"))
-    states.write_state(state_of("mine", each.pid, each.create_time()))
+    state.write_state(state_of("mine", each.pid, each.create_time()))
     with pytest.raises(NodeError, match="node 'mine' runs with heap 1g; asked was heap 2g") as caught:
-        node.start(NodeSettings(name="mine", heap="2g"))
+        process.start(NodeSettings(name="mine", heap="2g"))
     assert str(caught.value.hint).startswith("hybridr node stop --name mine   or")
 
 

@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from hybridr.overlap import prefetched
-from hybridr.writing import Action, by_bytes, encoded
+from hybridr.cluster.writing import Action, by_bytes, encoded
+from hybridr.reindexing.filling import prefetched
 from hybridr_cli.output import Output, remaining
 
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from hybridr.overlap import mapped
+from hybridr.reindexing.filling import mapped
 
 
 def test_results_come_in_order_with_so_many_calls_at_once() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hybridr.pacing import NO_LOAD, Pace, SearchLoad
+from hybridr.reindexing.job import NO_LOAD, Pace, SearchLoad
 
 
 class World:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hybridr import packaged
+from hybridr.encoding import packaged
 from hybridr.errors import DownloadError
-from hybridr.manifest import sha256_of
-from hybridr.staging import require_space, staged_folder, storing
+from hybridr.files.atomic import require_space, staged_folder, storing
+from hybridr.files.manifest import sha256_of
 from hybridr_cli import main
 
 

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from hashing import HashingEncoder
 from hybridr import ReindexSettings, load_encoder
-from hybridr.bodies import MAX_NEIGHBOURS, dense_query, dense_scores_query, vector_value
-from hybridr.encoder import OnnxEncoder
+from hybridr.cluster.legs.dense import MAX_NEIGHBOURS, dense_query, dense_scores_query, vector_value
+from hybridr.encoding.folder import OnnxEncoder
+from hybridr.encoding.passages import Split, Windows, by_passages, split, windows_of
 from hybridr.errors import ModelError, SettingsError
-from hybridr.passages import Split, Windows, by_passages, chosen_windows, split, windows_of
+from hybridr.reindexing.job import chosen_windows
 
 WORDS = HashingEncoder()
 CHINESE = "海上的风很大。船长看见了灯塔！我们要回到港口吗？天黑以前必须靠岸。"

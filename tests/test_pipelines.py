@@ -8,12 +8,18 @@ from itertools import product
 import pytest
 
 import hybridr_cli
-from hybridr.assets import asset_path, load_asset
-from hybridr.bodies import fusion_pipeline, pipeline_file
+from hybridr.cluster.default_pipeline import pipeline_path
 from hybridr.errors import SettingsError
-from hybridr.fusion import COMBINATIONS, LowerBound, Technique
-from hybridr.pipelines import MARK, NEWEST, pipeline_path, technique_of
-from hybridr.settings import SearchSettings
+from hybridr.files.assets import asset_path, load_asset
+from hybridr.search.fusions.pipeline import (
+    COMBINATIONS,
+    LowerBound,
+    Technique,
+    fusion_pipeline,
+    pipeline_file,
+)
+from hybridr.search.settings import SearchSettings
+from hybridr.serving.pipelines import MARK, NEWEST, technique_of
 
 BOUNDS = (LowerBound("apply", 0.0), LowerBound("clip", 0.5))
 TECHNIQUES = [

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from hybridr.cluster import Cluster, IndexInfo
+from hybridr.cluster.connection import Cluster, IndexInfo
 from hybridr.errors import AccessDenied, ClusterError
-from hybridr.preflight import Disk, check_disk, check_templates, estimate_disk, flat, reserved
+from hybridr.reindexing.preflight import Disk, check_disk, check_templates, estimate_disk, flat, reserved
 
 GB = 1_000_000_000
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 
-from hybridr.probes import KINDS, draw_keywords, draw_probes, gain, make_probes, take_sentence
+from hybridr.evaluation.label_free import KINDS, draw_keywords, draw_probes, gain, make_probes, take_sentence
 from hybridr.records import Document
 
 
@@ -17,8 +17,9 @@ def test_probes_come_from_documents_and_leave_their_text() -> None:
     assert by_kind["title"] == "Flutter of wings"
     assert by_kind["sentence"] not in text
     assert {by_kind["sentence"], text} == {
-        "Wing flutter was measured in a tunnel.", "The model had a swept wing of steel."
-    }  # fmt: skip
+        "Wing flutter was measured in a tunnel.",
+        "The model had a swept wing of steel.",
+    }
     assert 2 <= len(by_kind["keywords"].split()) <= 6
     assert set(by_kind["keywords"].split()) <= set(text.lower().strip(".").split())
     assert make_probes([document], seed=3) == (probes, [text])

@@ -13,8 +13,8 @@ from huggingface_hub import constants
 
 import hybridr
 import hybridr_cli
+from hybridr.assembly.published import REM_FILE, entry_of, fetch, published, reporting
 from hybridr.errors import DownloadError, ModelError
-from hybridr.published import REM_FILE, entry_of, fetch, published, reporting
 
 
 def test_the_48_checkpoints() -> None:
@@ -23,11 +23,16 @@ def test_the_48_checkpoints() -> None:
     assert Counter(entry.kind for entry in found.values()) == {"rem": 18, "dam": 12, "full": 18}
     assert Counter(entry.language for entry in found.values()) == {"en": 25, "zh": 23}
     for name in (
-        "DAM-bert_base-mlm-msmarco", "DAM-bert_base-mlm-msmarco-trec_covid",
-        "DAM-bert_base-mlm-msmarco-lotte_write_test", "DAM-bert_base-mlm-dureader-cmedqav2",
-        "REM-bert_base-dense-contrast-msmarco", "REM-bert_base-splade-distil-dureader",
-        "REM-bert_base-rerank-msmarco", "uniCOIL-bert_base-distil-msmarco", "Rerank-bert_base-dureader",
-    ):  # fmt: skip
+        "DAM-bert_base-mlm-msmarco",
+        "DAM-bert_base-mlm-msmarco-trec_covid",
+        "DAM-bert_base-mlm-msmarco-lotte_write_test",
+        "DAM-bert_base-mlm-dureader-cmedqav2",
+        "REM-bert_base-dense-contrast-msmarco",
+        "REM-bert_base-splade-distil-dureader",
+        "REM-bert_base-rerank-msmarco",
+        "uniCOIL-bert_base-distil-msmarco",
+        "Rerank-bert_base-dureader",
+    ):
         assert found[name].repository == f"jingtao/{name}"
     chinese = found["REM-bert_base-dense-contrast-dureader"]
     assert (chinese.pooling, chinese.similarity) == ("mean", "cosine")

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from hashing import HashingEncoder
+from hybridr.encoding.query_map import FILE, MappedEncoder, QueryMap, load_query_map
 from hybridr.errors import FingerprintMismatch, ModelError, SettingsError
-from hybridr.map_learning import Examples, batches, divergence, learn_matrix, slope, softmax, spread
-from hybridr.query_map import FILE, MappedEncoder, QueryMap, load_query_map
-from hybridr.settings import MapSettings
+from hybridr.tuning.map_fitting import Examples, batches, divergence, learn_matrix, slope, softmax, spread
+from hybridr.tuning.settings import MapSettings
 from tiny import damage_json
 
 

@@ -17,21 +17,28 @@ import pytest
 import torch
 
 from dam_training import tiny_dam
-from hybridr.assembly import assemble
+from hybridr.adaptation import rem as rem_module
+from hybridr.adaptation.batches import Batches, Limits, read_examples
+from hybridr.adaptation.judged import (
+    Judged,
+    mine,
+    read_judged_beir,
+    read_judged_files,
+    read_negatives,
+    read_scores,
+    table_documents,
+)
+from hybridr.adaptation.loop import Processes
+from hybridr.adaptation.objectives.contrast import Contrastive
+from hybridr.adaptation.objectives.labelled import Strength
+from hybridr.adaptation.rem import train_rem
+from hybridr.adaptation.settings import RemSettings
+from hybridr.assembly.assembly import assemble
 from hybridr.assembly.designs import PUBLISHED, read_design
+from hybridr.assembly.new_rem import attach_fresh, config_of, design_of
 from hybridr.assembly.rem_files import read_rem
 from hybridr.errors import DataError, ModelError, SettingsError
-from hybridr.lexical import Bm25, terms_of
-from hybridr.relevance import Judged, mine, read_judged_beir, read_judged_files, train_rem
-from hybridr.relevance import training as rem_training_module
-from hybridr.relevance.examples import Batches, Limits, read_examples
-from hybridr.relevance.judged import table_documents
-from hybridr.relevance.negatives import read_negatives
-from hybridr.relevance.objectives import Contrastive, Strength
-from hybridr.relevance.rem import attach_fresh, config_of, design_of
-from hybridr.relevance.teacher import read_scores
-from hybridr.settings import RemSettings
-from hybridr.training import Processes
+from hybridr.evaluation.bm25 import Bm25, terms_of
 from rem_training import SETTINGS, write_toy
 from tiny import tiny_texts
 
@@ -68,10 +75,8 @@ def test_the_loss_falls_and_the_files_give_the_trained_vectors(
     design: str, judged: Judged, dam: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = []
-    write = rem_training_module.write
-    monkeypatch.setattr(
-        rem_training_module, "write", lambda plan, *rest: (kept.append(plan), write(plan, *rest))
-    )
+    write = rem_module.write
+    monkeypatch.setattr(rem_module, "write", lambda plan, *rest: (kept.append(plan), write(plan, *rest)))
     trained = train_rem(
         judged, settings(dam, tmp_path / "rem", design=design, steps=60, learning_rate=1e-2, rank=16)
     )
@@ -85,8 +90,12 @@ def test_the_loss_falls_and_the_files_give_the_trained_vectors(
             assert torch.equal(value, frozen[name.replace(".base_layer", "")])
     assert (assemble(dam, tmp_path / "rem").merged) == (design != "parallel")
     assert {path.name for path in (tmp_path / "rem").iterdir()} == {
-        "adapter_config.json", "pytorch_adapter.bin", "losses.jsonl", "losses.svg", "manifest.json",
-    }  # fmt: skip
+        "adapter_config.json",
+        "pytorch_adapter.bin",
+        "losses.jsonl",
+        "losses.svg",
+        "manifest.json",
+    }
 
 
 def test_the_configuration_is_that_of_the_published_files(judged: Judged, dam: Path, tmp_path: Path) -> None:
@@ -99,9 +108,12 @@ def test_the_configuration_is_that_of_the_published_files(judged: Judged, dam: P
     record = json.loads((tmp_path / "rem" / "adapter_config.json").read_text())
     assert record.keys() == published.keys()
     assert {key: record[key] for key in ("model_class", "model_type", "version", "name", "hidden_size")} == {
-        "model_class": "BertDense", "model_type": "bert", "version": "3.2.1", "name": "toy",
+        "model_class": "BertDense",
+        "model_type": "bert",
+        "version": "3.2.1",
+        "name": "toy",
         "hidden_size": 32,
-    }  # fmt: skip
+    }
     weights = torch.load(tmp_path / "rem" / "pytorch_adapter.bin", weights_only=True)
     assert "bert.encoder.layer.1.attention.self.value.loras.toy.lora_B" in weights
 
@@ -258,9 +270,12 @@ def test_batches_follow_from_seed_and_step(judged: Judged, dam: Path) -> None:
     assert np.array_equal(again.queries, epoch[2].queries)
     assert np.array_equal(again.negatives, epoch[2].negatives)
     drawn = {
-        batch.positives[place] for step in range(1, 60) if (batch := batches(step))
-        for place, query in enumerate(batch.queries) if query == 0
-    }  # fmt: skip
+        batch.positives[place]
+        for step in range(1, 60)
+        if (batch := batches(step))
+        for place, query in enumerate(batch.queries)
+        if query == 0
+    }
     assert drawn == {0, 10}
     for batch in epoch:
         for query, positive, negatives in zip(batch.queries, batch.positives, batch.negatives, strict=True):
@@ -307,12 +322,22 @@ def test_distillation_reaches_the_teachers_margins(judged: Judged, dam: Path, tm
     scores, goals = margins(teacher)
     lines = [
         {"query-id": query_id, "corpus-id": document.doc_id, "score": float(scores[row, column])}
-        for row, query_id in enumerate(judged.queries) for column, document in enumerate(corpus)
-    ]  # fmt: skip
+        for row, query_id in enumerate(judged.queries)
+        for column, document in enumerate(corpus)
+    ]
     file = tmp_path / "teacher.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    given = settings(dam, tmp_path / "rem", loss="distil", teacher=file, design="both", steps=200,
-                     learning_rate=1e-2, dropout=False, checkpoint_every=1000)  # fmt: skip
+    given = settings(
+        dam,
+        tmp_path / "rem",
+        loss="distil",
+        teacher=file,
+        design="both",
+        steps=200,
+        learning_rate=1e-2,
+        dropout=False,
+        checkpoint_every=1000,
+    )
     assert train_rem(judged, given).dropped == 0
     before, after = (np.mean((margins(assemble(dam, rem))[1] - goals) ** 2) for rem in (None, given.out))
     assert after < 0.1 * before
@@ -331,10 +356,8 @@ def test_the_other_rankers(
     kind: str, full: bool, judged: Judged, dam: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = []
-    write = rem_training_module.write
-    monkeypatch.setattr(
-        rem_training_module, "write", lambda plan, *rest: (kept.append(plan), write(plan, *rest))
-    )
+    write = rem_module.write
+    monkeypatch.setattr(rem_module, "write", lambda plan, *rest: (kept.append(plan), write(plan, *rest)))
     if kind == "rerank":  # what a random BERT can learn of pairs: one document is always the answer
         positives = dict.fromkeys(judged.queries, ("d0",))
         judged = replace(judged, positives=positives, fingerprint="always d0")
@@ -358,8 +381,16 @@ def test_files_have_the_names_and_sizes_of_the_published_ones(
     kind: str, judged: Judged, tmp_path: Path
 ) -> None:
     published = GOLDEN / "rems" / f"rem_{kind}_lora192-pa4" / "msmarco"
-    given = settings(GOLDEN / "dams" / "dam_source", tmp_path, ranker=kind, design="both", rank=192,
-                     name="msmarco", steps=1, token_dim=16)  # fmt: skip
+    given = settings(
+        GOLDEN / "dams" / "dam_source",
+        tmp_path,
+        ranker=kind,
+        design="both",
+        rank=192,
+        name="msmarco",
+        steps=1,
+        token_dim=16,
+    )
     train_rem(judged, given)
     for file in sorted(path.name for path in published.iterdir()):
         if file.endswith(".json"):
@@ -383,7 +414,7 @@ def test_splades_penalty_grows_over_the_first_epoch(judged: Judged, dam: Path) -
 
 
 def test_a_bare_backbone_has_no_head_for_splade(judged: Judged, tmp_path: Path) -> None:
-    from hybridr.exporting import export
+    from hybridr.exporting.exporting import export
     from tiny import tiny_retriever
 
     folder = export(tiny_retriever(), tmp_path / "bare")
@@ -463,14 +494,14 @@ def test_mined_negatives(judged: Judged, tmp_path: Path) -> None:
 
 def test_broken_off_mining_goes_on(judged: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = mine(judged, tmp_path / "whole", 4).file.read_bytes()
-    monkeypatch.setattr("hybridr.relevance.negatives.BATCH", 16)
+    monkeypatch.setattr("hybridr.adaptation.judged.BATCH", 16)
     asked: list[str] = []
 
     def rank(queries: Any, k: int) -> dict[str, dict[str, float]]:
         if len(asked) == 16:
             raise KeyboardInterrupt
         asked.extend(query.query_id for query in queries)
-        from hybridr.relevance.negatives import rank_here
+        from hybridr.adaptation.judged import rank_here
 
         return rank_here(judged, lambda *_: None)(queries, k)
 
@@ -483,9 +514,11 @@ def test_broken_off_mining_goes_on(judged: Judged, tmp_path: Path, monkeypatch: 
 
 def files_of(folder: Path, qrels: str, negatives: str = "") -> tuple[Judged, Path]:
     for name, text in (
-        ("qrels", qrels), ("negatives", negatives), ("queries", "q1\tone\nq2\ttwo\nq3\tthree\n"),
+        ("qrels", qrels),
+        ("negatives", negatives),
+        ("queries", "q1\tone\nq2\ttwo\nq3\tthree\n"),
         ("corpus", "".join(f"d{i}\ttext {i}\n" for i in range(6))),
-    ):  # fmt: skip
+    ):
         (folder / f"{name}.tsv").write_text(text)
     names = (folder / f"{name}.tsv" for name in ("qrels", "queries", "corpus"))
     return read_judged_files(*names), folder / "negatives.tsv"
@@ -542,8 +575,24 @@ def test_the_commands(toy: Path, dam: Path, tmp_path: Path, capsys: pytest.Captu
     assert hybridr_cli.main(["rem", "negatives", "--out", str(tmp_path / "n"), "--mined", "4", *common]) == 0
     mined = json.loads(capsys.readouterr().out)
     assert (mined["queries"], mined["documents"]) == (40, 160)
-    train = ["rem", "train", "--dam", str(dam), "--out", str(tmp_path / "rem"), "--steps", "3", "--rank", "4",
-             "--batch-size", "8", "--device", "cpu", "--similarity", "cosine"]  # fmt: skip
+    train = [
+        "rem",
+        "train",
+        "--dam",
+        str(dam),
+        "--out",
+        str(tmp_path / "rem"),
+        "--steps",
+        "3",
+        "--rank",
+        "4",
+        "--batch-size",
+        "8",
+        "--device",
+        "cpu",
+        "--similarity",
+        "cosine",
+    ]
     assert hybridr_cli.main([*train, "--negatives", mined["file"], *common]) == 0
     trained = json.loads(capsys.readouterr().out)
     assert (trained["kind"], trained["steps"], trained["queries"]) == ("rem", 3, 40)

@@ -8,10 +8,9 @@ from html.parser import HTMLParser
 import pytest
 
 from hybridr.errors import SettingsError
-from hybridr.evaluation import Evaluation, evaluate
+from hybridr.evaluation.evaluation import Evaluation, evaluate
+from hybridr.evaluation.report import checked_format, html_table, latex, markdown, rendered, shown_documents
 from hybridr.records import Query
-from hybridr.reports import checked_format, rendered, shown_documents
-from hybridr.tables import html_table, latex, markdown
 
 EVIL = "<script>alert('x')</script>"
 QUERIES = [Query("q1", f"one {EVIL}"), Query("q2", "two")]
@@ -28,16 +27,22 @@ def found() -> Evaluation:
 def test_markdown_table() -> None:
     table = markdown(["system", "nDCG|10"], [["a|b", 0.51239], ["<i>c\nd", 1.0]])
     assert table.splitlines() == [
-        "| system | nDCG\\|10 |", "| --- | ---: |", "| a\\|b | 0.5124 |", "| &lt;i&gt;c d | 1.0000 |",
-    ]  # fmt: skip
+        "| system | nDCG\\|10 |",
+        "| --- | ---: |",
+        "| a\\|b | 0.5124 |",
+        "| &lt;i&gt;c d | 1.0000 |",
+    ]
 
 
 def test_latex_table() -> None:
     lines = latex(["system", "R@100"], [["a_b & 5%", 0.5], ["\\x{}", 0.25]]).splitlines()
     assert lines[0] == r"\begin{tabular}{lr}"
     assert lines[2:6] == [
-        r"system & R@100 \\", r"\midrule", r"a\_b \& 5\% & 0.5000 \\", r"\textbackslash{}x\{\} & 0.2500 \\",
-    ]  # fmt: skip
+        r"system & R@100 \\",
+        r"\midrule",
+        r"a\_b \& 5\% & 0.5000 \\",
+        r"\textbackslash{}x\{\} & 0.2500 \\",
+    ]
 
 
 def test_html_table() -> None:

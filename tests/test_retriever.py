@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
+from hybridr.encoding.sentence_transformers import read_retriever
 from hybridr.errors import ModelError
-from hybridr.exporting import export
-from hybridr.retriever import read_retriever
+from hybridr.exporting.exporting import export
 from tiny import damage_json, tiny_retriever
 
 

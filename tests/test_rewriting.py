@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridr.rewriting import Wanted, filter_of, rewritten, wanted
+from hybridr.serving.searching import Wanted, filter_of, rewritten, wanted
 
 FIELDS = frozenset({"text", "title"})
 MATCH = {"match": {"text": "two words"}}

@@ -13,11 +13,11 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hashing import HashingEncoder
-from hybridr.encoder import load_encoder
+from hybridr.encoding.opening import load_encoder
 from hybridr.errors import SettingsError
-from hybridr.exporting import export
-from hybridr.serving import Server, create_app, listen
-from hybridr.settings import ServeSettings
+from hybridr.exporting.exporting import export
+from hybridr.serving.application import Server, create_app, listen
+from hybridr.serving.settings import ServeSettings
 from hybridr_cli import main
 from tiny import tiny_retriever, tiny_texts
 

@@ -9,8 +9,8 @@ from threading import Event
 import numpy as np
 import pytest
 
-from hybridr.serving.answers import EncodingFailed, Refused
 from hybridr.serving.batching import BatchQueue
+from hybridr.serving.requests import EncodingFailed, Refused
 
 
 class Gate:

@@ -7,9 +7,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hashing import HashingEncoder
-from hybridr.serving import create_app
-from hybridr.serving.cache import Embedding, VectorCache
-from hybridr.settings import ServeSettings
+from hybridr.serving.application import create_app
+from hybridr.serving.embeddings import Embedding, VectorCache
+from hybridr.serving.settings import ServeSettings
 
 
 def embedding(value: float) -> Embedding:

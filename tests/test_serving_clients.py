@@ -18,9 +18,12 @@ import numpy as np
 import pytest
 
 from hashing import HashingEncoder
-from hybridr.cluster import Cluster, IndexInfo, open_client
-from hybridr.serving import Server, create_app, listen, searching
-from hybridr.settings import ClusterSettings, ServeSettings
+from hybridr.cluster.clients.opensearch import open_client
+from hybridr.cluster.connection import Cluster, IndexInfo
+from hybridr.cluster.settings import ClusterSettings
+from hybridr.serving import searching
+from hybridr.serving.application import Server, create_app, listen
+from hybridr.serving.settings import ServeSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 DIM = 384

@@ -6,11 +6,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hashing import HashingEncoder
-from hybridr.cluster import Cluster, IndexInfo
+from hybridr.cluster.connection import Cluster, IndexInfo
 from hybridr.errors import ClusterError, Unreachable
 from hybridr.records import Hit
-from hybridr.serving import create_app, searching
-from hybridr.settings import ServeSettings
+from hybridr.serving import searching
+from hybridr.serving.application import create_app
+from hybridr.serving.settings import ServeSettings
 
 
 class FakeSearch:

@@ -11,9 +11,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hashing import HashingEncoder
-from hybridr.serving import create_app
-from hybridr.serving.logs import JsonLines
-from hybridr.settings import ServeSettings
+from hybridr.serving.application import create_app
+from hybridr.serving.settings import ServeSettings
+from hybridr.serving.telemetry import JsonLines
 
 
 class DeadEncoder(HashingEncoder):
@@ -174,10 +174,18 @@ def test_the_log_is_one_json_object_per_request_without_the_text(caplog):
         headers={"Authorization": "Bearer s3cret"},
     )
     said = json.loads(line)
-    assert said.items() >= {
-        "event": "request", "level": "info", "method": "POST", "route": "/v1/embeddings", "status": 200,
-        "side": "query", "texts": 2,
-    }.items()  # fmt: skip
+    assert (
+        said.items()
+        >= {
+            "event": "request",
+            "level": "info",
+            "method": "POST",
+            "route": "/v1/embeddings",
+            "status": 200,
+            "side": "query",
+            "texts": 2,
+        }.items()
+    )
     assert said["time"].endswith("+00:00")
     assert said["seconds"] > 0
     assert "secret" not in line

@@ -6,15 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.configuration import resolve, resolved_values
+from hybridr.adaptation.settings import AdaptSettings
+from hybridr.cluster.settings import ClusterSettings, LoadSettings
 from hybridr.errors import SettingsError
-from hybridr.settings import (
-    AdaptSettings,
-    ClusterSettings,
-    LoadSettings,
-    ReindexSettings,
-    SearchSettings,
-)
+from hybridr.reindexing.settings import ReindexSettings
+from hybridr.search.settings import SearchSettings
+from hybridr.settings import resolve, resolved_values
+from hybridr_cli.stages import STAGES
 
 
 def test_flag_beats_environment_beats_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,12 +13,7 @@ import pytest
 
 from hashing import HashingEncoder
 from hybridr.errors import DataError, MissingExtra, SettingsError
-from hybridr.formats import write_beir
-from hybridr.records import Document, Query
-from hybridr.shift import draw_plane, measure_shift
-from hybridr.shift.measurement import compare_samples
-from hybridr.shift.samples import Sample, drawn, halves, read_query_texts, sample_folder
-from hybridr.shift.statistics import (
+from hybridr.evaluation.shift_statistics import (
     Adam,
     alignment,
     count_words,
@@ -30,6 +25,18 @@ from hybridr.shift.statistics import (
     unit,
     weighted_jaccard,
     words_of,
+)
+from hybridr.files.formats import write_beir
+from hybridr.records import Document, Query
+from hybridr.shift import (
+    Sample,
+    compare_samples,
+    draw_plane,
+    drawn,
+    halves,
+    measure_shift,
+    read_query_texts,
+    sample_folder,
 )
 
 
@@ -55,11 +62,16 @@ def test_weighted_jaccard_by_hand() -> None:
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
-        ("What is it?", "what"), ("which one", "which"), ("Is it so", "yes/no"), ("shall we", "yes/no"),
-        ("effects of statins", "declarative"), ("", "declarative"), ("whatever works", "declarative"),
+        ("What is it?", "what"),
+        ("which one", "which"),
+        ("Is it so", "yes/no"),
+        ("shall we", "yes/no"),
+        ("effects of statins", "declarative"),
+        ("", "declarative"),
+        ("whatever works", "declarative"),
         ("怎么办", "declarative"),
     ],
-)  # fmt: skip
+)
 def test_query_types(text: str, kind: str) -> None:
     assert query_type(text) == kind
 
@@ -93,7 +105,7 @@ def test_adam_equals_torchs() -> None:
 
 def test_classifier_gradient_equals_torchs() -> None:
     torch = pytest.importorskip("torch")
-    from hybridr.shift.statistics import _gradient
+    from hybridr.evaluation.shift_statistics import _gradient
 
     weights, vectors, labels = normal(1, 2, dim=4), 3 * normal(2, 20, dim=4), np.arange(20) % 2
     parameter = torch.nn.Parameter(torch.tensor(weights))

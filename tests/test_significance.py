@@ -8,8 +8,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hybridr.settings import EvaluateSettings
-from hybridr.significance import bootstrap, by_family, compare, holm, interval, paired_t, randomisation
+from hybridr.evaluation.settings import EvaluateSettings
+from hybridr.evaluation.significance import (
+    bootstrap,
+    by_family,
+    compare,
+    holm,
+    interval,
+    paired_t,
+    randomisation,
+)
 
 SETTINGS = EvaluateSettings()
 
@@ -42,9 +50,13 @@ def test_randomisation_equals_scipys_within_chance() -> None:
     for i, found in enumerate(randomisation(differences, 20_000, 7)):
         sample = (differences[:, i], np.zeros(40))
         expected = stats.permutation_test(
-            sample, lambda a, b, axis: np.mean(a - b, axis=axis), permutation_type="samples",
-            n_resamples=20_000, vectorized=True, rng=np.random.default_rng(3),
-        ).pvalue  # fmt: skip
+            sample,
+            lambda a, b, axis: np.mean(a - b, axis=axis),
+            permutation_type="samples",
+            n_resamples=20_000,
+            vectorized=True,
+            rng=np.random.default_rng(3),
+        ).pvalue
         assert found == pytest.approx(expected, abs=0.015)
 
 

@@ -12,7 +12,7 @@ import hybridr.speed.masked_lm as speed
 import hybridr_cli
 from dam_training import tiny_dam
 from hybridr.assembly.backbone import read_dam
-from hybridr.formats import write_beir
+from hybridr.files.formats import write_beir
 from hybridr.records import Query
 from tiny import tiny_corpus
 
@@ -21,9 +21,14 @@ from tiny import tiny_corpus
 def race(tmp_path: Path) -> speed.Race:
     folder = tiny_dam(tmp_path / "base")
     found = speed.race(
-        tiny_corpus(200), sizes=("tiny",), batch_size=16, max_tokens=40, held_out=40, seconds=3.0,
+        tiny_corpus(200),
+        sizes=("tiny",),
+        batch_size=16,
+        max_tokens=40,
+        held_out=40,
+        seconds=3.0,
         dams={"tiny": lambda: read_dam(folder)},
-    )  # fmt: skip
+    )
     return found[0]
 
 
@@ -57,8 +62,20 @@ def test_the_command(
     folder = tiny_dam(tmp_path / "base")
     monkeypatch.setattr(speed, "packaged_dam", lambda: read_dam(folder))
     write_beir(tmp_path / "beir", tiny_corpus(60), [Query("q", "balan")], {"q": {"d1": 1}})
-    command = ["bench", "adapt", "--size", "MiniLM", "--beir", str(tmp_path / "beir"), "--seconds", "1",
-               "--batch-size", "8", "--max-tokens", "30"]  # fmt: skip
+    command = [
+        "bench",
+        "adapt",
+        "--size",
+        "MiniLM",
+        "--beir",
+        str(tmp_path / "beir"),
+        "--seconds",
+        "1",
+        "--batch-size",
+        "8",
+        "--max-tokens",
+        "30",
+    ]
     assert hybridr_cli.main([*command, "--json", str(tmp_path / "figures.json")]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found == json.loads((tmp_path / "figures.json").read_text())

@@ -7,9 +7,10 @@ from typing import Any, cast
 import pytest
 
 from hashing import HashingEncoder
-from hybridr import ReindexSettings, syncing
-from hybridr.cluster import Cluster
+from hybridr import ReindexSettings
+from hybridr.cluster.connection import Cluster
 from hybridr.errors import SettingsError, Unreachable
+from hybridr.reindexing import syncing
 
 
 class Clock:
@@ -37,9 +38,14 @@ def test_rounds_wait_for_a_cluster_that_is_away(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(syncing, "sync", sync)
     endless = syncing.rounds(
-        cast(Cluster, None), "x", HashingEncoder(), ReindexSettings(patience_s=60),
-        every_s=30, sleep=clock.sleep, clock=clock,
-    )  # fmt: skip
+        cast(Cluster, None),
+        "x",
+        HashingEncoder(),
+        ReindexSettings(patience_s=60),
+        every_s=30,
+        sleep=clock.sleep,
+        clock=clock,
+    )
     assert [next(endless), next(endless)] == ["round 1", "round 4"]
     with pytest.raises(Unreachable):
         next(endless)

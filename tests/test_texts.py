@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hybridr.adaptation.gate_documents import GateDocuments
-from hybridr.masked_lm.tokens import build_cache, open_cache
+from hybridr.adaptation.gate import GateDocuments
+from hybridr.adaptation.token_cache import build_cache, open_cache
+from hybridr.files.private import clean, remember_text, texts
 from hybridr.records import Document
-from hybridr.texts import clean, remember_text, texts
 from tiny import tiny_tokenizer
 
 

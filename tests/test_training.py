@@ -11,10 +11,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import hybridr.training.precision as precision
+from hybridr.adaptation import loop as precision
+from hybridr.adaptation.loop import LOSSES_FILE, STATE_FILE, Processes, Recipe, choose_precision, train
+from hybridr.adaptation.runs import write_curve
 from hybridr.errors import ModelError
 from hybridr.machine import Cpu
-from hybridr.training import LOSSES_FILE, STATE_FILE, Processes, Recipe, choose_precision, train, write_curve
 from toy_training import RECIPE, Regression
 
 SCRIPT = Path(__file__).with_name("toy_training.py")

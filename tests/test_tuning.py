@@ -8,22 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybridr.bodies import search_pipeline
-from hybridr.calibration import absolute_weights
-from hybridr.completion import Legs
 from hybridr.errors import SettingsError
-from hybridr.fusion import fuse
 from hybridr.records import Query
-from hybridr.settings import SearchSettings
-from hybridr.similarity import Similarity
-from hybridr.tuning import draw_curve, read_judged
-from hybridr.tuning.bm25 import words_landscape, words_tried
+from hybridr.search.fusions.absolute import absolute_weights
+from hybridr.search.fusions.completed import Legs
+from hybridr.search.fusions.pipeline import fuse, search_pipeline
+from hybridr.search.settings import SearchSettings
+from hybridr.tuning.bm25_scores import Similarity
 from hybridr.tuning.choice import Landscape, choose, held_out_gains
 from hybridr.tuning.evidence import Asked
 from hybridr.tuning.judgement import Choice, Point
-from hybridr.tuning.scoring import scores_of
-from hybridr.tuning.tuning import Bm25, Tuning
-from hybridr.tuning.variants import Variant, landscape, variants
+from hybridr.tuning.k1_and_b import words_landscape, words_tried
+from hybridr.tuning.tuning import Bm25, Tuning, draw_curve, read_judged
+from hybridr.tuning.variants import Variant, landscape, scores_of, variants
 
 VERSION = (3, 6, 0)
 ALONE = Landscape(np.array([0.0, 0.09, 0.25]), np.eye(3))
@@ -48,8 +45,9 @@ def test_held_out_gains_of_noise_are_not_above_zero() -> None:
     for seed in range(20):
         values = np.random.default_rng(seed).normal(0.5, 0.3, (40, 30))
         chosen = choose(values, free)
-        found.append((values.mean(axis=0)[chosen] - values.mean(axis=0)[0],
-                      held_out_gains(values, free).mean()))  # fmt: skip
+        found.append(
+            (values.mean(axis=0)[chosen] - values.mean(axis=0)[0], held_out_gains(values, free).mean())
+        )
     seen, unseen = np.mean(found, axis=0)
     assert seen > 0.05
     assert abs(unseen) < 0.03
@@ -90,9 +88,9 @@ def test_scores_are_those_of_the_formula_and_of_the_pipeline() -> None:
     lexical, dense = absolute_weights(0.3, 9.0, 2.0)
     assert (lexical, dense) == (pytest.approx(0.7 / 12), pytest.approx(1.2))
     found = scores_of(Variant({"fusion": "absolute", "dense_weight": 0.3}, 0.0), asked, 2.0)
-    assert found == pytest.approx({
-        "a": lexical * 4 + dense * 0.6, "b": lexical * 2 + dense * 0.9, "c": lexical + dense * 0.8,
-    })  # fmt: skip
+    assert found == pytest.approx(
+        {"a": lexical * 4 + dense * 0.6, "b": lexical * 2 + dense * 0.9, "c": lexical + dense * 0.8}
+    )
     settings = {"fusion": "pipeline", "normalization": "l2", "dense_weight": 0.3}
     assert scores_of(Variant(settings, 0.1), asked, 2.0) == fuse(
         listed, normalization="l2", weights=[0.7, 0.3]

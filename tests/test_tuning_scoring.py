@@ -9,16 +9,15 @@ import numpy as np
 import pytest
 
 from formula import Formula
-from hybridr.completion import Legs
-from hybridr.feedback import rocchio
-from hybridr.fusion import fuse
 from hybridr.records import Query
-from hybridr.similarity import Similarity, postings, rows_of
-from hybridr.tuning.bm25 import change_requests, errors_of
+from hybridr.search.feedback import rocchio
+from hybridr.search.fusions.completed import Legs
+from hybridr.search.fusions.pipeline import fuse
+from hybridr.tuning.bm25_scores import Similarity, postings, rows_of
 from hybridr.tuning.evidence import Asked, cosines_of
 from hybridr.tuning.judgement import best_of, measured
-from hybridr.tuning.scoring import score_all, scores_of
-from hybridr.tuning.variants import Variant
+from hybridr.tuning.k1_and_b import change_requests, errors_of
+from hybridr.tuning.variants import Variant, score_all, scores_of
 
 TEXTS = {"a": "sea sea sea", "b": "sea wind " * 8, "c": "wind wave", "d": "tide tide"}
 TERMS = {doc_id: Counter(text.split()) for doc_id, text in TEXTS.items()}

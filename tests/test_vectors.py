@@ -9,10 +9,19 @@ import numpy as np
 import pytest
 
 from hybridr import ReindexSettings
-from hybridr.bodies import vector_mapping
+from hybridr.cluster.legs.dense import (
+    FORMS,
+    as_kept,
+    as_numbers,
+    cost_of,
+    form_of,
+    obstacle,
+    require_form,
+    vector_mapping,
+)
+from hybridr.cluster.record import kept_as
 from hybridr.errors import ClusterError, SettingsError
-from hybridr.planning import job_settings
-from hybridr.vectors import FORMS, as_kept, as_numbers, cost_of, form_of, kept_as, obstacle, require_form
+from hybridr.reindexing.planning import job_settings
 
 OLD, NEW = (2, 19, 1), (3, 6, 0)
 
@@ -110,10 +119,14 @@ def test_bytes_are_for_cosine_only() -> None:
 
 def test_the_form_is_part_of_what_a_job_is() -> None:
     forms = [
-        {}, {"vectors": "byte"}, {"vectors": "sq"}, {"vectors": "on_disk"}, {"engine": "faiss"},
+        {},
+        {"vectors": "byte"},
+        {"vectors": "sq"},
+        {"vectors": "on_disk"},
+        {"engine": "faiss"},
         {"engine": "faiss", "vectors": "on_disk"},
         {"engine": "faiss", "vectors": "on_disk", "compression": "8x"},
-    ]  # fmt: skip
+    ]
     jobs = [job_settings(ReindexSettings(**form), ("text",)) for form in forms]  # type: ignore[arg-type]
     assert all(jobs.count(job) == 1 for job in jobs)
     named = ReindexSettings(vectors="on_disk", compression="4x")
@@ -136,10 +149,14 @@ def test_costs_by_hand() -> None:
 @pytest.mark.parametrize(
     ("version", "form", "seen"),
     [
-        (NEW, {}, 9_915_879), (NEW, {"vectors": "byte"}, 2_865_004), (NEW, {"vectors": "sq"}, 10_692_263),
-        (OLD, {}, 16_595_492), (OLD, {"vectors": "byte"}, 3_980_730), (OLD, {"vectors": "sq"}, 17_371_884),
+        (NEW, {}, 9_915_879),
+        (NEW, {"vectors": "byte"}, 2_865_004),
+        (NEW, {"vectors": "sq"}, 10_692_263),
+        (OLD, {}, 16_595_492),
+        (OLD, {"vectors": "byte"}, 3_980_730),
+        (OLD, {"vectors": "sq"}, 17_371_884),
     ],
-)  # fmt: skip
+)
 def test_disk_is_what_was_seen(version: tuple[int, int, int], form: dict[str, Any], seen: int) -> None:
     """Size of the index files of 2,000 documents of 384 values, with some 0.3 MB that are no vectors."""
     estimate = cost_of(form_of(ReindexSettings(**form)), 2_000, 384, 16, version).disk_bytes

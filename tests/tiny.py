@@ -12,8 +12,8 @@ import torch
 from tokenizers import ByteLevelBPETokenizer, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import AutoModel, BertConfig, BertModel, DistilBertConfig, RobertaConfig
 
+from hybridr.encoding.retriever import Retriever, Usage
 from hybridr.records import Document
-from hybridr.retriever import Retriever, Usage
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [a + b + c for a in ("ba", "ko", "mi", "tu", "re") for b in ("la", "so", "ni", "du") for c in "nrskt"]
@@ -37,9 +37,14 @@ def tiny_retriever(
 ) -> Retriever:
     torch.manual_seed(seed)
     config = BertConfig(
-        vocab_size=len(SPECIAL) + len(WORDS) + 2, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=64, max_position_embeddings=128, attn_implementation="eager",
-    )  # fmt: skip
+        vocab_size=len(SPECIAL) + len(WORDS) + 2,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=128,
+        attn_implementation="eager",
+    )
     backbone = BertModel(config).float().eval()
     for name, weight in backbone.named_parameters():  # the usual .02 gives vectors that are all alike
         if "query" in name or "key" in name or "word_embeddings" in name:
@@ -56,8 +61,9 @@ def tiny_family(kind: str, folder: Path) -> Retriever:
     usage = Usage("mean", "cosine", {"query": "", "document": ""}, max_tokens=64)
     if kind == "distilbert":
         size = len(SPECIAL) + len(WORDS) + 2
-        config: Any = DistilBertConfig(vocab_size=size, dim=32, n_layers=2, n_heads=2, hidden_dim=64,
-                                       max_position_embeddings=128)  # fmt: skip
+        config: Any = DistilBertConfig(
+            vocab_size=size, dim=32, n_layers=2, n_heads=2, hidden_dim=64, max_position_embeddings=128
+        )
         backbone = AutoModel.from_config(config, attn_implementation="eager")
         return Retriever(backbone.float().eval(), tiny_tokenizer(), usage)
     tokens = ["<s>", "<padding>", "</s>", "<unk>", "<mask>"]
@@ -67,9 +73,18 @@ def tiny_family(kind: str, folder: Path) -> Retriever:
     folder.mkdir()
     (folder / "special_tokens_map.json").write_text('{"pad_token": {"content": "<padding>"}}')
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "RobertaTokenizer"}')
-    config = RobertaConfig(vocab_size=tokenizer.get_vocab_size(), hidden_size=32, num_hidden_layers=2,
-                           num_attention_heads=2, intermediate_size=64, max_position_embeddings=130,
-                           type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2)  # fmt: skip
+    config = RobertaConfig(
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=130,
+        type_vocab_size=1,
+        pad_token_id=1,
+        bos_token_id=0,
+        eos_token_id=2,
+    )
     backbone = AutoModel.from_config(config, attn_implementation="eager")
     return Retriever(backbone.float().eval(), tokenizer.to_str(), usage, folder)
 

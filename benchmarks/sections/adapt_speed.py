@@ -14,10 +14,13 @@ def render(record: Record) -> str:
     header = ["model", "way", "tokens per second", "times the Trainer", "loss on unseen text"]
     rows = [
         [
-            race["size"], lane["name"], f"{lane['tokens_per_second']:,.0f}", f"{lane['times']:.2f}",
+            race["size"],
+            lane["name"],
+            f"{lane['tokens_per_second']:,.0f}",
+            f"{lane['times']:.2f}",
             f"{lane['unseen_loss']:.3f}",
         ]
         for race in record["races"]
         for lane in race["lanes"]
-    ]  # fmt: skip
+    ]
     return f"Real tokens, without padding. {machine_of(record['machine'])}.\n\n{table(header, rows)}"

@@ -14,12 +14,14 @@ def render(record: Record) -> str:
     header = ["collection", "documents", "queries", "dense", "adapted", "hybrid", "adapted", "gate"]
     rows = [
         [
-            row["set"], f"{row['documents']:,}", str(row["queries"]),
+            row["set"],
+            f"{row['documents']:,}",
+            str(row["queries"]),
             *(cell for name in ("dense", "hybrid") for cell in before_and_after(row[name])),
             "promoted" if row["gate"]["passed"] else "vetoed",
         ]
         for row in record["sets"]
-    ]  # fmt: skip
+    ]
     return f"{LEAD}; default settings. {machine_of(record['machine'])}.\n\n{table(header, rows)}"
 
 

@@ -17,9 +17,11 @@ TABLES = {
         "rm3": ["pyserini rm3 .9/.4"],
     },
     "Dense and fusion, the same two runs": {
-        "dense": ["sentence-transformers"], "min_max": ["ranx min_max"], "rrf": ["ranx rrf"],
+        "dense": ["sentence-transformers"],
+        "min_max": ["ranx min_max"],
+        "rrf": ["ranx rrf"],
     },
-}  # fmt: skip
+}
 """title -> our run -> the peers' runs beside it."""
 
 NOTES = """- **Terms.** OpenSearch's analyser `english` and Pyserini's default are one chain: standard
@@ -92,8 +94,11 @@ def said_of(record: Record, sets: Record) -> str:
 def held(sets: Record) -> Iterator[str]:
     """Say how far ours are from Pyserini's at most."""
     for run, (name, bar) in BARS.items():
-        rows = [(abs(runs_of(found)[run]["difference"]), one) for one, found in sets.items()
-                if run in runs_of(found)]  # fmt: skip
+        rows = [
+            (abs(runs_of(found)[run]["difference"]), one)
+            for one, found in sets.items()
+            if run in runs_of(found)
+        ]
         if rows:
             most, where = max(rows)
             word = "within" if most <= bar else "NOT within"
@@ -103,18 +108,33 @@ def held(sets: Record) -> Iterator[str]:
 
 def explained(sets: Record) -> str:
     """Render what the lexical runs differ in."""
-    header = ["collection", "documents", "queries", "other terms than Pyserini's", "formula",
-              "Pyserini BM25", "Pyserini RM3", "bm25s", "bm25s, exact lengths"]  # fmt: skip
+    header = [
+        "collection",
+        "documents",
+        "queries",
+        "other terms than Pyserini's",
+        "formula",
+        "Pyserini BM25",
+        "Pyserini RM3",
+        "bm25s",
+        "bm25s, exact lengths",
+    ]
     rows = []
     for name, found in sets.items():
         runs, terms = runs_of(found), found["peers"].get("pyserini", {}).get("terms")
-        rows.append([
-            name, f"{found['documents']:,}", f"{found['queries']:,}",
-            f"{terms['documents']} documents, {terms['queries']} queries" if terms else "not run",
-            *(told(runs.get(run, {}).get("explained"))
-              for run in ("formula", "pyserini bm25", "pyserini rm3", "bm25s")),
-            told(runs.get("bm25s", {}).get("with_exact_lengths")),
-        ])  # fmt: skip
+        rows.append(
+            [
+                name,
+                f"{found['documents']:,}",
+                f"{found['queries']:,}",
+                f"{terms['documents']} documents, {terms['queries']} queries" if terms else "not run",
+                *(
+                    told(runs.get(run, {}).get("explained"))
+                    for run in ("formula", "pyserini bm25", "pyserini rm3", "bm25s")
+                ),
+                told(runs.get("bm25s", {}).get("with_exact_lengths")),
+            ]
+        )
     return (
         "What they differ in: median relative distance of scores / queries with another top ten / of them "
         f"ties\n\n{table(header, rows)}"

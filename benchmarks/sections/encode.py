@@ -35,7 +35,11 @@ def encode_row(row: Record) -> list[str]:
     if "not_run" in row:
         return [row["name"], f"not run: {row['not_run']}", "", "", "", "", ""]
     return [
-        row["name"], f"{row['cpu_s']:.2f}", f"{row['ratio']:.2f}", f"{row['documents_per_s']:,.0f}",
-        f"{row['tokens_per_s']:,.0f}", f"{row['peak_mb']:,}",
+        row["name"],
+        f"{row['cpu_s']:.2f}",
+        f"{row['ratio']:.2f}",
+        f"{row['documents_per_s']:,.0f}",
+        f"{row['tokens_per_s']:,.0f}",
+        f"{row['peak_mb']:,}",
         f"{row['cosine']['least']:.4f}" if row["cosine"] else "",
-    ]  # fmt: skip
+    ]

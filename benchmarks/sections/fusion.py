@@ -51,18 +51,32 @@ def neighbours(sets: Record) -> str:
 def labels(sets: Record) -> str:
     """Render a row for each number of judged queries."""
     counts = dict.fromkeys(count for found in sets.values() for count in found["labels"])
-    header = ["n", "sets", "mean gain", f"of them with {LARGE} queries or more", "mean gain there",
-              "worst mean", "5 %"]  # fmt: skip
+    header = [
+        "n",
+        "sets",
+        "mean gain",
+        f"of them with {LARGE} queries or more",
+        "mean gain there",
+        "worst mean",
+        "5 %",
+    ]
     rows = []
     for count in counts:
         ran = {name: found for name, found in sets.items() if count in found["labels"]}
         gains = {name: found["labels"][count]["mean"] for name, found in ran.items()}
         large = [gain for name, gain in gains.items() if ran[name]["queries"] >= LARGE]
         low = min(found["labels"][count]["p5"] for found in ran.values())
-        rows.append([
-            count, str(len(ran)), f"{mean(gains.values()):+.4f}", str(len(large)), f"{mean(large):+.4f}",
-            f"{min(gains.values()):+.4f}", f"{low:+.4f}",
-        ])  # fmt: skip
+        rows.append(
+            [
+                count,
+                str(len(ran)),
+                f"{mean(gains.values()):+.4f}",
+                str(len(large)),
+                f"{mean(large):+.4f}",
+                f"{min(gains.values()):+.4f}",
+                f"{low:+.4f}",
+            ]
+        )
     return table(header, rows)
 
 

@@ -17,8 +17,17 @@ COMMAND = "python benchmarks/run.py --collections FOLDER"
 GROUP, REFERENCE, BASELINE, DENSE = "twelve", "hybrid-stock", "bm25", "dense"
 SIGNIFICANT = 0.05
 LABELS = {"bm25": "BM25", "rm3": "BM25+RM3"}
-SHOWN = ("bm25", "rm3", "dense", "dense-adapted", "hybrid-stock", "hybrid", "hybrid-tuned", "hybrid-adapted",
-         "hybrid-adapted-tuned")  # fmt: skip
+SHOWN = (
+    "bm25",
+    "rm3",
+    "dense",
+    "dense-adapted",
+    "hybrid-stock",
+    "hybrid",
+    "hybrid-tuned",
+    "hybrid-adapted",
+    "hybrid-adapted-tuned",
+)
 """What the main README shows; the page has all."""
 LEGEND = (
     "b+ and b-: significantly better and worse than BM25; h+ and h-: than hybrid-stock (two-sided paired "
@@ -52,19 +61,22 @@ def render(record: Record) -> str:
 def tables(record: Record) -> str:
     """Render everything: every system by every set, and the changes."""
     systems = systems_of(record)
-    return "\n\n".join([
-        values_table(record, systems, list(read_conditions()), sized=True), f"{LEGEND} {COMPLETED}",
-        *all_changes(of_group(record), systems),
-    ])  # fmt: skip
+    return "\n\n".join(
+        [
+            values_table(record, systems, list(read_conditions()), sized=True),
+            f"{LEGEND} {COMPLETED}",
+            *all_changes(of_group(record), systems),
+        ]
+    )
 
 
 def overview(record: Record) -> str:
     """Render what the main README shows: the twelve by the systems that matter most."""
     systems = [system for system in SHOWN if system in systems_of(record)]
     twelve = [name for name, condition in read_conditions().items() if condition.group == GROUP]
-    return "\n\n".join([
-        values_table(record, systems, twelve), LEGEND, *all_changes(of_group(record), systems)
-    ])  # fmt: skip
+    return "\n\n".join(
+        [values_table(record, systems, twelve), LEGEND, *all_changes(of_group(record), systems)]
+    )
 
 
 def all_changes(twelve: Record, systems: list[str]) -> list[str]:
@@ -77,8 +89,12 @@ def values_table(record: Record, systems: list[str], names: list[str], *, sized:
     """Render the means of systems by sets, and those over the twelve; `sized` tells how large each set is."""
     header = ["nDCG@10", "documents", "queries", *(LABELS.get(name, name) for name in systems)]
     twelve = of_group(record)
-    means = [f"**mean of {len(twelve)} of the twelve**", "", "",
-             *(mean_cell(twelve, system) for system in systems)]  # fmt: skip
+    means = [
+        f"**mean of {len(twelve)} of the twelve**",
+        "",
+        "",
+        *(mean_cell(twelve, system) for system in systems),
+    ]
     lines = [header, *(row(name, record.get(name), systems) for name in names), means]
     [first, *rest] = lines if sized else [[line[0], *line[3:]] for line in lines]
     return table(first, rest)
@@ -158,8 +174,16 @@ def mean_cell(twelve: Record, system: str) -> str:
 
 def changes(twelve: Record, systems: list[str]) -> str:
     """Render the changes against the stock hybrid and against the better single leg."""
-    header = ["system", "against hybrid-stock", "sets up/down", "significantly", "worst",
-              "against the better leg", "sets up/down", "worst"]  # fmt: skip
+    header = [
+        "system",
+        "against hybrid-stock",
+        "sets up/down",
+        "significantly",
+        "worst",
+        "against the better leg",
+        "sets up/down",
+        "worst",
+    ]
     shown = [system for system in systems if any(system in found["systems"] for found in twelve.values())]
     return table(header, [change_row(twelve, system) for system in shown])
 
@@ -167,15 +191,23 @@ def changes(twelve: Record, systems: list[str]) -> str:
 def change_row(twelve: Record, system: str) -> list[str]:
     """Render one system's changes over the sets where it ran beside both."""
     ran = {name: found for name, found in twelve.items() if system in found["systems"]}
-    stock = {name: value_of(found, system) - value_of(found, REFERENCE)
-             for name, found in ran.items() if REFERENCE in found["systems"]}  # fmt: skip
-    legs = {name: value_of(found, system) - max(value_of(found, BASELINE), value_of(found, DENSE))
-            for name, found in ran.items() if {BASELINE, DENSE} <= found["systems"].keys()}  # fmt: skip
+    stock = {
+        name: value_of(found, system) - value_of(found, REFERENCE)
+        for name, found in ran.items()
+        if REFERENCE in found["systems"]
+    }
+    legs = {
+        name: value_of(found, system) - max(value_of(found, BASELINE), value_of(found, DENSE))
+        for name, found in ran.items()
+        if {BASELINE, DENSE} <= found["systems"].keys()
+    }
     sure = [mark(found, system, REFERENCE, "") for found in ran.values()]
     label = LABELS.get(system, system) + (f" ({len(ran)} sets)" if len(ran) < len(twelve) else "")
-    against = ["", "", "", ""] if system == REFERENCE else [
-        mean_change(stock), up_down(stock), f"{sure.count('+')}/{sure.count('-')}", worst(stock)
-    ]  # fmt: skip
+    against = (
+        ["", "", "", ""]
+        if system == REFERENCE
+        else [mean_change(stock), up_down(stock), f"{sure.count('+')}/{sure.count('-')}", worst(stock)]
+    )
     return [label, *against, mean_change(legs), up_down(legs), worst(legs)]
 
 
@@ -191,8 +223,11 @@ def adaptations(twelve: Record, systems: list[str]) -> str:
         "worst",
         "best",
     ]
-    shown = [system for system in systems if ADAPTED in system
-             and any(comparison(found, system, without(system)) for found in twelve.values())]  # fmt: skip
+    shown = [
+        system
+        for system in systems
+        if ADAPTED in system and any(comparison(found, system, without(system)) for found in twelve.values())
+    ]
     return table(header, [adaptation_row(twelve, system) for system in shown]) if shown else ""
 
 
@@ -209,10 +244,15 @@ def adaptation_row(twelve: Record, system: str) -> list[str]:
     sure = [mark(one, system, without(system), "") for one in ran.values()]
     every = {name: gains.get(name, 0.0) for name in found}
     return [
-        system, LABELS.get(without(system), without(system)), mean_change(every),
-        f"{len(ran)} of {len(found)}", up_down(gains), f"{sure.count('+')}/{sure.count('-')}",
-        worst(gains), best(gains),
-    ]  # fmt: skip
+        system,
+        LABELS.get(without(system), without(system)),
+        mean_change(every),
+        f"{len(ran)} of {len(found)}",
+        up_down(gains),
+        f"{sure.count('+')}/{sure.count('-')}",
+        worst(gains),
+        best(gains),
+    ]
 
 
 def mean_change(found: dict[str, float]) -> str:

@@ -15,10 +15,16 @@ def render(record: Record) -> str:
     rows, changes = [], []
     for name, found in record["sets"].items():
         changes.append(found["int8"] - found["fp32"])
-        rows.append([
-            name, f"{found['documents']:,}", f"{found['queries']:,}", f"{found['fp32']:.4f}",
-            f"{changes[-1]:+.4f} (p {found['p']:.2g})", f"{found['cosine']['least']:.4f}",
-        ])  # fmt: skip
+        rows.append(
+            [
+                name,
+                f"{found['documents']:,}",
+                f"{found['queries']:,}",
+                f"{found['fp32']:.4f}",
+                f"{changes[-1]:+.4f} (p {found['p']:.2g})",
+                f"{found['cosine']['least']:.4f}",
+            ]
+        )
     mean, limit = sum(changes) / len(changes), record["settings"]["documents"]
     part = f"Only the judged documents and others up to {limit:,} a collection. " if limit else ""
     return (

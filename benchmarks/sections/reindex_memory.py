@@ -17,11 +17,13 @@ def render(record: Record) -> str:
     header = ["documents", "encoded", "seconds", "peak resident MB"]
     rows = [
         [
-            f"{run['documents']:,}", f"{run['encoded']:,}", f"{run['seconds']:.0f}",
+            f"{run['documents']:,}",
+            f"{run['encoded']:,}",
+            f"{run['seconds']:.0f}",
             f"{run['peak_kib'] / 1024:,.0f}",
         ]
         for run in record["runs"]
-    ]  # fmt: skip
+    ]
     said = (
         f"Documents of `{record['corpus']}`, of which the first 16 tokens are encoded. From the first to the "
         f"last {record['growth']:+.1%}. {machine_of(record['machine'])}."

@@ -19,13 +19,14 @@ def render(record: Record) -> str:
     alone = record["lanes"][0]["documents_per_second"]
     rows = [
         [
-            lane["name"], f"{lane['documents']:,}",
+            lane["name"],
+            f"{lane['documents']:,}",
             f"failed: {lane['failure']}" if lane["failure"] else f"{lane['documents_per_second']:.1f}",
             "" if lane["failure"] else f"{lane['documents_per_second'] / alone:.1%}",
             "" if lane["busy"] is None else f"{lane['busy']:.1%}",
         ]
         for lane in record["lanes"]
-    ]  # fmt: skip
+    ]
     said = (
         f"Documents of `{record['corpus']}`, spread and shuffled; packaged MiniLM in fp32, ONNX Runtime, "
         "batches of 1,024 tokens, the node on the same cores. hybridr's time is that of the whole command: "

@@ -54,10 +54,14 @@ def tokens(index: Record) -> str:
 def rows(index: Record) -> list[list[str]]:
     """Give a row for each way and number of clients."""
     return [
-        [lane["name"], str(lane["clients"]), *(f"{lane[f'p{p}_ms']:.1f}" for p in (50, 95, 99)),
-         f"{lane['per_second']:.1f}"]
+        [
+            lane["name"],
+            str(lane["clients"]),
+            *(f"{lane[f'p{p}_ms']:.1f}" for p in (50, 95, 99)),
+            f"{lane['per_second']:.1f}",
+        ]
         for lane in index["lanes"]
-    ]  # fmt: skip
+    ]
 
 
 def heads(index: Record) -> list[str]:
@@ -69,13 +73,19 @@ def compared(index: Record) -> list[list[str]]:
     """Give a row for each comparison."""
     found = index["ratios"]
     spread = [
-        *((f"{name} / (lexical + dense)", [one["over_legs"][name] for one in found])
-          for name in found[0]["over_legs"]),
-        *((f"{name} / stock, both by Search", [one["over_stock"][name] for one in found])
-          for name in found[0]["over_stock"]),
-        *((f"{way} / by hand", [one["deployed_over_hand"][way] for one in found])
-          for way in found[0]["deployed_over_hand"]),
-    ]  # fmt: skip
+        *(
+            (f"{name} / (lexical + dense)", [one["over_legs"][name] for one in found])
+            for name in found[0]["over_legs"]
+        ),
+        *(
+            (f"{name} / stock, both by Search", [one["over_stock"][name] for one in found])
+            for name in found[0]["over_stock"]
+        ),
+        *(
+            (f"{way} / by hand", [one["deployed_over_hand"][way] for one in found])
+            for way in found[0]["deployed_over_hand"]
+        ),
+    ]
     lines = [[name, *map(cell, values)] for name, values in spread]
     for name in found[0]["more_than_stock_ms"]:
         more = (f"{one['more_than_stock_ms'][name]:+.1f}" for one in found)

@@ -17,12 +17,14 @@ def render(record: Record) -> str:
     """Render a row for passages and one for queries."""
     rows = [
         [
-            one["side"], str(one["in_a_request"]), f"{one['served_per_second']:.0f}",
+            one["side"],
+            str(one["in_a_request"]),
+            f"{one['served_per_second']:.0f}",
             f"{one['alone_per_second']:.0f}",
             f"{one['share']['median']:.2f} ({one['share']['least']:.2f} to {one['share']['most']:.2f})",
         ]
         for one in record["shares"]
-    ]  # fmt: skip
+    ]
     before, after = record["load"]
     return (
         f"{machine_of(record['machine'])}; its load before {before:.1f}, at the end {after:.1f}. "

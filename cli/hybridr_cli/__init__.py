@@ -18,10 +18,32 @@ app = typer.Typer(
 )
 
 VERBS = (
-    "demo", "doctor", "node", "load", "inspect", "adapt", "dam", "rem", "export", "reindex", "sync",
-    "status", "rollback", "verify", "remove", "clean", "search", "tune", "evaluate", "serve", "deploy",
-    "pipeline", "models", "bench", "settings",
-)  # fmt: skip
+    "demo",
+    "doctor",
+    "node",
+    "load",
+    "inspect",
+    "adapt",
+    "dam",
+    "rem",
+    "export",
+    "reindex",
+    "sync",
+    "status",
+    "rollback",
+    "verify",
+    "remove",
+    "clean",
+    "search",
+    "tune",
+    "evaluate",
+    "serve",
+    "deploy",
+    "pipeline",
+    "models",
+    "bench",
+    "settings",
+)
 
 for _name in VERBS:
     import_module(f".commands.{_name}", __name__).register(app)

@@ -95,10 +95,13 @@ class Output:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
             self._bar = Progress(
-                TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn(),
-                TimeRemainingColumn(elapsed_when_finished=True), TextColumn("{task.fields[note]}"),
+                TextColumn("{task.description:<28}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(elapsed_when_finished=True),
+                TextColumn("{task.fields[note]}"),
                 console=Console(file=sys.stderr),
-            )  # fmt: skip
+            )
             self._bar.start()
         if stage not in self._tasks:
             self._tasks[stage] = self._bar.add_task(stage, total=total, note=note)

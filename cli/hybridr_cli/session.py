@@ -19,8 +19,9 @@ import typer
 from .output import Output
 
 if TYPE_CHECKING:
-    from hybridr.cluster import Cluster
-    from hybridr.settings import ClusterSettings, Stage
+    from hybridr.cluster.connection import Cluster
+    from hybridr.cluster.settings import ClusterSettings
+    from hybridr.settings import Stage
 
 S = TypeVar("S", bound="Stage")
 F = TypeVar("F", bound=Callable[..., None])
@@ -54,19 +55,19 @@ class Session:
 
     def settings(self, stage: type[S], **flags: Any) -> S:
         """Resolve a stage's settings from flags, environment and file."""
-        from hybridr.configuration import resolve
+        from hybridr.settings import resolve
 
         return resolve(stage, flags, config=self.config)[0]
 
     def cluster_settings(self) -> ClusterSettings:
         """Resolve how to reach the cluster that the options, the environment or the file name."""
-        from hybridr.settings import ClusterSettings
+        from hybridr.cluster.settings import ClusterSettings
 
         return self.settings(ClusterSettings, **self._connection)
 
     def connect(self) -> Cluster:
         """Connect to that cluster."""
-        from hybridr.cluster import Cluster
+        from hybridr.cluster.connection import Cluster
 
         settings = self.cluster_settings()
         if not settings.verify_certs:
@@ -104,11 +105,13 @@ def verb(app: typer.Typer, name: str, *, cluster: bool = False, **options: Any) 
 
         extra = [
             inspect.Parameter(
-                option, inspect.Parameter.KEYWORD_ONLY,
-                default=False if option in ("json", "quiet") else None, annotation=annotation,
+                option,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=False if option in ("json", "quiet") else None,
+                annotation=annotation,
             )
             for option, annotation in shared.items()
-        ]  # fmt: skip
+        ]
         positional = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
         call.__signature__ = signature.replace(parameters=positional + extra)  # type: ignore[attr-defined]
         call.__annotations__ = {parameter.name: parameter.annotation for parameter in positional + extra}

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from hybridr.settings import (
-    AdaptSettings,
-    ClusterSettings,
-    DamSettings,
-    DeploySettings,
-    EvaluateSettings,
-    LoadSettings,
-    MapSettings,
-    NodeSettings,
-    ReindexSettings,
-    RemSettings,
-    SearchSettings,
-    ServeSettings,
-    Stage,
-    TuneSettings,
-)
+from hybridr.adaptation.settings import AdaptSettings, DamSettings, RemSettings
+from hybridr.cluster.settings import ClusterSettings, LoadSettings
+from hybridr.evaluation.settings import EvaluateSettings
+from hybridr.node.settings import NodeSettings
+from hybridr.reindexing.settings import ReindexSettings
+from hybridr.search.settings import SearchSettings
+from hybridr.serving.settings import DeploySettings, ServeSettings
+from hybridr.settings import Stage
+from hybridr.tuning.settings import MapSettings, TuneSettings
 
 STAGES: tuple[type[Stage], ...] = (
-    ClusterSettings, NodeSettings, LoadSettings, AdaptSettings, DamSettings, RemSettings, ReindexSettings,
-    SearchSettings, DeploySettings, TuneSettings, MapSettings, EvaluateSettings, ServeSettings,
+    ClusterSettings,
+    NodeSettings,
+    LoadSettings,
+    AdaptSettings,
+    DamSettings,
+    RemSettings,
+    ReindexSettings,
+    SearchSettings,
+    DeploySettings,
+    TuneSettings,
+    MapSettings,
+    EvaluateSettings,
+    ServeSettings,
 )

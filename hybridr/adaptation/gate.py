@@ -5,26 +5,33 @@ It can reject disasters; it cannot certify small gains (measured: findings.md, "
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 
-from ..encoder import Encoder, Vectors
-from ..fusion import fuse, ranking
-from ..label_free import (
+from ..encoding.contract import Encoder, Vectors
+from ..evaluation.bm25 import Bm25, best
+from ..evaluation.label_free import (
     Comparison,
     Rankings,
     compare_kept,
     compare_overlap,
     compare_own_documents,
+    make_probes,
     objections,
 )
-from ..lexical import Bm25, best
-from ..probes import make_probes
+from ..files.atomic import replacing, storing
+from ..files.private import remember_text
 from ..progress import Progress, silent
 from ..records import Document
+from ..search.fusions.pipeline import fuse, ranking
+from .corpus import clipped
+from .token_cache import hash_of, scattered, tokenizable
 
 CORPUS_CAP = 600  # documents that are encoded by both encoders, those of the probes among them
 DOCUMENT_TOKENS = 128  # of each; enough to compare, and half the time
@@ -117,3 +124,44 @@ def encode_in_parts(encoder: Encoder, texts: Sequence[str], progress: Progress, 
 def positive_best(scores: Vectors) -> dict[str, float]:
     """Give the best positions; scores are shifted above zero, which min_max does not notice."""
     return best(scores - scores.min() + 1.0, DEPTH)
+
+
+class GateDocuments:
+    """The first documents in the order of the token cache, so that those it holds out come first.
+
+    They lie in a file that only its owner can read: a run that goes on does not read the source again.
+    """
+
+    def __init__(self, file: Path, seed: int) -> None:
+        self.file = file
+        self.seed = seed
+
+    def passing(self, documents: Iterable[Document]) -> Iterator[Document]:
+        """Yield all documents, and write the chosen ones at the end."""
+        kept: dict[int, Document] = {}
+        lowest: list[int] = []
+        for document in documents:
+            yield document
+            place = self.place(document)
+            if not document.contents.strip() or place in kept:
+                continue
+            heapq.heappush(lowest, -place)
+            kept[place] = clipped(document)
+            if len(kept) > CORPUS_CAP:
+                del kept[-heapq.heappop(lowest)]
+        self.write([kept[place] for place in sorted(kept)])
+
+    def place(self, document: Document) -> int:
+        """Give a document's place in the order of the cache."""
+        text = np.asarray([hash_of(tokenizable(document.contents))], dtype=np.uint64)
+        return int(scattered(text, self.seed)[0])
+
+    def write(self, documents: list[Document]) -> None:
+        """Write the file, whole or not at all."""
+        with storing(self.file), replacing(self.file, private=True) as temporary:
+            remember_text(self.file, "documents held out for the gate")
+            temporary.write_bytes(b"".join(orjson.dumps(list(document)) + b"\n" for document in documents))
+
+    def read(self) -> list[Document]:
+        """Read the chosen documents."""
+        return [Document(*orjson.loads(line)) for line in self.file.read_bytes().splitlines()]

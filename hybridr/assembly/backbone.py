@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors.torch import save_file
+
+from ..encoding.retriever import WEIGHTS_FILE, canonical_tokenizer, longest_input
+from ..encoding.sentence_transformers import (
+    no_bars,
+    no_remarks,
+    read_json,
+    read_special_tokens,
+    read_tokenizer,
+)
+from ..encoding.tokens import TOKENIZER_FILE
 from ..errors import MissingExtra, ModelError
-from ..retriever import canonical_tokenizer, longest_input, no_bars, no_remarks, read_tokenizer
-from ..special_tokens import read_special_tokens
+from ..files.atomic import write_json
 from .checkpoints import FETCH_AGAIN, Tensors, read_tensors
 
 try:
@@ -28,11 +40,16 @@ WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 UNUSED = ("position_ids", "token_type_ids", "pooler.dense.weight", "pooler.dense.bias")
 """Ends of keys that old files carry and no ranker uses."""
-
 TIED = ("decoder.weight", "decoder.bias", "vocab_projector.weight")
 """Ends of keys that newer files leave out: they are the word embeddings, and the head's own bias."""
-
 ROLES = ("pad_token", "cls_token", "sep_token", "mask_token")
+CONFIG_FILE, TOKENIZER_CONFIG_FILE = "config.json", "tokenizer_config.json"
+COPIED = ("vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json")
+LOADER = {
+    "bert": "BertTokenizerFast",
+    "roberta": "RobertaTokenizerFast",
+    "distilbert": "DistilBertTokenizerFast",
+}
 
 
 @dataclass(frozen=True)
@@ -178,3 +195,54 @@ def special_tokens_of(folder: Path, kind: str) -> dict[str, str]:
 def first_line(error: Exception) -> str:
     """Give the first line of what an error says."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def write_dam_files(
+    dam: Dam, folder: Path, *, heads: Mapping[str, torch.Tensor] | None = None, language_head: bool = True
+) -> list[str]:
+    """Write weights, configuration and tokenizer into `folder`, and name the files.
+
+    `heads` are weights of a ranker's head besides; without `language_head` that of masked-LM is left out.
+    """
+    write_weights(dam.model, folder, heads or {}, language_head)
+    return [WEIGHTS_FILE, CONFIG_FILE, *write_tokenizer(dam, folder)]
+
+
+def write_weights(model: Any, folder: Path, heads: Mapping[str, torch.Tensor], language_head: bool) -> None:
+    """Write the weights under their own names, tied ones once, and the configuration."""
+    tied, inner = tied_names(model), f"{model.base_model_prefix}."
+    weights = {
+        name: value
+        for name, value in model.state_dict().items()
+        if name not in tied and (language_head or name.startswith(inner))
+    }
+    plain = {
+        name: value.detach().float().cpu().contiguous() for name, value in (weights | dict(heads)).items()
+    }
+    save_file(plain, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    configuration = model.config.to_dict() | {"architectures": [type(model).__name__], "dtype": "float32"}
+    write_json(folder / CONFIG_FILE, {key: value for key, value in configuration.items() if key[0] != "_"})
+
+
+def tied_names(model: Any) -> set[str]:
+    """Name what is another weight once more, as the decoder is the word embeddings."""
+    first: dict[int, str] = {}
+    return {
+        name
+        for name, value in model.state_dict(keep_vars=True).items()
+        if first.setdefault(value.data_ptr(), name) != name
+    }
+
+
+def write_tokenizer(dam: Dam, folder: Path) -> list[str]:
+    """Write the tokenizer as it was, and what it needs to be opened by transformers; name the files."""
+    copied = [name for name in COPIED if (dam.folder / name).is_file()]
+    for name in copied:
+        shutil.copyfile(dam.folder / name, folder / name)
+    if dam.tokenizer is not None:
+        (folder / TOKENIZER_FILE).write_text(dam.tokenizer, encoding="utf-8")
+        copied.append(TOKENIZER_FILE)
+    own = read_json(dam.folder, TOKENIZER_CONFIG_FILE, default={})
+    usual = {"tokenizer_class": LOADER[dam.model.config.model_type], **dam.special_tokens}
+    write_json(folder / TOKENIZER_CONFIG_FILE, usual | own | {"model_max_length": dam.max_positions})
+    return [*copied, TOKENIZER_CONFIG_FILE]

@@ -9,15 +9,27 @@ from typing import Any
 from ..errors import ModelError
 
 LORA_NEEDS: dict[str, Any] = {
-    "composition_mode": "add", "use_gating": False, "selfattn_lora": True,
-    "intermediate_lora": False, "output_lora": False,
-}  # fmt: skip
+    "composition_mode": "add",
+    "use_gating": False,
+    "selfattn_lora": True,
+    "intermediate_lora": False,
+    "output_lora": False,
+}
 PARALLEL_NEEDS: dict[str, Any] = {
-    "is_parallel": True, "output_adapter": True, "mh_adapter": False, "cross_adapter": False,
-    "phm_layer": False, "use_gating": False, "inv_adapter": None, "leave_out": [],
-    "ln_before": False, "ln_after": False, "original_ln_before": False, "original_ln_after": True,
+    "is_parallel": True,
+    "output_adapter": True,
+    "mh_adapter": False,
+    "cross_adapter": False,
+    "phm_layer": False,
+    "use_gating": False,
+    "inv_adapter": None,
+    "leave_out": [],
+    "ln_before": False,
+    "ln_after": False,
+    "original_ln_before": False,
+    "original_ln_after": True,
     "adapter_residual_before_ln": False,
-}  # fmt: skip
+}
 """The only value of these options that is supported, and what an absent one means."""
 
 ACTIVATIONS = ("relu", "gelu", "tanh", "silu", "swish", "sigmoid")

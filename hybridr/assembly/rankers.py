@@ -7,15 +7,15 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from ..encoder import Vectors, batches, encode_ids, padded
+from ..encoding.contract import Vectors
+from ..encoding.retriever import Retriever
+from ..encoding.tokens import batches, encode_ids, padded
 from ..errors import ModelError
-from ..retriever import Retriever
 from . import adapters
 from .backbone import TIED, Dam
 from .checkpoints import Tensors
-from .ranker import Ranker
+from .ranker import Pairs, Ranker, Texts
 from .rem_files import EMBEDDINGS, RemFiles
-from .tokens import Pairs, Texts
 
 
 class VectorRanker(Ranker):

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NodeError
-from ..settings import NodeSettings
 from .java import Java
 from .layout import clean_environment
 from .ownership import account, give
+from .settings import NodeSettings
 
 LOOPBACK = "127.0.0.1"
 ENOUGH_MAPS = 65530  # the Linux default; with fewer, memory-mapped segments can fail
@@ -103,27 +103,38 @@ def launch_command(settings: NodeSettings, folder: Path, home: Path, java: Java)
     """Give the command that `bin/opensearch` ends in, without the JVMs that it starts before."""
     temporary = folder / "temporary"
     return [
-        str(java.home / "bin" / "java"), "-Xshare:auto",
+        str(java.home / "bin" / "java"),
+        "-Xshare:auto",
         *jvm_arguments(folder / "config", home, java, settings.heap),
-        f"-Djava.io.tmpdir={temporary}", f"-XX:ErrorFile={temporary / 'hs_err.log'}",
-        f"-Dopensearch.path.home={home}", f"-Dopensearch.path.conf={folder / 'config'}",
+        f"-Djava.io.tmpdir={temporary}",
+        f"-XX:ErrorFile={temporary / 'hs_err.log'}",
+        f"-Dopensearch.path.home={home}",
+        f"-Dopensearch.path.conf={folder / 'config'}",
         f"-Djava.security.policy={folder / 'config' / 'java.policy'}",
-        "-Dopensearch.distribution.type=zip", "-Dopensearch.bundled_jdk=false",
-        "-cp", str(home / "lib" / "*"), "org.opensearch.bootstrap.OpenSearch",
+        "-Dopensearch.distribution.type=zip",
+        "-Dopensearch.bundled_jdk=false",
+        "-cp",
+        str(home / "lib" / "*"),
+        "org.opensearch.bootstrap.OpenSearch",
         data_argument(str(folder / "data")),
-    ]  # fmt: skip
+    ]
 
 
 def jvm_arguments(config: Path, home: Path, java: Java, heap: str) -> list[str]:
     """Ask the distribution's own launcher for the JVM options of this Java and heap."""
     command = [
-        str(java.home / "bin" / "java"), "-Xshare:auto", "-cp", str(home / "lib" / "*"),
-        "org.opensearch.tools.launchers.JvmOptionsParser", str(config),
-    ]  # fmt: skip
+        str(java.home / "bin" / "java"),
+        "-Xshare:auto",
+        "-cp",
+        str(home / "lib" / "*"),
+        "org.opensearch.tools.launchers.JvmOptionsParser",
+        str(config),
+    ]
     environment = {
-        **clean_environment(), "OPENSEARCH_TMPDIR": "-",
+        **clean_environment(),
+        "OPENSEARCH_TMPDIR": "-",
         "OPENSEARCH_JAVA_OPTS": f"-Xms{heap} -Xmx{heap}",
-    }  # fmt: skip
+    }
     done = subprocess.run(
         command, env=environment, cwd=home, capture_output=True, text=True, check=False, **account()
     )

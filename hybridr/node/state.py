@@ -11,10 +11,10 @@ from typing import Any
 import psutil
 
 from ..errors import NodeError
-from ..folders import data_folder, state_folder
-from ..manifest import write_json
-from ..settings import NodeSettings
+from ..files.atomic import write_json
+from ..files.folders import data_folder, state_folder
 from .configuration import data_argument
+from .settings import NodeSettings
 
 CLOCK_TOLERANCE_S = 5.0
 

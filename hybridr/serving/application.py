@@ -1,25 +1,40 @@
-"""The app: its routes, and what stands before them."""
+"""The embedding server: vectors the way OpenAI's API gives them, and hybrid search when it has an index.
+
+The name of the model says which side a text is on: `...-query` for what users type, `...-passage` for
+what is indexed (`hybridr-query` and `hybridr-passage` are listed, any other beginning is taken too).
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING
+from html import escape
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fastapi import FastAPI, Response
-from fastapi.responses import HTMLResponse
+from ..errors import MissingExtra, SettingsError
 
-from ..encoder import Encoder
-from ..settings import ServeSettings
-from .answers import add_error_answers, answer
+try:
+    import prometheus_client  # noqa: F401
+    import uvicorn
+    from fastapi import FastAPI, Response
+    from fastapi.responses import HTMLResponse
+except ImportError as error:
+    raise MissingExtra(error.name or "fastapi", "serve", "hybridr serve") from None
+
+from ..encoding.contract import Encoder
+from ..progress import Progress, silent
+from ..search.settings import SearchSettings
 from .doorway import Doorway
-from .embedder import Embedder
-from .embeddings import add_embeddings
-from .metrics import CONTENT_TYPE, Metrics
-from .page import api_page
+from .embeddings import Embedder, add_embeddings
+from .requests import add_error_answers, answer
+from .settings import ServeSettings
+from .telemetry import CONTENT_TYPE, Metrics, configuration
 
 if TYPE_CHECKING:
-    from ..cluster import Cluster
+    from ..cluster.connection import Cluster
+
+STYLE = "body{font:16px/1.5 sans-serif;max-width:50em;margin:2em auto;padding:0 1em}td{padding:0 1em 0 0}"
 
 
 def create_app(
@@ -40,8 +55,7 @@ def create_app(
     add_error_answers(app)
     add_embeddings(app, embedder, settings)
     if cluster is not None and settings.index is not None:
-        from .rewriting import add_rewriting
-        from .searching import add_search
+        from .searching import add_rewriting, add_search
 
         searches = add_search(app, cluster, settings.index, embedder, settings)
         add_rewriting(app, searches.modes["hybrid"], embedder, settings)
@@ -68,11 +82,120 @@ def add_probes(app: FastAPI, encoder: Encoder, index: str | None, metrics: Metri
 
     @app.get("/healthz", summary="Which encoder answers; never asks for a token")
     async def health() -> Response:
-        return answer({
-            "status": "ok", "encoder": encoder.fingerprint, "dim": encoder.dim,
-            "similarity": encoder.similarity, "max_tokens": encoder.max_tokens, "index": index,
-        })  # fmt: skip
+        return answer(
+            {
+                "status": "ok",
+                "encoder": encoder.fingerprint,
+                "dim": encoder.dim,
+                "similarity": encoder.similarity,
+                "max_tokens": encoder.max_tokens,
+                "index": index,
+            }
+        )
 
     @app.get("/metrics", summary="Counters in Prometheus' text format")
     async def measured() -> Response:
         return Response(metrics.text(), media_type=CONTENT_TYPE)
+
+
+def api_page(schema: Mapping[str, Any]) -> str:
+    """Show an OpenAPI schema as plain HTML: each route, and the fields of its body."""
+    title = escape(schema["info"]["title"])
+    parts = "".join(part for path, ways in schema["paths"].items() for part in described(path, ways, schema))
+    raw = '<p>The same for machines: <a href="openapi.json">openapi.json</a></p>'
+    head = f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><style>{STYLE}</style>"
+    return f"{head}<h1>{title}</h1>{raw}{parts}</html>"
+
+
+def described(path: str, ways: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the parts of one route."""
+    for method, way in ways.items():
+        yield f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(way.get('summary', ''))}</p>"
+        if "requestBody" in way:
+            name = way["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+            yield f"<table>{''.join(rows(schema['components']['schemas'][name]))}</table>"
+
+
+def rows(body: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a table row per field: name, default, what it is."""
+    for name, field in body["properties"].items():
+        needed = "needed" if name in body.get("required", ()) else f"default {field.get('default')}"
+        told = escape(field.get("description", ""))
+        yield f"<tr><td><code>{escape(name)}</code><td>{escape(needed)}<td>{told}</tr>"
+
+
+class Server(NamedTuple):
+    """An app and the socket it is going to answer on, already bound."""
+
+    app: FastAPI
+    listener: socket.socket
+    stop_timeout_s: int = 30
+
+    @property
+    def url(self) -> str:
+        """Give the address, with the port that a request for port 0 was given."""
+        host, port = self.listener.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def run(self, log_level: str = "warning") -> None:
+        """Answer requests until the process is told to stop; then those under way are answered first.
+
+        The log goes to stderr, one JSON object per line: every request from level `info` on.
+        """
+        config = uvicorn.Config(
+            self.app,
+            log_config=configuration(log_level),
+            access_log=False,
+            timeout_graceful_shutdown=self.stop_timeout_s,
+        )
+        try:
+            uvicorn.Server(config).run(sockets=[self.listener])
+        except KeyboardInterrupt:
+            pass  # Ctrl-C is how a server ends
+
+
+def open_server(
+    settings: ServeSettings, *, cluster: Cluster | None = None, progress: Progress = silent
+) -> Server:
+    """Load the encoder and bind the port.
+
+    `cluster` is needed when the settings name an index. Raises ModelError, SettingsError when the port is
+    taken, FingerprintMismatch when the index was written by another encoder.
+    """
+    listener = listen(settings.host, settings.port)
+    try:
+        encoder = find_encoder(settings, cluster, progress)
+        return Server(create_app(encoder, settings, cluster=cluster), listener, settings.stop_timeout_s)
+    except BaseException:
+        listener.close()
+        raise
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Bind a port; 0 takes a free one. Raises SettingsError when that is not possible."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        bound = socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise SettingsError(
+            f"port {port} of {host} cannot be used: {error.strerror}",
+            hint="--port takes another, 0 a free one",
+        ) from None
+    # asyncio sends without delay only where the protocol is named; 40 ms an answer otherwise.
+    return socket.socket(bound.family, bound.type, socket.IPPROTO_TCP, fileno=bound.detach())
+
+
+def find_encoder(settings: ServeSettings, cluster: Cluster | None, progress: Progress) -> Encoder:
+    """Load the encoder of the settings, else that of the index, else the packaged MiniLM."""
+    if cluster is not None and settings.index is not None:
+        from ..cluster.record import resolve
+        from ..search.encoders import encoder_for
+        from ..search.settings import mapped
+
+        info = resolve(cluster, settings.index)
+        encoder = encoder_for(cluster, info, settings.encoder, progress=progress)
+        return mapped(encoder, info, SearchSettings(query_map=settings.query_map))
+    from ..encoding.opening import load_encoder
+    from ..exporting.exporting import minilm_encoder
+
+    return load_encoder(settings.encoder or minilm_encoder(progress=progress))

@@ -15,8 +15,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..encoder import Vectors
-from .answers import EncodingFailed, Refused
+from ..encoding.contract import Vectors
+from .requests import EncodingFailed, Refused
 
 Encode: TypeAlias = Callable[[Sequence[str]], Vectors]
 RETRY_AFTER_S = 1

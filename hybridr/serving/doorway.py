@@ -1,20 +1,23 @@
-"""What every request passes: the token, the size of its body, the count and the log."""
+"""What stands before every route: token, limits, and who is still there."""
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Coroutine
+from typing import Any, TypeVar
 
+from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..settings import ServeSettings
-from .answers import Refused, refusal
-from .logs import FACTS, described, log_request
-from .metrics import Metrics
+from .requests import GONE, Refused, refusal
+from .settings import ServeSettings
+from .telemetry import FACTS, Metrics, described, log_request
 
 OPEN = "/healthz"
 OTHER = "other"  # one label for all unknown paths: they are the client's to choose
+T = TypeVar("T")
 
 
 class Doorway:
@@ -107,3 +110,23 @@ class Exchange:
         if message["type"] == "http.response.start":
             self.status, self.begun = message["status"], True
         await self._send(message)
+
+
+async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Wait for `work`; cancel it and raise Refused when the client leaves before it is done."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(departure(request))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise Refused(GONE, "the client went away")
+        return task.result()
+    finally:
+        task.cancel()
+        gone.cancel()
+
+
+async def departure(request: Request) -> None:
+    """Return when the client of a request that was read to its end closes the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,25 +1,29 @@
-"""The route that searches an index."""
+"""`/search` and `/v1/rewrite`: what an index answers, and what becomes of an ordinary query."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
-from typing import cast
+from typing import Any, NamedTuple, cast
 
 from fastapi import FastAPI, Request, Response
+from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
-from ..cluster import Cluster
-from ..encoder import Encoder, Vectors
-from ..retrieval import Search
-from ..settings import ServeSettings
-from .answers import EncodingFailed, answer
-from .embedder import Embedder
-from .logs import described, note
-from .presence import unless_gone
-from .requests import Mode, SearchRequest, check_query
+from ..cluster.connection import Cluster
+from ..encoding.contract import Encoder, Vectors
+from ..languages import says_something
+from ..search.fusions.pipeline import hybrid_query
+from ..search.search import Search
+from .doorway import unless_gone
+from .embeddings import Embedder
+from .requests import EncodingFailed, Mode, SearchRequest, answer, check_query
+from .settings import ServeSettings
+from .telemetry import described, note
 
 WARNING = "the encoder failed, these are lexical results"
+Query = Mapping[str, Any]
+MOST_CLAUSES = 50  # of a bool query that is looked into
 
 
 class EncodedQuery:
@@ -40,8 +44,10 @@ class Searches:
         hybrid = Search(cluster, index, embedder.encoder)
         self.embedder = embedder
         self.modes: dict[Mode, Search] = {
-            "hybrid": hybrid, "lexical": hybrid.using("lexical"), "dense": hybrid.using("dense"),
-        }  # fmt: skip
+            "hybrid": hybrid,
+            "lexical": hybrid.using("lexical"),
+            "dense": hybrid.using("dense"),
+        }
 
     async def prepare(self, mode: Mode, query: str) -> Search:
         """Give the search to run for a query; lexical search needs no vector. Raises EncodingFailed."""
@@ -87,3 +93,130 @@ def found_answer(mode: Mode, hits: list[dict[str, object]], warning: str | None)
         return answer({"mode": mode, "hits": hits})
     shown = {"mode": mode, "hits": hits, "warning": warning}
     return answer(shown, headers={"Warning": f'199 hybridr "{warning}"'})
+
+
+class Wanted(NamedTuple):
+    """The text that a query looks for, and what its documents must match besides."""
+
+    text: str
+    filters: tuple[Query, ...] = ()
+    excluded: tuple[Query, ...] = ()
+
+
+def wanted(query: Query, fields: Collection[str]) -> Wanted | None:
+    """Read the one text that a query looks for in `fields`; None where there is none, or several."""
+    if not isinstance(query, Mapping) or len(query) != 1:
+        return None
+    [(kind, body)] = query.items()
+    readers: dict[str, Callable[[Any, Collection[str]], Wanted | None]] = {
+        "match": from_match,
+        "multi_match": from_multi_match,
+        "bool": from_bool,
+    }
+    reader = readers.get(kind)
+    return reader(body, fields) if reader and isinstance(body, Mapping) else None
+
+
+def from_match(body: Mapping[str, Any], fields: Collection[str]) -> Wanted | None:
+    """Read `{"field": "text"}` or `{"field": {"query": "text", ...}}`."""
+    if len(body) != 1:
+        return None
+    [(field, value)] = body.items()
+    text = value.get("query") if isinstance(value, Mapping) else value
+    return found(text) if is_among(field, fields) else None
+
+
+def from_multi_match(body: Mapping[str, Any], fields: Collection[str]) -> Wanted | None:
+    """Read a `multi_match` of words; phrases and prefixes ask for exactly those letters.
+
+    One that names no fields searches all of them, the texts too.
+    """
+    if body.get("type", "best_fields") not in ("best_fields", "most_fields", "cross_fields"):
+        return None
+    named = body.get("fields") or list(fields)
+    named = [named] if isinstance(named, str) else named
+    ours = all(isinstance(name, str) and is_among(name, fields) for name in named)
+    return found(body.get("query")) if ours else None
+
+
+def from_bool(body: Mapping[str, Any], fields: Collection[str]) -> Wanted | None:
+    """Read a `bool` with one text among its clauses; what else must match becomes a filter."""
+    must, should = clauses(body.get("must")), clauses(body.get("should"))
+    filters, excluded = clauses(body.get("filter")), clauses(body.get("must_not"))
+    if len(must) + len(should) + len(filters) + len(excluded) > MOST_CLAUSES:
+        return None
+    texts = [(clause, one) for clause in (*must, *should) if (one := wanted(clause, fields))]
+    if len({one.text for _, one in texts}) != 1:
+        return None
+    read = [clause for clause, _ in texts]
+    required = [clause for clause in must if clause not in read]
+    if not must and any(clause not in read for clause in should):
+        return None  # a document may match without the text
+    inner = [part for _, one in texts for part in (*one.filters, *one.excluded)]
+    if inner and len(texts) > 1:
+        return None  # which of the filters hold depends on the clause
+    one = texts[0][1]
+    return Wanted(one.text, (*one.filters, *required, *filters), (*one.excluded, *excluded))
+
+
+def clauses(value: Any) -> list[Query]:
+    """Give the clauses of one part of a `bool`, which may be a list, a single one or missing."""
+    if value is None:
+        return []
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+
+
+def found(text: Any) -> Wanted | None:
+    """Take what a user typed; numbers, dates and empty texts are no text to encode."""
+    return Wanted(text) if isinstance(text, str) and text.strip() else None
+
+
+def is_among(field: str, fields: Collection[str]) -> bool:
+    """Tell whether a field, with or without a boost, is one of the index's texts."""
+    return field.partition("^")[0] in fields
+
+
+def rewritten(query: Query, dense: Query, depth: int) -> dict[str, Any]:
+    """Join the original query and its dense leg, `depth` candidates of each."""
+    return hybrid_query([dict(query), dict(dense)], depth)
+
+
+def filter_of(one: Wanted) -> dict[str, Any] | None:
+    """Build the filter of the dense leg; None where everything may be found."""
+    if not one.filters and not one.excluded:
+        return None
+    parts = {"filter": list(one.filters), "must_not": list(one.excluded)}
+    return {"bool": {name: part for name, part in parts.items() if part}}
+
+
+class RewriteRequest(BaseModel):
+    """The body of `/v1/rewrite`: the `query` of a search, as JSON."""
+
+    input: dict[str, Any] = Field(description="the query clause of a search request")
+
+
+def add_rewriting(app: FastAPI, search: Search, embedder: Embedder, settings: ServeSettings) -> None:
+    """Add `/v1/rewrite`. What is not a query for one text, or cannot be encoded, comes back as it was."""
+    fields = frozenset(search.lexical_fields) | frozenset(search.info.meta.get("fields", ()))
+
+    async def vector_leg(one: Wanted) -> dict[str, Any]:
+        [embedding] = await embedder.embed("query", [one.text])
+        return search.dense_leg(embedding.vector, filter_of(one))
+
+    @app.post("/v1/rewrite", summary="A query for one text, made hybrid; any other as it came")
+    async def rewrite(body: RewriteRequest, request: Request) -> Response:
+        query, one = body.input, wanted(body.input, fields)
+        if one is not None and is_encodable(one.text, settings.max_characters):
+            try:
+                dense = await unless_gone(request, vector_leg(one))
+                query = rewritten(query, dense, search.settings.depth)
+            except EncodingFailed as error:
+                note(request, **described(error))
+        note(request, rewritten=query is not body.input)
+        return answer({"data": [{"query": query}]})
+
+
+def is_encodable(text: str, most: int) -> bool:
+    """Tell whether a text has something to encode and fits; lone surrogates no tokenizer can read."""
+    whole = text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+    return whole and says_something(text) and len(text) <= most

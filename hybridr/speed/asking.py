@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..progress import Progress, silent
+from hybridr.progress import Progress, silent
 
 Ask = Callable[[int], object]
 PERCENTILES = (50, 95, 99)
@@ -48,10 +48,12 @@ class Lane:
         latencies = np.concatenate([turn.latencies_ms for turn in turns])  # (n,)
         percentiles = np.percentile(latencies, PERCENTILES)
         return {
-            "name": self.name, "clients": clients, "requests": len(latencies),
+            "name": self.name,
+            "clients": clients,
+            "requests": len(latencies),
             **{f"p{p}_ms": round(float(value), 3) for p, value in zip(PERCENTILES, percentiles, strict=True)},
             "per_second": round(len(latencies) / sum(turn.seconds for turn in turns), 2),
-        }  # fmt: skip
+        }
 
 
 class Times(NamedTuple):

@@ -119,9 +119,13 @@ def open_fastembed(folder: Path, scratch: Path) -> Encode:
     described = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["encoder"]
     pooling = {"mean": PoolingType.MEAN, "cls": PoolingType.CLS}[described["pooling"]]
     TextEmbedding.add_custom_model(
-        model="hybridr/contender", pooling=pooling, normalization=described["similarity"] == "cosine",
-        sources=ModelSource(hf="hybridr/contender"), dim=described["dim"], model_file="onnx/model.onnx",
-    )  # fmt: skip
+        model="hybridr/contender",
+        pooling=pooling,
+        normalization=described["similarity"] == "cosine",
+        sources=ModelSource(hf="hybridr/contender"),
+        dim=described["dim"],
+        model_file="onnx/model.onnx",
+    )
     model = TextEmbedding("hybridr/contender", specific_model_path=str(folder))
     return lambda texts: list(model.embed(texts))
 
@@ -135,8 +139,16 @@ OPENERS: dict[str, Callable[[Path, Path], Encode]] = {
     "hybridr openvino fp32": open_ours("fp32", "openvino"),
     "hybridr openvino bf16": open_ours("bf16", "openvino"),
 }
-PACKAGES = ("sentence-transformers", "transformers", "torch", "optimum-onnx", "fastembed", "onnxruntime",
-            "openvino", "tokenizers")  # fmt: skip
+PACKAGES = (
+    "sentence-transformers",
+    "transformers",
+    "torch",
+    "optimum-onnx",
+    "fastembed",
+    "onnxruntime",
+    "openvino",
+    "tokenizers",
+)
 
 
 def versions(name: str) -> dict[str, str]:

@@ -19,11 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from ..backends import Vectors
-from ..encoder import OnnxEncoder, load_encoder
-from ..formats import document_of, read_corpus
-from ..progress import Progress, silent
-from ..pydocs import read_pydocs
+from hybridr.encoding.contract import Vectors
+from hybridr.encoding.folder import OnnxEncoder
+from hybridr.encoding.opening import load_encoder
+from hybridr.files.formats import document_of, read_corpus
+from hybridr.files.pydocs import read_pydocs
+from hybridr.progress import Progress, silent
+
 from . import contender
 from .contender import OPENERS
 
@@ -68,11 +70,11 @@ class Contest:
 
     def record(self) -> dict[str, Any]:
         """Give the figures as JSON."""
-        rows = [self.row(one) if one.rounds else {"name": one.name, "not_run": one.reason}
-                for one in self.contenders]  # fmt: skip
-        return {
-            "name": self.name, "documents": self.documents, "tokens": self.tokens, "contenders": rows,
-        }  # fmt: skip
+        rows = [
+            self.row(one) if one.rounds else {"name": one.name, "not_run": one.reason}
+            for one in self.contenders
+        ]
+        return {"name": self.name, "documents": self.documents, "tokens": self.tokens, "contenders": rows}
 
     def row(self, one: Contender) -> dict[str, Any]:
         """Give the figures of a contender that ran."""
@@ -194,8 +196,11 @@ def contest(
                 took = child.encode(scratch / "all", None if number else file)
                 one.reason = took.get("reason", "")
                 one.rounds = [] if one.reason else [*one.rounds, took]
-    vectors = {one.name: np.load(scratch / f"{position}.npy")
-               for position, (_, one) in enumerate(runners) if one.rounds}  # fmt: skip
+    vectors = {
+        one.name: np.load(scratch / f"{position}.npy")
+        for position, (_, one) in enumerate(runners)
+        if one.rounds
+    }
     reference = vectors.get(REFERENCE)
     for _, one in runners:
         if one.rounds and reference is not None:

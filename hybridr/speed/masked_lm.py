@@ -21,17 +21,14 @@ import torch
 import transformers
 from tokenizers import Tokenizer
 
-from ..assembly.backbone import Dam, read_dam
-from ..machine import read_cpu
-from ..masked_lm.objective import MaskedLm, frame_of
-from ..masked_lm.tokens import TokenCache, build_cache
-from ..masked_lm.windows import Frame
-from ..packaged import minilm
-from ..progress import Progress, silent
-from ..records import Document
-from ..training import Processes, Recipe, choose_precision
-from ..training.loop import make_optimizer, take_step
-from ..training.precision import Precision
+from hybridr.adaptation.loop import Precision, Processes, Recipe, choose_precision, make_optimizer, take_step
+from hybridr.adaptation.objectives.mlm import MaskedLm, frame_of
+from hybridr.adaptation.token_cache import Frame, TokenCache, build_cache
+from hybridr.assembly.backbone import Dam, read_dam
+from hybridr.encoding.packaged import minilm
+from hybridr.machine import read_cpu
+from hybridr.progress import Progress, silent
+from hybridr.records import Document
 
 PLAIN = "Trainer fp32"
 SEED = 13
@@ -155,10 +152,16 @@ class Track:
     def objective(self, model: Any, precision: Precision) -> MaskedLm:
         """Put our training around a model."""
         return MaskedLm(
-            model, self.frame, self.cache, batch_size=self.batch_size, max_tokens=self.max_tokens, seed=SEED,
-            held_out=min(self.held_out, len(self.cache) // 5), precision=precision,
+            model,
+            self.frame,
+            self.cache,
+            batch_size=self.batch_size,
+            max_tokens=self.max_tokens,
+            seed=SEED,
+            held_out=min(self.held_out, len(self.cache) // 5),
+            precision=precision,
             processes=Processes("cpu"),
-        )  # fmt: skip
+        )
 
 
 class Ours:
@@ -275,11 +278,20 @@ def run_trainer(model: Any, track: Track, turns: Turns, counts: list[int], scrat
         return collator(rows)
 
     arguments = transformers.TrainingArguments(
-        output_dir=str(scratch / "trainer"), per_device_train_batch_size=track.batch_size, max_steps=100_000,
-        learning_rate=LEARNING_RATE, lr_scheduler_type="constant", weight_decay=WEIGHT_DECAY, seed=SEED,
-        save_strategy="no", logging_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True,
+        output_dir=str(scratch / "trainer"),
+        per_device_train_batch_size=track.batch_size,
+        max_steps=100_000,
+        learning_rate=LEARNING_RATE,
+        lr_scheduler_type="constant",
+        weight_decay=WEIGHT_DECAY,
+        seed=SEED,
+        save_strategy="no",
+        logging_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=True,
         dataloader_drop_last=True,
-    )  # fmt: skip
+    )
     trainer = transformers.Trainer(
         model, arguments, data_collator=collate, train_dataset=Truncated(track), callbacks=[turns]
     )

@@ -19,17 +19,26 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from ..bodies import vector_mapping
-from ..cluster import Cluster, connect, path_of
-from ..encoder import Encoder, OnnxEncoder, Vectors
-from ..errors import ClusterError, HybridrError
-from ..loading import CONTENTS, load
-from ..progress import Progress, silent
-from ..reading import read_documents, text_of
-from ..reindexing import reindex
-from ..remote_models import PLUGIN, create_model, delete_model, embedding_connector, missing_settings
-from ..settings import LoadSettings, ReindexSettings, ServeSettings
-from ..standing import remove
+from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr.cluster.legs.dense import vector_mapping
+from hybridr.cluster.loading import CONTENTS, load
+from hybridr.cluster.reading import read_documents, text_of
+from hybridr.cluster.settings import LoadSettings
+from hybridr.encoding.contract import Encoder, Vectors
+from hybridr.encoding.folder import OnnxEncoder
+from hybridr.errors import ClusterError, HybridrError
+from hybridr.progress import Progress, silent
+from hybridr.reindexing.reindexing import reindex
+from hybridr.reindexing.settings import ReindexSettings
+from hybridr.serving.remote_models import (
+    PLUGIN,
+    create_model,
+    delete_model,
+    embedding_connector,
+    missing_settings,
+)
+from hybridr.serving.settings import ServeSettings
+from hybridr.status import remove
 
 ALONE, OURS = "encoding alone", "hybridr reindex"
 START_TIMEOUT_S = 120.0
@@ -344,7 +353,7 @@ def serving(
 
 def serve(settings: ServeSettings, cluster: str | None, tell: Any) -> None:
     """Answer as `hybridr serve --port 0` does, after telling the address."""
-    from ..serving import open_server
+    from hybridr.serving.application import open_server
 
     server = open_server(settings, cluster=connect(cluster) if cluster else None)
     tell.send(server.url)

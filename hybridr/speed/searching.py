@@ -20,20 +20,23 @@ import numpy as np
 import orjson
 import urllib3
 
-from .. import local_models
-from ..bodies import as_json, hybrid_query, lexical_query, search_pipeline
-from ..cluster import Cluster, path_of
-from ..deploying import TEXT_WAYS, deploy, undeploy
-from ..destinations import resolve
-from ..encoder import Encoder, Vectors
-from ..errors import ClusterError, SettingsError
-from ..known_encoders import encoder_for
-from ..node import status
-from ..progress import Progress, silent
-from ..remote_models import missing_settings
-from ..retrieval import Mode, Search
-from ..settings import DeploySettings, SearchSettings, Way
-from ..systems import open_search
+from hybridr.cluster.connection import Cluster, as_json, path_of
+from hybridr.cluster.legs.lexical import lexical_query
+from hybridr.cluster.record import resolve
+from hybridr.encoding.contract import Encoder, Vectors
+from hybridr.errors import ClusterError, SettingsError
+from hybridr.node.process import status
+from hybridr.progress import Progress, silent
+from hybridr.search.encoders import encoder_for
+from hybridr.search.fusions.pipeline import hybrid_query, search_pipeline
+from hybridr.search.search import Mode, Search
+from hybridr.search.settings import SearchSettings
+from hybridr.search.systems import open_search
+from hybridr.serving import local_models
+from hybridr.serving.deploying import TEXT_WAYS, deploy, undeploy
+from hybridr.serving.remote_models import missing_settings
+from hybridr.serving.settings import DeploySettings, Way
+
 from .asking import Ask, Lane, Times, apart, difference, ratio, take_turns
 from .reindexing import having_set, obstacle, serving
 
@@ -118,11 +121,13 @@ class SearchRace:
         """Give the figures as JSON."""
         lanes = [*self.lanes.values(), *(lane for pair in self.ways.values() for lane in pair)]
         return {
-            "index": self.index, "documents": self.documents, "max_tokens": self.max_tokens,
+            "index": self.index,
+            "documents": self.documents,
+            "max_tokens": self.max_tokens,
             "lanes": [row for lane in lanes for row in lane.records()],
             "ratios": [self.ratios(clients) for clients in next(iter(self.lanes.values())).turns],
             "not_run": self.not_run or None,
-        }  # fmt: skip
+        }
 
     def ratios(self, clients: int) -> dict[str, Any]:
         """Compare medians of the same rounds."""
@@ -204,10 +209,11 @@ def race_indices(
         ]
     return {
         "settings": {"queries": len(texts), **times._asdict(), "hits": HITS, "depth": SearchSettings().depth},
-        "pinned": pinned, "heap": node.heap if node else None,
+        "pinned": pinned,
+        "heap": node.heap if node else None,
         "load": [round(load, 2), round(os.getloadavg()[0], 2)],
         "indices": [race.record() for race in races],
-    }  # fmt: skip
+    }
 
 
 def hand_written(

@@ -11,8 +11,10 @@ from typing import Any
 
 import orjson
 
-from ..encoder import Encoder, Vectors, load_encoder
-from ..progress import Progress, silent
+from hybridr.encoding.contract import Encoder, Vectors
+from hybridr.encoding.opening import load_encoder
+from hybridr.progress import Progress, silent
+
 from .asking import Lane, ratio, time_requests
 from .corpora import spread_queries, spread_records
 from .reindexing import serving
@@ -70,17 +72,24 @@ def race_serving(
             lane, alone_s = race_load(load, sender, rounds, progress)
             turns = lane.turns[load.clients]
             served.append(lane)
-            shares.append({
-                "side": load.side, "texts": len(load.texts), "in_a_request": load.size,
-                "served_per_second": round(rounds * len(load.texts) / sum(turn.seconds for turn in turns), 2),
-                "alone_per_second": round(rounds * len(load.texts) / sum(alone_s), 2),
-                "share": ratio(alone_s, [turn.seconds for turn in turns]),
-            })  # fmt: skip
+            shares.append(
+                {
+                    "side": load.side,
+                    "texts": len(load.texts),
+                    "in_a_request": load.size,
+                    "served_per_second": round(
+                        rounds * len(load.texts) / sum(turn.seconds for turn in turns), 2
+                    ),
+                    "alone_per_second": round(rounds * len(load.texts) / sum(alone_s), 2),
+                    "share": ratio(alone_s, [turn.seconds for turn in turns]),
+                }
+            )
     return {
-        "settings": {"rounds": rounds}, "load": [round(load_before, 2), round(os.getloadavg()[0], 2)],
+        "settings": {"rounds": rounds},
+        "load": [round(load_before, 2), round(os.getloadavg()[0], 2)],
         "shares": shares,
         "lanes": [lane.record(load.clients) for lane, load in zip(served, loads, strict=True)],
-    }  # fmt: skip
+    }
 
 
 def race_load(load: Load, sender: Sender, rounds: int, progress: Progress) -> tuple[Lane, list[float]]:

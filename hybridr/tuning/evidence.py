@@ -10,15 +10,14 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..completion import CompletedSearch, Legs
-from ..expansion import TermFeedback, frequencies
-from ..feedback import FEEDBACK_DOCUMENTS
-from ..map_fitting import read_vectors
+from ..cluster.reading import documents_by_id
 from ..progress import Progress, silent
-from ..query_terms import PLAIN_SCORES, text_vectors
 from ..records import Query
-from ..similarity import Postings, Row, Similarity, Weights, postings, rows_of, similarity_of
-from ..stored import documents_by_id
+from ..search.feedback import FEEDBACK_DOCUMENTS, TermFeedback, frequencies
+from ..search.fusions.completed import CompletedSearch, Legs
+from ..search.terms import PLAIN_SCORES, text_vectors
+from .bm25_scores import Postings, Row, Similarity, Weights, postings, rows_of, similarity_of
+from .map_fitting import read_vectors
 
 DEPTH = 100
 AT_ONCE, DOCUMENTS_AT_ONCE = 32, 250

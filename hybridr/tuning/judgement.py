@@ -9,13 +9,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..measures import parse_measure, values_of
+from ..evaluation.measures import parse_measure, values_of
+from ..evaluation.settings import EvaluateSettings
+from ..evaluation.significance import interval
 from ..records import Qrels
-from ..settings import EvaluateSettings
-from ..significance import interval
-from .bm25 import Words
 from .choice import Landscape, Values, choose, held_out_gains
 from .evidence import Asked
+from .k1_and_b import Words
 from .variants import Variant
 
 Tried: TypeAlias = Variant | Words
@@ -64,10 +64,16 @@ def chosen_among(tried: Sequence[Tried], lying: Landscape, values: Values, measu
     chosen, gains = choose(values, lying), held_out_gains(values, lying)
     low, high = interval(gains[:, None], EvaluateSettings())
     return Choice(
-        len(values), measure, float(means[default]), tried[chosen], float(gains.mean()), float(low[0]),
-        float(high[0]), bool(chosen != default and gains.mean() > 0),
+        len(values),
+        measure,
+        float(means[default]),
+        tried[chosen],
+        float(gains.mean()),
+        float(low[0]),
+        float(high[0]),
+        bool(chosen != default and gains.mean() > 0),
         tuple(Point(variant, float(mean)) for variant, mean in zip(tried, means, strict=True)),
-    )  # fmt: skip
+    )
 
 
 def measured(

@@ -8,7 +8,7 @@ where it does harm.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,33 +16,42 @@ from typing import Any
 
 import numpy as np
 
-from ..cluster import Cluster, IndexInfo
-from ..completion import CompletedSearch
-from ..destinations import record_event, resolve
-from ..encoder import Encoder
+from ..cluster.connection import Cluster, IndexInfo
+from ..cluster.record import record_event, resolve, tuning_of
+from ..encoding.contract import Encoder
+from ..encoding.query_map import MappedEncoder, QueryMap
 from ..errors import DataError, SettingsError
-from ..evaluation import judged_queries
-from ..folders import data_folder
-from ..formats import read_query_log
-from ..known_encoders import encoder_for, remember_map
-from ..label_free import Comparison, objections
-from ..map_fitting import fit_query_map
-from ..measures import checked_qrels, parse_measure, values_of
+from ..evaluation.evaluation import judged_queries
+from ..evaluation.label_free import (
+    Comparison,
+    Rankings,
+    compare_kept,
+    compare_overlap,
+    compare_own_documents,
+    draw_probes,
+    objections,
+)
+from ..evaluation.measures import checked_qrels, parse_measure, values_of
+from ..files.folders import data_folder
+from ..files.formats import qrels_file, read_qrels, read_queries, read_query_log
+from ..files.pictures import svg
+from ..files.remembered import remember_map
 from ..progress import Progress, silent
-from ..query_map import MappedEncoder, QueryMap
 from ..records import Qrels, Query
-from ..retrieval import Search
-from ..settings import MapSettings, SearchSettings, TuneSettings
-from ..similarity import Similarity
-from ..tuned import tuning_of
-from .bm25 import change_requests, change_similarity, words_landscape, words_obstacle, words_tried
+from ..search.encoders import encoder_for
+from ..search.fusions.completed import CompletedSearch
+from ..search.search import Search
+from ..search.settings import SearchSettings
+from .bm25_scores import Similarity
 from .evidence import DEPTH, Asked, ask, with_cosines, with_words
-from .harm import compare_maps
 from .judgement import Choice, chosen_among, measured
-from .scoring import score_all, score_words
-from .variants import DEPTHS, Variant, landscape, variants
+from .k1_and_b import change_requests, change_similarity, words_landscape, words_obstacle, words_tried
+from .map_fitting import fit_query_map, sampled
+from .settings import MapSettings, TuneSettings
+from .variants import DEPTHS, Variant, landscape, score_all, score_words, variants
 
 LEAST_JUDGED = 10
+PROBES, LOG_CAP, TOP = 200, 500, 20
 
 
 @dataclass(frozen=True)
@@ -183,12 +192,13 @@ def choose_variants(
     pipelines = variants(version, absolute=False)
     of_all, of_pipelines = (
         chosen_among(
-            tried, landscape(tried),
+            tried,
+            landscape(tried),
             measured(asked, qrels, settings.measure, partial(score_all, tried, dense_scale=scale)),
             settings.measure,
         )
         for tried in (everything, pipelines)
-    )  # fmt: skip
+    )
     return of_all, of_pipelines
 
 
@@ -274,3 +284,73 @@ def write_tuning(cluster: Cluster, info: IndexInfo, found: Tuning) -> None:
         record["bm25"] = {**found.bm25.similarity._asdict(), "before": found.bm25.before._asdict()}
     details = {**record, "query_map": bool(applied)}
     record_event(cluster, info.name, "tuned", {"tuning": record}, details=details)
+
+
+def compare_maps(
+    search: CompletedSearch, new: Encoder, log: Sequence[str], seed: int, progress: Progress = silent
+) -> list[Comparison]:
+    """Compare searching without and with a map on queries made from documents, and on a log of real ones.
+
+    The documents are other ones than the map was fitted on, where the index has enough.
+    """
+    documents = sampled(search, MapSettings(queries=PROBES, seed=seed + 1), progress)
+    probes = draw_probes(documents, PROBES, seed + 1)
+    made = [Query(str(i), probe.text) for i, probe in enumerate(probes)]
+    answers = [documents[probe.position].doc_id for probe in probes]
+    real = [Query(f"log {i}", text) for i, text in enumerate(log[:LOG_CAP])] or made
+    assert search.encoder is not None
+    before, after = (ranked(search, model, made) for model in (search.encoder, new))
+    rows = compare_own_documents(before, after, answers)
+    if real is not made:
+        before, after = (ranked(search, model, real) for model in (search.encoder, new))
+    return [*rows, compare_overlap(before, after), compare_kept(before, after)]
+
+
+def ranked(search: Search, encoder: Encoder, queries: Sequence[Query]) -> Rankings:
+    """Rank queries by words, by an encoder's vectors, and by both."""
+    settings = SearchSettings(tuned=False, query_map="none")
+    runs = [
+        Search(search.cluster, search.info.name, encoder, mode, settings=settings).run(queries, TOP)
+        for mode in ("lexical", "dense", "hybrid")
+    ]
+    lists = ([list(run[query.query_id]) for query in queries] for run in runs)
+    return Rankings(*lists)
+
+
+def read_judged(beir: Path | None, split: str, qrels: Path | None) -> tuple[list[Query], Qrels] | None:
+    """Read queries and judgements of a BEIR folder; None without one. Raises DataError, SettingsError."""
+    if beir is None:
+        if qrels is not None:
+            raise SettingsError("judgements without queries", hint="--beir FOLDER has the queries' texts")
+        return None
+    judgements = read_qrels(qrels or qrels_file(beir, split))
+    return read_queries(beir, judgements), judgements
+
+
+def draw_curve(found: Tuning, file: Path) -> None:
+    """Draw the measure by dense weight, a line for each technique, as SVG; beside it by k1 and b if known.
+
+    Raises MissingExtra without matplotlib, SettingsError without judged queries or for another suffix.
+    """
+    choice = found.choice
+    if choice is None:
+        raise SettingsError("there is no curve without judged queries", hint="--beir FOLDER")
+    words = found.bm25.choice if found.bm25 else None
+    panels = 2 if words else 1
+    with svg(file, (5.5 * panels, 4), panels=panels) as axes:
+        left, *right = np.atleast_1d(axes)
+        draw(left, choice, "dense weight", lambda one: (one.kind, one.settings["dense_weight"]))
+        if words:
+            draw(right[0], words, "k1", lambda one: (f"b {one.settings['b']:g}", one.settings["k1"]))
+
+
+def draw(axes: Any, choice: Choice, over: str, place: Callable[[Any], tuple[str, float]]) -> None:
+    """Draw a line for each name that `place` gives, over the values that it gives."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for point in choice.curve:
+        name, value = place(point.variant)
+        lines.setdefault(name, []).append((value, point.mean))
+    for name, points in lines.items():
+        axes.plot(*zip(*sorted(points), strict=True), marker="o", markersize=3, label=name)
+    axes.set(xlabel=over, ylabel=choice.measure, title=f"{choice.queries} queries")
+    axes.legend()

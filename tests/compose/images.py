@@ -20,7 +20,7 @@ from hybridr.node.configuration import trimmed
 from hybridr.node.fetching import fetch
 from hybridr.node.java import find_java
 from hybridr.node.layout import ensure_home
-from hybridr.settings import NodeSettings
+from hybridr.node.settings import NodeSettings
 
 PYTHON = "python:3.11-slim-bookworm"
 OPENSEARCH = "opensearchproject/opensearch:3.6.0"
@@ -30,9 +30,13 @@ INCLUDED = "python3,python3-venv,ca-certificates,curl"
 HERE = Path(__file__).parent / "standin"
 LABEL = "hybridr.standin"
 SECURITY = Artifact(
-    "org.opensearch.plugin", "opensearch-security", "3.4.0.0", "zip",
-    "fc164c084979f7f793d295b6bca56bf8bee76dafb762adef9f14fa872e0a7596", 49_263_978,
-)  # fmt: skip
+    "org.opensearch.plugin",
+    "opensearch-security",
+    "3.4.0.0",
+    "zip",
+    "fc164c084979f7f793d295b6bca56bf8bee76dafb762adef9f14fa872e0a7596",
+    49_263_978,
+)
 
 
 @contextmanager

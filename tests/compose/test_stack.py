@@ -12,7 +12,7 @@ import pytest
 from engine import run
 from images import OPENSEARCH
 
-from hybridr.encoder import load_encoder
+from hybridr.encoding.opening import load_encoder
 
 pytestmark = pytest.mark.timeout(1800)  # the first test also fetches and makes everything
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from hybridr import load_encoder, reindex
-from hybridr.cluster import Cluster, path_of
-from hybridr.deploying import deploy, undeploy
-from hybridr.serving import create_app
-from hybridr.settings import DeploySettings, SearchSettings, ServeSettings
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.search.settings import SearchSettings
+from hybridr.serving.application import create_app
+from hybridr.serving.deploying import deploy, undeploy
+from hybridr.serving.settings import DeploySettings, ServeSettings
 
 from .deployed import Server, fill_library
 

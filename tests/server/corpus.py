@@ -6,7 +6,7 @@ import json
 import random
 from typing import Any
 
-from hybridr.cluster import Cluster, path_of
+from hybridr.cluster.connection import Cluster, path_of
 
 WORDS = (
     "anchor basket candle dragon engine forest garden harbor island jacket kettle ladder "
@@ -47,7 +47,7 @@ def bulk(cluster: Cluster, index: str, lines: list[dict[str, Any]]) -> None:
 
 def sources(cluster: Cluster, index: str) -> dict[str, dict[str, Any]]:
     """Every document of an index by id, less hybridr's own fields."""
-    from hybridr.reading import read_documents
+    from hybridr.cluster.reading import read_documents
 
     return {
         found.doc_id: {name: value for name, value in found.source.items() if not name.startswith("hybridr_")}

@@ -8,11 +8,12 @@ from typing import Any
 
 import uvicorn
 
-from hybridr.bodies import dense_query, hybrid_query, search_pipeline
-from hybridr.cluster import Cluster, path_of
-from hybridr.encoder import load_encoder
-from hybridr.serving import listen
-from hybridr.settings import SearchSettings
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.legs.dense import dense_query
+from hybridr.encoding.opening import load_encoder
+from hybridr.search.fusions.pipeline import hybrid_query, search_pipeline
+from hybridr.search.settings import SearchSettings
+from hybridr.serving.application import listen
 
 from .corpus import bulk, text_number
 

@@ -13,12 +13,12 @@ import pytest
 
 from hashing import HashingEncoder
 from hybridr import ReindexSettings, Search, SearchSettings, reindex
-from hybridr.calibration import MINILM_SPREAD, spread_of
-from hybridr.cluster import Cluster
+from hybridr.cluster.connection import Cluster
 from hybridr.errors import SettingsError
-from hybridr.lexical import idf
-from hybridr.query_terms import IdfSums
+from hybridr.evaluation.bm25 import idf
 from hybridr.records import Query
+from hybridr.search.fusions.absolute import MINILM_SPREAD, spread_of
+from hybridr.search.terms import IdfSums
 from hybridr_cli import main
 
 from .corpus import bulk, fill_index, text_number
@@ -185,7 +185,7 @@ def test_idf_sums_are_remembered(cluster: Cluster, index: str, monkeypatch: pyte
 
 
 def test_spread_of_a_constant_encoder_is_bounded() -> None:
-    from hybridr.calibration import dense_scale
+    from hybridr.search.fusions.absolute import dense_scale
 
     class Constant:
         def encode_queries(self, texts: Any) -> np.ndarray:

@@ -13,9 +13,9 @@ import pytest
 
 import hybridr_cli
 from hybridr import AdaptSettings, adapt, load_encoder
-from hybridr.cluster import Cluster, path_of
-from hybridr.exporting import export
-from hybridr.training import STATE_FILE
+from hybridr.adaptation.loop import STATE_FILE
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.exporting.exporting import export
 from tiny import WORDS, tiny_corpus, tiny_retriever
 
 from .corpus import bulk
@@ -84,8 +84,23 @@ def test_the_index_gives_the_same_encoder_as_its_documents(
 def test_a_killed_command_goes_on(cluster: Cluster, index_name: str, base: str, tmp_path: Path) -> None:
     put_corpus(cluster, index_name)
     out = tmp_path / "encoder"
-    command = [sys.executable, "-m", "hybridr_cli", "adapt", "--index", index_name, "--out", str(out),
-               "--base", base, "--url", cluster.url, "--steps", "200", "--json"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "hybridr_cli",
+        "adapt",
+        "--index",
+        index_name,
+        "--out",
+        str(out),
+        "--base",
+        base,
+        "--url",
+        cluster.url,
+        "--steps",
+        "200",
+        "--json",
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 120
     while not (out / ".training" / STATE_FILE).exists() and time.monotonic() < deadline:
@@ -114,9 +129,15 @@ def test_a_killed_command_goes_on(cluster: Cluster, index_name: str, base: str, 
     ],
 )
 def test_bad_input_is_a_clear_error(
-    cluster: Cluster, index_name: str, base: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    arguments: list[str], code: int, message: str,
-) -> None:  # fmt: skip
+    cluster: Cluster,
+    index_name: str,
+    base: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    message: str,
+) -> None:
     put_corpus(cluster, index_name, 20)
     given = [index_name if word == "INDEX" else word for word in arguments]
     defaults = [] if "--base" in given else ["--base", base]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import hybridr_cli
-from hybridr.cluster import Cluster, path_of
+from hybridr.cluster.connection import Cluster, path_of
 
 from .corpus import fill_index
 
@@ -194,7 +194,7 @@ def test_encoder_that_does_not_match_the_index(
 def test_promoted_encoder_that_is_gone(
     capsys: pytest.CaptureFixture[str], cluster: Cluster, index_name: str, tmp_path: Path
 ) -> None:
-    from hybridr.known_encoders import promote
+    from hybridr.search.encoders import promote
 
     fill_index(cluster, index_name, 3)
     promote(cluster, index_name, tmp_path / "moved")

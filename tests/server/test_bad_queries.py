@@ -7,10 +7,10 @@ import pytest
 import hybridr_cli
 from hashing import HashingEncoder
 from hybridr import Search, reindex
-from hybridr.cluster import Cluster
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.default_pipeline import found_pipeline
 from hybridr.errors import ClusterError, DataError, FingerprintMismatch, SettingsError
-from hybridr.pipelines import found_pipeline
-from hybridr.settings import SearchSettings
+from hybridr.search.settings import SearchSettings
 
 from .corpus import fill_index, text_number
 

@@ -14,11 +14,11 @@ import baselines
 import collection
 import run
 from conditions import Condition
-from hybridr.cluster import Cluster
-from hybridr.destinations import alias_target
-from hybridr.formats import read_qrels, read_queries, read_run, write_beir
+from hybridr.adaptation.settings import AdaptSettings
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.record import alias_target
+from hybridr.files.formats import read_qrels, read_queries, read_run, write_beir
 from hybridr.records import Document, Query, Run
-from hybridr.settings import AdaptSettings
 from sections import headline, reproduction
 
 from .corpus import text_number
@@ -149,8 +149,9 @@ def test_the_baselines_ask_the_first_vectors(
     folder = tmp_path / index_name
     qrels = read_qrels(tmp_path / "runs" / index_name / "qrels.txt")
     runs, _ = baselines.our_runs(cluster, folder, read_queries(folder, qrels), dense=True)
-    plain, own = (read_run(tmp_path / "runs" / index_name / f"{system}.trec")
-                  for system in ("dense", "dense-adapted"))  # fmt: skip
+    plain, own = (
+        read_run(tmp_path / "runs" / index_name / f"{system}.trec") for system in ("dense", "dense-adapted")
+    )
     assert distance(runs["dense"], plain) < SAME < distance(runs["dense"], own)
 
 
@@ -214,8 +215,12 @@ def test_a_row_of_the_published_tables_runs_on_its_own_layout(
     (folder / "questions.forum.tsv").write_text("".join(f"{i}\t{text_number(i)}\n" for i in range(5)))
     answers = ({"qid": i, "query": "q", "url": "u", "answer_pids": [i]} for i in range(5))
     (folder / "qas.forum.jsonl").write_text("".join(json.dumps(one) + "\n" for one in answers))
-    models = ["--dam", str(GOLDEN / "dams" / "dam_target"),
-              "--rem", str(GOLDEN / "rems" / "rem_dense_lora192-pa4")]  # fmt: skip
+    models = [
+        "--dam",
+        str(GOLDEN / "dams" / "dam_target"),
+        "--rem",
+        str(GOLDEN / "rems" / "rem_dense_lora192-pa4"),
+    ]
     places = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
     common = ["--published", "lotte-tech", "--collections", str(tmp_path), "--url", cluster.url, *places]
     try:

@@ -22,8 +22,8 @@ from chaos import (
     at_work,
     make_source,
 )
-from hybridr import node
-from hybridr.exporting import export
+from hybridr.exporting.exporting import export
+from hybridr.node import process
 from tiny import tiny_retriever
 
 pytestmark = pytest.mark.node
@@ -37,7 +37,7 @@ def chaos_node(own_home: Path) -> Iterator[ChaosNode]:
     try:
         yield ChaosNode()
     finally:
-        node.stop(NODE, delete_data=True)
+        process.stop(NODE, delete_data=True)
         logging.getLogger("opensearch").setLevel(logging.NOTSET)
 
 

@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 
 from hybridr import Search, load_encoder, reindex
-from hybridr.cluster import Cluster, path_of
-from hybridr.deploying import deploy, undeploy
-from hybridr.settings import DeploySettings, ReindexSettings, SearchSettings
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.reindexing.settings import ReindexSettings
+from hybridr.search.settings import SearchSettings
+from hybridr.serving.deploying import deploy, undeploy
+from hybridr.serving.settings import DeploySettings
 
 from .corpus import bulk
 from .deployed import TEXT, Server, ask, by_hand, fill_library, ids, scores, vector_of
@@ -76,9 +78,15 @@ def expected(docs: Cluster, minilm_encoder_folder: Path) -> list[str]:
 
 
 def test_every_client_asks_as_the_page_says(
-    docs: Cluster, notes: Cluster, docs_server: Server, way: str, expected: list[str],
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
-) -> None:  # fmt: skip
+    docs: Cluster,
+    notes: Cluster,
+    docs_server: Server,
+    way: str,
+    expected: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
     monkeypatch.setenv("HAYSTACK_TELEMETRY_ENABLED", "False")
     for name, code in blocks(way):
         file = tmp_path / "recipe.py"
@@ -130,9 +138,11 @@ def test_langchain_finds_neighbours_in_any_field(
     from langchain_openai import OpenAIEmbeddings
 
     embeddings = OpenAIEmbeddings(
-        base_url=f"{docs_server.url}/v1", api_key="none", model="hybridr-query",
+        base_url=f"{docs_server.url}/v1",
+        api_key="none",
+        model="hybridr-query",
         check_embedding_ctx_length=False,
-    )  # fmt: skip
+    )
     store = OpenSearchVectorSearch(docs.url, "docs-hybridr", embeddings)
     found = store.similarity_search_with_score(
         TEXT, k=7, vector_field="hybridr_vector", text_field="contents"
@@ -159,9 +169,11 @@ def test_haystack_joins_the_two_legs_by_rank(
         embedder=OpenAITextEmbedder(
             api_base_url=f"{docs_server.url}/v1", api_key=Secret.from_token("none"), model="hybridr-query"
         ),
-        custom_query_bm25={"_source": ["contents"], "query": match}, top_k_bm25=20,
-        custom_query_embedding={"_source": ["contents"], "query": knn}, top_k_embedding=20,
-    )  # fmt: skip
+        custom_query_bm25={"_source": ["contents"], "query": match},
+        top_k_bm25=20,
+        custom_query_embedding={"_source": ["contents"], "query": knn},
+        top_k_embedding=20,
+    )
     found = [document.meta["contents"] for document in retriever.run(query=TEXT)["documents"]]
     legs = [
         ask(docs, "docs-hybridr", {"size": 20, "query": query})
@@ -185,9 +197,11 @@ def test_a_small_k_makes_the_pool_of_candidates_small(
     from langchain_openai import OpenAIEmbeddings
 
     embeddings = OpenAIEmbeddings(
-        base_url=f"{docs_server.url}/v1", api_key="none", model="hybridr-query",
+        base_url=f"{docs_server.url}/v1",
+        api_key="none",
+        model="hybridr-query",
         check_embedding_ctx_length=False,
-    )  # fmt: skip
+    )
     store = OpenSearchVectorSearch(docs.url, "notes-hybridr", embeddings)
     hybrid = {"search_type": "hybrid_search", "search_pipeline": "hybridr-notes-hybridr-1"}
     few = store.similarity_search_with_score(TEXT, k=10, **hybrid)
@@ -217,8 +231,9 @@ def test_lists_of_texts_are_refused_by_two_clients(
         langchain = OpenSearchVectorSearch(docs.url, index, FakeEmbeddings(size=len(vector)))
         with pytest.raises(ValidationError, match="page_content"):
             langchain.similarity_search_by_vector(vector, k=1)
-        client = OpensearchVectorClient(docs.url, index, len(vector), embedding_field="vector_field",
-                                        text_field="text", engine="lucene")  # fmt: skip
+        client = OpensearchVectorClient(
+            docs.url, index, len(vector), embedding_field="vector_field", text_field="text", engine="lucene"
+        )
         with pytest.raises(ValidationError, match="text"):
             OpensearchVectorStore(client).query(VectorStoreQuery(query_embedding=vector, similarity_top_k=1))
         store = OpenSearchDocumentStore(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hybridr.cluster import Cluster
-from hybridr.demonstration import demonstrate
-from hybridr.settings import AdaptSettings
+from hybridr.adaptation.settings import AdaptSettings
+from hybridr.cluster.connection import Cluster
+from hybridr.demo import demonstrate
 from hybridr_cli.commands.demo import summary, tell
 from hybridr_cli.session import Session
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from hybridr import Search, load_encoder
-from hybridr.bodies import hybrid_query
-from hybridr.cluster import Cluster
+from hybridr.cluster.connection import Cluster
 from hybridr.errors import ClusterError
+from hybridr.search.fusions.pipeline import hybrid_query
 
 from .deployed import DEPTH, TEXT, ask, by_hand, ids, scores, vector_of
 
@@ -85,9 +85,10 @@ def test_filters_limit_both_legs(
 def test_aggregations_count_what_either_leg_found(docs: Cluster, way: str, vector: list[float]) -> None:
     kinds = {"terms": {"field": "tags"}}
     body = {
-        "query": query_of(way, vector, CHEAP), "size": 3,
+        "query": query_of(way, vector, CHEAP),
+        "size": 3,
         "aggs": {"kinds": kinds, "dear": {"max": {"field": "price"}}},
-    }  # fmt: skip
+    }
     answer = ask(docs, INDEX, body)
     counts = {one["key"]: one["doc_count"] for one in answer["aggregations"]["kinds"]["buckets"]}
     assert counts == {"a": 60, "t0": 20, "t1": 20, "t2": 20}

@@ -11,21 +11,15 @@ import pytest
 
 import hybridr_cli
 from hybridr import Search, load_encoder, reindex
-from hybridr.cluster import Cluster, path_of
-from hybridr.deploying import deploy, plan_deployment, undeploy
-from hybridr.destinations import resolve
-from hybridr.errors import (
-    ClusterError,
-    DataError,
-    FingerprintMismatch,
-    NotFound,
-    SettingsError,
-    Unreachable,
-)
-from hybridr.remote_models import TRUSTED
-from hybridr.serving import create_app
-from hybridr.settings import DeploySettings, SearchSettings, ServeSettings
-from hybridr.standing import remove
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.record import resolve
+from hybridr.errors import ClusterError, DataError, FingerprintMismatch, NotFound, SettingsError, Unreachable
+from hybridr.search.settings import SearchSettings
+from hybridr.serving.application import create_app
+from hybridr.serving.deploying import deploy, plan_deployment, undeploy
+from hybridr.serving.remote_models import TRUSTED
+from hybridr.serving.settings import DeploySettings, ServeSettings
+from hybridr.status import remove
 
 from .corpus import bulk, fill_index, text_number
 from .deployed import Server, ask, ids, scores
@@ -96,16 +90,19 @@ def test_an_ordinary_query_gets_hybrid_results(
 def test_everything_else_of_the_request_is_honoured(shelf: Cluster, transparent: str) -> None:
     body = {
         "query": {"bool": {"must": [{"match": {"text": TEXT}}], "filter": [{"range": {"price": {"lt": 3}}}]}},
-        "size": 4, "from": 2, "_source": ["price"],
+        "size": 4,
+        "from": 2,
+        "_source": ["price"],
         "aggs": {"kinds": {"terms": {"field": "tags"}}},
         "highlight": {"fields": {"text": {}}},
-    }  # fmt: skip
+    }
     answer = ask(shelf, transparent, body)
     whole = ask(shelf, transparent, {"query": body["query"], "size": 20})
     assert ids(answer) == ids(whole)[2:6]
     assert scores(answer) == pytest.approx(scores(whole)[2:6])
-    assert all(hit["_source"].keys() == {"price"} and hit["_source"]["price"] < 3
-               for hit in answer["hits"]["hits"])  # fmt: skip
+    assert all(
+        hit["_source"].keys() == {"price"} and hit["_source"]["price"] < 3 for hit in answer["hits"]["hits"]
+    )
     assert {bucket["key"] for bucket in answer["aggregations"]["kinds"]["buckets"]} == {"a", "t0", "t1", "t2"}
     assert answer["aggregations"]["kinds"]["buckets"][0]["doc_count"] == 30, "both legs, and only what fits"
     assert any("<em>" in str(hit.get("highlight")) for hit in answer["hits"]["hits"])
@@ -266,8 +263,12 @@ def test_dry_run_shows_the_requests_and_sends_none(
     assert hybridr_cli.main([*command, "--dry-run", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert [request["path"].rsplit("/", 1)[-1] for request in shown["requests"]][-5:] == [
-        "_create", "_register", "_deploy", shown["pipeline"], "_settings",
-    ]  # fmt: skip
+        "_create",
+        "_register",
+        "_deploy",
+        shown["pipeline"],
+        "_settings",
+    ]
     assert shelf.index_info(before.name) == before
     assert hybridr_cli.main([*command, "--set-cluster-settings"]) == 0
     assert "--way transparent" in capsys.readouterr().out

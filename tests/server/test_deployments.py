@@ -13,18 +13,18 @@ import uvicorn
 import hybridr_cli
 from hashing import HashingEncoder
 from hybridr import ReindexSettings, reindex
-from hybridr.bodies import hybrid_query
-from hybridr.cluster import Cluster, path_of
-from hybridr.deploying import deploy, undeploy
-from hybridr.destinations import resolve, write_meta
-from hybridr.diagnosis import check_deployments
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.default_pipeline import stored_pipeline
+from hybridr.cluster.record import resolve, write_meta
+from hybridr.doctor import Check, check_deployments
 from hybridr.errors import ClusterError
-from hybridr.machine import Check
-from hybridr.pipelines import stored_pipeline
-from hybridr.retrieval import checked
-from hybridr.serving import create_app, listen
-from hybridr.settings import DeploySettings, SearchSettings
-from hybridr.standing import standing
+from hybridr.search.fusions.pipeline import hybrid_query
+from hybridr.search.hits import checked
+from hybridr.search.settings import SearchSettings
+from hybridr.serving.application import create_app, listen
+from hybridr.serving.deploying import deploy, undeploy
+from hybridr.serving.settings import DeploySettings
+from hybridr.status import standing
 
 from .corpus import fill_index, text_number
 

@@ -5,10 +5,10 @@ import secrets
 
 import pytest
 
-from hybridr.cluster import Cluster, connect, path_of
-from hybridr.diagnosis import diagnose, probe_body
-from hybridr.node import NodeState
-from hybridr.settings import ClusterSettings
+from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr.cluster.settings import ClusterSettings
+from hybridr.doctor import diagnose, probe_body
+from hybridr.node.state import NodeState
 from hybridr_cli import main
 
 NODE, SECURE = pytest.mark.node, pytest.mark.secure

@@ -14,9 +14,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hybridr.bodies import fusion_pipeline, hybrid_query
-from hybridr.cluster import Cluster, path_of
-from hybridr.fusion import COMBINATIONS, MODES, LowerBound, Technique, fuse
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.search.fusions.pipeline import (
+    COMBINATIONS,
+    MODES,
+    LowerBound,
+    Technique,
+    fuse,
+    fusion_pipeline,
+    hybrid_query,
+)
 
 pytestmark = pytest.mark.node
 
@@ -78,9 +85,11 @@ def cases(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Cases]:
 def create(cluster: Cluster, index: str, shards: int) -> None:
     fields = {f"s{case}_{leg}": {"type": "double", "index": False} for case in range(CASES) for leg in (0, 1)}
     settings = {
-        "number_of_shards": shards, "number_of_replicas": 0, "refresh_interval": -1,
+        "number_of_shards": shards,
+        "number_of_replicas": 0,
+        "refresh_interval": -1,
         "mapping.total_fields.limit": 2 * CASES + 10,
-    }  # fmt: skip
+    }
     cluster.request("PUT", path_of(index), {"settings": settings, "mappings": {"properties": fields}})
 
 
@@ -156,13 +165,16 @@ def test_fused_scores_equal_the_servers(
     dice = random.Random(f"{normalization} {combination}")
     techniques = [random_technique(dice, normalization, combination) for _ in range(CASES)]
     searches = [
-        ("", {
-            "size": 2 * DEPTH * 3,
-            "query": hybrid_query([leg(f"s{case}_0"), leg(f"s{case}_1")], DEPTH),
-            "search_pipeline": fusion_pipeline(technique, cluster.version),
-        })
+        (
+            "",
+            {
+                "size": 2 * DEPTH * 3,
+                "query": hybrid_query([leg(f"s{case}_0"), leg(f"s{case}_1")], DEPTH),
+                "search_pipeline": fusion_pipeline(technique, cluster.version),
+            },
+        )
         for case, technique in enumerate(techniques)
-    ]  # fmt: skip
+    ]
     answers = ask(cluster, cases.index, searches)
     for case, (technique, lists, hits) in enumerate(zip(techniques, cases.lists, answers, strict=True)):
         found = {hit["_id"]: hit["_score"] for hit in hits}

@@ -18,18 +18,19 @@ import pytest
 
 import hybridr_cli
 from hashing import HashingEncoder
-from hybridr import ReindexSettings, Search, node, reindex, rollback
-from hybridr.cluster import Cluster, connect, path_of
-from hybridr.completion import CompletedSearch
+from hybridr import ReindexSettings, Search, reindex, rollback
+from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr.cluster.reading import read_documents
+from hybridr.cluster.writing import Outcome, rejects_of
 from hybridr.errors import ClusterError, DataError, HybridrError, ModelError, NotFound, SettingsError
-from hybridr.in_place import filling
-from hybridr.in_place.marks import MARK_FIELD
-from hybridr.in_place.planning import plan_in_place
-from hybridr.in_place.verification import verify_in_place
-from hybridr.reading import read_documents
-from hybridr.standing import remove, standing
-from hybridr.syncing import Syncing, sync
-from hybridr.writing import Outcome, rejects_of
+from hybridr.node import state
+from hybridr.reindexing.syncing import Syncing, sync
+from hybridr.reindexing.targets import in_place
+from hybridr.reindexing.targets.in_place import MARK_FIELD
+from hybridr.reindexing.targets.in_place_checks import plan_in_place
+from hybridr.reindexing.verification import verify_in_place
+from hybridr.search.fusions.completed import CompletedSearch
+from hybridr.status import remove, standing
 
 from .corpus import bulk, fill_index, put_documents, sources, text_number
 
@@ -48,9 +49,12 @@ def knn_index(cluster: Cluster, name: str, count: int, **settings: Any) -> None:
     properties = {"text": {"type": "text"}, "price": {"type": "float"}, "tags": {"type": "keyword"}}
     index = {"knn": True, "number_of_replicas": 0, "number_of_shards": 2, "refresh_interval": "17s"}
     fill_index(
-        cluster, name, count, settings={**index, **settings},
+        cluster,
+        name,
+        count,
+        settings={**index, **settings},
         mappings={"dynamic": "strict", "properties": properties, "_meta": {"owner": "somebody"}},
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture
@@ -266,14 +270,14 @@ def test_sync_reads_only_what_lies_behind_the_settled_position(
 ) -> None:
     sync(cluster, index, HashingEncoder())  # reads once what the reindex wrote last
     read: list[str] = []
-    original = filling.pages_of
+    original = in_place.pages_of
 
     def watching(*given: Any) -> Any:
         for page in original(*given):
             read.extend(document.doc_id for document in page)
             yield page
 
-    monkeypatch.setattr(filling, "pages_of", watching)
+    monkeypatch.setattr(in_place, "pages_of", watching)
     sync(cluster, index, HashingEncoder())
     assert read == []
     update(cluster, index, "d4", text="changed")
@@ -372,7 +376,7 @@ def test_without_the_condition_writes_would_be_lost(
     cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The condition is what keeps a vector of an older text from looking current."""
-    original = filling.update_action
+    original = in_place.update_action
 
     def unconditional(doc_id: str, change: dict[str, Any], **options: Any) -> Any:
         return original(doc_id, change, routing=options["routing"])
@@ -382,7 +386,7 @@ def test_without_the_condition_writes_would_be_lost(
             update(cluster, index, "d4", text="the newest text")
             return super().encode_documents(texts, max_tokens=max_tokens)
 
-    monkeypatch.setattr(filling, "update_action", unconditional)
+    monkeypatch.setattr(in_place, "update_action", unconditional)
     update(cluster, index, "d4", text="a newer text")
     assert sync(cluster, index, Overtaken()).waiting == 0
     with pytest.raises(AssertionError):
@@ -422,9 +426,15 @@ def test_kill_9_then_the_same_command(
     before = sources(cluster, index_name)
     connection = ["--url", cluster.url]
     command = [
-        "reindex", index_name, "--in-place", "--encoder", str(minilm_encoder_folder),
-        "--max-docs-per-second", "100", *connection,
-    ]  # fmt: skip
+        "reindex",
+        index_name,
+        "--in-place",
+        "--encoder",
+        str(minilm_encoder_folder),
+        "--max-docs-per-second",
+        "100",
+        *connection,
+    ]
     environment = os.environ | {"HYBRIDR_REINDEX_READ_DOCUMENTS": "20"}
     process = subprocess.Popen([sys.executable, "-m", "hybridr_cli", *command], env=environment)
     held = {"query": {"exists": {"field": MARK_FIELD}}}
@@ -549,7 +559,7 @@ def dig(found: Any, path: tuple[str, ...]) -> Any:
         ({}, {"properties": {MARK_FIELD: {"type": "text"}}}, f"field '{MARK_FIELD}' already", ""),
         ({"blocks.write": True}, {}, "index.blocks.write", "lift it"),
     ],
-)  # fmt: skip
+)
 def test_refusals_before_anything_is_sent(
     cluster: Cluster,
     index_name: str,
@@ -722,9 +732,9 @@ def test_remove_leaves_documents_and_settings_as_they_were(cluster: Cluster, ind
 def test_remove_goes_on_and_keeps_what_clients_write(
     cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hybridr.in_place import removal
+    from hybridr import status
 
-    original, calls = removal.write, []
+    original, calls = status.write, []
 
     def failing(*given: Any, **options: Any) -> Outcome:
         if calls:
@@ -733,13 +743,13 @@ def test_remove_goes_on_and_keeps_what_clients_write(
         update(cluster, index, "d4", price=77.0)
         return original(*given, **options)
 
-    monkeypatch.setattr(removal, "write", failing)
-    monkeypatch.setattr(removal, "PAGE", 10)
+    monkeypatch.setattr(status, "write", failing)
+    monkeypatch.setattr(status, "PAGE", 10)
     with pytest.raises(ClusterError, match="line"):
         remove(cluster, index)
     with pytest.raises(DataError, match="not complete"):
         Search(cluster, index, HashingEncoder(), "dense")
-    monkeypatch.setattr(removal, "write", original)
+    monkeypatch.setattr(status, "write", original)
     assert remove(cluster, index)["documents"] > 0
     found = raw(cluster, index)
     assert found["d4"]["price"] == 77.0
@@ -749,7 +759,7 @@ def test_remove_goes_on_and_keeps_what_clients_write(
 # --- other clusters and rights ----------------------------------------------------------------------------
 
 
-def test_the_older_version_with_tls(secure_node: node.NodeState, index_name: str) -> None:
+def test_the_older_version_with_tls(secure_node: state.NodeState, index_name: str) -> None:
     secure = connect(secure_node.url)
     knn_index(secure, index_name, 60)
     before = sources(secure, index_name)
@@ -771,9 +781,9 @@ def test_the_older_version_with_tls(secure_node: node.NodeState, index_name: str
 def test_without_the_right_to_ask_for_checkpoints(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hybridr import filling as separate
+    from hybridr.reindexing import filling
 
-    monkeypatch.setattr(separate, "settled_position", lambda *_, **__: None)
+    monkeypatch.setattr(filling, "settled_position", lambda *_, **__: None)
     knn_index(cluster, index_name, 40, refresh_interval="1s")
     assert reindex(cluster, index_name, HashingEncoder(), IN_PLACE).encoded == 40
     assert cluster.index_info(index_name).meta["synced"] is None

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from hybridr.cluster import Cluster, path_of
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.fields import choose_text_fields
+from hybridr.cluster.reading import sample_documents
 from hybridr.errors import DataError, NotFound
-from hybridr.inspection import choose_text_fields, inspect_index
-from hybridr.sampling import sample_documents
+from hybridr.inspection import inspect_index
 from hybridr_cli import main
 
 pytestmark = pytest.mark.node
@@ -124,7 +125,7 @@ def test_an_alias_stands_for_its_index(cluster: Cluster, books: str) -> None:
 
 
 def test_tokens_of_a_model_are_counted(cluster: Cluster, books: str, minilm_encoder_folder) -> None:
-    from hybridr.inspection import FolderTokens
+    from hybridr.encoding.folder import FolderTokens
 
     counter = FolderTokens(minilm_encoder_folder)
     report = inspect_index(cluster, books, fields=("book.body",), token_counter=counter)

@@ -10,11 +10,11 @@ import pytest
 
 from formula import Formula
 from hybridr import Query, Search, load
-from hybridr.cluster import Cluster
-from hybridr.feedback import FeedbackDocument, rm3
-from hybridr.formats import write_beir
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.settings import LoadSettings
+from hybridr.files.formats import write_beir
 from hybridr.records import Document
-from hybridr.settings import LoadSettings
+from hybridr.search.feedback import FeedbackDocument, rm3
 
 pytestmark = pytest.mark.node
 

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 from hashing import HashingEncoder
-from hybridr import ReindexSettings, reindex, reindexing
-from hybridr.cluster import Cluster, connect, path_of
-from hybridr.destinations import resolve
+from hybridr import ReindexSettings, reindex
+from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr.cluster.record import resolve
 from hybridr.errors import NotFound
-from hybridr.filling import Filling
-from hybridr.syncing import sync
+from hybridr.reindexing import reindexing
+from hybridr.reindexing.job import Filling
+from hybridr.reindexing.syncing import sync
 
 from .corpus import fill_index, sources, text_number
 
@@ -122,9 +123,9 @@ def test_what_is_written_while_the_alias_moves_is_there_when_reindex_ends(
 def test_without_the_last_passes_it_would_not_be(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hybridr import filling
+    from hybridr.reindexing.targets import beside
 
-    monkeypatch.setattr(filling, "MAX_PASSES", 1)
+    monkeypatch.setattr(beside, "MAX_PASSES", 1)
     monkeypatch.setattr(reindexing, "catch_up", lambda _: Filling())
     fill_index(cluster, index_name, 400)
     written_while_encoding(cluster, index_name)

@@ -12,16 +12,19 @@ import numpy as np
 import pytest
 
 import hybridr_cli
-from hybridr import Search, load_encoder, local_models, reindex
-from hybridr.assembly import assemble
-from hybridr.cluster import Cluster, path_of
-from hybridr.deploying import deploy, plan_deployment, undeploy
-from hybridr.destinations import resolve
-from hybridr.encoder import OnnxEncoder
+from hybridr import Search, load_encoder, reindex
+from hybridr.assembly.assembly import assemble
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.record import resolve
+from hybridr.encoding.folder import OnnxEncoder
 from hybridr.errors import ClusterError, FingerprintMismatch, ModelError, NotFound
-from hybridr.exporting import export
-from hybridr.remote_models import ML
-from hybridr.settings import DeploySettings, ReindexSettings, SearchSettings
+from hybridr.exporting.exporting import export
+from hybridr.reindexing.settings import ReindexSettings
+from hybridr.search.settings import SearchSettings
+from hybridr.serving import local_models
+from hybridr.serving.deploying import deploy, plan_deployment, undeploy
+from hybridr.serving.remote_models import ML
+from hybridr.serving.settings import DeploySettings
 from tiny import tiny_family, tiny_retriever, tiny_texts
 
 from .corpus import fill_index, text_number

@@ -9,15 +9,16 @@ import pytest
 
 from hashing import HashingEncoder
 from hybridr import Search, connect, reindex
-from hybridr.calibration import STATEMENTS
-from hybridr.cluster import Cluster, path_of
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.encoding.query_map import MappedEncoder
 from hybridr.errors import DataError, FingerprintMismatch
-from hybridr.map_fitting import fit_query_map
-from hybridr.node import NodeState
-from hybridr.query_map import MappedEncoder
-from hybridr.query_terms import IdfSums
+from hybridr.node.state import NodeState
 from hybridr.records import Query
-from hybridr.settings import MapSettings, ReindexSettings
+from hybridr.reindexing.settings import ReindexSettings
+from hybridr.search.fusions.absolute import STATEMENTS
+from hybridr.search.terms import IdfSums
+from hybridr.tuning.map_fitting import fit_query_map
+from hybridr.tuning.settings import MapSettings
 
 from .corpus import WORDS, fill_index, put_documents, text_number
 
@@ -41,9 +42,12 @@ def test_a_map_is_fitted_without_a_write(cluster: Cluster, reindexed: Any) -> No
     before = cluster.request("GET", "/t-mapped*/_stats/indexing")["_all"]["total"]["indexing"]["index_total"]
     stages: dict[str, list[int | None]] = {}
     query_map = fit_query_map(
-        cluster, index, encoder, SMALL,
+        cluster,
+        index,
+        encoder,
+        SMALL,
         progress=lambda stage, done, total=None, note="": stages.setdefault(stage, []).extend([done, total]),
-    )  # fmt: skip
+    )
     after = cluster.request("GET", "/t-mapped*/_stats/indexing")["_all"]["total"]["indexing"]["index_total"]
     assert before == after
     assert set(encoder.encoded) <= set(STATEMENTS), "no document of the index"

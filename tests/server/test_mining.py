@@ -9,9 +9,9 @@ import pytest
 
 import hybridr_cli
 from hybridr import load
-from hybridr.cluster import Cluster
-from hybridr.relevance import read_judged_beir
-from hybridr.settings import LoadSettings
+from hybridr.adaptation.judged import read_judged_beir
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.settings import LoadSettings
 from rem_training import write_toy
 
 pytestmark = pytest.mark.node

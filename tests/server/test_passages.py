@@ -13,16 +13,16 @@ import pytest
 import hybridr_cli
 from hashing import HashingEncoder
 from hybridr import ReindexSettings, Search, connect, reindex
-from hybridr.cluster import Cluster, path_of
-from hybridr.completion import CompletedSearch
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.encoding.passages import Windows, split
 from hybridr.errors import ModelError, SettingsError
-from hybridr.node import NodeState
-from hybridr.passages import Windows, split
+from hybridr.node.state import NodeState
 from hybridr.records import Query
-from hybridr.settings import SearchSettings
-from hybridr.standing import standing
-from hybridr.syncing import sync
-from hybridr.verification import verify
+from hybridr.reindexing.syncing import sync
+from hybridr.reindexing.verification import verify
+from hybridr.search.fusions.completed import CompletedSearch
+from hybridr.search.settings import SearchSettings
+from hybridr.status import standing
 
 from .corpus import WORDS, bulk, fill_index, put_documents, sources, text_number
 

@@ -12,15 +12,16 @@ import pytest
 from opensearchpy import exceptions
 
 from hashing import HashingEncoder
-from hybridr import ReindexSettings, filling, reindex, reindexing
-from hybridr.cluster import Cluster, connect, path_of
+from hybridr import ReindexSettings, reindex
+from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr.cluster.failures import shard_failure
+from hybridr.cluster.reading import read_documents, sample_documents
+from hybridr.cluster.writing import Action, Rejects
 from hybridr.errors import AccessDenied, ClusterError, Unreachable
-from hybridr.failures import shard_failure
-from hybridr.filling import Job, Pending, settle
-from hybridr.reading import read_documents
-from hybridr.sampling import sample_documents
-from hybridr.stored import look_up
-from hybridr.writing import Action, Rejects
+from hybridr.reindexing import reindexing
+from hybridr.reindexing.job import Job, Pending, look_up
+from hybridr.reindexing.targets import beside
+from hybridr.reindexing.targets.beside import settle
 
 from .corpus import fill_index, put_documents, sources
 
@@ -127,11 +128,16 @@ def test_an_old_page_does_not_replace_what_another_process_wrote(
     put_documents(cluster, index_name, [1], suffix=" newer")
     done = reindex(cluster, index_name, HashingEncoder())
     job = Job(
-        cluster, index_name, done.destination, HashingEncoder(), ("text",), ReindexSettings(),
+        cluster,
+        index_name,
+        done.destination,
+        HashingEncoder(),
+        ("text",),
+        ReindexSettings(),
         Rejects(Path("unused")),
-    )  # fmt: skip
+    )
     answers = iter([{}])  # at first it looks as if the copy had been deleted
-    monkeypatch.setattr(filling, "look_up", lambda *given: next(answers, look_up(*given)))
+    monkeypatch.setattr(beside, "look_up", lambda *given: next(answers, look_up(*given)))
     assert settle(job, [Pending(old, None, np.ones(16, dtype=np.float32) / 4)]) == 0
     cluster.refresh(done.destination)
     assert sources(cluster, done.destination)["d1"]["text"].endswith(" newer")

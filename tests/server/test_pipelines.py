@@ -11,14 +11,15 @@ import pytest
 import hybridr_cli
 from hashing import HashingEncoder
 from hybridr import reindex
-from hybridr.assets import asset_path
-from hybridr.bodies import hybrid_query
-from hybridr.cluster import Cluster, path_of
-from hybridr.deploying import deploy, undeploy
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.default_pipeline import DEFAULT, stored_pipeline
 from hybridr.errors import ClusterError, NotFound, SettingsError
-from hybridr.fusion import LowerBound, Technique
-from hybridr.pipelines import DEFAULT, delete_pipeline, put_pipeline, stored_pipeline
-from hybridr.settings import DeploySettings, SearchSettings
+from hybridr.files.assets import asset_path
+from hybridr.search.fusions.pipeline import LowerBound, Technique, hybrid_query
+from hybridr.search.settings import SearchSettings
+from hybridr.serving.deploying import deploy, undeploy
+from hybridr.serving.pipelines import delete_pipeline, put_pipeline
+from hybridr.serving.settings import DeploySettings
 
 from .corpus import fill_index, text_number
 

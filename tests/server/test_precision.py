@@ -10,10 +10,10 @@ import pytest
 
 import hybridr_cli
 from hybridr import Search, load_encoder
-from hybridr.cluster import Cluster, path_of
-from hybridr.destinations import resolve
-from hybridr.exporting import export
-from hybridr.verification import verify
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.record import resolve
+from hybridr.exporting.exporting import export
+from hybridr.reindexing.verification import verify
 from tiny import tiny_retriever, tiny_texts
 
 from .corpus import bulk
@@ -29,8 +29,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def filled(cluster: Cluster, index_name: str) -> str:
-    lines = [line for number, text in enumerate(TEXTS)
-             for line in ({"index": {"_id": f"d{number}"}}, {"text": text})]  # fmt: skip
+    lines = [
+        line
+        for number, text in enumerate(TEXTS)
+        for line in ({"index": {"_id": f"d{number}"}}, {"text": text})
+    ]
     bulk(cluster, index_name, lines)
     return index_name
 

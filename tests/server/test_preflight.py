@@ -12,13 +12,14 @@ import pytest
 
 import hybridr_cli
 from hashing import HashingEncoder
-from hybridr import ReindexSettings, planning, reindex
-from hybridr.cluster import Cluster, path_of
+from hybridr import ReindexSettings, reindex
+from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError
-from hybridr.pacing import search_load
-from hybridr.planning import plan
-from hybridr.preflight import Disk
-from hybridr.syncing import sync
+from hybridr.reindexing import planning
+from hybridr.reindexing.job import search_load
+from hybridr.reindexing.planning import plan
+from hybridr.reindexing.preflight import Disk
+from hybridr.reindexing.syncing import sync
 
 from .corpus import fill_index, put_documents, sources
 

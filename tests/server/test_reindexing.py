@@ -18,10 +18,10 @@ import pytest
 import hybridr_cli
 from hashing import HashingEncoder
 from hybridr import ReindexSettings, Search, reindex, rollback
-from hybridr.cluster import Cluster, path_of
-from hybridr.destinations import resolve
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.record import resolve
 from hybridr.errors import ClusterError, DataError, FingerprintMismatch, HybridrError, ModelError, NotFound
-from hybridr.planning import plan
+from hybridr.reindexing.planning import plan
 
 from .corpus import bulk, fill_index, put_documents, sources, text_number
 
@@ -117,9 +117,11 @@ def test_ctrl_c_then_the_same_command(
     command = ["reindex", index_name, "--encoder", str(minilm_encoder_folder), "--url", cluster.url]
     slowly = {"HYBRIDR_REINDEX_BULK_BYTES": "50000", "HYBRIDR_REINDEX_MAX_DOCS_PER_SECOND": "250"}
     running = subprocess.Popen(
-        [sys.executable, "-m", "hybridr_cli", *command], stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-m", "hybridr_cli", *command],
+        stderr=subprocess.PIPE,
+        text=True,
         env={**os.environ, **slowly},  # a first write long before the end
-    )  # fmt: skip
+    )
     destination = f"{index_name}-hybridr-1"
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:

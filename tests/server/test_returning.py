@@ -13,12 +13,13 @@ import pytest
 
 import hybridr_cli
 from hashing import HashingEncoder
-from hybridr import ReindexSettings, reindex, returning, rollback
-from hybridr.cluster import Cluster, connect, path_of
-from hybridr.destinations import resolve, write_meta
+from hybridr import ReindexSettings, reindex, rollback
+from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr.cluster.record import resolve, write_meta
+from hybridr.cluster.writing import rejects_of
 from hybridr.errors import ClusterError
-from hybridr.syncing import sync
-from hybridr.writing import rejects_of
+from hybridr.reindexing import rollback as rollback_module
+from hybridr.reindexing.syncing import sync
 
 from .corpus import bulk, fill_index, put_documents, sources, text_number
 
@@ -82,8 +83,11 @@ def test_what_both_sides_changed_stays_as_it_is(cluster: Cluster, index_name: st
     put_documents(cluster, index_name, [3], suffix=" by the source")
     done = rollback(cluster, index_name, copy_back=True, drop=True)
     assert done["returned"] | {"deletes_known": 0} == {
-        "changed": 1, "deleted": 0, "conflicts": 1, "deletes_known": 0,
-    }  # fmt: skip
+        "changed": 1,
+        "deleted": 0,
+        "conflicts": 1,
+        "deletes_known": 0,
+    }
     assert sources(cluster, index_name)["d3"]["text"].endswith(" by the source")
     assert sources(cluster, index_name)["d4"]["text"].endswith(" by a client")
     assert not done["dropped"]
@@ -150,8 +154,8 @@ def test_a_write_under_way_while_the_alias_moves_is_not_lost(
         bulk(cluster, old.name, [{"index": {"_id": "late"}}, {"text": "zephyr"}])
         delete(cluster, old.name, "d8")
 
-    original = returning.switch
-    monkeypatch.setattr(returning, "switch", switch)
+    original = rollback_module.switch
+    monkeypatch.setattr(rollback_module, "switch", switch)
     done = rollback(cluster, index_name, copy_back=True)
     assert (done["returned"]["changed"], done["returned"]["deleted"]) == (1, 1)
     assert sources(cluster, index_name)["late"] == {"text": "zephyr"}

@@ -14,16 +14,15 @@ import pytest
 import hybridr_cli
 from hashing import HashingEncoder
 from hybridr import Search, SearchSettings, evaluate, load, reindex
-from hybridr.bodies import hybrid_query, lexical_query
-from hybridr.cluster import Cluster
-from hybridr.completion import CompletedSearch
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.legs.lexical import lexical_query
+from hybridr.cluster.settings import LoadSettings
 from hybridr.errors import ClusterError, DataError, SettingsError
-from hybridr.expansion import TermFeedback
-from hybridr.feedback import FeedbackDocument, rm3
-from hybridr.fusion import fuse
-from hybridr.hits import checked
 from hybridr.records import Query
-from hybridr.settings import LoadSettings
+from hybridr.search.feedback import FeedbackDocument, TermFeedback, rm3
+from hybridr.search.fusions.completed import CompletedSearch
+from hybridr.search.fusions.pipeline import fuse, hybrid_query
+from hybridr.search.hits import checked
 
 from .corpus import fill_index, text_number
 
@@ -119,10 +118,17 @@ def test_rm3_expands_by_the_words_of_the_best_documents(cluster: Cluster, search
 
 
 CHINESE = [
-    "病毒疫苗接种安全研究", "疫苗接种人群免疫反应", "疫苗接种不良反应报告",
-    "股票市场价格波动", "天气预报明天下雨", "足球比赛冠军球队", "古代诗歌语言艺术",
-    "铁路运输货物列车", "海洋生物多样保护", "城市交通管理政策",
-]  # fmt: skip
+    "病毒疫苗接种安全研究",
+    "疫苗接种人群免疫反应",
+    "疫苗接种不良反应报告",
+    "股票市场价格波动",
+    "天气预报明天下雨",
+    "足球比赛冠军球队",
+    "古代诗歌语言艺术",
+    "铁路运输货物列车",
+    "海洋生物多样保护",
+    "城市交通管理政策",
+]
 """Written for this test."""
 
 

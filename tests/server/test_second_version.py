@@ -11,15 +11,15 @@ import pytest
 import hybridr_cli
 from hashing import HashingEncoder
 from hybridr import Search, SearchSettings, connect, reindex, rollback
-from hybridr.cluster import Cluster, path_of
-from hybridr.completion import CompletedSearch
+from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import AccessDenied, SettingsError, Unreachable
-from hybridr.fusion import fuse
-from hybridr.node import NodeState
+from hybridr.node.state import NodeState
 from hybridr.records import Query
-from hybridr.similarity import Similarity
-from hybridr.tuning.bm25 import change_similarity, errors_of, words_obstacle
+from hybridr.search.fusions.completed import CompletedSearch
+from hybridr.search.fusions.pipeline import fuse
+from hybridr.tuning.bm25_scores import Similarity
 from hybridr.tuning.evidence import ask, with_words
+from hybridr.tuning.k1_and_b import change_similarity, errors_of, words_obstacle
 
 from .corpus import fill_index, fill_uneven, put_documents, sources, text_number
 
@@ -111,20 +111,36 @@ def test_wrong_password_and_unknown_certificate(
 
 
 CLUSTER_RIGHTS = [
-    "indices:data/write/bulk", "cluster:admin/search/pipeline/get", "cluster:admin/search/pipeline/put",
-    "cluster:monitor/main", "cluster:monitor/health",
-    "indices:data/read/mget", "indices:data/read/msearch", "indices:data/read/mtv",
-]  # fmt: skip
+    "indices:data/write/bulk",
+    "cluster:admin/search/pipeline/get",
+    "cluster:admin/search/pipeline/put",
+    "cluster:monitor/main",
+    "cluster:monitor/health",
+    "indices:data/read/mget",
+    "indices:data/read/msearch",
+    "indices:data/read/mtv",
+]
 SOURCE_RIGHTS = [
-    "indices:data/read/point_in_time/create", "indices:data/read/point_in_time/delete",
-    "indices:data/read/search", "indices:admin/get",
-]  # fmt: skip
+    "indices:data/read/point_in_time/create",
+    "indices:data/read/point_in_time/delete",
+    "indices:data/read/search",
+    "indices:admin/get",
+]
 DESTINATION_RIGHTS = [
-    *SOURCE_RIGHTS, "indices:admin/create", "indices:admin/mapping/put", "indices:data/write/bulk*",
-    "indices:data/write/index", "indices:data/write/delete", "indices:data/read/mget*",
-    "indices:data/read/mtv*", "indices:admin/refresh*", "indices:admin/settings/update",
-    "indices:admin/aliases", "indices:admin/aliases/get", "cluster:monitor/health",
-]  # fmt: skip
+    *SOURCE_RIGHTS,
+    "indices:admin/create",
+    "indices:admin/mapping/put",
+    "indices:data/write/bulk*",
+    "indices:data/write/index",
+    "indices:data/write/delete",
+    "indices:data/read/mget*",
+    "indices:data/read/mtv*",
+    "indices:admin/refresh*",
+    "indices:admin/settings/update",
+    "indices:admin/aliases",
+    "indices:admin/aliases/get",
+    "cluster:monitor/health",
+]
 
 
 def test_a_user_with_few_rights_can_do_all_of_it(secure: Cluster, secure_node: NodeState) -> None:

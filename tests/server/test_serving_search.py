@@ -15,11 +15,12 @@ from fastapi.testclient import TestClient
 import hybridr_cli
 from hashing import HashingEncoder
 from hybridr import Search, export, load_encoder, reindex
-from hybridr.cluster import Cluster, path_of
-from hybridr.destinations import write_meta
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.record import write_meta
 from hybridr.errors import DataError, FingerprintMismatch, NotFound
-from hybridr.serving import create_app
-from hybridr.settings import SearchSettings, ServeSettings
+from hybridr.search.settings import SearchSettings
+from hybridr.serving.application import create_app
+from hybridr.serving.settings import ServeSettings
 from tiny import tiny_retriever, tiny_texts
 
 from .corpus import bulk, fill_index, text_number

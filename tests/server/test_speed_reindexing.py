@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import hybridr_cli
-from hybridr.cluster import Cluster
-from hybridr.encoder import load_encoder
+from hybridr.cluster.connection import Cluster
+from hybridr.encoding.opening import load_encoder
 from hybridr.errors import NotFound
-from hybridr.remote_models import TRUSTED, missing_settings, trusted_pattern
+from hybridr.serving.remote_models import TRUSTED, missing_settings, trusted_pattern
 from hybridr.speed.corpora import spread_records
 from hybridr.speed.reindexing import Lane, ReindexRace, over, race_reindex
 
@@ -22,14 +22,20 @@ def test_all_ways_are_measured_and_nothing_stays(ml_cluster: Cluster, minilm_enc
     before = ml_cluster.request("GET", "/_cluster/settings")
     indices = [info.name for info in ml_cluster.indices("*-hybridr-*")]
     race = race_reindex(
-        ml_cluster, load_encoder(minilm_encoder_folder), spread_records(None, 150),
-        server_batches=(1, 16), server_documents=60,
-    )  # fmt: skip
+        ml_cluster,
+        load_encoder(minilm_encoder_folder),
+        spread_records(None, 150),
+        server_batches=(1, 16),
+        server_documents=60,
+    )
     record = race.record()
     assert [lane["name"] for lane in record["lanes"]] == [
-        "encoding alone", "hybridr reindex", "_reindex, default settings",
-        "_reindex, 1000 connections, batch_size 1", "_reindex, 1000 connections, batch_size 16",
-    ]  # fmt: skip
+        "encoding alone",
+        "hybridr reindex",
+        "_reindex, default settings",
+        "_reindex, 1000 connections, batch_size 1",
+        "_reindex, 1000 connections, batch_size 16",
+    ]
     assert [lane.documents for lane in (race.alone, race.ours, *race.server)] == [150, 150, 60, 60, 60]
     assert not any(lane.failure for lane in race.server)
     assert 0 < race.ours.busy <= 1
@@ -55,8 +61,18 @@ def test_without_ml_commons_the_servers_way_is_not_run(
     cluster: Cluster, tmp_path: Path, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "figures.json"
-    command = ["bench", "reindex", "--url", cluster.url, "--documents", "100", "--server-batches", "1",
-               "--encoder", str(minilm_encoder_folder)]  # fmt: skip
+    command = [
+        "bench",
+        "reindex",
+        "--url",
+        cluster.url,
+        "--documents",
+        "100",
+        "--server-batches",
+        "1",
+        "--encoder",
+        str(minilm_encoder_folder),
+    ]
     assert hybridr_cli.main([*command, "--json", str(file)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found == json.loads(file.read_text())

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 import hybridr_cli
-from hybridr.cluster import Cluster
-from hybridr.deploying import deploy, undeploy
-from hybridr.destinations import resolve
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.record import resolve
 from hybridr.errors import SettingsError
-from hybridr.settings import DeploySettings, SearchSettings
+from hybridr.search.settings import SearchSettings
+from hybridr.serving.deploying import deploy, undeploy
+from hybridr.serving.settings import DeploySettings
 from hybridr.speed.asking import Lane, Times, apart, difference, ratio, take_turns, time_requests
 from hybridr.speed.searching import race_search
 
@@ -81,8 +82,9 @@ def test_the_server_is_timed_against_the_encoder(
     assert hybridr_cli.main([*command, *sizes, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(one["side"], one["texts"], one["in_a_request"]) for one in found["shares"]] == [
-        ("passage", 32, 32), ("query", 20, 1),
-    ]  # fmt: skip
+        ("passage", 32, 32),
+        ("query", 20, 1),
+    ]
     assert all(one["share"]["median"] > 0 for one in found["shares"])
     assert [lane["requests"] for lane in found["lanes"]] == [1, 20]
 

@@ -11,13 +11,13 @@ import pytest
 import hybridr_cli
 from hashing import HashingEncoder
 from hybridr import ReindexSettings, reindex, rollback
-from hybridr.cluster import Cluster, path_of
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.writing import Action, rejects_of
 from hybridr.errors import ClusterError, NotFound
-from hybridr.known_encoders import encoder_for, promote
-from hybridr.standing import Lag, remove, standing
-from hybridr.syncing import sync
-from hybridr.texts import remember_text, texts
-from hybridr.writing import Action, rejects_of
+from hybridr.files.private import remember_text, texts
+from hybridr.reindexing.syncing import sync
+from hybridr.search.encoders import encoder_for, promote
+from hybridr.status import Lag, remove, standing
 
 from .corpus import bulk, fill_index, put_documents, sources
 

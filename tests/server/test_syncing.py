@@ -16,9 +16,9 @@ import pytest
 import hybridr_cli
 from hashing import HashingEncoder
 from hybridr import ReindexSettings, Search, reindex
-from hybridr.cluster import Cluster, path_of
+from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError, DataError, FingerprintMismatch, NotFound
-from hybridr.syncing import Syncing, sync
+from hybridr.reindexing.syncing import Syncing, sync
 
 from .corpus import bulk, fill_index, put_documents, sources, text_number
 
@@ -75,7 +75,7 @@ def test_inserts_updates_and_deletes_of_the_source_arrive(
 def test_a_second_round_reads_only_what_happened_since(
     cluster: Cluster, index_name: str, alias: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hybridr import filling
+    from hybridr.reindexing.targets import beside
 
     looked_up: list[str] = []
 
@@ -83,8 +83,8 @@ def test_a_second_round_reads_only_what_happened_since(
         looked_up.extend(document.doc_id for document in documents)
         return original(cluster, destination, documents, **options)
 
-    original = filling.look_up
-    monkeypatch.setattr(filling, "look_up", watching)
+    original = beside.look_up
+    monkeypatch.setattr(beside, "look_up", watching)
     put_documents(cluster, index_name, [7], suffix=" changed")
     assert did(sync(cluster, index_name, HashingEncoder())) == (1, 0, 0)
     assert looked_up == ["d7"]
@@ -164,7 +164,7 @@ def test_a_later_change_of_the_source_replaces_what_clients_wrote(
 def test_without_the_right_to_ask_for_checkpoints_every_round_looks_at_all(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hybridr import filling
+    from hybridr.reindexing import filling
 
     monkeypatch.setattr(filling, "settled_position", lambda *_, **__: None)
     fill_index(cluster, index_name, 30)

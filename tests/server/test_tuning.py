@@ -11,16 +11,16 @@ import pytest
 
 import hybridr_cli
 from hybridr import Search, SearchSettings, load_encoder, reindex
-from hybridr.cluster import Cluster
-from hybridr.deploying import plan_deployment
-from hybridr.destinations import resolve
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.record import resolve, tuning_of
+from hybridr.encoding.query_map import MappedEncoder
 from hybridr.errors import DataError
-from hybridr.known_encoders import folder_of_map
-from hybridr.query_map import MappedEncoder
+from hybridr.files.remembered import folder_of_map
 from hybridr.records import Query
-from hybridr.settings import DeploySettings, MapSettings, TuneSettings
-from hybridr.tuned import tuning_of
-from hybridr.tuning import tune
+from hybridr.serving.deploying import plan_deployment
+from hybridr.serving.settings import DeploySettings
+from hybridr.tuning.settings import MapSettings, TuneSettings
+from hybridr.tuning.tuning import tune
 
 from .corpus import fill_index, text_number
 
@@ -77,7 +77,7 @@ def test_the_estimate_is_of_the_ranking_that_a_search_gives(
     cluster: Cluster, index: str, folder: Path, judged: Any
 ) -> None:
     """Every variant was scored here; the server must agree with what was written down."""
-    from hybridr.measures import parse_measure, values_of
+    from hybridr.evaluation.measures import parse_measure, values_of
 
     found = tune(cluster, index, judged, encoder=folder, settings=NO_MAP)
     assert found.choice is not None
@@ -149,8 +149,19 @@ def test_command_line(
     )
     lines = ["query-id\tcorpus-id\tscore"] + [f"{query}\t{doc}\t1" for query, [doc] in qrels.items()]
     (tmp_path / "qrels" / "test.tsv").write_text("\n".join(lines))
-    command = ["tune", index, "--beir", str(tmp_path), "--no-fit-map", "--plot", str(tmp_path / "curve.svg"),
-               "--encoder", str(folder), "--url", cluster.url]  # fmt: skip
+    command = [
+        "tune",
+        index,
+        "--beir",
+        str(tmp_path),
+        "--no-fit-map",
+        "--plot",
+        str(tmp_path / "curve.svg"),
+        "--encoder",
+        str(folder),
+        "--url",
+        cluster.url,
+    ]
     assert hybridr_cli.main(command) == 0
     said = capsys.readouterr().out
     assert "30 judged queries" in said

@@ -12,21 +12,19 @@ import pytest
 
 import hybridr_cli
 from hybridr import Search, SearchSettings, load_encoder, reindex
-from hybridr.bodies import among, lexical_query
-from hybridr.cluster import Cluster
-from hybridr.completion import CompletedSearch
-from hybridr.destinations import resolve, write_meta
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.legs.lexical import among, lexical_query
+from hybridr.cluster.record import resolve, tuning_of, write_meta
 from hybridr.errors import ClusterError
-from hybridr.measures import parse_measure, values_of
+from hybridr.evaluation.measures import parse_measure, values_of
 from hybridr.records import Query
-from hybridr.settings import TuneSettings
-from hybridr.similarity import Similarity, similarity_of
-from hybridr.tuned import tuning_of
-from hybridr.tuning import tune
-from hybridr.tuning.bm25 import change_similarity, errors_of, words_obstacle
+from hybridr.search.fusions.completed import CompletedSearch
+from hybridr.tuning.bm25_scores import Similarity, similarity_of
 from hybridr.tuning.evidence import Asked, ask, with_cosines, with_words
-from hybridr.tuning.scoring import scores_of
-from hybridr.tuning.variants import Variant
+from hybridr.tuning.k1_and_b import change_similarity, errors_of, words_obstacle
+from hybridr.tuning.settings import TuneSettings
+from hybridr.tuning.tuning import tune
+from hybridr.tuning.variants import Variant, scores_of
 
 from .corpus import WORDS, fill_uneven, sources
 
@@ -171,8 +169,17 @@ def test_k1_and_b_are_shown_and_changed_only_on_demand(
     assert shown.bm25.choice.gain > 0
     assert chosen.b < 0.75
     assert (shown.bm25.closed_s, similarity_of(resolve(cluster, name))) == (None, Similarity())
-    command = ["tune", name, "--beir", str(written(tmp_path, queries, qrels)), "--no-fit-map",
-               "--encoder", str(folder), "--url", cluster.url]  # fmt: skip
+    command = [
+        "tune",
+        name,
+        "--beir",
+        str(written(tmp_path, queries, qrels)),
+        "--no-fit-map",
+        "--encoder",
+        str(folder),
+        "--url",
+        cluster.url,
+    ]
     assert hybridr_cli.main([*command, "--bm25", "apply", "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert f"POST /{name}/_close" in said
@@ -215,8 +222,20 @@ def test_depth_and_feedback_are_tried_when_asked_for(
 ) -> None:
     queries, qrels = judged(cluster, searched.info.name)
     beir = str(written(tmp_path, queries, qrels))
-    command = ["tune", searched.info.name, "--beir", beir, "--no-fit-map", "--encoder", str(folder),
-               "--url", cluster.url, "--json", "--also", "depth,rocchio,rm3"]  # fmt: skip
+    command = [
+        "tune",
+        searched.info.name,
+        "--beir",
+        beir,
+        "--no-fit-map",
+        "--encoder",
+        str(folder),
+        "--url",
+        cluster.url,
+        "--json",
+        "--also",
+        "depth,rocchio,rm3",
+    ]
     assert hybridr_cli.main(command) == 0
     found = json.loads(capsys.readouterr().out)
     tried = [variant for variant, _ in (point["variant"] for point in found["choice"]["curve"])]

@@ -12,14 +12,14 @@ import pytest
 import hybridr_cli
 from hashing import HashingEncoder
 from hybridr import ReindexSettings, Search, reindex
-from hybridr.cluster import Cluster, IndexInfo, path_of
-from hybridr.completion import CompletedSearch
+from hybridr.cluster.connection import Cluster, IndexInfo, path_of
 from hybridr.errors import ClusterError, SettingsError
 from hybridr.records import Query
-from hybridr.retrieval import Mode
-from hybridr.standing import standing
-from hybridr.syncing import sync
-from hybridr.verification import verify
+from hybridr.reindexing.syncing import sync
+from hybridr.reindexing.verification import verify
+from hybridr.search.fusions.completed import CompletedSearch
+from hybridr.search.search import Mode
+from hybridr.status import standing
 
 from .corpus import fill_index, put_documents, text_number
 

@@ -9,9 +9,9 @@ import pytest
 import hybridr_cli
 from hashing import HashingEncoder
 from hybridr import ReindexSettings, reindex
-from hybridr.cluster import Cluster, path_of
+from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError, DataError
-from hybridr.verification import Verification, verify
+from hybridr.reindexing.verification import Verification, verify
 
 from .corpus import fill_index, put_documents
 

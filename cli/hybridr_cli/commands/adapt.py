@@ -10,7 +10,7 @@ import typer
 from ..session import Session, verb
 
 if TYPE_CHECKING:
-    from hybridr.adaptation import Adaptation
+    from hybridr.adaptation.adaptation import Adaptation
 
 Text = str | None
 Count = int | None
@@ -46,16 +46,31 @@ def register(app: typer.Typer) -> None:
         yes: Annotated[bool | None, typer.Option("--yes", help="Adapt to any language.")] = None,
     ) -> None:
         """Fit an encoder to an index without labels; the unadapted one is kept if the gate says no."""
-        from hybridr.adaptation import adapt
-        from hybridr.known_encoders import promote
-        from hybridr.settings import AdaptSettings
+        from hybridr.adaptation.adaptation import adapt
+        from hybridr.adaptation.settings import AdaptSettings
+        from hybridr.search.encoders import promote
 
         settings = session.settings(
-            AdaptSettings, out=out, base=base, rem=rem, objective=objective, pooling=pooling,
-            similarity=similarity, fields=fields, steps=steps, batch_size=batch_size,
-            max_documents=max_documents, strength=strength, learning_rate=learning_rate,
-            precision=precision, device=device, queries=queries, seed=seed, force=force, any_language=yes,
-        )  # fmt: skip
+            AdaptSettings,
+            out=out,
+            base=base,
+            rem=rem,
+            objective=objective,
+            pooling=pooling,
+            similarity=similarity,
+            fields=fields,
+            steps=steps,
+            batch_size=batch_size,
+            max_documents=max_documents,
+            strength=strength,
+            learning_rate=learning_rate,
+            precision=precision,
+            device=device,
+            queries=queries,
+            seed=seed,
+            force=force,
+            any_language=yes,
+        )
         cluster = session.connect()
         adaptation = adapt((cluster, index), settings, progress=session.output.progress)
         promote(cluster, index, adaptation.folder)

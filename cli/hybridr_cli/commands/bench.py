@@ -42,15 +42,19 @@ def register_adapt(bench: typer.Typer) -> None:
         seconds: Annotated[float, typer.Option(min=1, help="About how long for each size.")] = 120.0,
     ) -> None:
         """Train a DAM in turns with a plain transformers Trainer: real tokens per second, and the loss."""
-        from hybridr.masked_lm import CorpusFile
-        from hybridr.pydocs import read_pydocs
+        from hybridr.adaptation.corpus import CorpusFile
+        from hybridr.files.pydocs import read_pydocs
         from hybridr.speed.masked_lm import race
 
         documents = CorpusFile(beir, "beir") if beir else read_pydocs()[0]
         races = race(
-            documents, sizes=tuple(size.split(",")), batch_size=batch_size, max_tokens=max_tokens,
-            seconds=seconds, progress=session.output.progress,
-        )  # fmt: skip
+            documents,
+            sizes=tuple(size.split(",")),
+            batch_size=batch_size,
+            max_tokens=max_tokens,
+            seconds=seconds,
+            progress=session.output.progress,
+        )
         values = {
             "batch_size": batch_size,
             "max_tokens": max_tokens,
@@ -82,31 +86,40 @@ def register_reindex(bench: typer.Typer) -> None:
 
         With `--server-batches` three settings of ml-commons are changed on the cluster while it runs.
         """
-        from hybridr.encoder import load_encoder
-        from hybridr.packaged import minilm_encoder
+        from hybridr.encoding.opening import load_encoder
+        from hybridr.exporting.exporting import minilm_encoder
         from hybridr.speed.corpora import spread_records
         from hybridr.speed.reindexing import race_reindex
 
         model = load_encoder(encoder or minilm_encoder(progress=session.output.progress))
         found = race_reindex(
-            session.connect(), model, spread_records(beir, documents),
+            session.connect(),
+            model,
+            spread_records(beir, documents),
             server_batches=[int(size) for size in server_batches.split(",") if size],
-            server_documents=server_documents, progress=session.output.progress,
-        )  # fmt: skip
+            server_documents=server_documents,
+            progress=session.output.progress,
+        )
         render_reindex(session, found, beir.name if beir else "pydocs", file)
 
 
 def render_reindex(session: Session, race: ReindexRace, corpus: str, file: Path | None) -> None:
     """Show the table; write the figures."""
+    from hybridr.files.atomic import write_json
     from hybridr.machine import machine_record
-    from hybridr.manifest import write_json
     from hybridr.speed.reindexing import times
 
     rows = [
-        (lane.name, f"{lane.documents:,}", f"{lane.seconds:.1f}", f"{lane.documents_per_second:.1f}",
-         f"{times(lane, race.alone):.3f}", "" if lane.busy is None else f"{lane.busy:.1%}")
+        (
+            lane.name,
+            f"{lane.documents:,}",
+            f"{lane.seconds:.1f}",
+            f"{lane.documents_per_second:.1f}",
+            f"{times(lane, race.alone):.3f}",
+            "" if lane.busy is None else f"{lane.busy:.1%}",
+        )
         for lane in (race.alone, race.ours, *race.server)
-    ]  # fmt: skip
+    ]
     columns = ("way", "documents", "seconds", "documents/s", "of encoding alone", "encoder busy")
     session.output.table(columns, rows)
     if race.not_run:
@@ -122,15 +135,24 @@ def render_reindex(session: Session, race: ReindexRace, corpus: str, file: Path 
 
 def render(session: Session, races: list[Race], values: dict[str, Any], file: Path | None) -> None:
     """Show the table; write the figures."""
-    from hybridr.manifest import write_json
+    from hybridr.files.atomic import write_json
     from hybridr.speed.masked_lm import machine_record
 
     columns = ("size", "training", "tokens/s", "times", "least", "most", "unseen loss", "steps")
     rows = [
-        (race.size, lane.name, round(lane.tokens_per_second), f"{race.times(lane):.2f}",
-         f"{min(lane.ratios):.2f}", f"{max(lane.ratios):.2f}", f"{lane.unseen_loss or 0:.3f}", race.steps)
-        for race in races for lane in race.lanes
-    ]  # fmt: skip
+        (
+            race.size,
+            lane.name,
+            round(lane.tokens_per_second),
+            f"{race.times(lane):.2f}",
+            f"{min(lane.ratios):.2f}",
+            f"{max(lane.ratios):.2f}",
+            f"{lane.unseen_loss or 0:.3f}",
+            race.steps,
+        )
+        for race in races
+        for lane in race.lanes
+    ]
     session.output.table(columns, rows)
     found = {"machine": machine_record(), "settings": values, "races": [race.record() for race in races]}
     if file is not None:
@@ -163,9 +185,9 @@ def register_encode(bench: typer.Typer) -> None:
         """Encode in turns with sentence-transformers (default, ONNX int8) and fastembed: CPU seconds."""
         import tempfile
 
-        from hybridr.exporting import export
+        from hybridr.encoding.packaged import minilm
+        from hybridr.exporting.exporting import export
         from hybridr.machine import machine_record
-        from hybridr.packaged import minilm
         from hybridr.speed.contender import OPENERS
         from hybridr.speed.encoding import compare_encoders, read_texts
 
@@ -174,13 +196,17 @@ def register_encode(bench: typer.Typer) -> None:
         with tempfile.TemporaryDirectory() as scratch:
             folder = encoder or export(minilm(progress=progress), Path(scratch) / "encoder", precision="int8")
             contests = compare_encoders(
-                folder, texts, names=tuple(contenders.split(",")) if contenders else tuple(OPENERS),
-                rounds=rounds, peers=peers, progress=progress,
-            )  # fmt: skip
+                folder,
+                texts,
+                names=tuple(contenders.split(",")) if contenders else tuple(OPENERS),
+                rounds=rounds,
+                peers=peers,
+                progress=progress,
+            )
         values = {"documents": documents, "rounds": rounds, "encoder": encoder.name if encoder else "minilm"}
         found = {"machine": machine_record(), "settings": values, "sets": [one.record() for one in contests]}
         if file is not None:
-            from hybridr.manifest import write_json
+            from hybridr.files.atomic import write_json
 
             write_json(file, found)
         show_contests(session, contests)
@@ -198,10 +224,18 @@ def show_contests(session: Session, contests: list[Contest]) -> None:
                 rows.append((row["name"], "not run", "", "", "", "", "", row["not_run"]))
                 continue
             cosine = f"{row['cosine']['least']:.4f}" if row["cosine"] else ""
-            rows.append((
-                row["name"], f"{row['cpu_s']:.2f}", f"{row['ratio']:.2f}", f"{row['wall_s']:.2f}",
-                f"{row['documents_per_s']:,.0f}", f"{row['tokens_per_s']:,.0f}", row["peak_mb"], cosine,
-            ))  # fmt: skip
+            rows.append(
+                (
+                    row["name"],
+                    f"{row['cpu_s']:.2f}",
+                    f"{row['ratio']:.2f}",
+                    f"{row['wall_s']:.2f}",
+                    f"{row['documents_per_s']:,.0f}",
+                    f"{row['tokens_per_s']:,.0f}",
+                    row["peak_mb"],
+                    cosine,
+                )
+            )
         session.output.table(columns, rows)
 
 
@@ -235,9 +269,13 @@ def register_search(bench: typer.Typer) -> None:
 
         times = Times(requests, rounds, tuple(int(many) for many in clients.split(",")), warm_up)
         found = race_indices(
-            session.connect(), index, spread_queries(beir, queries), times=times, ways=known_ways(ways),
+            session.connect(),
+            index,
+            spread_queries(beir, queries),
+            times=times,
+            ways=known_ways(ways),
             progress=session.output.progress,
-        )  # fmt: skip
+        )
         for one in found["indices"]:
             session.output.line(f"{one['index']}: {one['documents']:,} documents")
             show_lanes(session, one["lanes"])
@@ -251,7 +289,7 @@ def known_ways(text: str) -> list[Any]:
     from typing import get_args
 
     from hybridr.errors import SettingsError
-    from hybridr.settings import Way
+    from hybridr.serving.settings import Way
 
     ways = text.split(",")
     if unknown := set(ways) - set(get_args(Way)):
@@ -275,14 +313,18 @@ def register_serve(bench: typer.Typer) -> None:
         rounds: Annotated[int, typer.Option(min=1, help="Turns that count.")] = 5,
     ) -> None:
         """Encode through `hybridr serve` in turns with the encoder alone: texts per second."""
-        from hybridr.packaged import minilm_encoder
+        from hybridr.exporting.exporting import minilm_encoder
         from hybridr.speed.serving import race_serving
 
         progress = session.output.progress
         found = race_serving(
-            encoder or minilm_encoder(progress=progress), beir, passages=passages, queries=queries,
-            rounds=rounds, progress=progress,
-        )  # fmt: skip
+            encoder or minilm_encoder(progress=progress),
+            beir,
+            passages=passages,
+            queries=queries,
+            rounds=rounds,
+            progress=progress,
+        )
         show_lanes(session, found["lanes"])
         for one in found["shares"]:
             session.output.line(
@@ -296,17 +338,21 @@ def show_lanes(session: Session, lanes: list[dict[str, Any]]) -> None:
     """Show latencies and throughput."""
     columns = ("way", "clients", "p50 ms", "p95 ms", "p99 ms", "per second")
     rows = [
-        (lane["name"], lane["clients"], *(f"{lane[f'p{p}_ms']:.1f}" for p in (50, 95, 99)),
-         f"{lane['per_second']:.1f}")
+        (
+            lane["name"],
+            lane["clients"],
+            *(f"{lane[f'p{p}_ms']:.1f}" for p in (50, 95, 99)),
+            f"{lane['per_second']:.1f}",
+        )
         for lane in lanes
-    ]  # fmt: skip
+    ]
     session.output.table(columns, rows)
 
 
 def finish(session: Session, figures: dict[str, Any], file: Path | None) -> None:
     """Write the figures with the machine they were measured on."""
+    from hybridr.files.atomic import write_json
     from hybridr.machine import machine_record
-    from hybridr.manifest import write_json
 
     found = {"machine": machine_record("onnxruntime"), **figures}
     if file is not None:

@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
         dry_run: Annotated[bool, typer.Option("--dry-run", help="List them, delete nothing.")] = False,
     ) -> None:
         """List, then delete this machine's files that hold text of documents: rejects, token caches."""
-        from hybridr.texts import clean
+        from hybridr.files.private import clean
 
         found = clean(name, dry_run=True)
         for text in found:

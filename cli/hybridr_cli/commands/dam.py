@@ -10,8 +10,8 @@ import typer
 from ..session import Session, verb
 
 if TYPE_CHECKING:
-    from hybridr.masked_lm import DamFit
-    from hybridr.masked_lm.sources import Source
+    from hybridr.adaptation.corpus import Source
+    from hybridr.adaptation.dam import DamFit
 
 Text = str | None
 Count = int | None
@@ -58,15 +58,29 @@ def register_train(dam: typer.Typer) -> None:
         device: Annotated[Text, typer.Option(help="auto, cpu or cuda.")] = None,
     ) -> None:
         """Train a DAM by masked-LM, from a source DAM; the same command goes on after a stop."""
-        from hybridr.masked_lm import fit_dam
-        from hybridr.settings import DamSettings
+        from hybridr.adaptation.dam import fit_dam
+        from hybridr.adaptation.settings import DamSettings
 
         settings = session.settings(
-            DamSettings, base=base, out=out, fields=fields, max_documents=max_documents, steps=steps,
-            batch_size=batch_size, learning_rate=learning_rate, warm_up=warm_up, max_tokens=max_tokens,
-            weight_decay=weight_decay, precision=precision, token_budget=token_budget, dropout=dropout,
-            held_out=held_out, checkpoint_every=checkpoint_every, seed=seed, device=device,
-        )  # fmt: skip
+            DamSettings,
+            base=base,
+            out=out,
+            fields=fields,
+            max_documents=max_documents,
+            steps=steps,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            warm_up=warm_up,
+            max_tokens=max_tokens,
+            weight_decay=weight_decay,
+            precision=precision,
+            token_budget=token_budget,
+            dropout=dropout,
+            held_out=held_out,
+            checkpoint_every=checkpoint_every,
+            seed=seed,
+            device=device,
+        )
         files = {"beir": beir, "jsonl": jsonl, "tsv": tsv}
         source = chosen_source(session, index, files, settings.fields)
         fit = fit_dam(source, settings, progress=session.output.progress)
@@ -77,8 +91,8 @@ def chosen_source(
     session: Session, index: str | None, files: dict[str, Path | None], fields: tuple[str, ...]
 ) -> Source:
     """Open the one source that was given. Raises SettingsError."""
+    from hybridr.adaptation.corpus import CorpusFile
     from hybridr.errors import SettingsError
-    from hybridr.masked_lm import CorpusFile
 
     given: list[Any] = [(form, path) for form, path in files.items() if path is not None]
     if len(given) + (index is not None) != 1:

@@ -10,7 +10,7 @@ from ..session import Session, verb
 from .search import show
 
 if TYPE_CHECKING:
-    from hybridr.demonstration import Demonstration
+    from hybridr.demo import Demonstration
 
 
 def register(app: typer.Typer) -> None:
@@ -19,14 +19,16 @@ def register(app: typer.Typer) -> None:
     @verb(app, "demo")
     def demo(session: Session) -> None:
         """Try everything: start a node, load the Python docs, adapt, reindex, search, evaluate."""
-        from hybridr.demonstration import demonstrate
-        from hybridr.settings import AdaptSettings, NodeSettings
+        from hybridr.adaptation.settings import AdaptSettings
+        from hybridr.demo import demonstrate
+        from hybridr.node.settings import NodeSettings
 
         session.output.note("The whole line on the Python documentation; a second run skips what is done.")
         done = demonstrate(
-            node_settings=session.settings(NodeSettings), adapt_settings=session.settings(AdaptSettings),
+            node_settings=session.settings(NodeSettings),
+            adapt_settings=session.settings(AdaptSettings),
             progress=session.output.progress,
-        )  # fmt: skip
+        )
         session.output.close()
         session.output.result(summary(done))
         if not session.output.as_json:
@@ -35,7 +37,7 @@ def register(app: typer.Typer) -> None:
 
 def tell(session: Session, done: Demonstration) -> None:
     """Say in one screen what was done, what came out, and what to try next."""
-    from hybridr.demonstration import INDEX, QUESTION
+    from hybridr.demo import INDEX, QUESTION
 
     out = session.output
     adapted = done.adaptation

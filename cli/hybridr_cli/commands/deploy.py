@@ -10,7 +10,7 @@ import typer
 from ..session import Session, verb
 
 if TYPE_CHECKING:
-    from hybridr.deploying import Deployment
+    from hybridr.serving.deploying import Deployment
 
 
 def register(app: typer.Typer) -> None:
@@ -48,8 +48,9 @@ def register_deploy(app: typer.Typer) -> None:
         so too, but the model runs inside the cluster. transparent: ordinary queries for a text become hybrid.
         HYBRIDR_DEPLOY_TOKEN is the server's bearer token.
         """
-        from hybridr.deploying import deploy, plan_deployment
-        from hybridr.settings import DeploySettings, SearchSettings
+        from hybridr.search.settings import SearchSettings
+        from hybridr.serving.deploying import deploy, plan_deployment
+        from hybridr.serving.settings import DeploySettings
 
         settings = session.settings(
             DeploySettings, way=way, server=server, encoder=encoder, set_cluster_settings=set_cluster_settings
@@ -70,7 +71,7 @@ def register_undeploy(app: typer.Typer) -> None:
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the requests, send none.")] = False,
     ) -> None:
         """Take away what `hybridr deploy` made; the vectors stay."""
-        from hybridr.deploying import undeploy
+        from hybridr.serving.deploying import undeploy
 
         requests = undeploy(session.connect(), name, dry_run=dry_run)
         session.output.result({"name": name, "requests": requests, "undeployed": not dry_run})

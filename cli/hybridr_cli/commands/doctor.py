@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
 
         On the cluster it makes an index hybridr-doctor-… with one document and removes it again.
         """
-        from hybridr.diagnosis import diagnose
+        from hybridr.doctor import diagnose
 
         checks = diagnose(session.cluster_settings(), progress=session.output.progress)
         session.output.close()

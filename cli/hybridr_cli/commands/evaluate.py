@@ -11,8 +11,8 @@ import typer
 from ..session import Session, verb
 
 if TYPE_CHECKING:
-    from hybridr.cluster import Cluster
-    from hybridr.evaluation import Evaluation
+    from hybridr.cluster.connection import Cluster
+    from hybridr.evaluation.evaluation import Evaluation
 
 
 def register(app: typer.Typer) -> None:
@@ -57,10 +57,11 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Measure systems of an index, and run files, on judged queries: intervals and paired tests."""
         from hybridr.errors import SettingsError
-        from hybridr.reports import checked_format
-        from hybridr.settings import EvaluateSettings, SearchSettings
-        from hybridr.systems import evaluate_index, evaluate_runs
-        from hybridr.systems import report as write_report
+        from hybridr.evaluation.report import checked_format
+        from hybridr.evaluation.settings import EvaluateSettings
+        from hybridr.search.settings import SearchSettings
+        from hybridr.search.systems import evaluate_index, evaluate_runs
+        from hybridr.search.systems import report as write_report
 
         if kind or report:
             checked_format(kind, report)
@@ -74,16 +75,31 @@ def register(app: typer.Typer) -> None:
                 raise SettingsError("no queries to search with", hint="--beir FOLDER")
             cluster = session.connect()
             found = evaluate_index(
-                cluster, name, beir, split=split, qrels=qrels, systems=names(systems), runs=files,
-                measures=names(measures), baseline=baseline, encoder=encoder,
-                settings=session.settings(SearchSettings), statistics=statistics,
+                cluster,
+                name,
+                beir,
+                split=split,
+                qrels=qrels,
+                systems=names(systems),
+                runs=files,
+                measures=names(measures),
+                baseline=baseline,
+                encoder=encoder,
+                settings=session.settings(SearchSettings),
+                statistics=statistics,
                 progress=session.output.progress,
-            )  # fmt: skip
+            )
         else:
             found = evaluate_runs(
-                files, beir=beir, split=split, qrels=qrels, measures=names(measures), baseline=baseline,
-                statistics=statistics, progress=session.output.progress,
-            )  # fmt: skip
+                files,
+                beir=beir,
+                split=split,
+                qrels=qrels,
+                measures=names(measures),
+                baseline=baseline,
+                statistics=statistics,
+                progress=session.output.progress,
+            )
         written = found.write_runs(runs) if runs else {}
         title = f"{name or 'runs'}: {found.queries} queries"
         if report:
@@ -119,7 +135,7 @@ def run_files(given: Sequence[str]) -> dict[str, Path]:
 
 def render(session: Session, found: Evaluation, title: str, kind: str | None) -> None:
     """Print the tables for people, or the document that was asked for."""
-    from hybridr.reports import checked_format, rendered
+    from hybridr.evaluation.report import checked_format, rendered
 
     if kind:
         session.output.line(rendered(found, checked_format(kind), title).rstrip("\n"))

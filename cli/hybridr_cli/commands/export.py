@@ -47,8 +47,8 @@ def register(app: typer.Typer) -> None:
         ] = None,
     ) -> None:
         """Write an encoder folder: ONNX beside the weights, checked against torch."""
-        from hybridr.exporting import export, export_joined, export_target
-        from hybridr.packaged import minilm
+        from hybridr.encoding.packaged import minilm
+        from hybridr.exporting.exporting import export, export_joined, export_target
 
         join = {"rem": rem, "ranker": ranker, "pooling": pooling, "similarity": similarity}
         require_one_source(folder, dam, join)
@@ -85,16 +85,16 @@ def read_texts(path: Path | None) -> list[Document]:
     """Read as many documents as are measured. Raises DataError."""
     if path is None:
         return []
-    from hybridr.formats import document_of, read_corpus
-    from hybridr.parity import DOCUMENTS
+    from hybridr.exporting.parity import DOCUMENTS
+    from hybridr.files.formats import document_of, read_corpus
 
     return [document_of(record, path) for record in islice(read_corpus(path), DOCUMENTS)]
 
 
 def render(session: Session, folder: Path, precision: str) -> None:
     """Show where the encoder is, how near the graphs are to torch, and what to run next."""
-    from hybridr.manifest import read_manifest
-    from hybridr.model_card import render_ndcg
+    from hybridr.exporting.model_card import render_ndcg
+    from hybridr.files.manifest import read_manifest
 
     output, manifest = session.output, read_manifest(folder) or {}
     parity: dict[str, Any] = manifest["parity"]

@@ -10,9 +10,10 @@ import typer
 from ..session import Session, verb
 
 if TYPE_CHECKING:
-    from hybridr.cluster import Cluster
-    from hybridr.encoder import Encoder
-    from hybridr.inspection import FieldReport, FolderTokens, Inspection
+    from hybridr.cluster.connection import Cluster
+    from hybridr.encoding.contract import Encoder
+    from hybridr.encoding.folder import FolderTokens
+    from hybridr.inspection import FieldReport, Inspection
     from hybridr.shift import Shift
 
 
@@ -56,11 +57,19 @@ def register(app: typer.Typer) -> None:
             from hybridr.shift import draw_plane, measure_shift
 
             shift = measure_shift(
-                cluster, index, against, encoder=shift_encoder(session, cluster, index, encoder, vectors),
+                cluster,
+                index,
+                against,
+                encoder=shift_encoder(session, cluster, index, encoder, vectors),
                 fields=[name.strip() for name in (fields or "").split(",") if name.strip()],
-                queries=queries, source_queries=source_queries, run=run, qrels=qrels, sample=sample,
-                vectors=vectors, progress=session.output.progress,
-            )  # fmt: skip
+                queries=queries,
+                source_queries=source_queries,
+                run=run,
+                qrels=qrels,
+                sample=sample,
+                vectors=vectors,
+                progress=session.output.progress,
+            )
             if plot is not None:
                 draw_plane(shift, plot)
             render_shift(session, shift)
@@ -69,18 +78,22 @@ def register(app: typer.Typer) -> None:
         counter = token_counter(session, encoder)
         names = [name.strip() for name in (fields or "").split(",") if name.strip()]
         found = inspect_index(
-            cluster, index, fields=names, token_counter=counter, sample=sample,
+            cluster,
+            index,
+            fields=names,
+            token_counter=counter,
+            sample=sample,
             progress=session.output.progress,
-        )  # fmt: skip
+        )
         render(session, found)
         session.output.result(found.to_json())
 
 
 def token_counter(session: Session, folder: Path | None) -> FolderTokens | None:
     """Open the tokenizer of the given model, else of the packaged one; None when that cannot be had."""
+    from hybridr.encoding.folder import FolderTokens
+    from hybridr.encoding.packaged import minilm
     from hybridr.errors import DownloadError
-    from hybridr.inspection import FolderTokens
-    from hybridr.packaged import minilm
 
     try:
         return FolderTokens(folder or minilm(progress=session.output.progress))
@@ -93,9 +106,9 @@ def shift_encoder(
     session: Session, cluster: Cluster, index: str, folder: Path | None, vectors: int
 ) -> Encoder | None:
     """Open the given encoder, else that of the index or the packaged one; None when it cannot be had."""
-    from hybridr.encoder import load_encoder
+    from hybridr.encoding.opening import load_encoder
     from hybridr.errors import DownloadError, MissingExtra
-    from hybridr.known_encoders import encoder_for
+    from hybridr.search.encoders import encoder_for
 
     if not vectors:
         return None

@@ -34,12 +34,19 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Load a BEIR folder or a JSONL file into a new index."""
         from hybridr import load
-        from hybridr.settings import LoadSettings
+        from hybridr.cluster.settings import LoadSettings
 
         settings = session.settings(
-            LoadSettings, index=index, fields=fields, language=language, analyzer=analyzer, k1=k1, b=b,
-            shards=shards, replace=replace,
-        )  # fmt: skip
+            LoadSettings,
+            index=index,
+            fields=fields,
+            language=language,
+            analyzer=analyzer,
+            k1=k1,
+            b=b,
+            shards=shards,
+            replace=replace,
+        )
         found = load(session.connect(), folder, settings, progress=session.output.progress)
         session.output.result(vars(found))
         if not found.loaded:

@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
         """List the published DAMs, REMs and baselines that can be assembled by name."""
         from dataclasses import asdict
 
-        from hybridr.published import published
+        from hybridr.assembly.published import published
 
         found = published()
         session.output.table(

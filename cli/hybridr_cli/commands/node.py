@@ -9,7 +9,7 @@ import typer
 from ..session import Session, verb
 
 if TYPE_CHECKING:
-    from hybridr.node import NodeState
+    from hybridr.node.state import NodeState
 
 Name = Annotated[str | None, typer.Option(help="Name of the node (default: default).")]
 
@@ -46,13 +46,20 @@ def register_start(node: typer.Typer) -> None:
         java: Annotated[str | None, typer.Option(help="auto, system or packaged.")] = None,
     ) -> None:
         """Start a node, installed on first use, and leave it running."""
-        from hybridr.node import start
-        from hybridr.settings import NodeSettings
+        from hybridr.node.process import start
+        from hybridr.node.settings import NodeSettings
 
         settings = session.settings(
-            NodeSettings, name=name, version=version, secure=secure, with_ml=with_ml,
-            with_natives=with_natives, heap=heap, port=port, java=java,
-        )  # fmt: skip
+            NodeSettings,
+            name=name,
+            version=version,
+            secure=secure,
+            with_ml=with_ml,
+            with_natives=with_natives,
+            heap=heap,
+            port=port,
+            java=java,
+        )
         state = start(settings, progress=session.output.progress)
         session.output.line(f"node '{state.name}': OpenSearch {state.version} at {state.url}")
         if state.secure:
@@ -73,7 +80,7 @@ def register_stop(node: typer.Typer) -> None:
         delete_data: Annotated[bool, typer.Option("--delete-data", help="Delete its data as well.")] = False,
     ) -> None:
         """Stop a node; its data stay."""
-        from hybridr.node import status, stop
+        from hybridr.node.process import status, stop
 
         names = [state.name for state in status()] if every else [chosen(session, name)]
         stopped = {each: stop(each, delete_data=delete_data) for each in names}
@@ -88,7 +95,7 @@ def register_views(node: typer.Typer) -> None:
     @verb(node, "status")
     def status(session: Session) -> None:
         """List the nodes."""
-        from hybridr.node import status
+        from hybridr.node.process import status
 
         states = status()
         session.output.table(
@@ -103,7 +110,7 @@ def register_views(node: typer.Typer) -> None:
         lines: Annotated[int, typer.Option(min=1, help="How many of the last lines.")] = 50,
     ) -> None:
         """Show the last lines that a node logged."""
-        from hybridr.node import logs
+        from hybridr.node.process import logs
 
         shown = logs(chosen(session, name), lines)
         for line in shown:
@@ -113,7 +120,7 @@ def register_views(node: typer.Typer) -> None:
 
 def chosen(session: Session, name: str | None) -> str:
     """Resolve the node's name as `start` does."""
-    from hybridr.settings import NodeSettings
+    from hybridr.node.settings import NodeSettings
 
     return session.settings(NodeSettings, name=name).name
 
@@ -122,6 +129,11 @@ def row(state: NodeState) -> list[Any]:
     """Give the cells of one node."""
     running = state.running
     return [
-        state.name, state.version, "running" if running else "stopped", state.url if running else "-",
-        state.pid if running else "-", state.heap, state.data,
-    ]  # fmt: skip
+        state.name,
+        state.version,
+        "running" if running else "stopped",
+        state.url if running else "-",
+        state.pid if running else "-",
+        state.heap,
+        state.data,
+    ]

@@ -9,8 +9,8 @@ import typer
 from ..session import Session, verb
 
 if TYPE_CHECKING:
-    from hybridr.fusion import Technique
-    from hybridr.pipelines import Change
+    from hybridr.search.fusions.pipeline import Technique
+    from hybridr.serving.pipelines import Change
 
 Normalization = Annotated[str | None, typer.Option(help="min_max (default), l2, z_score or rrf.")]
 Combination = Annotated[
@@ -54,7 +54,8 @@ def register_show(app: typer.Typer) -> None:
         """Print the body of a technique, or of a stored pipeline; curl can PUT it as it stands."""
         import json
 
-        from hybridr.pipelines import build_pipeline, stored_pipeline
+        from hybridr.cluster.default_pipeline import stored_pipeline
+        from hybridr.serving.pipelines import build_pipeline
 
         if name is not None:
             body = stored_pipeline(session.connect(), name)
@@ -84,7 +85,7 @@ def register_put(app: typer.Typer) -> None:
         dry_run: DryRun = False,
     ) -> None:
         """Store a pipeline, to be named by searches or by an index as its default."""
-        from hybridr.pipelines import put_pipeline
+        from hybridr.serving.pipelines import put_pipeline
 
         wanted = technique(session, normalization, combination, weights, rank_constant, lower_bounds)
         report(
@@ -102,7 +103,7 @@ def register_delete(app: typer.Typer) -> None:
         dry_run: DryRun = False,
     ) -> None:
         """Delete a stored pipeline; not one that an index has as its default."""
-        from hybridr.pipelines import delete_pipeline
+        from hybridr.serving.pipelines import delete_pipeline
 
         report(session, delete_pipeline(session.connect(), name, dry_run=dry_run), dry_run)
 
@@ -116,8 +117,8 @@ def technique(
     lower_bounds: str | None,
 ) -> Technique:
     """Read the technique from the options; what they leave out is that of [search]."""
-    from hybridr.pipelines import technique_of
-    from hybridr.settings import SearchSettings
+    from hybridr.search.settings import SearchSettings
+    from hybridr.serving.pipelines import technique_of
 
     settings = session.settings(
         SearchSettings, normalization=normalization, combination=combination, rank_constant=rank_constant

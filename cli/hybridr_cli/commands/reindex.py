@@ -10,9 +10,9 @@ import typer
 from ..session import Session, verb
 
 if TYPE_CHECKING:
-    from hybridr.in_place.planning import InPlacePlan
-    from hybridr.planning import Plan
-    from hybridr.reindexing import Reindexing
+    from hybridr.reindexing.planning import Plan
+    from hybridr.reindexing.reindexing import Reindexing
+    from hybridr.reindexing.targets.in_place_checks import InPlacePlan
 
 
 def register(app: typer.Typer) -> None:
@@ -78,24 +78,43 @@ def register(app: typer.Typer) -> None:
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the requests, send none.")] = False,
     ) -> None:
         """Write vectors into a new index beside the old one, verify it, switch an alias."""
-        from hybridr.in_place.planning import preview_in_place
-        from hybridr.known_encoders import encoder_for
-        from hybridr.planning import preview, source_of
-        from hybridr.reindexing import reindex
-        from hybridr.settings import ReindexSettings
+        from hybridr.reindexing.planning import preview, source_of
+        from hybridr.reindexing.reindexing import reindex
+        from hybridr.reindexing.settings import ReindexSettings
+        from hybridr.reindexing.targets.in_place_checks import preview_in_place
+        from hybridr.search.encoders import encoder_for
 
         settings = session.settings(
-            ReindexSettings, alias=alias, fields=fields, vector_field=vector_field, engine=engine,
-            vectors=vectors, compression=compression, max_tokens=max_tokens, workers=workers, slice=slice,
-            in_place=in_place, accept_rejects=accept_rejects, passages=passages,
-            passage_overlap=passage_overlap, max_passages=max_passages, precision=precision, backend=backend,
-            patience_s=patience, max_docs_per_second=max_docs_per_second, slow_search_ms=slow_search_ms,
-        )  # fmt: skip
+            ReindexSettings,
+            alias=alias,
+            fields=fields,
+            vector_field=vector_field,
+            engine=engine,
+            vectors=vectors,
+            compression=compression,
+            max_tokens=max_tokens,
+            workers=workers,
+            slice=slice,
+            in_place=in_place,
+            accept_rejects=accept_rejects,
+            passages=passages,
+            passage_overlap=passage_overlap,
+            max_passages=max_passages,
+            precision=precision,
+            backend=backend,
+            patience_s=patience,
+            max_docs_per_second=max_docs_per_second,
+            slow_search_ms=slow_search_ms,
+        )
         cluster = session.connect().patient(settings.patience_s)
         model = encoder_for(
-            cluster, source_of(cluster, name), encoder, precision=settings.precision,
-            backend=settings.backend, progress=session.output.progress,
-        )  # fmt: skip
+            cluster,
+            source_of(cluster, name),
+            encoder,
+            precision=settings.precision,
+            backend=settings.backend,
+            progress=session.output.progress,
+        )
         if dry_run and settings.in_place:
             return show_plan_in_place(session, preview_in_place(cluster, name, model, settings))
         if dry_run:
@@ -171,7 +190,7 @@ def show_requests(session: Session, todo: Plan | InPlacePlan) -> None:
 
 def show_costs(session: Session, todo: Plan | InPlacePlan) -> None:
     """Print what each form of vectors takes, the chosen one first."""
-    from hybridr.vectors import ESTIMATE
+    from hybridr.cluster.legs.dense import ESTIMATE
 
     out = session.output
     out.line(f"memory of a copy: {ESTIMATE}")

@@ -10,7 +10,8 @@ import typer
 from ..session import Session, verb
 
 if TYPE_CHECKING:
-    from hybridr.relevance import Judged, RemTraining
+    from hybridr.adaptation.judged import Judged
+    from hybridr.adaptation.rem import RemTraining
 
 Text = str | None
 Count = int | None
@@ -78,23 +79,46 @@ def register_train(rem: typer.Typer) -> None:
         seed: Seed = None,
     ) -> None:
         """Train a REM in a frozen DAM (or all weights, --full) and write it as `assemble` reads it."""
-        from hybridr.relevance import train_rem
-        from hybridr.settings import RemSettings
+        from hybridr.adaptation.rem import train_rem
+        from hybridr.adaptation.settings import RemSettings
 
         settings = session.settings(
-            RemSettings, dam=dam, out=out, ranker=ranker, rem=rem, full=full, loss=loss, teacher=teacher,
-            design=design, rank=rank, negatives=negatives, mined=mined,
-            negatives_per_query=negatives_per_query, batch_size=batch_size, epochs=epochs,
-            steps=steps, learning_rate=learning_rate, inv_temperature=inv_temperature,
-            pooling=pooling, similarity=similarity, max_query_tokens=max_query_tokens,
-            max_document_tokens=max_document_tokens, max_queries=max_queries,
-            dropout=dropout, precision=precision, device=device, seed=seed,
-        )  # fmt: skip
+            RemSettings,
+            dam=dam,
+            out=out,
+            ranker=ranker,
+            rem=rem,
+            full=full,
+            loss=loss,
+            teacher=teacher,
+            design=design,
+            rank=rank,
+            negatives=negatives,
+            mined=mined,
+            negatives_per_query=negatives_per_query,
+            batch_size=batch_size,
+            epochs=epochs,
+            steps=steps,
+            learning_rate=learning_rate,
+            inv_temperature=inv_temperature,
+            pooling=pooling,
+            similarity=similarity,
+            max_query_tokens=max_query_tokens,
+            max_document_tokens=max_document_tokens,
+            max_queries=max_queries,
+            dropout=dropout,
+            precision=precision,
+            device=device,
+            seed=seed,
+        )
         judged = read_judged(beir, split, qrels, queries, corpus)
         trained = train_rem(
-            judged, settings, rank=ranking(session, index), source=source_of(index),
+            judged,
+            settings,
+            rank=ranking(session, index),
+            source=source_of(index),
             progress=session.output.progress,
-        )  # fmt: skip
+        )
         render(session, settings.dam, trained)
 
 
@@ -116,13 +140,17 @@ def register_negatives(rem: typer.Typer) -> None:
         seed: Seed = 2022,
     ) -> None:
         """Mine hard negatives by BM25, in this process or on the cluster, and write them as one file."""
-        from hybridr.relevance import mine
+        from hybridr.adaptation.judged import mine
 
         judged = read_judged(beir, split, qrels, queries, corpus).sample(max_queries, seed or 0)
         found = mine(
-            judged, out, mined or 0, rank=ranking(session, index), source=source_of(index),
+            judged,
+            out,
+            mined or 0,
+            rank=ranking(session, index),
+            source=source_of(index),
             progress=session.output.progress,
-        )  # fmt: skip
+        )
         output = session.output
         output.line(
             f"mined      {found.documents:,} negatives of {found.queries:,} queries"
@@ -130,14 +158,21 @@ def register_negatives(rem: typer.Typer) -> None:
         )
         output.line(f"file       {found.file}")
         output.line(f"next       hybridr rem train --dam DIR {option(beir)}--negatives {found.file}")
-        output.result({"file": str(found.file), "queries": found.queries, "documents": found.documents,
-                       "shortest": found.shortest, "reused": found.reused})  # fmt: skip
+        output.result(
+            {
+                "file": str(found.file),
+                "queries": found.queries,
+                "documents": found.documents,
+                "shortest": found.shortest,
+                "reused": found.reused,
+            }
+        )
 
 
 def read_judged(beir: File, split: str, qrels: File, queries: File, corpus: File) -> Judged:
     """Read the labels from a BEIR folder or from three files. Raises SettingsError for a mixture."""
+    from hybridr.adaptation.judged import read_judged_beir, read_judged_files
     from hybridr.errors import SettingsError
-    from hybridr.relevance import read_judged_beir, read_judged_files
 
     if beir is not None and not (qrels or queries or corpus):
         return read_judged_beir(beir, split)
@@ -150,7 +185,7 @@ def read_judged(beir: File, split: str, qrels: File, queries: File, corpus: File
 
 def ranking(session: Session, index: Text) -> Any:
     """Open BM25 on the cluster; None without an index."""
-    from hybridr.systems import open_search
+    from hybridr.search.systems import open_search
 
     return open_search(session.connect(), index, "lexical").run if index else None
 

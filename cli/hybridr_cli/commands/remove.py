@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
         ] = False,
     ) -> None:
         """Delete all that hybridr made for an index, and put its aliases back; never the index itself."""
-        from hybridr.standing import remove
+        from hybridr.status import remove
 
         cluster = session.connect()
         todo = remove(cluster, name, dry_run=True)

@@ -60,14 +60,20 @@ def register(app: typer.Typer) -> None:
         ] = False,
     ) -> None:
         """Search in one of three modes, with highlighted text and the raw score of each leg."""
-        from hybridr.settings import SearchSettings
-        from hybridr.systems import open_search
+        from hybridr.search.settings import SearchSettings
+        from hybridr.search.systems import open_search
 
         settings = session.settings(
-            SearchSettings, fusion=fusion, normalization=normalization, combination=combination,
-            dense_weight=dense_weight, depth=depth, query_map=query_map, feedback=feedback,
+            SearchSettings,
+            fusion=fusion,
+            normalization=normalization,
+            combination=combination,
+            dense_weight=dense_weight,
+            depth=depth,
+            query_map=query_map,
+            feedback=feedback,
             tuned=None if tuned else False,
-        )  # fmt: skip
+        )
         searcher = open_search(
             session.connect(),
             name,

@@ -33,8 +33,8 @@ def register(app: typer.Typer) -> None:
         HYBRIDR_SERVE_TOKEN makes every request but /healthz need that bearer token. /metrics is for
         Prometheus, /docs tells the API. The log goes to stderr as JSON; --quiet leaves errors only.
         """
-        from hybridr.serving import open_server
-        from hybridr.settings import ServeSettings
+        from hybridr.serving.application import open_server
+        from hybridr.serving.settings import ServeSettings
 
         settings = session.settings(
             ServeSettings, encoder=encoder, host=host, port=port, index=index, log_queries=log_queries

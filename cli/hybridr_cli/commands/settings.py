@@ -13,7 +13,8 @@ def register(app: typer.Typer) -> None:
     @verb(app, "settings")
     def settings(session: Session) -> None:
         """List every setting with its value and where the value comes from."""
-        from hybridr.configuration import resolved_values
+        from hybridr.settings import resolved_values
+
         from ..stages import STAGES
 
         rows = [row for stage in STAGES for row in resolved_values(stage, config=session.config)]

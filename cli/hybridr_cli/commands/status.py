@@ -9,7 +9,7 @@ import typer
 from ..session import Session, verb
 
 if TYPE_CHECKING:
-    from hybridr.standing import Holding
+    from hybridr.status import Holding
 
 
 def register(app: typer.Typer) -> None:
@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
         session: Session, name: Annotated[str, typer.Argument(help="The index that was reindexed.")]
     ) -> None:
         """Show how current the vectors are, what was made for the index, and its history. Changes nothing."""
-        from hybridr.standing import standing
+        from hybridr.status import standing
 
         found = standing(session.connect(), name)
         out = session.output

@@ -12,7 +12,7 @@ import typer
 from ..session import Session, verb
 
 if TYPE_CHECKING:
-    from hybridr.syncing import Syncing
+    from hybridr.reindexing.syncing import Syncing
 
 
 def register(app: typer.Typer) -> None:
@@ -45,26 +45,34 @@ def register(app: typer.Typer) -> None:
         ] = None,
     ) -> None:
         """Bring what was written since into the index with vectors, from its source and by clients."""
-        from hybridr import syncing
-        from hybridr.destinations import resolve
+        from hybridr.cluster.record import resolve
         from hybridr.errors import SettingsError
-        from hybridr.known_encoders import encoder_for
-        from hybridr.settings import ReindexSettings
+        from hybridr.reindexing import syncing
+        from hybridr.reindexing.settings import ReindexSettings
+        from hybridr.search.encoders import encoder_for
 
         if every and once:
             raise SettingsError("--every and --once exclude each other")
         every_s = syncing.seconds_of(every) if every else None
         settings = session.settings(
-            ReindexSettings, workers=workers, patience_s=patience,
-            max_docs_per_second=max_docs_per_second, slow_search_ms=slow_search_ms,
-            precision=precision, backend=backend,
-        )  # fmt: skip
+            ReindexSettings,
+            workers=workers,
+            patience_s=patience,
+            max_docs_per_second=max_docs_per_second,
+            slow_search_ms=slow_search_ms,
+            precision=precision,
+            backend=backend,
+        )
         cluster = session.connect().patient(settings.patience_s)
         info = resolve(cluster, name)
         model = encoder_for(
-            cluster, info, encoder, precision=settings.precision or info.meta.get("precision"),
-            backend=settings.backend or info.meta.get("backend"), progress=session.output.progress,
-        )  # fmt: skip
+            cluster,
+            info,
+            encoder,
+            precision=settings.precision or info.meta.get("precision"),
+            backend=settings.backend or info.meta.get("backend"),
+            progress=session.output.progress,
+        )
         if every_s is None:
             done = syncing.sync(cluster, name, model, settings, progress=session.output.progress)
             show_round(session, done)

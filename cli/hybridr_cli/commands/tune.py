@@ -11,7 +11,8 @@ import typer
 from ..session import Session, verb
 
 if TYPE_CHECKING:
-    from hybridr.tuning import Bm25, Choice, Tuning
+    from hybridr.tuning.judgement import Choice
+    from hybridr.tuning.tuning import Bm25, Tuning
 
 
 def register(app: typer.Typer) -> None:
@@ -46,18 +47,29 @@ def register(app: typer.Typer) -> None:
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Find out, write nothing.")] = False,
     ) -> None:
         """Choose how the legs are joined: with judged queries, or what is safe without any."""
-        from hybridr.settings import MapSettings, TuneSettings
-        from hybridr.tuning import draw_curve, read_judged
-        from hybridr.tuning import tune as tune_index
+        from hybridr.tuning.settings import MapSettings, TuneSettings
+        from hybridr.tuning.tuning import draw_curve, read_judged
+        from hybridr.tuning.tuning import tune as tune_index
 
         settings = session.settings(
-            TuneSettings, fit_map=fit_map, out=out, queries=queries, measure=measure, dry_run=dry_run,
-            bm25=bm25, also=also.split(",") if also else None,
-        )  # fmt: skip
+            TuneSettings,
+            fit_map=fit_map,
+            out=out,
+            queries=queries,
+            measure=measure,
+            dry_run=dry_run,
+            bm25=bm25,
+            also=also.split(",") if also else None,
+        )
         found = tune_index(
-            session.connect(), name, read_judged(beir, split, qrels), encoder=encoder, settings=settings,
-            map_settings=session.settings(MapSettings), progress=session.output.progress,
-        )  # fmt: skip
+            session.connect(),
+            name,
+            read_judged(beir, split, qrels),
+            encoder=encoder,
+            settings=settings,
+            map_settings=session.settings(MapSettings),
+            progress=session.output.progress,
+        )
         if plot is not None:
             draw_curve(found, plot)
         session.output.result(found.to_json())

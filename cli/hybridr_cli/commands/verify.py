@@ -21,11 +21,13 @@ def register(app: typer.Typer) -> None:
         sample: Annotated[int, typer.Option(min=1, max=10_000, help="Documents compared whole.")] = 64,
     ) -> None:
         """Compare the vectors' index with its source; exit 1 when anything differs. Changes nothing."""
-        from hybridr.systems import verify_index
+        from hybridr.cluster.record import resolve
+        from hybridr.reindexing.verification import verify_index
+        from hybridr.search.encoders import encoder_for
 
-        found = verify_index(
-            session.connect(), name, encoder, sample=sample, progress=session.output.progress
-        )
+        cluster, progress = session.connect(), session.output.progress
+        model = encoder_for(cluster, resolve(cluster, name), encoder, progress=progress)
+        found = verify_index(cluster, name, model, sample=sample, progress=progress)
         session.output.result({**vars(found), "findings": [vars(f) for f in found.findings], "ok": found.ok})
         rows = [
             (f.name, f.looked_at, "ok" if f.ok else f.detail or f"{len(f.differing)} differ")

@@ -1,0 +1,189 @@
+"""From documents to an encoder folder: start, fit, gate, export."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..assembly.published import entry_of
+from ..encoding.opening import load_encoder
+from ..errors import HybridrError, SettingsError
+from ..evaluation.label_free import Comparison
+from ..exporting.exporting import export, require_replaceable
+from ..files.formats import read_query_log
+from ..files.manifest import fingerprint, read_manifest
+from ..progress import Progress, silent
+from .corpus import Source
+from .gate import GateReport, compare
+from .loop import Processes
+from .settings import AdaptSettings
+from .starting_points import Fitted, Start, start_from_retriever
+
+NOT_RECORDED = {"out", "queries", "device"}
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """An encoder folder, whether it holds the adapted encoder, and how that was decided.
+
+    `loss_start` and `loss_end` are means over the first and last tenth of the steps; the `unseen_loss`
+    pair is the loss on held-out documents before and after training, at full strength.
+    """
+
+    folder: Path
+    promoted: bool
+    gate: GateReport
+    losses: tuple[float, ...]
+    loss_start: float
+    loss_end: float
+    unseen_loss_start: float | None
+    unseen_loss_end: float | None
+    steps: int
+    documents: int
+    seconds: float
+    resumed_from: int
+    language: str
+    objective: str
+    reused: bool = False
+
+
+def adapt(documents: Source, settings: AdaptSettings, *, progress: Progress = silent) -> Adaptation:
+    """Fit an encoder to documents without labels and export it, or the unadapted one if the gate says no.
+
+    `documents` are an iterable of Document, or (cluster, index). A retriever is fitted by span contrast; a
+    DAM by masked-LM training, and joined with the REM that `settings.rem` names. The result lies in
+    `settings.out`. A run that was finished with the same documents and settings returns at once, a killed
+    one goes on. Raises DataError (too few documents, another language), ModelError (base, REM, loss),
+    SettingsError, DownloadError (base, disk). Under `accelerate launch` all processes call this together.
+    """
+    require_replaceable(settings.out)
+    queries = read_query_log(settings.queries)
+    start = start_of(documents, settings, progress)
+    key = run_key(start, settings, queries)
+    finished = read_finished(settings.out, key)
+    if finished is not None:
+        return finished
+    fitted = start.fit()
+    processes = Processes(settings.device)
+    if processes.is_main:
+        conclude(start, fitted, settings, queries, key, progress)
+    processes.wait()
+    return result(settings.out, read_manifest(settings.out) or {})
+
+
+def conclude(
+    start: Start,
+    fitted: Fitted,
+    settings: AdaptSettings,
+    queries: Sequence[str],
+    key: str,
+    progress: Progress,
+) -> None:
+    """Let the gate compare the candidate with what it came from, and export the one it chooses."""
+    gate = compare(
+        start.old,
+        fitted.candidate,
+        start.held_out,
+        start.others,
+        queries=queries,
+        seed=settings.seed,
+        progress=progress,
+    )
+    promoted = gate.passed or settings.force
+    entry = record(start, fitted, settings) | {
+        "key": key,
+        "promoted": promoted,
+        "forced": promoted and not gate.passed,
+        "gate": {**gate.record(), "query_log": len(queries)},
+    }
+    export(
+        fitted.candidate if promoted else start.old,
+        settings.out,
+        texts=[document.contents for document in start.held_out],
+        records={"adaptation": entry, **start.records},
+        attachments=fitted.attachments,
+        progress=progress,
+    )
+
+
+def start_of(documents: Source, settings: AdaptSettings, progress: Progress) -> Start:
+    """Choose by the settings what is fitted: the DAM beside a REM, or a retriever."""
+    if settings.rem is not None:
+        from .starting_points import start_from_dam
+
+        return start_from_dam(documents, settings, progress)
+    require_retriever(settings)
+    return start_from_retriever(documents, settings, progress)
+
+
+def require_retriever(settings: AdaptSettings) -> None:
+    """Raise SettingsError when the base is a DAM, which ranks nothing without a REM."""
+    published, folder = entry_of(settings.base), Path(settings.base)
+    bare = (folder / "config.json").is_file() and not (folder / "modules.json").is_file()
+    if bare or (published is not None and not folder.exists()):
+        raise SettingsError(
+            f"{settings.base} is no retriever: alone, a masked-LM backbone (DAM) ranks nothing",
+            hint="name the relevance module to join it with: --rem FOLDER or a published name "
+            "(`hybridr models`)",
+        )
+
+
+def run_key(start: Start, settings: AdaptSettings, queries: Sequence[str]) -> str:
+    """Give the fingerprint of all that the result follows from."""
+    recorded = {name: value for name, value in settings.record().items() if name not in NOT_RECORDED}
+    return fingerprint({**start.identity, "settings": recorded, "queries": list(queries)})
+
+
+def record(start: Start, fitted: Fitted, settings: AdaptSettings) -> dict[str, Any]:
+    """Give the `adaptation` entry of the manifest."""
+    objective = start.identity["objective"]
+    values = settings.record() | {"objective": objective, "strength": fitted.strength}
+    return {
+        "language": start.language,
+        "objective": objective,
+        "settings": {name: value for name, value in values.items() if name not in NOT_RECORDED},
+        "training": {"read": start.read, **fitted.record()},
+    }
+
+
+def read_finished(folder: Path, key: str) -> Adaptation | None:
+    """Give the result of a finished run with this key, if its encoder is intact."""
+    try:
+        manifest = read_manifest(folder) or {}
+        if manifest.get("adaptation", {}).get("key") != key:
+            return None
+        load_encoder(folder)
+    except HybridrError:
+        return None
+    return result(folder, manifest, reused=True)
+
+
+def result(folder: Path, manifest: Mapping[str, Any], *, reused: bool = False) -> Adaptation:
+    """Give the result that a manifest records."""
+    entry = manifest["adaptation"]
+    training, gate = entry["training"], entry["gate"]
+    report = GateReport(
+        rows=tuple(Comparison(**row) for row in gate["rows"]),
+        reasons=tuple(gate["reasons"]),
+        held_out=gate["held_out"],
+        documents=gate["documents"],
+    )
+    return Adaptation(
+        folder=folder,
+        promoted=entry["promoted"],
+        gate=report,
+        losses=tuple(training["losses"]),
+        loss_start=training["loss_start"],
+        loss_end=training["loss_end"],
+        unseen_loss_start=training["unseen_loss"][0],
+        unseen_loss_end=training["unseen_loss"][1],
+        steps=training["steps"],
+        documents=training["documents"],
+        seconds=training["seconds"],
+        resumed_from=training["resumed_from"],
+        language=entry["language"],
+        objective=entry["objective"],
+        reused=reused,
+    )

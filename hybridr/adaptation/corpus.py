@@ -1,0 +1,221 @@
+"""The documents that are trained on: from an index, a file or an iterable; all of them, or a sample."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from ..errors import DataError
+from ..files.formats import document_of, read_jsonl
+from ..files.manifest import fingerprint
+from ..progress import Progress, counted
+from ..records import Document
+from .settings import SpanSettings
+
+if TYPE_CHECKING:
+    from ..cluster.connection import Cluster
+
+LONGEST_TEXT = 20_000  # characters; far beyond what the encoder reads, and small enough to keep
+LEAST_DOCUMENTS = 40
+GZIP_RATIO = 4  # text shrinks to a third or a quarter
+TITLE = "title"
+Source: TypeAlias = "Iterable[Document] | CorpusFile | tuple[Cluster, str]"
+
+
+class Sample(NamedTuple):
+    """Documents in a fixed random order, without repeated or empty texts."""
+
+    documents: list[Document]
+    read: int
+    fingerprint: str
+
+
+def draw_sample(source: Source, settings: SpanSettings, progress: Progress) -> Sample:
+    """Read all documents and keep at most `max_documents`: those with the smallest seeded hash.
+
+    The choice depends on ids, texts and seed, not on the order of reading. Raises DataError when fewer
+    than 40 different texts are left.
+    """
+    kept: list[tuple[int, Document]] = []
+    seen: set[int] = set()
+    read = 0
+    for document in documents_of(source, settings, progress):
+        read += 1
+        text = hash_of("", document.contents)
+        if not document.contents.strip() or text in seen:
+            continue
+        seen.add(text)
+        entry = (-hash_of(str(settings.seed), document.doc_id), clipped(document))
+        if len(kept) < settings.max_documents:
+            heapq.heappush(kept, entry)
+        else:
+            heapq.heappushpop(kept, entry)
+    documents = [document for _, document in sorted(kept, reverse=True)]
+    if len(documents) < LEAST_DOCUMENTS:
+        raise DataError(
+            f"{read:,} documents hold {len(documents)} different texts; {LEAST_DOCUMENTS} are needed",
+            hint="use the unadapted encoder: hybridr reindex NAME without --encoder",
+        )
+    return Sample(documents, read, fingerprint([hash_of("", repr(document)) for document in documents]))
+
+
+def documents_of(source: Source, settings: SpanSettings, progress: Progress) -> Iterator[Document]:
+    """Yield the documents of an iterable, or of (cluster, index)."""
+    if not isinstance(source, tuple):
+        yield from counted(source, progress, "read")
+        return
+    from ..cluster.fields import choose_text_fields
+    from ..cluster.reading import read_documents, text_of
+
+    cluster, index = source
+    fields = choose_text_fields(cluster, index, settings.fields)
+    titles = [name for name in fields if name == "title" and len(fields) > 1]
+    texts = [name for name in fields if name not in titles]
+    for found in read_documents(cluster, index, fields=fields, progress=progress):
+        yield Document(found.doc_id, text_of(found.source, texts), text_of(found.source, titles))
+
+
+def clipped(document: Document) -> Document:
+    """Cut a document to what adaptation can use."""
+    return document._replace(text=document.text[:LONGEST_TEXT], title=document.title[:LONGEST_TEXT])
+
+
+def hash_of(salt: str, text: str) -> int:
+    """Hash to 64 bits, the same in every process."""
+    data = f"{salt}\n{text}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big")
+
+
+@dataclass(frozen=True)
+class CorpusFile:
+    """A file of documents, which is read anew each time it is iterated over; raises DataError then."""
+
+    path: Path
+    """A BEIR folder, or a file; `.gz` at its end says that a TSV is packed."""
+    form: Literal["beir", "jsonl", "tsv"]
+    fields: tuple[str, ...] = ()
+    """Text fields of JSONL records; empty: title and text."""
+
+    def __iter__(self) -> Iterator[Document]:
+        if self.form == "tsv":
+            return read_tsv(self.path)
+        return read_records(self.file, self.fields)
+
+    @property
+    def file(self) -> Path:
+        """The file itself."""
+        return self.path / "corpus.jsonl" if self.form == "beir" else self.path
+
+    @property
+    def bytes(self) -> int:
+        """About how long the text is; 0 when there is no such file."""
+        if not self.file.is_file():
+            return 0
+        return self.file.stat().st_size * (GZIP_RATIO if self.file.suffix == ".gz" else 1)
+
+    def record(self) -> dict[str, Any]:
+        """Tell this file from others, and from itself after a change, without reading it."""
+        found = self.file.stat() if self.file.is_file() else None
+        return {
+            "path": str(self.file.absolute()),
+            "form": self.form,
+            "fields": list(self.fields),
+            "bytes": found and found.st_size,
+            "changed_ns": found and found.st_mtime_ns,
+        }
+
+
+def read_source(source: Source, fields: Sequence[str], progress: Progress) -> Iterator[Document]:
+    """Yield the documents of an iterable, a file, or (cluster, index); `fields` are for the index."""
+    if isinstance(source, tuple):
+        cluster, index = source
+        yield from read_index(cluster, index, fields, progress)
+    else:
+        yield from counted(source, progress, "read")
+
+
+def record_of(source: Source) -> Any:
+    """Describe a source so that an unfinished run knows its own again; None for a plain iterable."""
+    if isinstance(source, CorpusFile):
+        return source.record()
+    if isinstance(source, tuple):
+        return {"index": source[1], "uuid": source[0].index_info(source[1]).uuid}
+    return None
+
+
+def bytes_of(source: Source) -> int:
+    """Say about how many bytes of text a source holds; 0 where it cannot be known before reading."""
+    if isinstance(source, CorpusFile):
+        return source.bytes
+    if isinstance(source, tuple):
+        cluster, index = source
+        found = cluster.request("GET", f"/{cluster.index_info(index).name}/_stats/store")
+        return int(found["_all"]["primaries"]["store"]["size_in_bytes"])
+    return 0
+
+
+def read_records(file: Path, fields: Sequence[str]) -> Iterator[Document]:
+    """Yield the documents of a JSONL file. Unlike for an index, ids may be repeated: they are not kept."""
+    from ..cluster.reading import text_of
+
+    for line, record in read_jsonl(file):
+        if record.get("_id") in (None, ""):
+            raise DataError(f"{file}:{line}: a document without '_id'")
+        if not fields:
+            yield document_of(record, file)
+            continue
+        if not any(name.split(".")[0] in record for name in fields):
+            raise DataError(
+                f"{file}:{line}: no field {' or '.join(fields)}", hint=f"there: {', '.join(record)}"
+            )
+        yield titled(str(record["_id"]), record, fields, text_of)
+
+
+def titled(doc_id: str, record: dict[str, Any], fields: Sequence[str], text_of: Any) -> Document:
+    """Make a document of the fields; one named `title` comes first."""
+    titles = [name for name in fields if name == TITLE and len(fields) > 1]
+    texts = [name for name in fields if name not in titles]
+    return Document(doc_id, text_of(record, texts), text_of(record, titles))
+
+
+def read_index(cluster: Cluster, index: str, fields: Sequence[str], progress: Progress) -> Iterator[Document]:
+    """Yield the documents of a live index."""
+    from ..cluster.fields import choose_text_fields
+    from ..cluster.reading import read_documents, text_of
+
+    chosen = choose_text_fields(cluster, index, tuple(fields))
+    for found in read_documents(cluster, index, fields=chosen, progress=progress):
+        yield titled(found.doc_id, found.source, chosen, text_of)
+
+
+def read_tsv(file: Path) -> Iterator[Document]:
+    """Yield the documents of `docid<TAB>text` lines, the form of DDR; gzip allowed.
+
+    Raises DataError with the line's number unless there are exactly two columns.
+    """
+    opened = gzip.open if file.suffix == ".gz" else open
+    number = 0
+    try:
+        with opened(file, "rt", encoding="utf-8", newline="\n") as lines:
+            for number, line in enumerate(lines, 1):
+                yield two_columns(line, file, number)
+    except (FileNotFoundError, IsADirectoryError):
+        raise DataError(f"no file {file}", hint="give a file of docid<TAB>text lines") from None
+    except (UnicodeDecodeError, EOFError, OSError) as error:
+        raise DataError(f"{file}: cannot be read behind line {number}: {error}") from error
+
+
+def two_columns(line: str, file: Path, number: int) -> Document:
+    """Split one line of a TSV. Raises DataError."""
+    columns = line.rstrip("\r\n").split("\t")
+    if len(columns) != 2:
+        raise DataError(
+            f"{file}:{number}: needed 'docid<TAB>text', found {len(columns)} columns",
+            hint="tabs inside a text must become blanks",
+        )
+    return Document(*columns)

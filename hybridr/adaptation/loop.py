@@ -1,0 +1,341 @@
+"""The loop under every kind of training: exact continuation, several processes, one checkpoint file."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import psutil
+import torch
+from torch import distributed
+
+from ..errors import DownloadError, MissingExtra, ModelError
+from ..files.atomic import storing
+from ..machine import FEATURES, amx_works, read_cpu
+from ..progress import Progress, silent
+from .runs import append_loss, restore, store, write_losses
+
+try:
+    from accelerate import PartialState
+except ImportError as missing:
+    raise MissingExtra(missing.name or "accelerate", "train", "training a model") from missing
+
+STATE_FOLDER = ".training"  # in the folder of the result, until that is there
+STATE_FILE = "training.safetensors"
+LOSSES_FILE = "losses.jsonl"
+CHECKPOINT = 3  # times the weights: themselves and two moments
+CHECKPOINTS = 2  # a new one is written before the former goes
+STILL_TO_COME = 3  # times the weights in memory beside themselves: gradients and two moments
+CACHE_BYTES_PER_BYTE = 1.2  # 4 bytes for a token of about 4 letters, and what is kept of each document
+STATES_PER_LAYER = 20  # numbers of the width of a state that one token's backward pass keeps in each layer
+MASKED_SHARE = 0.2  # of the tokens; their logits are kept three times
+CGROUP = Path("/sys/fs/cgroup")
+Precision = Literal["fp32", "bf16"]
+
+
+class Objective(Protocol):
+    """What is minimised, and on what; `parts` must be a pure function of seed, step and rank."""
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """The model, whose mode the loop sets."""
+
+    @property
+    def weights(self) -> Mapping[str, torch.nn.Parameter]:
+        """What is trained, by name, in a fixed order."""
+
+    @property
+    def dropout(self) -> bool:
+        """Whether the model's own dropout is active."""
+
+    @property
+    def shared_loss(self) -> bool:
+        """Whether every process computes the whole loss; else their losses add up."""
+
+    def parts(self, step: int) -> Sequence[Any]:
+        """Give this process's micro-batches of an optimiser step, numbered from 1."""
+
+    def loss(self, part: Any) -> torch.Tensor:
+        """Give a scalar; the gradients of all parts of all processes add up to the step's."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the weights are moved: AdamW with betas .9 and .999, eps 1e-8."""
+
+    steps: int
+    learning_rate: float
+    seed: int
+    warm_up: int = 0
+    """Steps in which the learning rate rises linearly."""
+    decay: bool = False
+    """Whether it falls linearly to 0 afterwards; else it stays."""
+    weight_decay: float = 0.0
+    """Not on biases and LayerNorm."""
+    clip: float = 1.0
+    """Norm that the gradient is cut to; 0 leaves it."""
+    precision: Precision = "fp32"
+    checkpoint_every: int = 100
+
+    def rate(self, step: int) -> float:
+        """Give the learning rate of a step, numbered from 1."""
+        if step <= self.warm_up:
+            return self.learning_rate * step / self.warm_up
+        left = (self.steps - step + 1) / (self.steps - self.warm_up + 1)
+        return self.learning_rate * (left if self.decay else 1.0)
+
+
+@dataclass
+class Training:
+    """What a run has done so far: one loss per step, and where it went on from."""
+
+    losses: list[float] = field(default_factory=list)
+    resumed_from: int = 0
+    seconds: float = 0.0
+
+    @property
+    def loss_start(self) -> float:
+        """Mean loss of the first tenth of the steps."""
+        return float(np.mean(self.losses[: max(1, len(self.losses) // 10)]))
+
+    @property
+    def loss_end(self) -> float:
+        """Mean loss of the last tenth of the steps."""
+        return float(np.mean(self.losses[-max(1, len(self.losses) // 10) :]))
+
+
+def train(
+    objective: Objective,
+    recipe: Recipe,
+    state: Path,
+    key: str,
+    *,
+    processes: Processes,
+    progress: Progress = silent,
+) -> Training:
+    """Train the objective's weights in place and checkpoint into the file `state`.
+
+    A checkpoint with the same `key` is continued bit for bit, another one is ignored. The losses are
+    logged beside it. Raises ModelError when the loss is not finite, DownloadError when the disk is full.
+    """
+    optimizer = make_optimizer(objective.weights, recipe)
+    losses, seconds = restore(state, key, objective.weights, optimizer)
+    run = Training(losses, len(losses), seconds)
+    log = state.parent / LOSSES_FILE
+    if processes.is_main:
+        write_losses(log, run.losses)
+    objective.module.train(objective.dropout)
+    started = time.monotonic()
+    with torch.random.fork_rng():
+        for step in range(len(run.losses) + 1, recipe.steps + 1):
+            run.losses.append(take_step(objective, recipe, optimizer, processes, step))
+            progress("train", step, recipe.steps, f"loss {run.losses[-1]:.3f}")
+            if not processes.is_main:
+                continue
+            append_loss(log, step, run.losses[-1])
+            if step % recipe.checkpoint_every == 0 or step == recipe.steps:
+                run.seconds = seconds + time.monotonic() - started
+                store(state, key, objective.weights, optimizer, run.losses, run.seconds)
+    objective.module.eval()
+    processes.wait()
+    return run
+
+
+def make_optimizer(weights: Mapping[str, torch.nn.Parameter], recipe: Recipe) -> torch.optim.AdamW:
+    """Make AdamW with weight decay on matrices only: vectors are biases and LayerNorm."""
+    groups = [
+        {
+            "params": [weight for weight in weights.values() if weight.ndim > 1],
+            "weight_decay": recipe.weight_decay,
+        },
+        {"params": [weight for weight in weights.values() if weight.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]], lr=recipe.learning_rate, fused=True
+    )
+
+
+def take_step(
+    objective: Objective,
+    recipe: Recipe,
+    optimizer: torch.optim.Optimizer,
+    processes: Processes,
+    step: int,
+) -> float:
+    """Take one optimiser step and give the loss before it. Raises ModelError when that is not finite."""
+    torch.manual_seed(seed_of(recipe.seed, step, processes.rank))  # dropout's, the same after a restart
+    optimizer.zero_grad(set_to_none=True)
+    total = torch.zeros((), dtype=torch.float64, device=processes.device)
+    for part in objective.parts(step):
+        with torch.autocast(processes.device.type, dtype=torch.bfloat16, enabled=recipe.precision == "bf16"):
+            loss = objective.loss(part)
+        loss.backward()  # type: ignore[no-untyped-call]
+        total += loss.detach()
+    if not objective.shared_loss:
+        processes.add_up([total])
+    require_finite(total.item(), step)
+    move(list(objective.weights.values()), recipe, optimizer, processes, step)
+    return total.item()
+
+
+def move(
+    weights: list[torch.nn.Parameter],
+    recipe: Recipe,
+    optimizer: torch.optim.Optimizer,
+    processes: Processes,
+    step: int,
+) -> None:
+    """Add the gradients of all processes, cut their norm and step."""
+    for weight in weights:
+        if weight.grad is None:  # unused in this step; it must still be added up in the same order
+            weight.grad = torch.zeros_like(weight)
+    processes.add_up(weight.grad for weight in weights if weight.grad is not None)
+    if recipe.clip:
+        torch.nn.utils.clip_grad_norm_(weights, recipe.clip)
+    for group in optimizer.param_groups:
+        group["lr"] = recipe.rate(step)
+    optimizer.step()
+
+
+def require_finite(loss: float, step: int) -> None:
+    """Raise ModelError when a loss is infinite or not a number."""
+    if not np.isfinite(loss):
+        reason = "the first one: the base model or its head is broken" if step == 1 else "it diverged"
+        raise ModelError(
+            f"the loss is {loss} at step {step}; most likely {reason}",
+            hint="lower --learning-rate, train with --precision fp32, or check that the base model works",
+        )
+
+
+def seed_of(seed: int, step: int, rank: int) -> int:
+    """Give torch's seed of one step in one process."""
+    return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def weight_bytes(model: Any) -> int:
+    """Count the bytes of a model's weights."""
+    return sum(weight.numel() * weight.element_size() for weight in model.parameters())
+
+
+def require_disk(folder: Path, model: Any, text_bytes: int) -> None:
+    """Raise DownloadError unless token cache, two checkpoints and the result fit on the disk of `folder`."""
+    weights = weight_bytes(model)
+    needed = int(text_bytes * CACHE_BYTES_PER_BYTE) + (CHECKPOINTS * CHECKPOINT + 1) * weights
+    existing = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
+    with storing(folder):
+        free = shutil.disk_usage(existing).free
+    if free < needed:
+        raise DownloadError(
+            f"{existing} has {free / 1e6:,.0f} MB free; tokens and checkpoints need about "
+            f"{needed / 1e6:,.0f} MB",
+            hint="free some space, or choose a folder on a larger disk with --out",
+        )
+
+
+def require_memory(model: Any, tokens: int, device: torch.device) -> None:
+    """Raise ModelError unless weights, optimiser and a micro-batch of `tokens` fit into memory."""
+    needed = STILL_TO_COME * weight_bytes(model) + activation_bytes(model, tokens)
+    free = free_memory(device)
+    if free < needed:
+        raise ModelError(
+            f"{free / 1e6:,.0f} MB of memory are free on {device}, training needs about "
+            f"{needed / 1e6:,.0f} MB",
+            hint=f"--token-budget {max(256, tokens // 4)} needs less, or choose a smaller base model",
+        )
+
+
+def activation_bytes(model: Any, tokens: int) -> int:
+    """Estimate what the backward pass of `tokens` tokens keeps, in fp32."""
+    config = model.config
+    states = config.num_hidden_layers * STATES_PER_LAYER * config.hidden_size
+    logits = MASKED_SHARE * 3 * config.vocab_size
+    return int(4 * tokens * (states + logits))
+
+
+def free_memory(device: torch.device) -> int:
+    """Give the bytes that may still be taken, on the GPU or under the limit of this container."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return min(int(psutil.virtual_memory().available), container_memory())
+
+
+def container_memory() -> int:
+    """Give what the control group leaves; a very large number without a limit."""
+    try:
+        limit = (CGROUP / "memory.max").read_text(encoding="ascii").strip()
+        used = (CGROUP / "memory.current").read_text(encoding="ascii").strip()
+        return int(limit) - int(used)
+    except (OSError, ValueError):  # another system, another version, or "max"
+        return 1 << 62
+
+
+def choose_precision(wanted: Literal["auto", "fp32", "bf16"], device: torch.device) -> Precision:
+    """Choose bf16 where the device computes in it, else fp32; weights and optimiser are fp32 either way.
+
+    On a processor that is AMX, tried in a child process: some virtual machines list an AMX that kills
+    the process, and without AMX bf16 is slower than fp32. Raises ModelError when bf16 is asked for there.
+    """
+    if wanted == "fp32":
+        return "fp32"
+    if device.type == "cuda":
+        able = torch.cuda.is_bf16_supported(including_emulation=False)
+        return "bf16" if able or wanted == "bf16" else "fp32"
+    cpu = read_cpu()
+    advertised = FEATURES["AMX"] in cpu.flags
+    works = advertised and device.type == "cpu" and amx_works(cpu) is True
+    if wanted == "bf16" and advertised and not works:
+        raise ModelError(
+            "bf16 is asked for and this processor's AMX does not work: the process would be killed",
+            hint="train with --precision fp32, or let it be chosen (auto)",
+        )
+    return "bf16" if works or wanted == "bf16" else "fp32"
+
+
+class Processes:
+    """This process among those that train together."""
+
+    def __init__(self, device: str = "auto") -> None:
+        """Join the others; `device` "cpu" keeps off the GPU, "auto" and "cuda" take what there is."""
+        self._state = PartialState(cpu=device == "cpu")
+        self.rank: int = self._state.process_index
+        self.count: int = self._state.num_processes
+        self.device: torch.device = self._state.device
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this one writes the files."""
+        return self.rank == 0
+
+    def add_up(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Replace each tensor by its sum over the processes; all give the same shapes in the same order."""
+        if self.count > 1:
+            for tensor in tensors:
+                distributed.all_reduce(tensor)
+
+    def gathered(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Join the `(n, ...)` tensors of all processes by rank to `(count * n, ...)`.
+
+        The own slice keeps its gradient, the others are constants. All must have the same shape.
+        """
+        if self.count == 1:
+            return tensor
+        parts = [torch.empty_like(tensor) for _ in range(self.count)]
+        distributed.all_gather(parts, tensor.detach().contiguous())
+        parts[self.rank] = tensor
+        return torch.cat(parts)
+
+    def wait(self) -> None:
+        """Wait until every process is here."""
+        self._state.wait_for_everyone()
+
+    @contextmanager
+    def main_first(self) -> Iterator[None]:
+        """Let the main process run the block alone, then the others."""
+        with self._state.main_process_first():
+            yield

@@ -1,0 +1,1 @@
+"""Objectives: what a training minimises, one file each."""

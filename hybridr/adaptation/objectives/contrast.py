@@ -1,0 +1,100 @@
+"""Contrast: tell a query's relevant documents from all others of the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+
+import torch
+
+from ...assembly.rankers import Colbert
+from ...errors import MissingExtra
+from ..batches import Batch
+from .labelled import Comparison, max_sim
+
+try:
+    import torch
+    from torch import Tensor
+    from torch.nn import functional
+except ImportError as missing:
+    raise MissingExtra(missing.name or "torch", "train", "training a model") from missing
+
+MASKED = 10_000.0  # what is taken off the score of a false negative
+
+
+def contrastive(
+    queries: Tensor,
+    positives: Tensor,
+    negatives: Tensor | None = None,
+    *,
+    false_negatives: Tensor | None = None,
+    temperature: float = 1.0,
+) -> Tensor:
+    """Tell each query's positive from all other documents of the batch; a scalar.
+
+    `queries` and `positives` are `(n, dim)`, row i of one belonging to row i of the other, `negatives`
+    `(m, dim)`; `false_negatives` `(n, n + m)` is true where a document is relevant too. Mean cross-entropy
+    of `(Q [P; N]^T) / temperature`. DDR (Zhan et al. 2022; temperature 1 for English with "ip",
+    1/20 for Chinese with "cosine").
+    """
+    documents = positives if negatives is None else torch.cat([positives, negatives])
+    return contrastive_scores(queries @ documents.T, false_negatives=false_negatives, temperature=temperature)
+
+
+def contrastive_scores(
+    scores: Tensor, *, false_negatives: Tensor | None = None, temperature: float = 1.0
+) -> Tensor:
+    """Give `contrastive` of scores `(n, n + m)` that are no products, such as those of `max_sim`."""
+    scores = scores * (1 / temperature)
+    if false_negatives is not None:
+        scores = scores - MASKED * false_negatives.to(scores.dtype)
+    return functional.cross_entropy(scores, torch.arange(len(scores), device=scores.device))
+
+
+def in_batch(
+    queries: Tensor, positives: Tensor, *, false_negatives: Tensor | None = None, temperature: float = 1.0
+) -> Tensor:
+    """Tell each query's positive from the other queries' positives: `contrastive` without hard negatives."""
+    return contrastive(queries, positives, false_negatives=false_negatives, temperature=temperature)
+
+
+def find_false_negatives(
+    query_ids: Sequence[Hashable],
+    doc_ids: Sequence[Hashable],
+    relevant: Mapping[Hashable, Collection[Hashable]],
+) -> Tensor:
+    """Mark the documents that are relevant to a query without being its own positive; bool `(n, n + m)`.
+
+    `doc_ids` are those of the n positives, then of the m negatives. DDR.
+    """
+    marks = [
+        [row != column and doc in relevant.get(query, ()) for column, doc in enumerate(doc_ids)]
+        for row, query in enumerate(query_ids)
+    ]
+    return torch.tensor(marks, dtype=torch.bool)
+
+
+class Contrastive(Comparison):
+    """Cross-entropy over the documents of the global batch (Zhan et al. 2022, methods.md A.8).
+
+    The candidates of every query are the positives of all processes, then their hard negatives; documents
+    that are labelled relevant too are masked.
+    """
+
+    def compared(
+        self, batch: Batch, queries: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor
+    ) -> torch.Tensor:
+        """Give the cross-entropy."""
+        masked = self.false_negatives(batch).to(queries.device)
+        temperature = 1 / self.strength.inv_temperature
+        if isinstance(self.module, Colbert):
+            scores = max_sim(queries, torch.cat([positives, negatives]))
+            return contrastive_scores(scores, false_negatives=masked, temperature=temperature)
+        return contrastive(queries, positives, negatives, false_negatives=masked, temperature=temperature)
+
+    def false_negatives(self, batch: Batch) -> torch.Tensor:
+        """Mark what is relevant to a query without being its own positive; bool `(n, n + n * k)`."""
+        positives = self.batches.examples.positives
+        numbers = batch.queries.tolist()
+        relevant = {number: set(positives[number].tolist()) for number in numbers}
+        documents = [*batch.positives.tolist(), *batch.negatives.ravel().tolist()]
+        return find_false_negatives(numbers, documents, relevant)

@@ -1,0 +1,43 @@
+"""Distillation: the margins of a teacher (Hofstätter et al. 2020)."""
+
+from __future__ import annotations
+
+import torch
+
+from ...assembly.rankers import Colbert
+from ...errors import MissingExtra
+from ..batches import Batch
+from .labelled import Comparison
+
+try:
+    import torch
+    from torch import Tensor
+    from torch.nn import functional
+except ImportError as missing:
+    raise MissingExtra(missing.name or "torch", "train", "training a model") from missing
+
+
+def margin_mse(scores: Tensor, teacher: Tensor) -> Tensor:
+    """Match a teacher's score differences; a scalar.
+
+    Both are `(n, 1 + k)`: the positive, then k negatives. Mean over n and k of the squared difference of the
+    margins. Margin-MSE (Hofstätter et al. 2020); DDR divides its scores by the temperature before.
+    """
+    margins, wanted = (found[:, :1] - found[:, 1:] for found in (scores, teacher))
+    return functional.mse_loss(margins, wanted)
+
+
+class MarginMse(Comparison):
+    """Squared difference of the margins to a teacher's (Hofstätter et al. 2020; methods.md A.8)."""
+
+    def compared(
+        self, batch: Batch, queries: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor
+    ) -> torch.Tensor:
+        """Give the mean over queries and negatives."""
+        others = negatives.view(*batch.negatives.shape, *negatives.shape[1:])
+        documents = torch.cat([positives.unsqueeze(1), others], dim=1)  # (n, 1 + k, ...)
+        if isinstance(self.module, Colbert):
+            scores = torch.einsum("qid,qkjd->qkij", queries, documents).amax(3).sum(2)
+        else:
+            scores = torch.einsum("qd,qkd->qk", queries, documents)
+        return margin_mse(self.strength.inv_temperature * scores, torch.as_tensor(batch.teacher).to(scores))

@@ -1,0 +1,221 @@
+"""The masked-LM objective: the head runs at masked positions only, micro-batches are cut by length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+from torch.nn import functional
+
+from ...assembly.backbone import Dam
+from ...errors import ModelError
+from ..loop import Precision, Processes
+from ..token_cache import Frame, Ids, TokenCache, Windows, cut, fixed_windows, windows_of_step
+
+WIDTHS, MASKED = 16, 32  # multiples that sizes are rounded up to
+IGNORED = -100  # as a target: not counted
+OVERHEAD = 128  # tokens; what one more micro-batch costs, mostly for gradients of the embeddings
+TOKEN_BUDGETS = {"cpu": 4096, "cuda": 65_536}
+
+
+class Part(NamedTuple):
+    """One micro-batch."""
+
+    ids: Tensor
+    """`(documents, longest)`."""
+    mask: Tensor | None
+    """`(documents, longest)`, 0 at padding; None where there is none, which is faster."""
+    positions: Tensor
+    """Masked positions in the flattened `ids`, `(masked,)`, filled up with zeros."""
+    targets: Tensor
+    """What stood there, `(masked,)`; -100 where `positions` is filled up."""
+    divisor: int
+    """Masked tokens of the whole batch over all processes."""
+
+
+class MaskedLm:
+    """Masked-LM training as the training loop wants it; the gradient is that of the one big batch."""
+
+    shared_loss = False
+
+    def __init__(
+        self,
+        model: Any,
+        frame: Frame,
+        cache: TokenCache,
+        *,
+        batch_size: int,
+        max_tokens: int,
+        seed: int,
+        held_out: int = 0,
+        dropout: float = 0.0,
+        token_budget: int | None = None,
+        precision: Precision = "fp32",
+        processes: Processes,
+    ) -> None:
+        """Take a masked-LM model; the first `held_out` documents of the cache are not trained on.
+
+        `max_tokens` counts special tokens; `token_budget` is that of a micro-batch with its padding;
+        `precision` is what the loop computes in.
+        """
+        attention = fastest_attention(processes.device, precision)
+        self.module: torch.nn.Module = prepared(model, dropout, attention).to(processes.device)
+        self.weights: Mapping[str, torch.nn.Parameter] = dict(model.named_parameters())
+        self.dropout = dropout > 0
+        self.head = language_head(model)
+        self.padding = int(model.config.pad_token_id or 0)
+        self.frame, self.cache, self.processes = frame, cache, processes
+        self.batch_size, self.max_tokens, self.seed, self.held_out = batch_size, max_tokens, seed, held_out
+        self.budget = token_budget or TOKEN_BUDGETS.get(processes.device.type, TOKEN_BUDGETS["cpu"])
+
+    def parts(self, step: int) -> list[Part]:
+        """Give this process's micro-batches of optimiser step `step`, numbered from 1."""
+        return list(self.share(self.windows(step)))
+
+    def count_tokens(self, step: int) -> int:
+        """Count the tokens of the whole batch of a step, special ones included and padding not."""
+        return int(self.windows(step).lengths.sum())
+
+    def windows(self, step: int) -> Windows:
+        """Draw the whole batch of a step."""
+        return windows_of_step(
+            self.cache,
+            self.frame,
+            first=self.held_out,
+            size=self.batch_size,
+            max_tokens=self.max_tokens,
+            seed=self.seed,
+            step=step,
+        )
+
+    def share(self, windows: Windows) -> Iterator[Part]:
+        """Cut this process's share of a batch into micro-batches; those without a mask teach nothing."""
+        order = np.argsort(-windows.lengths, kind="stable")
+        own = order[self.processes.rank :: self.processes.count]
+        for group in cut(windows.lengths[own], self.budget, OVERHEAD) if len(own) else ():
+            part = padded_part(windows, own[group], self.padding, self.max_tokens)
+            if len(part.positions):
+                yield Part(*(to_device(field, self.processes.device) for field in part))
+
+    def loss(self, part: Part) -> Tensor:
+        """Give the summed cross-entropy of a micro-batch over the masked tokens of the whole batch."""
+        states = self.module.base_model(input_ids=part.ids, attention_mask=part.mask)[0]  # type: ignore[operator]
+        logits = self.head(states.flatten(0, 1)[part.positions])  # (masked, vocabulary)
+        return (
+            functional.cross_entropy(logits.float(), part.targets, reduction="sum", ignore_index=IGNORED)
+            / part.divisor
+        )
+
+    def unseen_loss(self) -> float | None:
+        """Measure the loss on fixed windows of the held-out documents in fp32; None without any."""
+        if not self.held_out:
+            return None
+        rows = np.arange(self.held_out)
+        windows = fixed_windows(self.cache, self.frame, rows, max_tokens=self.max_tokens, seed=self.seed)
+        self.module.eval()
+        with torch.inference_mode():
+            losses = [self.loss(part).double() for part in self.share(windows)]
+        total = torch.stack(losses).sum() if losses else torch.zeros((), dtype=torch.float64)
+        total = total.to(self.processes.device)
+        self.processes.add_up([total])
+        return float(total.item())
+
+
+def fastest_attention(device: torch.device, precision: Precision) -> str:
+    """Choose the implementation of attention; torch's fused one is slow backwards in bf16 on a processor."""
+    return "eager" if device.type == "cpu" and precision == "bf16" else "sdpa"
+
+
+def prepared(model: Any, dropout: float, attention: str) -> Any:
+    """Set dropout and attention of a model as `read_dam` opens it."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = dropout
+    if hasattr(model, "set_attn_implementation"):  # of newer versions; "eager" otherwise
+        model.set_attn_implementation(attention)
+    return model
+
+
+def language_head(model: Any) -> Callable[[Tensor], Tensor]:
+    """Give the masked-LM head, which maps states `(n, dim)` to logits `(n, vocabulary)`."""
+    kind = model.config.model_type
+    if kind == "distilbert":
+        return lambda states: model.vocab_projector(
+            model.vocab_layer_norm(model.activation(model.vocab_transform(states)))
+        )
+    head: Callable[[Tensor], Tensor] = model.cls if kind == "bert" else model.lm_head
+    return head
+
+
+def padded_part(windows: Windows, rows: Ids, padding: int, limit: int) -> Part:
+    """Put the documents `rows` into one micro-batch, as numpy arrays in place of tensors.
+
+    Sizes are rounded up, the width to at most `limit`: oneDNN keeps a kernel and the allocator a block for
+    each size that it meets, and with thousands of sizes memory grows to several times what is needed.
+    """
+    lengths = windows.lengths[rows]
+    ends = np.cumsum(windows.lengths)
+    longest = min(rounded(int(lengths.max()), WIDTHS), limit)
+    ids = np.full((len(rows), longest), padding, dtype=np.int64)
+    filled = np.arange(longest) < lengths[:, None]
+    starts = ends[rows] - lengths
+    places = (starts[:, None] + np.arange(longest))[filled]
+    ids[filled] = windows.ids[places]
+    found = np.searchsorted(windows.masked, places)
+    hit = windows.masked[np.minimum(found, len(windows.masked) - 1)] == places
+    positions, targets = np.flatnonzero(filled)[hit], windows.targets[found[hit]]
+    unused = rounded(len(positions), MASKED) - len(positions)
+    return Part(
+        ids,  # type: ignore[arg-type]
+        None if filled.all() else filled.astype(np.int64),  # type: ignore[arg-type]
+        np.pad(positions, (0, unused)),  # type: ignore[arg-type]
+        np.pad(targets, (0, unused), constant_values=IGNORED),  # type: ignore[arg-type]
+        len(windows.masked),
+    )
+
+
+def rounded(size: int, step: int) -> int:
+    """Round up to a multiple of `step`."""
+    return -(-size // step) * step
+
+
+def to_device(field: Any, device: torch.device) -> Any:
+    """Move an array; anything else stays."""
+    return torch.from_numpy(field).to(device) if isinstance(field, np.ndarray) else field
+
+
+def frame_of(dam: Dam) -> Frame:
+    """Take the special tokens from a DAM's tokenizer. Raises ModelError when it lacks what is needed."""
+    if dam.tokenizer is None:
+        raise ModelError(
+            f"the DAM {dam.folder} has no tokenizer, so texts cannot be read",
+            hint="put its tokenizer.json or vocab.txt into the folder",
+        )
+    tokenizer = Tokenizer.from_str(dam.tokenizer)
+    vocabulary = int(dam.model.config.vocab_size)
+    require_vocabulary(dam, tokenizer, vocabulary)
+    around = tokenizer.encode("").ids
+    mask = tokenizer.token_to_id(dam.special_tokens["mask_token"])
+    if len(around) != 2 or mask is None:
+        found = f"adds {len(around)} special tokens to a text" if mask is not None else "has no mask token"
+        raise ModelError(
+            f"the tokenizer of {dam.folder} {found}; one before, one after and a mask token are needed",
+            hint="give a masked-LM checkpoint of BERT, RoBERTa or DistilBERT with its own tokenizer",
+        )
+    named = (tokenizer.token_to_id(token) for token in dam.special_tokens.values())
+    special = tuple(sorted({*around, *(token for token in named if token is not None)}))
+    return Frame((around[0],), (around[1],), mask, special, vocabulary)
+
+
+def require_vocabulary(dam: Dam, tokenizer: Tokenizer, vocabulary: int) -> None:
+    """Raise ModelError when the tokenizer gives ids that have no embedding."""
+    highest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
+    if highest >= vocabulary:
+        raise ModelError(
+            f"the tokenizer of {dam.folder} has ids up to {highest:,}, the model {vocabulary:,} embeddings",
+            hint="the tokenizer belongs to another model: fetch the folder again",
+        )

@@ -1,0 +1,185 @@
+"""Span contrast: two spans of one document attract (LoRA on a retriever)."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.random import Generator, default_rng
+from numpy.typing import NDArray
+
+from ...encoding.retriever import Retriever
+from ...encoding.tokens import padded
+from ...errors import MissingExtra, ModelError
+from ...records import Document
+from ..loop import Processes, Recipe
+from ..settings import SpanSettings
+
+try:
+    import peft
+    from peft.tuners.lora import LoraLayer
+except ImportError as missing:
+    raise MissingExtra(missing.name or "peft", "train", "adapting a model") from missing
+
+LEAST_SPAN = 8  # tokens; shorter spans say too little about their document
+LONGEST_DOCUMENT = 512  # tokens that are kept of a document; spans come from there
+PROJECTIONS = ({"query", "value"}, {"q_lin", "v_lin"}, {"q", "v"}, {"q_proj", "v_proj"})
+"""How BERT and RoBERTa, DistilBERT, MPNet, and later models call the two projections."""
+WARM_UP = 0.1  # share of the steps in which the learning rate rises; it falls to 0 afterwards
+
+
+class SpanCorpus:
+    """Token ids of documents that are long enough for two spans, without special tokens."""
+
+    def __init__(self, documents: Sequence[Document], retriever: Retriever) -> None:
+        self.before, self.after = frame(retriever)
+        texts = [document.contents for document in documents]
+        cut = LONGEST_DOCUMENT + 2
+        inner = (ids[1:-1] for ids in retriever.tokenizer.ids(texts, cut))
+        self.rows = [np.asarray(ids, dtype=np.int32) for ids in inner if len(ids) >= 2 * LEAST_SPAN]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def pairs(self, positions: Iterable[int], longest: int, random: Generator) -> list[list[int]]:
+        """Draw two disjoint spans of each document: `2n` rows with special tokens, a1 b1 a2 b2 …"""
+        rows = []
+        for position in positions:
+            for span in draw_spans(self.rows[position], longest, random):
+                rows.append([*self.before, *span.tolist(), *self.after])
+        return rows
+
+
+def draw_spans(
+    ids: NDArray[np.int32], longest: int, random: Generator
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Cut two disjoint windows of 8 to `longest` tokens out of a document, in random order."""
+    border = int(random.integers(LEAST_SPAN, len(ids) - LEAST_SPAN + 1))
+    left, right = window(ids[:border], longest, random), window(ids[border:], longest, random)
+    return (left, right) if random.random() < 0.5 else (right, left)
+
+
+def window(ids: NDArray[np.int32], longest: int, random: Generator) -> NDArray[np.int32]:
+    """Cut a random window of 8 to `longest` tokens."""
+    size = int(random.integers(LEAST_SPAN, min(longest, len(ids)) + 1))
+    start = int(random.integers(0, len(ids) - size + 1))
+    return ids[start : start + size]
+
+
+def frame(retriever: Retriever) -> tuple[list[int], list[int]]:
+    """Give the ids that stand before and after a document: special tokens and the model's prefix."""
+    empty, prefix = retriever.tokenizer.ids(["", retriever.usage.prefixes["document"]], None)
+    if len(empty) != 2:
+        raise ModelError(f"the tokenizer adds {len(empty)} special tokens to a text; 2 are supported")
+    return prefix[:-1], prefix[-1:]
+
+
+def span_loss(vectors: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Symmetric cross entropy of cosine / temperature over the batch's own pairs.
+
+    `vectors` is `(2n, dim)` in the order a1 b1 a2 b2 …; every a must find its b among all b, and back
+    (Gao and Callan 2022 with in-batch negatives of the other side; methods B.1).
+    """
+    unit = torch.nn.functional.normalize(vectors, dim=-1)
+    scores = unit[0::2] @ unit[1::2].T / temperature  # (n, n)
+    own = torch.arange(len(scores), device=scores.device)
+    crossed = torch.nn.functional.cross_entropy
+    return (crossed(scores, own) + crossed(scores.T, own)) / 2
+
+
+def attach(retriever: Retriever, rank: int, seed: int) -> Retriever:
+    """Give a copy whose backbone carries a fresh LoRA; everything else is frozen.
+
+    The change starts at zero; its random half is drawn from `seed`. Raises ModelError.
+    """
+    names = {name.rsplit(".", 1)[-1] for name, _ in retriever.backbone.named_modules()}
+    targets = next((found for found in PROJECTIONS if found <= names), None)
+    if targets is None:
+        raise ModelError(f"{retriever.base} has no query and value projections that LoRA could change")
+    settings = peft.LoraConfig(r=rank, lora_alpha=rank, lora_dropout=0.0, target_modules=sorted(targets))
+    with torch.random.fork_rng(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft calls what transformers renamed
+        torch.manual_seed(seed)
+        backbone = peft.get_peft_model(copy.deepcopy(retriever.backbone), settings)
+    return Retriever(backbone, retriever.tokenizer_json, retriever.usage, retriever.folder)
+
+
+def low_rank_weights(retriever: Retriever) -> dict[str, torch.nn.Parameter]:
+    """Name the weights that are trained, in a fixed order."""
+    return {name: weight for name, weight in retriever.backbone.named_parameters() if weight.requires_grad}
+
+
+def merge(retriever: Retriever, strength: float) -> Retriever:
+    """Give a plain copy with `strength` (0..1) of the change folded into the weights."""
+    backbone: Any = copy.deepcopy(retriever.backbone)
+    for module in backbone.modules():
+        if isinstance(module, LoraLayer):
+            module.scale_layer(strength)
+    merged = backbone.merge_and_unload().eval()
+    return Retriever(merged, retriever.tokenizer_json, retriever.usage, retriever.folder)
+
+
+class SpanContrast:
+    """Two spans of one document attract each other; a low-rank change of the retriever is trained."""
+
+    dropout = False  # nothing is random but the batches
+    shared_loss = True
+
+    def __init__(
+        self, retriever: Retriever, corpus: SpanCorpus, settings: SpanSettings, processes: Processes
+    ) -> None:
+        self.module = retriever
+        self.weights: Mapping[str, torch.nn.Parameter] = low_rank_weights(retriever)
+        self.corpus = corpus
+        self.settings = settings
+        self.processes = processes
+        self.share = max(1, min(settings.batch_size, len(corpus)) // processes.count)  # documents
+
+    def parts(self, step: int) -> Sequence[list[list[int]]]:
+        """Give this process's span rows `(2 share, tokens)`; each epoch visits every document once."""
+        size = self.share * self.processes.count
+        epoch, part = divmod(step - 1, max(1, len(self.corpus) // size))
+        order = default_rng([self.settings.seed, 0, epoch]).permutation(len(self.corpus))
+        chosen = order[part * size : (part + 1) * size][self.processes.rank :: self.processes.count].tolist()
+        return [self.corpus.pairs(chosen, self.settings.span_tokens, self._random(step))]
+
+    def _random(self, step: int) -> np.random.Generator:
+        alone = self.processes.count == 1
+        return default_rng([self.settings.seed, 1, step, *(() if alone else (self.processes.rank,))])
+
+    def loss(self, part: list[list[int]]) -> torch.Tensor:
+        """Give the loss over the spans of all processes."""
+        ids, mask = (torch.from_numpy(array).to(self.processes.device) for array in padded(part))
+        vectors = self.module(ids, mask)[1].float()
+        return span_loss(self.processes.gathered(vectors), self.settings.temperature)
+
+
+def recipe_of(settings: SpanSettings) -> Recipe:
+    """Give the schedule of span contrast: a rise over the first tenth of the steps, then a fall to 0."""
+    return Recipe(
+        steps=settings.steps,
+        learning_rate=settings.learning_rate,
+        seed=settings.seed,
+        warm_up=max(1, round(WARM_UP * settings.steps)),
+        decay=True,
+        checkpoint_every=settings.checkpoint_every,
+    )
+
+
+def contrast(retriever: Retriever, corpus: SpanCorpus, settings: SpanSettings) -> float | None:
+    """Measure the loss on fixed spans of documents that are not trained on; None with fewer than 2."""
+    size = min(settings.batch_size, len(corpus))
+    if size < 2:
+        return None
+    random = default_rng([settings.seed, 3])
+    losses = []
+    with torch.inference_mode():
+        for start in range(0, len(corpus) - size + 1, size):
+            rows = corpus.pairs(range(start, start + size), settings.span_tokens, random)
+            ids, mask = (torch.from_numpy(array).to(retriever.device) for array in padded(rows))
+            losses.append(span_loss(retriever(ids, mask)[1], settings.temperature).item())
+    return float(np.mean(losses))

@@ -1,0 +1,143 @@
+"""What is trained, on what, and for how long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from ..settings import Stage
+
+
+class SpanSettings(Stage):
+    """Span contrast: how a retriever is trained. Part of `AdaptSettings`, with the defaults filled in."""
+
+    fields: tuple[str, ...] = ()
+    max_documents: int = Field(20_000, ge=10)
+    steps: int = Field(60, ge=1)
+    batch_size: int = Field(32, ge=2)
+    learning_rate: float = Field(2e-4, gt=0, lt=1)
+    temperature: float = Field(0.05, gt=0, le=10)
+    span_tokens: int = Field(32, ge=8, le=510)
+    rank: int = Field(16, ge=1, le=512)
+    held_out: int = Field(200, ge=20)
+    checkpoint_every: int = Field(20, ge=1)
+    seed: int = Field(13, ge=0)
+
+
+class AdaptSettings(Stage):
+    """Label-free adaptation to the documents of an index: of a retriever, or of the DAM beside a REM.
+
+    None takes what the objective does by default: `SpanSettings` for a retriever, `DamSettings` for a DAM.
+    """
+
+    table: ClassVar[str] = "adapt"
+
+    out: Path = Path("adapted-encoder")
+    base: str = Field("minilm", description="the packaged MiniLM, an encoder folder, or a DAM (with a REM)")
+    rem: str | None = Field(None, description="REM, as folder, zip or published name; the base is a DAM then")
+    objective: Literal["span", "mlm"] | None = Field(
+        None, description="span for a retriever: two spans of one document attract; mlm for a DAM: masked LM"
+    )
+    fields: tuple[str, ...] = Field((), description="text fields of the index; empty: as `inspect` would")
+    max_documents: int | None = Field(
+        None, ge=10, description="random sample of a larger index; None: 20,000 (span), all (mlm)"
+    )
+    steps: int | None = Field(None, ge=1, le=1_000_000, description="optimiser steps")
+    batch_size: int | None = Field(None, ge=2, le=4096, description="documents per step")
+    learning_rate: float | None = Field(None, gt=0, lt=1)
+    temperature: float | None = Field(None, gt=0, le=10, description="of span contrast")
+    span_tokens: int | None = Field(None, ge=8, le=510, description="longest span, in tokens of the model")
+    rank: int | None = Field(None, ge=1, le=512, description="LoRA rank of span contrast")
+    strength: float | None = Field(
+        None, ge=0, le=1, description="share of the learnt change that is kept; None: .3 (span), 1 (mlm)"
+    )
+    pooling: Literal["mean", "cls"] | None = Field(None, description="with a REM; None: as published, mean")
+    similarity: Literal["ip", "cosine"] | None = Field(None, description="with a REM; None: as published, ip")
+    max_tokens: int | None = Field(
+        None, ge=16, le=512, description="input limit; None: 256 (retriever), 512 (DAM), or the model's own"
+    )
+    held_out: int = Field(200, ge=20, description="documents kept from training, for the gate")
+    queries: Path | None = Field(
+        None, description="an unlabelled query log, one query per line, for the gate"
+    )
+    precision: Literal["auto", "fp32", "bf16"] | None = Field(None, description="of masked-LM training")
+    checkpoint_every: int | None = Field(None, ge=1, description="steps between checkpoints")
+    seed: int = Field(13, ge=0)
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    any_language: bool = Field(False, description="fit an English model to any language")
+    force: bool = Field(False, description="export the adapted encoder against the gate's advice")
+
+    def own(self, stage: type[Stage]) -> dict[str, Any]:
+        """Give the values that are set and that `stage` has too."""
+        given = ((name, getattr(self, name)) for name in type(self).model_fields)
+        return {name: value for name, value in given if value is not None and name in stage.model_fields}
+
+
+class DamSettings(Stage):
+    """Masked-LM training of a DAM; defaults are those of Zhan et al. 2022 for a target corpus."""
+
+    table: ClassVar[str] = "dam"
+
+    out: Path = Path("dam")
+    base: str = Field("minilm", min_length=1, description="source DAM: minilm, a published name, a folder")
+    fields: tuple[str, ...] = Field((), description="text fields; empty: title and text, or as `inspect`")
+    max_documents: int | None = Field(None, ge=2, description="a random sample when there are more")
+    steps: int = Field(20_000, ge=1, le=10_000_000, description="optimiser steps")
+    batch_size: int = Field(512, ge=1, le=65_536, description="documents per step, over all processes")
+    learning_rate: float = Field(2e-5, gt=0, lt=1)
+    warm_up: int | None = Field(
+        None, ge=0, description="steps of linear rise; None: 1,000, or a tenth of the steps if that is less"
+    )
+    max_tokens: int = Field(190, ge=8, le=8192, description="longest window; the model's own limit if lower")
+    weight_decay: float = Field(0.01, ge=0, lt=1, description="not on biases and LayerNorm")
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    token_budget: int | None = Field(
+        None, ge=64, description="tokens of a micro-batch; None: 4,096 on a processor, 65,536 on a GPU"
+    )
+    dropout: float = Field(0.0, ge=0, lt=1, description="0 costs nothing; BERT was trained with 0.1")
+    seed: int = Field(13, ge=0)
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    checkpoint_every: int = Field(100, ge=1, description="steps between checkpoints")
+    held_out: int = Field(200, ge=0, description="documents kept from training, to measure the loss on")
+
+
+class RemSettings(Stage):
+    """Training of a REM on labelled queries; defaults are those of Zhan et al. 2022."""
+
+    table: ClassVar[str] = "rem"
+
+    dam: str = Field(min_length=1, description="a published name, or the folder of a backbone")
+    out: Path = Path("rem")
+    rem: str | None = Field(None, description="a REM to train on (few-shot); None: a fresh one")
+    full: bool = Field(False, description="train all weights and no REM: the baseline DR")
+    loss: Literal["contrast", "distil"] = "contrast"
+    design: Literal["lora", "parallel", "both"] = Field("lora", description="both: as published")
+    rank: int = Field(192, ge=1, le=4096, description="LoRA rank; alpha is the same")
+    name: str = Field("rem", pattern=r"^[A-Za-z0-9_-]+$", description="the adapter's name in its files")
+    ranker: Literal["dense", "unicoil", "splade", "colbert", "rerank"] = "dense"
+    token_dim: int = Field(32, ge=1, le=4096, description="size of a token's vector, colbert only")
+    flops: float = Field(1e-3, ge=0, le=10, description="weight of the penalty on dense vectors, splade only")
+    train_embeddings: bool = Field(True, description="the input embeddings too, rerank only")
+    pooling: Literal["mean", "cls"] = "mean"
+    similarity: Literal["ip", "cosine"] = "ip"
+    inv_temperature: float | None = Field(
+        None, gt=0, le=1000, description="what scores are multiplied by; None: 1 for ip, 20 for cosine"
+    )
+    negatives: Path | None = Field(None, description="file of qid<TAB>d1 d2 ...; None mines them by BM25")
+    mined: int = Field(50, ge=0, le=10_000, description="negatives mined per query; 0: from all documents")
+    negatives_per_query: int = Field(3, ge=0, le=255, description="0: only the batch's other positives")
+    teacher: Path | None = Field(None, description="teacher scores, JSONL or TSV, for distil")
+    max_queries: int | None = Field(None, ge=1, description="a random sample when there are more")
+    batch_size: int = Field(32, ge=1, le=4096, description="queries per step and process")
+    epochs: int = Field(5, ge=1, le=10_000)
+    steps: int | None = Field(None, ge=1, le=10_000_000, description="instead of epochs")
+    learning_rate: float | None = Field(None, gt=0, lt=1, description="None: 2e-5, with full 1e-5")
+    max_query_tokens: int = Field(24, ge=3, le=512)
+    max_document_tokens: int = Field(128, ge=3, le=512)
+    dropout: bool = Field(True, description="the frozen backbone's dropout is active, as in DDR")
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    checkpoint_every: int = Field(100, ge=1, description="steps between checkpoints")
+    seed: int = Field(2022, ge=0)

@@ -1,0 +1,374 @@
+"""Token ids of a corpus on disk, and the windows that training reads of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.random import Generator, default_rng
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from ..errors import DataError
+from ..files.atomic import storing, write_json
+from ..files.manifest import fingerprint, read_manifest
+from ..files.private import remember_text
+from ..records import Document
+
+BLOCK = 512  # documents that are tokenised at once
+BLOCK_CHARACTERS = 1_000_000  # fewer documents where they are long
+FILES = {"ids": np.uint32, "ends": np.int64, "hashes": np.uint64, "order": np.int64}
+MAPPED = ("ids", "ends", "order")
+MANIFEST = "manifest.json"
+GOLDEN_RATIO, FIRST, SECOND = (
+    np.uint64(0x9E3779B97F4A7C15),
+    np.uint64(0xBF58476D1CE4E5B9),
+    np.uint64(0x94D049BB133111EB),
+)
+"""Constants of splitmix64 (Steele, Lea and Flood 2014)."""
+MASKED = 0.15
+REPLACED, RANDOM = 0.8, 0.1  # of the masked ones: by [MASK], by any token; the rest stays
+ROUNDS = 4  # of the Feistel network; Luby and Rackoff 1988 need as many
+VISITS, WINDOWS, FIXED = 0, 1, 2  # streams of random numbers under one seed
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class TokenCache:
+    """The documents that can be trained on, in a seeded order that is not that of reading."""
+
+    folder: Path
+    ids: NDArray[np.uint32]
+    """Token ids of all documents read, one after the other, without special tokens."""
+    ends: NDArray[np.int64]
+    """Where each document read ends in `ids`."""
+    order: NDArray[np.int64]
+    """The documents to train on, as positions in `ends`: no empty ones, each text once."""
+    read: int
+    """Documents read, repeated and empty ones too."""
+    tokens: int
+    """Token ids of all documents read."""
+    unknown: int
+    """How many of them stand for what the tokenizer does not know."""
+    fingerprint: str
+    """Of the different texts, whatever the order they were read in; 64 hex digits."""
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def limited(self, count: int | None) -> TokenCache:
+        """Keep the first `count` documents in the seeded order, a random sample; None keeps all."""
+        return self if count is None else replace(self, order=self.order[:count])
+
+    def spans(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Give where the documents `rows` begin in `ids`, and their lengths; both `(n,)`."""
+        chosen = np.asarray(self.order[rows])
+        ends = np.asarray(self.ends[chosen])
+        starts = np.where(chosen > 0, self.ends[chosen - 1], 0)
+        return starts, ends - starts
+
+
+def build_cache(
+    documents: Iterable[Document], tokenizer: str, folder: Path, *, seed: int, key: str = ""
+) -> TokenCache:
+    """Tokenise documents into `folder`, which only its owner can read; the manifest comes last.
+
+    `tokenizer` is the JSON of the `tokenizers` package. Memory does not grow with the corpus but for 40
+    bytes a document while the order is made. Raises DataError when no text is left, DownloadError when the
+    disk is full.
+    """
+    with storing(folder):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        remember_text(folder, "token cache")
+        (folder / MANIFEST).unlink(missing_ok=True)
+        counts = write_tokens(documents, Tokenizer.from_str(tokenizer), folder)
+        texts, usable = write_order(folder, seed)
+    if not usable:
+        raise DataError(
+            f"{counts.read:,} documents hold no usable text",
+            hint="name the fields that hold it with --fields, or check the file",
+        )
+    with storing(folder):
+        record = {
+            "key": key,
+            "tokenizer": fingerprint(tokenizer),
+            "seed": seed,
+            **counts._asdict(),
+            "fingerprint": texts,
+        }
+        write_json(folder / MANIFEST, record, private=True)
+    ids, ends, order = (mapped(folder, name) for name in MAPPED)
+    return TokenCache(folder, ids, ends, order, *counts, texts)
+
+
+def open_cache(folder: Path, key: str = "") -> TokenCache | None:
+    """Open a finished cache that was built for `key`; None when there is none."""
+    try:
+        record = read_manifest(folder)
+    except DataError:
+        return None
+    if record is None or record["key"] != key:
+        return None
+    ids, ends, order = (mapped(folder, name) for name in MAPPED)
+    if len(ids) != record["tokens"] or len(ends) != record["read"]:
+        return None
+    return TokenCache(
+        folder, ids, ends, order, record["read"], record["tokens"], record["unknown"], record["fingerprint"]
+    )
+
+
+def mapped(folder: Path, name: str) -> NDArray[Any]:
+    """Map one file into memory; an empty file cannot be mapped."""
+    file = folder / f"{name}.bin"
+    if not file.is_file() or not file.stat().st_size:
+        return np.zeros(0, dtype=FILES[name])
+    return np.memmap(file, dtype=FILES[name], mode="r")
+
+
+class Counts(NamedTuple):
+    """What was written."""
+
+    read: int
+    tokens: int
+    unknown: int
+
+
+def write_tokens(documents: Iterable[Document], tokenizer: Tokenizer, folder: Path) -> Counts:
+    """Write ids, ends and hashes block by block."""
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    stranger = unknown_id(tokenizer)
+    read = tokens = unknown = 0
+    with (
+        private_file(folder / "ids.bin") as ids,
+        private_file(folder / "ends.bin") as ends,
+        private_file(folder / "hashes.bin") as hashes,
+    ):
+        for texts in blocks(documents):
+            encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+            rows = [np.asarray(encoding.ids, dtype=np.uint32) for encoding in encoded]
+            flat = np.concatenate(rows)
+            flat.tofile(ids)
+            (tokens + np.cumsum([len(row) for row in rows], dtype=np.int64)).tofile(ends)
+            np.asarray([hash_of(text) for text in texts], dtype=np.uint64).tofile(hashes)
+            read, tokens = read + len(texts), tokens + len(flat)
+            unknown += int(np.count_nonzero(flat == stranger)) if stranger is not None else 0
+    return Counts(read, tokens, unknown)
+
+
+def blocks(documents: Iterable[Document]) -> Iterator[list[str]]:
+    """Yield the texts of documents in blocks that bound what the tokenizer holds at once."""
+    texts: list[str] = []
+    characters = 0
+    for document in documents:
+        texts.append(tokenizable(document.contents))
+        characters += len(texts[-1])
+        if len(texts) == BLOCK or characters >= BLOCK_CHARACTERS:
+            yield texts
+            texts, characters = [], 0
+    if texts:
+        yield texts
+
+
+def tokenizable(text: str) -> str:
+    """Replace lone surrogates, which JSON can hold and UTF-8 cannot."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def private_file(path: Path) -> BinaryIO:
+    """Open a file for writing that only its owner can read."""
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+    return path.open("wb")
+
+
+def unknown_id(tokenizer: Tokenizer) -> int | None:
+    """Give the id of the token for what is not in the vocabulary; None where everything is."""
+    name = getattr(tokenizer.model, "unk_token", None)
+    return tokenizer.token_to_id(name) if name else None
+
+
+def write_order(folder: Path, seed: int) -> tuple[str, int]:
+    """Write the order of training, by the seeded hash of the texts; give their fingerprint and number.
+
+    Of repeated texts the first counts; documents without tokens are left out.
+    """
+    ends, hashes = mapped(folder, "ends"), mapped(folder, "hashes")
+    filled = np.flatnonzero(np.diff(ends, prepend=0))
+    different, first = np.unique(hashes[filled], return_index=True)
+    order = filled[first][np.argsort(scattered(different, seed))]
+    with private_file(folder / "order.bin") as file:
+        order.astype(np.int64).tofile(file)
+    return hashlib.sha256(np.ascontiguousarray(different).data).hexdigest(), len(order)
+
+
+def scattered(values: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
+    """Map 64-bit numbers `(n,)` one to one onto others that look random and depend on the seed.
+
+    splitmix64's finaliser (Steele, Lea and Flood 2014).
+    """
+    salt = np.uint64(int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]))
+    with np.errstate(over="ignore"):  # it is arithmetic modulo 2^64
+        mixed = (values ^ salt) + GOLDEN_RATIO
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * FIRST
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * SECOND
+        return mixed ^ (mixed >> np.uint64(31))
+
+
+def hash_of(text: str) -> int:
+    """Hash a text to 64 bits, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8"), digest_size=8).digest(), "big")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What the tokenizer puts around a text, and what it means by it."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    mask: int
+    special: tuple[int, ...]
+    """Ids that are never masked, also where a text spells them out."""
+    vocabulary: int
+    """Ids run from 0 to one less."""
+
+    @property
+    def size(self) -> int:
+        """How many tokens it adds."""
+        return len(self.before) + len(self.after)
+
+
+class Windows(NamedTuple):
+    """The inputs of one optimiser step: documents one after the other, special tokens included."""
+
+    ids: Ids
+    """What the model reads, `(tokens,)`."""
+    lengths: Ids
+    """Tokens of each document, `(documents,)`."""
+    masked: Ids
+    """Positions in `ids` that the model has to restore, ascending; at least one."""
+    targets: Ids
+    """The ids that stood there, `(masked,)`."""
+
+
+def windows_of_step(
+    cache: TokenCache, frame: Frame, *, first: int, size: int, max_tokens: int, seed: int, step: int
+) -> Windows:
+    """Draw the `size` documents of a step (numbered from 1), a window of each, and the masks.
+
+    Each epoch visits every document once, in its own order. The documents of the cache before `first` are
+    not trained on. A window has at most `max_tokens` tokens, special ones included.
+    """
+    rows = first + visits(len(cache) - first, (step - 1) * size, size, seed)
+    return masked_windows(cache, frame, rows, max_tokens, default_rng([seed, WINDOWS, step]))
+
+
+def fixed_windows(cache: TokenCache, frame: Frame, rows: Ids, *, max_tokens: int, seed: int) -> Windows:
+    """Give windows and masks of the documents `rows` that are always the same, to compare losses."""
+    return masked_windows(cache, frame, rows, max_tokens, default_rng([seed, FIXED]))
+
+
+def visits(count: int, start: int, size: int, seed: int) -> Ids:
+    """Give the documents `(size,)` of the visits from number `start`: each of `count` once per epoch."""
+    numbers = np.arange(start, start + size, dtype=np.int64)
+    epochs, places = np.divmod(numbers, count)
+    found = [permuted(places[epochs == epoch], count, seed, int(epoch)) for epoch in np.unique(epochs)]
+    return np.concatenate(found)
+
+
+def permuted(places: Ids, count: int, seed: int, epoch: int) -> Ids:
+    """Map places in 0..count-1 one to one onto the same range, at random by seed and epoch.
+
+    A Feistel network over the next even power of 2, walked until it ends in the range (Black and Rogaway
+    2002): no permutation of the whole corpus has to be kept in memory.
+    """
+    half = max(1, ((count - 1).bit_length() + 1) // 2)
+    keys = [int(key) for key in np.random.SeedSequence([seed, VISITS, epoch]).generate_state(ROUNDS)]
+    found = places.copy()
+    outside = np.arange(len(places))
+    while len(outside):
+        found[outside] = scrambled(found[outside], half, keys)
+        outside = outside[found[outside] >= count]
+    return found
+
+
+def scrambled(values: Ids, half: int, keys: list[int]) -> Ids:
+    """Run values of 2 * `half` bits through the network once."""
+    low = (1 << half) - 1
+    left, right = values >> half, values & low
+    for key in keys:
+        left, right = right, left ^ (scattered(right.astype(np.uint64), key).astype(np.int64) & low)
+    return (left << half) | right
+
+
+def masked_windows(cache: TokenCache, frame: Frame, rows: Ids, longest: int, random: Generator) -> Windows:
+    """Cut a window out of each document and mask it."""
+    starts, sizes = cache.spans(rows)
+    inner = np.minimum(sizes, longest - frame.size)
+    starts = starts + random.integers(0, sizes - inner + 1)
+    ids, text = framed(cache, frame, starts, inner)
+    chosen = choose_masked(ids, text, frame, random)
+    targets = ids[chosen]
+    ids[chosen] = corrupted(targets, frame, random)
+    return Windows(ids, inner + frame.size, chosen, targets)
+
+
+def framed(cache: TokenCache, frame: Frame, starts: Ids, inner: Ids) -> tuple[Ids, Ids]:
+    """Lay windows and special tokens one after the other; also give the positions `(text,)` of the text."""
+    lengths = inner + frame.size
+    begins = np.cumsum(lengths) - lengths
+    ids = np.zeros(int(lengths.sum()), dtype=np.int64)
+    offsets = np.arange(int(inner.sum())) - np.repeat(np.cumsum(inner) - inner, inner)
+    text = np.repeat(begins + len(frame.before), inner) + offsets
+    ids[text] = cache.ids[np.repeat(starts, inner) + offsets]
+    for place, token in enumerate(frame.before):
+        ids[begins + place] = token
+    for place, token in enumerate(frame.after):
+        ids[begins + len(frame.before) + inner + place] = token
+    return ids, text
+
+
+def choose_masked(ids: Ids, text: Ids, frame: Frame, random: Generator) -> Ids:
+    """Choose 15 % of the text's positions, each by itself; one when chance chooses none."""
+    usable = text[~np.isin(ids[text], frame.special)]
+    chosen = usable[random.random(len(usable)) < MASKED]
+    if len(chosen):
+        return chosen
+    pool = usable if len(usable) else text
+    return pool[random.integers(0, len(pool), 1)]
+
+
+def corrupted(targets: Ids, frame: Frame, random: Generator) -> Ids:
+    """Give what the model sees instead: 80 % [MASK], 10 % any token of the vocabulary, 10 % the token."""
+    chance = random.random(len(targets))
+    others = random.integers(0, frame.vocabulary, len(targets))
+    seen = np.where(chance < REPLACED + RANDOM, others, targets)
+    return np.where(chance < REPLACED, frame.mask, seen)
+
+
+def cut(lengths: Ids, budget: int, overhead: int) -> Iterator[Ids]:
+    """Group documents into micro-batches of at most `budget` tokens with padding, longest first.
+
+    A longer document is a micro-batch of its own. Each micro-batch costs its tokens and `overhead` more;
+    of all ways to cut the documents sorted by length, the cheapest is taken.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    ordered = lengths[order]
+    cost = np.zeros(len(order) + 1)
+    begin = np.zeros(len(order) + 1, dtype=np.int64)
+    for end in range(1, len(order) + 1):
+        starts = np.arange(end)
+        tokens = (end - starts) * ordered[starts]
+        allowed = (tokens <= budget) | (starts == end - 1)
+        whole = np.where(allowed, cost[starts] + tokens + overhead, np.inf)
+        begin[end] = int(np.argmin(whole))
+        cost[end] = whole[begin[end]]
+    ends = [len(order)]
+    while ends[-1]:
+        ends.append(int(begin[ends[-1]]))
+    for end, start in zip(ends[-2::-1], ends[:0:-1], strict=True):
+        yield order[start:end]

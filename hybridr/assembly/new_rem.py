@@ -1,0 +1,205 @@
+"""A fresh REM: its adapters and heads, and how a trained one is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..files.atomic import write_json
+from ..files.manifest import fingerprint
+from . import adapters
+from .designs import LORA_NEEDS, PARALLEL_NEEDS, Design, Lora, Parallel
+from .ranker import Ranker
+from .rankers import Reranker, Splade
+from .rem_files import CONFIG, EMBEDDINGS, HEAD_CONFIG, HEAD_WEIGHTS, WEIGHTS
+
+FORMAT = "3.2.1"  # the version of adapter-transformers that writes these very files
+UNUSED_HYPERCOMPLEX: dict[str, Any] = {
+    "factorized_phm_W": True,
+    "factorized_phm_rule": False,
+    "hypercomplex_nonlinearity": "glorot-uniform",
+    "learn_phm": True,
+    "phm_bias": True,
+    "phm_c_init": "normal",
+    "phm_dim": 4,
+    "phm_init_range": 0.0001,
+    "phm_rank": 1,
+    "shared_W_phm": False,
+    "shared_phm_rule": True,
+}
+"""What published files say about a layer that they do not have."""
+CLASSES = {
+    "dense": "{}Dense",
+    "unicoil": "{}Unicoil",
+    "splade": "{}Splade",
+    "colbert": "ColBERT",
+    "rerank": "{}AdapterModel",
+}
+"""The class that the authors' code opens a REM with."""
+KINDS = {"bert": "Bert", "roberta": "Roberta", "distilbert": "DistilBert"}
+Weights = dict[str, torch.nn.Parameter]
+TAGGING: dict[str, Any] = {"head_type": "tagging", "layers": 1, "activation_function": "tanh"}
+CLASSIFICATION = TAGGING | {"head_type": "classification", "bias": True, "use_pooler": False}
+
+
+def design_of(kind: str, rank: int) -> Design:
+    """Give the design of a REM: "lora", "parallel", or "both" as published; alpha is the rank."""
+    lora = Lora(rank, rank) if kind in ("lora", "both") else None
+    return Design(lora, Parallel() if kind in ("parallel", "both") else None)
+
+
+def attach_fresh(ranker: Ranker, design: Design, seed: int) -> None:
+    """Put a REM that changes nothing yet into the ranker; nothing else is trainable then.
+
+    A and W_down are Kaiming-uniform with a = sqrt(5) from `seed`, all the rest is zero (Zhan et al. 2022).
+    """
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        adapters.attach(ranker.backbone, design)
+
+
+def record_of(ranker: Ranker, design: Design, name: str) -> dict[str, Any]:
+    """Give `adapter_config.json`; that of a REM which is trained on stays as it is."""
+    if ranker.rem is not None:
+        return dict(ranker.rem.record)
+    config = config_of(design)
+    return {
+        "config": config,
+        "config_id": fingerprint(config)[:16],
+        "hidden_size": int(ranker.config.hidden_size),
+        "model_class": CLASSES[ranker.ranker].format(KINDS[ranker.config.model_type]),
+        "model_name": None,
+        "model_type": ranker.config.model_type,
+        "name": name,
+        "version": FORMAT,
+    }
+
+
+def config_of(design: Design) -> dict[str, Any]:
+    """Write a design as `read_design` reads it: one method, or a union of two."""
+    parts = [lora_part(design.lora)] if design.lora else []
+    parts += [parallel_part(design.parallel)] if design.parallel else []
+    return parts[0] if len(parts) == 1 else {"architecture": "union", "configs": parts}
+
+
+def lora_part(lora: Lora) -> dict[str, Any]:
+    """Write the settings of a LoRA."""
+    return LORA_NEEDS | {
+        "architecture": "lora",
+        "r": lora.rank,
+        "alpha": whole(lora.alpha),
+        "dropout": lora.dropout,
+        "attn_matrices": list(lora.projections),
+        "init_weights": "lora",
+    }
+
+
+def parallel_part(parallel: Parallel) -> dict[str, Any]:
+    """Write the settings of a parallel adapter."""
+    factor = parallel.reduction_factor
+    return (
+        PARALLEL_NEEDS
+        | UNUSED_HYPERCOMPLEX
+        | {
+            "reduction_factor": dict(factor) if isinstance(factor, Mapping) else whole(factor),
+            "scaling": "learned" if parallel.scaling is None else parallel.scaling,
+            "non_linearity": parallel.activation,
+            "init_weights": "mam_adapter",
+            "inv_adapter_reduction_factor": None,
+            "residual_before_ln": True,
+        }
+    )
+
+
+def whole(value: float) -> float:
+    """Give an integer where the number is one, as the published files write it."""
+    return int(value) if value == int(value) else value
+
+
+def write_rem(ranker: Ranker, design: Design, name: str, folder: Path) -> list[str]:
+    """Write the REM in `ranker` into `folder`; give the names of the files."""
+    record = record_of(ranker, design, name)
+    tensors = adapters.adapter_weights(ranker.backbone, str(record["name"]))
+    torch.save(plain_tensors(tensors), folder / WEIGHTS)
+    write_json(folder / CONFIG, record)
+    return [WEIGHTS, CONFIG, *write_head(ranker, record, folder)]
+
+
+def add_head(ranker: Ranker, width: int, seed: int) -> None:
+    """Give a ranker that needs one a fresh linear head of `width` outputs, unless it has one.
+
+    Its weights are normal, as wide as the backbone's own initial ones, its bias is zero. Raises ModelError
+    for splade without a masked-LM head: that one cannot be made up.
+    """
+    if ranker.outputs is None or not isinstance(ranker.head, torch.nn.Identity):
+        ranker.require_head()
+        return
+    head = torch.nn.Linear(ranker.config.hidden_size, ranker.outputs or width, device=ranker.device)
+    generator = torch.Generator().manual_seed(seed)
+    spread = float(getattr(ranker.config, "initializer_range", 0.02))
+    torch.nn.init.normal_(head.weight, std=spread, generator=generator)
+    torch.nn.init.zeros_(head.bias)
+    ranker.head = head
+
+
+def head_weights(ranker: Ranker, name: str) -> Weights:
+    """Give the head's parameters by the keys they have in a REM called `name`; empty without a head."""
+    if isinstance(ranker, Splade):
+        return ranker.head_weights()
+    return {f"heads.{name}.1.{key}": weight for key, weight in ranker.head.named_parameters()}
+
+
+def embedding_weights(ranker: Ranker) -> Weights:
+    """Give the input embeddings that a re-ranker's REM carries (splade's words are its head's decoder)."""
+    return dict(ranker.backbone.embeddings.named_parameters()) if isinstance(ranker, Reranker) else {}
+
+
+def unfreeze(weights: Weights) -> Weights:
+    """Make parameters trainable, those that are tied once only."""
+    once: Weights = {}
+    for key, weight in weights.items():
+        if not any(weight is other for other in once.values()):
+            weight.requires_grad_(True)
+            once[key] = weight
+    return once
+
+
+def write_head(ranker: Ranker, record: Mapping[str, Any], folder: Path) -> list[str]:
+    """Write head and embeddings beside the adapters; give the names of the files."""
+    name = str(record["name"])
+    weights = head_weights(ranker, name)
+    if not weights:
+        return []
+    torch.save(plain_tensors(weights), folder / HEAD_WEIGHTS)
+    write_json(folder / HEAD_CONFIG, head_record(ranker, record))
+    if not isinstance(ranker, Reranker):
+        return [HEAD_WEIGHTS, HEAD_CONFIG]
+    tensors = plain_tensors(embedding_weights(ranker))
+    if "position_embeddings.weight" in tensors:
+        tensors["position_ids"] = torch.arange(len(tensors["position_embeddings.weight"])).unsqueeze(0)
+    torch.save(tensors, folder / EMBEDDINGS)
+    return [HEAD_WEIGHTS, HEAD_CONFIG, EMBEDDINGS]
+
+
+def head_record(ranker: Ranker, record: Mapping[str, Any]) -> dict[str, Any]:
+    """Give `head_config.json`, as the published files have it."""
+    kept = ("hidden_size", "model_class", "model_name", "model_type", "name", "version")
+    common = {key: record[key] for key in kept if key in record}
+    if isinstance(ranker, Splade):
+        return common | {"config": None, "name": None, "num_labels": 2, "label2id": labels(2)}
+    width = int(ranker.head.get_parameter("bias").numel())
+    kind = CLASSIFICATION if isinstance(ranker, Reranker) else TAGGING
+    return common | {"config": kind | {"num_labels": width, "label2id": labels(width)}}
+
+
+def labels(count: int) -> dict[str, int]:
+    """Name the outputs."""
+    return {f"LABEL_{number}": number for number in range(count)}
+
+
+def plain_tensors(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Give copies on the CPU that any weights-only reader takes."""
+    return {key: weight.detach().float().cpu().clone().contiguous() for key, weight in weights.items()}

@@ -1,0 +1,149 @@
+"""The 48 checkpoints that the authors of DDR published, and how each is used."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import DownloadError, MissingExtra, ModelError
+from ..files.folders import cache_folder
+from ..progress import Progress, silent
+
+OWNER = "jingtao"
+REM_FILE = "lora192-pa4.zip"
+SOURCES = {"en": "msmarco", "zh": "dureader"}
+TARGETS = {
+    "en": ("trec_covid", *(f"lotte_{part}_test" for part in ("write", "rec", "tech", "life", "sci"))),
+    "zh": ("cpr_ecom", "cpr_video", "cpr_medical", "cmedqav2"),
+}
+USAGE = {"en": ("mean", "ip"), "zh": ("mean", "cosine")}
+"""Pooling and similarity, which the checkpoints themselves do not say."""
+
+TITLES = {
+    "dense": "Dense",
+    "unicoil": "uniCOIL",
+    "splade": "SPLADE",
+    "colbert": "ColBERT",
+    "rerank": "Rerank",
+}
+LOSSES = ("contrast", "distil")
+WEIGHT_FILES = ("pytorch_model.bin", "model.safetensors")
+WANTED = ("*.json", "*.txt", "*.bin", "*.safetensors", "*.zip")
+UNWANTED = ("training_args.bin", "optimizer.*", "scheduler.*")
+
+
+@dataclass(frozen=True)
+class Published:
+    """One published checkpoint."""
+
+    name: str
+    kind: str
+    """"dam", "rem", or "full": a baseline trained whole, which takes no REM."""
+    ranker: str
+    """"dense", "unicoil", "splade", "colbert" or "rerank"; "any" for a DAM."""
+    language: str
+    """"en" or "zh"."""
+    pooling: str
+    similarity: str
+    partner: str
+    """What it is assembled with: names of this table, * stands for anything; empty for a full model."""
+
+    @property
+    def repository(self) -> str:
+        """Its name on the model hub."""
+        return f"{OWNER}/{self.name}"
+
+
+def published() -> list[Published]:
+    """List the 48 checkpoints: DAMs, REMs, then the baselines without either."""
+    found = []
+    for language, source in SOURCES.items():
+        stem = f"DAM-bert_base-mlm-{source}"
+        names = [stem, *(f"{stem}-{target}" for target in TARGETS[language])]
+        found += [entry(name, "dam", "any", language, f"REM-bert_base-*-{source}") for name in names]
+    for kind, prefix in (("rem", "REM-bert_base-{ranker}"), ("full", "{title}-bert_base")):
+        for language, source in SOURCES.items():
+            partner = f"DAM-bert_base-mlm-{source}*" if kind == "rem" else ""
+            for ranker, title in TITLES.items():
+                stem = prefix.format(ranker=ranker, title=title)
+                stems = [stem] if ranker == "rerank" else [f"{stem}-{loss}" for loss in LOSSES]
+                found += [entry(f"{stem}-{source}", kind, ranker, language, partner) for stem in stems]
+    return found
+
+
+def entry(name: str, kind: str, ranker: str, language: str, partner: str) -> Published:
+    """Make one entry of the table; pooling and similarity follow the language."""
+    return Published(name, kind, ranker, language, *USAGE[language], partner)
+
+
+def entry_of(source: Path | str) -> Published | None:
+    """Find the published checkpoint that a name, a repository or a folder's own name stands for."""
+    name = str(source).rstrip("/").rsplit("/", 1)[-1]
+    return next((found for found in published() if found.name == name), None)
+
+
+def fetch(name: str, *, progress: Progress = silent) -> Path:
+    """Give the local folder (or a REM's zip) of a published checkpoint, downloaded once.
+
+    A broken download goes on where it stopped. `training_args.bin` is never fetched. Raises ModelError for
+    an unknown name, DownloadError when the hub cannot be reached.
+    """
+    found = entry_of(name)
+    if found is None:
+        raise ModelError(f"there is no published checkpoint '{name}'", hint="`hybridr models` lists them")
+    progress(f"download {found.name}", 0, 1)
+    folder = Path(download(found, progress))
+    needed = [(REM_FILE,)] if found.kind == "rem" else [("config.json",), WEIGHT_FILES]
+    for names in needed:
+        if not any((folder / name).is_file() for name in names):
+            raise unreachable(found, FileNotFoundError(f"only a part of it is here, without {names[0]}"))
+    progress(f"download {found.name}", 1, 1)
+    return folder / REM_FILE if found.kind == "rem" else folder
+
+
+def download(found: Published, progress: Progress) -> str:
+    """Ask the hub for the files that are not here yet. Raises DownloadError."""
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as missing:
+        raise MissingExtra("huggingface_hub", "train", "fetching a published checkpoint") from missing
+    try:
+        path: str = snapshot_download(
+            found.repository,
+            allow_patterns=[REM_FILE] if found.kind == "rem" else list(WANTED),
+            ignore_patterns=list(UNWANTED),
+            cache_dir=cache_folder() / "hub",
+            tqdm_class=reporting(found.name, progress),
+        )
+    except Exception as error:  # the hub's client raises many kinds, and its transport others
+        raise unreachable(found, error) from error
+    return path
+
+
+def reporting(name: str, progress: Progress) -> Any:
+    """Make the class of bar that the hub's client draws with report bytes to `progress` instead."""
+    from tqdm import tqdm  # type: ignore[import-untyped]
+
+    class Reporting(tqdm):  # type: ignore[misc]
+        def __init__(self, *given: Any, **options: Any) -> None:
+            super().__init__(*given, **options | {"file": io.StringIO()})
+
+        def display(self, *given: Any, **options: Any) -> bool:
+            if self.unit == "B":
+                progress(f"download {name}", int(self.n), int(self.total or 0) or None, "bytes")
+            return True
+
+    return Reporting
+
+
+def unreachable(found: Published, error: Exception) -> DownloadError:
+    """Say why a checkpoint could not be fetched, and how to go on without the hub."""
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    files = REM_FILE if found.kind == "rem" else "config.json, the weights and the tokenizer"
+    return DownloadError(
+        f"{found.repository} could not be fetched from the model hub: {reason}",
+        hint="check the network and run this again, it goes on where it stopped (HF_HUB_OFFLINE=1 forbids "
+        f"downloads); or copy {files} from a machine that reaches the hub and give the path",
+    )

@@ -1,0 +1,1 @@
+"""Clients: what speaks to a server, one file each."""

@@ -1,0 +1,92 @@
+"""opensearch-py: opens the client, signs requests, and names its failures."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from opensearchpy import OpenSearch, Urllib3AWSV4SignerAuth, exceptions
+
+from ...errors import ClusterError, SettingsError, Unreachable
+from ..failures import described
+from ..settings import ClusterSettings
+
+
+def open_client(url: str, settings: ClusterSettings) -> OpenSearch:
+    """Build the client; nothing is sent yet. Raises SettingsError for unusable credentials."""
+    if not re.match(r"^https?://[^/\s]+", url):
+        raise SettingsError(f"'{url}' is not a cluster address", hint="it looks like https://host:9200")
+    if "@" in url:
+        # Not repeated here: what is in an address ends in messages and histories.
+        raise SettingsError(
+            "the cluster address holds a user or password",
+            hint="set HYBRIDR_USER and HYBRIDR_PASSWORD, or --user and --password-file",
+        )
+    options: dict[str, Any] = {
+        "timeout": settings.timeout_s,
+        "max_retries": 0,
+        "verify_certs": settings.verify_certs,
+        "ssl_show_warn": False,
+        "pool_maxsize": 8,
+    }
+    for name in ("ca_certs", "client_cert", "client_key"):
+        if path := getattr(settings, name):
+            if not path.is_file():
+                raise SettingsError(f"{name}: no file at {path}")
+            options[name] = str(path)
+    if credentials := read_credentials(settings):
+        options["http_auth"] = credentials
+    return OpenSearch([url], **options)
+
+
+def read_credentials(settings: ClusterSettings) -> Any:
+    """Give user and password, a SigV4 signer, or None."""
+    if settings.aws_region:
+        return aws_signer(settings.aws_region, settings.aws_service)
+    if not settings.user:
+        return None
+    if settings.password is not None:
+        return settings.user, settings.password.get_secret_value()
+    if settings.password_file is None:
+        raise SettingsError(
+            f"user '{settings.user}' without a password", hint="set HYBRIDR_PASSWORD or --password-file FILE"
+        )
+    try:
+        return settings.user, settings.password_file.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise SettingsError(f"password file {settings.password_file}: {error.strerror}") from None
+
+
+def aws_signer(region: str, service: str) -> Any:
+    """Sign with the credentials that boto3 finds."""
+    try:
+        import boto3  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    except ImportError:
+        raise SettingsError("SigV4 needs the package boto3", hint="pip install boto3") from None
+    return Urllib3AWSV4SignerAuth(boto3.Session().get_credentials(), region, service)
+
+
+def translated(error: exceptions.OpenSearchException, url: str) -> ClusterError:
+    """Turn an exception of the client into one of ours; credentials never appear in its text."""
+    if isinstance(error, exceptions.SSLError):
+        return Unreachable(
+            f"the certificate of {url} could not be verified: {root_cause(error)}",
+            hint="--ca-certs FILE names the CA that signed it",
+        )
+    if isinstance(error, exceptions.ConnectionTimeout):
+        return Unreachable(f"{url} did not answer in time", hint="hybridr doctor")
+    if isinstance(error, exceptions.ConnectionError):
+        return Unreachable(
+            f"nothing answers at {url}: {root_cause(error)}",
+            hint="is the address right and the node up? hybridr node start   starts an embedded one",
+        )
+    if isinstance(error, exceptions.TransportError):
+        status = error.status_code if isinstance(error.status_code, int) else 0
+        return described(status, error.info.get("error") if isinstance(error.info, dict) else error.info)
+    return ClusterError(f"{url}: {error}")
+
+
+def root_cause(error: exceptions.ConnectionError) -> str:
+    """Give the innermost reason, without object addresses."""
+    text = str(error.info if error.info is not None else error.error)
+    return re.sub(r"^.*object at 0x[0-9a-f]+>:? ?|^.*Caused by \w+\(", "", text).strip("()'\" ") or text

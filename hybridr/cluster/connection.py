@@ -1,0 +1,326 @@
+"""The connection to OpenSearch; the only module that imports opensearch-py."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import orjson
+from opensearchpy import OpenSearch, exceptions
+
+from ..errors import AccessDenied, ClusterError, NotFound, Unreachable
+from .clients.opensearch import open_client, translated
+from .failures import described, is_busy, shard_failure
+from .settings import ClusterSettings
+
+OLDEST = (2, 19, 0)
+DEFAULT_URL = "http://localhost:9200"
+RETRY_WAIT_S = (0.5, 20.0)
+PLAIN = {"search_pipeline": "_none"}
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class IndexInfo:
+    """One concrete index: flat settings, mappings and alias definitions as the server gives them."""
+
+    name: str
+    settings: dict[str, Any] = field(repr=False)
+    mappings: dict[str, Any] = field(repr=False)
+    aliases: dict[str, Any] = field(repr=False)
+
+    @property
+    def uuid(self) -> str:
+        """Identify the index even when another of the same name replaces it."""
+        return str(self.settings["index.uuid"])
+
+    @property
+    def shards(self) -> int:
+        """Count the primary shards."""
+        return int(self.settings["index.number_of_shards"])
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """Give what hybridr recorded in the mapping's `_meta`; empty for a foreign index."""
+        found: dict[str, Any] = self.mappings.get("_meta", {}).get("hybridr", {})
+        return found
+
+
+def connect(url: str | None = None, **auth: Any) -> Cluster:
+    """Connect to OpenSearch >= 2.19; `auth` takes the other fields of ClusterSettings.
+
+    Without a url: `HYBRIDR_URL`, else the running embedded node, else localhost:9200.
+    Raises Unreachable, AccessDenied, ClusterError (not OpenSearch, or too old), SettingsError.
+    """
+    from ..settings import resolve
+
+    return Cluster.connect(resolve(ClusterSettings, {"url": url, **auth})[0])
+
+
+class Cluster:
+    """A checked connection; every failure of the client becomes one of hybridr's errors.
+
+    `patience_s` says for how many seconds a request waits for a cluster that is away or busy, `timeout_s` for
+    how many one try waits for its answer (None: as the client was opened).
+    """
+
+    def __init__(
+        self, client: OpenSearch, url: str, *, patience_s: float = 0.0, timeout_s: float | None = None
+    ) -> None:
+        self.client = client
+        self.url = url
+        self.patience_s = patience_s
+        self.timeout_s = timeout_s
+
+    @classmethod
+    def connect(cls, settings: ClusterSettings) -> Cluster:
+        """Open the connection and check that a supported OpenSearch answers."""
+        settings = located(settings)
+        url = str(settings.url)
+        cluster = cls(open_client(url, settings), url)
+        check_supported(cluster.info, url)
+        return cluster
+
+    def patient(self, patience_s: float) -> Cluster:
+        """Give the same connection with another patience."""
+        other = copy(self)
+        other.patience_s = patience_s
+        return other
+
+    def hurried(self, timeout_s: float) -> Cluster:
+        """Give the same connection with a limit to each answer; the server ends what nobody waits for."""
+        other = copy(self)
+        other.timeout_s = timeout_s
+        return other
+
+    @cached_property
+    def info(self) -> dict[str, Any]:
+        """Give the answer of `GET /`."""
+        found: dict[str, Any] = self.request("GET", "/")
+        return found
+
+    @property
+    def version(self) -> tuple[int, int, int]:
+        """Give the server's version."""
+        return parse_version(self.info["version"]["number"])
+
+    @cached_property
+    def nodes(self) -> list[dict[str, Any]]:
+        """List the nodes with their plugins, modules and attributes; empty when that is forbidden."""
+        try:
+            found = self.request("GET", "/_nodes/plugins,settings")
+        except AccessDenied:
+            return []
+        return list(found["nodes"].values())
+
+    def plugins(self) -> frozenset[str]:
+        """Name the plugins that every node has."""
+        return self._on_every_node("plugins")
+
+    def modules(self) -> frozenset[str]:
+        """Name the modules that every node has."""
+        return self._on_every_node("modules")
+
+    def _on_every_node(self, kind: str) -> frozenset[str]:
+        sets = [frozenset(part["name"] for part in node.get(kind, ())) for node in self.nodes]
+        return frozenset.intersection(*sets) if sets else frozenset()
+
+    def is_embedded(self) -> bool:
+        """Tell whether this is hybridr's own node, whose k-NN plugin has no native library.
+
+        The nodes tell it themselves; a user who may not ask them still knows those of this machine.
+        """
+        from ..node.process import status
+
+        told = any("hybridr_embedded" in node.get("attributes", {}) for node in self.nodes)
+        return told or any(node.running and node.url == self.url for node in status())
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        params: Mapping[str, Any] | None = None,
+        *,
+        patience_s: float | None = None,
+        every_shard: bool = False,
+    ) -> Any:
+        """Send one request and give the parsed answer.
+
+        With `patience_s` (None: the connection's own) it is sent again to a cluster that is away or busy; the
+        first time it may have been carried out all the same. With `every_shard` an answer that lacks a shard
+        counts as none. Raises Unreachable, AccessDenied, NotFound, or ClusterError with the server's reason.
+        """
+
+        content = body if body is None or isinstance(body, str | bytes) else as_json(body)
+
+        def send() -> Any:
+            try:
+                answer = self.client.transport.perform_request(
+                    method, path, params=params, body=content, timeout=self.timeout_s
+                )
+            except exceptions.OpenSearchException as error:
+                raise translated(error, self.url) from None
+            if every_shard and (failure := shard_failure(answer)):
+                raise failure
+            return answer
+
+        return self.patiently(send, patience_s)
+
+    def patiently(self, ask: Callable[[], T], patience_s: float | None = None) -> T:
+        """Call `ask` until the cluster is there and not busy, for `patience_s` seconds."""
+        deadline = time.monotonic() + (self.patience_s if patience_s is None else patience_s)
+        wait_s = RETRY_WAIT_S[0]
+        while True:
+            try:
+                return ask()
+            except ClusterError as failure:
+                again = isinstance(failure, Unreachable) or is_busy(failure)
+                if not again or time.monotonic() + wait_s > deadline:
+                    raise
+            time.sleep(wait_s * random.uniform(0.5, 1.0))
+            wait_s = min(2 * wait_s, RETRY_WAIT_S[1])
+
+    def exists(self, name: str) -> bool:
+        """Tell whether an index or alias of this name exists."""
+        return bool(self.request("HEAD", path_of(name)))  # the client answers False for 404
+
+    def indices(self, pattern: str) -> list[IndexInfo]:
+        """Describe every index that a name, alias or pattern stands for; empty when there is none."""
+        try:
+            found = self.request("GET", path_of(pattern), params={"flat_settings": "true"})
+        except NotFound:
+            return []
+        return [
+            IndexInfo(name, index["settings"], index["mappings"], index.get("aliases", {}))
+            for name, index in sorted(found.items())
+        ]
+
+    def index_info(self, name: str) -> IndexInfo:
+        """Describe the one index behind a name or alias. Raises NotFound, or ClusterError for several."""
+        found = self.indices(name)
+        if not found:
+            raise NotFound(
+                f"no index or alias '{name}' at {self.url}",
+                hint=f"hybridr load FOLDER --index {name}   loads documents into a new index",
+                status=404,
+            )
+        if len(found) > 1:
+            names = ", ".join(index.name for index in found)
+            raise ClusterError(f"'{name}' stands for several indices: {names}", hint="name one of them")
+        return found[0]
+
+    def count(self, name: str) -> int:
+        """Count the documents that a search can see."""
+        # Not by `_count`: it fails where the default pipeline of the index is gone.
+        body = {"size": 0, "track_total_hits": True}
+        found = self.request("POST", path_of(name, "_search"), body, PLAIN, every_shard=True)
+        return int(found["hits"]["total"]["value"])
+
+    def refresh(self, name: str) -> None:
+        """Make all written documents visible to searches."""
+        self.request("POST", path_of(name, "_refresh"), every_shard=True)
+
+    def search(
+        self, name: str, body: Mapping[str, Any], params: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Search one index or alias; its default pipeline, which could rewrite the query, is left out."""
+        plain = {} if "search_pipeline" in body else PLAIN
+        found: dict[str, Any] = self.request(
+            "POST", path_of(name, "_search"), body, {**plain, **(params or {})}
+        )
+        return found
+
+    def msearch(self, name: str, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Send several searches of one index at once, as `search` does; the first that fails raises."""
+        lines = b"".join(b"{}\n" + as_json({**PLAIN, **body}) + b"\n" for body in bodies)
+
+        def send() -> list[dict[str, Any]]:
+            answers = self.request("POST", path_of(name, "_msearch"), lines)["responses"]
+            for answer in answers:
+                if "error" in answer:
+                    raise described(int(answer.get("status", 500)), answer["error"])
+            return list(answers)
+
+        return self.patiently(send)
+
+    @contextmanager
+    def point_in_time(self, name: str, *, preference: str | None = None) -> Iterator[str]:
+        """Open a frozen view of an index for the length of the block and give its id."""
+        params = {"keep_alive": "10m", "allow_partial_pit_creation": "false"}
+        params |= {"preference": preference} if preference else {}
+        pit = self.request("POST", path_of(name, "_search", "point_in_time"), params=params)["pit_id"]
+        try:
+            yield pit
+        finally:
+            try:
+                self.request("DELETE", "/_search/point_in_time", {"pit_id": [pit]}, patience_s=0.0)
+            except ClusterError:
+                pass  # it expires by itself; a failure here must not hide the block's own
+
+    def wait_until_usable(self, name: str, timeout_s: int = 60) -> None:
+        """Wait until every primary shard of the index is there."""
+        # In the path, because the client takes a parameter `timeout` for its own.
+        query = f"?wait_for_status=yellow&timeout={timeout_s}s"
+        self.request("GET", path_of("_cluster", "health", name) + query)
+
+
+def path_of(*parts: str) -> str:
+    """Join path parts; names may hold characters that a url does not allow."""
+    return "/" + "/".join(quote(part, safe=",*") for part in parts)
+
+
+def located(settings: ClusterSettings) -> ClusterSettings:
+    """Fill in the url; a node of hybridr's own brings its certificate and its user with it."""
+    from ..node.process import running_node, status
+
+    if settings.url is None:
+        node = running_node()
+    else:
+        node = next((node for node in status() if node.running and node.url == settings.url), None)
+    if node is None:
+        return settings.model_copy(update={"url": (settings.url or DEFAULT_URL).rstrip("/")})
+    found: dict[str, Any] = {"url": node.url}
+    if node.ca_certs and settings.ca_certs is None:
+        found["ca_certs"] = Path(node.ca_certs)
+    if node.user and node.password_file and settings.user is None:
+        found |= {"user": node.user, "password_file": Path(node.password_file)}
+    return settings.model_copy(update=found)
+
+
+def parse_version(number: str) -> tuple[int, int, int]:
+    """Read `3.6.0` or `3.6.0-SNAPSHOT`."""
+    parts = [int(part) for part in re.findall(r"\d+", number)[:3]]
+    return (*parts, 0, 0, 0)[:3]  # type: ignore[return-value]
+
+
+def check_supported(info: Any, url: str) -> None:
+    """Raise ClusterError unless the server is an OpenSearch that is new enough."""
+    version = info.get("version", {}) if isinstance(info, dict) else {}
+    if version.get("distribution") != "opensearch":
+        found = f"version {version['number']} of another product" if "number" in version else "something else"
+        raise ClusterError(f"{url} answers, but it is {found}, not OpenSearch", hint="check --url")
+    if parse_version(version["number"]) < OLDEST:
+        needed = ".".join(map(str, OLDEST[:2]))
+        raise ClusterError(
+            f"OpenSearch {version['number']} at {url}; hybridr needs {needed} or newer",
+            hint="upgrade the cluster, or try it out with: hybridr node start",
+        )
+
+
+def as_json(body: Any) -> bytes:
+    """Write a body, with vectors ten times as fast as the client does."""
+    try:
+        return orjson.dumps(body)
+    except TypeError:  # half of a surrogate pair, or keys that are no strings
+        return json.dumps(body).encode()

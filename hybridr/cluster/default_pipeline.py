@@ -1,0 +1,64 @@
+"""The search pipeline that an index uses by default."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import NotFound, SettingsError
+from .connection import Cluster, IndexInfo, path_of
+
+CACHE = "index.requests.cache.enable"
+DEFAULT = "index.search.default_pipeline"
+
+
+def is_searchable(cluster: Cluster, info: IndexInfo) -> bool:
+    """Tell whether the default pipeline of an index is there; without it no search of it works."""
+    default = info.settings.get(DEFAULT, "_none")
+    return default == "_none" or found_pipeline(cluster, default) is not None
+
+
+def asked_through(pipeline: str | None) -> dict[str, Any]:
+    """Give the settings of an index that is asked through a pipeline; None takes them away.
+
+    A hybrid query with `pagination_depth` that the request cache of a single shard answers is HTTP 500 on
+    3.6.0 (as neural-search#601 without it), and `size: 0` asks that cache by itself.
+    """
+    return {DEFAULT: pipeline, CACHE: "false" if pipeline else None}
+
+
+def stored_pipeline(cluster: Cluster, name: str) -> dict[str, Any]:
+    """Read a stored pipeline. Raises NotFound."""
+    try:
+        found: dict[str, Any] = cluster.request("GET", pipeline_path(name))
+    except NotFound:
+        raise NotFound(
+            f"no search pipeline '{name}' at {cluster.url}", hint=f"hybridr pipeline put {name}", status=404
+        ) from None
+    return dict(found[name])
+
+
+def pipeline_path(name: str) -> str:
+    """Name the path of a pipeline. Raises SettingsError for a name that stands for several."""
+    if not name or set(name) & set("*,"):
+        raise SettingsError(f"'{name}' is no name of one pipeline", hint="leave * and , out of it")
+    return path_of("_search", "pipeline", name)
+
+
+def found_pipeline(cluster: Cluster, name: str) -> dict[str, Any] | None:
+    """Read a stored pipeline; None where there is none of that name."""
+    try:
+        return stored_pipeline(cluster, name)
+    except NotFound:
+        return None
+
+
+def default_of(cluster: Cluster, name: str) -> list[str]:
+    """Name the indices whose searches go through a pipeline when they name none."""
+    return [index for index, default in default_pipelines(cluster).items() if default == name]
+
+
+def default_pipelines(cluster: Cluster) -> dict[str, str]:
+    """Give the default pipeline of every index that has one."""
+    found = cluster.request("GET", f"/_all/_settings/{DEFAULT}", params={"flat_settings": "true"})
+    held = {index: of["settings"].get(DEFAULT, "_none") for index, of in sorted(found.items())}
+    return {index: default for index, default in held.items() if default != "_none"}

@@ -1,0 +1,71 @@
+"""What a cluster's answer says went wrong, as one of hybridr's errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import AccessDenied, ClusterError, NotFound, Unreachable
+
+BUSY = {429, 502, 503, 504}
+SEARCH_HINTS = {
+    r"Pipeline \S+ is not defined": "hybridr deploy INDEX   makes its default again, undeploy takes it off",
+    "number of weights": "one weight per sub-query: hybridr pipeline put NAME --weights …",
+    "expected bounds array": "one bound per sub-query: hybridr pipeline put NAME --lower-bounds …",
+    "maxClauseCount": "the query has too many words; indices.query.bool.max_clause_count is the limit",
+}
+"""What helps, by what the server says of a search or its pipeline."""
+RECOVERING = {"no_shard_available_action_exception", "illegal_index_shard_state_exception"}
+GROUPED = "search_phase_execution_exception"
+"""What the server calls every failure of a search; the cause says which it is."""
+
+
+def is_busy(failure: ClusterError) -> bool:
+    """Tell back-pressure from a block: a full disk also answers 429 and must not be waited for."""
+    return failure.status in BUSY and failure.kind != "cluster_block_exception"
+
+
+def shard_failure(answer: Mapping[str, Any]) -> ClusterError | None:
+    """Find what a shard failed with; what the others say is then not the whole answer."""
+    for found in answer.get("docs", ()):  # of _mget
+        if error := found.get("error"):
+            status = 503 if error.get("type") in RECOVERING else 500
+            return described(int(found.get("status", status)), error)
+    if answer.get("timed_out") or answer.get("_shards", {}).get("failed"):
+        failures = answer.get("_shards", {}).get("failures") or [{}]
+        return Unreachable(f"some shards did not answer: {failures[0].get('reason', 'out of time')}")
+    return None
+
+
+def described(status: int, error: Any) -> ClusterError:
+    """Turn the server's error object into the matching class with its reason."""
+    causes = error.get("root_cause") or [error] if isinstance(error, dict) else []
+    kind = str(error.get("type", "")) if isinstance(error, dict) else ""
+    if kind == GROUPED and causes:
+        kind = str(causes[0].get("type", kind))
+    reason = "; ".join(dict.fromkeys(str(cause.get("reason")) for cause in causes)) or str(error or "")
+    nested = error.get("caused_by", {}).get("reason") if isinstance(error, dict) else None
+    if nested and nested not in reason:
+        reason += f" ({nested})"
+    if status == 401:
+        return AccessDenied(
+            "the cluster does not know this user or password (401)",
+            hint="set HYBRIDR_USER and HYBRIDR_PASSWORD",
+            status=status,
+        )
+    if status == 403 and kind != "cluster_block_exception":
+        return AccessDenied(f"the cluster forbids it (403): {reason}", hint="hybridr doctor", status=status)
+    if status == 404:
+        return NotFound(reason or "not found (404)", status=status, kind=kind)
+    if status == 503:
+        return Unreachable(
+            f"the cluster is not ready yet (503): {reason}", hint="wait a little", status=status
+        )
+    hint = next((help for said, help in SEARCH_HINTS.items() if re.search(said, reason)), None)
+    return ClusterError(
+        f"the cluster refused ({status} {kind}): {reason}".replace(" )", ")"),
+        hint=hint,
+        status=status,
+        kind=kind,
+    )

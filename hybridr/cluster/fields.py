@@ -1,0 +1,324 @@
+"""Which fields of an index are text, judged by its mapping and a sample of its documents."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ..errors import DataError
+from ..progress import Progress, silent
+from .connection import Cluster, IndexInfo
+from .reading import sample_documents, text_of
+
+TEXT_TYPES = frozenset({"text", "match_only_text", "search_as_you_type"})
+STRING_TYPES = TEXT_TYPES | {"keyword", "wildcard"}
+VECTOR_TYPES = frozenset({"knn_vector", "sparse_vector", "rank_features"})
+USUAL = ("title", "text")
+MOST_FIELDS = 5
+MIN_WORDS = 3.0
+"""Mean length below which a field is a label, unless it is named like a title."""
+MIN_WORTH = 0.05
+"""Words per document, relative to the best field, below which a field adds nothing."""
+FEW_VALUES = 0.1
+"""Different texts per text below which a field is a category."""
+ONE_WORD, ADDRESSES, COPIED, FOREIGN = 0.8, 0.5, 0.5, 0.1
+IDENTIFIER = re.compile(
+    r"^(.+_)?(id|ids|uuid|guid|hash|sha\d*|md5|url|urls|uri|link|href|email|slug|isbn|doi|sku)$"
+)
+TITLE = re.compile(r"^(.+_)?(title|headline|subject|heading|question|summary|abstract)$|^name$")
+WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]|\w+")
+ADDRESS = re.compile(r"\s*([a-z][a-z0-9+.-]*://|www\.|mailto:)\S+\s*$", re.IGNORECASE)
+CHOOSING_SAMPLE = 200
+
+
+class MappedField(NamedTuple):
+    """A leaf of the mapping; `subfields` are its multi-fields such as `keyword`."""
+
+    name: str
+    type: str
+    analyzer: str
+    subfields: tuple[str, ...]
+    nested: bool
+
+
+@dataclass
+class Contents:
+    """What a sample of documents holds in one field; `texts` has one entry per document, "" where missing."""
+
+    filled: int = 0
+    not_text: int = 0
+    texts: list[str] = field(default_factory=list)
+
+    @property
+    def words(self) -> float:
+        """Give the mean number of words over the documents that have text; CJK signs count as words."""
+        lengths = [count_words(text) for text in self.texts if text]
+        return sum(lengths) / len(lengths) if lengths else 0.0
+
+    def share(self, pattern: re.Pattern[str]) -> float:
+        """Give the share of the texts that match."""
+        present = [text for text in self.texts if text]
+        return sum(pattern.match(text) is not None for text in present) / max(len(present), 1)
+
+
+class Choice(NamedTuple):
+    """The fields to use, and for every text field why it is used or left out."""
+
+    fields: tuple[str, ...]
+    reasons: dict[str, str]
+
+
+def mapped_fields(info: IndexInfo) -> list[MappedField]:
+    """List the leaves of the mapping by dotted name, with the analyser that each is indexed by."""
+    default = info.settings.get("index.analysis.analyzer.default.type", "standard")
+    return sorted(_leaves(info.mappings.get("properties", {}), "", default, nested=False))
+
+
+def searchable_fields(info: IndexInfo, fields: Sequence[str]) -> tuple[str, ...]:
+    """Leave out fields inside nested objects, which a plain query does not see.
+
+    Raises DataError when none is left: there would be no lexical leg.
+    """
+    nested = {one.name for one in mapped_fields(info) if one.nested}
+    seen = tuple(name for name in fields if name not in nested)
+    if not seen:
+        raise DataError(
+            f"'{', '.join(fields)}' lies inside nested objects, which a plain query does not see",
+            hint="--fields NAME,NAME names a field outside of them too",
+        )
+    return seen
+
+
+def _leaves(
+    properties: Mapping[str, Any], prefix: str, default: str, *, nested: bool
+) -> Iterator[MappedField]:
+    for name, mapping in properties.items():
+        if inner := mapping.get("properties"):
+            inside = nested or mapping.get("type") == "nested"
+            yield from _leaves(inner, f"{prefix}{name}.", default, nested=inside)
+        elif "type" in mapping:
+            analyzer = mapping.get("analyzer", default) if mapping["type"] in TEXT_TYPES else ""
+            subfields = tuple(mapping.get("fields", ()))
+            yield MappedField(prefix + name, mapping["type"], analyzer, subfields, nested)
+
+
+def read_contents(sources: Sequence[dict[str, Any]], names: Sequence[str]) -> dict[str, Contents]:
+    """Collect what the documents hold in each of the named fields."""
+    found = {name: Contents() for name in names}
+    for source in sources:
+        values = defaultdict(list)
+        for name, value in leaf_values(source):
+            values[name].append(value)
+        for name, contents in found.items():
+            present = [value for value in values[name] if value != ""]
+            contents.filled += bool(present)
+            contents.not_text += sum(not isinstance(value, str) for value in present)
+            contents.texts.append(text_of(source, (name,)))
+    return found
+
+
+def leaf_values(source: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every (dotted name, value) of a document; lists give one pair per item, null gives none."""
+    if isinstance(source, dict):
+        for key, value in source.items():
+            yield from leaf_values(value, f"{name}.{key}" if name else key)
+    elif isinstance(source, list):
+        for value in source:
+            yield from leaf_values(value, name)
+    elif source is not None:
+        yield name, source
+
+
+def check_fields(info: IndexInfo, given: Sequence[str], sources: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    """Give the named fields back; raise DataError for one that does not exist or holds no text.
+
+    A field that is not mapped is accepted when a sampled document holds text in it.
+    """
+    fields = {one.name: one for one in mapped_fields(info)}
+    for name in given:
+        if name in fields and fields[name].type not in STRING_TYPES:
+            raise DataError(f"field '{name}' of index '{info.name}' is of type {fields[name].type}, not text")
+        if name not in fields and not any(text_of(source, (name,)) for source in sources):
+            raise _unknown(info, name, fields)
+    return tuple(dict.fromkeys(given))
+
+
+def _unknown(info: IndexInfo, name: str, fields: Mapping[str, MappedField]) -> DataError:
+    parent, _, last = name.rpartition(".")
+    if parent in fields and last in fields[parent].subfields:
+        return DataError(
+            f"'{name}' of index '{info.name}' is indexed from '{parent}' and not stored",
+            hint=f"--fields {parent}",
+        )
+    texts = [one.name for one in fields.values() if one.type in TEXT_TYPES]
+    inside = [text for text in texts if text.startswith(f"{name}.")]
+    near = inside or difflib.get_close_matches(name, texts, n=3) or texts
+    what = "holds an object in" if inside else "has no field"
+    return DataError(
+        f"index '{info.name}' {what} '{name}'", hint=f"text fields there: {', '.join(near) or 'none'}"
+    )
+
+
+def choose(info: IndexInfo, contents: Mapping[str, Contents]) -> Choice:
+    """Choose the text fields by what was recorded, by their usual names, else by what they hold.
+
+    Raises DataError when the index has no text field, or none with more than labels.
+    """
+    names = [one.name for one in mapped_fields(info) if one.type in TEXT_TYPES]
+    if not names:
+        raise no_text_fields(info)
+    if (fixed := fixed_choice(info)) is not None:
+        fields, reason = fixed
+        return Choice(
+            fields, {name: reason if name in fields else "not needed beside them" for name in names}
+        )
+    return ranked({name: contents[name] for name in names}, info)
+
+
+def fixed_choice(info: IndexInfo) -> tuple[tuple[str, ...], str] | None:
+    """Give the fields that the mapping alone decides, with the reason; None when contents must be read."""
+    types = {one.name: one.type for one in mapped_fields(info)}
+    recorded = info.meta.get("text_fields") or info.meta.get("fields")
+    if recorded and all(types.get(name) in STRING_TYPES for name in recorded):
+        return tuple(recorded), "recorded in the index by hybridr"
+    if all(types.get(name) in TEXT_TYPES for name in USUAL):
+        return USUAL, "the usual names"
+    return None
+
+
+def no_text_fields(info: IndexInfo) -> DataError:
+    """Describe an index without text fields."""
+    fields = mapped_fields(info)
+    strings = [one.name for one in fields if one.type in STRING_TYPES]
+    listed = ", ".join(f"{one.name} ({one.type})" for one in fields[:8]) or "none"
+    hint = (
+        f"if '{strings[0]}' holds text: --fields {strings[0]}" if strings else "name an index that holds text"
+    )
+    return DataError(f"index '{info.name}' has no text fields; its fields: {listed}", hint=hint)
+
+
+def ranked(contents: Mapping[str, Contents], info: IndexInfo) -> Choice:
+    """Rank the fields by words per document and drop labels, addresses, copies and what is short."""
+    reasons = {name: why for name, one in contents.items() if (why := unfit(name, one))}
+    left = {name: one for name, one in contents.items() if name not in reasons}
+    for name in sorted(left, key=lambda one: -left[one].words):
+        others = {other: one for other, one in left.items() if other != name}
+        if copied := repeated(left[name], others):
+            reasons[name] = f"repeats {', '.join(copied)}"
+            del left[name]
+    worth = {name: one.words * one.filled / max(len(one.texts), 1) for name, one in left.items()}
+    order = sorted(worth, key=lambda name: (not is_title(name), -worth[name], name))
+    best = max(worth.values(), default=0.0)
+    fields = tuple(name for name in order if is_title(name) or worth[name] >= MIN_WORTH * best)[:MOST_FIELDS]
+    for name in worth:
+        much = f"{worth[name]:.1f} words per document"
+        reasons[name] = much if name in fields else f"{much}: little beside the others"
+    if not fields:
+        found = "; ".join(f"{name}: {why}" for name, why in sorted(reasons.items()))
+        raise DataError(f"no field of index '{info.name}' holds running text ({found})", hint="--fields NAME")
+    return Choice(fields, reasons)
+
+
+def unfit(name: str, contents: Contents) -> str:
+    """Say why a field is no running text; empty when it may be."""
+    if not any(contents.texts):
+        return "empty in every sampled document"
+    if IDENTIFIER.match(snake(name)):
+        return "named like an identifier or address"
+    if contents.share(ADDRESS) >= ADDRESSES:
+        return "addresses"
+    present = [text for text in contents.texts if text]
+    if len(present) >= 2 / FEW_VALUES and len(set(present)) < FEW_VALUES * len(present):
+        return f"only {len(set(present))} different values: categories"
+    if sum(count_words(text) == 1 for text in present) >= ONE_WORD * len(present):
+        return "single words: codes, names or labels"
+    if contents.words < MIN_WORDS and not is_title(name):
+        return f"{contents.words:.1f} words on average: labels"
+    return ""
+
+
+def repeated(contents: Contents, others: Mapping[str, Contents]) -> list[str]:
+    """Name the other fields that a field is put together from; empty when it has words of its own."""
+    total = rest = 0
+    copies: dict[str, int] = defaultdict(int)
+    for position, text in enumerate(contents.texts):
+        total += count_words(text)
+        for name, other in others.items():
+            part = other.texts[position]
+            if part and part in text:
+                text = text.replace(part, " ", 1)
+                copies[name] += 1
+        rest += count_words(text)
+    present = sum(map(bool, contents.texts))
+    return (
+        [name for name, count in copies.items() if count >= COPIED * present]
+        if rest < FOREIGN * total
+        else []
+    )
+
+
+def is_title(name: str) -> bool:
+    """Tell whether a field is named like a title or summary, which is short and still telling.
+
+    `name` is one only at the top: inside an object it is most often a person's.
+    """
+    return TITLE.match(snake(name)) is not None and (name == "name" or snake(name) != "name")
+
+
+def snake(name: str) -> str:
+    """Give the last part of a dotted name in lower case with underscores."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|-", "_", name.rsplit(".", 1)[-1]).lower()
+
+
+def count_words(text: str) -> int:
+    """Count words; each sign of Chinese, Japanese and Korean counts as one."""
+    return len(WORD.findall(text))
+
+
+def choose_text_fields(cluster: Cluster, index: str, fields: Sequence[str] = ()) -> tuple[str, ...]:
+    """Check the given fields, or choose those that hold running text, best first.
+
+    `title` and `text` are taken where both exist, and what `hybridr load` recorded; else a sample of 200
+    documents decides. Raises NotFound, and DataError for unknown fields or an index without text.
+    """
+    info = cluster.index_info(index)
+    mapped = mapped_fields(info)
+    known = {one.name for one in mapped}
+    if fields and known.issuperset(fields):
+        return check_fields(info, fields, ())
+    if not fields and (fixed := fixed_choice(info)) is not None:
+        return fixed[0]
+    sources = _sample(cluster, info, mapped, fields, CHOOSING_SAMPLE, silent)
+    return _choose(info, mapped, fields, sources)[0].fields
+
+
+def _sample(
+    cluster: Cluster,
+    info: IndexInfo,
+    mapped: Sequence[MappedField],
+    given: Sequence[str],
+    size: int,
+    progress: Progress,
+) -> list[dict[str, Any]]:
+    if cluster.count(info.name) == 0:
+        raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
+    if not given and not any(one.type in TEXT_TYPES for one in mapped):
+        raise no_text_fields(info)
+    wanted = [one.name for one in mapped if one.type not in VECTOR_TYPES]
+    documents = sample_documents(cluster, info, size, fields=[*wanted, *given], progress=progress)
+    return [document.source for document in documents]
+
+
+def _choose(
+    info: IndexInfo, mapped: Sequence[MappedField], given: Sequence[str], sources: list[dict[str, Any]]
+) -> tuple[Choice, dict[str, Contents]]:
+    names = [one.name for one in mapped if one.type not in VECTOR_TYPES]
+    contents = read_contents(sources, names)
+    if not given:
+        return choose(info, contents), contents
+    fields = check_fields(info, given, sources)
+    return Choice(fields, dict.fromkeys(fields, "named by --fields")), contents

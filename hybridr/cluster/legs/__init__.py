@@ -1,0 +1,1 @@
+"""Legs: what finds candidates for a query, one file each."""

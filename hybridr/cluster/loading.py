@@ -1,0 +1,177 @@
+"""Loads a BEIR folder or a JSONL file into a new index with sound BM25 settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from ..errors import ClusterError, DataError, SettingsError
+from ..files.assets import load_asset
+from ..files.formats import read_corpus
+from ..files.manifest import fingerprint, sha256_of
+from ..languages import ANALYZERS, analyzer_for, guess_language
+from ..progress import Progress, silent
+from .connection import Cluster, path_of
+from .reading import text_of
+from .settings import LoadSettings
+from .writing import Rejects, by_bytes, index_action, rejects_of, write
+
+BEIR_FIELDS = ("title", "text")
+CONTENTS = "contents"
+BULK_BYTES = 5_000_000
+SAMPLE = 200
+
+
+@dataclass(frozen=True)
+class Loading:
+    """What `load` did; `loaded` is False when the index already held exactly this."""
+
+    index: str
+    documents: int
+    rejected: int
+    rejects_file: Path | None
+    language: str
+    analyzer: str
+    loaded: bool
+
+
+def load(
+    cluster: Cluster, path: Path | str, settings: LoadSettings, *, progress: Progress = silent
+) -> Loading:
+    """Fill a new index from `path`: every field as it is, and `contents` as the text fields joined.
+
+    The analyser follows the language unless one is named. Running it again with the same file and settings
+    changes nothing. Raises DataError for unreadable input, or when an index of that name holds something
+    else, SettingsError for an analyser that the cluster lacks.
+    """
+    path = Path(path)
+    file = path / "corpus.jsonl" if path.is_dir() else path
+    sample = list(islice(read_corpus(path), SAMPLE))
+    if not sample:
+        raise DataError(f"{file} holds no documents")
+    fields = text_fields(sample, settings.fields, file)
+    language = settings.language or guess_language([text_of(record, fields) for record in sample]).code
+    job = fingerprint([sha256_of(file), settings.record(), fields, language])
+    total = sum(1 for _ in read_corpus(path))
+    rejects = rejects_of(settings.index)
+    analyzer = settings.analyzer or analyzer_for(language)
+    if not prepare(cluster, settings, job, index_body(settings, fields, language, analyzer), total):
+        return Loading(settings.index, cluster.count(settings.index), 0, None, language, analyzer, False)
+    rejects.clear()
+    records = with_contents(read_corpus(path), fields)
+    written = fill(cluster, settings.index, records, total, rejects, progress)
+    rejects.save()
+    refused = total - written
+    mark_loaded(cluster, settings.index, refused)
+    return Loading(
+        settings.index, written, refused, rejects.file if refused else None, language, analyzer, True
+    )
+
+
+def text_fields(sample: list[dict[str, Any]], given: tuple[str, ...], file: Path) -> tuple[str, ...]:
+    """Choose the fields that make up `contents`. Raises DataError when a record has none of them."""
+    fields = given or tuple(name for name in BEIR_FIELDS if any(text_of(record, [name]) for record in sample))
+    names = sorted({name for record in sample for name in record} - {"_id"})
+    if not fields:
+        raise DataError(
+            f"{file}: no field 'title' or 'text', found {', '.join(names)}", hint="--fields NAME,NAME"
+        )
+    if missing := [name for name in fields if name.split(".")[0] not in names]:
+        raise DataError(
+            f"{file}: no field '{missing[0]}' in the first {len(sample)} records",
+            hint=f"fields there: {', '.join(names)}",
+        )
+    return fields
+
+
+def index_body(
+    settings: LoadSettings, fields: tuple[str, ...], language: str, analyzer: str
+) -> dict[str, Any]:
+    """Build settings and mappings of the new index."""
+    body = load_asset("mappings", "beir.json")
+    index = body["settings"]["index"]
+    index["number_of_shards"], index["number_of_replicas"] = settings.shards, settings.replicas
+    index["similarity"]["default"].update(k1=settings.k1, b=settings.b)
+    top_level = [name for name in fields if "." not in name]
+    body["mappings"]["properties"] = {
+        name: {"type": "text", "analyzer": analyzer} for name in (*top_level, CONTENTS)
+    }
+    body["mappings"]["_meta"]["hybridr"].update(text_fields=list(fields), language=language)
+    return body
+
+
+def prepare(cluster: Cluster, settings: LoadSettings, job: str, body: dict[str, Any], total: int) -> bool:
+    """Create the index, or take up an interrupted load of the same file; False when nothing is left to do."""
+    body["mappings"]["_meta"]["hybridr"]["load"] = {"job": job, "state": "filling"}
+    if cluster.exists(settings.index):
+        if settings.replace:
+            cluster.request("DELETE", path_of(cluster.index_info(settings.index).name))
+        else:
+            return unfinished(cluster, settings.index, job, total)
+    create(cluster, settings, body)
+    cluster.wait_until_usable(settings.index)
+    return True
+
+
+def create(cluster: Cluster, settings: LoadSettings, body: dict[str, Any]) -> None:
+    """Create the index. Raises SettingsError for an analyser that the cluster does not have."""
+    try:
+        cluster.request("PUT", path_of(settings.index), body)
+    except ClusterError as error:
+        if settings.analyzer and f"analyzer [{settings.analyzer}]" in error.message:
+            known = ", ".join(sorted({"standard", *ANALYZERS.values()}))
+            raise SettingsError(
+                f"the cluster has no analyser '{settings.analyzer}'", hint=f"built in are {known}"
+            ) from None
+        raise
+
+
+def unfinished(cluster: Cluster, index: str, job: str, total: int) -> bool:
+    """Tell whether the index is an interrupted load of this job. Raises DataError when it is another's."""
+    info = cluster.index_info(index)
+    loading = info.meta.get("load", {})
+    if loading.get("job") != job:
+        raise DataError(
+            f"index '{index}' exists and holds {cluster.count(index)} documents of another file or settings",
+            hint="--replace deletes it first, or choose another --index",
+        )
+    return not (loading.get("state") == "complete" and cluster.count(index) + loading["rejected"] >= total)
+
+
+def with_contents(records: Iterable[dict[str, Any]], fields: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """Add the joined text that BM25 searches."""
+    for record in records:
+        yield {**record, CONTENTS: text_of(record, fields)}
+
+
+def fill(
+    cluster: Cluster,
+    index: str,
+    records: Iterable[dict[str, Any]],
+    total: int,
+    rejects: Rejects,
+    progress: Progress,
+) -> int:
+    """Write all records and give the number of those the index took."""
+    actions = (
+        index_action(str(record["_id"]), {name: value for name, value in record.items() if name != "_id"})
+        for record in records
+    )
+    written = done = 0
+    progress("load", 0, total)
+    for group in by_bytes(actions, BULK_BYTES):
+        written += write(cluster, index, group, rejects=rejects).written
+        done += len(group)
+        progress("load", done, total)
+    cluster.refresh(index)
+    return written
+
+
+def mark_loaded(cluster: Cluster, index: str, rejected: int) -> None:
+    """Record in the mapping that the load is complete."""
+    meta = cluster.index_info(index).mappings["_meta"]
+    meta["hybridr"]["load"].update(state="complete", rejected=rejected)
+    cluster.request("PUT", path_of(index, "_mapping"), {"_meta": meta})

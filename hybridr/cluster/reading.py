@@ -1,0 +1,333 @@
+"""Reads every document of a live index by point in time, slice and search_after.
+
+One point in time per shard, sorted by `_seq_no`: the only cheap order without ties on every supported
+version (`_doc` loses documents across shards, `_shard_doc` is missing before 3.x), and the place to go on
+from after a break, since an update moves its document to the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+from ..errors import AccessDenied, DataError, NotFound, Unreachable
+from ..progress import Progress, silent
+from .connection import Cluster, IndexInfo, path_of
+
+LOST_VIEW = "search_context_missing_exception"
+PAGE = 250
+DEEPEST = 10_000
+"""How many documents one sorted search may reach (`index.max_result_window`, unless the index says less)."""
+CHUNK = 1000
+
+
+class SourceDocument(NamedTuple):
+    """One document as it is stored, with what is needed to copy it faithfully."""
+
+    doc_id: str
+    source: dict[str, Any]
+    version: int
+    seq_no: int
+    primary_term: int
+    routing: str | None
+
+
+@dataclass
+class Position:
+    """How far each shard was read: the highest `_seq_no` seen; empty at the start."""
+
+    seq_no: dict[int, int] = field(default_factory=dict)
+
+
+def read_pages(
+    cluster: Cluster,
+    index: str,
+    *,
+    page: int = 500,
+    part: tuple[int, int] = (0, 1),
+    position: Position | None = None,
+    until: Position | None = None,
+    unless: dict[str, Any] | None = None,
+    fields: Sequence[str] | None = None,
+) -> Iterator[list[SourceDocument]]:
+    """Yield pages of documents behind `position`, which moves along, and not behind `until`.
+
+    `part` (i, n) reads the i-th of n disjoint shares. What the query `unless` matches is left out. `fields`
+    limits `_source`; None takes it whole.
+    Raises DataError when `_source` is disabled.
+    """
+    info = cluster.index_info(index)
+    require_source(info)
+    position = position or Position()
+    for shard in range(info.shards):
+        last = until.seq_no.get(shard, -1) if until else None
+        if last is not None and position.seq_no.get(shard, -1) >= last:
+            continue
+        body = page_body(page, part, last, unless, fields)
+        yield from _read_shard(cluster, info.name, shard, body, position)
+
+
+def settled_position(cluster: Cluster, index: str) -> Position | None:
+    """Say up to where, shard by shard, every operation on the index has happened and is visible from now on.
+
+    The highest `_seq_no` seen does not say that: an operation can become visible after a later one. Below
+    the global checkpoint nothing is missing any more. None without the rights to ask or to refresh.
+    """
+    try:
+        found = cluster.patiently(partial(checkpoints, cluster, index, cluster.index_info(index).shards))
+        cluster.refresh(index)
+    except AccessDenied:
+        return None
+    return found
+
+
+def checkpoints(cluster: Cluster, index: str, shards: int) -> Position:
+    """Read the global checkpoint of every primary shard. Raises Unreachable while one is not there."""
+    stats = cluster.request("GET", path_of(index, "_stats", "docs"), params={"level": "shards"})["indices"]
+    copies = [
+        (int(n), copy) for n, group in stats.get(index, {"shards": {}})["shards"].items() for copy in group
+    ]
+    there = [(n, copy["seq_no"]) for n, copy in copies if copy["routing"]["primary"] and "seq_no" in copy]
+    if len(there) < shards:
+        raise Unreachable(
+            f"{shards - len(there)} shards of '{index}' are not there yet", hint="hybridr doctor"
+        )
+    return Position({n: max(seq_no["global_checkpoint"], -1) for n, seq_no in there})
+
+
+def hidden_operations(cluster: Cluster, index: str, since: Position, until: Position) -> int:
+    """Count the operations between two settled positions that left no document: deletes, overwritten states.
+
+    Every operation takes one `_seq_no`, so 0 proves that nothing was deleted in between.
+    """
+    hidden = 0
+    for shard, last in until.seq_no.items():
+        first = since.seq_no.get(shard, -1)
+        body = {
+            "size": 0,
+            "track_total_hits": True,
+            "query": {"range": {"_seq_no": {"gt": first, "lte": last}}},
+        }
+        params = {"preference": f"_shards:{shard}"}
+        found = cluster.request("POST", path_of(index, "_search"), body, params, every_shard=True)
+        hidden += last - first - int(found["hits"]["total"]["value"])
+    return hidden
+
+
+def require_source(info: IndexInfo) -> None:
+    """Raise DataError unless the index keeps its documents."""
+    if info.mappings.get("_source", {}).get("enabled") is False:
+        raise DataError(
+            f"index '{info.name}' does not keep its documents (_source is disabled)",
+            hint="load the documents again from where they came",
+        )
+
+
+def _read_shard(
+    cluster: Cluster,
+    index: str,
+    shard: int,
+    body: dict[str, Any],
+    position: Position,
+) -> Iterator[list[SourceDocument]]:
+    while True:
+        try:
+            with cluster.point_in_time(index, preference=f"_shards:{shard}") as pit:
+                body["pit"] = {"id": pit, "keep_alive": "10m"}
+                while True:
+                    body["query"]["bool"]["filter"][0]["range"]["_seq_no"]["gt"] = position.seq_no.get(
+                        shard, -1
+                    )
+                    answer = cluster.request("POST", "/_search", body, every_shard=True)
+                    hits = answer["hits"]["hits"]
+                    if not hits:
+                        return
+                    yield [source_document(hit) for hit in hits]
+                    position.seq_no[shard] = hits[-1]["_seq_no"]
+        except NotFound as error:
+            # A node that restarts loses its views: open a new one and go on behind the last document.
+            if error.kind != LOST_VIEW:
+                raise
+
+
+def page_body(
+    page: int,
+    part: tuple[int, int],
+    last: int | None,
+    unless: dict[str, Any] | None,
+    fields: Sequence[str] | None,
+) -> dict[str, Any]:
+    """Ask for a page of one shard; a range filter is cheaper than search_after on large shards."""
+    behind: dict[str, Any] = {"range": {"_seq_no": {} if last is None else {"lte": last}}}
+    body: dict[str, Any] = {
+        "size": page,
+        "query": {"bool": {"filter": [behind], "must_not": [unless] if unless else []}},
+        "sort": [{"_seq_no": "asc"}],
+        "track_total_hits": False,
+        "seq_no_primary_term": True,
+        "version": True,
+        "_source": True if fields is None else list(fields),
+    }
+    if part[1] > 1:
+        body["slice"] = {"id": part[0], "max": part[1]}
+    return body
+
+
+def source_document(hit: dict[str, Any]) -> SourceDocument:
+    """Read one search hit."""
+    return SourceDocument(
+        hit["_id"],
+        hit.get("_source", {}),
+        hit["_version"],
+        hit["_seq_no"],
+        hit["_primary_term"],
+        hit.get("_routing"),
+    )
+
+
+def read_documents(
+    cluster: Cluster,
+    index: str,
+    *,
+    batch: int = 500,
+    fields: Sequence[str] | None = None,
+    progress: Progress = silent,
+) -> Iterator[SourceDocument]:
+    """Yield every document of the index once."""
+    total = cluster.count(index)
+    done = 0
+    progress("read", 0, total)
+    for documents in read_pages(cluster, index, page=batch, fields=fields):
+        yield from documents
+        done += len(documents)
+        progress("read", done, max(total, done))
+
+
+def text_of(source: dict[str, Any], fields: Sequence[str]) -> str:
+    """Join the text fields of a document by a blank; what is not text counts as missing.
+
+    Dotted names reach into objects, lists of strings are joined too.
+    """
+    parts = [part for name in fields for part in _strings(_value_at(source, name))]
+    return " ".join(" ".join(parts).split())
+
+
+def _value_at(source: Any, name: str) -> Any:
+    if not isinstance(source, dict):
+        return None
+    if name in source:
+        return source[name]
+    head, _, rest = name.partition(".")
+    inner = source.get(head)
+    if isinstance(inner, list):
+        return [_value_at(item, rest) for item in inner]
+    return _value_at(inner, rest) if rest else None
+
+
+def _strings(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value] if value.strip() else []
+    if isinstance(value, list):
+        return [part for item in value for part in _strings(item)]
+    return []
+
+
+def sample_documents(
+    cluster: Cluster,
+    info: IndexInfo,
+    size: int,
+    *,
+    fields: Sequence[str] | None = None,
+    seed: int = 13,
+    progress: Progress = silent,
+) -> list[SourceDocument]:
+    """Read `size` documents at random, or all when the index holds no more; at most 10,000 of a larger one.
+
+    `fields` limits `_source`; None takes it whole. Raises DataError when `_source` is disabled.
+    """
+    require_source(info)
+    if cluster.count(info.name) <= size:
+        return list(read_documents(cluster, info.name, fields=fields, progress=progress))
+    window = int(info.settings.get("index.max_result_window", DEEPEST))
+    size = min(size, window, DEEPEST)
+    while True:
+        try:
+            return draw(cluster, info, size, seed, fields, progress)
+        except NotFound as error:  # a node that restarts loses its views
+            if error.kind != LOST_VIEW:
+                raise
+
+
+def draw(
+    cluster: Cluster,
+    info: IndexInfo,
+    size: int,
+    seed: int,
+    fields: Sequence[str] | None,
+    progress: Progress,
+) -> list[SourceDocument]:
+    """Read `size` documents at random in one view of the index."""
+    found: list[SourceDocument] = []
+    with cluster.point_in_time(info.name) as pit:
+        while len(found) < size:
+            body = _page(pit, len(found), min(PAGE, size - len(found)), seed, fields)
+            hits = cluster.request("POST", "/_search", body, every_shard=True)["hits"]["hits"]
+            if not hits:
+                break
+            found += map(source_document, hits)
+            progress("sample", len(found), size)
+    return found
+
+
+def _page(pit: str, start: int, size: int, seed: int, fields: Sequence[str] | None) -> dict[str, Any]:
+    chance = {"random_score": {"seed": seed, "field": "_seq_no"}, "boost_mode": "replace"}
+    return {
+        "pit": {"id": pit, "keep_alive": "10m"},
+        "from": start,
+        "size": size,
+        "query": {"function_score": {"query": {"match_all": {}}, **chance}},
+        "track_total_hits": False,
+        "seq_no_primary_term": True,
+        "version": True,
+        "_source": True if fields is None else list(fields),
+    }
+
+
+def sources_by_id(
+    cluster: Cluster, index: str, doc_ids: Sequence[str], *, whole: bool = True
+) -> dict[str, dict[str, Any]]:
+    """Read the sources of documents by id; see `documents_by_id`."""
+    found = documents_by_id(cluster, index, doc_ids, whole=whole)
+    return {doc_id: document.source for doc_id, document in found.items()}
+
+
+def documents_by_id(
+    cluster: Cluster, index: str, doc_ids: Sequence[str], *, whole: bool = True
+) -> dict[str, SourceDocument]:
+    """Read documents by id with a search, which needs no other right than reading the index does.
+
+    `whole` False asks only which ids are there, in which state. What is missing is left out.
+    """
+    if not doc_ids:
+        return {}
+    body = {
+        "size": len(doc_ids),
+        "query": {"ids": {"values": list(doc_ids)}},
+        "_source": whole,
+        "version": True,
+        "seq_no_primary_term": True,
+    }
+    answer = cluster.request("POST", path_of(index, "_search"), body, every_shard=True)
+    return {hit["_id"]: source_document(hit) for hit in answer["hits"]["hits"]}
+
+
+def count_missing(cluster: Cluster, index: str, doc_ids: Collection[str]) -> int:
+    """Count the ids that a search of the index does not find."""
+    wanted = sorted(set(doc_ids))
+    there = 0
+    for start in range(0, len(wanted), CHUNK):
+        part = wanted[start : start + CHUNK]
+        there += len(sources_by_id(cluster, index, part, whole=False))
+    return len(wanted) - there

@@ -1,0 +1,221 @@
+"""Writes documents in bulk requests sized by bytes; every item of every answer is looked at."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+
+from ..errors import ClusterError, Unreachable
+from ..files.atomic import replacing
+from ..files.private import rejects_file
+from .connection import RETRY_WAIT_S, Cluster, path_of
+
+Item = dict[str, Any]
+
+
+class Action(NamedTuple):
+    """One line pair of a bulk request, encoded."""
+
+    doc_id: str
+    body: bytes
+
+
+@dataclass
+class Outcome:
+    """What became of the actions: written, in conflict with what is there (409), or refused for good."""
+
+    written: int = 0
+    conflicts: list[str] = field(default_factory=list)
+    rejected: int = 0
+
+
+class Rejects:
+    """The file of refused documents: one JSON object a line, readable by its owner only."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._own: set[str] = set()
+        self._written: set[str] | None = None
+        self._anew = False
+
+    def clear(self) -> None:
+        """Begin anew; what earlier runs noted stays in the file until `save`, in case this one is killed."""
+        self._own, self._anew = set(), True
+
+    def save(self) -> None:
+        """Leave in the file what was noted since `clear`, and nothing else."""
+        if not self._own:
+            self.file.unlink(missing_ok=True)
+            return
+        with replacing(self.file, private=True) as temporary:
+            temporary.write_text("".join(f"{line}\n" for line in sorted(self._own)), encoding="utf-8")
+
+    def lines(self) -> set[str]:
+        """Read the records; none when there is no file on this machine."""
+        return set(self.file.read_text(encoding="utf-8").splitlines()) if self.file.is_file() else set()
+
+    def add(self, action: Action, reason: str) -> None:
+        """Keep a refused document with the server's reason, once however often it is tried."""
+        self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.file.touch(mode=0o600)
+        source = action.body.partition(b"\n")[2].decode(errors="replace").strip()
+        record = {"_id": action.doc_id, "reason": reason, "source": source}
+        line = json.dumps(record, ensure_ascii=True)
+        self._own.add(line)
+        self._written = self.lines() if self._written is None else self._written
+        if line not in self._written:
+            self._written.add(line)
+            with self.file.open("a", encoding="utf-8") as lines:
+                lines.write(line + "\n")
+
+    def ids(self) -> list[str]:
+        """List the refused documents, since `clear` if that was called."""
+        lines = self._own if self._anew else self._own | self.lines()
+        return sorted({json.loads(line)["_id"] for line in lines})
+
+
+def rejects_of(index: str) -> Rejects:
+    """Name the rejects of an index on this machine."""
+    return Rejects(rejects_file(index))
+
+
+def encoded(value: Any) -> bytes:
+    """Encode JSON fast; whole numbers beyond 64 bits and lone surrogates go the slow, exact way."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError:
+        return json.dumps(value, default=_plain).encode()
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist()
+
+
+def index_action(doc_id: str, source: Any, **options: Any) -> Action:
+    """Write a whole document; `options` are those of the action line, None ones are left out."""
+    line = {"index": {"_id": doc_id, **{name: value for name, value in options.items() if value is not None}}}
+    return Action(doc_id, encoded(line) + b"\n" + encoded(source) + b"\n")
+
+
+def delete_action(doc_id: str, **options: Any) -> Action:
+    """Delete a document."""
+    line = {
+        "delete": {"_id": doc_id, **{name: value for name, value in options.items() if value is not None}}
+    }
+    return Action(doc_id, encoded(line) + b"\n")
+
+
+def update_action(doc_id: str, change: dict[str, Any], **options: Any) -> Action:
+    """Change a document: `change` is a partial `doc`, or a `script`."""
+    line = {
+        "update": {"_id": doc_id, **{name: value for name, value in options.items() if value is not None}}
+    }
+    return Action(doc_id, encoded(line) + b"\n" + encoded(change) + b"\n")
+
+
+def by_bytes(actions: Iterable[Action], max_bytes: int) -> Iterator[list[Action]]:
+    """Group actions into bodies of at most `max_bytes`; a larger single action stands alone."""
+    group: list[Action] = []
+    size = 0
+    for action in actions:
+        if group and size + len(action.body) > max_bytes:
+            yield group
+            group, size = [], 0
+        group.append(action)
+        size += len(action.body)
+    if group:
+        yield group
+
+
+def write(
+    cluster: Cluster,
+    index: str,
+    actions: list[Action],
+    *,
+    rejects: Rejects,
+    patience_s: float = 300.0,
+    params: dict[str, str] | None = None,
+) -> Outcome:
+    """Send actions until each one is written, in conflict or refused.
+
+    Busy items and a cluster that is away are tried again with growing waits for `patience_s` seconds.
+    Raises ClusterError at once when the index is blocked (disk full, write block), Unreachable when the
+    patience ends.
+    """
+    outcome = Outcome()
+    deadline = time.monotonic() + patience_s
+    wait_s = RETRY_WAIT_S[0]
+    while True:
+        actions = send(cluster, index, actions, outcome, rejects, patience_s, params or {})
+        if not actions:
+            return outcome
+        if time.monotonic() + wait_s > deadline:
+            raise Unreachable(
+                f"'{index}' has refused {len(actions)} documents as too busy for {patience_s:.0f} s",
+                hint="run the same command again later; what is written stays",
+            )
+        time.sleep(wait_s * random.uniform(0.5, 1.0))
+        wait_s = min(2 * wait_s, RETRY_WAIT_S[1])
+
+
+def send(
+    cluster: Cluster,
+    index: str,
+    actions: list[Action],
+    outcome: Outcome,
+    rejects: Rejects,
+    patience_s: float,
+    params: dict[str, str],
+) -> list[Action]:
+    """Send one request, book its items in `outcome`, and give the actions to try again."""
+    body = b"".join(action.body for action in actions)
+    try:
+        answer = cluster.request("POST", path_of(index, "_bulk"), body, params, patience_s=patience_s)
+    except ClusterError as error:
+        if error.status == 413 and len(actions) > 1:
+            middle = len(actions) // 2
+            halves = actions[:middle], actions[middle:]
+            return [
+                again
+                for half in halves
+                for again in send(cluster, index, half, outcome, rejects, patience_s, params)
+            ]
+        if error.status in (400, 413) and len(actions) == 1:
+            return book(outcome, rejects, actions[0], error.status, {"reason": error.message})
+        raise
+    items = (next(iter(item.values())) for item in answer["items"])
+    return [
+        again
+        for action, item in zip(actions, items, strict=True)
+        for again in book(outcome, rejects, action, item["status"], item.get("error"))
+    ]
+
+
+def book(outcome: Outcome, rejects: Rejects, action: Action, status: int, error: Item | None) -> list[Action]:
+    """Count one item; give it back when it is worth another try. Raises ClusterError for a block."""
+    error = error or {}
+    if error.get("type") == "cluster_block_exception":
+        raise ClusterError(
+            f"the index takes no writes: {error.get('reason')}",
+            hint="free disk space or lift the block, then run the same command again",
+            status=status,
+            kind="cluster_block_exception",
+        )
+    if status in (429, 503):
+        return [action]
+    if status == 409:
+        outcome.conflicts.append(action.doc_id)
+    elif status < 300 or status == 404:
+        outcome.written += 1
+    else:
+        outcome.rejected += 1
+        cause = error.get("caused_by", {}).get("reason")
+        rejects.add(action, f"{error.get('reason')}" + (f": {cause}" if cause else ""))
+    return []

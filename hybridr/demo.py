@@ -1,0 +1,97 @@
+"""The demo: the whole line from an empty machine to hybrid search, on the Python documentation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from .adaptation.adaptation import Adaptation, adapt
+from .adaptation.settings import AdaptSettings
+from .cluster.connection import Cluster
+from .cluster.loading import Loading, load
+from .cluster.settings import ClusterSettings, LoadSettings
+from .evaluation.evaluation import Evaluation
+from .files.folders import data_folder
+from .files.formats import write_beir
+from .files.pydocs import read_pydocs
+from .node.process import start
+from .node.settings import NodeSettings
+from .node.state import NodeState
+from .progress import Progress, silent
+from .records import Hit
+from .reindexing.reindexing import Reindexing, reindex
+from .search.encoders import promote
+from .search.systems import evaluate_index, open_search
+
+INDEX = "pydocs"
+QUESTION = "wait until all threads have reached a point"
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """Everything the demo did, and the seconds that each step took."""
+
+    node: NodeState
+    loading: Loading
+    adaptation: Adaptation
+    reindexing: Reindexing
+    hits: list[Hit]
+    evaluation: Evaluation
+    seconds: dict[str, float]
+
+
+def demonstrate(
+    *,
+    documents: int = 1500,
+    node_settings: NodeSettings | None = None,
+    adapt_settings: AdaptSettings | None = None,
+    progress: Progress = silent,
+) -> Demonstration:
+    """Start a node, load the Python documentation, adapt, reindex, search and evaluate.
+
+    `adapt_settings` change how the encoder is adapted, but not where it is stored. The node keeps running.
+    What an earlier run has done is not done again. Raises what the steps raise.
+    """
+    clock = Clock()
+    with clock.timing("node"):
+        node = start(node_settings or NodeSettings(), progress=progress)
+        cluster = Cluster.connect(ClusterSettings(url=node.url))
+    folder = demo_folder()
+    with clock.timing("load"):
+        write_beir(folder, *read_pydocs(max_documents=documents))
+        loading = load(cluster, folder, LoadSettings(index=INDEX, language="en"), progress=progress)
+    with clock.timing("adapt"):
+        settings = (adapt_settings or AdaptSettings()).model_copy(update={"out": folder / "encoder"})
+        adaptation = adapt((cluster, INDEX), settings, progress=progress)
+        promote(cluster, INDEX, adaptation.folder)
+    with clock.timing("reindex"):
+        reindexing = reindex(cluster, INDEX, adaptation.folder, progress=progress)
+    with clock.timing("search"):
+        hits = open_search(cluster, INDEX)(QUESTION, 3)
+    with clock.timing("evaluate"):
+        evaluation = evaluate_index(cluster, INDEX, folder, progress=progress)
+    return Demonstration(node, loading, adaptation, reindexing, hits, evaluation, clock.seconds)
+
+
+class Clock:
+    """Notes how long each step takes."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def timing(self, step: str) -> Iterator[None]:
+        """Time the block as `step`."""
+        started = time.monotonic()
+        yield
+        self.seconds[step] = time.monotonic() - started
+
+
+def demo_folder() -> Path:
+    """Name the folder of the demo's corpus and encoder; only its owner can read it."""
+    folder = data_folder() / "demo"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder

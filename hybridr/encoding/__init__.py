@@ -1,0 +1,1 @@
+"""Encoding: texts to vectors."""

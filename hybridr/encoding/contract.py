@@ -1,0 +1,73 @@
+"""What an encoder is, and what it may be given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError
+
+Vectors: TypeAlias = NDArray[np.float32]
+Run: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], Vectors]
+Backend: TypeAlias = Literal["onnx", "openvino", "torch"]
+Precision: TypeAlias = Literal["fp32", "int8"]
+"""Of a graph in the folder."""
+Arithmetic: TypeAlias = Literal["fp32", "bf16", "int8"]
+"""Of an encoder at work; bf16 needs no graph of its own."""
+
+
+class Encoder(Protocol):
+    """What search and reindexing need of an encoder.
+
+    `similarity` is "cosine" (vectors of length 1) or "ip". `max_tokens` counts [CLS] and [SEP].
+    `fingerprint` names the weights and how they are used; precision and backend do not change it.
+    """
+
+    @property
+    def dim(self) -> int:
+        """Size of a vector."""
+
+    @property
+    def similarity(self) -> str:
+        """How two vectors are compared."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Input limit."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Name of the weights and their use, 64 hex digits."""
+
+    def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
+        """Encode queries to float32 `(n, dim)`, in the order of `texts`."""
+
+    def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
+        """Encode documents to float32 `(n, dim)`, in the order of `texts`."""
+
+
+def checked_texts(texts: Sequence[str]) -> Sequence[str]:
+    """Give `texts` back; raise DataError when it is one string or holds something else than strings."""
+    if isinstance(texts, str):
+        raise DataError("a list of texts was needed, one string was given", hint="encode([text])")
+    for position, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise DataError(f"text {position} is a {type(text).__name__}, a string was needed")
+    return texts
+
+
+def prefixed(texts: Sequence[str], prefix: str) -> Sequence[str]:
+    """Put `prefix` before every text. Raises DataError as `checked_texts` does."""
+    return [prefix + text for text in checked_texts(texts)] if prefix else checked_texts(texts)
+
+
+def checked_limit(max_tokens: int | None, default: int, longest: int) -> int:
+    """Give the token limit to use; raise DataError when it leaves no token or is more than can be read."""
+    if max_tokens is None:
+        return default
+    if not 3 <= max_tokens <= longest:
+        raise DataError(f"max_tokens {max_tokens} is outside 3..{longest}, the encoder's range")
+    return max_tokens

@@ -1,0 +1,145 @@
+"""What runs an encoder's graph: ONNX Runtime, OpenVINO (the extra "openvino"), torch on a GPU.
+
+A backend gives a `Run`: token ids and mask in, vectors out, callable from several threads at once. What is
+not asked for is not imported.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from ..errors import MissingExtra, ModelError
+from .contract import Run, Vectors
+from .tokens import BATCH_TOKENS
+
+GRAPHS: dict[str, str] = {"fp32": "onnx/model.onnx", "int8": "onnx/model_int8.onnx"}
+OUTPUT = "sentence_embedding"
+PRECISIONS: dict[str, tuple[str, ...]] = {
+    "onnx": ("fp32", "int8"),
+    "openvino": ("fp32", "bf16"),
+    "torch": ("fp32", "bf16"),
+}
+PACKAGES = {"onnx": "onnxruntime", "openvino": "openvino", "torch": "torch"}
+GPU_BATCH_TOKENS = 65_536
+
+
+# ONNX Runtime reports usage to its makers unless this is set before it is imported; searching somebody's
+# index must not. Whoever wants it sets the variable to 0. OpenVINO's package asks for another one.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+
+class Engine(NamedTuple):
+    """An opened graph and how many tokens a batch should have, its padding included."""
+
+    run: Run
+    batch_tokens: int
+
+
+def graph_of(precision: str) -> str:
+    """Name the graph file that is read for a precision."""
+    return GRAPHS.get(precision, GRAPHS["fp32"])
+
+
+def backends_for(precision: str) -> list[str]:
+    """List the installed backends that have a precision, the default first."""
+    return [name for name, found in PRECISIONS.items() if precision in found and find_spec(PACKAGES[name])]
+
+
+def require_backend(backend: str, precision: str) -> None:
+    """Raise ModelError when there is no such backend, or it has not this precision."""
+    if backend not in PRECISIONS:
+        raise ModelError(f"there is no backend '{backend}'", hint=f"one of {', '.join(PRECISIONS)}, auto")
+    if precision not in PRECISIONS[backend]:
+        those = ", ".join(name for name, found in PRECISIONS.items() if precision in found)
+        raise ModelError(
+            f"the backend {backend} has no {precision}", hint=f"{precision} is run by: {those or 'none'}"
+        )
+
+
+def open_engine(folder: Path, precision: str, backend: str, threads: int) -> Engine:
+    """Open the graph of an encoder folder. Raises ModelError, and MissingExtra for what is not installed."""
+    require_backend(backend, precision)
+    if backend == "openvino":
+        return open_openvino(folder / graph_of(precision), precision, threads)
+    if backend == "torch":
+        return open_torch(folder, precision)
+    return open_onnx(folder / graph_of(precision))
+
+
+def open_onnx(graph: Path) -> Engine:
+    """Open a graph with ONNX Runtime; each caller's thread does its own batch, with one copy of the weights.
+
+    Threads inside one product wait for each other, and they spin while they do.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3  # errors only: the library prints nothing
+    session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+    names = {value.name for value in session.get_inputs()}
+
+    def run(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
+        vectors: Vectors = session.run([OUTPUT], feed(names, ids, mask))[0]
+        return vectors
+
+    return Engine(run, BATCH_TOKENS)
+
+
+def open_openvino(graph: Path, precision: str, threads: int) -> Engine:
+    """Open a graph with OpenVINO: a stream of one thread for each batch at work."""
+    try:
+        import openvino
+    except ImportError as missing:
+        raise MissingExtra("openvino", "openvino", "the backend openvino") from missing
+    core = openvino.Core()
+    model = core.compile_model(
+        core.read_model(str(graph)),
+        "CPU",
+        {
+            "INFERENCE_PRECISION_HINT": {"fp32": "f32"}.get(precision, precision),
+            "INFERENCE_NUM_THREADS": threads,
+            "NUM_STREAMS": threads,
+        },
+    )
+    names = {value.get_any_name() for value in model.inputs}
+    output = next(value for value in model.outputs if OUTPUT in value.get_names())
+    own = threading.local()
+
+    def run(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
+        if not hasattr(own, "request"):
+            own.request = model.create_infer_request()
+        found = own.request.infer(feed(names, ids, mask))[output]
+        return np.array(found, dtype=np.float32)  # its memory is the request's, and used again
+
+    return Engine(run, BATCH_TOKENS)
+
+
+def open_torch(folder: Path, precision: str) -> Engine:
+    """Open the weights with torch, on the GPU where there is one."""
+    try:
+        import torch
+    except ImportError as missing:
+        raise MissingExtra("torch", "train", "the backend torch") from missing
+    from .sentence_transformers import read_retriever
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = read_retriever(folder).to(device)
+
+    def run(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
+        with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
+            return model.run(ids, mask)
+
+    return Engine(run, GPU_BATCH_TOKENS if device == "cuda" else BATCH_TOKENS)
+
+
+def feed(names: set[str], ids: NDArray[np.int64], mask: NDArray[np.int64]) -> dict[str, Any]:
+    """Name the arrays as the graph does; kinds of tokens are zeros where it asks for them."""
+    given = {"input_ids": ids, "attention_mask": mask}
+    return given | ({"token_type_ids": np.zeros_like(ids)} if "token_type_ids" in names else {})

@@ -1,0 +1,154 @@
+"""An encoder folder on ONNX Runtime, OpenVINO or torch: loading it needs no torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ..errors import HybridrError, ModelError
+from ..files.manifest import FILE_NAME, read_manifest, sha256_of
+from .contract import Vectors, checked_limit, checked_texts, prefixed
+from .engines import GRAPHS, PRECISIONS, Engine, graph_of, open_engine
+from .packaged import MAX_TOKENS
+from .tokens import TOKENIZER_FILE, TextTokenizer, encode_ids
+
+AGAIN = "make it again with `hybridr adapt` or `hybridr export`"
+
+
+class OnnxEncoder:
+    """An encoder folder at work; pooling and normalisation are inside its graph.
+
+    `precision` is that of documents. Queries are fp32 always: they are few and short, and a rounded query
+    would cost ranking once more.
+    """
+
+    calls_at_once = 2  # while one pads and copies, the other keeps the cores busy
+
+    def __init__(
+        self,
+        folder: Path,
+        record: dict[str, Any],
+        *,
+        precision: str | None = None,
+        backend: str = "onnx",
+        threads: int | None = None,
+    ) -> None:
+        """Take the `encoder` record of a manifest; `precision` None is the recorded one."""
+        self.folder = folder
+        self.precision: str = precision or record["precision"]
+        self.backend = backend
+        self.dim: int = record["dim"]
+        self.similarity: str = record["similarity"]
+        self.max_tokens: int = record["max_tokens"]
+        self.max_positions: int = record["max_positions"]
+        self.fingerprint: str = record["fingerprint"]
+        self._prefixes: dict[str, str] = record["prefixes"]
+        self._threads = threads or physical_cores()
+        self._tokenizer = TextTokenizer((folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
+        self._documents = open_engine(folder, self.precision, backend, self._threads)
+
+    @cached_property
+    def _queries(self) -> Engine:
+        if self.precision == "fp32":
+            return self._documents
+        return open_engine(self.folder, "fp32", self.backend, self._threads)
+
+    @property
+    def query_prefix(self) -> str:
+        """What is put before every query; empty for most."""
+        return self._prefixes["query"]
+
+    def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
+        """Encode queries to float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
+        return self._encode(self._queries, texts, self._prefixes["query"], max_tokens)
+
+    def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
+        """Encode documents to float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
+        return self._encode(self._documents, texts, self._prefixes["document"], max_tokens)
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Count each text's tokens with [CLS] and [SEP], uncut and without a prefix."""
+        return [len(ids) for ids in self._tokenizer.ids(checked_texts(texts), None)]
+
+    def token_spans(self, text: str, limit: int) -> list[tuple[int, int, int | None]]:
+        """Give the first `limit` tokens of a text as (start, end, word), in characters, no special ones."""
+        return self._tokenizer.spans(text, limit)
+
+    def document_room(self, max_tokens: int | None = None) -> int:
+        """Count the tokens of a document that fit beside [CLS], [SEP] and the prefix. Raises DataError."""
+        limit = checked_limit(max_tokens, self.max_tokens, self.max_positions)
+        (beside,) = self.count_tokens([self._prefixes["document"]])
+        return limit - beside
+
+    def _encode(self, engine: Engine, texts: Sequence[str], prefix: str, max_tokens: int | None) -> Vectors:
+        limit = checked_limit(max_tokens, self.max_tokens, self.max_positions)
+        ids = list(self._tokenizer.ids(prefixed(texts, prefix), limit))
+        return encode_ids(ids, self.dim, engine.run, budget=engine.batch_tokens, threads=self._threads)
+
+
+def verify_encoder(folder: Path, precision: str | None = None) -> dict[str, Any]:
+    """Check graphs and tokenizer against the manifest and give the manifest's `encoder` record.
+
+    Raises ModelError.
+    """
+    if not folder.is_dir():
+        raise ModelError(f"there is no encoder folder {folder}", hint="hybridr adapt --index NAME --out DIR")
+    record = encoder_record(folder)
+    chosen = precision or record["precision"]
+    outputs = (read_manifest(folder) or {}).get("outputs", {})
+    known = {name for precisions in PRECISIONS.values() for name in precisions}
+    if chosen not in known or graph_of(chosen) not in outputs:
+        raise ModelError(
+            f"the encoder {folder} has no {chosen} graph",
+            hint=f"hybridr export {folder} --precision {chosen}",
+        )
+    for name in {graph_of(chosen), GRAPHS["fp32"], TOKENIZER_FILE}:
+        path = folder / name
+        if not path.is_file() or sha256_of(path) != outputs.get(name):
+            found = "is missing" if not path.is_file() else "is not the file that was exported"
+            raise ModelError(f"the encoder {folder} is damaged: {name} {found}", hint=AGAIN)
+    return record
+
+
+def encoder_record(folder: Path) -> dict[str, Any]:
+    """Read the `encoder` entry of a folder's manifest. Raises ModelError when there is none."""
+    try:
+        manifest = read_manifest(folder)
+    except HybridrError as error:
+        raise ModelError(f"the encoder {folder} is damaged: {error.message}", hint=AGAIN) from error
+    record = (manifest or {}).get("encoder")
+    needed = {"dim", "similarity", "max_tokens", "max_positions", "fingerprint", "prefixes", "precision"}
+    if not isinstance(record, dict) or not needed <= record.keys():
+        found = "no manifest.json" if manifest is None else "a manifest without an encoder"
+        raise ModelError(
+            f"{folder} is not an encoder of hybridr: it has {found}",
+            hint=f"a sentence-transformers model becomes one by `hybridr export {folder}`",
+        )
+    return record
+
+
+def physical_cores() -> int:
+    """Count the cores that this process may use, hyper-threads not counted twice."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(psutil.cpu_count(logical=False) or allowed, allowed))
+
+
+class FolderTokens:
+    """The tokenizer of a model folder, without its weights."""
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / TOKENIZER_FILE
+        if not path.is_file():
+            raise ModelError(f"{folder} has no {TOKENIZER_FILE}", hint="name the folder of an encoder")
+        made = (folder / FILE_NAME).is_file()
+        self.max_tokens: int = encoder_record(folder)["max_tokens"] if made else MAX_TOKENS
+        self._tokenizer = TextTokenizer(path.read_text(encoding="utf-8"))
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Count each text's tokens with [CLS] and [SEP], uncut."""
+        return [len(ids) for ids in self._tokenizer.ids(texts, None)]

@@ -1,0 +1,213 @@
+"""Which backend is fastest here: each encodes once in a child process, and the answer is remembered.
+
+A backend can die of a processor that promises what it lacks (machine.py); a child's death is an answer too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from ..errors import HybridrError, ModelError
+from ..files.atomic import write_json
+from ..files.folders import state_folder
+from ..files.manifest import fingerprint
+from ..machine import WITHOUT_AMX, read_cpu
+from .contract import Arithmetic, Backend
+from .engines import PACKAGES, backends_for, require_backend
+from .folder import AGAIN, OnnxEncoder, encoder_record, verify_encoder
+
+FILE = "backends.json"
+TIMEOUT_S = 300
+ROUNDS = 3
+LENGTHS = (8, 16, 32, 64, 128, 250) * 4  # words of the texts that are encoded
+LEAST_COSINE = 0.95  # to fp32: below it the processor computes something else than the graph says
+PROGRAM = "import sys; from hybridr.encoding.opening import report; report(*sys.argv[1:])"
+
+
+class Trial(NamedTuple):
+    """What one backend did: seconds of its fastest round, or why there are none."""
+
+    backend: str
+    precision: str
+    seconds: float | None
+    cosine: float | None
+    """The least one to the fp32 vectors of ONNX Runtime."""
+    reason: str = ""
+
+    @property
+    def usable(self) -> bool:
+        """Tell whether it ended, with the vectors that it should give."""
+        return self.seconds is not None and (self.cosine or 0.0) >= LEAST_COSINE
+
+
+def choose_backend(folder: Path, precision: str) -> str:
+    """Name the fastest backend that has `precision` and works here; the first call takes seconds.
+
+    Raises ModelError when none works.
+    """
+    trials = remembered(folder, precision) or try_all(folder, precision)
+    usable = [trial for trial in trials if trial.usable]
+    if not usable:
+        found = "; ".join(f"{trial.backend}: {trial.reason}" for trial in trials) or "none is installed"
+        raise ModelError(
+            f"no backend runs {precision} on this machine: {found}",
+            hint="--precision fp32, or hybridr doctor",
+        )
+    return min(usable, key=lambda trial: trial.seconds or 0.0).backend
+
+
+def require_working(folder: Path, precision: str, backend: str) -> None:
+    """Raise ModelError when a backend is known to fail on this machine, or does when it is tried now.
+
+    One that is not installed is somebody else's error.
+    """
+    trials = remembered(folder, precision) or try_all(folder, precision)
+    broken = [trial for trial in trials if trial.backend == backend and not trial.usable]
+    if broken:
+        raise ModelError(
+            f"{precision} of the backend {backend} does not work on this machine: {broken[0].reason}",
+            hint=f"--backend auto, or --precision fp32; where AMX is broken: export {'='.join(WITHOUT_AMX)}",
+        )
+
+
+def try_all(folder: Path, precision: str) -> list[Trial]:
+    """Try every installed backend that has `precision`, and remember what came of it."""
+    trials = [try_backend(folder, precision, backend) for backend in backends_for(precision)]
+    known = read_answers()
+    known[key_of(folder, precision)] = {
+        "tried": time.strftime("%Y-%m-%dT%H:%M:%S"),
+        "trials": [trial._asdict() for trial in trials],
+    }
+    try:
+        write_json(state_folder() / FILE, known)
+    except OSError:
+        pass  # it is tried again next time
+    return trials
+
+
+def try_backend(folder: Path, precision: str, backend: str, *, program: str = PROGRAM) -> Trial:
+    """Let a child process encode with one backend; whatever becomes of it, this process goes on."""
+    command = [sys.executable, "-c", program, str(folder), precision, backend]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Trial(backend, precision, None, None, str(error))
+    if done.returncode < 0:
+        return Trial(backend, precision, None, None, f"died of {signal.Signals(-done.returncode).name}")
+    try:
+        found = json.loads(done.stdout.splitlines()[-1])
+        trial = Trial(backend, precision, float(found["seconds"]), float(found["cosine"]))
+    except (IndexError, KeyError, TypeError, ValueError):
+        said = done.stderr.strip().splitlines()
+        return Trial(backend, precision, None, None, said[-1] if said else f"ended with {done.returncode}")
+    wrong = "" if trial.usable else f"its vectors have a cosine of {trial.cosine:.3f} to fp32"
+    return trial._replace(reason=wrong)
+
+
+def report(folder: str, precision: str, backend: str) -> None:
+    """Encode in this process and write seconds and cosine to stdout; what the child does."""
+    record = encoder_record(Path(folder))
+    texts = sample_texts(Path(folder))
+    reference = OnnxEncoder(Path(folder), record, precision="fp32").encode_documents(texts)
+    encoder = OnnxEncoder(Path(folder), record, precision=precision, backend=backend)
+    seconds = []
+    for _ in range(ROUNDS):
+        started = time.perf_counter()
+        vectors = encoder.encode_documents(texts)
+        seconds.append(time.perf_counter() - started)
+    lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(reference, axis=1)
+    cosines = (vectors * reference).sum(axis=1) / np.maximum(lengths, 1e-12)
+    found = {"seconds": min(seconds), "cosine": float(cosines.min())}
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+def sample_texts(folder: Path) -> list[str]:
+    """Make texts of random words of the vocabulary."""
+    model = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]
+    entries = (entry if isinstance(entry, str) else entry[0] for entry in model["vocab"])
+    words = [word for word in entries if word.isalpha()]
+    random = np.random.default_rng(0)
+    return [" ".join(random.choice(words, size)) for size in LENGTHS]
+
+
+def remembered(folder: Path, precision: str) -> list[Trial]:
+    """Give what was found for this encoder, processor and these packages; empty when nothing was."""
+    try:
+        return [Trial(**trial) for trial in read_answers()[key_of(folder, precision)]["trials"]]
+    except (KeyError, TypeError):
+        return []
+
+
+def read_answers() -> dict[str, Any]:
+    """Read all answers of this machine."""
+    try:
+        known: Any = json.loads((state_folder() / FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def key_of(folder: Path, precision: str) -> str:
+    """Name what an answer depends on."""
+    cpu = read_cpu()
+    packages = {name: version_of(package) for name, package in PACKAGES.items()}
+    limits = (
+        os.environ.get("ONEDNN_MAX_CPU_ISA"),
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+    )
+    encoder = encoder_record(folder)["fingerprint"]
+    return fingerprint([cpu.model, sorted(cpu.flags), packages, limits, encoder, precision])
+
+
+def version_of(package: str) -> str | None:
+    """Give the version of an installed package."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def load_encoder(
+    folder: Path | str,
+    *,
+    precision: Arithmetic | None = None,
+    backend: Backend | Literal["auto"] | None = None,
+    threads: int | None = None,
+) -> OnnxEncoder:
+    """Open an encoder folder; with ONNX Runtime, and without torch, unless another `backend` is asked for.
+
+    `precision` is that of documents (queries are fp32); None takes the one that the folder was exported for.
+    `backend` "auto" takes the fastest that works here, which is measured once and remembered. `threads` None
+    takes the physical cores. The graph and the tokenizer are compared with the sha256 in the manifest. Raises
+    ModelError when the folder is missing, damaged or not an encoder, MissingExtra when the backend is not
+    installed.
+    """
+    folder = Path(folder)
+    record = verify_encoder(folder, precision)
+    chosen, wanted = str(backend or "onnx"), precision or record["precision"]
+    if chosen == "auto":
+        pass  # HERE
+
+        chosen = choose_backend(folder, wanted)
+    require_backend(chosen, wanted)
+    if chosen != "onnx" and wanted != "fp32":
+        pass  # HERE
+
+        require_working(folder, wanted, chosen)
+    try:
+        return OnnxEncoder(folder, record, precision=precision, backend=chosen, threads=threads)
+    except HybridrError:
+        raise
+    except Exception as error:  # backends and tokenizers raise bare Exceptions
+        reason = str(error).strip().splitlines()[0]
+        raise ModelError(f"the encoder {folder} cannot be opened: {reason}", hint=AGAIN) from error

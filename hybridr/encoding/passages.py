@@ -1,0 +1,142 @@
+"""Long documents in pieces: windows of tokens that overlap, each of which gets a vector of its own.
+
+Windows are counted in the encoder's own tokens and kept as characters of the document's joined text, so what
+a search shows is the text that was encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+
+from ..errors import ModelError
+
+Span: TypeAlias = tuple[int, int]
+"""Start and end of a passage, in characters of the joined text."""
+Token: TypeAlias = tuple[int, int, int | None]
+"""Start and end of a token in characters, and the number of its word."""
+ENCODED_AT_ONCE = 1_000  # passages; a page of long documents at once would show no progress for minutes
+SENTENCE_ENDS, BREAKLESS_ENDS = frozenset(".!?…"), frozenset("。！？｡")  # the latter need no blank behind
+SENTENCE_REACH, WORD_REACH = 4, 2  # a window gives up at most a fourth for a sentence, half for a whole word
+
+
+class TokenSource(Protocol):
+    """What splitting needs of an encoder."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Input limit, with [CLS] and [SEP]."""
+
+    def token_spans(self, text: str, limit: int) -> Sequence[Token]:
+        """Give the first `limit` tokens of a text, without special ones."""
+
+    def document_room(self, max_tokens: int | None = None) -> int:
+        """Count the tokens of a document that fit beside the special ones and the prefix."""
+
+
+class Split(NamedTuple):
+    """The passages of one text; `whole` is False when the most that are allowed do not reach its end."""
+
+    spans: tuple[Span, ...]
+    whole: bool = True
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How documents are split: `tokens` a window with [CLS] and [SEP], `overlap` of them shared.
+
+    A document gets `most` windows at most.
+    """
+
+    tokens: int
+    overlap: int
+    most: int
+
+    def to_json(self) -> dict[str, int]:
+        """Give the fields as they are recorded in an index."""
+        return asdict(self)
+
+
+def windows_of(meta: Mapping[str, Any]) -> Windows | None:
+    """Read from hybridr's record how an index splits its documents; None for one vector a document."""
+    recorded = meta.get("passages")
+    return Windows(**recorded) if recorded else None
+
+
+def require_tokens(encoder: Any) -> TokenSource:
+    """Give the encoder back. Raises ModelError when it does not tell where its tokens are."""
+    if not (hasattr(encoder, "token_spans") and hasattr(encoder, "document_room")):
+        raise ModelError(
+            f"{type(encoder).__name__} does not tell where its tokens are: it cannot split documents",
+            hint="an encoder folder can; or leave out --passages",
+        )
+    return cast(TokenSource, encoder)
+
+
+def split(text: str, encoder: Any, windows: Windows | None) -> Split:
+    """Split a text into passages; one that fits, or no `windows`, is one passage, an empty text none.
+
+    Every token is in some passage unless there would be more than `windows.most`.
+    """
+    if not text:
+        return Split(())
+    if windows is None:
+        return Split(((0, len(text)),))
+    room = encoder.document_room(windows.tokens)
+    tokens = encoder.token_spans(text, windows.most * room + 1)
+    if len(tokens) <= room:
+        return Split(((0, len(text)),))
+    spans: list[Span] = []
+    first = last = 0
+    while last < len(tokens) and len(spans) < windows.most:
+        first = next_start(tokens, last, windows.overlap) if spans else 0
+        last = window_end(text, tokens, first, room)
+        span = (tokens[first][0], tokens[last - 1][1])
+        # A character of several tokens may be cut in two: the rest of it is in the passage before.
+        if not spans or span[1] > spans[-1][1]:
+            spans.append(span)
+    return Split(tuple(spans), last == len(tokens))
+
+
+def by_passages(splits: Sequence[Split], most: int = ENCODED_AT_ONCE) -> Iterator[slice]:
+    """Group neighbours so that only a single document has more than `most` passages."""
+    start = passages = 0
+    for end, (spans, _) in enumerate(splits):
+        if end > start and passages + len(spans) > most:
+            yield slice(start, end)
+            start, passages = end, 0
+        passages += len(spans)
+    yield slice(start, len(splits))
+
+
+def window_end(text: str, tokens: Sequence[Token], first: int, room: int) -> int:
+    """Choose where a window ends: behind a sentence, else behind a word, else where the room does."""
+    last = first + room
+    if last >= len(tokens):
+        return len(tokens)
+    for end in range(last, last - room // SENTENCE_REACH, -1):
+        if ends_sentence(text, tokens[end - 1][1]):
+            return end
+    for end in range(last, last - room // WORD_REACH, -1):
+        if begins_word(tokens, end):
+            return end
+    return last
+
+
+def next_start(tokens: Sequence[Token], last: int, overlap: int) -> int:
+    """Go back by the overlap, and on to the next beginning of a word."""
+    words = (start for start in range(last - overlap, last) if begins_word(tokens, start))
+    return next(words, last if begins_word(tokens, last) else last - overlap)
+
+
+def begins_word(tokens: Sequence[Token], position: int) -> bool:
+    """Tell whether a token is the first of its word; part of a word is another text to a tokenizer."""
+    word = tokens[position][2]
+    return word is None or word != tokens[position - 1][2]
+
+
+def ends_sentence(text: str, end: int) -> bool:
+    """Tell whether a sentence ends before a character of the text."""
+    mark, behind = text[end - 1 : end], text[end : end + 1]
+    return mark in BREAKLESS_ENDS or (mark in SENTENCE_ENDS and not behind.strip())

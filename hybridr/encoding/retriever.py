@@ -1,0 +1,187 @@
+"""A sentence-transformers bi-encoder in torch: what is adapted, and what is exported."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import MissingExtra
+from ..files.manifest import fingerprint, read_manifest
+from .contract import Vectors, checked_limit, prefixed
+from .tokens import TextTokenizer, encode_ids
+
+try:
+    import torch
+except ImportError as missing:
+    raise MissingExtra(missing.name or "torch", "train", "adapting or exporting a model") from missing
+
+WEIGHTS_FILE = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How token states become a vector: what a fingerprint holds beside weights and tokenizer."""
+
+    pooling: str
+    """"mean" over the unmasked tokens, or "cls"."""
+    similarity: str
+    """"cosine" (vectors are scaled to length 1) or "ip"."""
+    prefixes: Mapping[str, str]
+    """What is put before a "query" and a "document"."""
+    max_tokens: int
+    """Input limit with [CLS] and [SEP]."""
+
+
+class BackboneModel(torch.nn.Module):
+    """A backbone and how it is used: what all that encodes or scores with one has in common."""
+
+    def __init__(self, backbone: Any, usage: Usage, folder: Path | None) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.usage = usage
+        self.folder = folder
+
+    @property
+    def config(self) -> Any:
+        """The configuration of the backbone."""
+        return self.backbone.config
+
+    @property
+    def similarity(self) -> str:
+        """How two vectors are compared: "cosine" or "ip"."""
+        return self.usage.similarity
+
+    @property
+    def max_tokens(self) -> int:
+        """Input limit with [CLS] and [SEP]."""
+        return self.usage.max_tokens
+
+    @property
+    def max_positions(self) -> int:
+        """The longest input that the backbone has positions for."""
+        return longest_input(self.config)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        device: torch.device = next(self.backbone.parameters()).device
+        return device
+
+    def limit(self, max_tokens: int | None) -> int:
+        """Give the token limit to use. Raises DataError when it cannot be."""
+        return checked_limit(max_tokens, self.max_tokens, self.max_positions)
+
+    def pool(self, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Give vectors `(n, dim)` of states `(n, tokens, dim)`."""
+        if self.usage.pooling == "cls":
+            vectors = states[:, 0]
+        else:
+            kept = mask.unsqueeze(-1).to(states.dtype)  # (n, tokens, 1)
+            vectors = (states * kept).sum(1) / kept.sum(1).clamp(min=1e-9)
+        return torch.nn.functional.normalize(vectors, dim=-1) if self.similarity == "cosine" else vectors
+
+    def answer(self, *inputs: torch.Tensor) -> torch.Tensor:
+        """Give what a batch is run for: vectors or scores."""
+        answer: torch.Tensor = self(*inputs)
+        return answer
+
+    def run(self, *arrays: NDArray[np.int64]) -> Vectors:
+        """Run one batch without gradients."""
+        self.eval()
+        with torch.inference_mode():
+            found = self.answer(*(torch.from_numpy(array).to(self.device) for array in arrays))
+        result: Vectors = found.float().cpu().numpy()
+        return result
+
+
+class Retriever(BackboneModel):
+    """Backbone, pooling and normalisation; has what `Encoder` asks for, on any torch device."""
+
+    def __init__(self, backbone: Any, tokenizer: str, usage: Usage, folder: Path | None = None) -> None:
+        super().__init__(backbone, usage, folder)
+        self.tokenizer_json = canonical_tokenizer(tokenizer)
+        self.tokenizer = TextTokenizer(self.tokenizer_json)
+
+    @property
+    def dim(self) -> int:
+        """Size of a vector."""
+        return int(self.config.hidden_size)
+
+    @property
+    def input_names(self) -> list[str]:
+        """What the backbone reads; kinds of tokens only where it has more than one, as BERT has."""
+        kinds = ["token_type_ids"] if getattr(self.config, "type_vocab_size", 0) > 1 else []
+        return ["input_ids", "attention_mask", *kinds]
+
+    @property
+    def base(self) -> str:
+        """The name of the model that this one was made from, without its path."""
+        manifest = (read_manifest(self.folder) if self.folder else None) or {}
+        name = manifest.get("encoder", {}).get("base") or (self.folder.name if self.folder else "")
+        return str(name)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash weights (as they are now, in fp32), tokenizer and usage; 64 hex digits."""
+        parts = {"weights": digest_weights(self.backbone), "tokenizer": json.loads(self.tokenizer_json)}
+        return fingerprint(parts | asdict(self.usage))
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        token_type_ids: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Give token states `(n, tokens, dim)` and vectors `(n, dim)`; ids and mask are `(n, tokens)`."""
+        kinds = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        states = self.backbone(input_ids=input_ids, attention_mask=attention_mask, **kinds).last_hidden_state
+        return states, self.pool(states, attention_mask)
+
+    def answer(self, *inputs: torch.Tensor) -> torch.Tensor:
+        """Give the vectors `(n, dim)` of ids and mask."""
+        vectors: torch.Tensor = self(*inputs)[1]
+        return vectors
+
+    def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
+        """Encode queries to float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
+        return self._encode(texts, self.usage.prefixes["query"], max_tokens)
+
+    def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
+        """Encode documents to float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
+        return self._encode(texts, self.usage.prefixes["document"], max_tokens)
+
+    def _encode(self, texts: Sequence[str], prefix: str, max_tokens: int | None) -> Vectors:
+        rows = list(self.tokenizer.ids(prefixed(texts, prefix), self.limit(max_tokens)))
+        return encode_ids(rows, self.dim, self.run)
+
+
+def longest_input(config: Any) -> int:
+    """Give the number of positions; RoBERTa's kin lose those up to the padding id."""
+    positions = int(getattr(config, "max_position_embeddings", 512))
+    return (
+        positions - config.pad_token_id - 1 if config.model_type in {"roberta", "xlm-roberta"} else positions
+    )
+
+
+def canonical_tokenizer(definition: str) -> str:
+    """Drop the limits and padding that a tokenizer file may carry: they belong to the caller."""
+    record = json.loads(definition)
+    return json.dumps(record | {"truncation": None, "padding": None}, ensure_ascii=False)
+
+
+def digest_weights(backbone: torch.nn.Module) -> str:
+    """Hash names, shapes and fp32 values of the weights that reach the vectors."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(backbone.state_dict().items()):
+        if name.startswith("pooler."):
+            continue
+        digest.update(f"{name} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

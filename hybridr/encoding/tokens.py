@@ -1,0 +1,96 @@
+"""Texts to token ids, and token ids to batches that pad little."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from .contract import Run, Vectors
+
+# Small batches stay in the processor's cache, and pad less: 2,048 tokens take a tenth more time, 256 no less.
+BATCH_TOKENS = 512
+TOKENIZER_FILE = "tokenizer.json"
+LEAST_BATCH_TOKENS = 128  # a batch is not split among threads below this
+TOKENIZED_AT_ONCE = 512  # texts; the tokenizer's own records are a hundred times larger than the ids
+
+
+class TextTokenizer:
+    """Turn texts into token ids, cut to a limit; safe to use from several threads."""
+
+    def __init__(self, definition: str) -> None:
+        self._definition = definition
+        self._limited: dict[int | None, Tokenizer] = {}
+
+    def ids(self, texts: Sequence[str], limit: int | None) -> Iterator[list[int]]:
+        """Yield each text's ids with special tokens, at most `limit`; None does not cut."""
+        tokenizer = self._tokenizer(limit)
+        for start in range(0, len(texts), TOKENIZED_AT_ONCE):
+            part = list(texts[start : start + TOKENIZED_AT_ONCE])
+            yield from (encoding.ids for encoding in tokenizer.encode_batch_fast(part))
+
+    def spans(self, text: str, limit: int) -> list[tuple[int, int, int | None]]:
+        """Give start and end of the first `limit` tokens in characters, and the number of each one's word."""
+        encoding = self._tokenizer(limit).encode(text, add_special_tokens=False)
+        words = zip(encoding.offsets, encoding.word_ids, strict=True)
+        return [(start, end, word) for (start, end), word in words]
+
+    def _tokenizer(self, limit: int | None) -> Tokenizer:
+        if limit not in self._limited:
+            tokenizer = Tokenizer.from_str(self._definition)
+            tokenizer.no_padding()
+            if limit is None:
+                tokenizer.no_truncation()
+            else:
+                tokenizer.enable_truncation(limit)
+            self._limited[limit] = tokenizer
+        return self._limited[limit]
+
+
+def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS) -> Iterator[NDArray[np.int64]]:
+    """Group positions by length so that no batch exceeds `budget` tokens with its padding.
+
+    Every position comes once; a text longer than the budget is a batch of its own.
+    """
+    order = np.argsort(np.asarray(lengths), kind="stable")
+    start = 0
+    for end in range(1, len(order) + 1):
+        if end == len(order) or (end + 1 - start) * lengths[order[end]] > budget:
+            yield order[start:end]
+            start = end
+
+
+def encode_ids(
+    ids: Sequence[Sequence[int]], dim: int, run: Run, *, budget: int = BATCH_TOKENS, threads: int = 1
+) -> Vectors:
+    """Run token ids through `run(ids, mask)`, `threads` batches at once; `(n, dim)` in the order given."""
+    vectors = np.zeros((len(ids), dim), dtype=np.float32)
+    lengths = [len(row) for row in ids]
+    share = max(LEAST_BATCH_TOKENS, -(-sum(lengths) // threads))  # few texts shall not wait for one thread
+    work = list(batches(lengths, min(budget, share)))
+
+    def fill(batch: NDArray[np.int64]) -> None:
+        vectors[batch] = run(*padded([ids[position] for position in batch]))
+
+    if threads == 1 or len(work) < 2:
+        for batch in work:
+            fill(batch)
+    else:
+        with ThreadPoolExecutor(min(threads, len(work))) as pool:
+            for _ in pool.map(fill, work):
+                pass
+    return vectors
+
+
+def padded(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Give ids and mask, both int64 `(rows, longest)`; padding is 0 in both (the mask hides its id)."""
+    longest = max(len(row) for row in rows)
+    ids = np.zeros((len(rows), longest), dtype=np.int64)
+    mask = np.zeros_like(ids)
+    for position, row in enumerate(rows):
+        ids[position, : len(row)] = row
+        mask[position, : len(row)] = 1
+    return ids, mask

@@ -1,0 +1,1 @@
+"""Evaluation: measures, significance and reports; knows no cluster and no torch."""

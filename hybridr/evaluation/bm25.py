@@ -1,0 +1,113 @@
+"""BM25 in this process, for gates and benchmarks without a cluster."""
+
+from __future__ import annotations
+
+import math
+import re
+from array import array
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import MissingExtra
+
+Scores: TypeAlias = NDArray[np.float64]
+Positions: TypeAlias = NDArray[np.int32]
+
+WORD = re.compile(r"[^\W_]+")
+UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
+STOP_WORDS = frozenset(
+    "a an and are as at be but by for if in into is it no not of on or such that the their then there these "
+    "they this to was will with".split()
+)
+"""Lucene's English stop words."""
+
+
+class Bm25:
+    """BM25 over `texts` with Lucene's idf, which is never negative (OpenSearch's defaults).
+
+    Raises MissingExtra without rank-bm25, which the rest of this module does not need.
+    """
+
+    def __init__(self, texts: Sequence[str], *, k1: float = 1.2, b: float = 0.75) -> None:
+        try:
+            from rank_bm25 import BM25Okapi
+        except ImportError as missing:
+            raise MissingExtra("rank-bm25", "train", "BM25 without a cluster") from missing
+        terms = [terms_of(text) or [""] for text in texts]
+        index = BM25Okapi(terms, k1=k1, b=b)
+        self.idf: dict[str, float] = lucene_idf(terms)
+        self._texts = len(terms)
+        self._damped = k1 * (1 - b + b * np.asarray(index.doc_len) / index.avgdl)
+        self._gain = k1 + 1
+        self._postings = postings(index.doc_freqs)
+
+    def scores(self, query: str) -> Scores:
+        """Score every text, `(texts,)`; 0 where no term occurs. Reads only the texts with a term in them."""
+        result: Scores = np.zeros(self._texts)
+        for term in terms_of(query):
+            if term in self.idf:
+                found, counts = self._postings[term]
+                result[found] += self.idf[term] * (counts * self._gain / (counts + self._damped[found]))
+        return result
+
+    def search(self, query: str, k: int) -> dict[str, float]:
+        """Give the best `k` positions (as strings) with their scores, best first."""
+        return best(self.scores(query), k)
+
+
+def postings(frequencies: Sequence[Mapping[str, int]]) -> dict[str, tuple[Positions, Positions]]:
+    """Give for every term the texts it occurs in, in their order, and how often."""
+    found: dict[str, tuple[array[int], array[int]]] = {}
+    for position, counts in enumerate(frequencies):
+        for term, count in counts.items():
+            texts, times = found.setdefault(term, (array("i"), array("i")))
+            texts.append(position)
+            times.append(count)
+    return {term: (np.asarray(texts), np.asarray(times)) for term, (texts, times) in found.items()}
+
+
+def best(scores: NDArray[np.floating], k: int) -> dict[str, float]:
+    """Give the `k` best positions with a score above zero, as `fusion` takes them, best first."""
+    k = min(k, len(scores))
+    found = np.argpartition(-scores, k - 1)[:k] if k else np.array([], dtype=np.int64)
+    ordered = found[np.lexsort((found, -scores[found]))]
+    return {str(position): float(scores[position]) for position in ordered if scores[position] > 0}
+
+
+def lucene_idf(documents: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Give ln(1 + (N - n + 0.5) / (n + 0.5)) of every term (Lucene's BM25Similarity)."""
+    containing = Counter(term for terms in documents for term in set(terms))
+    return {term: idf(n, len(documents)) for term, n in containing.items()}
+
+
+def idf(containing: int, documents: int) -> float:
+    """Give the idf of a term that `containing` of so many documents hold."""
+    return math.log(1 + (documents - containing + 0.5) / (containing + 0.5))
+
+
+def terms_of(text: str) -> list[str]:
+    """Split into lower-case words without stop words and plural endings; Chinese into character pairs."""
+    words = WORD.findall(text.lower())
+    return [term for word in words if word not in STOP_WORDS for term in parts_of(word)]
+
+
+def parts_of(word: str) -> list[str]:
+    """Give the character pairs of an unspaced script, else the word's stem."""
+    if not UNSPACED.fullmatch(word):
+        return [singular(word)]
+    return [word[i : i + 2] for i in range(len(word) - 1)] or [word]
+
+
+def singular(word: str) -> str:
+    """Remove an English plural ending (the S-stemmer, Harman 1991)."""
+    if word.endswith("ies") and not word.endswith(("eies", "aies")):
+        return word[:-3] + "y"
+    if word.endswith("es") and not word.endswith(("aes", "ees", "oes")):
+        return word[:-1]
+    if word.endswith("s") and not word.endswith(("us", "ss")):
+        return word[:-1]
+    return word

@@ -1,0 +1,273 @@
+"""Topics and systems in, runs, per-query values, means, intervals and paired tests out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ..errors import DataError, SettingsError
+from ..files.formats import ranked, write_run
+from ..progress import Progress, silent
+from ..records import Qrels, Query, Run
+from .measures import MEASURES, Values, checked_qrels, needed_depth, parse_measure, values_of
+from .settings import EvaluateSettings
+from .significance import Comparison, compare, interval
+
+SHOWN = 10
+
+
+class System(Protocol):
+    """Anything that ranks documents for queries, such as a Search."""
+
+    def run(self, queries: Iterable[Query], k: int = 100) -> Run:
+        """Give document scores per query."""
+
+
+class Placed(NamedTuple):
+    """A document in a top list; grade None: nobody judged it."""
+
+    doc_id: str
+    score: float
+    grade: int | None
+
+
+class Difference(NamedTuple):
+    """A query on which two systems differ, with the values and the top lists of both."""
+
+    query: Query
+    values: tuple[float, float]
+    tops: tuple[list[Placed], list[Placed]]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Means and their intervals per system and measure, the values behind them, and the runs.
+
+    `comparisons` are against `baseline`; `settings` say how intervals and tests were made.
+    """
+
+    queries: int
+    baseline: str
+    systems: dict[str, dict[str, float]]
+    intervals: dict[str, dict[str, tuple[float, float]]]
+    comparisons: list[Comparison]
+    per_query: dict[str, Values] = field(repr=False)
+    runs: dict[str, Run] = field(repr=False)
+    topics: tuple[Query, ...] = field(repr=False)
+    qrels: Qrels = field(repr=False)
+    settings: EvaluateSettings = field(repr=False)
+
+    @property
+    def measures(self) -> list[str]:
+        """Name the measures, the leading one first."""
+        return list(self.systems[self.baseline])
+
+    def table(self, *, bounds: bool = False) -> tuple[list[str], list[list[Any]]]:
+        """Give columns and rows of the means, with the leading measure's change and its p after Holm.
+
+        With `bounds` every mean is a text with its interval: `0.6826 [0.6371, 0.7266]`.
+        """
+        lead = self.measures[0]
+        versus = {c.system: c for c in self.comparisons if c.measure == lead}
+        rows = []
+        for name, means in self.systems.items():
+            change = f"{versus[name].difference:+.4f} (p {versus[name].p_holm:.2g})" if name in versus else ""
+            cells = [self._bounded(name, measure) for measure in means] if bounds else means.values()
+            rows.append([name, *cells, change])
+        return ["system", *self.measures, f"{lead} against {self.baseline}"], rows
+
+    def _bounded(self, system: str, measure: str) -> str:
+        low, high = self.intervals[system][measure]
+        return f"{self.systems[system][measure]:.4f} [{low:.4f}, {high:.4f}]"
+
+    def comparison_table(self) -> tuple[list[str], list[list[Any]]]:
+        """Give columns and rows of every comparison with the baseline: p of both tests after Holm."""
+        share = f"{self.settings.confidence:.0%} interval"
+        columns = ["system", "measure", "difference", share, "p (t)", "p (randomisation)", "wins/ties/losses"]
+        rows = [
+            [
+                c.system,
+                c.measure,
+                f"{c.difference:+.4f}",
+                f"[{c.low:+.4f}, {c.high:+.4f}]",
+                f"{c.p_holm:.2g}",
+                f"{c.p_randomisation_holm:.2g}",
+                f"{c.wins}/{c.ties}/{c.losses}",
+            ]
+            for c in self.comparisons
+        ]
+        return columns, rows
+
+    def differences(
+        self, system: str | None = None, baseline: str | None = None, *, count: int = 20, k: int = SHOWN
+    ) -> list[Difference]:
+        """Give the queries on which two systems differ most by the leading measure, largest first.
+
+        By default the evaluation's baseline and the best of the others. Raises SettingsError for a system
+        that was not evaluated.
+        """
+        pair = (baseline or self.baseline, system or self._best_other())
+        if unknown := [name for name in pair if name not in self.systems]:
+            raise SettingsError(f"'{unknown[0]}' was not evaluated: {', '.join(self.systems)}")
+        left, right = (self.per_query[name][self.measures[0]] for name in pair)
+        changed = [query for query in self.topics if left[query.query_id] != right[query.query_id]]
+        changed.sort(key=lambda query: -abs(left[query.query_id] - right[query.query_id]))
+        return [
+            Difference(
+                query,
+                (left[query.query_id], right[query.query_id]),
+                (self._top(pair[0], query, k), self._top(pair[1], query, k)),
+            )
+            for query in changed[:count]
+        ]
+
+    def pair(self) -> tuple[str, str]:
+        """Name the two systems that `differences` compares by default."""
+        return self.baseline, self._best_other()
+
+    def _best_other(self) -> str:
+        others = [name for name in self.systems if name != self.baseline]
+        return max(others, key=lambda name: self.systems[name][self.measures[0]], default=self.baseline)
+
+    def _top(self, system: str, query: Query, k: int) -> list[Placed]:
+        grades = self.qrels[query.query_id]
+        order = ranked(self.runs[system].get(query.query_id, {}))[:k]
+        return [Placed(doc_id, score, grades.get(doc_id)) for doc_id, score in order]
+
+    def to_json(self) -> dict[str, Any]:
+        """Give everything but the runs' scores as JSON values."""
+        return {
+            "queries": self.queries,
+            "baseline": self.baseline,
+            "settings": self.settings.record(),
+            "systems": self.systems,
+            "intervals": self.intervals,
+            "comparisons": [vars(comparison) for comparison in self.comparisons],
+            "per_query": self.per_query,
+        }
+
+    def write_runs(self, folder: Path) -> dict[str, str]:
+        """Write one TREC run per system and give the paths by system."""
+        for name in self.runs:
+            if Path(name).name != name:
+                raise SettingsError(f"the system name '{name}' cannot be a file name")
+        for name, run in self.runs.items():
+            write_run(folder / f"{name}.trec", run, name)
+        return {name: str(folder / f"{name}.trec") for name in self.runs}
+
+
+def evaluate(
+    systems: Mapping[str, System | Run],
+    queries: Sequence[Query],
+    qrels: Qrels,
+    measures: Sequence[str] = MEASURES,
+    *,
+    baseline: str | None = None,
+    settings: EvaluateSettings | None = None,
+    progress: Progress = silent,
+) -> Evaluation:
+    """Measure every system on the judged queries, and test each against `baseline` (default: the first).
+
+    `measures` are spelled as in ir-measures, computed by trec_eval's rules; a query without results counts
+    as 0, grades below 0 as 0. Raises SettingsError for an unknown measure or baseline, DataError for bad
+    grades, ids that come twice, queries without text, and qrels that share nothing with a run.
+    """
+    settings = settings or EvaluateSettings()
+    baseline = _checked_baseline(systems, baseline)
+    parsed = [parse_measure(name) for name in dict.fromkeys(measures)]
+    if not parsed:
+        raise SettingsError("no measure", hint="such as nDCG@10")
+    qrels = checked_qrels(qrels)
+    judged = judged_queries(queries, qrels)
+    runs = _runs(systems, judged, settings.depth or needed_depth(parsed), progress)
+    check_overlap(runs, qrels)
+    ids = [query.query_id for query in judged]
+    per_query = {name: values_of(run, qrels, parsed, ids) for name, run in runs.items()}
+    means = {
+        name: {measure: float(np.mean(list(values.values()))) for measure, values in found.items()}
+        for name, found in per_query.items()
+    }
+    return Evaluation(
+        len(judged),
+        baseline,
+        means,
+        intervals(per_query, settings),
+        compare(per_query, baseline, settings),
+        per_query,
+        runs,
+        tuple(judged),
+        qrels,
+        settings,
+    )
+
+
+def _checked_baseline(systems: Mapping[str, Any], baseline: str | None) -> str:
+    if not systems:
+        raise SettingsError("no system to evaluate")
+    if baseline is not None and baseline not in systems:
+        raise SettingsError(f"the baseline '{baseline}' is not evaluated: {', '.join(systems)}")
+    return baseline or next(iter(systems))
+
+
+def judged_queries(queries: Sequence[Query], qrels: Qrels) -> list[Query]:
+    """Keep the queries that the qrels judge. Raises DataError when none is left or an id comes twice."""
+    judged = [query for query in queries if query.query_id in qrels]
+    seen: set[str] = set()
+    for query in judged:
+        if query.query_id in seen:
+            raise DataError(f"query id '{query.query_id}' comes for the second time")
+        seen.add(query.query_id)
+    if not judged:
+        examples = ", ".join(f"'{one}'" for one in [*(q.query_id for q in queries[:1]), *list(qrels)[:1]])
+        raise DataError(f"no query is judged: do queries and qrels belong together? ids such as {examples}")
+    return judged
+
+
+def _runs(
+    systems: Mapping[str, System | Run], queries: Sequence[Query], depth: int, progress: Progress
+) -> dict[str, Run]:
+    runs: dict[str, Run] = {}
+    progress("evaluate", 0, len(systems))
+    for name, system in systems.items():
+        if isinstance(system, Mapping):
+            runs[name] = dict(system)
+        elif empty := [query.query_id for query in queries if not query.text.strip()]:
+            raise DataError(f"query '{empty[0]}' has no text for '{name}' to search with")
+        else:
+            runs[name] = system.run(queries, depth)
+        progress("evaluate", len(runs), len(systems))
+    return runs
+
+
+def check_overlap(runs: Mapping[str, Run], qrels: Qrels) -> None:
+    """Refuse to report zeros that come from qrels of another collection."""
+    for name, run in runs.items():
+        if run and not run.keys() & qrels.keys():
+            raise DataError(
+                f"no query of the run '{name}' is judged: it has ids such as '{next(iter(run))}', "
+                f"the qrels '{next(iter(qrels))}'",
+                hint="give the qrels of this run's queries (--split, --qrels)",
+            )
+    judged = {doc for grades in qrels.values() for doc in grades}
+    if not any(doc in judged for run in runs.values() for scores in run.values() for doc in scores):
+        raise DataError(
+            "no judged document was found by any system: do index and qrels belong together?",
+            hint="hybridr load FOLDER --index NAME   loads the collection that the qrels judge",
+        )
+
+
+def intervals(
+    per_query: Mapping[str, Values], settings: EvaluateSettings
+) -> dict[str, dict[str, tuple[float, float]]]:
+    """Bound every mean: system -> measure -> (low, high)."""
+    places = [(name, measure) for name, found in per_query.items() for measure in found]
+    columns = [list(per_query[name][measure].values()) for name, measure in places]
+    low, high = interval(np.column_stack(columns), settings)
+    bounds: dict[str, dict[str, tuple[float, float]]] = {name: {} for name in per_query}
+    for (name, measure), below, above in zip(places, low, high, strict=True):
+        bounds[name][measure] = (float(below), float(above))
+    return bounds

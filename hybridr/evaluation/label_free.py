@@ -1,0 +1,244 @@
+"""Label-free evidence: known-item queries made from documents, and what two rankings of them say."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.random import Generator, default_rng
+from numpy.typing import NDArray
+from scipy import stats
+
+from ..records import Document
+from .bm25 import STOP_WORDS, WORD, lucene_idf, singular, terms_of
+
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n\s*\n")
+SENTENCE_WORDS = (4, 40)
+KEYWORDS = (2, 6)
+KINDS = ("title", "sentence", "keywords", "known item")
+MAP_KINDS = KINDS[:3]
+KEYWORD_POOL = 15  # the best terms of a document, from which a query's are drawn
+RUN_WORDS = (6, 12)  # of a known item: what somebody remembers who has read the document
+TOP, LEXICAL_TOP = 10, 20
+OVERLAP_LOSS = 0.02  # of the dense top 10 in the BM25 top 20, and significant
+KEPT_LEAST = 0.85  # share of the fused top 10 that must stay
+RANKING_LOSS = 0.05  # nDCG@10 on the probes; less than this they cannot tell
+SIGNIFICANT = 0.05
+Ranking: TypeAlias = Sequence[str]
+"""Document ids of one query, best first."""
+Values: TypeAlias = NDArray[np.float64]
+"""One value per query, `(queries,)`."""
+
+
+class Probe(NamedTuple):
+    """A query, how it was made (one of `KINDS`), and the position of its document."""
+
+    kind: str
+    text: str
+    position: int
+
+
+def make_probes(
+    documents: Sequence[Document], seed: int, *, kinds: Sequence[str] = MAP_KINDS
+) -> tuple[list[Probe], list[str]]:
+    """Make up to one probe of each kind from every document, and the texts without what became a query.
+
+    The title, one random sentence and a known item's run of words are taken out of the text; the keywords,
+    2 to 6 terms by tf-idf, come from what is left.
+    """
+    random = default_rng([seed, 2])
+    idf = lucene_idf([terms_of(document.contents) for document in documents])
+    probes, texts = [], []
+    for position, document in enumerate(documents):
+        sentence, rest = take_sentence(document.text, random) if "sentence" in kinds else ("", document.text)
+        run, rest = take_run(rest, random) if "known item" in kinds else ("", rest)
+        texts.append(rest)
+        made = {
+            "title": document.title if rest.strip() else "",
+            "sentence": sentence,
+            "keywords": draw_keywords(rest, idf, random),
+            "known item": run,
+        }
+        probes += [
+            Probe(kind, made[kind].strip(), position) for kind in made if kind in kinds and made[kind].strip()
+        ]
+    return probes, texts
+
+
+def draw_probes(
+    documents: Sequence[Document], count: int, seed: int, *, kinds: Sequence[str] = MAP_KINDS
+) -> list[Probe]:
+    """Make about `count` probes, as many of each kind as of the others, from documents in random order.
+
+    A document gives at most one probe of a kind. What one kind cannot give (few titles, short texts) the
+    others give, while there are documents for it.
+    """
+    random = default_rng([seed, 5])
+    idf = lucene_idf([terms_of(document.contents) for document in documents])
+    makers: dict[str, Callable[[Document], str]] = {
+        "title": lambda document: document.title,
+        "sentence": lambda document: random_sentence(document.text, random),
+        "keywords": lambda document: draw_keywords(document.contents, idf, random),
+        "known item": lambda document: take_run(document.text, random)[0],
+    }
+    probes: list[Probe] = []
+    # The rarest kind comes first, so that the others know how much is left for them.
+    for number, kind in enumerate(kinds):
+        share = (count - len(probes)) // (len(kinds) - number)
+        order = random.permutation(len(documents))
+        made = ((makers[kind](documents[i]).strip(), int(i)) for i in order)
+        probes += [Probe(kind, text, i) for text, i in islice((one for one in made if one[0]), share)]
+    return probes
+
+
+def random_sentence(text: str, random: Generator) -> str:
+    """Give a random sentence of 4 to 40 words; the first words of a text without one."""
+    fitting = [part for part in SENTENCE_END.split(text) if part and fits(part)]
+    return str(random.choice(fitting)) if fitting else " ".join(text.split()[: SENTENCE_WORDS[1]])
+
+
+def take_run(text: str, random: Generator) -> tuple[str, str]:
+    """Take 6 to 12 words that follow each other out of a text of at least 12; empty for a shorter one."""
+    words = text.split()
+    least, most = RUN_WORDS
+    if len(words) < 2 * least:
+        return "", text
+    size = int(random.integers(least, min(most, len(words) - least) + 1))
+    start = int(random.integers(0, len(words) - size + 1))
+    return " ".join(words[start : start + size]), " ".join(words[:start] + words[start + size :])
+
+
+def take_sentence(text: str, random: Generator) -> tuple[str, str]:
+    """Take a random sentence of 4 to 40 words out of a text that has others; empty when there is none."""
+    parts = [part for part in SENTENCE_END.split(text) if part and part.strip()]
+    fitting = [i for i, part in enumerate(parts) if fits(part)]
+    if len(parts) < 2 or not fitting:
+        return "", text
+    chosen = int(random.choice(fitting))
+    return parts[chosen], " ".join(parts[:chosen] + parts[chosen + 1 :])
+
+
+def fits(sentence: str) -> bool:
+    """Tell whether a sentence is long enough to be meant, and short enough for a query."""
+    least, most = SENTENCE_WORDS
+    return least <= len(terms_of(sentence)) and len(sentence.split()) <= most
+
+
+def draw_keywords(text: str, idf: Mapping[str, float], random: Generator) -> str:
+    """Draw 2 to 6 of a text's best words by tf-idf; empty when it has fewer than 2."""
+    counts = Counter(word for word in WORD.findall(text.lower()) if word not in STOP_WORDS)
+    weight = {word: (1 + math.log(n)) * idf.get(singular(word), 0.0) for word, n in counts.items()}
+    pool = sorted(weight, key=lambda word: (-weight[word], word))[:KEYWORD_POOL]
+    if len(pool) < KEYWORDS[0]:
+        return ""
+    size = min(int(random.integers(KEYWORDS[0], KEYWORDS[1] + 1)), len(pool))
+    chances = np.array([weight[word] + 1e-9 for word in pool])
+    return " ".join(random.choice(pool, size, replace=False, p=chances / chances.sum()))
+
+
+def ndcg(probes: Sequence[Probe], scores: NDArray[np.floating]) -> float:
+    """Average nDCG@10 of the probes' own documents by `scores` `(probes, documents)`, best highest."""
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :10]
+    return float(np.mean([gain(list(row), probe.position) for row, probe in zip(best, probes, strict=True)]))
+
+
+def gain(found: Sequence[object], answer: object) -> float:
+    """nDCG@10 with one relevant document: 1 / log2(rank + 1)."""
+    return float(1 / np.log2(found.index(answer) + 2)) if answer in found[:10] else 0.0
+
+
+@dataclass(frozen=True)
+class Rankings:
+    """What one system finds for a list of queries: by words, by vectors, and fused."""
+
+    lexical: Sequence[Ranking]
+    dense: Sequence[Ranking]
+    fused: Sequence[Ranking]
+
+    def of(self, queries: Iterable[int]) -> Rankings:
+        """Give the rankings of some queries, by their positions."""
+        chosen = list(queries)
+        return Rankings(*([lists[i] for i in chosen] for lists in (self.lexical, self.dense, self.fused)))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One statistic before and after, means over queries, with a paired t-test."""
+
+    name: str
+    old: float
+    new: float
+    p: float
+    queries: int
+
+
+def own_document(rankings: Sequence[Ranking], answers: Sequence[str]) -> Values:
+    """Give nDCG@10 of each query's own document, for queries that were made from documents."""
+    return np.array(
+        [gain(list(found[:TOP]), answer) for found, answer in zip(rankings, answers, strict=True)]
+    )
+
+
+def lexical_overlap(rankings: Sequence[Ranking], lexical: Sequence[Ranking]) -> Values:
+    """Give the share of each top 10 that is in the BM25 top 20."""
+    pairs = zip(rankings, lexical, strict=True)
+    return np.array([len(set(words[:LEXICAL_TOP]).intersection(found[:TOP])) / TOP for found, words in pairs])
+
+
+def kept_share(old: Sequence[Ranking], new: Sequence[Ranking]) -> Values:
+    """Give the share of each old top 10 that is in the new one."""
+    pairs = zip(old, new, strict=True)
+    return np.array(
+        [
+            len(set(first[:TOP]).intersection(then[:TOP])) / max(1, min(TOP, len(first)))
+            for first, then in pairs
+        ]
+    )
+
+
+def compare_own_documents(old: Rankings, new: Rankings, answers: Sequence[str]) -> list[Comparison]:
+    """Compare how high each query's own document stands, dense and fused."""
+    return [
+        compared(f"{name} nDCG@10, own document", own_document(before, answers), own_document(after, answers))
+        for name, before, after in (("dense", old.dense, new.dense), ("hybrid", old.fused, new.fused))
+    ]
+
+
+def compare_overlap(old: Rankings, new: Rankings) -> Comparison:
+    """Compare the share of the dense top 10 that is in the BM25 top 20."""
+    sides = (lexical_overlap(side.dense, side.lexical) for side in (old, new))
+    return compared("dense top 10 in BM25 top 20", *sides)
+
+
+def compare_kept(old: Rankings, new: Rankings) -> Comparison:
+    """Compare the fused top 10 of the old system with itself (1) and with the new one's."""
+    kept = kept_share(old.fused, new.fused)
+    return Comparison("hybrid top 10 kept", 1.0, float(kept.mean()), 1.0, len(kept))
+
+
+def compared(name: str, old: Values, new: Values) -> Comparison:
+    """Average two aligned lists of per-query values and test their difference."""
+    same = len(old) < 2 or bool(np.allclose(old, new))
+    p = 1.0 if same else float(stats.ttest_rel(new, old).pvalue)
+    return Comparison(name, float(old.mean()), float(new.mean()), 1.0 if np.isnan(p) else p, len(old))
+
+
+def objections(rows: Sequence[Comparison]) -> list[str]:
+    """Say what speaks against a new encoder: rows of own documents first, then overlap and what is kept."""
+    *known, overlap, kept = rows
+    found = [
+        f"{row.name} falls from {row.old:.3f} to {row.new:.3f}; {RANKING_LOSS:g} is a disaster"
+        for row in known
+        if row.old - row.new > RANKING_LOSS and row.p < SIGNIFICANT
+    ]
+    if overlap.old - overlap.new > OVERLAP_LOSS and overlap.p < SIGNIFICANT:
+        found.append(f"{overlap.name} falls from {overlap.old:.3f} to {overlap.new:.3f}")
+    if kept.new < KEPT_LEAST:
+        found.append(f"only {kept.new:.0%} of the hybrid top 10 stays; {KEPT_LEAST:.0%} is needed")
+    return found

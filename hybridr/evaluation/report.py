@@ -1,0 +1,193 @@
+"""Evaluations as Markdown, LaTeX, JSON and HTML."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from ..errors import SettingsError
+from ..files.atomic import replacing
+from .evaluation import Difference, Evaluation, Placed
+
+Format = Literal["markdown", "latex", "json", "html"]
+SUFFIXES: dict[str, Format] = {".md": "markdown", ".tex": "latex", ".json": "json", ".html": "html"}
+SNIPPET = 400
+STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em; color: #222 }
+table { border-collapse: collapse; margin: 1em 0 }
+th, td { text-align: left; vertical-align: top; padding: .25em .7em; border-bottom: 1px solid #ddd }
+td.number { text-align: right; font-variant-numeric: tabular-nums }
+section { margin: 2.5em 0 } .pair { display: grid; grid-template-columns: 1fr 1fr; gap: 1.5em }
+ol { padding-left: 1.8em; margin: .4em 0 }
+li { margin: .35em 0; padding: .2em .5em; border-left: 4px solid #ddd }
+li.relevant { border-color: #2a8a3e; background: #eef8f0 }
+li.judged { border-color: #c24; background: #fbf0f1 }
+small { color: #666 } p.snippet { margin: 0 }
+"""
+Texts = Mapping[str, str]
+LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+}
+Rows = Sequence[Sequence[Any]]
+
+
+def checked_format(name: str | None, file: Path | None = None) -> Format:
+    """Take a format by its name, else by the suffix of the file. Raises SettingsError."""
+    chosen = name or (SUFFIXES.get(file.suffix.lower(), "") if file else "")
+    if chosen not in get_args(Format):
+        found = f"unknown format '{name}'" if name else f"'{file}' does not tell the format"
+        raise SettingsError(
+            f"{found}: {', '.join(get_args(Format))}",
+            hint="--format html, or a file name such as report.html",
+        )
+    return chosen  # type: ignore[return-value]
+
+
+def rendered(found: Evaluation, kind: Format, title: str, texts: Texts | None = None) -> str:
+    """Write the evaluation in one of the formats; `texts` (document id -> text) are shown in HTML only."""
+    if kind == "json":
+        return json.dumps({"title": title, **found.to_json()}, indent=2, ensure_ascii=False) + "\n"
+    if kind == "html":
+        return page(found, title, texts or {})
+    write = markdown if kind == "markdown" else latex
+    return _tables(found, write, "\n")
+
+
+def write_report(found: Evaluation, file: Path, kind: Format, title: str, texts: Texts | None = None) -> None:
+    """Write it to a file, whole or not at all; only the owner can read one with texts of documents."""
+    with replacing(file, private=bool(texts)) as temporary:
+        temporary.write_text(rendered(found, kind, title, texts), encoding="utf-8")
+
+
+def shown_documents(found: Evaluation) -> list[str]:
+    """List the documents whose text the HTML page shows."""
+    placed = [one for difference in found.differences() for top in difference.tops for one in top]
+    return list(dict.fromkeys(one.doc_id for one in placed))
+
+
+def page(found: Evaluation, title: str, texts: Texts) -> str:
+    """Write one self-contained page: tables, then the top tens side by side; it loads nothing."""
+    head = f"<meta charset=utf-8><title>{html.escape(title)}</title><style>{STYLE}</style>"
+    said = (
+        f"<p>{found.queries} queries; {found.settings.confidence:.0%} intervals by "
+        f"{found.settings.interval}; p-values are two-sided and corrected by Holm's method over the systems "
+        "of one measure.</p>"
+    )
+    parts = [
+        f"<h1>{html.escape(title)}</h1>",
+        said,
+        _tables(found, html_table, ""),
+        _where_they_differ(found, texts),
+    ]
+    return (
+        f"<!doctype html>\n<html lang=en><head>{head}</head>\n<body>\n"
+        + "\n".join(parts)
+        + "\n</body></html>\n"
+    )
+
+
+def _tables(found: Evaluation, write: Callable[..., str], between: str) -> str:
+    means = write(*found.table(bounds=True))
+    return means + between + write(*found.comparison_table()) if found.comparisons else means
+
+
+def _where_they_differ(found: Evaluation, texts: Texts) -> str:
+    baseline, other = found.pair()
+    differences = found.differences()
+    if not differences:
+        return ""
+    heading = f"<h2>{html.escape(baseline)} and {html.escape(other)}: where they differ most</h2>"
+    sections = [_section(one, (baseline, other), found.measures[0], texts) for one in differences]
+    return heading + "\n".join(sections)
+
+
+def _section(one: Difference, names: tuple[str, str], measure: str, texts: Texts) -> str:
+    lists = "".join(
+        f"<div><b>{html.escape(name)}</b> <small>{html.escape(measure)} {value:.4f}</small>"
+        f"{_top(top, texts)}</div>"
+        for name, value, top in zip(names, one.values, one.tops, strict=True)
+    )
+    label = html.escape(one.query.text or one.query.query_id)
+    return (
+        f"<section><h3>{label} <small>{html.escape(one.query.query_id)}</small></h3>"
+        f'<div class="pair">{lists}</div></section>'
+    )
+
+
+def _top(top: list[Placed], texts: Texts) -> str:
+    return f"<ol>{''.join(_item(one, texts) for one in top)}</ol>" if top else "<p>no results</p>"
+
+
+def _item(one: Placed, texts: Texts) -> str:
+    kind = "" if one.grade is None else ' class="relevant"' if one.grade > 0 else ' class="judged"'
+    grade = "not judged" if one.grade is None else f"grade {one.grade}"
+    text = " ".join(texts.get(one.doc_id, "").split())
+    cut = f"{text[:SNIPPET]} …" if len(text) > SNIPPET else text
+    snippet = f'<p class="snippet">{html.escape(cut)}</p>' if cut else ""
+    return f"<li{kind}><b>{html.escape(one.doc_id)}</b> <small>{one.score:.4f}, {grade}</small>{snippet}</li>"
+
+
+def shown(cell: Any) -> str:
+    """Write a cell: floats with four decimals."""
+    return f"{cell:.4f}" if isinstance(cell, float) else str(cell)
+
+
+def is_number(cell: Any) -> bool:
+    """Tell whether a cell belongs to the right."""
+    return isinstance(cell, (int, float))
+
+
+def markdown(columns: Sequence[str], rows: Rows) -> str:
+    """Write a table of GitHub's Markdown."""
+    lines = [
+        _piped(columns),
+        _piped(["---:" if one else "---" for one in _right(columns, rows)], escape=str),
+        *map(_piped, rows),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _piped(cells: Sequence[Any], escape: Callable[[str], str] | None = None) -> str:
+    escape = escape or (lambda text: html.escape(" ".join(text.split()), quote=False).replace("|", "\\|"))
+    return "| " + " | ".join(escape(shown(cell)) for cell in cells) + " |"
+
+
+def latex(columns: Sequence[str], rows: Rows) -> str:
+    """Write a `tabular` with the rules of the package booktabs."""
+    align = "".join("r" if one else "l" for one in _right(columns, rows))
+    body = [_ampersands(columns), r"\midrule", *map(_ampersands, rows)]
+    lines = [rf"\begin{{tabular}}{{{align}}}", r"\toprule", *body, r"\bottomrule", r"\end{tabular}"]
+    return "\n".join(lines) + "\n"
+
+
+def _ampersands(cells: Sequence[Any]) -> str:
+    escaped = ("".join(LATEX.get(letter, letter) for letter in shown(cell)) for cell in cells)
+    return " & ".join(escaped) + r" \\"
+
+
+def html_table(columns: Sequence[str], rows: Rows) -> str:
+    """Write an HTML table."""
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
+    lines = [f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows]
+    return "\n".join(["<table>", f"<tr>{head}</tr>", *lines, "</table>"]) + "\n"
+
+
+def _cell(cell: Any) -> str:
+    kind = ' class="number"' if is_number(cell) else ""
+    return f"<td{kind}>{html.escape(shown(cell))}</td>"
+
+
+def _right(columns: Sequence[str], rows: Rows) -> list[bool]:
+    return [bool(rows) and all(is_number(row[i]) for row in rows) for i in range(len(columns))]

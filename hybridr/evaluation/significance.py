@@ -1,0 +1,164 @@
+"""Tests of significance and intervals over per-query values, all columns at once.
+
+Arrays are `(queries, columns)`: a column is one system and measure, or the difference of two. Queries are
+the unit that is flipped and resampled (Smucker et al. 2007; Sakai 2006).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from .settings import EvaluateSettings
+
+Array: TypeAlias = NDArray[np.float64]
+
+TIE = 1e-9
+BLOCK = 4_000_000
+"""Random numbers that are in memory at once."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One system against the baseline by one measure, paired by query.
+
+    `low` and `high` bound the mean difference; `p_value` is of the two-sided t-test, `p_randomisation` of
+    the sign-flip test; `_holm` values are corrected over the systems compared by the same measure.
+    """
+
+    system: str
+    baseline: str
+    measure: str
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    p_holm: float
+    p_randomisation: float
+    p_randomisation_holm: float
+    wins: int
+    ties: int
+    losses: int
+
+
+def compare(
+    per_query: Mapping[str, Mapping[str, Mapping[str, float]]], baseline: str, settings: EvaluateSettings
+) -> list[Comparison]:
+    """Compare every other system with the baseline, measure by measure; `per_query` as in Evaluation."""
+    others = [name for name in per_query if name != baseline]
+    pairs = [(name, measure) for name in others for measure in per_query[baseline]]
+    if not pairs:
+        return []
+    differences = np.column_stack(
+        [_column(per_query[name][measure]) - _column(per_query[baseline][measure]) for name, measure in pairs]
+    )
+    differences[np.abs(differences) < TIE] = 0.0
+    low, high = interval(differences, settings)
+    t_values, flips = paired_t(differences), randomisation(differences, settings.resamples, settings.seed)
+    families = [measure for _, measure in pairs]
+    t_holm, flips_holm = by_family(holm, t_values, families), by_family(holm, flips, families)
+    return [
+        Comparison(
+            name,
+            baseline,
+            measure,
+            float(differences[:, i].mean()),
+            float(low[i]),
+            float(high[i]),
+            float(t_values[i]),
+            float(t_holm[i]),
+            float(flips[i]),
+            float(flips_holm[i]),
+            int((differences[:, i] > 0).sum()),
+            int((differences[:, i] == 0).sum()),
+            int((differences[:, i] < 0).sum()),
+        )
+        for i, (name, measure) in enumerate(pairs)
+    ]
+
+
+def _column(values: Mapping[str, float]) -> Array:
+    return np.fromiter(values.values(), dtype=np.float64)
+
+
+def paired_t(differences: Array) -> Array:
+    """Give two-sided p-values `(columns,)` of the paired t-test; 1 where nothing differs or n is 1."""
+    if len(differences) < 2:
+        return np.ones(differences.shape[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a column of equal differences has no deviation
+        found = stats.ttest_1samp(differences, 0.0, axis=0).pvalue
+    return np.where(differences.any(axis=0), found, 1.0)
+
+
+def randomisation(differences: Array, resamples: int, seed: int) -> Array:
+    """Give two-sided p-values `(columns,)` of Fisher's test: the sign of every difference is a coin's.
+
+    Exact when all sign patterns are no more than `resamples`, else (hits + 1) / (resamples + 1).
+    """
+    queries = len(differences)
+    needed = np.abs(differences.sum(axis=0)) - TIE
+    if queries <= 30 and 2**queries <= resamples:
+        patterns = (np.arange(2**queries)[:, None] >> np.arange(queries)) & 1
+        hits = (np.abs((1.0 - 2.0 * patterns) @ differences) >= needed).sum(axis=0)
+        return np.asarray(hits / 2**queries)
+    random = np.random.default_rng(seed)
+    hits = np.zeros(differences.shape[1], dtype=np.int64)
+    for size in _blocks(resamples, queries):
+        signs = 1.0 - 2.0 * random.integers(0, 2, (size, queries), dtype=np.int8)
+        hits += (np.abs(signs @ differences) >= needed).sum(axis=0)
+    return np.asarray((hits + 1) / (resamples + 1))
+
+
+def holm(p_values: Array) -> Array:
+    """Correct m p-values: the smallest times m, the next times m - 1, never falling (Holm 1979)."""
+    order = np.argsort(p_values, kind="stable")
+    factors = np.arange(len(p_values), 0, -1)
+    corrected = np.empty(len(p_values))
+    corrected[order] = np.minimum(1.0, np.maximum.accumulate(p_values[order] * factors))
+    return corrected
+
+
+def by_family(correct: Callable[[Array], Array], p_values: Array, families: Sequence[str]) -> Array:
+    """Correct the p-values of each family alone."""
+    labels, corrected = np.array(families), np.empty(len(p_values))
+    for family in dict.fromkeys(families):
+        corrected[labels == family] = correct(p_values[labels == family])
+    return corrected
+
+
+def interval(values: Array, settings: EvaluateSettings) -> tuple[Array, Array]:
+    """Bound the mean of every column: by the percentile bootstrap over queries, or by Student's t."""
+    if len(values) < 2:
+        return values.mean(axis=0), values.mean(axis=0)
+    if settings.interval == "t":
+        reach = stats.t.ppf((1 + settings.confidence) / 2, len(values) - 1) * stats.sem(values, axis=0)
+        return values.mean(axis=0) - reach, values.mean(axis=0) + reach
+    means = bootstrap(values, settings.resamples, settings.seed)
+    tail = (1 - settings.confidence) / 2
+    low, high = np.quantile(means, [tail, 1 - tail], axis=0)
+    return low, high
+
+
+def bootstrap(values: Array, resamples: int, seed: int) -> Array:
+    """Give the means `(resamples, columns)` of samples of the queries with replacement."""
+    queries = len(values)
+    random = np.random.default_rng(seed)
+    means = []
+    for size in _blocks(resamples, queries):
+        drawn = random.integers(0, queries, (size, queries)) + queries * np.arange(size)[:, None]
+        counts = np.bincount(drawn.ravel(), minlength=size * queries).reshape(size, queries)
+        means.append(counts @ values / queries)
+    return np.concatenate(means)
+
+
+def _blocks(resamples: int, queries: int) -> Iterator[int]:
+    most = max(1, BLOCK // queries)
+    for start in range(0, resamples, most):
+        yield min(most, resamples - start)

@@ -1,0 +1,1 @@
+"""Exporting: encoder folders that Hugging Face, sentence-transformers and ONNX Runtime open."""

@@ -1,0 +1,203 @@
+"""Writes an encoder folder that transformers, sentence-transformers and ONNX Runtime open unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..encoding.contract import Precision
+from ..encoding.engines import GRAPHS
+from ..encoding.folder import OnnxEncoder, encoder_record
+from ..encoding.packaged import minilm
+from ..encoding.retriever import Retriever
+from ..encoding.sentence_transformers import read_retriever
+from ..errors import ModelError, SettingsError
+from ..files.atomic import staged_folder
+from ..files.folders import cache_folder
+from ..files.manifest import read_manifest, write_manifest
+from ..progress import Progress, silent
+from ..records import Document
+from .graphs import OPSET, quantize, write_graph
+from .model_card import CARD_FILE, render_card
+from .model_files import copy_whole, is_graph_only, write_model
+from .parity import measure_parity
+
+if TYPE_CHECKING:
+    from ..assembly.ranker import Ranker
+
+KEPT_RECORDS = ("adaptation", "assembly")
+"""What is handed on when an encoder folder is exported again."""
+
+
+def export(
+    encoder: Retriever | Ranker | OnnxEncoder | Path | str,
+    folder: Path | str,
+    *,
+    precision: Precision = "fp32",
+    texts: Sequence[Document | str] = (),
+    records: Mapping[str, Any] | None = None,
+    attachments: Mapping[str, Path] | None = None,
+    progress: Progress = silent,
+) -> Path:
+    """Write `encoder` (a torch retriever, an assembled dense ranker, or a folder of either) into `folder`.
+
+    What has a parallel adapter opens in ONNX Runtime only: its folder holds no weights for transformers.
+
+    With "int8" the folder holds the fp32 graph and a quantised one, which then encodes documents by default.
+    ONNX is compared with torch over the first 128 `texts`, the documents at hand: vectors, and nDCG@10 of
+    queries made from them; generated texts fill up to 128. The result goes into the manifest, beside
+    `records`. `attachments` (name: file or folder) are copied beside the weights. The folder is replaced
+    whole or not at all; it may be the source's own. Raises ModelError when the source cannot be used, the
+    vectors differ by more than 1e-4 (fp32) or have a mean cosine below 0.9 (int8), or `folder` holds
+    something else; DownloadError when it cannot be written.
+    """
+    if precision not in GRAPHS:
+        raise ModelError(f"there is no precision '{precision}'", hint="fp32 or int8")
+    folder = Path(folder)
+    require_replaceable(folder)
+    retriever = opened(encoder)
+    with staged_folder(folder) as staged:
+        progress("export", 0, 3, "weights")
+        write_model(retriever, staged)
+        for name, path in (attachments or {}).items():
+            copy_whole(path, staged / name)
+        progress("export", 1, 3, "graph")
+        write_graph(retriever, staged / GRAPHS["fp32"])
+        if precision == "int8":
+            quantize(staged / GRAPHS["fp32"], staged / GRAPHS["int8"])
+        progress("export", 2, 3, "parity")
+        record_export(retriever, staged, precision, texts, assembled(encoder) | dict(records or {}))
+        progress("export", 3, 3)
+    return folder
+
+
+def export_joined(
+    dam: Path | str,
+    rem: Path | str | None,
+    folder: Path | str,
+    *,
+    ranker: str = "dense",
+    pooling: str | None = None,
+    similarity: str | None = None,
+    precision: Precision = "fp32",
+    texts: Sequence[Document | str] = (),
+    progress: Progress = silent,
+) -> Path:
+    """Join DAM and REM as `assemble` does, and `export` the result. Raises what both raise.
+
+    Only the dense ranker gives a plain encoder: SettingsError for the others, before anything is read.
+    """
+    from ..assembly.assembly import assemble  # it needs peft, which other exports do not
+
+    if ranker != "dense":
+        raise SettingsError(
+            f"a {ranker} ranker cannot be exported: it is no plain encoder of one vector per text",
+            hint="leave --ranker out or give dense; hybridr.assemble() opens the other rankers in Python",
+        )
+    require_replaceable(Path(folder))
+    joined = assemble(dam, rem, pooling=pooling, similarity=similarity, progress=progress)
+    return export(joined, folder, precision=precision, texts=texts, progress=progress)
+
+
+def export_target(source: Path) -> Path:
+    """Choose where to export by default: an encoder folder in place, another beside the working folder."""
+    try:
+        encoder_record(source)
+    except ModelError:
+        return Path(f"{source.name}-encoder")
+    return source
+
+
+def opened(encoder: Retriever | Ranker | OnnxEncoder | Path | str) -> Retriever:
+    """Give the torch retriever of any form of encoder."""
+    if isinstance(encoder, Retriever):
+        return encoder
+    if isinstance(encoder, (OnnxEncoder, Path, str)):
+        return read_retriever(encoder.folder if isinstance(encoder, OnnxEncoder) else encoder)
+    return encoder.retriever()
+
+
+def assembled(encoder: Retriever | Ranker | OnnxEncoder | Path | str) -> dict[str, Any]:
+    """Give what the manifest says about DAM and REM; empty for other encoders."""
+    if isinstance(encoder, (Retriever, OnnxEncoder, Path, str)):
+        return {}
+    return {"assembly": encoder.origins}
+
+
+def require_replaceable(folder: Path) -> None:
+    """Raise ModelError when `folder` holds anything but an encoder or the state of an unfinished run."""
+    if folder.is_dir() and not any(folder.iterdir()):
+        return
+    if folder.exists() and not (folder / ".training").is_dir():
+        try:
+            encoder_record(folder)
+        except ModelError as error:
+            raise ModelError(
+                f"{folder} exists and is not an encoder of hybridr, so it is not replaced",
+                hint="choose another folder with --out, or remove it",
+            ) from error
+
+
+def record_export(
+    retriever: Retriever,
+    folder: Path,
+    precision: Precision,
+    texts: Sequence[Document | str],
+    records: dict[str, Any],
+) -> None:
+    """Check parity with torch, write the manifest and render the model card."""
+    encoder = describe(retriever, precision)
+    parity = measure_parity(retriever, folder, encoder, texts)
+    source = read_manifest(retriever.folder) if retriever.folder else None
+    kept = {name: source[name] for name in KEPT_RECORDS if source and name in source}
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    for path in files:
+        path.chmod(0o644)
+    manifest = write_manifest(
+        folder,
+        stage="export",
+        settings={"precision": precision, "opset": OPSET},
+        inputs={"model": encoder["base"]},
+        outputs=[path.relative_to(folder).as_posix() for path in files],
+        parents=[source["encoder"]["fingerprint"]] if source and "encoder" in source else [],
+        extra={"encoder": encoder, "parity": parity, **kept, **records},
+    )
+    (folder / CARD_FILE).write_text(render_card(manifest), encoding="utf-8")
+
+
+def describe(retriever: Retriever, precision: Precision) -> dict[str, Any]:
+    """Give the `encoder` entry of the manifest: all that is needed to use the graph."""
+    usage = retriever.usage
+    return {
+        "dim": retriever.dim,
+        "pooling": usage.pooling,
+        "similarity": usage.similarity,
+        "prefixes": dict(usage.prefixes),
+        "max_tokens": usage.max_tokens,
+        "max_positions": retriever.max_positions,
+        "fingerprint": retriever.fingerprint,
+        "precision": precision,
+        "base": retriever.base,
+        "graph_only": is_graph_only(retriever),
+    }
+
+
+def minilm_encoder(*, progress: Progress = silent) -> Path:
+    """Give the folder of the unadapted MiniLM as an encoder, exported once.
+
+    Raises DownloadError, and MissingExtra when torch is needed and not installed.
+    """
+    from ..encoding.folder import verify_encoder
+
+    folder = cache_folder() / "models" / "all-MiniLM-L6-v2-encoder"
+    try:
+        verify_encoder(folder)
+    except ModelError:
+        pass  # HERE
+
+        source = minilm(progress=progress)
+        progress("export MiniLM", 0, 1)
+        export(source, folder)
+        progress("export MiniLM", 1, 1)
+    return folder

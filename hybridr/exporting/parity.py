@@ -1,0 +1,109 @@
+"""Is an exported graph the encoder that it was made from? Vectors and nDCG on the documents at hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..encoding.contract import Encoder, Vectors
+from ..encoding.folder import OnnxEncoder
+from ..encoding.retriever import Retriever
+from ..errors import ModelError
+from ..evaluation.label_free import Probe, make_probes, ndcg
+from ..records import Document
+
+TEXTS = 128  # compared at least
+DOCUMENTS = 128  # at most, and of each
+DOCUMENT_TOKENS = 128  # at most: long documents and their queries take 10 s of MiniLM on 2 cores
+GENERATED = 16  # at least: they reach to the input limit
+FP32_TOLERANCE = 1e-4
+INT8_COSINE = 0.9  # the least mean cosine to fp32 that still counts as the same encoder
+
+
+def measure_parity(
+    retriever: Retriever, folder: Path, encoder: dict[str, Any], documents: Sequence[Document | str]
+) -> dict[str, Any]:
+    """Compare the graphs in `folder`, described by `encoder`, with torch; give the manifest's `parity` entry.
+
+    The first 128 `documents` are encoded, 128 tokens of each, with the probes made from them, and generated
+    texts of all lengths up to 128 in all, 16 at least. Raises ModelError when a vector of the fp32 graph is
+    more than 1e-4 away in any place, or the vectors of the int8 graph have a mean cosine below 0.9.
+    """
+    given = [text if isinstance(text, Document) else Document("", text) for text in documents[:DOCUMENTS]]
+    probes, texts = make_probes(given, seed=0)
+    made = generated_texts(retriever, max(GENERATED, TEXTS - len(texts) - len(probes)))
+    forms: dict[str, Encoder] = {"torch": retriever, "fp32": OnnxEncoder(folder, encoder, precision="fp32")}
+    if encoder["precision"] == "int8":
+        forms["int8"] = OnnxEncoder(folder, encoder, precision="int8")
+    found = {name: encode_all(form, probes, texts, made) for name, form in forms.items()}
+    return {
+        "texts": len(texts) + len(probes) + len(made),
+        **compare_vectors(found),
+        **compare_ranking(found, probes, len(texts)),
+    }
+
+
+def encode_all(
+    encoder: Encoder, probes: Sequence[Probe], texts: Sequence[str], made: Sequence[str]
+) -> Vectors:
+    """Encode probes, documents and generated texts to one array, `(probes + texts + made, dim)`."""
+    limit = min(DOCUMENT_TOKENS, encoder.max_tokens)
+    queries = encoder.encode_queries([probe.text for probe in probes])
+    documents = encoder.encode_documents(texts, max_tokens=limit)
+    return np.concatenate([queries, documents, encoder.encode_documents(made)])
+
+
+def compare_vectors(found: Mapping[str, Vectors]) -> dict[str, Any]:
+    """Compare each form's vectors with torch's. Raises ModelError when they differ too much."""
+    reference = found["torch"]
+    gap = float(np.abs(reference - found["fp32"]).max())
+    if not gap <= FP32_TOLERANCE:
+        raise ModelError(
+            f"ONNX and torch differ by {gap:.2g} over {len(reference)} texts, {FP32_TOLERANCE:g} is allowed",
+            hint="nothing was exported; try other versions of torch and onnxruntime",
+        )
+    record: dict[str, Any] = {"max_abs_difference": gap, "tolerance": FP32_TOLERANCE}
+    return record | ({"int8_cosine": measure_int8(reference, found["int8"])} if "int8" in found else {})
+
+
+def measure_int8(reference: Vectors, found: Vectors) -> dict[str, float]:
+    """Compare int8 vectors with fp32 ones `(n, dim)`. Raises ModelError when they are far apart."""
+    cosines = cosine(reference, found)
+    mean, least = float(cosines.mean()), float(cosines.min())
+    if not mean >= INT8_COSINE:
+        raise ModelError(
+            f"int8 keeps a mean cosine of {mean:.3f} to fp32, {INT8_COSINE} is needed",
+            hint="this model does not bear int8: export with --precision fp32",
+        )
+    return {"mean": mean, "least": least}
+
+
+def cosine(left: Vectors, right: Vectors) -> Vectors:
+    """Compare two `(n, dim)` arrays row by row, as cosines `(n,)`."""
+    lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+    result: Vectors = (left * right).sum(axis=1) / np.maximum(lengths, 1e-12)
+    return result
+
+
+def compare_ranking(found: Mapping[str, Vectors], probes: Sequence[Probe], count: int) -> dict[str, Any]:
+    """Give nDCG@10 of each form: every probe looks for its own among the first `count` texts."""
+    if not probes:
+        reason = "the documents make no queries" if count else "no documents were given, texts are generated"
+        return {"ndcg": None, "ndcg_reason": reason}
+    queries, texts = slice(0, len(probes)), slice(len(probes), len(probes) + count)
+    values = {name: ndcg(probes, form[queries] @ form[texts].T) for name, form in found.items()}
+    return {"ndcg": {"cutoff": 10, "documents": count, "probes": len(probes), **values}}
+
+
+def generated_texts(retriever: Retriever, count: int) -> list[str]:
+    """Make texts of random words of the vocabulary, from one word to beyond the limit."""
+    entries = json.loads(retriever.tokenizer_json)["model"]["vocab"]  # words, or pairs of word and score
+    words = (entry if isinstance(entry, str) else entry[0] for entry in entries)
+    vocabulary = [word for word in words if word.isalpha()]
+    random = np.random.default_rng(0)
+    lengths = np.geomspace(1, retriever.max_tokens * 1.2, max(count, 0)).astype(int)
+    return [" ".join(random.choice(vocabulary, size)) for size in lengths]

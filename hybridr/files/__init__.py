@@ -1,0 +1,1 @@
+"""Local files: what hybridr reads and writes beside a cluster."""

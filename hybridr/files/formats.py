@@ -1,0 +1,253 @@
+"""Reads and writes the files of the field: BEIR folders, JSONL, TREC runs and qrels.
+
+Errors name file and line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import DataError
+from ..records import Document, Qrels, Query, Run
+from .atomic import replacing
+
+
+def read_beir(folder: Path | str, split: str = "test") -> tuple[list[Document], list[Query], Qrels]:
+    """Read corpus, queries and qrels of one split; queries without qrels in the split are left out.
+
+    Raises DataError with file and line for what is missing or malformed.
+    """
+    folder = Path(folder)
+    corpus = [document_of(record, folder) for record in read_corpus(folder)]
+    queries, qrels = read_topics(folder, split)
+    return corpus, queries, qrels
+
+
+def read_corpus(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records of `corpus.jsonl` in a BEIR folder, or of a JSONL file."""
+    file = path / "corpus.jsonl" if path.is_dir() else path
+    seen: set[str] = set()
+    for line, record in read_jsonl(file):
+        doc_id = str(record.get("_id", "")) if record.get("_id") is not None else ""
+        if not doc_id:
+            raise DataError(f"{file}:{line}: a document without '_id'")
+        if doc_id in seen:
+            raise DataError(f"{file}:{line}: document id '{doc_id}' for the second time")
+        seen.add(doc_id)
+        yield {**record, "_id": doc_id}
+
+
+def document_of(record: Mapping[str, Any], origin: Path | str) -> Document:
+    """Turn a BEIR record into a Document; text and title must be strings."""
+    title, text = record.get("title") or "", record.get("text") or ""
+    if not isinstance(title, str) or not isinstance(text, str):
+        raise DataError(f"{origin}: document '{record['_id']}' has a title or text that is not a string")
+    return Document(str(record["_id"]), text, title)
+
+
+def read_topics(folder: Path, split: str) -> tuple[list[Query], Qrels]:
+    """Read the queries that have qrels in the split. Raises DataError."""
+    qrels = read_qrels(qrels_file(folder, split))
+    return read_queries(folder, qrels), qrels
+
+
+def read_queries(folder: Path, qrels: Qrels) -> list[Query]:
+    """Read the judged queries. Raises DataError for one without text, missing, or there twice."""
+    file = folder / "queries.jsonl"
+    found: dict[str, Query] = {}
+    for line, record in read_jsonl(file):
+        query_id, text = str(record.get("_id", "")), record.get("text")
+        if query_id not in qrels:
+            continue
+        if query_id in found:
+            raise DataError(f"{file}:{line}: query id '{query_id}' for the second time")
+        if not isinstance(text, str) or not text.strip():
+            raise DataError(f"{file}:{line}: query '{query_id}' has no text")
+        found[query_id] = Query(query_id, text)
+    if missing := qrels.keys() - found.keys():
+        raise DataError(f"{folder}: {len(missing)} judged queries have no text, such as '{min(missing)}'")
+    return list(found.values())
+
+
+def read_query_log(path: Path | None) -> list[str]:
+    """Read a query log, one query per line; blank and repeated lines are left out. Raises DataError."""
+    if path is None:
+        return []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"the query log {path} cannot be read: {error}", hint="one query per line, UTF-8"
+        ) from error
+    queries = list(dict.fromkeys(line.strip() for line in lines if line.strip()))
+    if not queries:
+        raise DataError(f"the query log {path} holds no queries", hint="one query per line, UTF-8")
+    return queries
+
+
+def qrels_file(folder: Path, split: str) -> Path:
+    """Name the qrels of a split; DataError lists the splits that exist."""
+    file = folder / "qrels" / f"{split}.tsv"
+    if not file.is_file():
+        splits = ", ".join(sorted(path.stem for path in folder.glob("qrels/*.tsv"))) or "none"
+        raise DataError(f"no qrels for split '{split}' in {folder}", hint=f"splits there: {splits}")
+    return file
+
+
+def read_qrels(file: Path) -> Qrels:
+    """Read BEIR's `query-id<TAB>corpus-id<TAB>score` under a header, or TREC's `query 0 document grade`.
+
+    Raises DataError for grades that are not whole numbers and for a document judged twice.
+    """
+    qrels: Qrels = {}
+    for number, line in _lines(file):
+        fields = line.split("\t") if line.count("\t") == 2 else line.split()
+        if number == 1 and len(fields) == 3 and not _is_number(fields[2]):
+            continue  # BEIR's header
+        query_id, doc_id, grade = _judgement(fields, f"{file}:{number}")
+        if doc_id in qrels.setdefault(query_id, {}):
+            raise DataError(f"{file}:{number}: query '{query_id}' judges '{doc_id}' for the second time")
+        qrels[query_id][doc_id] = grade
+    if not qrels:
+        raise DataError(f"{file} holds no judgements")
+    return qrels
+
+
+def _judgement(fields: list[str], where: str) -> tuple[str, str, int]:
+    try:
+        query_id, *_, doc_id, grade = fields if len(fields) in (3, 4) else []
+        return query_id, doc_id, int(grade)
+    except ValueError:
+        raise DataError(
+            f"{where}: needed 'query-id<TAB>corpus-id<TAB>whole number', found {fields}",
+            hint="or TREC's 'query 0 document grade'",
+        ) from None
+
+
+def _is_number(value: str) -> bool:
+    try:
+        return bool(float(value) or True)
+    except ValueError:
+        return False
+
+
+def _lines(file: Path) -> Iterator[tuple[int, str]]:
+    try:
+        with file.open(encoding="utf-8-sig") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    yield number, line.rstrip("\r\n")
+    except OSError as error:
+        raise DataError(f"cannot read {file}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file} is not UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def read_jsonl(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line number, object) for every line that is not blank."""
+    try:
+        with file.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    yield number, _parsed(line, file, number)
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        raise DataError(
+            f"no file {file}", hint="give a BEIR folder (corpus.jsonl, queries.jsonl, qrels/) or a JSONL file"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file} is not UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def _parsed(line: str, file: Path, number: int) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise DataError(f"{file}:{number}: not JSON: {error}") from None
+    if not isinstance(record, dict):
+        raise DataError(f"{file}:{number}: needed a JSON object, found {type(record).__name__}")
+    return record
+
+
+def ranked(scores: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Order documents as trec_eval does: by the score in single precision, then by descending id.
+
+    Raises DataError for a score that is not a finite number in single precision.
+    """
+    with np.errstate(over="ignore"):
+        singles = np.array(list(scores.values()), dtype=np.float64).astype(np.float32)
+    if not np.isfinite(singles).all():
+        doc_id = list(scores)[int(np.argmin(np.isfinite(singles)))]
+        raise DataError(f"the score of document '{doc_id}' is {scores[doc_id]}, which cannot be ranked")
+    return sorted(
+        zip(scores, singles.tolist(), strict=True), key=lambda item: (item[1], item[0]), reverse=True
+    )
+
+
+def write_run(file: Path, run: Run, tag: str) -> None:
+    """Write a TREC run: `query Q0 document rank score tag`, in trec_eval's order, ranks from 1.
+
+    Nine digits keep a score exact in single precision, so trec_eval and we rank the same, ties included.
+    Raises DataError for ids with blanks, which the format cannot hold.
+    """
+    label = "-".join(tag.split()) or "hybridr"
+    with replacing(file) as temporary, temporary.open("w", encoding="utf-8") as lines:
+        for query_id, scores in run.items():
+            for rank, (doc_id, score) in enumerate(ranked(scores), 1):
+                lines.write(f"{_word(query_id)} Q0 {_word(doc_id)} {rank} {score:.9g} {label}\n")
+
+
+def _word(value: str) -> str:
+    if value.split() != [value]:
+        raise DataError(f"the id {value!r} is empty or holds a blank: a TREC run cannot hold it")
+    return value
+
+
+def read_run(file: Path) -> Run:
+    """Read a TREC run; the ranks in it count for nothing, as in trec_eval.
+
+    Raises DataError with file and line for what is malformed, and for a document listed twice for a query.
+    """
+    run: Run = {}
+    for number, line in _lines(file):
+        try:
+            query_id, _, doc_id, _, score, _ = line.split()
+            value = float(score)
+        except ValueError:
+            raise DataError(
+                f"{file}:{number}: needed 'query Q0 document rank score tag', found '{line[:80]}'"
+            ) from None
+        if doc_id in run.setdefault(query_id, {}):
+            raise DataError(f"{file}:{number}: query '{query_id}' lists '{doc_id}' for the second time")
+        run[query_id][doc_id] = value
+    if not run:
+        raise DataError(f"{file} holds no results")
+    return run
+
+
+def write_qrels(file: Path, qrels: Qrels) -> None:
+    """Write TREC qrels: `query 0 document grade`. Raises DataError for ids with blanks."""
+    with replacing(file) as temporary, temporary.open("w", encoding="utf-8") as lines:
+        for query_id, grades in qrels.items():
+            for doc_id, grade in grades.items():
+                lines.write(f"{_word(query_id)} 0 {_word(doc_id)} {grade}\n")
+
+
+def write_beir(folder: Path, corpus: list[Document], queries: list[Query], qrels: Qrels) -> None:
+    """Write a BEIR folder with the split `test`."""
+    records = [{"_id": d.doc_id, "title": d.title, "text": d.text} for d in corpus]
+    _write_jsonl(folder / "corpus.jsonl", records)
+    _write_jsonl(folder / "queries.jsonl", [{"_id": q.query_id, "text": q.text} for q in queries])
+    with replacing(folder / "qrels" / "test.tsv") as temporary:
+        rows = [f"{q}\t{d}\t{grade}\n" for q, grades in qrels.items() for d, grade in grades.items()]
+        temporary.write_text("query-id\tcorpus-id\tscore\n" + "".join(rows), encoding="utf-8")
+
+
+def _write_jsonl(file: Path, records: list[dict[str, Any]]) -> None:
+    with replacing(file) as temporary:
+        text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+        temporary.write_text(text, encoding="utf-8")

@@ -1,0 +1,86 @@
+"""Fingerprints of inputs and settings, and the manifest that stands beside every artifact."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ..errors import DataError
+from .atomic import write_json
+
+FILE_NAME = "manifest.json"
+PACKAGES = ("numpy", "onnxruntime", "opensearch-py", "peft", "tokenizers", "torch", "transformers")
+
+
+def sha256_of(path: Path) -> str:
+    """Hash a file's bytes, as 64 hex digits."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def fingerprint(value: Any) -> str:
+    """Hash any JSON value; equal values give equal fingerprints whatever the order of their keys."""
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Name the installed packages that can change a result."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def write_manifest(
+    folder: Path,
+    *,
+    stage: str,
+    settings: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    outputs: Sequence[str] = (),
+    parents: Sequence[str] = (),
+    extra: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Record how `folder` came to be; `outputs` are file names in it, stored with their sha256."""
+    record = {
+        "stage": stage,
+        "hybridr": metadata.version("hybridr"),
+        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "settings": dict(settings),
+        "inputs": dict(inputs),
+        "outputs": {name: sha256_of(folder / name) for name in sorted(outputs)},
+        "parents": list(parents),
+        "versions": versions(),
+        "machine": {"system": platform.system(), "cpu": platform.machine(), "cores": os.cpu_count()},
+        **(extra or {}),
+    }
+    write_json(folder / FILE_NAME, record)
+    return record
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """Read a folder's manifest; None when there is none. Raises DataError when it is damaged."""
+    path = folder / FILE_NAME
+    if not path.is_file():
+        return None
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{path} is not valid JSON: {error}", hint="make the artifact again") from error
+    if not isinstance(record, dict):
+        raise DataError(f"{path} holds no manifest", hint="make the artifact again")
+    return record

@@ -1,0 +1,104 @@
+"""Local files that hold text of documents: refused documents, token caches, pseudo-queries.
+
+All of them are readable by their owner only. Rejects have a folder of their own; whatever lies elsewhere is
+remembered here, so that `hybridr status` can list it and `hybridr clean` can remove it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .atomic import write_json
+from .folders import state_folder
+
+REJECTS = "rejects"
+
+
+@dataclass(frozen=True)
+class Text:
+    """A file or folder that holds text of documents; `index` None when it belongs to no single one."""
+
+    path: Path
+    kind: str
+    index: str | None
+    bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the fields as JSON values."""
+        return {**asdict(self), "path": str(self.path)}
+
+
+def rejects_file(index: str) -> Path:
+    """Name the file of the documents that an index refused."""
+    return state_folder() / REJECTS / f"{index}.jsonl"
+
+
+def remember_text(path: Path, kind: str, index: str | None = None) -> None:
+    """Note that `path` holds text of documents; `kind` says what it is, such as `token cache`."""
+    known = {name: what for name, what in _read().items() if Path(name).exists()}
+    known[str(path.resolve())] = {"kind": kind, "index": index}
+    write_json(_register(), known, private=True)
+
+
+def texts(name: str | None = None) -> list[Text]:
+    """List what is there, of one index and its destinations or of all."""
+    rejects = sorted((state_folder() / REJECTS).glob("*.jsonl"))
+    found = [(path, "refused documents", path.stem) for path in rejects]
+    found += [(Path(path), known["kind"], known["index"]) for path, known in sorted(_read().items())]
+    return [
+        Text(path, kind, index, size_of(path))
+        for path, kind, index in found
+        if path.exists() and (name is None or belongs(index, name))
+    ]
+
+
+def belongs(index: str | None, name: str) -> bool:
+    """Tell whether an index is `name` or a destination made of it."""
+    return (
+        index is not None
+        and re.fullmatch(re.escape(name) + r"(-hybridr-\d+(-returned)?)?", index) is not None
+    )
+
+
+def size_of(path: Path) -> int:
+    """Add up the bytes of a file or folder."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def delete_texts(chosen: list[Text]) -> None:
+    """Delete files and folders, and forget them."""
+    for text in chosen:
+        if text.path.is_dir() and not text.path.is_symlink():
+            shutil.rmtree(text.path)
+        else:
+            text.path.unlink(missing_ok=True)
+    gone = {str(text.path) for text in chosen}
+    if _register().exists():
+        kept = {path: known for path, known in _read().items() if path not in gone}
+        write_json(_register(), kept, private=True)
+
+
+def clean(name: str | None = None, *, dry_run: bool = False) -> list[Text]:
+    """Delete the local files that hold text of documents; give what was, or would be, deleted."""
+    found = texts(name)
+    if not dry_run:
+        delete_texts(found)
+    return found
+
+
+def _register() -> Path:
+    return state_folder() / "texts.json"
+
+
+def _read() -> dict[str, Any]:
+    try:
+        known: Any = json.loads(_register().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}

@@ -1,0 +1,182 @@
+"""The demo corpus that needs no download: the documentation of the running Python's standard library.
+
+The docstrings are read by `ast` from the library's sources, nothing is imported. Known-item queries are
+summary lines, each removed from the document that it came from, so that the words have to be found in
+what the docstring says besides.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+import sysconfig
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from ..errors import DataError
+from ..records import Document, Qrels, Query
+
+MIN_WORDS = 20
+"""Shorter docstrings (and shorter rests after a summary was removed) say too little to be found."""
+
+SUMMARY_WORDS = (5, 25)
+"""Fewest and most words of a summary that serves as a query."""
+
+SKIPPED = frozenset(
+    {
+        "dist-packages",
+        "distutils",
+        "ensurepip",
+        "idlelib",
+        "lib2to3",
+        "pydoc_data",
+        "site-packages",
+        "test",
+        "tests",
+        "turtledemo",
+    }
+)
+"""Folders that hold tests, other people's packages, or what later Pythons have dropped."""
+
+UNFIT = re.compile(
+    r"\b(deprecated|obsolete|override|overridden|see|same as|like|similar to|above|below|this)\b"
+    r"|[=|<>\[*]|``|:$|^\W",
+    re.IGNORECASE,
+)
+"""Marks a summary that is boilerplate, a signature, or points at another text instead of standing alone."""
+
+Described: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Entry(NamedTuple):
+    """One documented object; `body` is the docstring without its first paragraph, the `summary`."""
+
+    name: str
+    title: str
+    summary: str
+    body: str
+
+    @property
+    def docstring(self) -> str:
+        """Give the docstring whole."""
+        return f"{self.summary}\n\n{self.body}".strip()
+
+
+def read_pydocs(
+    *, max_documents: int = 1500, queries: int = 200, seed: int = 13, library: Path | None = None
+) -> tuple[list[Document], list[Query], Qrels]:
+    """Read the corpus, its known-item queries and their qrels: the same on every call with one Python.
+
+    The documents are a sample by `seed` when the library holds more; fewer queries than asked come back
+    when too few summaries are fit. `library` is a folder of sources, None that of the running Python.
+    Takes about 2 s. Raises DataError when the folder has no documented sources.
+    """
+    root = library or Path(sysconfig.get_paths()["stdlib"])
+    found = _unique(_read_library(root))
+    if not found:
+        raise DataError(
+            f"no documented Python sources under {root}",
+            hint="use a Python that is installed with its .py files, or: hybridr load FOLDER --index NAME",
+        )
+    entries = _sample(found, max_documents, seed)
+    uses = Counter(_folded(part) for entry in found for part in (entry.summary, entry.body))
+    fit = [
+        entry
+        for entry in entries
+        if is_query(entry) and uses[_folded(entry.summary)] == uses[_folded(entry.body)] == 1
+    ]
+    targets = sorted(_sample(fit, queries, seed + 1))
+    removed = {entry.name for entry in targets}
+    documents = [
+        Document(entry.name, entry.body if entry.name in removed else entry.docstring, entry.title)
+        for entry in sorted(entries)
+    ]
+    topics = [Query(f"q{i:03d}", entry.summary.rstrip(".")) for i, entry in enumerate(targets, 1)]
+    qrels = {topic.query_id: {entry.name: 1} for topic, entry in zip(topics, targets, strict=True)}
+    return documents, topics, qrels
+
+
+def is_query(entry: Entry) -> bool:
+    """Tell whether the summary is a question that can be answered without it and without the name."""
+    least, most = SUMMARY_WORDS
+    enough = least <= len(entry.summary.split()) <= most and len(entry.body.split()) >= MIN_WORDS
+    own = entry.name.rsplit(".", 1)[-1]
+    names_itself = re.search(rf"\b{re.escape(own)}\b", entry.summary, re.IGNORECASE) is not None
+    repeated = _folded(entry.summary) in _folded(entry.body)
+    return enough and not names_itself and not repeated and not UNFIT.search(entry.summary)
+
+
+def _read_library(root: Path) -> Iterator[Entry]:
+    paths = ((path.relative_to(root), path) for path in root.rglob("*.py"))
+    for relative, path in sorted((relative, path) for relative, path in paths if _is_public(relative)):
+        try:
+            tree = ast.parse(path.read_bytes())
+        except (OSError, SyntaxError, ValueError):
+            continue  # unreadable files and code written for another Python: not ours to judge
+        name = ".".join(part for part in relative.with_suffix("").parts if part != "__init__")
+        yield from _entries(tree, (name,))
+
+
+def _is_public(relative: Path) -> bool:
+    parts = relative.with_suffix("").parts
+    return not any(part in SKIPPED or (part.startswith("_") and part != "__init__") for part in parts)
+
+
+def _entries(node: Described, names: tuple[str, ...]) -> Iterator[Entry]:
+    docstring = ast.get_docstring(node) or ""
+    if len(docstring.split()) >= MIN_WORDS:
+        summary, _, body = docstring.partition("\n\n")
+        yield Entry(".".join(names), _title(node, names), " ".join(summary.split()), body.strip())
+    if isinstance(node, (ast.Module, ast.ClassDef)):
+        for child in _definitions(node):
+            yield from _entries(child, (*names, child.name))
+
+
+def _definitions(node: ast.AST) -> Iterator[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Yield the public definitions of a scope, those inside `if` and `try` too."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            if not child.name.startswith("_"):
+                yield child
+        elif isinstance(child, (ast.If, ast.Try)):
+            yield from _definitions(child)
+
+
+def _title(node: Described, names: tuple[str, ...]) -> str:
+    """Write `pathlib > Path > with_name(name)`: a dotted name would be one word to an analyser."""
+    path = " > ".join((*names[0].split("."), *names[1:]))
+    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return path
+    given = node.args
+    arguments = [argument.arg for argument in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    return f"{path}({', '.join(name for name in arguments if name not in ('self', 'cls'))})"
+
+
+def _unique(entries: Iterator[Entry]) -> list[Entry]:
+    """Keep the first of each name (property setters repeat it) and of each docstring (aliases share it)."""
+    names: set[str] = set()
+    texts: set[str] = set()
+    kept = []
+    for entry in entries:
+        text = _folded(entry.docstring)
+        if entry.name not in names and text not in texts:
+            kept.append(entry)
+        names.add(entry.name)
+        texts.add(text)
+    return kept
+
+
+def _sample(entries: list[Entry], size: int, seed: int) -> list[Entry]:
+    """Take `size` entries by the hash of their name: a new Python changes few of them."""
+
+    def position(entry: Entry) -> bytes:
+        return hashlib.sha256(f"{seed}:{entry.name}".encode()).digest()
+
+    return sorted(entries, key=position)[:size]
+
+
+def _folded(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.lower()))

@@ -1,0 +1,1 @@
+"""Reindexing: vectors into an index, verified, resumable, and undone."""

@@ -1,0 +1,194 @@
+"""Reads, encodes and writes; all three overlap, with a bounded number of pages between them."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..cluster.legs.dense import as_kept
+from ..cluster.reading import Position, settled_position, text_of
+from ..cluster.writing import Action, Outcome, by_bytes, write
+from ..encoding.passages import Split, by_passages, split
+from ..errors import ModelError
+from .job import Filling, Job, Meter, Pending, Work
+from .runners.threads import fill_parts
+
+MAX_PASSES = 20
+MAX_ROUNDS = 5
+ENCODED_TOGETHER = 64  # documents
+T = TypeVar("T")
+S = TypeVar("S")
+END = object()
+
+
+def read_to_the_end(
+    job: Job,
+    parts: list[tuple[int, int]],
+    since: Position | None,
+    passes: int,
+    meter: Meter,
+    total: Filling,
+    work: Work,
+) -> None:
+    """Read all parts behind `since` again and again until nothing new is in them."""
+    positions = [Position(dict(since.seq_no) if since else {}) for _ in parts]
+    for _ in range(passes):
+        before = [dict(position.seq_no) for position in positions]
+        settled = settled_position(job.cluster, job.source)
+        for filling in fill_parts(job, parts, positions, settled, meter, work):
+            total.add(filling)
+        if settled:
+            positions = [Position(dict(settled.seq_no)) for _ in parts]
+        total.until, total.settled = earliest(positions), settled is not None
+        if [position.seq_no for position in positions] == before:
+            break
+
+
+def earliest(positions: list[Position]) -> Position:
+    """Give how far all shares have read each shard."""
+    shards = set.intersection(*(set(position.seq_no) for position in positions))
+    return Position({shard: min(position.seq_no[shard] for position in positions) for shard in shards})
+
+
+def send(job: Job, actions: list[Action]) -> Outcome:
+    """Write actions in bodies of the chosen size."""
+    total = Outcome()
+    for group in by_bytes(actions, job.settings.bulk_bytes):
+        outcome = write(
+            job.cluster,
+            job.destination,
+            group,
+            rejects=job.rejects,
+            patience_s=job.settings.patience_s,
+            params={"pipeline": "_none"},
+        )
+        total.written += outcome.written
+        total.rejected += outcome.rejected
+        total.conflicts += outcome.conflicts
+    return total
+
+
+def encoded_pages(job: Job, pages: Iterator[list[Pending]]) -> Iterator[list[Pending]]:
+    """Give each document with text its vector, some documents of like length at a time.
+
+    What is encoded and not yet written is lost when the process dies, so the parts are small; an encoder that
+    takes several calls at once never waits for the end of one.
+    """
+    calls = getattr(job.encoder, "calls_at_once", 1)
+    with closing(mapped(partial(encode, job), parts_by_length(job, pages), calls)) as encoded:
+        yield from encoded
+
+
+def parts_by_length(job: Job, pages: Iterator[list[Pending]]) -> Iterator[list[Pending]]:
+    """Cut pages into parts for the encoder, whose batches pad less when their texts are equally long."""
+    for page in pages:
+        page.sort(key=lambda pending: len(text_of(pending.document.source, job.text_fields)))
+        yield from (page[start : start + ENCODED_TOGETHER] for start in range(0, len(page), ENCODED_TOGETHER))
+
+
+def encode(job: Job, part: list[Pending]) -> list[Pending]:
+    """Give each document with text its vector, or those of its passages."""
+    texts = [text_of(pending.document.source, job.text_fields) for pending in part]
+    splits = [split(text, job.encoder, job.windows) for text in texts]
+    return [
+        pending
+        for group in by_passages(splits)
+        for pending in encode_passages(job, part[group], texts[group], splits[group])
+    ]
+
+
+def encode_passages(job: Job, part: list[Pending], texts: list[str], splits: list[Split]) -> list[Pending]:
+    """Encode the passages of all documents together. Raises ModelError for values that are not numbers."""
+    passages = [text[a:b] for text, (spans, _) in zip(texts, splits, strict=True) for a, b in spans]
+    owners = [number for number, (spans, _) in enumerate(splits) for _ in spans]
+    vectors = job.encoder.encode_documents(passages, max_tokens=job.settings.max_tokens)  # (passages, dim)
+    if not np.isfinite(vectors).all():
+        bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
+        raise ModelError(
+            f"the encoder gives no finite vector for document '{part[owners[bad]].document.doc_id}'",
+            hint="the encoder is damaged: export it again",
+        )
+    rows = np.split(as_kept(vectors, job.settings.vectors), np.cumsum([len(one.spans) for one in splits]))
+    return [
+        with_vectors(pending, found, one, job.windows is not None)
+        for pending, found, one in zip(part, rows, splits, strict=False)
+    ]
+
+
+def with_vectors(pending: Pending, vectors: np.ndarray, found: Split, passages: bool) -> Pending:
+    """Give a document its vectors `(n, dim)`, of which it has one at most without passages."""
+    if not found.spans:
+        return pending._replace(vector=None)
+    if not passages:
+        return pending._replace(vector=vectors[0])
+    return pending._replace(vector=vectors, spans=found.spans, whole=found.whole)
+
+
+def prefetched(items: Iterable[T], size: int = 2) -> Generator[T, None, None]:
+    """Yield `items`, computed in a thread that is at most `size` items ahead.
+
+    An exception of the thread is raised here. When the consumer stops early, so does the thread after its
+    item, and this waits for it: a thread inside native code must not outlive the interpreter.
+    """
+    handed: queue.Queue[Any] = queue.Queue(size)
+    stop = threading.Event()
+    thread = threading.Thread(target=_hand_over, args=(items, handed, stop), daemon=True)
+    thread.start()
+    try:
+        while (item := handed.get()) is not END:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _hand_over(items: Iterable[T], handed: queue.Queue[Any], stop: threading.Event) -> None:
+    try:
+        for item in items:
+            if not _put(handed, item, stop):
+                break
+        _put(handed, END, stop)
+    except BaseException as error:  # whatever it is, the consumer must see it
+        _put(handed, error, stop)
+    finally:
+        if hasattr(items, "close"):
+            items.close()
+
+
+def _put(handed: queue.Queue[Any], item: Any, stop: threading.Event) -> bool:
+    while not stop.is_set():
+        try:
+            handed.put(item, timeout=0.1)
+            return True
+        except queue.Full:
+            continue
+    return False
+
+
+def mapped(function: Callable[[S], T], items: Iterable[S], calls: int) -> Generator[T, None, None]:
+    """Yield `function(item)` in the order of `items`, with up to `calls` calls under way at once.
+
+    An exception is raised where its result would have come. Calls under way end before this does.
+    """
+    with ThreadPoolExecutor(calls) as pool:
+        waiting: deque[Future[T]] = deque()
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) >= calls:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()

@@ -1,0 +1,275 @@
+"""A share of the work of filling an index: what it has to know, what it counts, and its pace."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from threading import Event, Lock
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ..cluster.connection import Cluster, path_of
+from ..cluster.reading import Position, SourceDocument
+from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD
+from ..cluster.writing import Rejects
+from ..encoding.contract import Encoder
+from ..encoding.passages import Span, Windows, require_tokens
+from ..errors import ClusterError, SettingsError
+from ..progress import Progress
+from .settings import ReindexSettings
+
+
+@dataclass
+class Filling:
+    """Counts of documents: encoded or copied without text, found current, refused, deleted again.
+
+    `shortened` are those of the encoded that have more text than the most passages reach.
+    `until` is how far the source was read to the end; `settled` says that nothing can appear before it.
+    """
+
+    encoded: int = 0
+    without_text: int = 0
+    skipped: int = 0
+    rejected: int = 0
+    deleted: int = 0
+    shortened: int = 0
+    until: Position = field(default_factory=Position)
+    settled: bool = False
+
+    def add(self, other: Filling) -> None:
+        """Add the counts of another share."""
+        self.encoded += other.encoded
+        self.without_text += other.without_text
+        self.skipped += other.skipped
+        self.rejected += other.rejected
+        self.deleted += other.deleted
+        self.shortened += other.shortened
+
+    def book(self, page: list[Pending]) -> None:
+        """Count a page that was written."""
+        texts = sum(pending.vector is not None for pending in page)
+        self.encoded += texts
+        self.without_text += len(page) - texts
+        self.shortened += sum(not pending.whole for pending in page)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything a share of the work needs to know."""
+
+    cluster: Cluster
+    source: str
+    destination: str
+    encoder: Encoder
+    text_fields: tuple[str, ...]
+    settings: ReindexSettings
+    rejects: Rejects
+    stop: Event = field(default_factory=Event)
+
+    @cached_property
+    def windows(self) -> Windows | None:
+        """Give how documents are split into passages, None for one vector a document."""
+        return chosen_windows(self.settings, self.encoder)
+
+    @cached_property
+    def pace(self) -> Pace:
+        """Give the pace that all workers share."""
+        settings = self.settings
+        return Pace(
+            settings.max_docs_per_second,
+            settings.slow_search_ms,
+            partial(search_load, self.cluster),
+            sleep=self.stop.wait,
+        )
+
+
+class Meter:
+    """Adds up the progress of all workers."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress, self._total, self._done, self._lock = progress, total, 0, Lock()
+
+    def add(self, documents: int) -> None:
+        """Book documents as done."""
+        with self._lock:
+            self._done += documents
+            self._progress("reindex", self._done, max(self._total, self._done))
+
+
+Work: TypeAlias = Callable[[Job, tuple[int, int], Position, Position | None, Meter], Filling]
+"""Reads one share from a position to another and writes what is not current."""
+CHECK_S = 5.0
+LONGEST_PAUSE_S = 30.0
+FEWEST_QUERIES = 5  # fewer tell nothing about what users wait for
+SLOWER = 5.0  # how many times slower than before counts as slow
+
+
+class SearchLoad(NamedTuple):
+    """What all nodes have searched since they started: shard queries, and milliseconds spent on them."""
+
+    queries: int
+    milliseconds: int
+
+    def mean_ms(self, before: SearchLoad) -> float | None:
+        """Give milliseconds per query since `before`; None when too few were asked."""
+        queries = self.queries - before.queries
+        return (self.milliseconds - before.milliseconds) / queries if queries >= FEWEST_QUERIES else None
+
+
+NO_LOAD = SearchLoad(0, 0)
+
+
+class Stored(NamedTuple):
+    """What the destination holds of a document.
+
+    `source_seq_no` is the state of the source that it was made of. For a document that a client wrote in the
+    destination (`written_here`) it is the state that the source had when hybridr saw that: -1 for no
+    document, None while nobody has seen it.
+    """
+
+    version: int
+    seq_no: int
+    primary_term: int
+    encoder: str | None
+    source_seq_no: int | None
+    written_here: bool = False
+
+
+class Pending(NamedTuple):
+    """A document to write, what stands in its place, and its vector (None without text).
+
+    One split into passages has a vector `(n, dim)` for its n `spans`; `whole` says that they reach its end.
+    """
+
+    document: SourceDocument
+    stored: Stored | None
+    vector: np.ndarray | None
+    spans: tuple[Span, ...] = ()
+    whole: bool = True
+
+
+def search_load(cluster: Cluster) -> SearchLoad:
+    """Ask the nodes; nothing is known without the right to, or while they are away."""
+    try:
+        nodes = cluster.request("GET", "/_nodes/stats/indices/search", patience_s=0.0)["nodes"].values()
+    except ClusterError:
+        return NO_LOAD
+    found = [node["indices"]["search"] for node in nodes]
+    return SearchLoad(
+        sum(search["query_total"] for search in found),
+        sum(search["query_time_in_millis"] for search in found),
+    )
+
+
+class Pace:
+    """Says when the next documents may be written; shared by all workers.
+
+    `per_second` limits documents. Searches are slow when they take `slow_ms` on average (0: never) and five
+    times what they took before the work began: then it pauses, longer each time until they recover.
+    """
+
+    def __init__(
+        self,
+        per_second: float | None,
+        slow_ms: float,
+        load: Callable[[], SearchLoad],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._per_second, self._slow_ms = per_second, slow_ms
+        self._load, self._clock, self._sleep = load, clock, sleep
+        self._lock = Lock()
+        self._free_at = self._checked_at = clock()
+        self._pause_s = 0.0
+        self._before = load() if slow_ms else NO_LOAD
+        self._usual_ms = self._before.mean_ms(NO_LOAD) or 0.0
+
+    def wait(self, documents: int) -> None:
+        """Wait until that many documents may be written."""
+        with self._lock:
+            if self._slow_ms:
+                self._give_way()
+            if self._per_second:
+                now = self._clock()
+                begin = max(now, self._free_at)
+                self._free_at = begin + documents / self._per_second
+                if begin > now:
+                    self._sleep(begin - now)
+
+    def _give_way(self) -> None:
+        if self._clock() - self._checked_at < CHECK_S:
+            return
+        load = self._load()
+        mean_ms, self._before = load.mean_ms(self._before), load
+        if mean_ms is not None and mean_ms > max(self._slow_ms, SLOWER * self._usual_ms):
+            self._pause_s = min(max(1.0, 2 * self._pause_s), LONGEST_PAUSE_S)
+            self._sleep(self._pause_s)
+        else:
+            self._pause_s /= 2
+        self._checked_at = self._clock()
+
+
+def chosen_windows(settings: ReindexSettings, encoder: Any) -> Windows | None:
+    """Work out the windows that the settings ask for, None for one vector a document.
+
+    Raises ModelError for an encoder that does not tell where its tokens are, SettingsError when windows
+    would share more than half of their tokens.
+    """
+    if not settings.passages:
+        return None
+    source = require_tokens(encoder)
+    tokens = settings.max_tokens or source.max_tokens
+    half = source.document_room(tokens) // 2
+    if settings.passage_overlap > half:
+        raise SettingsError(
+            f"--passage-overlap {settings.passage_overlap} is more than half of a window of {tokens} tokens",
+            hint=f"--passage-overlap {max(0, half)} at most, or a larger --max-tokens",
+        )
+    return Windows(tokens, settings.passage_overlap, settings.max_passages)
+
+
+def look_up(cluster: Cluster, destination: str, documents: Sequence[SourceDocument]) -> dict[str, Stored]:
+    """Ask the destination which of the documents it holds, and in which state.
+
+    Raises what the server says of a single document: a missing right must not look like a missing document.
+    """
+    wanted = [
+        {"_id": document.doc_id, **({"routing": document.routing} if document.routing else {})}
+        for document in documents
+    ]
+    params = {"stored_fields": f"{ENCODER_FIELD},{SEQ_NO_FIELD}"}
+    path = path_of(destination, "_mget")
+    answer = cluster.request("POST", path, {"docs": wanted}, params, every_shard=True)["docs"]
+    return {found["_id"]: stored_of(found) for found in answer if found.get("found")}
+
+
+def stored_of(found: dict[str, Any]) -> Stored:
+    """Read one answer of `_mget`."""
+    fields = found.get("fields", {})
+    encoder, (number,) = fields.get(ENCODER_FIELD, [None]), fields.get(SEQ_NO_FIELD, [None])
+    written_here = number is None or number < 0
+    origin = -2 - number if number is not None and number < 0 else number
+    return Stored(
+        found["_version"], found["_seq_no"], found["_primary_term"], encoder[0], origin, written_here
+    )
+
+
+def written_here_mark(source_seq_no: int) -> int:
+    """Write what `stored_of` reads: a client wrote the document while the source was in this state."""
+    return -2 - source_seq_no
+
+
+def is_current(document: SourceDocument, stored: Stored | None, encoder: str) -> bool:
+    """Tell whether the destination holds this state of the document, or a newer one a client wrote there."""
+    if stored is None:
+        return False
+    if stored.source_seq_no is None:
+        return stored.version > document.version
+    if stored.source_seq_no == document.seq_no:
+        return stored.written_here or stored.encoder == encoder
+    newer = stored.source_seq_no > document.seq_no
+    return newer and (stored.written_here or stored.version > document.version)

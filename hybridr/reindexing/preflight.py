@@ -1,0 +1,165 @@
+"""What stands in the way of an index before it is made: templates that would change it, too little disk."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ..cluster.connection import Cluster, IndexInfo, path_of
+from ..cluster.reading import sample_documents, text_of
+from ..encoding.contract import Encoder
+from ..encoding.passages import Windows, split
+from ..errors import AccessDenied, ClusterError
+
+WATERMARK = "cluster.routing.allocation.disk.watermark.flood_stage"
+THRESHOLD = "cluster.routing.allocation.disk.threshold_enabled"
+UNITS = {"b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40, "pb": 2**50}
+TIMED_DOCUMENTS = 32
+SPLIT_DOCUMENTS = 200
+
+
+@dataclass(frozen=True)
+class Matching:
+    """An index template that applies to the new index: flat settings, mappings and aliases it would add."""
+
+    name: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    mappings: dict[str, Any] = field(default_factory=dict)
+    aliases: dict[str, Any] = field(default_factory=dict)
+
+    def effect(self) -> str:
+        """Say in one line what it would add."""
+        parts = {"settings": self.settings, "fields": self.mappings.get("properties", {})}
+        named = [f"{what} {', '.join(sorted(found))}" for what, found in parts.items() if found]
+        return f"{self.name} adds {' and '.join(named) or 'nothing'}"
+
+
+@dataclass(frozen=True)
+class Disk:
+    """Bytes that an index needs with its replicas, and that the data nodes have below the flood stage."""
+
+    needed_bytes: int
+    usable_bytes: int
+    flood_stage: str
+
+
+def check_templates(cluster: Cluster, index: str) -> list[str]:
+    """List what templates would add to an index of this name. Raises ClusterError for what ruins a copy.
+
+    Settings and fields that the copy names itself win over a template's; an alias would be added.
+    """
+    try:
+        found = matching_templates(cluster, index)
+    except AccessDenied:
+        return ["index templates could not be looked at: the right to read them is missing"]
+    for template in found:
+        hint = f"let its index_patterns leave '{index}' out, or put a template of higher priority over it"
+        if template.aliases:
+            raise ClusterError(
+                f"index {template.name} would put '{index}' behind the alias '{min(template.aliases)}': "
+                "searches of it would find documents twice",
+                hint=hint,
+            )
+        if template.mappings.get("_source", {}).get("enabled") in (False, "false"):
+            raise ClusterError(f"index {template.name} switches _source off in '{index}'", hint=hint)
+    return [template.effect() for template in found]
+
+
+def matching_templates(cluster: Cluster, index: str) -> list[Matching]:
+    """Find the composable template that wins, else every legacy template, whose pattern matches."""
+    simulated = cluster.request("POST", path_of("_index_template", "_simulate_index", index))
+    if template := simulated.get("template"):
+        settings = flat(template.get("settings", {}))
+        return [
+            Matching(
+                "template (composable)", settings, template.get("mappings", {}), template.get("aliases", {})
+            )
+        ]
+    legacy = cluster.request("GET", "/_template", params={"flat_settings": "true"})
+    return [
+        Matching(f"template '{name}'", found["settings"], found["mappings"], found["aliases"])
+        for name, found in sorted(legacy.items(), key=lambda item: item[1].get("order", 0))
+        if any(fnmatchcase(index, pattern) for pattern in found["index_patterns"])
+    ]
+
+
+def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Write nested settings with dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return found
+
+
+def estimate_disk(cluster: Cluster, source: IndexInfo, vector_bytes: int) -> Disk | None:
+    """Compare what the copy needs with what the data nodes may still take; None without the rights to ask."""
+    try:
+        stats = cluster.request("GET", path_of(source.name, "_stats", "store"))
+        nodes = cluster.request("GET", "/_nodes/stats/fs")["nodes"].values()
+        params = {"include_defaults": "true", "flat_settings": "true"}
+        layers = cluster.request("GET", "/_cluster/settings", params=params)
+    except AccessDenied:
+        return None
+    settings = {**layers["defaults"], **layers["persistent"], **layers["transient"]}
+    flood = settings.get(WATERMARK, "95%") if str(settings.get(THRESHOLD)) != "false" else "100%"
+    copies = 1 + int(source.settings.get("index.number_of_replicas", 1))
+    needed = copies * (int(stats["_all"]["primaries"]["store"]["size_in_bytes"]) + vector_bytes)
+    disks = [node["fs"]["total"] for node in nodes if any("data" in role for role in node["roles"])]
+    usable = sum(
+        max(0, disk["available_in_bytes"] - reserved(flood, disk["total_in_bytes"])) for disk in disks
+    )
+    return Disk(needed, usable, flood)
+
+
+def reserved(watermark: str, total: int) -> int:
+    """Say how many bytes of a disk a watermark keeps free: `95%`, `0.95` or `10gb`."""
+    text = watermark.strip().lower()
+    if text.endswith("%"):
+        return round(total * (1 - float(text[:-1]) / 100))
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgtp]?b)", text)
+    return round(float(match[1]) * UNITS[match[2]]) if match else round(total * (1 - float(text)))
+
+
+def check_disk(disk: Disk | None, index: str) -> None:
+    """Raise ClusterError when the index would not fit."""
+    if disk is not None and disk.needed_bytes > disk.usable_bytes:
+        raise ClusterError(
+            f"'{index}' needs about {disk.needed_bytes / 1e9:.1f} GB, but the data nodes have "
+            f"{disk.usable_bytes / 1e9:.1f} GB below the flood stage ({disk.flood_stage})",
+            hint="free disk space, or take fewer replicas on the source's settings",
+        )
+
+
+def passages_per_document(
+    cluster: Cluster, source: IndexInfo, encoder: Encoder, fields: Sequence[str], windows: Windows
+) -> float:
+    """Estimate the mean number of passages by splitting some of the source's documents."""
+    sample = sample_documents(cluster, source, SPLIT_DOCUMENTS, fields=fields)
+    texts = [text_of(document.source, fields) for document in sample]
+    return sum(len(split(text, encoder, windows).spans) for text in texts) / max(1, len(texts))
+
+
+def seconds_to_encode(
+    cluster: Cluster,
+    source: IndexInfo,
+    encoder: Encoder,
+    fields: Sequence[str],
+    documents: int,
+    max_tokens: int | None,
+    windows: Windows | None = None,
+) -> float:
+    """Estimate the encoder's seconds for so many documents, by timing some of the source's own."""
+    sample = sample_documents(cluster, source, min(TIMED_DOCUMENTS, documents), fields=fields)
+    texts = [text_of(document.source, fields) for document in sample[:TIMED_DOCUMENTS]]
+    parts = [text[a:b] for text in texts for a, b in split(text, encoder, windows).spans]
+    if not parts:
+        return 0.0
+    timed = parts[:: -(-len(parts) // TIMED_DOCUMENTS)]
+    encoder.encode_documents(timed[:1], max_tokens=max_tokens)  # the first call also makes things ready
+    started = time.perf_counter()
+    encoder.encode_documents(timed, max_tokens=max_tokens)
+    return (time.perf_counter() - started) / len(timed) * len(parts) * documents / len(texts)

@@ -1,0 +1,291 @@
+"""The way back: the alias to what it stood for before, and what clients wrote meanwhile to the source.
+
+A document that clients wrote in a destination bears no `_seq_no` of the source, or a negative one (see
+`stored`). One that they deleted is in the source, in a state that was copied, and not in the destination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+from ..cluster.connection import Cluster, IndexInfo, path_of
+from ..cluster.reading import Position, SourceDocument, documents_by_id, read_pages
+from ..cluster.record import (
+    ENCODER_FIELD,
+    SEQ_NO_FIELD,
+    is_destination,
+    is_in_place,
+    record_event,
+    refused_ids,
+    resolve,
+    switch,
+    switch_actions,
+)
+from ..cluster.writing import Action, Rejects, by_bytes, delete_action, index_action, rejects_of, write
+from ..errors import ClusterError, NotFound
+from ..files.manifest import fingerprint
+from .job import Stored, look_up
+
+COPIED = {"range": {SEQ_NO_FIELD: {"gte": 0}}}
+PAGE = 500
+MAX_PASSES = 20
+BULK_BYTES = 5_000_000
+
+
+@dataclass
+class Writes:
+    """What clients did to a destination and its source does not know: ids, and whether deletes can be told.
+
+    `conflicts` were changed on both sides; they stay as they are.
+    """
+
+    changed: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    conflicts: list[str] = field(default_factory=list)
+    deletes_known: bool = True
+
+    def __bool__(self) -> bool:
+        return bool(self.changed or self.deleted or self.conflicts)
+
+    def counts(self) -> dict[str, Any]:
+        """Give the numbers as JSON values."""
+        lists = {"changed": self.changed, "deleted": self.deleted, "conflicts": self.conflicts}
+        return {name: len(ids) for name, ids in lists.items()} | {"deletes_known": self.deletes_known}
+
+
+def rollback(
+    cluster: Cluster,
+    name: str,
+    *,
+    copy_back: bool = False,
+    discard: bool = False,
+    drop: bool = False,
+    dry_run: bool = False,
+) -> dict[str, Any]:
+    """Point the alias of `name` back to what it stood for before the last switch.
+
+    What clients wrote into the index that is left is copied to the source with `copy_back`, before the switch
+    and once more after it. Gives alias, from, to, dropped, the actions, and counts of writes and of what was
+    returned. Raises NotFound when nothing was switched, ClusterError when there are such writes and neither
+    `copy_back` nor `discard` was given.
+    """
+    current = resolve(cluster, name)
+    if is_in_place(current):
+        raise ClusterError(
+            f"'{current.name}' holds its vectors itself: there is no older index to go back to",
+            hint=f"hybridr remove {current.name}   takes vectors and marks out of its documents",
+        )
+    if not is_destination(current) or current.meta["alias"] not in current.aliases:
+        raise NotFound(
+            f"'{name}' has no vectors behind an alias: nothing to roll back", hint=f"hybridr reindex {name}"
+        )
+    alias, previous = current.meta["alias"], current.meta["previous"]
+    if not cluster.exists(previous):
+        raise NotFound(f"'{previous}', which '{alias}' stood for before, is gone", hint="restore it first")
+    writes = find_writes(cluster, current)
+    if not (copy_back or discard or dry_run):
+        require_none(writes, current, "--copy-back copies them there first, --discard leaves them behind")
+    actions = switch_actions(alias, current, previous)
+    returned = Writes()
+    if not dry_run:
+        returned = leave(cluster, current, copy_back)
+    dropped = drop and not dry_run and not returned.conflicts
+    if dropped:
+        cluster.request("DELETE", path_of(current.name))
+    return {
+        "alias": alias,
+        "from": current.name,
+        "to": previous,
+        "dropped": dropped,
+        "actions": actions,
+        "writes": writes.counts(),
+        "returned": returned.counts(),
+    }
+
+
+def leave(cluster: Cluster, current: IndexInfo, copy_back: bool) -> Writes:
+    """Copy back, move the alias, copy what arrived while it moved; give what was returned."""
+    alias, previous = current.meta["alias"], current.meta["previous"]
+    courier = Courier(cluster, current)
+    if copy_back:
+        courier.return_all()
+    switch(cluster, alias, current, previous)
+    if copy_back:
+        courier.return_all()
+    details = {"alias": alias, "to": previous, "returned": courier.done.counts()}
+    record_event(cluster, current.name, "rolled back", details=details)
+    return courier.done
+
+
+def require_none(writes: Writes, info: IndexInfo, hint: str) -> None:
+    """Raise ClusterError, with the counts, when clients wrote what the source does not know."""
+    if writes:
+        raise ClusterError(
+            f"clients changed {len(writes.changed) + len(writes.conflicts)} documents in '{info.name}' and "
+            f"deleted {len(writes.deleted)}; '{info.meta['source']}' does not have that",
+            hint=hint,
+        )
+
+
+def find_writes(cluster: Cluster, info: IndexInfo) -> Writes:
+    """Find what clients did to a destination and its source does not know; nothing is changed."""
+    if not cluster.exists(info.meta["source"]):
+        raise NotFound(f"'{info.meta['source']}', the source of '{info.name}', is gone")
+    courier = Courier(cluster, info)
+    found = courier.done
+    for page in courier.written():
+        conflicts = courier.conflicts(page)
+        found.conflicts += sorted(conflicts)
+        found.changed += [document.doc_id for document, _ in page if document.doc_id not in conflicts]
+    found.deleted += [document.doc_id for page in courier.gone() for document in page]
+    return found
+
+
+Pair = tuple[SourceDocument, SourceDocument | None]
+
+
+class Courier:
+    """Carries writes from a destination to its source, each only over the state that it was made of."""
+
+    def __init__(self, cluster: Cluster, info: IndexInfo) -> None:
+        self.cluster = cluster
+        self.info = info
+        self.source = str(info.meta["source"])
+        self.rejects: Rejects = rejects_of(f"{info.name}-returned")
+        self.refused = set(refused_ids(info))
+        synced = info.meta.get("synced")
+        self.synced = Position({int(shard): at for shard, at in synced.items()}) if synced else None
+        self.returned: dict[str, str] = {}
+        # A document that was refused cannot be told from a deleted one without the list of refused ones.
+        known = self.synced is not None and len(self.refused) >= info.meta.get("rejected", 0)
+        self.done = Writes(deletes_known=known)
+
+    def return_all(self) -> None:
+        """Copy pass after pass until one finds nothing more to do."""
+        for _ in range(MAX_PASSES):
+            moved = sum(self.copy(page) for page in self.written())
+            moved += sum(self.delete(page) for page in self.gone())
+            if not moved:
+                return
+
+    def written(self) -> Iterator[list[Pair]]:
+        """Yield what clients wrote here, beside the state in the source, where the two differ."""
+        self.cluster.refresh(self.info.name)
+        ours = {self.info.meta["vector_field"], ENCODER_FIELD, SEQ_NO_FIELD}
+        for page in read_pages(self.cluster, self.info.name, page=PAGE, unless=COPIED):
+            stored = look_up(self.cluster, self.info.name, page)
+            there = documents_by_id(self.cluster, self.source, [document.doc_id for document in page])
+            pairs = []
+            for document in page:
+                content = {name: value for name, value in document.source.items() if name not in ours}
+                other = there.get(document.doc_id)
+                if differs(content, other, stored.get(document.doc_id)):
+                    pairs.append((document._replace(source=content), other))
+            if pairs:
+                yield pairs
+
+    def conflicts(self, pairs: Sequence[Pair]) -> set[str]:
+        """Name those that the source changed as well since the last round, other than by our own copies."""
+        there = {document.doc_id: other for document, other in pairs if other is not None}
+        stored = look_up(self.cluster, self.info.name, [document for document, _ in pairs])
+        newer = self.changed_in_source(list(there))
+        return {
+            doc_id
+            for doc_id, other in there.items()
+            if doc_id in newer
+            and self.returned.get(doc_id) != fingerprint(other.source)
+            and not (doc_id in stored and stored[doc_id].source_seq_no == other.seq_no)
+        }
+
+    def changed_in_source(self, doc_ids: list[str]) -> set[str]:
+        """Name those that the source changed behind the settled position; all when there is none."""
+        if self.synced is None:
+            return set(doc_ids)
+        changed: set[str] = set()
+        for shard, last in self.synced.seq_no.items():
+            ids = {"ids": {"values": doc_ids}}
+            query = {"bool": {"filter": [ids, {"range": {"_seq_no": {"gt": last}}}]}}
+            body = {"size": len(doc_ids), "query": query, "_source": False}
+            answer = self.cluster.search(self.source, body, {"preference": f"_shards:{shard}"})
+            changed |= {hit["_id"] for hit in answer["hits"]["hits"]}
+        return changed
+
+    def copy(self, pairs: Sequence[Pair]) -> int:
+        """Write documents into the source, where nobody changed them; give their number."""
+        conflicts = self.conflicts(pairs)
+        self.done.conflicts += sorted(conflicts - set(self.done.conflicts))
+        chosen = [pair for pair in pairs if pair[0].doc_id not in conflicts]
+        missed = self.send([returning_action(document, other) for document, other in chosen])
+        copied = {d.doc_id: fingerprint(d.source) for d, _ in chosen if d.doc_id not in missed}
+        self.returned |= copied
+        self.done.changed += sorted(copied.keys() - set(self.done.changed))
+        return len(copied)
+
+    def gone(self) -> Iterator[list[SourceDocument]]:
+        """Yield what the source holds in a state that was copied, or came back, and clients deleted here."""
+        if not self.done.deletes_known:
+            return
+        copied = read_pages(self.cluster, self.source, page=1000, until=self.synced, fields=())
+        for page in chain(self.returned_pages(), copied):
+            here = look_up(self.cluster, self.info.name, page) if page else {}
+            away = [d for d in page if d.doc_id not in here and d.doc_id not in self.refused]
+            if away:
+                yield away
+
+    def returned_pages(self) -> Iterator[list[SourceDocument]]:
+        """Read from the source what was copied back."""
+        ids = list(self.returned)
+        for start in range(0, len(ids), PAGE):
+            part = ids[start : start + PAGE]
+            yield list(documents_by_id(self.cluster, self.source, part, whole=False).values())
+
+    def delete(self, gone: Sequence[SourceDocument]) -> int:
+        """Delete documents from the source, in the state that was read; give their number."""
+        missed = self.send(
+            [
+                delete_action(d.doc_id, routing=d.routing, if_seq_no=d.seq_no, if_primary_term=d.primary_term)
+                for d in gone
+            ]
+        )
+        deleted = {document.doc_id for document in gone} - missed
+        self.returned = {doc_id: mark for doc_id, mark in self.returned.items() if doc_id not in deleted}
+        self.done.deleted += sorted(deleted - set(self.done.deleted))
+        return len(deleted)
+
+    def send(self, actions: list[Action]) -> set[str]:
+        """Write to the source; give the ids that somebody changed first, for the next pass.
+
+        Raises ClusterError when the source refuses a document; the alias has not moved then.
+        """
+        missed: set[str] = set()
+        for group in by_bytes(actions, BULK_BYTES):
+            outcome = write(
+                self.cluster, self.source, group, rejects=self.rejects, params={"pipeline": "_none"}
+            )
+            missed |= set(outcome.conflicts)
+            if outcome.rejected:
+                raise ClusterError(
+                    f"'{self.source}' refuses {outcome.rejected} documents that were written in "
+                    f"'{self.info.name}'",
+                    hint=f"reasons in {self.rejects.file}; --discard leaves them behind",
+                )
+        self.cluster.refresh(self.source)
+        return missed
+
+
+def differs(content: dict[str, Any], other: SourceDocument | None, stored: Stored | None) -> bool:
+    """Tell whether the source lacks this content; one that it deleted after it was seen stays deleted."""
+    if other is not None:
+        return other.source != content
+    return stored is None or stored.source_seq_no is None or stored.source_seq_no < 0
+
+
+def returning_action(document: SourceDocument, other: SourceDocument | None) -> Action:
+    """Make a document that the source lacks, or replace the very state that was compared."""
+    options: dict[str, Any] = {"op_type": "create"}
+    if other is not None:
+        options = {"if_seq_no": other.seq_no, "if_primary_term": other.primary_term}
+    return index_action(document.doc_id, document.source, routing=document.routing, **options)

@@ -1,0 +1,38 @@
+"""What a reindex writes, and how fast."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from ..cluster.settings import VectorSettings
+
+
+class ReindexSettings(VectorSettings):
+    """Vectors in a new index beside the old one, or in the index itself."""
+
+    table: ClassVar[str] = "reindex"
+
+    alias: str | None = Field(None, description="None: NAME-hybridr")
+    fields: tuple[str, ...] = Field((), description="text fields for the encoder; empty: as `inspect` would")
+    max_tokens: int | None = Field(None, ge=16, description="None: the encoder's own limit")
+    passages: bool = Field(False, description="a vector for each window of `max_tokens`, not one a document")
+    passage_overlap: int = Field(32, ge=0, description="tokens that neighbouring passages share")
+    max_passages: int = Field(64, ge=1, le=5_000, description="of a document; what follows has no vector")
+    precision: Literal["fp32", "bf16", "int8"] | None = Field(
+        None, description="of the encoder on documents; None: as it was exported. Queries are fp32"
+    )
+    backend: Literal["onnx", "openvino", "torch", "auto"] | None = Field(
+        None, description="what runs the encoder; None: onnx; auto: the fastest here, measured once"
+    )
+    read_documents: int = Field(500, ge=1, le=10_000, description="documents per search request")
+    bulk_bytes: int = Field(5_000_000, ge=10_000, le=100_000_000, description="body size of a bulk request")
+    slice: str | None = Field(None, pattern=r"^[1-9][0-9]*/[1-9][0-9]*$", description="I/N: this share only")
+    workers: int = Field(1, ge=1, le=64)
+    in_place: bool = Field(False, description="into the index itself, where it has index.knn already")
+    accept_rejects: bool = Field(False, description="switch the alias although documents were refused")
+    patience_s: float = Field(300.0, ge=0, description="how long to wait for a cluster that is away")
+    max_docs_per_second: float | None = Field(None, gt=0, description="None: as fast as it goes")
+    slow_search_ms: float = Field(200.0, ge=0, description="pause while searches take longer; 0 never does")
+    dry_run: bool = False

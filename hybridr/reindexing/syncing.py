@@ -1,0 +1,221 @@
+"""Keeps a destination up to date after the switch: what its source takes, and what clients write into it.
+
+Both sides may be written. A document that only one side changed since the last round has that side's state
+afterwards; one that both changed has the source's, unless clients changed it more often here.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from ..cluster.connection import Cluster, IndexInfo, path_of
+from ..cluster.reading import Position
+from ..cluster.record import (
+    check_fingerprint,
+    command_for,
+    is_destination,
+    is_in_place,
+    kept_as,
+    resolve,
+    write_meta,
+)
+from ..cluster.writing import rejects_of
+from ..encoding.contract import Encoder
+from ..encoding.passages import windows_of
+from ..errors import DataError, NotFound, SettingsError, Unreachable
+from ..progress import Progress, silent
+from .job import Filling, Job
+from .settings import ReindexSettings
+from .targets.beside import fill, renew
+from .targets.in_place import fill_in_place, place_changes
+
+UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True)
+class Syncing:
+    """What one round did: documents copied from the source, deleted, encoded that were written here.
+
+    `waiting` were changed again while they were encoded; the next round takes them.
+    """
+
+    source: str
+    destination: str
+    copied: int
+    deleted: int
+    renewed: int
+    waiting: int
+    rejected: int
+    started: str
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the fields as JSON values."""
+        return asdict(self)
+
+
+def sync(
+    cluster: Cluster,
+    name: str,
+    encoder: Encoder,
+    settings: ReindexSettings | None = None,
+    *,
+    progress: Progress = silent,
+) -> Syncing:
+    """Bring what happened to the source since the last round into its destination, and encode what lacks it.
+
+    Of `settings` only those count that do not change the vectors. Raises DataError when `name` has no
+    complete destination, NotFound when its source is gone, FingerprintMismatch for another encoder.
+    """
+    started, clock = datetime.now(timezone.utc), time.monotonic()
+    settings = settings or ReindexSettings()
+    cluster = cluster.patient(settings.patience_s)
+    info = complete_destination(cluster, name)
+    check_fingerprint(encoder.fingerprint, info)
+    job = job_of(cluster, info, encoder, settings)
+    if is_in_place(info):
+        filling, renewal = Filling(), renew_in_place(job, info, progress)
+    else:
+        filling = catch_up(job, progress=progress)
+        with unchanged_writes(cluster, info):
+            renewal = renew(job)
+    return Syncing(
+        job.source,
+        job.destination,
+        filling.encoded + filling.without_text,
+        filling.deleted,
+        renewal.encoded + renewal.without_text - renewal.skipped - renewal.rejected,
+        renewal.skipped,
+        filling.rejected + renewal.rejected,
+        started.isoformat(timespec="seconds"),
+        time.monotonic() - clock,
+    )
+
+
+def renew_in_place(job: Job, info: IndexInfo, progress: Progress) -> Filling:
+    """Encode what was written into the index since the settled position on record, and move that on."""
+    done = fill_in_place(job, since=synced_position(info), once=True, progress=progress)
+    changes = place_changes(info, done)
+    write_meta(job.cluster, info.name, changes)
+    # As `renew` counts: what clients changed meanwhile was encoded too, and skipped.
+    encoded, rejected = done.encoded + done.waiting, done.rejected
+    return Filling(encoded, done.without_text, skipped=done.waiting, rejected=rejected)
+
+
+def catch_up(job: Job, *, progress: Progress = silent) -> Filling:
+    """Bring in what happened to the source since the settled position on record, and move that on."""
+    info = job.cluster.index_info(job.destination)
+    with unchanged_writes(job.cluster, info):
+        filling = fill(job, since=synced_position(info), once=True, progress=progress)
+    if filling.settled:
+        changes = {"synced": filling.until.seq_no}
+        write_meta(job.cluster, info.name, changes)
+    return filling
+
+
+def rounds(
+    cluster: Cluster,
+    name: str,
+    encoder: Encoder,
+    settings: ReindexSettings | None = None,
+    *,
+    every_s: float,
+    progress: Progress = silent,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Syncing]:
+    """Yield round after round, one every `every_s` seconds, until the caller stops.
+
+    A cluster that is away is waited for, up to the settings' `patience_s` after the last round that worked;
+    then Unreachable is raised. How far each round came stands in the index: stop it at any moment.
+    """
+    patience_s = (settings or ReindexSettings()).patience_s
+    worked = clock()
+    while True:
+        began = clock()
+        try:
+            done = sync(cluster, name, encoder, settings, progress=progress)
+            worked = clock()
+            yield done
+        except Unreachable:
+            if clock() - worked > patience_s:
+                raise
+        sleep(max(0.0, every_s - (clock() - began)))
+
+
+def seconds_of(text: str) -> float:
+    """Read a length of time such as `30s`, `5m`, `1h`, or plain seconds. Raises SettingsError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
+    if not match or not float(match[1]):
+        raise SettingsError(f"'{text}' is not a length of time", hint="it looks like 30s, 5m or 1h")
+    return float(match[1]) * UNITS_S[match[2] or "s"]
+
+
+def complete_destination(cluster: Cluster, name: str) -> IndexInfo:
+    """Find the destination of `name`, whose source must still be the one it was made of."""
+    info = resolve(cluster, name)
+    if not is_destination(info) or info.meta["state"] != "complete":
+        raise DataError(
+            f"'{name}' has no complete index with vectors",
+            hint=command_for(info) if is_destination(info) else f"hybridr reindex {name}",
+        )
+    if is_in_place(info):
+        return info
+    source = info.meta["source"]
+    if not cluster.exists(source):
+        raise NotFound(f"'{source}', the source of '{info.name}', is gone", hint="restore it first")
+    if cluster.index_info(source).uuid != info.meta["source_uuid"]:
+        raise DataError(
+            f"'{source}' is another index than the one '{info.name}' was made of",
+            hint=f"hybridr reindex {source}",
+        )
+    return info
+
+
+def synced_position(info: IndexInfo) -> Position | None:
+    """Read how far the source is in; None when nobody could tell, or a copy bears another index's record."""
+    synced = info.meta.get("synced")
+    if is_in_place(info) and info.meta["source_uuid"] != info.uuid:
+        return None
+    return Position({int(shard): seq_no for shard, seq_no in synced.items()}) if synced else None
+
+
+def job_of(cluster: Cluster, info: IndexInfo, encoder: Encoder, settings: ReindexSettings) -> Job:
+    """Work as the reindex did that made the destination."""
+    made = {name: info.meta[name] for name in ("vector_field", "max_tokens")}
+    made["vectors"] = kept_as(info.meta)
+    source = info.name if is_in_place(info) else info.meta["source"]
+    windows = windows_of(info.meta)
+    made["passages"] = windows is not None
+    if windows:
+        made |= {"passage_overlap": windows.overlap, "max_passages": windows.most}
+    return Job(
+        cluster,
+        source,
+        info.name,
+        encoder,
+        tuple(info.meta["fields"]),
+        settings.model_copy(update={**made, "slice": None}),
+        rejects_of(info.name),
+    )
+
+
+@contextmanager
+def unchanged_writes(cluster: Cluster, info: IndexInfo) -> Iterator[None]:
+    """Take the destination's final pipeline away for the block: it would run on every copy."""
+    setting, path = "final_pipeline", path_of(info.name, "_settings")
+    before = info.settings.get(f"index.{setting}") or info.meta["original"].get(setting)
+    if before is None:
+        yield
+        return
+    cluster.request("PUT", path, {"index": {setting: None}})
+    try:
+        yield
+    finally:
+        cluster.request("PUT", path, {"index": {setting: before}})

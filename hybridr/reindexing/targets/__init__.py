@@ -1,0 +1,1 @@
+"""Targets: where vectors go, one file each."""

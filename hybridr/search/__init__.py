@@ -1,0 +1,1 @@
+"""Search: text in, ranked hits out."""

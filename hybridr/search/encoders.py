@@ -1,0 +1,55 @@
+"""Which encoder an index has: the one that wrote its vectors, the promoted one, or the packaged MiniLM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from ..cluster.connection import Cluster, IndexInfo
+from ..cluster.record import check_fingerprint
+from ..encoding.contract import Arithmetic, Backend
+from ..encoding.folder import OnnxEncoder
+from ..encoding.opening import load_encoder
+from ..errors import ModelError
+from ..files.remembered import _read, _remember
+from ..progress import Progress, silent
+
+
+def promote(cluster: Cluster, index: str, folder: Path) -> None:
+    """Remember the encoder that `adapt` made for an index: `reindex` takes it when none is named."""
+    _remember(cluster.index_info(index).uuid, folder)
+
+
+def encoder_for(
+    cluster: Cluster,
+    info: IndexInfo,
+    folder: Path | None,
+    *,
+    precision: Arithmetic | None = None,
+    backend: Backend | Literal["auto"] | None = None,
+    progress: Progress = silent,
+) -> OnnxEncoder:
+    """Find the encoder of an index: the given folder, the one that wrote its vectors, the promoted one, or
+    the packaged MiniLM.
+
+    `precision` and `backend` are for documents, as `load_encoder` takes them. Raises FingerprintMismatch when
+    it is not the one that wrote the vectors, ModelError when it is gone.
+    """
+    known = _read()
+    wanted = info.meta.get("encoder")
+    origin = info.meta.get("source_uuid", info.uuid)
+    remembered = known.get(wanted) if wanted else known.get(origin)
+    if folder is None and remembered is not None:
+        folder = Path(remembered)
+        if not folder.is_dir():
+            raise ModelError(
+                f"the encoder of '{info.name}' lay in {folder}, which is gone", hint="--encoder FOLDER"
+            )
+    if folder is None:
+        from ..exporting.exporting import minilm_encoder
+
+        folder = minilm_encoder(progress=progress)
+    encoder = load_encoder(folder, precision=precision, backend=backend)
+    if wanted:
+        check_fingerprint(encoder.fingerprint, info)
+    return encoder

@@ -1,0 +1,223 @@
+"""Feedback: a first search tells words (RM3) or vectors (Rocchio) for the second."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..cluster.connection import Cluster
+from ..cluster.fields import mapped_fields
+from ..cluster.legs.lexical import lexical_query
+from ..languages import is_plain
+from .terms import term_vectors, text_vectors
+
+LEAST_WEIGHT = 1e-6
+Vectors = Mapping[str, Any]
+FEEDBACK_DOCUMENTS = 10
+FEEDBACK_TERMS = 10
+ORIGINAL_WEIGHT = 0.5
+MAX_DOCUMENT_SHARE = 0.1
+TERM_LENGTHS = range(2, 21)
+WORD = re.compile(r"[a-z0-9]+")
+LEAST_NORM = 0.001
+ROCCHIO_DOCUMENTS, ROCCHIO_WEIGHT = 3, 0.25  # measured for vectors: design notes, findings.md
+
+
+class TermFeedback:
+    """Expand queries by the words of their best documents, field by field.
+
+    Document frequencies are those of one shard, as the server's own scores are. `words_only` drops terms
+    that are not `[a-z0-9]+`, as Anserini does; None does so for English, or where no language is known for
+    a field's analyser and the query is in Latin script. With the filter Chinese would not be expanded.
+    """
+
+    def __init__(
+        self, cluster: Cluster, index: str, fields: Sequence[str], *, words_only: bool | None = None
+    ) -> None:
+        self.cluster, self.index, self.fields, self.words_only = cluster, index, tuple(fields), words_only
+
+    @cached_property
+    def analyzers(self) -> dict[str, str]:
+        """Name the analyser of every mapped field."""
+        return {one.name: one.analyzer for one in mapped_fields(self.cluster.index_info(self.index))}
+
+    def queries(self, texts: Sequence[str]) -> list[dict[str, Any]]:
+        """Give the expanded query of each text: weighted terms, not analysed again."""
+        bodies = [
+            {"size": FEEDBACK_DOCUMENTS, "_source": False, "query": lexical_query(text, self.fields)}
+            for text in texts
+        ]
+        found = [answer["hits"]["hits"] for answer in self.cluster.msearch(self.index, bodies)]
+        routing = {hit["_id"]: hit.get("_routing") for hits in found for hit in hits}
+        best = [{hit["_id"]: hit["_score"] for hit in hits} for hits in found]
+        expanded = self.weights(texts, best, routing)
+        return [self._query(text, weights) for text, weights in zip(texts, expanded, strict=True)]
+
+    def weights(
+        self,
+        texts: Sequence[str],
+        best: Sequence[Mapping[str, float]],
+        routing: Mapping[str, str | None],
+    ) -> list[dict[str, dict[str, float]]]:
+        """Weigh the terms of each text's second query, field -> term -> weight.
+
+        `best` are the documents of its first search with their scores; `routing` has all of them.
+        """
+        vectors = self.document_vectors(routing)
+        asked = text_vectors(self.cluster, self.index, self.fields, texts)
+        return [
+            self._expanded(text, query, scores, vectors)
+            for text, query, scores in zip(texts, asked, best, strict=True)
+        ]
+
+    def _expanded(
+        self, text: str, query: Vectors, best: Mapping[str, float], vectors: Mapping[str, Vectors]
+    ) -> dict[str, dict[str, float]]:
+        stated = [vectors[doc_id] for doc_id in best]
+        expanded = {}
+        for field in self.fields:
+            weights = rm3(
+                list(Counter(frequencies(query, field)).elements()),
+                [
+                    FeedbackDocument(frequencies(one, field), score)
+                    for one, score in zip(stated, best.values(), strict=True)
+                ],
+                {term: found["doc_freq"] for one in stated for term, found in terms_of(one, field).items()},
+                max((collection_size(one, field) for one in stated), default=0),
+                words_only=self._filters(field, text),
+            )
+            expanded[field] = {term: weight for term, weight in weights.items() if weight >= LEAST_WEIGHT}
+        return expanded
+
+    def _query(self, text: str, expanded: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+        clauses = [
+            {"term": {field: {"value": term, "boost": weight}}}
+            for field, weights in expanded.items()
+            for term, weight in weights.items()
+        ]
+        if not clauses:
+            return lexical_query(text, self.fields)
+        return {"bool": {"should": clauses, "minimum_should_match": 1}}
+
+    def _filters(self, field: str, text: str) -> bool:
+        if self.words_only is not None:
+            return self.words_only
+        return is_plain(self.analyzers.get(field, ""), text)
+
+    def document_vectors(self, routing: Mapping[str, str | None]) -> dict[str, Vectors]:
+        """Give the terms of documents, by field, with the statistics of their own shard."""
+        wanted = [
+            {"_id": doc_id, **({"routing": value} if value else {})} for doc_id, value in routing.items()
+        ]
+        answers = term_vectors(self.cluster, self.index, self.fields, wanted)
+        return {found["_id"]: found.get("term_vectors", {}) for found in answers}
+
+
+def terms_of(vectors: Vectors, field: str) -> Mapping[str, Any]:
+    """Give a field's terms with their statistics."""
+    terms: Mapping[str, Any] = vectors.get(field, {}).get("terms", {})
+    return terms
+
+
+def frequencies(vectors: Vectors, field: str) -> dict[str, int]:
+    """Give term -> frequency in one document."""
+    return {term: found["term_freq"] for term, found in terms_of(vectors, field).items()}
+
+
+def collection_size(vectors: Vectors, field: str) -> int:
+    """Count the documents that have the field."""
+    return int(vectors.get(field, {}).get("field_statistics", {}).get("doc_count", 0))
+
+
+class FeedbackDocument(NamedTuple):
+    """One document of the first search: term -> frequency, and its retrieval score."""
+
+    terms: Mapping[str, int]
+    score: float
+
+
+def rm3(
+    query: Sequence[str],
+    documents: Sequence[FeedbackDocument],
+    document_frequencies: Mapping[str, int],
+    collection_size: int,
+    *,
+    terms: int = FEEDBACK_TERMS,
+    original_weight: float = ORIGINAL_WEIGHT,
+    words_only: bool = True,
+) -> dict[str, float]:
+    """Weigh the terms of the second query; the weights sum to 1.
+
+    `query` are analysed terms, repeated ones count twice. `words_only` drops terms that are not `[a-z0-9]+`
+    (switch it off for languages of other scripts). Ties are broken by the alphabet.
+    """
+    relevance: dict[str, float] = {}
+    for document in documents:
+        kept = most_frequent(document.terms, document_frequencies, collection_size, terms, words_only)
+        norm = sum(kept.values())
+        if norm > LEAST_NORM:
+            for term, frequency in kept.items():
+                relevance[term] = relevance.get(term, 0.0) + frequency / norm * document.score
+    original = scaled({term: float(query.count(term)) for term in query})
+    model = scaled(strongest(relevance, terms))
+    if not model:
+        return original
+    return {
+        term: original_weight * original.get(term, 0.0) + (1 - original_weight) * model.get(term, 0.0)
+        for term in [*original, *(term for term in model if term not in original)]
+    }
+
+
+def most_frequent(
+    frequencies: Mapping[str, int],
+    document_frequencies: Mapping[str, int],
+    collection_size: int,
+    count: int,
+    words_only: bool,
+) -> dict[str, float]:
+    """Keep a document's most frequent terms that are words and not too common."""
+    fit = {
+        term: float(frequency)
+        for term, frequency in frequencies.items()
+        if len(term) in TERM_LENGTHS
+        and document_frequencies.get(term, 0) <= MAX_DOCUMENT_SHARE * collection_size
+        and (not words_only or WORD.fullmatch(term))
+    }
+    return strongest(fit, count)
+
+
+def strongest(weights: Mapping[str, float], count: int) -> dict[str, float]:
+    """Keep the `count` largest weights."""
+    ordered = sorted(weights.items(), key=lambda item: (-item[1], item[0]))
+    return dict(ordered[:count])
+
+
+def scaled(weights: Mapping[str, float]) -> dict[str, float]:
+    """Divide by the sum of the weights."""
+    total = sum(weights.values())
+    return {term: weight / total for term, weight in weights.items()} if total else {}
+
+
+def rocchio(
+    query: NDArray[np.float32], documents: Sequence[Sequence[float]], weight: float = ROCCHIO_WEIGHT
+) -> NDArray[np.float32]:
+    """Move a query vector `(dim,)` toward the mean direction of documents; its length stays (Rocchio 1971).
+
+    Only relevant documents count, as usual without judgements. Without documents the query stays.
+    """
+    if not len(documents):
+        return query
+    vectors = np.asarray(documents, dtype=np.float32)
+    center = (vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)).mean(axis=0)
+    length = float(np.linalg.norm(query))
+    moved = query / max(length, 1e-12) + weight * center
+    result: NDArray[np.float32] = (moved * (length / max(float(np.linalg.norm(moved)), 1e-12))).astype(
+        np.float32
+    )
+    return result

@@ -1,0 +1,1 @@
+"""Fusions: how the legs of a hybrid search become one ranking, one file each."""

@@ -1,0 +1,287 @@
+"""The pipeline fusion: what OpenSearch's normalization-processor does, as a request and as arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import SettingsError
+from ...files.assets import load_asset
+from ..settings import SearchSettings
+
+FLOOR = 0.001
+MODES = ("apply", "clip", "ignore")
+MAX_BOUND = 10_000.0
+MAX_LISTS = 5
+MAX_RANK_CONSTANT = 10_000
+Scores = Mapping[str, float]
+"""document id -> score of one list."""
+
+
+class LowerBound(NamedTuple):
+    """What min_max takes for the lowest score of a list, in the list's own raw scores (-10,000 to 10,000).
+
+    apply: scores over `min_score` are measured from it, the others from the list's own minimum. clip: all
+    are, and scores under it become 0.001. ignore: the list's own minimum. A bound over the maximum is none.
+    """
+
+    mode: str = "apply"
+    min_score: float = 0.0
+
+    def beneath(self, score: float, low: float, high: float) -> float:
+        """Give what `score` is measured from in a list from `low` to `high`."""
+        if self.mode == "apply":
+            return self.min_score if high > self.min_score and score > self.min_score else low
+        if self.mode == "clip":
+            return low if high < self.min_score else self.min_score
+        return low
+
+
+OWN_MINIMUM = LowerBound("ignore")
+
+
+def l2(scores: Scores) -> dict[str, float]:
+    """Divide by the Euclidean length of the list; a list of zeros stays zeros."""
+    length = math.sqrt(sum(score * score for score in scores.values()))
+    return {doc: score / length if length else 0.0 for doc, score in scores.items()}
+
+
+def min_max(scores: Scores, bound: LowerBound = OWN_MINIMUM) -> dict[str, float]:
+    """Scale to 0..1; what comes to 0 becomes 0.001, and 1.0 is given to all when all are equal."""
+    if not scores:
+        return {}
+    low, high = min(scores.values()), max(scores.values())
+    bound = bound._replace(min_score=float(np.float32(bound.min_score)))
+
+    def scaled(score: float) -> float:
+        bottom = bound.beneath(score, low, high)
+        if low == high or (high == bottom and score >= bottom):
+            return 1.0
+        if score < bottom:
+            return FLOOR
+        return (score - bottom) / (high - bottom) or FLOOR
+
+    return {doc: scaled(score) for doc, score in scores.items()}
+
+
+def z_score(scores: Scores) -> dict[str, float]:
+    """Standardise by mean and sample deviation (n - 1); values <= 0 become 0.001.
+
+    A score equal to the mean gets the raw maximum of the list, as the server does.
+    """
+    if not scores:
+        return {}
+    raw = np.asarray(list(scores.values()), dtype=np.float64)
+    single = raw.astype(np.float32)
+    values = single.astype(np.float64)
+    mean, deviation = np.float32(values.mean()), float(values.std(ddof=min(1, len(values) - 1)))
+    if deviation == 0:
+        standard = np.full_like(raw, values.min())
+    else:
+        standard = (raw - float(mean)) / deviation
+        standard[standard <= 0] = FLOOR
+    standard[single == mean] = values.max()
+    return dict(zip(scores, standard.tolist(), strict=True))
+
+
+NORMALIZATIONS: dict[str, Callable[[Scores], dict[str, float]]] = {
+    "min_max": min_max,
+    "l2": l2,
+    "z_score": z_score,
+}
+
+
+def arithmetic_mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    """Weighted mean over all lists; a missing document (0) counts as 0."""
+    return sum(value * weight for value, weight in zip(values, weights, strict=True)) / sum(weights)
+
+
+def geometric_mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    """Weighted geometric mean over the lists that hold the document."""
+    pairs = [(value, weight) for value, weight in zip(values, weights, strict=True) if value > 0]
+    total = sum(weight for _, weight in pairs)
+    return math.exp(sum(weight * math.log(value) for value, weight in pairs) / total) if total else 0.0
+
+
+def harmonic_mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    """Weighted harmonic mean over the lists that hold the document."""
+    pairs = [(value, weight) for value, weight in zip(values, weights, strict=True) if value > 0]
+    denominator = sum(weight / value for value, weight in pairs)
+    return sum(weight for _, weight in pairs) / denominator if denominator else 0.0
+
+
+COMBINATIONS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
+    "arithmetic_mean": arithmetic_mean,
+    "geometric_mean": geometric_mean,
+    "harmonic_mean": harmonic_mean,
+}
+RRF_WEIGHTS = (3, 1, 0)
+Z_SCORE = LOWER_BOUNDS = (3, 0, 0)
+
+
+def rrf(lists: Sequence[Scores], weights: Sequence[float], rank_constant: int = 60) -> dict[str, float]:
+    """Sum weight / (rank_constant + rank), ranks from 1 (Cormack et al. 2009)."""
+    fused: dict[str, float] = {}
+    for scores, weight in zip(lists, weights, strict=True):
+        for rank, doc in enumerate(ranking(scores), 1):
+            fused[doc] = fused.get(doc, 0.0) + weight / (rank_constant + rank)
+    return fused
+
+
+class Technique(NamedTuple):
+    """How lists become one, in the words of OpenSearch's search pipelines.
+
+    `normalization` is min_max, l2, z_score or rrf (which takes `rank_constant` and no `combination`);
+    `weights`, one per list, sum to 1; `lower_bounds`, none or one per list, are for min_max.
+    """
+
+    normalization: str = "min_max"
+    combination: str = "arithmetic_mean"
+    weights: tuple[float, ...] = (0.5, 0.5)
+    rank_constant: int = 60
+    lower_bounds: tuple[LowerBound, ...] = ()
+
+    def check(self) -> None:
+        """Raise SettingsError for what the server would refuse, or silently compute otherwise."""
+        check_technique(self.normalization, self.combination, self.weights, len(self.weights))
+        check_bounds(self.normalization, self.lower_bounds, len(self.weights))
+        if not 1 <= self.rank_constant <= MAX_RANK_CONSTANT:
+            raise SettingsError(f"the rank constant is 1 to {MAX_RANK_CONSTANT:,}, got {self.rank_constant}")
+
+
+def fuse(
+    lists: Sequence[Scores],
+    *,
+    normalization: str = "min_max",
+    combination: str = "arithmetic_mean",
+    weights: Sequence[float] | None = None,
+    rank_constant: int = 60,
+    lower_bounds: Sequence[LowerBound] = (),
+) -> dict[str, float]:
+    """Fuse the lists of several retrievers into one score per document.
+
+    The parameters are those of `Technique`; `weights` None weighs all lists alike. The server joins what
+    each shard gives of a list before, and takes a score of 0 for not found: such documents are not in its
+    lists. Raises SettingsError for what it does not support.
+    """
+    weights = weights or [1 / len(lists)] * len(lists)
+    check_technique(normalization, combination, weights, len(lists))
+    check_bounds(normalization, lower_bounds, len(lists))
+    if normalization == "rrf":
+        return rrf(lists, weights, rank_constant)
+    if lower_bounds:
+        scaled = [min_max(scores, bound) for scores, bound in zip(lists, lower_bounds, strict=True)]
+    else:
+        scaled = [NORMALIZATIONS[normalization](scores) for scores in lists]
+    documents = dict.fromkeys(doc for scores in lists for doc in scores)
+    mean = COMBINATIONS[combination]
+    return {doc: mean([scores.get(doc, 0.0) for scores in scaled], weights) for doc in documents}
+
+
+def check_technique(normalization: str, combination: str, weights: Sequence[float], legs: int) -> None:
+    """Raise SettingsError for what the server would refuse, or silently compute otherwise."""
+    if normalization != "rrf" and normalization not in NORMALIZATIONS:
+        raise SettingsError(f"unknown normalization '{normalization}': min_max, l2, z_score or rrf")
+    if combination not in COMBINATIONS:
+        raise SettingsError(f"unknown combination '{combination}': {', '.join(COMBINATIONS)}")
+    if normalization == "z_score" and combination != "arithmetic_mean":
+        raise SettingsError("z_score can only be combined by arithmetic_mean")
+    if len(weights) != legs:
+        raise SettingsError(f"{len(weights)} weights for {legs} lists")
+    if not 1 <= legs <= MAX_LISTS:
+        raise SettingsError(f"a hybrid query has 1 to {MAX_LISTS} lists, got {legs}")
+    if not all(0 <= weight <= 1 for weight in weights) or abs(sum(weights) - 1) > 0.01:
+        raise SettingsError(f"weights must be at least 0 and sum to 1, got {list(weights)}")
+
+
+def check_bounds(normalization: str, bounds: Sequence[LowerBound], legs: int) -> None:
+    """Raise SettingsError for lower bounds that the server would refuse, or do nothing with."""
+    if bounds and normalization != "min_max":
+        raise SettingsError(f"lower bounds are for min_max, not {normalization}")
+    if bounds and len(bounds) != legs:
+        raise SettingsError(f"{len(bounds)} lower bounds for {legs} lists")
+    for mode, lowest in bounds:
+        if mode not in MODES:
+            raise SettingsError(f"unknown mode of a lower bound '{mode}': {', '.join(MODES)}")
+        if not -MAX_BOUND <= lowest <= MAX_BOUND:
+            raise SettingsError(f"a lower bound is {-MAX_BOUND:,.0f} to {MAX_BOUND:,.0f}, got {lowest}")
+
+
+def ranking(scores: Scores) -> list[str]:
+    """Order documents by score, best first; ties keep the order of the list."""
+    return sorted(scores, key=lambda doc: -scores[doc])
+
+
+def hybrid_query(legs: Sequence[dict[str, Any]], depth: int) -> dict[str, Any]:
+    """Run the legs side by side; `depth` candidates of each, whatever the page."""
+    return {"hybrid": {"queries": list(legs), "pagination_depth": depth}}
+
+
+def search_pipeline(settings: SearchSettings, version: tuple[int, int, int]) -> dict[str, Any]:
+    """Build the pipeline that normalises and combines lexical and dense scores, in this order.
+
+    Raises SettingsError where this server version would refuse it, or silently do something else.
+    """
+    weights = (1.0 - settings.dense_weight, settings.dense_weight)
+    return fusion_pipeline(
+        Technique(settings.normalization, settings.combination, weights, settings.rank_constant), version
+    )
+
+
+def fusion_pipeline(technique: Technique, version: tuple[int, int, int]) -> dict[str, Any]:
+    """Build the pipeline of a technique from its file in `opensearch/pipelines/`.
+
+    Raises SettingsError where this server version would refuse it, or silently do something else.
+    """
+    technique.check()
+    require_version(technique, version)
+    pipeline = load_asset("pipelines", f"{pipeline_file(technique)}.json")
+    [processor] = pipeline["phase_results_processors"][0].values()
+    # Whole numbers would fail on the server, which casts them to doubles.
+    processor["combination"]["parameters"]["weights"] = [float(weight) for weight in technique.weights]
+    if technique.lower_bounds:
+        bounds = [{"mode": mode, "min_score": float(lowest)} for mode, lowest in technique.lower_bounds]
+        processor["normalization"]["parameters"]["lower_bounds"] = bounds
+    if technique.normalization == "rrf":
+        processor["combination"] = _rank_combination(processor["combination"], technique, version)
+    return pipeline
+
+
+def pipeline_file(technique: Technique) -> str:
+    """Name the file of a technique, without its ending."""
+    if technique.normalization == "rrf":
+        return "hybrid-rrf"
+    mean = technique.combination.removesuffix("_mean")
+    parts = [technique.normalization.replace("_", "-")]
+    parts += [mean] if mean != "arithmetic" else []
+    parts += ["lower-bounds"] if technique.lower_bounds else []
+    return "-".join(["hybrid", *parts])
+
+
+def require_version(technique: Technique, version: tuple[int, int, int]) -> None:
+    """Raise SettingsError for what this version refuses, or, as lower bounds, silently leaves out."""
+    if technique.normalization == "z_score" and version < Z_SCORE:
+        raise SettingsError(
+            f"z_score needs OpenSearch 3.0, this is {_dotted(version)}", hint="--normalization min_max"
+        )
+    if technique.lower_bounds and version < LOWER_BOUNDS:
+        raise SettingsError(f"lower bounds need OpenSearch 3.0, this is {_dotted(version)}")
+    alike = len(set(technique.weights)) == 1
+    if technique.normalization == "rrf" and version < RRF_WEIGHTS and not alike:
+        raise SettingsError(f"weights for rrf need OpenSearch 3.1, this is {_dotted(version)}")
+
+
+def _rank_combination(
+    combination: dict[str, Any], technique: Technique, version: tuple[int, int, int]
+) -> dict[str, Any]:
+    if version >= RRF_WEIGHTS:
+        return {**combination, "rank_constant": technique.rank_constant}
+    # 2.19 reads the constant only among the parameters and ignores it silently elsewhere.
+    return {"technique": "rrf", "parameters": {"rank_constant": technique.rank_constant}}
+
+
+def _dotted(version: tuple[int, int, int]) -> str:
+    return ".".join(map(str, version))

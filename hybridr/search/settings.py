@@ -1,0 +1,73 @@
+"""How a search ranks, and what `hybridr tune` found for its index."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from ..cluster.connection import IndexInfo
+from ..cluster.record import tuning_of
+from ..encoding.contract import Encoder
+from ..encoding.query_map import MappedEncoder, load_query_map
+from ..files.remembered import folder_of_map
+from ..settings import Stage
+
+NAMES_A_PIPELINE = {"normalization", "combination", "rank_constant"}
+NAMES_A_FUSION = {"fusion", *NAMES_A_PIPELINE}
+
+
+class SearchSettings(Stage):
+    """How `Search` ranks; `depth` is the number of candidates of each leg."""
+
+    table: ClassVar[str] = "search"
+
+    fusion: Literal["auto", "absolute", "pipeline"] = Field(
+        "auto", description="absolute: true scores of both legs; pipeline: as the next ones say"
+    )
+    normalization: Literal["min_max", "l2", "z_score", "rrf"] = "min_max"
+    combination: Literal["arithmetic_mean", "geometric_mean", "harmonic_mean"] = "arithmetic_mean"
+    dense_weight: float = Field(0.5, ge=0, le=1)
+    rank_constant: int = Field(60, ge=1, le=10_000)
+    depth: int = Field(100, ge=1, le=10_000)
+    feedback: Literal["none", "rm3", "rocchio"] = Field("none", description="of hybrid searches")
+    exact: bool = Field(False, description="dense: compare every vector, walk no graph; slow")
+    completed_weight: float = Field(0.6, ge=0, le=1, description="dense weight with score completion")
+    lexical_fields: tuple[str, ...] = Field((), description="empty: what the index was reindexed with")
+    tuned: bool = Field(True, description="take what `hybridr tune` found for the index, where not given")
+    query_map: str = Field("auto", min_length=1, description="auto: that of tune; none; or a folder")
+
+
+def with_tuning(
+    settings: SearchSettings,
+    info: IndexInfo,
+    part: Literal["search", "pipeline"] = "search",
+    *,
+    feedback: str | None = None,
+) -> SearchSettings:
+    """Fill settings that were not given with those that `tune` found for searches, or for stored pipelines.
+
+    Whoever names a fusion gets that one with its own defaults: a weight found for one means nothing for
+    another. So does whoever asks for a `feedback` that the fusion which was found cannot do.
+    """
+    found = tuning_of(info).get(part) or {}
+    if "rm3" in (feedback, settings.feedback) and found.get("fusion") == "absolute":
+        return settings
+    if not settings.tuned or not found or settings.model_fields_set & NAMES_A_FUSION:
+        return settings
+    given = {name: getattr(settings, name) for name in settings.model_fields_set}
+    return SearchSettings(**{**found, **given})
+
+
+def mapped(encoder: Encoder, info: IndexInfo, settings: SearchSettings) -> Encoder:
+    """Put the query map that the settings name before an encoder; none, or one that is gone: the encoder.
+
+    Raises ModelError for a folder that is no map, FingerprintMismatch for the map of another encoder.
+    """
+    if settings.query_map == "none" or isinstance(encoder, MappedEncoder):
+        return encoder
+    folder: Any = settings.query_map
+    if folder == "auto":
+        fitted = tuning_of(info).get("query_map") if settings.tuned else None
+        folder = folder_of_map(fitted["fingerprint"]) if fitted else None
+    return encoder if folder is None else MappedEncoder(encoder, load_query_map(folder))

@@ -1,0 +1,348 @@
+"""Gives an index with vectors a way to be asked through plain REST, and takes it away again.
+
+`client`: a stored search pipeline is the index's default, so a `hybrid` query needs no word about fusion.
+`neural`: besides, a model asks `hybridr serve` for the vector of a `neural` query's text. `local`: so
+too, but the model runs inside the cluster. `transparent`: the pipeline sends every query to `hybridr serve`,
+which turns those for one text into hybrid ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from ..cluster.connection import Cluster, IndexInfo, path_of
+from ..cluster.default_pipeline import DEFAULT, asked_through, found_pipeline, pipeline_path
+from ..cluster.record import is_destination, kept_as, resolve, write_meta
+from ..errors import ClusterError, DataError, FingerprintMismatch, SettingsError, Unreachable
+from ..files.manifest import fingerprint
+from ..search.encoders import encoder_for
+from ..search.fusions.pipeline import hybrid_query, search_pipeline
+from ..search.settings import SearchSettings, with_tuning
+from . import local_models
+from .pipelines import require_ours
+from .remote_models import (
+    CONNECTORS,
+    ML,
+    MODELS,
+    PLUGIN,
+    RemoteModel,
+    ask_health,
+    create_model,
+    deleting_requests,
+    embedding_connector,
+    missing_settings,
+    model_body,
+    model_state,
+    rewriting_connector,
+    trusted_pattern,
+    unless_gone,
+)
+from .settings import DeploySettings
+
+MODEL_ID, CONNECTOR_ID = "<model_id>", "<connector_id>"
+TEXT_WAYS = ("neural", "local")  # the client sends text in a `neural` query
+DEPLOYED = "DEPLOYED"
+
+
+def example(info: IndexInfo, way: str, search: SearchSettings) -> str:
+    """Write a search body of a way, with dots for what the client fills in."""
+    match: dict[str, Any] = {"match": {info.meta["lexical_fields"][0]: "…"}}
+    if way == "transparent":
+        return orjson.dumps({"query": match}).decode()
+    field, depth = info.meta["vector_field"], search.depth
+    asked: dict[str, Any] = {"query_text": "…"} if way in TEXT_WAYS else {"vector": ["…"]}
+    dense = {"neural" if way in TEXT_WAYS else "knn": {field: {**asked, "k": depth}}}
+    return orjson.dumps({"query": hybrid_query([match, dense], depth)}).decode()
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What deploying does: the exact requests in their order, with the ids that the cluster will give in
+    angle brackets; `settings` are the cluster settings that are missing, `example` is a body to search with.
+    `changed` is False where all of it was there already."""
+
+    index: str
+    way: str
+    pipeline: str
+    settings: dict[str, Any]
+    requests: list[dict[str, Any]] = field(repr=False)
+    example: str
+    changed: bool = False
+
+
+def plan_deployment(
+    cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings
+) -> Deployment:
+    """Check everything before the first request, and say what would be sent.
+
+    Raises DataError (no vectors), ClusterError (plugin missing, another default pipeline, byte vectors
+    with `neural` and `local`), Unreachable and FingerprintMismatch for the embedding server, ModelError and
+    FingerprintMismatch for the encoder of `local`.
+    """
+    info = deployable(cluster, name)
+    search = with_tuning(search, info, "pipeline")
+    pipeline = f"hybridr-{info.name}"
+    check_default(info, pipeline)
+    if (stored := found_pipeline(cluster, pipeline)) is not None:
+        require_ours(pipeline, stored, False)
+    missing: dict[str, Any] = {}
+    requests: list[dict[str, Any]] = []
+    if settings.way == "local":
+        check_plugin(cluster, info, settings)
+        local_models.check_version(cluster)
+        missing = dict(local_models.missing_settings(cluster))
+        requests = local_models.model_requests(encoder_for(cluster, info, settings.encoder), MODEL_ID)
+    elif settings.way != "client":
+        trusted_pattern(settings.server)
+        check_model(cluster, info, settings)
+        missing = missing_settings(cluster, settings.server)
+        requests = model_requests(connector_of(pipeline, settings))
+    body = pipeline_body(info, settings.way, search, cluster.version, MODEL_ID)
+    requests += [
+        {"method": "PUT", "path": pipeline_path(pipeline), "body": body},
+        {"method": "PUT", "path": path_of(info.name, "_settings"), "body": asked_through(pipeline)},
+    ]
+    if missing:
+        requests.insert(0, {"method": "PUT", "path": "/_cluster/settings", "body": {"persistent": missing}})
+    return Deployment(
+        info.name, settings.way, pipeline, missing, requests, example(info, settings.way, search)
+    )
+
+
+def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings) -> Deployment:
+    """Make the index answer in the chosen way; again with the same settings changes nothing.
+
+    A model that an earlier call made is deleted when the new one is in its place. Raises the errors of
+    `plan_deployment`, and ClusterError for cluster settings that are missing unless `set_cluster_settings`.
+    """
+    if settings.way == "local":  # a small heap is full for a while after the upload
+        cluster = cluster.patient(local_models.PATIENCE_S)
+    todo = plan_deployment(cluster, name, settings, search)
+    info = cluster.index_info(todo.index)
+    known = info.meta.get("deployment") or {}
+    job = fingerprint([settings.record(), todo.requests[-2]["body"]])
+    if todo.settings:
+        allow(cluster, todo, settings)
+    if known.get("job") == job and not any(missing_parts(cluster, info, known)):
+        return todo
+    ids = make_model(cluster, info, todo.pipeline, settings)
+    record = {"way": todo.way, "pipeline": todo.pipeline, "job": job, **ids}
+    if "connector_id" in ids:
+        record["server"] = settings.server
+    try:
+        search = with_tuning(search, info, "pipeline")
+        body = pipeline_body(info, todo.way, search, cluster.version, ids.get("model_id", ""))
+        cluster.request("PUT", pipeline_path(todo.pipeline), body)
+        cluster.request("PUT", path_of(todo.index, "_settings"), asked_through(todo.pipeline))
+        write_meta(cluster, todo.index, {"deployment": record})
+    except ClusterError:
+        if ids.get("model_id") != known.get("model_id"):
+            forget_model(cluster, record)
+        raise
+    if ids.get("model_id") != known.get("model_id"):
+        forget_model(cluster, known)
+    return replace(todo, changed=True)
+
+
+def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict[str, Any]]:
+    """Take the default pipeline, the pipeline, the model and its connector away; give the requests.
+
+    Raises DataError when nothing is deployed.
+    """
+    info = resolve(cluster, name)
+    known = info.meta.get("deployment")
+    if not known:
+        raise DataError(f"nothing is deployed for '{name}'", hint=f"hybridr deploy {name}")
+    requests: list[dict[str, Any]] = [
+        {"method": "PUT", "path": path_of(info.name, "_settings"), "body": asked_through(None)},
+        {"method": "DELETE", "path": pipeline_path(known["pipeline"])},
+    ]
+    requests += deleting(cluster, known)
+    if not dry_run:
+        for request in requests:
+            unless_gone(cluster, request)
+        write_meta(cluster, info.name, {"deployment": None})
+    return requests
+
+
+def deployable(cluster: Cluster, name: str) -> IndexInfo:
+    """Find the index with complete vectors behind a name. Raises DataError."""
+    info = resolve(cluster, name)
+    if not is_destination(info) or info.meta.get("state") != "complete":
+        raise DataError(f"'{name}' has no complete vectors to deploy", hint=f"hybridr reindex {name}")
+    return info
+
+
+def check_default(info: IndexInfo, pipeline: str) -> None:
+    """Refuse to replace somebody else's default pipeline."""
+    current = info.settings.get(DEFAULT, "_none")
+    if current not in ("_none", pipeline):
+        raise ClusterError(
+            f"'{info.name}' has a default search pipeline of its own: {current}",
+            hint="hybridr deploy NAME --dry-run shows ours, to be joined with yours",
+        )
+
+
+def check_plugin(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> None:
+    """Refuse what ml-commons could not do for this index."""
+    if PLUGIN not in cluster.plugins():
+        raise ClusterError(
+            f"--way {settings.way} needs the plugin {PLUGIN} on every node",
+            hint="--way client needs no plugin; an embedded node has it with: hybridr node start --with-ml",
+        )
+    if settings.way in TEXT_WAYS and kept_as(info.meta) == "byte":
+        raise ClusterError(
+            f"'{info.name}' keeps bytes, and a `neural` query sends floats", hint="--way transparent"
+        )
+
+
+def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> None:
+    """Refuse what a model that asks this server could not do for this index."""
+    check_plugin(cluster, info, settings)
+    health = ask_health(settings.server)
+    if health.get("encoder") != info.meta["encoder"]:
+        raise FingerprintMismatch(
+            f"the server at {settings.server} has encoder {str(health.get('encoder'))[:12]}, the vectors of "
+            f"'{info.name}' are of {info.meta['encoder'][:12]}",
+            hint=f"hybridr serve --index {info.name}",
+        )
+    served = health.get("index")
+    if settings.way == "transparent" and (served is None or resolve(cluster, served).name != info.name):
+        raise SettingsError(
+            f"the server at {settings.server} rewrites queries of {served or 'no index'}",
+            hint=f"hybridr serve --index {info.name}",
+        )
+
+
+def connector_of(name: str, settings: DeploySettings) -> dict[str, Any]:
+    """Build the connector that a way needs."""
+    token = settings.token.get_secret_value() if settings.token else None
+    if settings.way == "neural":
+        return embedding_connector(name, settings.server, "query", token=token)
+    return rewriting_connector(name, settings.server, token=token)
+
+
+def model_requests(connector: dict[str, Any]) -> list[dict[str, Any]]:
+    """List what creates a model, without the token."""
+    shown = connector | {"credential": dict.fromkeys(connector["credential"], "***")}
+    return [
+        {"method": "POST", "path": CONNECTORS, "body": shown},
+        {"method": "POST", "path": MODELS, "body": model_body(connector["name"], CONNECTOR_ID)},
+        {"method": "POST", "path": f"{ML}/models/{MODEL_ID}/_deploy"},
+    ]
+
+
+def pipeline_body(
+    info: IndexInfo, way: str, search: SearchSettings, version: tuple[int, int, int], model_id: str
+) -> dict[str, Any]:
+    """Build the search pipeline of a way."""
+    body = search_pipeline(search, version)
+    if way in TEXT_WAYS:
+        named = {info.meta["vector_field"]: model_id}
+        body["request_processors"] = [{"neural_query_enricher": {"neural_field_default_id": named}}]
+    if way == "transparent":
+        body["request_processors"] = [
+            {
+                "ml_inference": {
+                    "model_id": model_id,
+                    # No query_template: it would replace the whole body, and with it size and filters.
+                    "input_map": [{"input": "query"}],
+                    "output_map": [{"query": "data[0].query"}],
+                    "ignore_failure": True,
+                    "ignore_missing": True,
+                }
+            }
+        ]
+    return body
+
+
+def allow(cluster: Cluster, todo: Deployment, settings: DeploySettings) -> None:
+    """Set the cluster settings that are missing. Raises ClusterError unless that is wanted."""
+    if not settings.set_cluster_settings:
+        shown = orjson.dumps({"persistent": todo.settings}).decode()
+        forbidden = "run inside it" if settings.way == "local" else f"ask {settings.server}"
+        raise ClusterError(
+            f"the cluster does not let a model {forbidden}",
+            hint=f"PUT /_cluster/settings {shown}   or: --set-cluster-settings",
+        )
+    cluster.request("PUT", "/_cluster/settings", {"persistent": todo.settings})
+
+
+def make_model(cluster: Cluster, info: IndexInfo, name: str, settings: DeploySettings) -> dict[str, str]:
+    """Make the model of a way, or find it; give its ids as the record keeps them."""
+    if settings.way == "client":
+        return {}
+    if settings.way == "local":
+        return {"model_id": local_models.ensure_model(cluster, encoder_for(cluster, info, settings.encoder))}
+    return asdict(create_model(cluster, connector_of(name, settings)))
+
+
+def deleting(cluster: Cluster, known: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """List what deletes the model of a record; a model inside stays while other pipelines name it."""
+    if "connector_id" in known:
+        return deleting_requests(RemoteModel(known["model_id"], known["connector_id"]))
+    if "model_id" not in known or local_models.is_used(cluster, known["model_id"], besides=known["pipeline"]):
+        return []
+    return local_models.deleting_requests(cluster, known["model_id"])
+
+
+def forget_model(cluster: Cluster, known: Mapping[str, Any]) -> None:
+    """Delete the model of a record."""
+    for request in deleting(cluster, known):
+        unless_gone(cluster, request)
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A way by which an index is asked; `missing` says what of it is not as `deploy` left it."""
+
+    index: str
+    way: str
+    pipeline: str
+    model: str | None
+    server: str | None
+    missing: list[str]
+
+
+def deployment_of(cluster: Cluster, info: IndexInfo) -> Deployed | None:
+    """Look at the deployment of an index; None where there is none."""
+    known = info.meta.get("deployment")
+    if not known:
+        return None
+    missing = list(missing_parts(cluster, info, known))
+    return Deployed(
+        info.name, known["way"], known["pipeline"], known.get("model_id"), known.get("server"), missing
+    )
+
+
+def missing_parts(cluster: Cluster, info: IndexInfo, known: Mapping[str, Any]) -> Iterator[str]:
+    """Say what a record names and is not there, or not in use."""
+    if (default := info.settings.get(DEFAULT, "_none")) != known["pipeline"]:
+        yield f"the default pipeline of the index is {default}"
+    if found_pipeline(cluster, known["pipeline"]) is None:
+        yield f"the pipeline {known['pipeline']} is gone"
+    if model := known.get("model_id"):
+        state = model_state(cluster, model)
+        if state is None:
+            yield f"the model {model} is gone"
+        elif state != DEPLOYED:
+            yield f"the model {model} is {state}"
+
+
+def server_problem(deployed: Deployed, encoder: str) -> str | None:
+    """Ask the embedding server of a deployment; say what is wrong with it, as seen from this machine."""
+    if deployed.server is None:
+        return None
+    try:
+        found = ask_health(deployed.server).get("encoder")
+    except Unreachable as error:
+        lost = "searches are plain BM25" if deployed.way == "transparent" else "`neural` queries fail"
+        return f"{error.message}: {lost}"
+    if found != encoder:
+        has = f"the server at {deployed.server} has encoder {str(found)[:12]}"
+        return f"{has}, the vectors are of {encoder[:12]}"
+    return None

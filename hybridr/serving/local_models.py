@@ -1,0 +1,270 @@
+"""Models that ml-commons runs inside the cluster: an encoder's own graph and tokenizer, uploaded in parts.
+
+The graph is that of the encoder's folder, byte for byte. Told to pool nothing, ml-commons takes the second of
+its two outputs, the pooled one, from 3.6.0 on. The model is for queries: the documents' vectors are there.
+"""
+
+from __future__ import annotations
+
+import time
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import orjson
+from tokenizers import Tokenizer
+
+from ..cluster.connection import Cluster
+from ..encoding.contract import Vectors
+from ..encoding.engines import GRAPHS
+from ..encoding.folder import OnnxEncoder
+from ..encoding.tokens import TOKENIZER_FILE
+from ..errors import ClusterError, ModelError, NotFound
+from ..files.manifest import fingerprint, sha256_of
+from .remote_models import ANY_NODE, ML, await_task, current_settings, unless_gone
+
+META = f"{ML}/models/_register_meta"
+OLDEST = (3, 6, 0)
+CHUNK_BYTES = 10_000_000  # the most that ml-commons takes
+PATIENCE_S = 120.0  # 429 while a small heap is full, 503 while the plugin makes its own index
+DEPLOY_TIMEOUT_S = 300.0  # the first model of a node loads PyTorch
+MOST_DIFFERENCE = 0.014  # of a vector's length: a cosine of 0.9999
+NEEDED_SETTINGS = {
+    ANY_NODE: "false",
+    "plugins.ml_commons.allow_registering_model_via_local_file": "true",
+    # Above these it refuses, and what it takes for used memory holds the files that the system caches.
+    "plugins.ml_commons.native_memory_threshold": "100",
+    "plugins.ml_commons.jvm_heap_memory_threshold": "100",
+}
+UNFINISHED = ("UPLOADING", "REGISTERING")
+SAMPLE = ("wing", "Größe, 日本語 and 🎉", "What is [SEP]?", "a text that is longer than any limit " * 200)
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A model as ml-commons takes it: a zip, and what it is to be told. The name tells both."""
+
+    path: Path
+    sha256: str
+    config: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Name the model: the same name is the same content and configuration."""
+        return f"hybridr-{fingerprint([self.sha256, self.config])[:16]}"
+
+    @property
+    def sizes(self) -> list[int]:
+        """List the sizes of the parts in bytes."""
+        whole, rest = divmod(self.path.stat().st_size, CHUNK_BYTES)
+        return [CHUNK_BYTES] * whole + ([rest] if rest else [])
+
+    def body(self) -> dict[str, Any]:
+        """Build the request that announces the parts."""
+        return {
+            "name": self.name,
+            "version": "1",
+            "function_name": "TEXT_EMBEDDING",
+            "model_format": "ONNX",
+            "model_content_hash_value": self.sha256,
+            "model_content_size_in_bytes": sum(self.sizes),
+            "total_chunks": len(self.sizes),
+            "model_config": self.config,
+        }
+
+
+@contextmanager
+def packed(encoder: OnnxEncoder) -> Iterator[ModelFile]:
+    """Write the model's file for the length of the block; the same encoder gives the same bytes."""
+    tokenizer = Tokenizer.from_file(str(encoder.folder / TOKENIZER_FILE))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(encoder.max_tokens)
+    with TemporaryDirectory(prefix="hybridr-model-") as folder:
+        path = Path(folder) / "model.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            with (encoder.folder / GRAPHS["fp32"]).open("rb") as graph:
+                with archive.open(zipfile.ZipInfo("model.onnx"), "w", force_zip64=True) as member:
+                    while part := graph.read(1 << 20):
+                        member.write(part)
+            archive.writestr(zipfile.ZipInfo(TOKENIZER_FILE), tokenizer.to_str())
+        yield ModelFile(path, sha256_of(path), model_config(encoder))
+
+
+def model_config(encoder: OnnxEncoder) -> dict[str, Any]:
+    """Tell how the model is used; kinds of tokens are given to the models of BERT only."""
+    told = orjson.loads((encoder.folder / "tokenizer_config.json").read_bytes())
+    config = {
+        "model_type": "bert" if "token_type_ids" in told["model_input_names"] else "distilbert",
+        "embedding_dimension": encoder.dim,
+        "framework_type": "sentence_transformers",
+        "pooling_mode": "none",
+        "normalize_result": False,
+    }
+    prefix = encoder.query_prefix
+    return config | ({"query_prefix": prefix} if prefix else {})
+
+
+def missing_settings(cluster: Cluster) -> dict[str, str]:
+    """Give the cluster settings that a model inside needs and that are not set."""
+    current = current_settings(cluster)
+    return {name: value for name, value in NEEDED_SETTINGS.items() if current.get(name) != value}
+
+
+def check_version(cluster: Cluster) -> None:
+    """Raise ClusterError where ml-commons would pool anew what is pooled."""
+    if cluster.version < OLDEST:
+        found = ".".join(map(str, cluster.version))
+        raise ClusterError(
+            f"--way local needs OpenSearch 3.6.0, this is {found}: before, ml-commons cannot take a vector "
+            "that the graph has pooled",
+            hint="--way neural asks `hybridr serve`",
+        )
+
+
+def model_requests(encoder: OnnxEncoder, model_id: str) -> list[dict[str, Any]]:
+    """List what makes the model, with sizes in the place of its parts."""
+    with packed(encoder) as file:
+        sizes, body = file.sizes, file.body()
+    paths = [(f"upload_chunk/{number}", f"<{size} bytes>") for number, size in enumerate(sizes)]
+    return [
+        {"method": "POST", "path": META, "body": body},
+        *({"method": "POST", "path": f"{ML}/models/{model_id}/{path}", "body": part} for path, part in paths),
+        {"method": "POST", "path": f"{ML}/models/{model_id}/_deploy"},
+    ]
+
+
+def ensure_model(cluster: Cluster, encoder: OnnxEncoder) -> str:
+    """Give the id of a deployed model of this encoder, the one that is there or a new one.
+
+    Its vectors of a few texts are compared with the encoder's own. Raises ModelError when they differ,
+    ClusterError when the cluster cannot run it; what this call made is deleted then.
+    """
+    cluster = cluster.patient(PATIENCE_S)
+    with packed(encoder) as file:
+        found = find_model(cluster, file.name)
+        model_id = found or upload(cluster, file)
+    try:
+        run_model(cluster, model_id)
+        require_same_vectors(cluster, model_id, encoder)
+    except (ClusterError, ModelError):
+        if not found:
+            delete_model(cluster, model_id)
+        raise
+    return model_id
+
+
+def find_model(cluster: Cluster, name: str) -> str | None:
+    """Find a model that is whole; what an upload that ended early left behind is deleted."""
+    body = {"query": {"term": {"name.keyword": name}}, "_source": ["model_state"]}
+    try:
+        hits = cluster.request("POST", f"{ML}/models/_search", body)["hits"]["hits"]
+    except NotFound:
+        return None
+    whole = []
+    for hit in hits:
+        if hit["_source"].get("model_state") in UNFINISHED:
+            delete_model(cluster, hit["_id"])
+        else:
+            whole.append(str(hit["_id"]))
+    return whole[0] if whole else None
+
+
+def upload(cluster: Cluster, file: ModelFile) -> str:
+    """Send the parts in their order, for the last one makes the model whole; give its id."""
+    model_id = str(cluster.request("POST", META, file.body())["model_id"])
+    try:
+        with file.path.open("rb") as content:
+            for number, size in enumerate(file.sizes):
+                path = f"{ML}/models/{model_id}/upload_chunk/{number}"
+                cluster.request("POST", path, content.read(size))
+        await_registered(cluster, model_id)
+    except BaseException:
+        delete_model(cluster, model_id)
+        raise
+    return model_id
+
+
+def await_registered(cluster: Cluster, model_id: str) -> None:
+    """Wait until the model is known to be whole, which is noted after the last part was answered."""
+    deadline = time.monotonic() + PATIENCE_S
+    while cluster.request("GET", f"{ML}/models/{model_id}")["model_state"] in UNFINISHED:
+        if time.monotonic() > deadline:
+            raise ClusterError(f"the cluster did not take the model {model_id} in {PATIENCE_S:.0f} s")
+        time.sleep(0.2)
+
+
+def run_model(cluster: Cluster, model_id: str) -> None:
+    """Deploy a model to every node that may run it; again does no harm. Raises ClusterError."""
+    task = cluster.request("POST", f"{ML}/models/{model_id}/_deploy")["task_id"]
+    try:
+        await_task(cluster, task, DEPLOY_TIMEOUT_S)
+    except ClusterError as error:
+        raise ClusterError(
+            f"{error.message} (a node without PyTorch's libraries downloads them, if it can)",
+            hint="hybridr node start --with-ml --with-natives; for other nodes: docs/query.md",
+        ) from error
+
+
+def require_same_vectors(cluster: Cluster, model_id: str, encoder: OnnxEncoder) -> None:
+    """Raise ModelError unless the model gives the encoder's own vectors of queries."""
+    own, found = encoder.encode_queries(SAMPLE), predict(cluster, model_id, SAMPLE, encoder)
+    lengths = np.linalg.norm(own, axis=1)
+    difference = (
+        float((np.linalg.norm(found - own, axis=1) / lengths).max()) if found.shape == own.shape else np.inf
+    )
+    if not difference <= MOST_DIFFERENCE:
+        raise ModelError(
+            f"the model inside the cluster gives other vectors than the encoder: they differ by "
+            f"{difference:.3f} of their length, at most {MOST_DIFFERENCE} is allowed",
+            hint="--way neural asks `hybridr serve`",
+        )
+
+
+def predict(cluster: Cluster, model_id: str, texts: Sequence[str], encoder: OnnxEncoder) -> Vectors:
+    """Let a deployed model encode queries to `(n, dim)`."""
+    body: dict[str, Any] = {
+        "text_docs": list(texts),
+        "return_number": True,
+        "target_response": ["sentence_embedding"],
+    }
+    if encoder.query_prefix:
+        body["parameters"] = {"content_type": "query"}
+    answer = cluster.request("POST", f"{ML}/_predict/text_embedding/{model_id}", body)
+    return np.array([result["output"][0]["data"] for result in answer["inference_results"]], dtype=np.float32)
+
+
+def deleting_requests(cluster: Cluster, model_id: str) -> list[dict[str, Any]]:
+    """List what undeploys and deletes a model and its group, in this order; nothing if it is gone."""
+    path = f"{ML}/models/{model_id}"
+    try:
+        group = cluster.request("GET", path)["model_group_id"]
+    except NotFound:
+        return []
+    return [
+        {"method": "POST", "path": f"{path}/_undeploy"},
+        {"method": "DELETE", "path": path},
+        {"method": "DELETE", "path": f"{ML}/model_groups/{group}"},
+    ]
+
+
+def delete_model(cluster: Cluster, model_id: str) -> None:
+    """Undeploy and delete a model; what is gone already is no error."""
+    for request in deleting_requests(cluster, model_id):
+        unless_gone(cluster, request)
+
+
+def is_used(cluster: Cluster, model_id: str, *, besides: str | None = None) -> bool:
+    """Tell whether a search or ingest pipeline other than `besides` names a model."""
+    found: dict[str, Any] = {}
+    for path in ("/_search/pipeline", "/_ingest/pipeline"):
+        try:
+            found |= {f"{path}/{name}": body for name, body in cluster.request("GET", path).items()}
+        except NotFound:
+            pass
+    found.pop(f"/_search/pipeline/{besides}", None)
+    return any(f'"{model_id}"' in orjson.dumps(body).decode() for body in found.values())

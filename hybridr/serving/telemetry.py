@@ -1,0 +1,118 @@
+"""What the server tells of itself: counters, and one JSON line a request."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Any
+
+import orjson
+from fastapi import Request
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+TOKENS = (16, 64, 256, 1024, 2048, 4096, 8192)
+LOGGER = logging.getLogger("hybridr.serving")
+FACTS = "hybridr.facts"
+PROBES = {"/healthz", "/metrics"}  # asked every few seconds by machines
+
+
+class Metrics:
+    """The counters of one app; several apps in a process do not mix."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.requests = Counter(
+            "hybridr_requests", "Requests answered", ["route", "status"], registry=registry
+        )
+        self.seconds = Histogram(
+            "hybridr_request_seconds", "Time to the answer", ["route"], buckets=SECONDS, registry=registry
+        )
+        self.batch_texts = Histogram(
+            "hybridr_batch_texts", "Texts encoded together", buckets=TEXTS, registry=registry
+        )
+        self.batch_tokens = Histogram(
+            "hybridr_batch_tokens", "Tokens encoded together", buckets=TOKENS, registry=registry
+        )
+        self.cache_hits = Counter("hybridr_cache_hits", "Queries found in the cache", registry=registry)
+        self.cache_misses = Counter("hybridr_cache_misses", "Queries not in the cache", registry=registry)
+        self.queue = Gauge("hybridr_queue_texts", "Texts that wait for the encoder", registry=registry)
+
+    def watch_queue(self, length: Callable[[], int]) -> None:
+        """Ask `length` for the texts that wait, whenever the metrics are read."""
+        self.queue.set_function(length)
+
+    def count_request(self, route: str, status: int, seconds: float) -> None:
+        """Count one answered request."""
+        self.requests.labels(route, str(status)).inc()
+        self.seconds.labels(route).observe(seconds)
+
+    def count_batch(self, texts: int, tokens: int) -> None:
+        """Count one call of the encoder."""
+        self.batch_texts.observe(texts)
+        self.batch_tokens.observe(tokens)
+
+    def count_lookups(self, hits: int, misses: int) -> None:
+        """Count the queries that were looked up in the cache."""
+        self.cache_hits.inc(hits)
+        self.cache_misses.inc(misses)
+
+    def text(self) -> bytes:
+        """Give the metrics as Prometheus reads them."""
+        return generate_latest(self.registry)
+
+
+class JsonLines(logging.Formatter):
+    """Write records as JSON; control characters in a text cannot break a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Give one line: time in UTC, level, event, and the record's facts."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, "facts", {}),
+        }
+        if record.exc_info and record.exc_info[1]:
+            line |= described(record.exc_info[1])
+        return orjson.dumps(line, default=str).decode()
+
+
+def configuration(level: str) -> dict[str, Any]:
+    """Give what `logging.config.dictConfig` needs to send the server's log to stderr from `level` on."""
+    loggers = {LOGGER.name: level.upper(), "uvicorn": "WARNING"}
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"json": {"()": f"{__name__}.JsonLines"}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
+        "loggers": {
+            name: {"handlers": ["stderr"], "level": at, "propagate": False} for name, at in loggers.items()
+        },
+    }
+
+
+def note(request: Request, **facts: Any) -> None:
+    """Add facts to the line that the request ends with."""
+    request.scope.setdefault(FACTS, {}).update(facts)
+
+
+def described(error: BaseException) -> dict[str, Any]:
+    """Name an error and where it came from; its message may repeat what a client sent."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    frames = traceback.extract_tb(error.__traceback__)[-5:]
+    places = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
+    return {"error": type(error).__name__, "raised_at": places}
+
+
+def log_request(facts: dict[str, Any]) -> None:
+    """Write the line of one request: probes only for those who want everything."""
+    level = logging.ERROR if facts["status"] >= 500 else logging.INFO
+    level = logging.DEBUG if facts["route"] in PROBES and level == logging.INFO else level
+    LOGGER.log(level, "request", extra={"facts": facts})
