@@ -26,8 +26,8 @@ import peers
 from formula import Formula
 from hybridr import Query, connect, load_encoder
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.destinations import alias_target, default_alias, resolve
 from hybridr.cluster.loading import CONTENTS, load
-from hybridr.cluster.record import alias_target, default_alias, resolve
 from hybridr.cluster.settings import LoadSettings
 from hybridr.encoding.packaged import minilm
 from hybridr.evaluation.evaluation import evaluate

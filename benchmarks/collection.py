@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 from conditions import ADAPTED, TUNED, Condition
 from hybridr import Adaptation, AdaptSettings, adapt, load, load_encoder, reindex
 from hybridr.cluster.connection import Cluster
+from hybridr.cluster.destinations import alias_target, default_alias, resolve
 from hybridr.cluster.reading import checkpoints
-from hybridr.cluster.record import alias_target, default_alias, resolve, tuning_of
 from hybridr.cluster.settings import LoadSettings
 from hybridr.errors import DataError
 from hybridr.evaluation.evaluation import Evaluation
@@ -202,9 +202,9 @@ def vectorised(
 def is_reindexed(work: Work, cluster: Cluster, wanted: Searched) -> bool:
     """Tell whether all vectors are of this encoder and nothing happened at the source since; read only."""
     current = alias_target(cluster, wanted.name)
-    if current is None or current.meta.get("state") != "complete":
+    if current is None or current.record.state != "complete":
         return False
-    if current.meta.get("encoder") != wanted.fingerprint:
+    if current.record.encoder != wanted.fingerprint:
         return False
     source, synced = cluster.index_info(work.index), synced_position(current)
     return synced is not None and synced.seq_no == checkpoints(cluster, source.name, source.shards).seq_no
@@ -221,7 +221,7 @@ def fill(work: Work, cluster: Cluster, wanted: Searched, progress: Progress) -> 
 def ask(work: Work, cluster: Cluster, system: str, searched: Searched, qrels: Path) -> None:
     """Ask one system all queries and keep its run; one that ends in -tuned after label-free tuning."""
     condition, name = work.condition, system.removesuffix(TUNED)
-    if (tuned := name != system) and not tuning_of(resolve(cluster, searched.name)):
+    if (tuned := name != system) and not resolve(cluster, searched.name).record.tuning:
         tune(cluster, searched.name, encoder=searched.encoder)
     name = name.removesuffix(ADAPTED)
     found = evaluate_index(

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridr import connect
-from hybridr.cluster.record import resolve
+from hybridr.cluster.destinations import resolve
 from hybridr.evaluation.measures import checked_qrels, parse_measure, values_of
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import qrels_file, read_qrels, read_queries

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .cluster.clients.opensearch import open_client
-from .cluster.connection import Cluster, IndexInfo, check_supported, located, path_of
+from .cluster.connection import Cluster, check_supported, located, path_of
 from .cluster.default_pipeline import default_pipelines
 from .cluster.legs.dense import dense_query, vector_mapping
 from .cluster.legs.lexical import lexical_query
+from .cluster.record import IndexInfo
 from .cluster.settings import ClusterSettings, VectorSettings
 from .encoding.engines import PACKAGES
 from .encoding.opening import Trial, read_answers
@@ -180,11 +181,11 @@ def check_deployments(cluster: Cluster) -> list[Check]:
 def check_deployment(info: IndexInfo, deployed: Deployed) -> Check:
     """Say whether a deployment is whole and its server answers from here."""
     what = f"deployment {info.name}"
-    if deployed.missing:
-        again = command_of(info, info.meta["deployment"])
+    if deployed.missing and info.record.deployment:
+        again = command_of(info, info.record.deployment)
         return Check(what, False, f"{deployed.way}: {'; '.join(deployed.missing)}", again)
-    if problem := server_problem(deployed, info.meta["encoder"]):
-        return Check(what, False, problem, f"hybridr serve --index {info.meta.get('source', info.name)}")
+    if problem := server_problem(deployed, info.record.encoder):
+        return Check(what, False, problem, f"hybridr serve --index {info.record.source or info.name}")
     parts = [deployed.way, f"pipeline {deployed.pipeline}"]
     parts += [f"model {deployed.model} is deployed"] if deployed.model else []
     parts += [f"the server at {deployed.server} answers"] if deployed.server else []

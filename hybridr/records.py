@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import NamedTuple, TypeAlias
 
 
@@ -39,6 +40,22 @@ class Hit(NamedTuple):
     dense_score: float | None = None
     text: str = ""
     passage: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How documents are split: `tokens` a window with [CLS] and [SEP], `overlap` of them shared.
+
+    A document gets `most` windows at most.
+    """
+
+    tokens: int
+    overlap: int
+    most: int
+
+    def to_json(self) -> dict[str, int]:
+        """Give the fields as they are recorded in an index."""
+        return asdict(self)
 
 
 Qrels: TypeAlias = dict[str, dict[str, int]]

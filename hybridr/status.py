@@ -5,15 +5,23 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .cluster.connection import Cluster, IndexInfo, path_of
+from .cluster.connection import Cluster
 from .cluster.default_pipeline import is_searchable
+from .cluster.destinations import (
+    default_alias,
+    destinations,
+    is_destination,
+    is_in_place,
+    put_record,
+    write_record,
+)
 from .cluster.reading import Position, SourceDocument, hidden_operations, read_pages, settled_position
-from .cluster.record import default_alias, destinations, is_destination, is_in_place, kept_as, write_meta
+from .cluster.record import IndexInfo
 from .cluster.writing import Action, by_bytes, rejects_of, update_action, write
-from .encoding.passages import Windows, windows_of
 from .errors import ClusterError, NotFound
 from .files.private import Text, delete_texts, texts
 from .files.remembered import folder_of, forget
+from .records import Windows
 from .reindexing.filling import MAX_PASSES
 from .reindexing.job import is_current, look_up
 from .reindexing.rollback import find_writes, require_none
@@ -26,31 +34,6 @@ from .serving.deploying import Deployed, deployment_of, undeploy
 PAGE = 1000
 REMOVED_TOGETHER = 500
 BULK_BYTES = 5_000_000
-RECORD = (
-    "role",
-    "in_place",
-    "source",
-    "source_uuid",
-    "job",
-    "state",
-    "encoder",
-    "dim",
-    "similarity",
-    "vector_field",
-    "fields",
-    "lexical_fields",
-    "max_tokens",
-    "engine",
-    "vectors",
-    "compression",
-    "synced",
-    "rejected",
-    "refused",
-    "history",
-    "precision",
-    "backend",
-    "deployment",
-)
 
 
 @dataclass(frozen=True)
@@ -79,7 +62,7 @@ class Holding:
     compression: str | None
     encoder: str
     encoder_folder: str | None
-    synced: dict[str, int] | None
+    synced: dict[int, int] | None
     lag: Lag | None
     writes: dict[str, Any] | None
     history: list[dict[str, Any]]
@@ -127,21 +110,21 @@ def in_place_index(cluster: Cluster, name: str) -> IndexInfo | None:
 
 def holding_in_place(cluster: Cluster, info: IndexInfo) -> Holding:
     """Look at an index that holds its vectors itself."""
-    folder = folder_of(info.meta["encoder"])
+    folder = folder_of(info.record.encoder)
     return Holding(
         info.name,
-        info.meta["state"],
+        info.record.state,
         sorted(info.aliases),
         cluster.count(info.name),
         count_current(cluster, info, synced_position(info)),
-        kept_as(info.meta),
-        info.meta.get("compression"),
-        info.meta["encoder"],
+        info.record.vectors,
+        info.record.compression,
+        info.record.encoder,
         str(folder) if folder else None,
-        info.meta.get("synced"),
+        info.record.synced,
         None,
         None,
-        list(info.meta.get("history", [])),
+        list(info.record.history),
         in_place=True,
         deployment=deployment_of(cluster, info),
     )
@@ -153,40 +136,40 @@ def source_name(cluster: Cluster, name: str) -> str:
     if not found and destinations(cluster, name):
         return name
     info = cluster.index_info(name)
-    return str(info.meta["source"]) if is_destination(info) else info.name
+    return str(info.record.source) if is_destination(info) else info.name
 
 
 def holding(cluster: Cluster, info: IndexInfo, source_there: bool) -> Holding:
     """Look at one destination."""
     cluster.refresh(info.name)
     marked = cluster.search(
-        info.name, {"size": 0, "track_total_hits": True, "query": current_query(info.meta["encoder"])}
+        info.name, {"size": 0, "track_total_hits": True, "query": current_query(info.record.encoder)}
     )
-    folder = folder_of(info.meta["encoder"])
+    folder = folder_of(info.record.encoder)
     readable = source_there and is_searchable(cluster, info)
-    live = readable and info.meta["state"] == "complete"
+    live = readable and info.record.state == "complete"
     return Holding(
         info.name,
-        info.meta["state"],
+        info.record.state,
         sorted(info.aliases),
         cluster.count(info.name),
         int(marked["hits"]["total"]["value"]),
-        kept_as(info.meta),
-        info.meta.get("compression"),
-        info.meta["encoder"],
+        info.record.vectors,
+        info.record.compression,
+        info.record.encoder,
         str(folder) if folder else None,
-        info.meta.get("synced"),
+        info.record.synced,
         lag_of(cluster, info) if readable else None,
         find_writes(cluster, info).counts() if live else None,
-        list(info.meta.get("history", [])),
-        passages=windows_of(info.meta),
+        list(info.record.history),
+        passages=info.record.passages,
         deployment=deployment_of(cluster, info),
     )
 
 
 def lag_of(cluster: Cluster, info: IndexInfo) -> Lag:
     """Count what the source has and the destination has not; only what happened since is looked at."""
-    source, since = str(info.meta["source"]), synced_position(info)
+    source, since = str(info.record.source), synced_position(info)
     settled = settled_position(cluster, source)
     inserts = updates = 0
     at = Position(dict(since.seq_no)) if since else None
@@ -227,7 +210,7 @@ def remove(cluster: Cluster, name: str, *, discard: bool = False, dry_run: bool 
             cluster.request("POST", "/_aliases", {"actions": actions})
         delete_texts(files)
         for info in made:
-            forget(str(info.meta["source_uuid"]))
+            forget(str(info.record.source_uuid))
     return {
         "source": source,
         "indices": [info.name for info in made],
@@ -240,7 +223,7 @@ def remove(cluster: Cluster, name: str, *, discard: bool = False, dry_run: bool 
 
 def withdraw(cluster: Cluster, made: list[IndexInfo], *, dry_run: bool) -> list[dict[str, Any]]:
     """Undeploy what is deployed; give the requests."""
-    deployed = [info.name for info in made if info.meta.get("deployment")]
+    deployed = [info.name for info in made if info.record.deployment]
     return [request for name in deployed for request in undeploy(cluster, name, dry_run=dry_run)]
 
 
@@ -252,7 +235,7 @@ def require_no_loss(cluster: Cluster, source: str, made: list[IndexInfo]) -> Non
             hint="--discard deletes it all the same",
         )
     for info in made:
-        if info.meta["state"] == "complete" and info.aliases:
+        if info.record.state == "complete" and info.aliases:
             hint = f"hybridr rollback {source} --copy-back copies them there first, --discard deletes them"
             require_none(find_writes(cluster, info), info, hint)
 
@@ -260,7 +243,7 @@ def require_no_loss(cluster: Cluster, source: str, made: list[IndexInfo]) -> Non
 def removal_actions(cluster: Cluster, source: str, made: list[IndexInfo]) -> list[dict[str, Any]]:
     """Build one atomic step: aliases that were there before go to the source, those made for it go away."""
     ours = {default_alias(source)} | {
-        alias for info in made for alias, how in info.meta.get("aliases", {}).items() if how == "made"
+        alias for info in made for alias, how in info.record.aliases.items() if how == "made"
     }
     actions: list[dict[str, Any]] = []
     for there in cluster.indices(source):
@@ -283,11 +266,11 @@ def remove_in_place(cluster: Cluster, info: IndexInfo, *, dry_run: bool = False)
     Run again it goes on. Gives the keys of `standing.remove`, with `documents` that hold a vector or mark and
     `fields`, which OpenSearch cannot take out of a mapping. Raises ClusterError when documents are refused.
     """
-    files, field = texts(info.name), str(info.meta["vector_field"])
+    files, field = texts(info.name), str(info.record.vector_field)
     cluster.refresh(info.name)
     held = cluster.search(info.name, {"size": 0, "track_total_hits": True, "query": held_query(field)})
     if not dry_run:
-        write_meta(cluster, info.name, {"state": "removing"})
+        write_record(cluster, info.name, state="removing")
         take_out(cluster, info.name, [field, MARK_FIELD])
         forget_record(cluster, info.name)
         delete_texts(files)
@@ -338,8 +321,6 @@ def without(document: SourceDocument, fields: list[str]) -> Action:
 
 
 def forget_record(cluster: Cluster, index: str) -> None:
-    """Take what a reindex in place recorded out of `_meta`; what others keep there stays."""
-    meta = dict(cluster.index_info(index).mappings.get("_meta", {}))
-    left = {name: value for name, value in meta.pop("hybridr", {}).items() if name not in RECORD}
-    meta |= {"hybridr": left} if left else {}
-    cluster.request("PUT", path_of(index, "_mapping"), {"_meta": meta})
+    """Take all that a reindex in place recorded out of `_meta`; what `load` and others keep there stays."""
+    info = cluster.index_info(index)
+    put_record(cluster, info, info.record.bare())

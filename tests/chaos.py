@@ -427,7 +427,7 @@ class Chaos:
     def destination(self, max_tokens: int) -> str | None:
         """Name the destination of a job, if it is there."""
         found = self.node.cluster.patient(60).indices(f"{self.corpus.index}-hybridr-*")
-        names = [info.name for info in found if info.meta.get("max_tokens") == max_tokens]
+        names = [info.name for info in found if info.record.max_tokens == max_tokens]
         return names[0] if names else None
 
     def written(self, max_tokens: int) -> int:
@@ -492,7 +492,7 @@ def assert_equal(chaos: Chaos, done: dict[str, Any]) -> None:
         doc_id for doc_id, found in copied.items() if "hybridr_vector" in found.source
     }
     filled = [doc_id for doc_id, text in texts.items() if text]
-    max_tokens = cluster.index_info(done["destination"]).meta["max_tokens"]
+    max_tokens = cluster.index_info(done["destination"]).record.max_tokens
     expected = load_encoder(chaos.encoder).encode_documents([texts[i] for i in filled], max_tokens=max_tokens)
     vectors = np.array([copied[doc_id].source["hybridr_vector"] for doc_id in filled], dtype=np.float32)
     np.testing.assert_allclose(vectors, expected, atol=1e-5)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.cluster.connection import IndexInfo
 from hybridr.cluster.fields import (
     check_fields,
     choose,
@@ -15,6 +14,7 @@ from hybridr.cluster.fields import (
     mapped_fields,
     read_contents,
 )
+from hybridr.cluster.record import IndexInfo
 from hybridr.encoding.folder import FolderTokens
 from hybridr.errors import DataError, ModelError
 from hybridr.inspection import Inspection, Lengths, advice, measure

@@ -14,8 +14,9 @@ from hashing import HashingEncoder
 from hybridr import ReindexSettings, load_encoder
 from hybridr.cluster.legs.dense import MAX_NEIGHBOURS, dense_query, dense_scores_query, vector_value
 from hybridr.encoding.folder import OnnxEncoder
-from hybridr.encoding.passages import Split, Windows, by_passages, split, windows_of
+from hybridr.encoding.passages import Split, by_passages, split
 from hybridr.errors import ModelError, SettingsError
+from hybridr.records import Windows
 from hybridr.reindexing.job import chosen_windows
 
 WORDS = HashingEncoder()
@@ -149,8 +150,7 @@ def test_the_choice_of_windows() -> None:
     assert chosen_windows(ReindexSettings(), WORDS) is None
     assert chosen_windows(ReindexSettings(passages=True), WORDS) == Windows(256, 32, 64)
     chosen = chosen_windows(ReindexSettings(passages=True, max_tokens=34, passage_overlap=16), WORDS)
-    assert chosen == windows_of({"passages": {"tokens": 34, "overlap": 16, "most": 64}})
-    assert windows_of({"passages": None}) is windows_of({}) is None
+    assert chosen == Windows(tokens=34, overlap=16, most=64)
     with pytest.raises(SettingsError, match="more than half of a window of 34 tokens"):
         chosen_windows(ReindexSettings(passages=True, max_tokens=34, passage_overlap=17), WORDS)
     with pytest.raises(ModelError, match="does not tell where its tokens are"):

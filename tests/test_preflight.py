@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from hybridr.cluster.connection import Cluster, IndexInfo
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.record import IndexInfo
 from hybridr.errors import AccessDenied, ClusterError
 from hybridr.reindexing.preflight import Disk, check_disk, check_templates, estimate_disk, flat, reserved
 

@@ -19,7 +19,8 @@ import pytest
 
 from hashing import HashingEncoder
 from hybridr.cluster.clients.opensearch import open_client
-from hybridr.cluster.connection import Cluster, IndexInfo
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.serving import searching
 from hybridr.serving.application import Server, create_app, listen

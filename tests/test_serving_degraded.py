@@ -6,7 +6,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hashing import HashingEncoder
-from hybridr.cluster.connection import Cluster, IndexInfo
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.record import IndexInfo
 from hybridr.errors import ClusterError, Unreachable
 from hybridr.records import Hit
 from hybridr.serving import searching

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from formula import Formula
-from hybridr.cluster.connection import IndexInfo
+from hybridr.cluster.record import IndexInfo
 from hybridr.tuning.bm25_scores import Similarity, postings, rows_of, similarity_obstacle, similarity_of
 
 TEXTS = ["sea wind sea", "wind " * 30, "wave " * 100 + "sea", "wave wind tide", "tide"]

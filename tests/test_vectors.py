@@ -19,7 +19,7 @@ from hybridr.cluster.legs.dense import (
     require_form,
     vector_mapping,
 )
-from hybridr.cluster.record import kept_as
+from hybridr.cluster.record import Record
 from hybridr.errors import ClusterError, SettingsError
 from hybridr.reindexing.planning import job_settings
 
@@ -200,8 +200,8 @@ def test_odd_vectors() -> None:
 
 
 def test_an_index_without_a_word_holds_floats() -> None:
-    assert kept_as({}) == "float"
-    assert kept_as({"vectors": "byte"}) == "byte"
+    assert Record().vectors == "float"
+    assert Record(vectors="byte").vectors == "byte"
 
 
 def test_numbers_of_a_request_are_short_and_near() -> None:

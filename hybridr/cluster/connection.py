@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +20,7 @@ from opensearchpy import OpenSearch, exceptions
 from ..errors import AccessDenied, ClusterError, NotFound, Unreachable
 from .clients.opensearch import open_client, translated
 from .failures import described, is_busy, shard_failure
+from .record import IndexInfo
 from .settings import ClusterSettings
 
 OLDEST = (2, 19, 0)
@@ -28,32 +28,6 @@ DEFAULT_URL = "http://localhost:9200"
 RETRY_WAIT_S = (0.5, 20.0)
 PLAIN = {"search_pipeline": "_none"}
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class IndexInfo:
-    """One concrete index: flat settings, mappings and alias definitions as the server gives them."""
-
-    name: str
-    settings: dict[str, Any] = field(repr=False)
-    mappings: dict[str, Any] = field(repr=False)
-    aliases: dict[str, Any] = field(repr=False)
-
-    @property
-    def uuid(self) -> str:
-        """Identify the index even when another of the same name replaces it."""
-        return str(self.settings["index.uuid"])
-
-    @property
-    def shards(self) -> int:
-        """Count the primary shards."""
-        return int(self.settings["index.number_of_shards"])
-
-    @property
-    def meta(self) -> dict[str, Any]:
-        """Give what hybridr recorded in the mapping's `_meta`; empty for a foreign index."""
-        found: dict[str, Any] = self.mappings.get("_meta", {}).get("hybridr", {})
-        return found
 
 
 def connect(url: str | None = None, **auth: Any) -> Cluster:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import NotFound, SettingsError
-from .connection import Cluster, IndexInfo, path_of
+from .connection import Cluster, path_of
+from .record import IndexInfo
 
 CACHE = "index.requests.cache.enable"
 DEFAULT = "index.search.default_pipeline"

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from ..errors import DataError
 from ..progress import Progress, silent
-from .connection import Cluster, IndexInfo
+from .connection import Cluster
 from .reading import sample_documents, text_of
+from .record import IndexInfo
 
 TEXT_TYPES = frozenset({"text", "match_only_text", "search_as_you_type"})
 STRING_TYPES = TEXT_TYPES | {"keyword", "wildcard"}
@@ -182,7 +183,7 @@ def choose(info: IndexInfo, contents: Mapping[str, Contents]) -> Choice:
 def fixed_choice(info: IndexInfo) -> tuple[tuple[str, ...], str] | None:
     """Give the fields that the mapping alone decides, with the reason; None when contents must be read."""
     types = {one.name: one.type for one in mapped_fields(info)}
-    recorded = info.meta.get("text_fields") or info.meta.get("fields")
+    recorded = info.record.text_fields or info.record.fields
     if recorded and all(types.get(name) in STRING_TYPES for name in recorded):
         return tuple(recorded), "recorded in the index by hybridr"
     if all(types.get(name) in TEXT_TYPES for name in USUAL):

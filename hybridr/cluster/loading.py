@@ -15,7 +15,9 @@ from ..files.manifest import fingerprint, sha256_of
 from ..languages import ANALYZERS, analyzer_for, guess_language
 from ..progress import Progress, silent
 from .connection import Cluster, path_of
+from .destinations import write_record
 from .reading import text_of
+from .record import Load
 from .settings import LoadSettings
 from .writing import Rejects, by_bytes, index_action, rejects_of, write
 
@@ -132,13 +134,13 @@ def create(cluster: Cluster, settings: LoadSettings, body: dict[str, Any]) -> No
 def unfinished(cluster: Cluster, index: str, job: str, total: int) -> bool:
     """Tell whether the index is an interrupted load of this job. Raises DataError when it is another's."""
     info = cluster.index_info(index)
-    loading = info.meta.get("load", {})
-    if loading.get("job") != job:
+    loading = info.record.load
+    if loading is None or loading.job != job:
         raise DataError(
             f"index '{index}' exists and holds {cluster.count(index)} documents of another file or settings",
             hint="--replace deletes it first, or choose another --index",
         )
-    return not (loading.get("state") == "complete" and cluster.count(index) + loading["rejected"] >= total)
+    return not (loading.state == "complete" and cluster.count(index) + loading.rejected >= total)
 
 
 def with_contents(records: Iterable[dict[str, Any]], fields: tuple[str, ...]) -> Iterator[dict[str, Any]]:
@@ -172,6 +174,6 @@ def fill(
 
 def mark_loaded(cluster: Cluster, index: str, rejected: int) -> None:
     """Record in the mapping that the load is complete."""
-    meta = cluster.index_info(index).mappings["_meta"]
-    meta["hybridr"]["load"].update(state="complete", rejected=rejected)
-    cluster.request("PUT", path_of(index, "_mapping"), {"_meta": meta})
+    loading = cluster.index_info(index).record.load
+    assert loading is not None
+    write_record(cluster, index, load=Load(job=loading.job, state="complete", rejected=rejected))

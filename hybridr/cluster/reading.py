@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from ..errors import AccessDenied, DataError, NotFound, Unreachable
 from ..progress import Progress, silent
-from .connection import Cluster, IndexInfo, path_of
+from .connection import Cluster, path_of
+from .record import IndexInfo
 
 LOST_VIEW = "search_context_missing_exception"
 PAGE = 250

@@ -1,181 +1,195 @@
-"""What an index remembers of hybridr, in `_meta`; and which index a name stands for."""
+"""One index, and what it remembers of hybridr in its mapping's `_meta`: read and checked here alone."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from datetime import datetime, timezone
-from typing import Any
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
 
-from ..errors import ClusterError, FingerprintMismatch, NotFound
-from ..files.manifest import fingerprint
-from .connection import Cluster, IndexInfo, path_of
-from .writing import rejects_of
+from pydantic import BaseModel, ConfigDict, ValidationError
 
+from ..errors import DataError
+from ..records import Windows
+
+VERSION = 1
 ROLE = "vectors"
-MAX_EVENTS = 50
-MAX_REFUSED = 1000
 ENCODER_FIELD = "hybridr_encoder"
 SEQ_NO_FIELD = "hybridr_seq_no"
 PASSAGE_VECTOR = "vector"  # inside the nested field; `start` and `end` beside it
+NEEDED = ("source", "source_uuid", "job", "state", "encoder", "similarity", "vector_field", "fields")
 
 
-def is_destination(info: IndexInfo) -> bool:
-    """Tell whether hybridr made this index to hold vectors."""
-    return info.meta.get("role") == ROLE
+class Part(BaseModel):
+    """What all parts of a record share: values never change, unknown names are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
 
-def is_in_place(info: IndexInfo) -> bool:
-    """Tell whether the vectors were written into the user's own index."""
-    return is_destination(info) and bool(info.meta.get("in_place"))
+class Deployment(Part):
+    """How the index is asked through plain REST; `job` identifies what was deployed."""
+
+    way: str
+    pipeline: str
+    job: str = ""
+    model_id: str | None = None
+    connector_id: str | None = None
+    server: str | None = None
 
 
-def command_for(info: IndexInfo) -> str:
-    """Give the command that goes on where a reindex of this index stopped."""
-    in_place = " --in-place" if is_in_place(info) else ""
-    return f"hybridr reindex {info.meta.get('source', info.name)}{in_place}"
+class FittedMap(Part):
+    """The query map that searches put before the encoder."""
+
+    fingerprint: str
+    strength: float
 
 
-def destinations(cluster: Cluster, source: IndexInfo | str) -> list[IndexInfo]:
-    """List the destinations of a source index, oldest first."""
-    name = source if isinstance(source, str) else source.name
-    found = [info for info in cluster.indices(f"{name}-hybridr-*") if info.meta.get("source") == name]
-    return sorted((info for info in found if is_destination(info)), key=number_of)
+class Tuning(Part):
+    """What `tune` found: settings for searches and stored pipelines, a map, k1 and b with those `before`."""
+
+    search: dict[str, Any] | None = None
+    pipeline: dict[str, Any] | None = None
+    query_map: FittedMap | None = None
+    bm25: dict[str, Any] | None = None
+
+    def __bool__(self) -> bool:
+        return any((self.search, self.pipeline, self.query_map, self.bm25))
 
 
-def number_of(info: IndexInfo) -> int:
-    """Read the running number of a destination."""
-    match = re.search(r"-hybridr-(\d+)$", info.name)
-    return int(match.group(1)) if match else 0
+class Load(Part):
+    """What `load` put into the index, and how far it came."""
+
+    job: str
+    state: Literal["filling", "complete"]
+    rejected: int = 0
 
 
-def resolve(cluster: Cluster, name: str) -> IndexInfo:
-    """Give the index that searches of `name` should ask.
+class Record(Part):
+    """What hybridr wrote down in an index; one of a foreign index is empty.
 
-    A destination, its alias, or its source stand for the destination that the alias points to; an index
-    without vectors (never reindexed, or rolled back) stands for itself. Raises NotFound.
+    An index with vectors (`role` "vectors") says whose they are: of which `source`, written by which
+    `encoder` (its fingerprint), compared how, made of which `fields`. `aliases` tells which ones hybridr
+    made or moved, `original` the settings to set back after the fill, `synced` how far each shard of the
+    source was read. Records of before the stamp `version` read as well.
     """
-    info = cluster.index_info(name)
-    if is_destination(info):
-        return info
-    current = [found for found in destinations(cluster, info) if found.meta.get("alias") in found.aliases]
-    return current[-1] if current else info
+
+    version: int = VERSION
+    role: Literal["source", "vectors"] | None = None
+    in_place: bool = False
+    source: str = ""
+    source_uuid: str = ""
+    job: str = ""
+    state: Literal["", "filling", "complete", "removing"] = ""
+    alias: str = ""
+    aliases: dict[str, str] = {}
+    previous: str = ""
+    encoder: str = ""
+    dim: int = 0
+    similarity: Literal["", "ip", "cosine"] = ""
+    precision: Literal["fp32", "bf16", "int8"] | None = None
+    backend: Literal["onnx", "openvino", "torch"] | None = None
+    vector_field: str = ""
+    fields: tuple[str, ...] = ()
+    lexical_fields: tuple[str, ...] = ()
+    text_fields: tuple[str, ...] = ()
+    language: str | None = None
+    max_tokens: int | None = None
+    passages: Windows | None = None
+    engine: str = "lucene"
+    vectors: str = "float"
+    compression: str | None = None
+    original: dict[str, Any] = {}
+    synced: dict[int, int] | None = None
+    rejected: int = 0
+    refused: tuple[str, ...] = ()
+    history: tuple[dict[str, Any], ...] = ()
+    load: Load | None = None
+    deployment: Deployment | None = None
+    tuning: Tuning | None = None
+
+    def changed(self, **changes: Any) -> Record:
+        """Give the record with other values; raises DataError for unknown names and wrong values."""
+        known = {name: getattr(self, name) for name in self.model_fields_set}
+        return checked({**known, **changes}, "the new record")
+
+    def bare(self) -> Record:
+        """Give what is left when the vectors are gone: what `load` wrote, and nothing of the rest."""
+        if self.load is None:
+            return Record()
+        kept = {"text_fields": self.text_fields, "language": self.language, "load": self.load}
+        return Record(role="source", lexical_fields=self.lexical_fields, **kept)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give what the index keeps: all values ever set and the stamp; of an empty record nothing."""
+        found = self.model_dump(mode="json", exclude_unset=True)
+        return {**found, "version": VERSION} if found else {}
 
 
-def default_alias(name: str) -> str:
-    """Name the alias of a source when the user gives none."""
-    return f"{name}-hybridr"
-
-
-def alias_target(cluster: Cluster, alias: str) -> IndexInfo | None:
-    """Give the one index behind an alias, None when there is no such alias.
-
-    Raises ClusterError when the name is an index, or the alias stands for several.
-    """
-    found = cluster.indices(alias)
-    if not found:
-        return None
-    if any(info.name == alias for info in found):
-        raise ClusterError(f"'{alias}' is an index, not an alias", hint="--alias NAME chooses another name")
-    if len(found) > 1:
-        names = ", ".join(info.name for info in found)
-        raise ClusterError(
-            f"alias '{alias}' stands for several indices: {names}",
-            hint="take it off all but one of them, or choose another --alias",
+def checked(found: Any, whose: str) -> Record:
+    """Read a record. Raises DataError that names what is wrong with it, or that it is of a newer hybridr."""
+    if not isinstance(found, Mapping):
+        raise DataError(f"{whose} is no object but {type(found).__name__}", hint=MEND)
+    version = found.get("version", VERSION)
+    if isinstance(version, int) and version > VERSION:
+        raise DataError(
+            f"{whose} is of version {version}, this hybridr reads {VERSION}", hint="pip install -U hybridr"
         )
-    return found[0]
-
-
-def switch(cluster: Cluster, alias: str, old: IndexInfo | None, new: str) -> None:
-    """Point the alias to `new` in one atomic step, keeping its filter and routing.
-
-    `must_exist` makes the whole step fail if somebody moved the alias meanwhile; without it the alias
-    would end on two indices. Raises ClusterError unless it was moved to `new`: by another process with the
-    same work, or by this very request, whose answer was lost.
-    """
     try:
-        cluster.request("POST", "/_aliases", {"actions": switch_actions(alias, old, new)})
-    except NotFound:
-        target = alias_target(cluster, alias)
-        if target is None or target.name != new:
-            where = f"moved to '{target.name}'" if target else "removed"
-            raise ClusterError(
-                f"somebody else has {where} the alias '{alias}' meanwhile", hint="run the same command again"
-            ) from None
+        record = Record(**found)
+    except (ValidationError, TypeError) as error:
+        raise DataError(f"{whose} {problem_of(error)}", hint=MEND) from None
+    missing = [name for name in NEEDED if record.role == ROLE and not getattr(record, name)]
+    if missing:
+        raise DataError(f"{whose} says nothing of {', '.join(missing)}", hint=MEND)
+    return record
 
 
-def switch_actions(alias: str, old: IndexInfo | None, new: str) -> list[dict[str, Any]]:
-    """Build the actions of `switch`."""
-    actions: list[dict[str, Any]] = [{"add": {"index": new, "alias": alias, **alias_options(alias, old)}}]
-    if old is not None and old.name != new:
-        actions.insert(0, {"remove": {"index": old.name, "alias": alias, "must_exist": True}})
-    return actions
+MEND = "it was not hybridr that wrote this: look at `_meta` in GET /INDEX/_mapping"
 
 
-def alias_options(alias: str, old: IndexInfo | None) -> dict[str, Any]:
-    """Keep what an existing alias was defined with."""
-    return dict(old.aliases.get(alias, {})) if old else {}
+def problem_of(error: ValidationError | TypeError) -> str:
+    """Say in a line what a record holds that it should not."""
+    if isinstance(error, TypeError):
+        return f"cannot be read: {error}"
+    first = error.errors()[0]
+    name = ".".join(map(str, first["loc"]))
+    if first["type"] == "extra_forbidden":
+        return f"holds an unknown '{name}'"
+    return f"holds a wrong '{name}': {first['msg'].lower()}"
 
 
-def write_meta(cluster: Cluster, index: str, changes: dict[str, Any]) -> None:
-    """Change hybridr's record in the mapping's `_meta`; what others keep there stays."""
-    meta = dict(cluster.index_info(index).mappings.get("_meta", {}))
-    meta["hybridr"] = {**meta.get("hybridr", {}), **changes}
-    cluster.request("PUT", path_of(index, "_mapping"), {"_meta": meta})
+@dataclass(frozen=True)
+class IndexInfo:
+    """One concrete index: flat settings, mappings and alias definitions as the server gives them."""
 
+    name: str
+    settings: dict[str, Any] = field(repr=False)
+    mappings: dict[str, Any] = field(repr=False)
+    aliases: dict[str, Any] = field(repr=False)
 
-def record_event(
-    cluster: Cluster,
-    index: str,
-    event: str,
-    changes: dict[str, Any] | None = None,
-    *,
-    details: dict[str, Any],
-) -> None:
-    """Add an event to the history of a destination, with other changes of its record."""
-    happened = {"at": datetime.now(timezone.utc).isoformat(timespec="seconds"), "event": event, **details}
-    history = [*cluster.index_info(index).meta.get("history", []), happened][-MAX_EVENTS:]
-    write_meta(cluster, index, {**(changes or {}), "history": history})
+    @property
+    def uuid(self) -> str:
+        """Identify the index even when another of the same name replaces it."""
+        return str(self.settings["index.uuid"])
 
+    @property
+    def shards(self) -> int:
+        """Count the primary shards."""
+        return int(self.settings["index.number_of_shards"])
 
-def refused_ids(info: IndexInfo) -> list[str]:
-    """List the documents that a destination refused, by its own record (up to 1,000) and this machine's."""
-    return sorted({*info.meta.get("refused", []), *rejects_of(info.name).ids()})
+    @cached_property
+    def record(self) -> Record:
+        """Give what hybridr recorded; empty for a foreign index. Raises DataError for a damaged record."""
+        found = self.other_meta.get("hybridr", {})
+        return checked(found, f"hybridr's record in '{self.name}'")
 
+    @property
+    def other_meta(self) -> dict[str, Any]:
+        """Give the mapping's whole `_meta`, where applications keep things too."""
+        found = self.mappings.get("_meta", {})
+        return dict(found) if isinstance(found, Mapping) else {}
 
-def free_name(cluster: Cluster, source: str) -> str:
-    """Name the next destination of a source."""
-    taken = [number_of(info) for info in cluster.indices(f"{source}-hybridr-*")]
-    return f"{source}-hybridr-{max(taken, default=0) + 1}"
-
-
-def job_of(source: IndexInfo, encoder: str, settings: dict[str, Any]) -> str:
-    """Identify a reindex: the same source, encoder and vector settings go on in the same destination."""
-    return fingerprint([source.uuid, encoder, settings])
-
-
-def check_fingerprint(fingerprint: str, info: IndexInfo) -> None:
-    """Raise FingerprintMismatch unless the encoder wrote the vectors of this index."""
-    wanted = info.meta.get("encoder")
-    if wanted != fingerprint:
-        again = f"hybridr remove {info.name}" if is_in_place(info) else command_for(info)
-        raise FingerprintMismatch(
-            f"the vectors of '{info.name}' were written by encoder {str(wanted)[:12]}, "
-            f"the query encoder is {fingerprint[:12]}",
-            hint=f"--encoder FOLDER of {str(wanted)[:12]}, or: {again}",
-        )
-
-
-def tuning_of(info: IndexInfo) -> dict[str, Any]:
-    """Read the record of `tune`; all of it may be missing.
-
-    It has settings for `search` and `pipeline`, the `query_map`, and under `bm25` the k1 and b that the index
-    was given with those it had `before`.
-    """
-    found: dict[str, Any] = info.meta.get("tuning") or {}
-    return found
-
-
-def kept_as(meta: Mapping[str, Any]) -> str:
-    """Read from hybridr's record how an index keeps its vectors; one without a word of it holds floats."""
-    return str(meta.get("vectors", "float"))
+    def meta_with(self, record: Record) -> dict[str, Any]:
+        """Give the whole `_meta` with this record in it; what others keep there stays."""
+        others = {name: value for name, value in self.other_meta.items() if name != "hybridr"}
+        return {**others, "hybridr": kept} if (kept := record.to_json()) else others

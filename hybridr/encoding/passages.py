@@ -6,11 +6,11 @@ a search shows is the text that was encoded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from ..errors import ModelError
+from ..records import Windows
 
 Span: TypeAlias = tuple[int, int]
 """Start and end of a passage, in characters of the joined text."""
@@ -40,28 +40,6 @@ class Split(NamedTuple):
 
     spans: tuple[Span, ...]
     whole: bool = True
-
-
-@dataclass(frozen=True)
-class Windows:
-    """How documents are split: `tokens` a window with [CLS] and [SEP], `overlap` of them shared.
-
-    A document gets `most` windows at most.
-    """
-
-    tokens: int
-    overlap: int
-    most: int
-
-    def to_json(self) -> dict[str, int]:
-        """Give the fields as they are recorded in an index."""
-        return asdict(self)
-
-
-def windows_of(meta: Mapping[str, Any]) -> Windows | None:
-    """Read from hybridr's record how an index splits its documents; None for one vector a document."""
-    recorded = meta.get("passages")
-    return Windows(**recorded) if recorded else None
 
 
 def require_tokens(encoder: Any) -> TokenSource:

@@ -16,9 +16,10 @@ from ..cluster.reading import Position, SourceDocument
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD
 from ..cluster.writing import Rejects
 from ..encoding.contract import Encoder
-from ..encoding.passages import Span, Windows, require_tokens
+from ..encoding.passages import Span, require_tokens
 from ..errors import ClusterError, SettingsError
 from ..progress import Progress
+from ..records import Windows
 from .settings import ReindexSettings
 
 

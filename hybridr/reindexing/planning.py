@@ -5,7 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..cluster.connection import Cluster, IndexInfo, path_of
+from ..cluster.connection import Cluster, path_of
+from ..cluster.destinations import (
+    alias_target,
+    command_for,
+    default_alias,
+    destinations,
+    free_name,
+    is_destination,
+    is_in_place,
+    job_of,
+    switch_actions,
+)
 from ..cluster.fields import choose_text_fields, searchable_fields
 from ..cluster.legs.dense import (
     FORMS,
@@ -19,23 +30,10 @@ from ..cluster.legs.dense import (
     vector_mapping,
 )
 from ..cluster.reading import require_source
-from ..cluster.record import (
-    ENCODER_FIELD,
-    ROLE,
-    SEQ_NO_FIELD,
-    alias_target,
-    command_for,
-    default_alias,
-    destinations,
-    free_name,
-    is_destination,
-    is_in_place,
-    job_of,
-    switch_actions,
-)
+from ..cluster.record import ENCODER_FIELD, ROLE, SEQ_NO_FIELD, IndexInfo, Record
 from ..encoding.contract import Encoder
-from ..encoding.passages import Windows
 from ..errors import ClusterError, DataError, ModelError
+from ..records import Windows
 from .job import chosen_windows
 from .preflight import (
     Disk,
@@ -123,33 +121,19 @@ def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSetti
     alias = settings.alias or recorded_alias(cluster, source)
     target = check_alias(cluster, alias, info)
     job = job_of(info, encoder.fingerprint, job_settings(settings, fields, windows))
-    known = next((found for found in destinations(cluster, info) if found.meta["job"] == job), None)
+    known = next((found for found in destinations(cluster, info) if found.record.job == job), None)
     name = known.name if known else free_name(cluster, info.name)
-    live = known is not None and known.meta["state"] == "complete" and not left_filling(known)
-    original = known.meta["original"] if known else original_settings(info)
-    meta: dict[str, Any] = {
-        "role": ROLE,
-        "source": info.name,
-        "source_uuid": info.uuid,
-        "job": job,
-        "state": "filling",
-        "alias": alias,
-        "previous": previous_of(target, known, info),
-        "encoder": encoder.fingerprint,
-        "aliases": {alias: "moved" if target else "made"},
-        "dim": encoder.dim,
-        "similarity": encoder.similarity,
-        "vector_field": settings.vector_field,
-        "fields": list(fields),
-        "lexical_fields": lexical_fields_of(info, fields),
-        "max_tokens": settings.max_tokens,
-        "original": original,
-        "engine": settings.engine,
-        "vectors": settings.vectors,
-        "compression": form_of(settings).compression,
-        "passages": windows.to_json() if windows else None,
-        **arithmetic_of(encoder),
-    }
+    live = known is not None and known.record.state == "complete" and not left_filling(known)
+    original = known.record.original if known else original_settings(info)
+    record = Record(
+        **record_of(info, encoder, settings, fields, job),
+        state="filling",
+        alias=alias,
+        previous=previous_of(target, known, info),
+        aliases={alias: "moved" if target else "made"},
+        original=original,
+        passages=windows,
+    )
     # A live destination keeps what its owner made of it, but no pipeline may change the copies.
     changed = ("final_pipeline",) if live else tuple(DURING_FILL)
     before = {setting: DURING_FILL[setting] for setting in changed}
@@ -159,7 +143,7 @@ def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSetti
     first = (
         {"method": "PUT", "path": path_of(name, "_settings"), "body": {"index": before}}
         if known
-        else {"method": "PUT", "path": path_of(name), "body": new_index(info, vector, meta)}
+        else {"method": "PUT", "path": path_of(name), "body": new_index(info, vector, record)}
     )
     vectors = (
         round(count * passages_per_document(cluster, info, encoder, fields, windows)) if windows else count
@@ -176,10 +160,10 @@ def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSetti
         live,
         alias,
         target is None,
-        meta["previous"],
+        record.previous,
         count,
         fields,
-        tuple(meta["lexical_fields"]),
+        record.lexical_fields,
         encoder.fingerprint,
         size,
         before,
@@ -197,6 +181,29 @@ def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSetti
         vector_count=vectors,
         arithmetic=arithmetic_of(encoder),
     )
+
+
+def record_of(
+    info: IndexInfo, encoder: Encoder, settings: ReindexSettings, fields: tuple[str, ...], job: str
+) -> dict[str, Any]:
+    """Give what an index with vectors remembers of where they are from, wherever they are written."""
+    return {
+        "role": ROLE,
+        "source": info.name,
+        "source_uuid": info.uuid,
+        "job": job,
+        "encoder": encoder.fingerprint,
+        "dim": encoder.dim,
+        "similarity": encoder.similarity,
+        "vector_field": settings.vector_field,
+        "fields": fields,
+        "lexical_fields": lexical_fields_of(info, fields),
+        "max_tokens": settings.max_tokens,
+        "engine": settings.engine,
+        "vectors": settings.vectors,
+        "compression": form_of(settings).compression,
+        **arithmetic_of(encoder),
+    }
 
 
 def arithmetic_of(encoder: Encoder) -> dict[str, str]:
@@ -219,7 +226,7 @@ def preview(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSe
 def recorded_alias(cluster: Cluster, name: str) -> str:
     """Name the alias when none is given: that of a destination, or one made from the source's name."""
     named = cluster.index_info(name)
-    return str(named.meta["alias"]) if is_destination(named) else default_alias(name)
+    return str(named.record.alias) if is_destination(named) else default_alias(name)
 
 
 def source_of(cluster: Cluster, name: str) -> IndexInfo:
@@ -229,7 +236,7 @@ def source_of(cluster: Cluster, name: str) -> IndexInfo:
         raise ClusterError(
             f"'{name}' is a data stream, which only takes new documents", hint="copy it into an index first"
         )
-    return cluster.index_info(info.meta["source"]) if is_destination(info) else info
+    return cluster.index_info(info.record.source) if is_destination(info) else info
 
 
 def check_engine(cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
@@ -260,7 +267,7 @@ def check_source(cluster: Cluster, info: IndexInfo, encoder: Encoder, settings: 
 def check_alias(cluster: Cluster, alias: str, info: IndexInfo) -> IndexInfo | None:
     """Refuse to take an alias away from an index that has nothing to do with the source."""
     target = alias_target(cluster, alias)
-    if target is not None and info.name not in (target.name, target.meta.get("source")):
+    if target is not None and info.name not in (target.name, target.record.source):
         raise ClusterError(
             f"alias '{alias}' stands for '{target.name}', which does not come from '{info.name}'",
             hint="--alias NAME chooses another name",
@@ -273,7 +280,7 @@ def previous_of(target: IndexInfo | None, known: IndexInfo | None, info: IndexIn
     if target is None:
         return info.name
     if known is not None and target.name == known.name:
-        return str(known.meta["previous"])
+        return str(known.record.previous)
     return target.name
 
 
@@ -296,7 +303,7 @@ def job_settings(
 
 def lexical_fields_of(info: IndexInfo, fields: tuple[str, ...]) -> list[str]:
     """Name what the lexical leg searches: what was recorded, else the fields that a query sees."""
-    return list(info.meta.get("lexical_fields") or searchable_fields(info, fields))
+    return list(info.record.lexical_fields or searchable_fields(info, fields))
 
 
 def original_settings(info: IndexInfo) -> dict[str, Any]:
@@ -307,17 +314,17 @@ def original_settings(info: IndexInfo) -> dict[str, Any]:
 def left_filling(known: IndexInfo) -> bool:
     """Tell whether a killed run left a complete index with the settings of a fill, as one of two can do."""
     never = DURING_FILL["refresh_interval"]
-    now, original = known.settings.get("index.refresh_interval"), known.meta["original"]["refresh_interval"]
+    now, original = known.settings.get("index.refresh_interval"), known.record.original["refresh_interval"]
     return bool(now == never != original)
 
 
-def new_index(info: IndexInfo, vector: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any]:
+def new_index(info: IndexInfo, vector: dict[str, Any], record: Record) -> dict[str, Any]:
     """Build the new index from the source's settings, mappings and analysis, plus the vector field."""
     index = {name: value for name, value in copied_settings(info.settings).items() if name not in DURING_FILL}
     index |= {name: value for name, value in DURING_FILL.items() if value is not None} | {"knn": True}
     return {
         "settings": {"index": index},
-        "mappings": destination_mappings(info.mappings, meta["vector_field"], vector, meta),
+        "mappings": destination_mappings(info, vector, record),
     }
 
 
@@ -344,24 +351,22 @@ def copied_settings(settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def destination_mappings(
-    source: dict[str, Any], vector_field: str, vector: dict[str, Any], meta: dict[str, Any]
-) -> dict[str, Any]:
+def destination_mappings(info: IndexInfo, vector: dict[str, Any], record: Record) -> dict[str, Any]:
     """Add the vector and its two companions to the mappings of the source.
 
     The companions are stored but left out of `_source`: a client's partial update then drops them and
     keeps the vector, so that stale vectors can be found.
     """
-    hidden = [ENCODER_FIELD, SEQ_NO_FIELD]
+    source, hidden = info.mappings, [ENCODER_FIELD, SEQ_NO_FIELD]
     kept_source = dict(source.get("_source", {}))
     kept_source["excludes"] = [*kept_source.get("excludes", []), *hidden]
     return {
         **source,
         "_source": kept_source,
-        "_meta": {**source.get("_meta", {}), "hybridr": meta},
+        "_meta": info.meta_with(record),
         "properties": {
             **source.get("properties", {}),
-            vector_field: vector,
+            record.vector_field: vector,
             ENCODER_FIELD: {"type": "keyword", "store": True},
             SEQ_NO_FIELD: {"type": "long", "store": True},
         },

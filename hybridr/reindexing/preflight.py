@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ..cluster.connection import Cluster, IndexInfo, path_of
+from ..cluster.connection import Cluster, path_of
 from ..cluster.reading import sample_documents, text_of
+from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder
-from ..encoding.passages import Windows, split
+from ..encoding.passages import split
 from ..errors import AccessDenied, ClusterError
+from ..records import Windows
 
 WATERMARK = "cluster.routing.allocation.disk.watermark.flood_stage"
 THRESHOLD = "cluster.routing.allocation.disk.threshold_enabled"

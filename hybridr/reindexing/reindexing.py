@@ -9,15 +9,15 @@ The destination is the checkpoint: beside every vector stand the encoder's finge
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..cluster.connection import Cluster, IndexInfo, path_of
+from ..cluster.connection import Cluster, path_of
 from ..cluster.default_pipeline import DEFAULT, asked_through, found_pipeline, pipeline_path
+from ..cluster.destinations import MAX_REFUSED, alias_target, put_record, record_event, switch, write_record
 from ..cluster.reading import count_missing, settled_position
-from ..cluster.record import MAX_REFUSED, alias_target, record_event, switch, tuning_of, write_meta
+from ..cluster.record import Deployment, IndexInfo
 from ..cluster.writing import Rejects, rejects_of
 from ..encoding.contract import Encoder
 from ..encoding.opening import load_encoder
@@ -174,7 +174,7 @@ def reindex_in_place(
     }
     documents = cluster.count(todo.index)
     details = {"documents": documents, "encoded": filling.encoded}
-    record_event(cluster, todo.index, "filled in place", changes, details=details)
+    record_event(cluster, todo.index, "filled in place", details, **changes)
     rejects.save()
     return Reindexing(
         todo.index,
@@ -210,13 +210,13 @@ def create(cluster: Cluster, todo: Plan) -> None:
     first = todo.requests[0]
     cluster.request(first["method"], first["path"], first["body"])
     if todo.exists:
-        meta = cluster.index_info(todo.destination).meta
-        aliases = {todo.alias: "made" if todo.alias_made else "moved", **meta.get("aliases", {})}
-        changes = {"alias": todo.alias, "previous": todo.previous, "aliases": aliases} | todo.arithmetic
-        if any(
-            meta.get(name) != value for name, value in changes.items()
-        ):  # whatever is written replaces what another process writes now
-            write_meta(cluster, todo.destination, changes)
+        info = cluster.index_info(todo.destination)
+        aliases = {todo.alias: "made" if todo.alias_made else "moved", **info.record.aliases}
+        record = info.record.changed(
+            alias=todo.alias, previous=todo.previous, aliases=aliases, **todo.arithmetic
+        )
+        if record != info.record:  # whatever is written replaces what another process writes now
+            put_record(cluster, info, record)
     cluster.wait_until_usable(todo.destination)
 
 
@@ -235,7 +235,7 @@ def take_over(cluster: Cluster, todo: Plan, job: Job, filling: Filling) -> Succe
         filling.add(catch_up(job))
     if target is None or moves:
         origin = target.name if target else None
-        record_event(cluster, todo.destination, "switched", details={"alias": todo.alias, "from": origin})
+        record_event(cluster, todo.destination, "switched", {"alias": todo.alias, "from": origin})
     return deployment
 
 
@@ -243,7 +243,7 @@ def tuned_predecessor(cluster: Cluster, todo: Plan) -> str | None:
     """Name the index that has the alias now if it is another one and was tuned: that stays with it."""
     target = alias_target(cluster, todo.alias)
     replaced = target is not None and target.name != todo.destination
-    return target.name if target is not None and replaced and any(tuning_of(target).values()) else None
+    return target.name if target is not None and replaced and target.record.tuning else None
 
 
 def require_verified(found: Verification) -> None:
@@ -288,7 +288,7 @@ def finish(
         "synced": filling.until.seq_no if filling.settled else None,
     }
     details = {"documents": found, "encoded": filling.encoded, "deleted": filling.deleted}
-    record_event(cluster, todo.destination, "filled", changes, details=details)
+    record_event(cluster, todo.destination, "filled", details, **changes)
 
 
 def hand_over(cluster: Cluster, old: IndexInfo, new: str) -> Succession | None:
@@ -297,20 +297,20 @@ def hand_over(cluster: Cluster, old: IndexInfo, new: str) -> Succession | None:
     Only what clients alone use can be copied: a model asks for vectors of the old index's encoder. The old
     index keeps its own, for a rollback. None where nothing is deployed, or the new index is already.
     """
-    known, target = old.meta.get("deployment"), cluster.index_info(new)
-    if not known or target.meta.get("deployment"):
+    known, target = old.record.deployment, cluster.index_info(new)
+    if not known or target.record.deployment:
         return None
-    pipeline, body = f"hybridr-{new}", found_pipeline(cluster, known["pipeline"])
+    pipeline, body = f"hybridr-{new}", found_pipeline(cluster, known.pipeline)
     taken = target.settings.get(DEFAULT, "_none") not in ("_none", pipeline)
-    if known["way"] != "client" or body is None or taken:
-        return Succession(known["way"], None, command_of(target, known))
+    if known.way != "client" or body is None or taken:
+        return Succession(known.way, None, command_of(target, known))
     cluster.request("PUT", pipeline_path(pipeline), body)
     cluster.request("PUT", path_of(new, "_settings"), asked_through(pipeline))
-    write_meta(cluster, new, {"deployment": {**known, "pipeline": pipeline}})
-    return Succession(known["way"], pipeline, None)
+    write_record(cluster, new, deployment=known.model_copy(update={"pipeline": pipeline}))
+    return Succession(known.way, pipeline, None)
 
 
-def command_of(info: IndexInfo, known: Mapping[str, Any]) -> str:
+def command_of(info: IndexInfo, known: Deployment) -> str:
     """Give the command that deploys an index as a record says."""
-    server = f" --server {known['server']}" if known.get("server") else ""
-    return f"hybridr deploy {info.meta.get('source', info.name)} --way {known['way']}{server}"
+    server = f" --server {known.server}" if known.server else ""
+    return f"hybridr deploy {info.record.source or info.name} --way {known.way}{server}"

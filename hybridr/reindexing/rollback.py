@@ -11,11 +11,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from ..cluster.connection import Cluster, IndexInfo, path_of
-from ..cluster.reading import Position, SourceDocument, documents_by_id, read_pages
-from ..cluster.record import (
-    ENCODER_FIELD,
-    SEQ_NO_FIELD,
+from ..cluster.connection import Cluster, path_of
+from ..cluster.destinations import (
     is_destination,
     is_in_place,
     record_event,
@@ -24,6 +21,8 @@ from ..cluster.record import (
     switch,
     switch_actions,
 )
+from ..cluster.reading import Position, SourceDocument, documents_by_id, read_pages
+from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..cluster.writing import Action, Rejects, by_bytes, delete_action, index_action, rejects_of, write
 from ..errors import ClusterError, NotFound
 from ..files.manifest import fingerprint
@@ -78,11 +77,11 @@ def rollback(
             f"'{current.name}' holds its vectors itself: there is no older index to go back to",
             hint=f"hybridr remove {current.name}   takes vectors and marks out of its documents",
         )
-    if not is_destination(current) or current.meta["alias"] not in current.aliases:
+    if not is_destination(current) or current.record.alias not in current.aliases:
         raise NotFound(
             f"'{name}' has no vectors behind an alias: nothing to roll back", hint=f"hybridr reindex {name}"
         )
-    alias, previous = current.meta["alias"], current.meta["previous"]
+    alias, previous = current.record.alias, current.record.previous
     if not cluster.exists(previous):
         raise NotFound(f"'{previous}', which '{alias}' stood for before, is gone", hint="restore it first")
     writes = find_writes(cluster, current)
@@ -108,7 +107,7 @@ def rollback(
 
 def leave(cluster: Cluster, current: IndexInfo, copy_back: bool) -> Writes:
     """Copy back, move the alias, copy what arrived while it moved; give what was returned."""
-    alias, previous = current.meta["alias"], current.meta["previous"]
+    alias, previous = current.record.alias, current.record.previous
     courier = Courier(cluster, current)
     if copy_back:
         courier.return_all()
@@ -116,7 +115,7 @@ def leave(cluster: Cluster, current: IndexInfo, copy_back: bool) -> Writes:
     if copy_back:
         courier.return_all()
     details = {"alias": alias, "to": previous, "returned": courier.done.counts()}
-    record_event(cluster, current.name, "rolled back", details=details)
+    record_event(cluster, current.name, "rolled back", details)
     return courier.done
 
 
@@ -125,15 +124,15 @@ def require_none(writes: Writes, info: IndexInfo, hint: str) -> None:
     if writes:
         raise ClusterError(
             f"clients changed {len(writes.changed) + len(writes.conflicts)} documents in '{info.name}' and "
-            f"deleted {len(writes.deleted)}; '{info.meta['source']}' does not have that",
+            f"deleted {len(writes.deleted)}; '{info.record.source}' does not have that",
             hint=hint,
         )
 
 
 def find_writes(cluster: Cluster, info: IndexInfo) -> Writes:
     """Find what clients did to a destination and its source does not know; nothing is changed."""
-    if not cluster.exists(info.meta["source"]):
-        raise NotFound(f"'{info.meta['source']}', the source of '{info.name}', is gone")
+    if not cluster.exists(info.record.source):
+        raise NotFound(f"'{info.record.source}', the source of '{info.name}', is gone")
     courier = Courier(cluster, info)
     found = courier.done
     for page in courier.written():
@@ -153,14 +152,14 @@ class Courier:
     def __init__(self, cluster: Cluster, info: IndexInfo) -> None:
         self.cluster = cluster
         self.info = info
-        self.source = str(info.meta["source"])
+        self.source = str(info.record.source)
         self.rejects: Rejects = rejects_of(f"{info.name}-returned")
         self.refused = set(refused_ids(info))
-        synced = info.meta.get("synced")
-        self.synced = Position({int(shard): at for shard, at in synced.items()}) if synced else None
+        synced = info.record.synced
+        self.synced = Position(dict(synced)) if synced else None
         self.returned: dict[str, str] = {}
         # A document that was refused cannot be told from a deleted one without the list of refused ones.
-        known = self.synced is not None and len(self.refused) >= info.meta.get("rejected", 0)
+        known = self.synced is not None and len(self.refused) >= info.record.rejected
         self.done = Writes(deletes_known=known)
 
     def return_all(self) -> None:
@@ -174,7 +173,7 @@ class Courier:
     def written(self) -> Iterator[list[Pair]]:
         """Yield what clients wrote here, beside the state in the source, where the two differ."""
         self.cluster.refresh(self.info.name)
-        ours = {self.info.meta["vector_field"], ENCODER_FIELD, SEQ_NO_FIELD}
+        ours = {self.info.record.vector_field, ENCODER_FIELD, SEQ_NO_FIELD}
         for page in read_pages(self.cluster, self.info.name, page=PAGE, unless=COPIED):
             stored = look_up(self.cluster, self.info.name, page)
             there = documents_by_id(self.cluster, self.source, [document.doc_id for document in page])

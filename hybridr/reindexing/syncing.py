@@ -14,20 +14,19 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from ..cluster.connection import Cluster, IndexInfo, path_of
-from ..cluster.reading import Position
-from ..cluster.record import (
+from ..cluster.connection import Cluster, path_of
+from ..cluster.destinations import (
     check_fingerprint,
     command_for,
     is_destination,
     is_in_place,
-    kept_as,
     resolve,
-    write_meta,
+    write_record,
 )
+from ..cluster.reading import Position
+from ..cluster.record import IndexInfo
 from ..cluster.writing import rejects_of
 from ..encoding.contract import Encoder
-from ..encoding.passages import windows_of
 from ..errors import DataError, NotFound, SettingsError, Unreachable
 from ..progress import Progress, silent
 from .job import Filling, Job
@@ -102,7 +101,7 @@ def renew_in_place(job: Job, info: IndexInfo, progress: Progress) -> Filling:
     """Encode what was written into the index since the settled position on record, and move that on."""
     done = fill_in_place(job, since=synced_position(info), once=True, progress=progress)
     changes = place_changes(info, done)
-    write_meta(job.cluster, info.name, changes)
+    write_record(job.cluster, info.name, **changes)
     # As `renew` counts: what clients changed meanwhile was encoded too, and skipped.
     encoded, rejected = done.encoded + done.waiting, done.rejected
     return Filling(encoded, done.without_text, skipped=done.waiting, rejected=rejected)
@@ -114,8 +113,7 @@ def catch_up(job: Job, *, progress: Progress = silent) -> Filling:
     with unchanged_writes(job.cluster, info):
         filling = fill(job, since=synced_position(info), once=True, progress=progress)
     if filling.settled:
-        changes = {"synced": filling.until.seq_no}
-        write_meta(job.cluster, info.name, changes)
+        write_record(job.cluster, info.name, synced=filling.until.seq_no)
     return filling
 
 
@@ -160,17 +158,17 @@ def seconds_of(text: str) -> float:
 def complete_destination(cluster: Cluster, name: str) -> IndexInfo:
     """Find the destination of `name`, whose source must still be the one it was made of."""
     info = resolve(cluster, name)
-    if not is_destination(info) or info.meta["state"] != "complete":
+    if not is_destination(info) or info.record.state != "complete":
         raise DataError(
             f"'{name}' has no complete index with vectors",
             hint=command_for(info) if is_destination(info) else f"hybridr reindex {name}",
         )
     if is_in_place(info):
         return info
-    source = info.meta["source"]
+    source = info.record.source
     if not cluster.exists(source):
         raise NotFound(f"'{source}', the source of '{info.name}', is gone", hint="restore it first")
-    if cluster.index_info(source).uuid != info.meta["source_uuid"]:
+    if cluster.index_info(source).uuid != info.record.source_uuid:
         raise DataError(
             f"'{source}' is another index than the one '{info.name}' was made of",
             hint=f"hybridr reindex {source}",
@@ -180,18 +178,19 @@ def complete_destination(cluster: Cluster, name: str) -> IndexInfo:
 
 def synced_position(info: IndexInfo) -> Position | None:
     """Read how far the source is in; None when nobody could tell, or a copy bears another index's record."""
-    synced = info.meta.get("synced")
-    if is_in_place(info) and info.meta["source_uuid"] != info.uuid:
+    synced = info.record.synced
+    if is_in_place(info) and info.record.source_uuid != info.uuid:
         return None
-    return Position({int(shard): seq_no for shard, seq_no in synced.items()}) if synced else None
+    return Position(dict(synced)) if synced else None
 
 
 def job_of(cluster: Cluster, info: IndexInfo, encoder: Encoder, settings: ReindexSettings) -> Job:
     """Work as the reindex did that made the destination."""
-    made = {name: info.meta[name] for name in ("vector_field", "max_tokens")}
-    made["vectors"] = kept_as(info.meta)
-    source = info.name if is_in_place(info) else info.meta["source"]
-    windows = windows_of(info.meta)
+    made: dict[str, Any] = {
+        name: getattr(info.record, name) for name in ("vector_field", "max_tokens", "vectors")
+    }
+    source = info.name if is_in_place(info) else info.record.source
+    windows = info.record.passages
     made["passages"] = windows is not None
     if windows:
         made |= {"passage_overlap": windows.overlap, "max_passages": windows.most}
@@ -200,7 +199,7 @@ def job_of(cluster: Cluster, info: IndexInfo, encoder: Encoder, settings: Reinde
         source,
         info.name,
         encoder,
-        tuple(info.meta["fields"]),
+        tuple(info.record.fields),
         settings.model_copy(update={**made, "slice": None}),
         rejects_of(info.name),
     )
@@ -210,7 +209,7 @@ def job_of(cluster: Cluster, info: IndexInfo, encoder: Encoder, settings: Reinde
 def unchanged_writes(cluster: Cluster, info: IndexInfo) -> Iterator[None]:
     """Take the destination's final pipeline away for the block: it would run on every copy."""
     setting, path = "final_pipeline", path_of(info.name, "_settings")
-    before = info.settings.get(f"index.{setting}") or info.meta["original"].get(setting)
+    before = info.settings.get(f"index.{setting}") or info.record.original.get(setting)
     if before is None:
         yield
         return

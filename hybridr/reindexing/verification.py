@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..cluster.connection import Cluster, IndexInfo, path_of
+from ..cluster.connection import Cluster, path_of
+from ..cluster.destinations import is_destination, is_in_place, refused_ids, resolve
 from ..cluster.legs.dense import as_kept, dense_query
 from ..cluster.legs.lexical import lexical_query
 from ..cluster.reading import (
@@ -26,18 +27,9 @@ from ..cluster.reading import (
     sources_by_id,
     text_of,
 )
-from ..cluster.record import (
-    ENCODER_FIELD,
-    PASSAGE_VECTOR,
-    SEQ_NO_FIELD,
-    is_destination,
-    is_in_place,
-    kept_as,
-    refused_ids,
-    resolve,
-)
+from ..cluster.record import ENCODER_FIELD, PASSAGE_VECTOR, SEQ_NO_FIELD, IndexInfo
 from ..encoding.contract import Encoder
-from ..encoding.passages import Span, split, windows_of
+from ..encoding.passages import Span, split
 from ..errors import DataError
 from ..progress import Progress, silent
 from .job import Stored, is_current, look_up
@@ -112,7 +104,7 @@ def verify(
         raise DataError(f"'{name}' has no vectors to verify", hint=f"hybridr reindex {name}")
     if is_in_place(info):
         raise DataError(f"'{name}' holds its vectors itself", hint=f"hybridr verify {name}")
-    source = cluster.index_info(info.meta["source"])
+    source = cluster.index_info(info.record.source)
     cluster.refresh(info.name)
     states, suspects = compare_states(cluster, source, info, frozenset(rejected), until, progress)
     chosen = [
@@ -154,9 +146,9 @@ def compare_states(
             continue
         if stored is None:
             missing.append(document.doc_id)
-        elif stored.encoder != info.meta["encoder"]:
+        elif stored.encoder != info.record.encoder:
             foreign.append(document.doc_id)
-        elif not is_current(document, stored, info.meta["encoder"]):
+        elif not is_current(document, stored, info.record.encoder):
             stale.append(document.doc_id)
         elif stored.version != document.version:
             suspects.append(document)
@@ -211,11 +203,11 @@ def compare_documents(
     # A document that changed in the source since is on its way, and looked at by its state alone.
     there = {
         doc_id: document.source
-        for doc_id, document in documents_by_id(cluster, info.meta["source"], ids).items()
+        for doc_id, document in documents_by_id(cluster, info.record.source, ids).items()
         if doc_id not in stored or stored[doc_id].source_seq_no in (None, document.seq_no)
     }
     copied = {doc_id: found.get(doc_id, {}) for doc_id in ids}
-    field_name = info.meta["vector_field"]
+    field_name = info.record.vector_field
     ours = {field_name, ENCODER_FIELD, SEQ_NO_FIELD}
     changed = [
         doc_id
@@ -235,18 +227,18 @@ def compare_vectors(
 
     One that is split has exactly the passages of its text, each with its own vector.
     """
-    windows, wrong = windows_of(info.meta), []
+    windows, wrong = info.record.passages, []
     parts: list[tuple[str, str, list[float]]] = []  # id, text of a passage, vector that stands for it
     for doc_id, source in there.items():
-        text = text_of(source, info.meta["fields"])
+        text = text_of(source, info.record.fields)
         spans = split(text, encoder, windows).spans
-        stored = stored_vectors(copied[doc_id].get(info.meta["vector_field"]), spans, windows is not None)
+        stored = stored_vectors(copied[doc_id].get(info.record.vector_field), spans, windows is not None)
         if stored is None:
             wrong.append(doc_id)
         else:
             parts += [(doc_id, text[a:b], row) for (a, b), row in zip(spans, stored, strict=True)]
     if parts:
-        again = encoder.encode_documents([text for _, text, _ in parts], max_tokens=info.meta["max_tokens"])
+        again = encoder.encode_documents([text for _, text, _ in parts], max_tokens=info.record.max_tokens)
         kept = np.array([row for *_, row in parts], dtype=np.float32)  # (parts, dim)
         lengths = np.linalg.norm(again, axis=1) * np.linalg.norm(kept, axis=1)
         cosines = (again * kept).sum(axis=1) / np.maximum(lengths, 1e-12)
@@ -270,17 +262,17 @@ def probe(
 ) -> Finding:
     """Ask one query of each leg, made from a document with text; each must find something."""
     ids = [document.doc_id for document in documents]
-    there = sources_by_id(cluster, info.meta["source"], ids)
-    texts = (text_of(source, info.meta["fields"]) for source in there.values())
+    there = sources_by_id(cluster, info.record.source, ids)
+    texts = (text_of(source, info.record.fields) for source in there.values())
     text = next((text for text in texts if text), "")
     if not text:
         return Finding("probe query", 0)
     words = " ".join(text.split()[:20])
-    bodies = [{"size": 1, "query": lexical_query(words, info.meta["lexical_fields"])}]
+    bodies = [{"size": 1, "query": lexical_query(words, info.record.lexical_fields)}]
     if encoder is not None:
-        vector = as_kept(encoder.encode_queries([words]), kept_as(info.meta))[0].tolist()
-        passages = windows_of(info.meta) is not None
-        query = dense_query(vector, info.meta["vector_field"], 1, passages=passages)
+        vector = as_kept(encoder.encode_queries([words]), info.record.vectors)[0].tolist()
+        passages = info.record.passages is not None
+        query = dense_query(vector, info.record.vector_field, 1, passages=passages)
         bodies.append({"size": 1, "query": query})
     silent_legs = sum(not answer["hits"]["hits"] for answer in cluster.msearch(info.name, bodies))
     return Finding("probe query", len(bodies), detail=f"{silent_legs} found nothing" if silent_legs else "")
@@ -302,9 +294,9 @@ def verify_in_place(
     `rejected` are ids that the index refused; documents written after `until` are not looked at. Raises
     DataError for a copy that bears another index's record.
     """
-    if info.meta["source_uuid"] != info.uuid:
+    if info.record.source_uuid != info.uuid:
         raise DataError(
-            f"'{info.name}' is a copy of '{info.meta['source']}', with its record",
+            f"'{info.name}' is a copy of '{info.record.source}', with its record",
             hint=f"hybridr sync {info.name}   looks at every document and makes the record its own",
         )
     cluster.refresh(info.name)
@@ -354,7 +346,7 @@ def broken_documents(
     cluster: Cluster, info: IndexInfo, marks: Marks, until: Position | None = None
 ) -> Iterator[SourceDocument]:
     """Yield documents whose mark and vector belie each other."""
-    unless = other_than(broken_query(marks, info.meta["vector_field"]))
+    unless = other_than(broken_query(marks, info.record.vector_field))
     pages = read_pages(cluster, info.name, page=PAGE, until=until, unless=unless, fields=marks.read_fields)
     return chain.from_iterable(pages)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from ..cluster.connection import Cluster, IndexInfo
-from ..cluster.record import check_fingerprint
+from ..cluster.connection import Cluster
+from ..cluster.destinations import check_fingerprint
+from ..cluster.record import IndexInfo
 from ..encoding.contract import Arithmetic, Backend
 from ..encoding.folder import OnnxEncoder
 from ..encoding.opening import load_encoder
@@ -36,8 +37,8 @@ def encoder_for(
     it is not the one that wrote the vectors, ModelError when it is gone.
     """
     known = _read()
-    wanted = info.meta.get("encoder")
-    origin = info.meta.get("source_uuid", info.uuid)
+    wanted = info.record.encoder
+    origin = info.record.source_uuid or info.uuid
     remembered = known.get(wanted) if wanted else known.get(origin)
     if folder is None and remembered is not None:
         folder = Path(remembered)

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ..cluster.connection import Cluster
+from ..cluster.destinations import check_fingerprint, command_for, is_destination, resolve
 from ..cluster.fields import choose_text_fields
 from ..cluster.legs.dense import (
     MAX_NEIGHBOURS,
@@ -20,9 +21,8 @@ from ..cluster.legs.dense import (
 )
 from ..cluster.legs.lexical import highlight, lexical_leg, lexical_query
 from ..cluster.reading import text_of
-from ..cluster.record import check_fingerprint, command_for, is_destination, kept_as, resolve
 from ..encoding.contract import Encoder
-from ..encoding.passages import Span, windows_of
+from ..encoding.passages import Span
 from ..errors import DataError, SettingsError
 from ..languages import says_something
 from ..records import Hit, Query, Run
@@ -74,7 +74,7 @@ class Search:
             raise SettingsError(f"unknown mode '{mode}': {', '.join(get_args(Mode))}")
         self.cluster = cluster
         self.info = resolve(cluster, index)
-        self.windows = windows_of(self.info.meta)
+        self.windows = self.info.record.passages
         self.mode = mode
         self.encoder = encoder
         self.settings = with_tuning(settings or SearchSettings(), self.info, feedback=feedback)
@@ -142,10 +142,10 @@ class Search:
 
     def dense_leg(self, vector: np.ndarray, filter: dict[str, Any] | None = None) -> dict[str, Any]:
         """Build the query for the neighbours of a query vector `(dim,)` among what matches `filter`."""
-        [kept] = as_kept(vector[None], kept_as(self.info.meta))
+        [kept] = as_kept(vector[None], self.info.record.vectors)
         return dense_query(
             as_numbers(kept),
-            self.info.meta["vector_field"],
+            self.info.record.vector_field,
             self.settings.depth,
             passages=self.windows is not None,
             filter=filter,
@@ -191,13 +191,13 @@ class Search:
             )
 
     def _lexical_fields(self) -> tuple[str, ...]:
-        recorded = tuple(self.info.meta.get("lexical_fields", ()))
+        recorded = self.info.record.lexical_fields
         return (
             self.settings.lexical_fields or recorded or choose_text_fields(self.cluster, self.info.name, ())
         )
 
     def _shown_fields(self) -> list[str]:
-        return list(self.info.meta.get("fields", self.lexical_fields))
+        return list(self.info.record.fields or self.lexical_fields)
 
     def _checked_encoder(self, index: str) -> Encoder:
         if not is_destination(self.info):
@@ -205,7 +205,7 @@ class Search:
                 f"'{index}' has no vectors for {self.mode} search",
                 hint=f"hybridr reindex {index}   writes them, or use --mode lexical",
             )
-        if self.info.meta.get("state") != "complete":
+        if self.info.record.state != "complete":
             raise DataError(
                 f"the vectors of '{index}' are not complete", hint=f"{command_for(self.info)}   goes on"
             )
@@ -220,14 +220,14 @@ class Search:
         vectors = self.encoder.encode_queries(list(texts))
         if self.feedback == "rocchio":
             vectors = self._moved(list(texts), vectors)
-        return list(as_kept(vectors, kept_as(self.info.meta)))
+        return list(as_kept(vectors, self.info.record.vectors))
 
     def _moved(self, texts: list[str], vectors: np.ndarray) -> np.ndarray:
         """Move query vectors `(n, dim)` toward the best documents of a hybrid search."""
-        field = self.info.meta["vector_field"]
+        field = self.info.record.vector_field
         first = self._first
         assert first is not None
-        asked = list(as_kept(vectors, kept_as(self.info.meta)))
+        asked = list(as_kept(vectors, self.info.record.vectors))
         bodies = [body | {"_source": [field]} for body in first._bodies(texts, asked, ROCCHIO_DOCUMENTS)]
         found = [checked(answer) for answer in self.cluster.msearch(self.info.name, bodies)]
         best = [[hit["_source"][field] for hit in hits if field in hit["_source"]] for hits in found]
@@ -269,7 +269,7 @@ class Search:
     ) -> dict[str, Any]:
         return dense_query(
             as_numbers(vector),
-            self.info.meta["vector_field"],
+            self.info.record.vector_field,
             k,
             DENSE if shown else None,
             passages=self.windows is not None,
@@ -294,9 +294,9 @@ class Search:
         if self.fusion == ABSOLUTE:
             return {"size": k, **self._absolute(query, leg, vector, depth, filter, idf_sum)}
         if self.mode == DENSE and self.settings.exact:
-            meta = self.info.meta
+            record = self.info.record
             name = DENSE if shown else None
-            exact = exact_query(as_numbers(vector), meta["vector_field"], meta["similarity"], name, filter)
+            exact = exact_query(as_numbers(vector), record.vector_field, record.similarity, name, filter)
             return {"size": k, "query": exact}
         dense = self._nearest(vector, depth, filter, shown=shown)
         if self.mode == DENSE:
@@ -317,7 +317,7 @@ class Search:
             query,
             leg,
             lambda boost: self._nearest(vector, depth, filter, boost=boost),
-            dense_script(as_numbers(vector), self.info.meta["vector_field"], weights),
+            dense_script(as_numbers(vector), self.info.record.vector_field, weights),
             weights,
             min(WINDOW * depth, LARGEST_WINDOW),
         )
@@ -337,7 +337,7 @@ class Search:
         most = self.windows.most if self.windows else None
         query = dense_scores_query(
             as_numbers(vector),
-            self.info.meta["vector_field"],
+            self.info.record.vector_field,
             doc_ids,
             most_passages=most,
             inner_hits=inner_hits,

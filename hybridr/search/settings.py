@@ -6,8 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from ..cluster.connection import IndexInfo
-from ..cluster.record import tuning_of
+from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder
 from ..encoding.query_map import MappedEncoder, load_query_map
 from ..files.remembered import folder_of_map
@@ -50,7 +49,7 @@ def with_tuning(
     Whoever names a fusion gets that one with its own defaults: a weight found for one means nothing for
     another. So does whoever asks for a `feedback` that the fusion which was found cannot do.
     """
-    found = tuning_of(info).get(part) or {}
+    found = (tuning := info.record.tuning) and getattr(tuning, part) or {}
     if "rm3" in (feedback, settings.feedback) and found.get("fusion") == "absolute":
         return settings
     if not settings.tuned or not found or settings.model_fields_set & NAMES_A_FUSION:
@@ -68,6 +67,6 @@ def mapped(encoder: Encoder, info: IndexInfo, settings: SearchSettings) -> Encod
         return encoder
     folder: Any = settings.query_map
     if folder == "auto":
-        fitted = tuning_of(info).get("query_map") if settings.tuned else None
-        folder = folder_of_map(fitted["fingerprint"]) if fitted else None
+        fitted = info.record.tuning.query_map if settings.tuned and info.record.tuning else None
+        folder = folder_of_map(fitted.fingerprint) if fitted else None
     return encoder if folder is None else MappedEncoder(encoder, load_query_map(folder))

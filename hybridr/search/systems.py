@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster
+from ..cluster.destinations import resolve
 from ..cluster.fields import choose_text_fields
 from ..cluster.reading import count_missing, sources_by_id, text_of
-from ..cluster.record import resolve
 from ..errors import DataError, SettingsError
 from ..evaluation.evaluation import Evaluation, System, evaluate
 from ..evaluation.measures import MEASURES, needed_depth, parse_measure
@@ -190,7 +190,7 @@ def report(
 
 def _texts_of_index(cluster: Cluster, name: str, wanted: Sequence[str]) -> dict[str, str]:
     info = resolve(cluster, name)
-    fields = info.meta.get("fields") or choose_text_fields(cluster, info.name)
+    fields = info.record.fields or choose_text_fields(cluster, info.name)
     found: dict[str, str] = {}
     for start in range(0, len(wanted), CHECKED_DOCUMENTS):
         sources = sources_by_id(cluster, info.name, wanted[start : start + CHECKED_DOCUMENTS])

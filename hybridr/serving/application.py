@@ -188,7 +188,7 @@ def listen(host: str, port: int) -> socket.socket:
 def find_encoder(settings: ServeSettings, cluster: Cluster | None, progress: Progress) -> Encoder:
     """Load the encoder of the settings, else that of the index, else the packaged MiniLM."""
     if cluster is not None and settings.index is not None:
-        from ..cluster.record import resolve
+        from ..cluster.destinations import resolve
         from ..search.encoders import encoder_for
         from ..search.settings import mapped
 

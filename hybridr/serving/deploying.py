@@ -8,15 +8,17 @@ which turns those for one text into hybrid ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import orjson
 
-from ..cluster.connection import Cluster, IndexInfo, path_of
+from ..cluster.connection import Cluster, path_of
 from ..cluster.default_pipeline import DEFAULT, asked_through, found_pipeline, pipeline_path
-from ..cluster.record import is_destination, kept_as, resolve, write_meta
+from ..cluster.destinations import is_destination, resolve, write_record
+from ..cluster.record import Deployment as Made
+from ..cluster.record import IndexInfo
 from ..errors import ClusterError, DataError, FingerprintMismatch, SettingsError, Unreachable
 from ..files.manifest import fingerprint
 from ..search.encoders import encoder_for
@@ -50,10 +52,10 @@ DEPLOYED = "DEPLOYED"
 
 def example(info: IndexInfo, way: str, search: SearchSettings) -> str:
     """Write a search body of a way, with dots for what the client fills in."""
-    match: dict[str, Any] = {"match": {info.meta["lexical_fields"][0]: "…"}}
+    match: dict[str, Any] = {"match": {info.record.lexical_fields[0]: "…"}}
     if way == "transparent":
         return orjson.dumps({"query": match}).decode()
-    field, depth = info.meta["vector_field"], search.depth
+    field, depth = info.record.vector_field, search.depth
     asked: dict[str, Any] = {"query_text": "…"} if way in TEXT_WAYS else {"vector": ["…"]}
     dense = {"neural" if way in TEXT_WAYS else "knn": {field: {**asked, "k": depth}}}
     return orjson.dumps({"query": hybrid_query([match, dense], depth)}).decode()
@@ -123,27 +125,27 @@ def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: Search
         cluster = cluster.patient(local_models.PATIENCE_S)
     todo = plan_deployment(cluster, name, settings, search)
     info = cluster.index_info(todo.index)
-    known = info.meta.get("deployment") or {}
+    known = info.record.deployment
     job = fingerprint([settings.record(), todo.requests[-2]["body"]])
     if todo.settings:
         allow(cluster, todo, settings)
-    if known.get("job") == job and not any(missing_parts(cluster, info, known)):
+    if known and known.job == job and not any(missing_parts(cluster, info, known)):
         return todo
     ids = make_model(cluster, info, todo.pipeline, settings)
-    record = {"way": todo.way, "pipeline": todo.pipeline, "job": job, **ids}
-    if "connector_id" in ids:
-        record["server"] = settings.server
+    server = {"server": settings.server} if "connector_id" in ids else {}
+    made = Made(way=todo.way, pipeline=todo.pipeline, job=job, **ids, **server)
+    old_model = known.model_id if known else None
     try:
         search = with_tuning(search, info, "pipeline")
         body = pipeline_body(info, todo.way, search, cluster.version, ids.get("model_id", ""))
         cluster.request("PUT", pipeline_path(todo.pipeline), body)
         cluster.request("PUT", path_of(todo.index, "_settings"), asked_through(todo.pipeline))
-        write_meta(cluster, todo.index, {"deployment": record})
+        write_record(cluster, todo.index, deployment=made)
     except ClusterError:
-        if ids.get("model_id") != known.get("model_id"):
-            forget_model(cluster, record)
+        if made.model_id != old_model:
+            forget_model(cluster, made)
         raise
-    if ids.get("model_id") != known.get("model_id"):
+    if known and made.model_id != old_model:
         forget_model(cluster, known)
     return replace(todo, changed=True)
 
@@ -154,25 +156,25 @@ def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict
     Raises DataError when nothing is deployed.
     """
     info = resolve(cluster, name)
-    known = info.meta.get("deployment")
+    known = info.record.deployment
     if not known:
         raise DataError(f"nothing is deployed for '{name}'", hint=f"hybridr deploy {name}")
     requests: list[dict[str, Any]] = [
         {"method": "PUT", "path": path_of(info.name, "_settings"), "body": asked_through(None)},
-        {"method": "DELETE", "path": pipeline_path(known["pipeline"])},
+        {"method": "DELETE", "path": pipeline_path(known.pipeline)},
     ]
     requests += deleting(cluster, known)
     if not dry_run:
         for request in requests:
             unless_gone(cluster, request)
-        write_meta(cluster, info.name, {"deployment": None})
+        write_record(cluster, info.name, deployment=None)
     return requests
 
 
 def deployable(cluster: Cluster, name: str) -> IndexInfo:
     """Find the index with complete vectors behind a name. Raises DataError."""
     info = resolve(cluster, name)
-    if not is_destination(info) or info.meta.get("state") != "complete":
+    if not is_destination(info) or info.record.state != "complete":
         raise DataError(f"'{name}' has no complete vectors to deploy", hint=f"hybridr reindex {name}")
     return info
 
@@ -194,7 +196,7 @@ def check_plugin(cluster: Cluster, info: IndexInfo, settings: DeploySettings) ->
             f"--way {settings.way} needs the plugin {PLUGIN} on every node",
             hint="--way client needs no plugin; an embedded node has it with: hybridr node start --with-ml",
         )
-    if settings.way in TEXT_WAYS and kept_as(info.meta) == "byte":
+    if settings.way in TEXT_WAYS and info.record.vectors == "byte":
         raise ClusterError(
             f"'{info.name}' keeps bytes, and a `neural` query sends floats", hint="--way transparent"
         )
@@ -204,10 +206,10 @@ def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> 
     """Refuse what a model that asks this server could not do for this index."""
     check_plugin(cluster, info, settings)
     health = ask_health(settings.server)
-    if health.get("encoder") != info.meta["encoder"]:
+    if health.get("encoder") != info.record.encoder:
         raise FingerprintMismatch(
             f"the server at {settings.server} has encoder {str(health.get('encoder'))[:12]}, the vectors of "
-            f"'{info.name}' are of {info.meta['encoder'][:12]}",
+            f"'{info.name}' are of {info.record.encoder[:12]}",
             hint=f"hybridr serve --index {info.name}",
         )
     served = health.get("index")
@@ -242,7 +244,7 @@ def pipeline_body(
     """Build the search pipeline of a way."""
     body = search_pipeline(search, version)
     if way in TEXT_WAYS:
-        named = {info.meta["vector_field"]: model_id}
+        named = {info.record.vector_field: model_id}
         body["request_processors"] = [{"neural_query_enricher": {"neural_field_default_id": named}}]
     if way == "transparent":
         body["request_processors"] = [
@@ -281,16 +283,16 @@ def make_model(cluster: Cluster, info: IndexInfo, name: str, settings: DeploySet
     return asdict(create_model(cluster, connector_of(name, settings)))
 
 
-def deleting(cluster: Cluster, known: Mapping[str, Any]) -> list[dict[str, Any]]:
+def deleting(cluster: Cluster, known: Made) -> list[dict[str, Any]]:
     """List what deletes the model of a record; a model inside stays while other pipelines name it."""
-    if "connector_id" in known:
-        return deleting_requests(RemoteModel(known["model_id"], known["connector_id"]))
-    if "model_id" not in known or local_models.is_used(cluster, known["model_id"], besides=known["pipeline"]):
+    if known.model_id and known.connector_id:
+        return deleting_requests(RemoteModel(known.model_id, known.connector_id))
+    if known.model_id is None or local_models.is_used(cluster, known.model_id, besides=known.pipeline):
         return []
-    return local_models.deleting_requests(cluster, known["model_id"])
+    return local_models.deleting_requests(cluster, known.model_id)
 
 
-def forget_model(cluster: Cluster, known: Mapping[str, Any]) -> None:
+def forget_model(cluster: Cluster, known: Made) -> None:
     """Delete the model of a record."""
     for request in deleting(cluster, known):
         unless_gone(cluster, request)
@@ -310,22 +312,20 @@ class Deployed:
 
 def deployment_of(cluster: Cluster, info: IndexInfo) -> Deployed | None:
     """Look at the deployment of an index; None where there is none."""
-    known = info.meta.get("deployment")
+    known = info.record.deployment
     if not known:
         return None
     missing = list(missing_parts(cluster, info, known))
-    return Deployed(
-        info.name, known["way"], known["pipeline"], known.get("model_id"), known.get("server"), missing
-    )
+    return Deployed(info.name, known.way, known.pipeline, known.model_id, known.server, missing)
 
 
-def missing_parts(cluster: Cluster, info: IndexInfo, known: Mapping[str, Any]) -> Iterator[str]:
+def missing_parts(cluster: Cluster, info: IndexInfo, known: Made) -> Iterator[str]:
     """Say what a record names and is not there, or not in use."""
-    if (default := info.settings.get(DEFAULT, "_none")) != known["pipeline"]:
+    if (default := info.settings.get(DEFAULT, "_none")) != known.pipeline:
         yield f"the default pipeline of the index is {default}"
-    if found_pipeline(cluster, known["pipeline"]) is None:
-        yield f"the pipeline {known['pipeline']} is gone"
-    if model := known.get("model_id"):
+    if found_pipeline(cluster, known.pipeline) is None:
+        yield f"the pipeline {known.pipeline} is gone"
+    if model := known.model_id:
         state = model_state(cluster, model)
         if state is None:
             yield f"the model {model} is gone"

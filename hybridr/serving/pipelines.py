@@ -120,8 +120,8 @@ def require_ours(name: str, current: dict[str, Any], replace: bool) -> None:
 def require_free(cluster: Cluster, name: str) -> None:
     """Raise ClusterError for the pipeline of a deployment, which `deploy` and `undeploy` look after."""
     for index in default_of(cluster, name):
-        deployment = cluster.index_info(index).meta.get("deployment") or {}
-        if deployment.get("pipeline") == name:
+        deployment = cluster.index_info(index).record.deployment
+        if deployment and deployment.pipeline == name:
             raise ClusterError(
                 f"'{name}' belongs to the deployment of '{index}'",
                 hint=f"hybridr deploy {index}   with other [search] settings, or hybridr undeploy {index}",

@@ -197,7 +197,7 @@ class RewriteRequest(BaseModel):
 
 def add_rewriting(app: FastAPI, search: Search, embedder: Embedder, settings: ServeSettings) -> None:
     """Add `/v1/rewrite`. What is not a query for one text, or cannot be encoded, comes back as it was."""
-    fields = frozenset(search.lexical_fields) | frozenset(search.info.meta.get("fields", ()))
+    fields = frozenset(search.lexical_fields) | frozenset(search.info.record.fields)
 
     async def vector_leg(one: Wanted) -> dict[str, Any]:
         [embedding] = await embedder.embed("query", [one.text])

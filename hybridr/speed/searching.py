@@ -21,8 +21,8 @@ import orjson
 import urllib3
 
 from hybridr.cluster.connection import Cluster, as_json, path_of
+from hybridr.cluster.destinations import resolve
 from hybridr.cluster.legs.lexical import lexical_query
-from hybridr.cluster.record import resolve
 from hybridr.encoding.contract import Encoder, Vectors
 from hybridr.errors import ClusterError, SettingsError
 from hybridr.node.process import status
@@ -168,7 +168,7 @@ def race_search(
     info = resolve(cluster, name)
     if cluster.url.startswith("https"):
         raise SettingsError("bench search sends plain HTTP", hint="hybridr node start --with-ml")
-    if info.meta.get("deployment"):
+    if info.record.deployment:
         raise SettingsError(f"'{name}' is deployed", hint=f"hybridr undeploy {name}")
     model = encoder_for(cluster, info, None, progress=progress)
     known = KnownQueries(model, texts)
@@ -183,9 +183,7 @@ def race_search(
         for way in ways:
             pairs[way] = race_way(cluster, name, way, folder, texts, hands["stock"], times, progress)
     by_name = {lane.name: lane for lane in lanes}
-    return SearchRace(
-        info.name, cluster.count(info.name), info.meta.get("max_tokens"), by_name, pairs, reason
-    )
+    return SearchRace(info.name, cluster.count(info.name), info.record.max_tokens, by_name, pairs, reason)
 
 
 def race_indices(
@@ -223,7 +221,7 @@ def hand_written(
     settings = SearchSettings(tuned=False, query_map="none")
     search = Search(cluster, index, encoder, settings=settings)
     path = path_of(search.info.name, "_search")
-    fields = {"_source": list(search.info.meta["fields"]), "size": HITS}
+    fields = {"_source": list(search.info.record.fields), "size": HITS}
     pipeline = search_pipeline(settings, cluster.version)
     found: dict[str, list[Request]] = {"lexical": [], "dense": [], "stock": [], "hybrid": []}
     for text, vector in zip(texts, encoder.encode_queries(texts), strict=True):

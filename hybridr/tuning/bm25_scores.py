@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cluster.connection import IndexInfo
+from ..cluster.record import IndexInfo
 from ..evaluation.bm25 import idf
 
 EXACT_LENGTHS = 24

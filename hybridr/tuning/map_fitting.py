@@ -181,7 +181,7 @@ def find_candidates(
 
 def read_vectors(search: Search, doc_ids: Sequence[str], encoder: Encoder, progress: Progress) -> Rows:
     """Read the vectors of documents from the index; those without one are left out."""
-    field, found = search.info.meta["vector_field"], {}
+    field, found = search.info.record.vector_field, {}
     for start in range(0, len(doc_ids), VECTORS_AT_ONCE):
         progress("vectors", start, len(doc_ids))
         # Whole sources: a filter makes OpenSearch 3 leave out the vectors of a nested field.

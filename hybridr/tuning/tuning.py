@@ -16,8 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from ..cluster.connection import Cluster, IndexInfo
-from ..cluster.record import record_event, resolve, tuning_of
+from ..cluster.connection import Cluster
+from ..cluster.destinations import record_event, resolve
+from ..cluster.record import FittedMap, IndexInfo
+from ..cluster.record import Tuning as Recorded
 from ..encoding.contract import Encoder
 from ..encoding.query_map import MappedEncoder, QueryMap
 from ..errors import DataError, SettingsError
@@ -167,7 +169,7 @@ def gather(
     search: CompletedSearch, queries: Sequence[Query], settings: TuneSettings, progress: Progress
 ) -> list[Asked]:
     """Ask each leg once, and for what the wanted variants need to know of the candidates besides."""
-    if "rocchio" in settings.also and (search.windows or search.info.meta.get("similarity") != "cosine"):
+    if "rocchio" in settings.also and (search.windows or search.info.record.similarity != "cosine"):
         raise SettingsError("rocchio needs one cosine a document: this index has none", hint="--also depth")
     asked = ask(search, queries, progress)
     if settings.bm25 != "off" or "rm3" in settings.also:
@@ -274,16 +276,17 @@ def saved(fitted: QueryMap, out: Path | None) -> Path:
 def write_tuning(cluster: Cluster, info: IndexInfo, found: Tuning) -> None:
     """Write what a search takes up by itself into the index's record, and which k1 and b it had before."""
     applied = found.map if found.map and not found.map.reasons else None
-    record = {
-        "search": found.choice.settings if found.choice else None,
-        "pipeline": found.pipeline.settings if found.pipeline else None,
-        "query_map": {"fingerprint": applied.fingerprint, "strength": applied.strength} if applied else None,
-        "bm25": tuning_of(info).get("bm25"),
-    }
+    bm25 = info.record.tuning and info.record.tuning.bm25
     if found.bm25 and found.bm25.closed_s is not None and found.bm25.similarity:
-        record["bm25"] = {**found.bm25.similarity._asdict(), "before": found.bm25.before._asdict()}
-    details = {**record, "query_map": bool(applied)}
-    record_event(cluster, info.name, "tuned", {"tuning": record}, details=details)
+        bm25 = {**found.bm25.similarity._asdict(), "before": found.bm25.before._asdict()}
+    record = Recorded(
+        search=found.choice.settings if found.choice else None,
+        pipeline=found.pipeline.settings if found.pipeline else None,
+        query_map=FittedMap(fingerprint=applied.fingerprint, strength=applied.strength) if applied else None,
+        bm25=bm25,
+    )
+    details = {**record.model_dump(), "query_map": bool(applied)}
+    record_event(cluster, info.name, "tuned", details, tuning=record)
 
 
 def compare_maps(

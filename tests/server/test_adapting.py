@@ -63,7 +63,7 @@ def test_adapt_then_reindex(
     assert hybridr_cli.main(reindexing) == 0
     capsys.readouterr()
     destination = cluster.index_info(f"{index_name}-hybridr")
-    assert destination.meta["encoder"] == load_encoder(out).fingerprint
+    assert destination.record.encoder == load_encoder(out).fingerprint
     assert cluster.count(destination.name) == 150
 
 

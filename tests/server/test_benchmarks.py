@@ -16,7 +16,7 @@ import run
 from conditions import Condition
 from hybridr.adaptation.settings import AdaptSettings
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.record import alias_target
+from hybridr.cluster.destinations import alias_target
 from hybridr.files.formats import read_qrels, read_queries, read_run, write_beir
 from hybridr.records import Document, Query, Run
 from sections import headline, reproduction
@@ -133,11 +133,11 @@ def test_an_adapted_encoder_writes_vectors_beside_the_first_ones(
     plain, own = (alias_target(cluster, index_name + ending) for ending in ("-hybridr", "-adapted"))
     assert plain
     assert own
-    assert plain.meta["encoder"] == found["encoder"] != found["adaptation"]["encoder"] == own.meta["encoder"]
+    assert plain.record.encoder == found["encoder"] != found["adaptation"]["encoder"] == own.record.encoder
     assert found["adaptation"]["promoted"]
     assert found["adaptation"]["settings"]["steps"] == found["adaptation"]["training"]["steps"] == 3
-    assert "tuning" in own.meta
-    assert "tuning" not in plain.meta
+    assert own.record.tuning
+    assert plain.record.tuning is None
     assert [one["system"] for one in found["comparisons"]["dense"]] == ["dense-adapted"]
     assert_reads_only(adapting, sent, found)
 

@@ -12,7 +12,7 @@ import pytest
 import hybridr_cli
 from hybridr import Search, load_encoder, reindex
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.record import resolve
+from hybridr.cluster.destinations import resolve
 from hybridr.errors import ClusterError, DataError, FingerprintMismatch, NotFound, SettingsError, Unreachable
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
@@ -227,7 +227,7 @@ def test_again_changes_nothing_and_another_way_leaves_nothing_behind(shelf: Clus
     assert models() == before
     info = resolve(shelf, INDEX)
     assert "index.search.default_pipeline" not in info.settings
-    assert not info.meta.get("deployment")
+    assert not info.record.deployment
     with pytest.raises(DataError, match="nothing is deployed"):
         undeploy(shelf, INDEX)
 
@@ -239,11 +239,11 @@ def test_remove_takes_the_deployment_along(
     reindex(ml_cluster, index_name_ml, minilm_encoder_folder)
     neural = DeploySettings(way="neural", server=server.url, set_cluster_settings=True)
     done = deploy(ml_cluster, index_name_ml, neural, DEFAULTS)
-    known = resolve(ml_cluster, index_name_ml).meta["deployment"]
+    known = resolve(ml_cluster, index_name_ml).record.deployment
     planned = remove(ml_cluster, index_name_ml, dry_run=True)
     assert ml_cluster.request("GET", path_of("_search", "pipeline", done.pipeline))
     assert remove(ml_cluster, index_name_ml)["requests"] == planned["requests"] != []
-    for path in (f"/_search/pipeline/{done.pipeline}", f"/_plugins/_ml/models/{known['model_id']}"):
+    for path in (f"/_search/pipeline/{done.pipeline}", f"/_plugins/_ml/models/{known.model_id}"):
         with pytest.raises(NotFound):
             ml_cluster.request("GET", path)
 
@@ -274,7 +274,7 @@ def test_dry_run_shows_the_requests_and_sends_none(
     assert "--way transparent" in capsys.readouterr().out
     assert hybridr_cli.main(["undeploy", INDEX, "--url", shelf.url, "--dry-run"]) == 0
     assert "nothing was sent" in capsys.readouterr().out
-    assert resolve(shelf, INDEX).meta["deployment"]
+    assert resolve(shelf, INDEX).record.deployment
     assert hybridr_cli.main(["undeploy", INDEX, "--url", shelf.url]) == 0
     assert resolve(shelf, INDEX).settings == before.settings
 

@@ -15,7 +15,7 @@ from hashing import HashingEncoder
 from hybridr import ReindexSettings, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.default_pipeline import stored_pipeline
-from hybridr.cluster.record import resolve, write_meta
+from hybridr.cluster.destinations import resolve, write_record
 from hybridr.doctor import Check, check_deployments
 from hybridr.errors import ClusterError
 from hybridr.search.fusions.pipeline import hybrid_query
@@ -130,7 +130,7 @@ def test_a_deployment_that_cannot_be_taken_over_is_told(
     assert done.deployment
     assert done.deployment.command == f"hybridr deploy {index_name} --way client"
     assert done.switched
-    assert not resolve(cluster, index_name).meta.get("deployment")
+    assert not resolve(cluster, index_name).record.deployment
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def crate(ml_cluster: Cluster) -> Iterator[str]:
     reindex(ml_cluster, "barrow", HashingEncoder())
     yield "barrow"
     for info in ml_cluster.indices("barrow*"):
-        if info.meta.get("deployment"):
+        if info.record.deployment:
             undeploy(ml_cluster, info.name)
         ml_cluster.request("DELETE", path_of(info.name))
 
@@ -169,7 +169,7 @@ def test_a_model_and_its_server_are_looked_at(
     address, stop = server
     neural = DeploySettings(way="neural", server=address, set_cluster_settings=True)
     done = deploy(ml_cluster, crate, neural, DEFAULTS)
-    model = resolve(ml_cluster, crate).meta["deployment"]["model_id"]
+    model = resolve(ml_cluster, crate).record.deployment.model_id
     found = line_of(ml_cluster, done.index)
     assert found.ok is True
     assert f"model {model} is deployed, the server at {address} answers" in found.found
@@ -206,10 +206,10 @@ def test_another_encoder_at_the_address_is_told(
     deploy(ml_cluster, crate, neural, DEFAULTS)
     moved = reindex(ml_cluster, crate, HashingEncoder(salt="other"))
     assert moved.deployment.command
-    known = ml_cluster.index_info(f"{crate}-hybridr-1").meta["deployment"]
-    ml_cluster.request("PUT", path_of(moved.destination, "_settings"), {DEFAULT: known["pipeline"]})
-    write_meta(ml_cluster, moved.destination, {"deployment": known})
+    known = ml_cluster.index_info(f"{crate}-hybridr-1").record.deployment
+    ml_cluster.request("PUT", path_of(moved.destination, "_settings"), {DEFAULT: known.pipeline})
+    write_record(ml_cluster, moved.destination, deployment=known)
     found = line_of(ml_cluster, moved.destination)
     assert found.ok is False
     assert "has encoder" in found.found
-    write_meta(ml_cluster, moved.destination, {"deployment": None})
+    write_record(ml_cluster, moved.destination, deployment=None)

@@ -500,7 +500,7 @@ def test_refused_documents_leave_it_incomplete(
     done = reindex(cluster, index_name, HashingEncoder(), IN_PLACE)
     assert (done.rejected, done.encoded) == (1, 6)
     assert "late" in rejects_of(index_name).file.read_text()
-    assert cluster.index_info(index_name).meta["state"] == "filling"
+    assert cluster.index_info(index_name).record.state == "filling"
     with pytest.raises(DataError, match="not complete"):
         Search(cluster, index_name, HashingEncoder(), "dense")
     accepted = IN_PLACE.model_copy(update={"accept_rejects": True})
@@ -786,7 +786,7 @@ def test_without_the_right_to_ask_for_checkpoints(
     monkeypatch.setattr(filling, "settled_position", lambda *_, **__: None)
     knn_index(cluster, index_name, 40, refresh_interval="1s")
     assert reindex(cluster, index_name, HashingEncoder(), IN_PLACE).encoded == 40
-    assert cluster.index_info(index_name).meta["synced"] is None
+    assert cluster.index_info(index_name).record.synced is None
     update(cluster, index_name, "d4", text="changed")
     assert did(sync(cluster, index_name, HashingEncoder())) == (0, 0, 1, 0)
     assert_vectors_fit(cluster, index_name)

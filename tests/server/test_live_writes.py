@@ -16,7 +16,7 @@ import pytest
 from hashing import HashingEncoder
 from hybridr import ReindexSettings, reindex
 from hybridr.cluster.connection import Cluster, connect, path_of
-from hybridr.cluster.record import resolve
+from hybridr.cluster.destinations import resolve
 from hybridr.errors import NotFound
 from hybridr.reindexing import reindexing
 from hybridr.reindexing.job import Filling

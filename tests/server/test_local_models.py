@@ -15,7 +15,7 @@ import hybridr_cli
 from hybridr import Search, load_encoder, reindex
 from hybridr.assembly.assembly import assemble
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.record import resolve
+from hybridr.cluster.destinations import resolve
 from hybridr.encoding.folder import OnnxEncoder
 from hybridr.errors import ClusterError, FingerprintMismatch, ModelError, NotFound
 from hybridr.exporting.exporting import export
@@ -137,7 +137,7 @@ def test_text_in_a_query_ranks_as_our_own_search_and_nothing_is_left(
     assert held(cellar) == before
     info = resolve(cellar, INDEX)
     assert "index.search.default_pipeline" not in info.settings
-    assert not info.meta.get("deployment")
+    assert not info.record.deployment
 
 
 def assembled(folder: Path) -> Path:
@@ -174,7 +174,7 @@ def test_two_indices_share_a_model_with_its_query_prefix(allowed: Cluster, tiny:
         fill_index(allowed, name, 30)
         reindex(allowed, name, tiny)
         assert deploy(allowed, name, LOCAL, DEFAULTS).changed
-    known = [resolve(allowed, name).meta["deployment"]["model_id"] for name in names]
+    known = [resolve(allowed, name).record.deployment.model_id for name in names]
     assert known[0] == known[1]
     again = SearchSettings(dense_weight=0.4)
     assert deploy(allowed, names[0], LOCAL, again).changed, "another pipeline, the same model"

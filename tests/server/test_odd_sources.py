@@ -69,7 +69,7 @@ def test_nested_text_is_encoded_beside_a_field_that_a_query_sees(cluster: Cluste
     found = cluster.request("GET", path_of(done.destination, "_doc", "1"))["_source"]["hybridr_vector"]
     expected = HashingEncoder().encode_documents(["candle anchor basket"])[0]
     np.testing.assert_allclose(found, expected, atol=1e-6)
-    assert cluster.index_info(done.destination).meta["lexical_fields"] == ["text"]
+    assert cluster.index_info(done.destination).record.lexical_fields == ("text",)
 
 
 def test_a_name_with_a_wildcard_stands_for_no_single_index(cluster: Cluster, index_name: str) -> None:

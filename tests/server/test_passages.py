@@ -14,10 +14,10 @@ import hybridr_cli
 from hashing import HashingEncoder
 from hybridr import ReindexSettings, Search, connect, reindex
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.encoding.passages import Windows, split
+from hybridr.encoding.passages import split
 from hybridr.errors import ModelError, SettingsError
 from hybridr.node.state import NodeState
-from hybridr.records import Query
+from hybridr.records import Query, Windows
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
 from hybridr.search.fusions.completed import CompletedSearch
@@ -111,7 +111,7 @@ def test_each_document_holds_the_vectors_of_its_passages(
     [hit] = cluster.search(destination, body)["hits"]["hits"]
     assert hit["_source"] == {"text": texts["d1"], "price": 1.5, "tags": ["a"]}
     info = cluster.index_info(destination)
-    assert info.meta["passages"] == {"tokens": 22, "overlap": 4, "most": 64}
+    assert info.record.passages == Windows(tokens=22, overlap=4, most=64)
     assert set(info.mappings["properties"]["hybridr_vector"]["properties"]) == {"vector", "start", "end"}
     assert [held.passages for held in standing(cluster, index_name).holdings] == [WINDOWS]
 
@@ -340,7 +340,7 @@ def test_an_index_made_before_there_were_passages_is_still_known(cluster: Cluste
     fill_index(cluster, index_name, 5)
     done = reindex(cluster, index_name, encoder())
     info = cluster.index_info(done.destination)
-    old = {name: value for name, value in info.meta.items() if name != "passages"}
+    old = {name: value for name, value in info.record.to_json().items() if name != "passages"}
     meta = {"_meta": {"hybridr": old}}
     cluster.request("PUT", path_of(done.destination, "_mapping"), meta)
     assert sync(cluster, index_name, encoder()).copied == 0

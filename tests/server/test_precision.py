@@ -11,7 +11,7 @@ import pytest
 import hybridr_cli
 from hybridr import Search, load_encoder
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.record import resolve
+from hybridr.cluster.destinations import resolve
 from hybridr.exporting.exporting import export
 from hybridr.reindexing.verification import verify
 from tiny import tiny_retriever, tiny_texts
@@ -54,8 +54,8 @@ def test_int8_documents_are_found_by_fp32_queries(
     assert run(cluster, "reindex", filled, "--encoder", str(folder), "--precision", "int8") == 0
     wide = load_encoder(folder, precision="fp32")
     info = resolve(cluster, filled)
-    assert (info.meta["precision"], info.meta["backend"]) == ("int8", "onnx")
-    assert info.meta["encoder"] == wide.fingerprint
+    assert (info.record.precision, info.record.backend) == ("int8", "onnx")
+    assert info.record.encoder == wide.fingerprint
     order = sorted(range(len(TEXTS)), key=lambda number: f"d{number}")
     exact = wide.encode_documents([TEXTS[number] for number in order])
     stored = vectors(cluster, filled)
@@ -76,7 +76,7 @@ def test_int8_documents_are_found_by_fp32_queries(
     assert run(cluster, *again) == 0
     done = json.loads(capsys.readouterr().out)
     assert (done["destination"], done["encoded"]) == (info.name, 0)  # compatible: nothing is encoded again
-    assert resolve(cluster, filled).meta["precision"] == "fp32"
+    assert resolve(cluster, filled).record.precision == "fp32"
 
 
 def test_a_precision_that_is_not_there_is_refused_before_the_first_write(

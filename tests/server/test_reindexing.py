@@ -19,7 +19,7 @@ import hybridr_cli
 from hashing import HashingEncoder
 from hybridr import ReindexSettings, Search, reindex, rollback
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.record import resolve
+from hybridr.cluster.destinations import resolve
 from hybridr.errors import ClusterError, DataError, FingerprintMismatch, HybridrError, ModelError, NotFound
 from hybridr.reindexing.planning import plan
 

@@ -15,7 +15,7 @@ import hybridr_cli
 from hashing import HashingEncoder
 from hybridr import ReindexSettings, reindex, rollback
 from hybridr.cluster.connection import Cluster, connect, path_of
-from hybridr.cluster.record import resolve, write_meta
+from hybridr.cluster.destinations import resolve, write_record
 from hybridr.cluster.writing import rejects_of
 from hybridr.errors import ClusterError
 from hybridr.reindexing import rollback as rollback_module
@@ -123,7 +123,7 @@ def test_a_refused_document_is_never_taken_for_a_deleted_one(cluster: Cluster, i
     assert rollback(cluster, index_name, dry_run=True)["writes"]["deleted"] == 1
     rejects_of(done.destination).file.unlink()
     assert rollback(cluster, index_name, dry_run=True)["writes"]["deleted"] == 1, "the index knows it too"
-    write_meta(cluster, done.destination, {"refused": []})
+    write_record(cluster, done.destination, refused=())
     back = rollback(cluster, index_name, copy_back=True)
     assert (back["returned"]["deleted"], back["returned"]["deletes_known"]) == (0, False)
     assert {"d1", "d5"} <= sources(cluster, index_name).keys()
@@ -165,7 +165,7 @@ def test_a_write_under_way_while_the_alias_moves_is_not_lost(
 def test_history_is_kept(cluster: Cluster, index_name: str, alias: str) -> None:
     destination = resolve(cluster, alias).name
     rollback(cluster, index_name)
-    history = cluster.index_info(destination).meta["history"]
+    history = cluster.index_info(destination).record.history
     assert [event["event"] for event in history] == ["filled", "switched", "rolled back"]
     assert history[0]["documents"] == 40
     assert (history[1]["from"], history[2]["to"]) == (None, index_name)

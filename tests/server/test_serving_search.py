@@ -16,7 +16,7 @@ import hybridr_cli
 from hashing import HashingEncoder
 from hybridr import Search, export, load_encoder, reindex
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.record import write_meta
+from hybridr.cluster.destinations import write_record
 from hybridr.errors import DataError, FingerprintMismatch, NotFound
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
@@ -55,7 +55,7 @@ def test_feedback_that_tune_found_is_taken_up(cluster: Cluster, index_name: str)
     fill_index(cluster, index_name, 60)
     done = reindex(cluster, index_name, HashingEncoder())
     found = {"fusion": "absolute", "dense_weight": 0.5, "feedback": "rocchio"}
-    write_meta(cluster, done.destination, {"tuning": {"search": found}})
+    write_record(cluster, done.destination, tuning={"search": found})
     client = TestClient(create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster))
     for mode in ("hybrid", "dense", "lexical"):
         answer = client.post("/search", json={"query": text_number(7), "k": 20, "mode": mode})

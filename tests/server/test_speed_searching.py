@@ -11,7 +11,7 @@ import pytest
 
 import hybridr_cli
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.record import resolve
+from hybridr.cluster.destinations import resolve
 from hybridr.errors import SettingsError
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploying import deploy, undeploy

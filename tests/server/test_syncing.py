@@ -170,7 +170,7 @@ def test_without_the_right_to_ask_for_checkpoints_every_round_looks_at_all(
     fill_index(cluster, index_name, 30)
     done = reindex(cluster, index_name, HashingEncoder())
     assert done.switched
-    assert cluster.index_info(done.destination).meta["synced"] is None
+    assert cluster.index_info(done.destination).record.synced is None
     put_documents(cluster, index_name, [7, 31], suffix=" changed")
     delete(cluster, index_name, "d2")
     bulk(cluster, done.alias, [{"index": {"_id": "own"}}, {"text": "anchor basket own"}])

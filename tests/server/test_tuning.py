@@ -12,7 +12,7 @@ import pytest
 import hybridr_cli
 from hybridr import Search, SearchSettings, load_encoder, reindex
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.record import resolve, tuning_of
+from hybridr.cluster.destinations import resolve
 from hybridr.encoding.query_map import MappedEncoder
 from hybridr.errors import DataError
 from hybridr.files.remembered import folder_of_map
@@ -62,7 +62,7 @@ def test_judged_queries_choose_and_searches_follow(
     assert choice.applied
     assert choice.low <= choice.gain <= choice.high
     assert choice.chosen.settings["dense_weight"] < 0.5
-    assert tuning_of(resolve(cluster, index))["search"] == choice.chosen.settings
+    assert resolve(cluster, index).record.tuning.search == choice.chosen.settings
     search = Search(cluster, index, load_encoder(folder))
     assert search.settings.dense_weight == choice.chosen.settings["dense_weight"]
     given = Search(cluster, index, load_encoder(folder), settings=SearchSettings(dense_weight=0.7))
@@ -97,10 +97,10 @@ def test_without_judgements_the_fusion_stays_and_a_map_is_fitted(
     settings = TuneSettings(out=tmp_path / "map", queries=log)
     found = tune(cluster, index, encoder=folder, settings=settings, map_settings=SMALL)
     assert (found.pipeline, found.choice) == (None, None)
-    assert tuning_of(resolve(cluster, index))["search"] is None
+    assert resolve(cluster, index).record.tuning.search is None
     assert found.map is not None
     assert [row.queries for row in found.map.rows][-2:] == [20, 20]
-    record = tuning_of(resolve(cluster, index))
+    record = resolve(cluster, index).record.tuning
     if found.map.reasons:
         assert record["query_map"] is None
         return

@@ -13,8 +13,8 @@ import pytest
 import hybridr_cli
 from hybridr import Search, SearchSettings, load_encoder, reindex
 from hybridr.cluster.connection import Cluster
+from hybridr.cluster.destinations import resolve, write_record
 from hybridr.cluster.legs.lexical import among, lexical_query
-from hybridr.cluster.record import resolve, tuning_of, write_meta
 from hybridr.errors import ClusterError
 from hybridr.evaluation.measures import parse_measure, values_of
 from hybridr.records import Query
@@ -142,7 +142,7 @@ def test_an_index_is_open_after_a_change_that_is_refused(cluster: Cluster, searc
 
 def test_searches_take_up_feedback_that_was_found(cluster: Cluster, searched: CompletedSearch) -> None:
     found = {"fusion": "absolute", "dense_weight": 0.4, "feedback": "rocchio"}
-    write_meta(cluster, searched.info.name, {"tuning": {"search": found}})
+    write_record(cluster, searched.info.name, tuning={"search": found})
     name, encoder = searched.info.name, searched.encoder
     search = Search(cluster, name, encoder)
     assert (search.feedback, search.fusion) == ("rocchio", "absolute")
@@ -196,20 +196,20 @@ def test_k1_and_b_are_shown_and_changed_only_on_demand(
     assert "the index was closed for" in capsys.readouterr().out
     info = resolve(cluster, name)
     assert similarity_of(info) == chosen
-    assert tuning_of(info)["bm25"] == {**chosen._asdict(), "before": Similarity()._asdict()}
-    assert info.meta["history"][-1]["bm25"] == tuning_of(info)["bm25"]
+    assert info.record.tuning.bm25 == {**chosen._asdict(), "before": Similarity()._asdict()}
+    assert info.record.history[-1]["bm25"] == info.record.tuning.bm25
     again = tune(cluster, name, (queries, qrels), encoder=folder, settings=TuneSettings(fit_map=False))
     assert again.bm25 is not None
     assert again.bm25.before == chosen
-    assert tuning_of(resolve(cluster, name))["bm25"]["before"] == Similarity()._asdict()
+    assert resolve(cluster, name).record.tuning.bm25["before"] == Similarity()._asdict()
 
 
 def test_a_new_index_has_the_source_s_k1_and_b_and_that_is_told(
     cluster: Cluster, searched: CompletedSearch, folder: Path, capsys: Any
 ) -> None:
-    name, source = searched.info.name, searched.info.meta["source"]
+    name, source = searched.info.name, searched.info.record.source
     change_similarity(cluster, name, Similarity(0.4, 0.0))
-    write_meta(cluster, name, {"tuning": {"bm25": {"k1": 0.4, "b": 0.0}}})
+    write_record(cluster, name, tuning={"bm25": {"k1": 0.4, "b": 0.0}})
     command = ["reindex", source, "--encoder", str(folder), "--max-tokens", "32", "--url", cluster.url]
     assert hybridr_cli.main(command) == 0
     assert f"found for '{name}', k1 and b too" in " ".join(capsys.readouterr().out.split())
@@ -244,7 +244,7 @@ def test_depth_and_feedback_are_tried_when_asked_for(
     stored = [variant for variant, _ in (point["variant"] for point in found["pipeline"]["curve"])]
     assert all(one.keys() == {"fusion", "normalization", "dense_weight"} for one in stored)
     search = Search(cluster, searched.info.name, load_encoder(folder))
-    settings = tuning_of(resolve(cluster, searched.info.name))["search"] or {}
+    settings = resolve(cluster, searched.info.name).record.tuning.search or {}
     assert (search.feedback or "none") == settings.get("feedback", "none")
     assert hybridr_cli.main([*command[:-1], "deep"]) == 2
     assert "also" in capsys.readouterr().err

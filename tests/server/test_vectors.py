@@ -12,7 +12,8 @@ import pytest
 import hybridr_cli
 from hashing import HashingEncoder
 from hybridr import ReindexSettings, Search, reindex
-from hybridr.cluster.connection import Cluster, IndexInfo, path_of
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.record import IndexInfo
 from hybridr.errors import ClusterError, SettingsError
 from hybridr.records import Query
 from hybridr.reindexing.syncing import sync
@@ -133,13 +134,13 @@ def test_mapping_and_record_say_the_same(cluster: Cluster, index_name: str) -> N
         )
         for form in FORMS
     }
-    assert [info.meta["vectors"] for info in made.values()] == list(made)
+    assert [info.record.vectors for info in made.values()] == list(made)
     assert field_of(made["byte"])["data_type"].lower() == "byte"
     assert field_of(made["sq"])["method"]["parameters"]["encoder"]["parameters"] == {
         "bits": 7,
         "confidence_interval": 1.0,
     }
-    assert (field_of(made["on_disk"])["mode"], made["on_disk"].meta["compression"]) == ("on_disk", "4x")
+    assert (field_of(made["on_disk"])["mode"], made["on_disk"].record.compression) == ("on_disk", "4x")
     holdings = standing(cluster, index_name).holdings
     assert [(held.vectors, held.compression) for held in holdings] == [
         ("byte", None),

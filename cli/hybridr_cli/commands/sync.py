@@ -45,7 +45,7 @@ def register(app: typer.Typer) -> None:
         ] = None,
     ) -> None:
         """Bring what was written since into the index with vectors, from its source and by clients."""
-        from hybridr.cluster.record import resolve
+        from hybridr.cluster.destinations import resolve
         from hybridr.errors import SettingsError
         from hybridr.reindexing import syncing
         from hybridr.reindexing.settings import ReindexSettings
@@ -69,8 +69,8 @@ def register(app: typer.Typer) -> None:
             cluster,
             info,
             encoder,
-            precision=settings.precision or info.meta.get("precision"),
-            backend=settings.backend or info.meta.get("backend"),
+            precision=settings.precision or info.record.precision,
+            backend=settings.backend or info.record.backend,
             progress=session.output.progress,
         )
         if every_s is None:

@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
         sample: Annotated[int, typer.Option(min=1, max=10_000, help="Documents compared whole.")] = 64,
     ) -> None:
         """Compare the vectors' index with its source; exit 1 when anything differs. Changes nothing."""
-        from hybridr.cluster.record import resolve
+        from hybridr.cluster.destinations import resolve
         from hybridr.reindexing.verification import verify_index
         from hybridr.search.encoders import encoder_for
 

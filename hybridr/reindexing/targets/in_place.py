@@ -12,8 +12,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ...cluster.connection import IndexInfo
 from ...cluster.reading import Position, SourceDocument, read_pages, text_of
+from ...cluster.record import IndexInfo
 from ...cluster.writing import Action, update_action
 from ...errors import DataError
 from ...files.manifest import fingerprint
@@ -195,7 +195,7 @@ class Marks(NamedTuple):
     @classmethod
     def of_index(cls, info: IndexInfo) -> Marks:
         """Read from the index's record what its marks are made of."""
-        return cls(info.meta["encoder"], info.meta["max_tokens"], tuple(info.meta["fields"]))
+        return cls(info.record.encoder, info.record.max_tokens, tuple(info.record.fields))
 
     @property
     def encoder_part(self) -> str:

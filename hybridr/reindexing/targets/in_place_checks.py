@@ -6,21 +6,21 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...cluster.connection import Cluster, IndexInfo, path_of
+from ...cluster.connection import Cluster, path_of
+from ...cluster.destinations import destinations, is_destination, is_in_place
 from ...cluster.fields import choose_text_fields
-from ...cluster.legs.dense import Cost, form_of, vector_mapping
+from ...cluster.legs.dense import Cost, vector_mapping
 from ...cluster.reading import require_source, sample_documents
-from ...cluster.record import ROLE, destinations, is_destination, is_in_place
+from ...cluster.record import IndexInfo
 from ...encoding.contract import Encoder
 from ...errors import ClusterError, DataError, ModelError, SettingsError
 from ...files.manifest import fingerprint
 from ..planning import (
     MAX_DIM,
-    arithmetic_of,
     check_engine,
     costs_of,
     job_settings,
-    lexical_fields_of,
+    record_of,
     source_of,
 )
 from ..preflight import Disk, check_disk, estimate_disk, seconds_to_encode
@@ -80,7 +80,7 @@ def plan_in_place(cluster: Cluster, name: str, encoder: Encoder, settings: Reind
     if count == 0:
         raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
     known = is_in_place(info)
-    given = settings.fields or (tuple(info.meta["fields"]) if known else ())
+    given = settings.fields or (tuple(info.record.fields) if known else ())
     fields = choose_text_fields(cluster, info.name, given)
     job = fingerprint([encoder.fingerprint, job_settings(settings, fields)])
     vector = vector_mapping(encoder.dim, encoder.similarity, settings, cluster.version)
@@ -90,32 +90,17 @@ def plan_in_place(cluster: Cluster, name: str, encoder: Encoder, settings: Reind
         marks = Marks(encoder.fingerprint, settings.max_tokens, fields)
         check_fields(cluster, info, {settings.vector_field: vector, MARK_FIELD: MARK_MAPPING}, marks)
         require_own_versions(info.name, sample_documents(cluster, info, SAMPLE, fields=()))
-    live = known and info.meta["state"] == "complete"
-    record: dict[str, Any] = {
-        "role": ROLE,
-        "in_place": True,
-        "source": info.name,
-        "source_uuid": info.uuid,
-        "job": job,
-        "state": "complete" if live else "filling",
-        "encoder": encoder.fingerprint,
-        "dim": encoder.dim,
-        "similarity": encoder.similarity,
-        "vector_field": settings.vector_field,
-        "fields": list(fields),
-        "lexical_fields": lexical_fields_of(info, fields),
-        "max_tokens": settings.max_tokens,
-        "engine": settings.engine,
-        "vectors": settings.vectors,
-        "compression": form_of(settings).compression,
-        **arithmetic_of(encoder),
-    }
+    live = known and info.record.state == "complete"
+    record = info.record.changed(
+        **record_of(info, encoder, settings, fields, job),
+        in_place=True,
+        state="complete" if live else "filling",
+    )
     costs = costs_of(cluster, encoder, settings, count)
     disk = None if live else estimate_disk(cluster, info, costs[0].disk_bytes)
     check_disk(disk, info.name)
-    others = info.mappings.get("_meta", {})
     mapping = {
-        "_meta": {**others, "hybridr": {**info.meta, **record}},
+        "_meta": info.meta_with(record),
         "properties": {settings.vector_field: vector, MARK_FIELD: MARK_MAPPING},
     }
     return InPlacePlan(
@@ -124,7 +109,7 @@ def plan_in_place(cluster: Cluster, name: str, encoder: Encoder, settings: Reind
         live,
         count,
         fields,
-        tuple(record["lexical_fields"]),
+        record.lexical_fields,
         encoder.fingerprint,
         costs[0].disk_bytes,
         [
@@ -169,7 +154,7 @@ def check_index(cluster: Cluster, info: IndexInfo) -> None:
         raise ClusterError(f"index '{info.name}' is closed", hint="open it first")
     if is_destination(info) and not is_in_place(info):
         raise ClusterError(
-            f"'{info.name}' was made by hybridr and holds the vectors of '{info.meta['source']}'",
+            f"'{info.name}' was made by hybridr and holds the vectors of '{info.record.source}'",
             hint="name an index of your own",
         )
     if made := destinations(cluster, info):
@@ -197,15 +182,15 @@ def check_index(cluster: Cluster, info: IndexInfo) -> None:
 
 def check_known(info: IndexInfo, job: str) -> None:
     """Refuse to mix vectors of two encoders, or two ways to make them, in one index."""
-    if info.meta["source_uuid"] != info.uuid:
+    if info.record.source_uuid != info.uuid:
         raise ClusterError(
-            f"'{info.name}' is a copy of '{info.meta['source']}', with its record",
+            f"'{info.name}' is a copy of '{info.record.source}', with its record",
             hint=f"hybridr sync {info.name}   looks at every document and makes the record its own",
         )
-    if info.meta["job"] != job:
+    if info.record.job != job:
         raise ClusterError(
-            f"'{info.name}' holds vectors of encoder {info.meta['encoder'][:12]} in "
-            f"'{info.meta['vector_field']}', made from other settings or by another encoder",
+            f"'{info.name}' holds vectors of encoder {info.record.encoder[:12]} in "
+            f"'{info.record.vector_field}', made from other settings or by another encoder",
             hint=f"take them away first: hybridr remove {info.name}",
         )
 

@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...cluster.connection import IndexInfo
+from ...cluster.record import IndexInfo
 from ...encoding.contract import Encoder
-from ...encoding.passages import windows_of
 
 LEXICAL_SCALE = 4.0
 MINILM_SPREAD = 0.1952
@@ -110,8 +109,8 @@ def true_dense_score(score: float, lexical: float | None, body: dict[str, Any]) 
 
 def absolute_obstacle(info: IndexInfo, feedback: str | None) -> str | None:
     """Say why BM25 and cosines of this index cannot be added up; None where they can."""
-    if windows_of(info.meta) is not None:
+    if info.record.passages is not None:
         return "its documents have several vectors (--passages)"
-    if info.meta.get("similarity") != "cosine":
+    if info.record.similarity != "cosine":
         return "its encoder compares by inner product"
     return "rm3 changes the scale of BM25" if feedback == "rm3" else None

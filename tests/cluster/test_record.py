@@ -1,0 +1,120 @@
+"""The record of an index: old ones read, damaged ones are refused by name, removal leaves nothing of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hybridr.cluster.record import VERSION, Deployment, FittedMap, IndexInfo, Load, Record, Tuning
+from hybridr.errors import DataError
+from hybridr.records import Windows
+
+OLD: dict[str, Any] = {
+    "role": "vectors",
+    "source": "docs",
+    "source_uuid": "u1",
+    "job": "j1",
+    "state": "complete",
+    "alias": "docs-hybridr",
+    "previous": "docs",
+    "encoder": "e1",
+    "aliases": {"docs-hybridr": "made"},
+    "dim": 384,
+    "similarity": "cosine",
+    "vector_field": "hybridr_vector",
+    "fields": ["title", "text"],
+    "lexical_fields": ["contents"],
+    "max_tokens": None,
+    "original": {"refresh_interval": None},
+    "engine": "lucene",
+    "vectors": "float",
+    "compression": None,
+    "passages": {"tokens": 128, "overlap": 16, "most": 64},
+    "precision": "fp32",
+    "backend": "onnx",
+    "rejected": 0,
+    "refused": [],
+    "synced": {"0": 12, "1": 7},
+    "history": [{"at": "2026-01-01T00:00:00+00:00", "event": "filled"}],
+    "deployment": {"way": "client", "pipeline": "hybridr-docs", "job": "d1"},
+    "tuning": {"search": {"depth": 50}, "pipeline": None, "query_map": None, "bm25": None},
+}
+"""As the version before this record wrote it."""
+
+
+def index(found: Any, **others: Any) -> IndexInfo:
+    return IndexInfo("docs-hybridr-1", {}, {"_meta": {**others, "hybridr": found}}, {})
+
+
+def test_a_record_of_the_version_before_reads_and_is_written_back_whole() -> None:
+    record = index(OLD).record
+    assert record.passages == Windows(tokens=128, overlap=16, most=64)
+    assert record.synced == {0: 12, 1: 7}
+    assert record.deployment == Deployment(way="client", pipeline="hybridr-docs", job="d1")
+    assert record.tuning is not None
+    assert record.tuning.search == {"depth": 50}
+    assert record.to_json() == {**OLD, "version": VERSION}
+
+
+def test_a_foreign_index_has_an_empty_record() -> None:
+    for mappings in ({}, {"_meta": {}}, {"_meta": {"owner": "somebody"}}, {"_meta": "a text"}):
+        record = IndexInfo("docs", {}, mappings, {}).record
+        assert record == Record()
+        assert record.to_json() == {}
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        ({**OLD, "dim": "wide"}, "'docs-hybridr-1' holds a wrong 'dim'"),
+        ({**OLD, "colour": "red"}, "holds an unknown 'colour'"),
+        ({**OLD, "tuning": {"search": 7}}, "holds a wrong 'tuning.search'"),
+        ({**OLD, "deployment": {"way": "client"}}, "holds a wrong 'deployment.pipeline'"),
+        ({**OLD, "role": "king"}, "holds a wrong 'role'"),
+        ({**OLD, "synced": {"first": 1}}, "holds a wrong 'synced.first"),
+        ({name: OLD[name] for name in OLD if name != "encoder"}, "says nothing of encoder"),
+        ({**OLD, "version": VERSION + 1}, f"is of version {VERSION + 1}, this hybridr reads {VERSION}"),
+        ([1, 2], "is no object but list"),
+        ("vectors", "is no object but str"),
+        ({1: 2}, "cannot be read"),
+    ],
+)
+def test_a_damaged_record_is_refused_by_name(found: Any, reason: str) -> None:
+    with pytest.raises(DataError, match="hybridr's record in 'docs-hybridr-1'") as caught:
+        _ = index(found).record
+    assert reason in caught.value.message
+
+
+def test_changes_are_checked_and_what_is_not_named_stays() -> None:
+    record = index(OLD).record
+    changed = record.changed(state="filling", synced=None)
+    assert (changed.state, changed.synced, changed.encoder) == ("filling", None, "e1")
+    assert changed.to_json().keys() == record.to_json().keys()
+    with pytest.raises(DataError, match="unknown 'colour'"):
+        record.changed(colour="red")
+    with pytest.raises(DataError, match="wrong 'state'"):
+        record.changed(state="somehow")
+
+
+def test_what_others_keep_in_meta_stays() -> None:
+    info = index(OLD, owner="somebody")
+    assert info.meta_with(Record()) == {"owner": "somebody"}
+    written = info.meta_with(info.record.changed(state="removing"))
+    assert written == {"owner": "somebody", "hybridr": {**OLD, "state": "removing", "version": VERSION}}
+
+
+def test_a_bare_record_holds_what_load_wrote_and_nothing_else() -> None:
+    load = Load(job="l1", state="complete", rejected=2)
+    tuning = Tuning(query_map=FittedMap(fingerprint="f", strength=0.3))
+    loaded = index(OLD).record.changed(load=load, text_fields=("text",), language="en", tuning=tuning)
+    assert loaded.bare() == Record(
+        role="source", lexical_fields=("contents",), text_fields=("text",), language="en", load=load
+    )
+    assert index(OLD).record.bare() == Record()
+
+
+def test_tuning_that_found_nothing_counts_as_none() -> None:
+    assert not Tuning()
+    assert not Tuning(search=None, pipeline=None, query_map=None, bm25=None)
+    assert Tuning(bm25={"k1": 0.9, "b": 0.4})
