@@ -14,8 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .cluster.clients.opensearch import open_client
-from .cluster.connection import Cluster, check_supported, located, path_of
+from .cluster.connection import Cluster, path_of
 from .cluster.default_pipeline import default_pipelines
 from .cluster.legs.dense import dense_query, vector_mapping
 from .cluster.legs.lexical import lexical_query
@@ -86,9 +85,7 @@ def cluster_checks(settings: ClusterSettings) -> list[Check]:
     """Look at the cluster, as far as it answers."""
     patience = min(settings.timeout_s, TIMEOUT_S)
     try:
-        where = located(settings.model_copy(update={"timeout_s": patience}))
-        cluster = Cluster(open_client(str(where.url), where), str(where.url))
-        check_supported(cluster.info, cluster.url)
+        cluster = Cluster.connect(settings.model_copy(update={"timeout_s": patience}))
     except SettingsError:
         raise
     except HybridrError as error:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from hashing import HashingEncoder
-from hybridr.cluster.clients.opensearch import open_client
+from hybridr.cluster.clients.opensearch import OpenSearch
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.settings import ClusterSettings
@@ -86,7 +86,7 @@ class SilentCluster:
     @property
     def cluster(self) -> Cluster:
         url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
-        return Cluster(open_client(url, ClusterSettings(url=url)), url)
+        return Cluster(OpenSearch(url, ClusterSettings(url=url)), url)
 
     def left_alone(self) -> bool:
         """Tell whether the server has closed every connection it made."""

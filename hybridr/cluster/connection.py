@@ -1,4 +1,4 @@
-"""The connection to OpenSearch; the only module that imports opensearch-py."""
+"""The connection to OpenSearch: requests with patience, and what a cluster tells of its indices."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import orjson
-from opensearchpy import OpenSearch, exceptions
 
 from ..errors import AccessDenied, ClusterError, NotFound, Unreachable
-from .clients.opensearch import open_client, translated
+from ..files.family import member_of
+from .clients import Client
 from .failures import described, is_busy, shard_failure
 from .record import IndexInfo
 from .settings import ClusterSettings
@@ -42,14 +42,14 @@ def connect(url: str | None = None, **auth: Any) -> Cluster:
 
 
 class Cluster:
-    """A checked connection; every failure of the client becomes one of hybridr's errors.
+    """A checked connection over one of the clients.
 
     `patience_s` says for how many seconds a request waits for a cluster that is away or busy, `timeout_s` for
     how many one try waits for its answer (None: as the client was opened).
     """
 
     def __init__(
-        self, client: OpenSearch, url: str, *, patience_s: float = 0.0, timeout_s: float | None = None
+        self, client: Client, url: str, *, patience_s: float = 0.0, timeout_s: float | None = None
     ) -> None:
         self.client = client
         self.url = url
@@ -61,7 +61,8 @@ class Cluster:
         """Open the connection and check that a supported OpenSearch answers."""
         settings = located(settings)
         url = str(settings.url)
-        cluster = cls(open_client(url, settings), url)
+        client: Client = member_of("cluster.clients", settings.client)(url, settings)
+        cluster = cls(client, url)
         check_supported(cluster.info, url)
         return cluster
 
@@ -135,16 +136,10 @@ class Cluster:
         first time it may have been carried out all the same. With `every_shard` an answer that lacks a shard
         counts as none. Raises Unreachable, AccessDenied, NotFound, or ClusterError with the server's reason.
         """
-
         content = body if body is None or isinstance(body, str | bytes) else as_json(body)
 
         def send() -> Any:
-            try:
-                answer = self.client.transport.perform_request(
-                    method, path, params=params, body=content, timeout=self.timeout_s
-                )
-            except exceptions.OpenSearchException as error:
-                raise translated(error, self.url) from None
+            answer = self.client.send(method, path, content, params, self.timeout_s)
             if every_shard and (failure := shard_failure(answer)):
                 raise failure
             return answer
@@ -167,7 +162,7 @@ class Cluster:
 
     def exists(self, name: str) -> bool:
         """Tell whether an index or alias of this name exists."""
-        return bool(self.request("HEAD", path_of(name)))  # the client answers False for 404
+        return bool(self.request("HEAD", path_of(name)))
 
     def indices(self, pattern: str) -> list[IndexInfo]:
         """Describe every index that a name, alias or pattern stands for; empty when there is none."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
+from ..files.family import OneOf
 from ..settings import Stage
 
 
@@ -27,6 +28,9 @@ class ClusterSettings(Stage):
     aws_region: str | None = Field(None, description="sign requests with SigV4 for this region")
     aws_service: Literal["es", "aoss"] = "es"
     timeout_s: float = Field(60.0, gt=0)
+    client: Annotated[str, OneOf("cluster.clients")] = Field(
+        "opensearch", description="what sends the requests"
+    )
 
     @classmethod
     def prefix(cls) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opensearchpy import exceptions
 
 from hashing import HashingEncoder
 from hybridr import ReindexSettings, reindex
@@ -36,16 +35,16 @@ def test_every_first_answer_is_lost(
     fill_index(cluster, index_name, 20)
     mine = connect(cluster.url)
     lost: set[tuple[str, str]] = set()
-    send = mine.client.transport.perform_request
+    send = mine.client.send
 
-    def breaking(method: str, path: str, **given: Any) -> Any:
-        answer = send(method, path, **given)
+    def breaking(method: str, path: str, *given: Any) -> Any:
+        answer = send(method, path, *given)
         if (method, path) in lost:
             return answer
         lost.add((method, path))
-        raise exceptions.ConnectionError("N/A", "the connection broke", OSError())
+        raise Unreachable("the connection broke")
 
-    monkeypatch.setattr(mine.client.transport, "perform_request", breaking)
+    monkeypatch.setattr(mine.client, "send", breaking)
     for salt in ("", "another"):  # the second time the alias is taken off the first destination
         lost.clear()
         done = reindex(mine, index_name, HashingEncoder(salt=salt), ReindexSettings(patience_s=30))
@@ -191,16 +190,16 @@ def test_a_view_that_is_lost_is_opened_again(
     """As after a restart of the node: views live in its memory."""
     fill_index(cluster, index_name, 30)
     mine = connect(cluster.url)
-    send, views, lose_at = mine.client.transport.perform_request, [], 2
+    send, views, lose_at = mine.client.send, [], 2
 
-    def forgetting(method: str, path: str, **given: Any) -> Any:
+    def forgetting(method: str, path: str, body: Any, *given: Any) -> Any:
         if path == "/_search":
-            views.append(json.loads(given["body"])["pit"]["id"])
+            views.append(json.loads(body)["pit"]["id"])
             if len(views) == lose_at:
                 cluster.request("DELETE", "/_search/point_in_time", {"pit_id": views[-1:]})
-        return send(method, path, **given)
+        return send(method, path, body, *given)
 
-    monkeypatch.setattr(mine.client.transport, "perform_request", forgetting)
+    monkeypatch.setattr(mine.client, "send", forgetting)
     assert len(list(read_documents(mine, index_name, batch=10))) == 30
     assert len(set(views)) == 2
     views.clear()

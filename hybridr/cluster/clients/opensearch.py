@@ -1,19 +1,46 @@
-"""opensearch-py: opens the client, signs requests, and names its failures."""
+"""opensearch-py: sends requests, signs them, and names their failures. The only file that imports it."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
-from opensearchpy import OpenSearch, Urllib3AWSV4SignerAuth, exceptions
+import opensearchpy
+from opensearchpy import exceptions
 
 from ...errors import ClusterError, SettingsError, Unreachable
 from ..failures import described
 from ..settings import ClusterSettings
 
 
-def open_client(url: str, settings: ClusterSettings) -> OpenSearch:
-    """Build the client; nothing is sent yet. Raises SettingsError for unusable credentials."""
+class OpenSearch:
+    """The client that OpenSearch's makers keep."""
+
+    name = "opensearch"
+
+    def __init__(self, url: str, settings: ClusterSettings) -> None:
+        check_address(url)
+        self.url = url
+        self.transport = opensearchpy.OpenSearch([url], **options_of(settings)).transport
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | str | None = None,
+        params: Mapping[str, Any] | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """Send one request and give the parsed answer; False for a HEAD of what is not there."""
+        try:
+            return self.transport.perform_request(method, path, params=params, body=body, timeout=timeout_s)
+        except exceptions.OpenSearchException as error:
+            raise translated(error, self.url) from None
+
+
+def check_address(url: str) -> None:
+    """Raise SettingsError for what is no address, and for one with a password in it."""
     if not re.match(r"^https?://[^/\s]+", url):
         raise SettingsError(f"'{url}' is not a cluster address", hint="it looks like https://host:9200")
     if "@" in url:
@@ -22,6 +49,10 @@ def open_client(url: str, settings: ClusterSettings) -> OpenSearch:
             "the cluster address holds a user or password",
             hint="set HYBRIDR_USER and HYBRIDR_PASSWORD, or --user and --password-file",
         )
+
+
+def options_of(settings: ClusterSettings) -> dict[str, Any]:
+    """Give what the package's client is opened with."""
     options: dict[str, Any] = {
         "timeout": settings.timeout_s,
         "max_retries": 0,
@@ -36,7 +67,7 @@ def open_client(url: str, settings: ClusterSettings) -> OpenSearch:
             options[name] = str(path)
     if credentials := read_credentials(settings):
         options["http_auth"] = credentials
-    return OpenSearch([url], **options)
+    return options
 
 
 def read_credentials(settings: ClusterSettings) -> Any:
@@ -63,7 +94,7 @@ def aws_signer(region: str, service: str) -> Any:
         import boto3  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError:
         raise SettingsError("SigV4 needs the package boto3", hint="pip install boto3") from None
-    return Urllib3AWSV4SignerAuth(boto3.Session().get_credentials(), region, service)
+    return opensearchpy.Urllib3AWSV4SignerAuth(boto3.Session().get_credentials(), region, service)
 
 
 def translated(error: exceptions.OpenSearchException, url: str) -> ClusterError:

@@ -1,0 +1,117 @@
+"""The family of clients: what one has to give, and how a new one is found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from opensearchpy import exceptions
+
+from hybridr.cluster import clients
+from hybridr.cluster.clients.opensearch import OpenSearch
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.settings import ClusterSettings
+from hybridr.errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable
+from hybridr.files import family
+from hybridr.settings import resolve
+
+MEMBER = '''
+from hybridr.cluster.failures import described
+
+
+class Remembered:
+    """Answers from a dict."""
+
+    name = "remembered"
+    sent = []
+
+    def __init__(self, url, settings):
+        self.answers = {"/": {"version": {"distribution": "opensearch", "number": "3.6.0"}}}
+        self.answers["/docs"] = {"docs": {"settings": {}, "mappings": {"properties": {"text": {}}}}}
+        self.answers["/docs/_search"] = {"hits": {"total": {"value": 7}, "hits": []}}
+
+    def send(self, method, path, body=None, params=None, timeout_s=None):
+        self.sent.append((method, path, body))
+        if method == "HEAD":
+            return path in self.answers
+        if path not in self.answers:
+            raise described(404, {"reason": "no " + path})
+        return self.answers[path]
+'''
+
+
+@pytest.fixture
+def remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One file in the family's folder, and no other change."""
+    (tmp_path / "remembered.py").write_text(MEMBER)
+    monkeypatch.setattr(clients, "__path__", [*clients.__path__, str(tmp_path)])
+
+
+@pytest.mark.usefixtures("remembered")
+def test_a_new_member_is_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert family.names_of("cluster.clients") == ("opensearch", "remembered")
+    monkeypatch.setenv("HYBRIDR_CLIENT", "remembered")
+    settings, origin = resolve(ClusterSettings, {"url": "memory://here"})
+    assert (settings.client, origin["client"]) == ("remembered", "environment")
+    cluster = Cluster.connect(settings)
+    assert (cluster.version, cluster.url) == ((3, 6, 0), "memory://here")
+    assert cluster.exists("docs")
+    assert not cluster.exists("elsewhere")
+    assert cluster.index_info("docs").mappings == {"properties": {"text": {}}}
+    assert cluster.count("docs") == 7
+    assert json.loads(cluster.client.sent[-1][2]) == {"size": 0, "track_total_hits": True}
+    with pytest.raises(NotFound, match="no index or alias 'elsewhere' at memory://here"):
+        cluster.index_info("elsewhere")
+
+
+def test_a_client_that_no_file_bears_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"\[cluster\] client: input should be 'opensearch', got 'curl'"):
+        ClusterSettings(client="curl")
+
+
+def given(status: int, reason: str) -> dict[str, object]:
+    return {"error": {"type": "some_exception", "reason": reason}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "told"),
+    [
+        (("ConnectionError", "N/A", "refused", OSError("refused")), Unreachable, "nothing answers at"),
+        (("ConnectionTimeout", "TIMEOUT", "slow", OSError("slow")), Unreachable, "did not answer in time"),
+        (("SSLError", "N/A", "self-signed", OSError("self-signed")), Unreachable, "could not be verified"),
+        (("NotFoundError", 404, "missing", given(404, "no such index")), NotFound, "no such index"),
+        (("AuthenticationException", 401, "who", "Unauthorized"), AccessDenied, "does not know this user"),
+        (("AuthorizationException", 403, "no", given(403, "not you")), AccessDenied, "forbids it .*not you"),
+        (("RequestError", 400, "bad", given(400, "unknown query")), ClusterError, "refused .*unknown query"),
+        (("TransportError", 503, "busy", given(503, "starting")), Unreachable, "not ready yet .*starting"),
+        (("SerializationError", "not JSON"), ClusterError, "not JSON"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_failures_of_the_package_become_our_own(
+    raised: tuple, kind: type[ClusterError], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = OpenSearch("http://here:1", ClusterSettings())
+    error = getattr(exceptions, raised[0])(*raised[1:])
+
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(client.transport, "perform_request", fails)
+    with pytest.raises(kind, match=told) as caught:
+        client.send("GET", "/")
+    assert type(caught.value) is kind
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("localhost:9200", "is not a cluster address"),
+        ("http://me:secret@here:9200", "holds a user or password"),
+    ],
+)
+def test_an_unusable_address_is_refused_before_anything_is_sent(url: str, told: str) -> None:
+    with pytest.raises(SettingsError, match=told) as caught:
+        OpenSearch(url, ClusterSettings())
+    assert "secret" not in str(caught.value)
