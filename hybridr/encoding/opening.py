@@ -148,6 +148,12 @@ def remembered(folder: Path, precision: str) -> list[Trial]:
         return []
 
 
+def latest_trials() -> list[Trial]:
+    """Give what the last probe on this machine found, whatever the encoder; empty when there was none."""
+    answers = sorted(read_answers().values(), key=lambda answer: str(answer["tried"]))
+    return [Trial(**trial) for trial in answers[-1]["trials"]] if answers else []
+
+
 def read_answers() -> dict[str, Any]:
     """Read all answers of this machine."""
     try:
@@ -196,13 +202,9 @@ def load_encoder(
     record = verify_encoder(folder, precision)
     chosen, wanted = str(backend or "onnx"), precision or record["precision"]
     if chosen == "auto":
-        pass  # HERE
-
         chosen = choose_backend(folder, wanted)
     require_backend(chosen, wanted)
     if chosen != "onnx" and wanted != "fp32":
-        pass  # HERE
-
         require_working(folder, wanted, chosen)
     try:
         return OnnxEncoder(folder, record, precision=precision, backend=chosen, threads=threads)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..encoding.contract import Precision
 from ..encoding.engines import GRAPHS
-from ..encoding.folder import OnnxEncoder, encoder_record
+from ..encoding.folder import OnnxEncoder, encoder_record, verify_encoder
 from ..encoding.packaged import minilm
 from ..encoding.retriever import Retriever
 from ..encoding.sentence_transformers import read_retriever
@@ -188,14 +188,10 @@ def minilm_encoder(*, progress: Progress = silent) -> Path:
 
     Raises DownloadError, and MissingExtra when torch is needed and not installed.
     """
-    from ..encoding.folder import verify_encoder
-
     folder = cache_folder() / "models" / "all-MiniLM-L6-v2-encoder"
     try:
         verify_encoder(folder)
     except ModelError:
-        pass  # HERE
-
         source = minilm(progress=progress)
         progress("export MiniLM", 0, 1)
         export(source, folder)

@@ -17,13 +17,8 @@ from ..encoding.retriever import Retriever
 from ..errors import MissingExtra
 
 try:
-    import onnx  # noqa: F401  # torch's exporter needs it
-    import torch
-except ImportError as missing:
-    raise MissingExtra(missing.name or "onnx", "train", "exporting a model") from missing
-
-try:
     import onnx
+    import torch
     from onnx import helper, numpy_helper
 except ImportError as missing:
     raise MissingExtra(missing.name or "onnx", "train", "exporting a model") from missing
@@ -32,10 +27,7 @@ OPSET = 17
 STEPS = 127  # of a sign; the rows' bytes are unsigned around 128, as the fast kernels of x86 want them
 FINE = 2 * STEPS  # parts of a step that a remainder, at most half a step, is counted in
 LEAST = 1e-12  # a row of nothing but zeros has this scale
-PRODUCT, DOMAIN = (
-    "MatMulIntegerToFloat",
-    "com.microsoft",
-)  # ONNX Runtime's; MatMulInteger takes two more passes
+PRODUCT, DOMAIN = "MatMulIntegerToFloat", "com.microsoft"  # MatMulInteger takes two more passes
 PASSING = ("Add", "Reshape", "Transpose")  # between a product and the softmax that weighs it
 CONSTANTS: dict[str, NDArray[np.generic]] = {
     "int8_one": np.array(1, dtype=np.float32),

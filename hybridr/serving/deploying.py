@@ -15,7 +15,13 @@ from typing import Any
 import orjson
 
 from ..cluster.connection import Cluster, path_of
-from ..cluster.default_pipeline import DEFAULT, asked_through, found_pipeline, pipeline_path
+from ..cluster.default_pipeline import (
+    DEFAULT,
+    asked_through,
+    default_pipelines,
+    found_pipeline,
+    pipeline_path,
+)
 from ..cluster.destinations import is_destination, resolve, write_record
 from ..cluster.record import Deployment as Made
 from ..cluster.record import IndexInfo
@@ -317,6 +323,16 @@ def deployment_of(cluster: Cluster, info: IndexInfo) -> Deployed | None:
         return None
     missing = list(missing_parts(cluster, info, known))
     return Deployed(info.name, known.way, known.pipeline, known.model_id, known.server, missing)
+
+
+def deployments(cluster: Cluster) -> list[tuple[IndexInfo, Deployed]]:
+    """List every index that is deployed, by name, and what its deployment is."""
+    found = {info.name: info for info in cluster.indices("*-hybridr-*")}
+    for name, pipeline in default_pipelines(cluster).items():
+        if pipeline.startswith("hybridr-") and name not in found:
+            found[name] = cluster.index_info(name)
+    looked = [(info, deployment_of(cluster, info)) for _, info in sorted(found.items())]
+    return [(info, deployed) for info, deployed in looked if deployed]
 
 
 def missing_parts(cluster: Cluster, info: IndexInfo, known: Made) -> Iterator[str]:
