@@ -51,7 +51,7 @@ NEED_VECTORS = {
 T = TypeVar("T")
 
 
-class Finding(NamedTuple):
+class Statistic(NamedTuple):
     """One statistic; value None: `note` says what it needs. `paper` is where it comes from."""
 
     name: str
@@ -71,7 +71,7 @@ class Shift:
     encoded: tuple[int, int]
     encoder: str | None
     seed: int
-    findings: tuple[Finding, ...]
+    findings: tuple[Statistic, ...]
     plane: Plane | None = field(repr=False)
 
     def value(self, name: str) -> float | None:
@@ -87,46 +87,67 @@ class Shift:
         return {**kept, "findings": stated}
 
 
+@dataclass(frozen=True)
+class ShiftSettings:
+    """What is read of both sides: `sample` documents and queries of each, `vectors` of them encoded.
+
+    `fields` are those of the index. Query files are BEIR folders, JSONL or one query per line; `run` and
+    `qrels` (TREC or BEIR) belong to the index.
+    """
+
+    fields: Sequence[str] = ()
+    queries: Path | None = None
+    source_queries: Path | None = None
+    run: Path | None = None
+    qrels: Path | None = None
+    sample: int = 1000
+    vectors: int = 300
+    seed: int = 13
+
+
 def measure_shift(
     cluster: Cluster,
     index: str,
     source: str,
+    settings: ShiftSettings | None = None,
     *,
     encoder: Encoder | None = None,
-    fields: Sequence[str] = (),
-    queries: Path | None = None,
-    source_queries: Path | None = None,
-    run: Path | None = None,
-    qrels: Path | None = None,
-    sample: int = 1000,
-    vectors: int = 300,
-    seed: int = 13,
     progress: Progress = silent,
 ) -> Shift:
     """Compare an index with `source`: a BEIR folder, or else another index. Nothing is written.
 
-    Samples are random, repeatable and capped: `sample` documents and queries of each side for words,
-    `vectors` of them for what needs the encoder. Query files are BEIR folders, JSONL or one per line; `run`
-    and `qrels` (TREC or BEIR) belong to the index. Raises NotFound, SettingsError and DataError.
+    Samples are random, repeatable and capped. Raises NotFound, SettingsError and DataError.
     """
-    if (run is None) != (qrels is None):
+    given = settings or ShiftSettings()
+    if (given.run is None) != (given.qrels is None):
         raise SettingsError("Hole@k needs both a run and its qrels", hint="--run FILE --qrels FILE")
-    asked = read_query_texts(queries, sample, seed) if queries else []
-    theirs = read_query_texts(source_queries, sample, seed) if source_queries else []
-    target = sample_index(cluster, index, sample, seed, fields=fields, queries=asked, progress=progress)
+    size, seed = given.sample, given.seed
+    asked = read_query_texts(given.queries, size, seed) if given.queries else []
+    theirs = read_query_texts(given.source_queries, size, seed) if given.source_queries else []
+    target = sample_index(cluster, index, size, seed, fields=given.fields, queries=asked, progress=progress)
     if Path(source).is_dir():
-        origin = sample_folder(Path(source), sample, seed, queries=theirs)
+        origin = sample_folder(Path(source), size, seed, queries=theirs)
     else:
-        origin = sample_index(cluster, source, sample, seed, queries=theirs, progress=progress)
-    judged = hole(read_run(run), read_qrels(qrels), HOLE_DEPTH) if run and qrels else None
+        origin = sample_index(cluster, source, size, seed, queries=theirs, progress=progress)
+    judged = None
+    if given.run and given.qrels:
+        judged = hole(read_run(given.run), read_qrels(given.qrels), HOLE_DEPTH)
     return compare_samples(
-        origin, target, encoder, hole_share=judged, vectors=vectors, seed=seed, progress=progress
+        origin, target, encoder, hole_share=judged, vectors=given.vectors, seed=seed, progress=progress
     )
 
 
+class TextSample(NamedTuple):
+    """Texts of a collection that are not empty, and queries to it."""
+
+    name: str
+    documents: list[str]
+    queries: list[str]
+
+
 def compare_samples(
-    source: Sample,
-    target: Sample,
+    source: TextSample,
+    target: TextSample,
     encoder: Encoder | None = None,
     *,
     hole_share: float | None = None,
@@ -137,11 +158,11 @@ def compare_samples(
     """Compute every statistic that the samples and the encoder allow."""
     documents = [side.documents[:vectors] for side in (source, target)]
     texts = _textual(source, target, hole_share)
-    described, plane = (
-        _vectorial(source, target, encoder, vectors, seed, progress)
-        if encoder
-        else ([Finding(name, None, "needs an encoder", paper) for name, paper in NEED_VECTORS.items()], None)
-    )
+    plane: Plane | None = None
+    if encoder:
+        described, plane = _vectorial(source, target, encoder, vectors, seed, progress)
+    else:
+        described = [Statistic(name, None, "needs an encoder", paper) for name, paper in NEED_VECTORS.items()]
     return Shift(
         source.name,
         target.name,
@@ -155,25 +176,25 @@ def compare_samples(
     )
 
 
-def _textual(source: Sample, target: Sample, hole_share: float | None) -> list[Finding]:
+def _textual(source: TextSample, target: TextSample, hole_share: float | None) -> list[Statistic]:
     words = weighted_jaccard(count_words(source.documents), count_words(target.documents))
     found = [
-        Finding("word_jaccard", words, "1 the same words, 0 none in common; MS MARCO against BEIR: .35", YU)
+        Statistic("word_jaccard", words, "1 the same words, 0 none in common; MS MARCO against BEIR: .35", YU)
     ]
     if source.queries and target.queries:
         types = weighted_jaccard(*(Counter(map(query_type, side.queries)) for side in (source, target)))
         note = "9 types by the first English word; MS MARCO against BEIR: .32"
-        found.append(Finding("query_type_jaccard", types, note, YU))
+        found.append(Statistic("query_type_jaccard", types, note, YU))
     else:
-        found.append(Finding("query_type_jaccard", None, "needs queries of both", YU))
+        found.append(Statistic("query_type_jaccard", None, "needs queries of both", YU))
     note = "share of the top 10 that nobody judged" if hole_share is not None else "needs a run and its qrels"
-    found.append(Finding(f"hole@{HOLE_DEPTH}", hole_share, note, XIONG))
+    found.append(Statistic(f"hole@{HOLE_DEPTH}", hole_share, note, XIONG))
     return found
 
 
 def _vectorial(
-    source: Sample, target: Sample, encoder: Encoder, count: int, seed: int, progress: Progress
-) -> tuple[list[Finding], Plane]:
+    source: TextSample, target: TextSample, encoder: Encoder, count: int, seed: int, progress: Progress
+) -> tuple[list[Statistic], Plane]:
     ours, theirs = target.documents[:count], source.documents[:count]
     pairs = [halves(text) for text in ours if len(text) >= LEAST_TEXT]
     parts = [theirs, ours, [left for left, _ in pairs], [right for _, right in pairs]]
@@ -201,13 +222,13 @@ def _vectorial(
     return found, principal_plane(away, here)
 
 
-def _told_apart(away: Vectors, here: Vectors, questions: list[Vectors], seed: int) -> list[Finding]:
+def _told_apart(away: Vectors, here: Vectors, questions: list[Vectors], seed: int) -> list[Statistic]:
     names = ("domain_accuracy_documents", "domain_accuracy_queries")
     groups = {names[0]: (away, here), names[1]: (questions[0], questions[1])}
     enough = {name: pair for name, pair in groups.items() if min(map(len, pair)) >= LEAST_VECTORS}
     found = dict(zip(enough, domain_accuracy(list(enough.values()), seed), strict=True)) if enough else {}
     return [
-        Finding(
+        Statistic(
             name,
             found.get(name),
             f".5 cannot be told apart, 1 fully; {min(map(len, groups[name]))} of each, linear classifier"
@@ -219,26 +240,26 @@ def _told_apart(away: Vectors, here: Vectors, questions: list[Vectors], seed: in
     ]
 
 
-def _neighbours(questions: Vectors, away: Vectors, here: Vectors) -> Finding:
+def _neighbours(questions: Vectors, away: Vectors, here: Vectors) -> Statistic:
     if not len(questions):
-        return Finding("knn_source", None, "needs queries of the index", XIN)
+        return Statistic("knn_source", None, "needs queries of the index", XIN)
     size = min(len(away), len(here))
     # The more of all documents are called near, the closer the share is to one half whatever they are.
     k = max(1, min(NEIGHBOURS, size // 3))
     note = f"share of source among the {k} nearest of each query, {size} documents of each"
-    return Finding("knn_source", knn_source(questions, away, here, k), note, XIN)
+    return Statistic("knn_source", knn_source(questions, away, here, k), note, XIN)
 
 
-def _aligned(left: Vectors, right: Vectors) -> Finding:
+def _aligned(left: Vectors, right: Vectors) -> Statistic:
     if not len(left):
-        return Finding("alignment", None, f"needs texts of {LEAST_TEXT} characters", WANG)
+        return Statistic("alignment", None, f"needs texts of {LEAST_TEXT} characters", WANG)
     note = f"squared distance of the halves of {len(left)} documents of the index; less is better"
-    return Finding("alignment", alignment(left, right), note, WANG)
+    return Statistic("alignment", alignment(left, right), note, WANG)
 
 
-def _spread(name: str, vectors: Vectors) -> Finding:
+def _spread(name: str, vectors: Vectors) -> Statistic:
     value = uniformity(vectors) if len(vectors) > 1 else None
-    return Finding(name, value, "0 all the same, towards -4 spread evenly", WANG)
+    return Statistic(name, value, "0 all the same, towards -4 spread evenly", WANG)
 
 
 def draw_plane(found: Shift, file: Path) -> None:
@@ -252,7 +273,7 @@ def draw_plane(found: Shift, file: Path) -> None:
         sides = ((found.source, found.plane.source, "#888888"), (found.target, found.plane.target, "#c2410c"))
         for name, points, colour in sides:
             axes.scatter(
-                points[:, 0], points[:, 1], s=9, alpha=0.6, color=colour, linewidths=0, label=plain(name)
+                points[:, 0], points[:, 1], s=9, alpha=0.6, color=colour, linewidths=0, label=label_of(name)
             )
         axes.set(
             title=f"two principal components, {found.plane.explained:.0%} of the variance",
@@ -262,17 +283,9 @@ def draw_plane(found: Shift, file: Path) -> None:
         axes.legend()
 
 
-def plain(name: str) -> str:
+def label_of(name: str) -> str:
     """Keep matplotlib from reading a name as formula or as hidden."""
     return name.replace("$", r"\$").lstrip("_") or "?"
-
-
-class Sample(NamedTuple):
-    """Texts of a collection that are not empty, and queries to it."""
-
-    name: str
-    documents: list[str]
-    queries: list[str]
 
 
 def sample_index(
@@ -284,29 +297,29 @@ def sample_index(
     fields: Sequence[str] = (),
     queries: Sequence[str] = (),
     progress: Progress = silent,
-) -> Sample:
+) -> TextSample:
     """Read up to `size` documents of an index at random. Raises DataError when none has text."""
     info = cluster.index_info(index)
     chosen = choose_text_fields(cluster, index, fields)
     found = sample_documents(cluster, info, size, fields=chosen, seed=seed, progress=progress)
     texts = [text_of(document.source, chosen) for document in found]
-    return checked(index, texts, size, queries, seed)
+    return capped(index, texts, size, queries, seed)
 
 
-def sample_folder(folder: Path, size: int, seed: int, *, queries: Sequence[str] = ()) -> Sample:
+def sample_folder(folder: Path, size: int, seed: int, *, queries: Sequence[str] = ()) -> TextSample:
     """Read up to `size` documents of a BEIR folder at random, and its queries when none are given."""
     texts = drawn((document_of(record, folder).contents for record in read_corpus(folder)), size, seed)
     if not queries and (folder / "queries.jsonl").is_file():
         queries = drawn(query_texts(folder), size, seed)
-    return checked(folder.name, texts, size, queries, seed)
+    return capped(folder.name, texts, size, queries, seed)
 
 
-def checked(name: str, texts: Sequence[str], size: int, queries: Sequence[str], seed: int) -> Sample:
+def capped(name: str, texts: Sequence[str], size: int, queries: Sequence[str], seed: int) -> TextSample:
     """Drop empty texts, cap and shuffle both, so that a prefix is a sample. Raises DataError without text."""
     present = [text for text in texts if text.strip()]
     if not present:
         raise DataError(f"'{name}' has no document with text")
-    return Sample(name, shuffled(present, size, seed), shuffled(queries, size, seed))
+    return TextSample(name, shuffled(present, size, seed), shuffled(queries, size, seed))
 
 
 def shuffled(texts: Sequence[str], size: int, seed: int) -> list[str]:

@@ -29,7 +29,8 @@ from hybridr.evaluation.shift_statistics import (
 from hybridr.files.formats import write_beir
 from hybridr.records import Document, Query
 from hybridr.shift import (
-    Sample,
+    ShiftSettings,
+    TextSample,
     compare_samples,
     draw_plane,
     drawn,
@@ -150,10 +151,10 @@ TOPICS = {
 }
 
 
-def sample(topic: str, seed: int, count: int = 120) -> Sample:
+def sample(topic: str, seed: int, count: int = 120) -> TextSample:
     chance = np.random.default_rng(seed)
     texts = [" ".join(chance.choice(TOPICS[topic], 12)) for _ in range(count)]
-    return Sample(topic, texts, [f"what is {text.split()[0]}" for text in texts[:40]])
+    return TextSample(topic, texts, [f"what is {text.split()[0]}" for text in texts[:40]])
 
 
 def test_identical_and_disjoint_collections() -> None:
@@ -173,12 +174,12 @@ def test_identical_and_disjoint_collections() -> None:
 
 
 def test_what_is_not_given_is_said() -> None:
-    bare = compare_samples(Sample("a", ["x y"], []), Sample("b", ["y z"], []), None, hole_share=0.25)
+    bare = compare_samples(TextSample("a", ["x y"], []), TextSample("b", ["y z"], []), None, hole_share=0.25)
     needs = {finding.name: finding.note for finding in bare.findings if finding.value is None}
     assert needs["query_type_jaccard"] == "needs queries of both"
     assert needs["domain_accuracy_documents"] == "needs an encoder"
     assert bare.value("hole@10") == 0.25
-    few = compare_samples(Sample("a", ["x y"], []), Sample("b", ["y z"], []), HashingEncoder())
+    few = compare_samples(TextSample("a", ["x y"], []), TextSample("b", ["y z"], []), HashingEncoder())
     needs = {finding.name: finding.note for finding in few.findings if finding.value is None}
     assert needs["domain_accuracy_documents"] == "needs 10 of both"
     assert needs["knn_source"] == "needs queries of the index"
@@ -245,4 +246,4 @@ def test_halves() -> None:
 
 def test_a_run_needs_its_qrels(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="needs both a run and its qrels"):
-        measure_shift(None, "index", "source", run=tmp_path / "a.trec")  # type: ignore[arg-type]
+        measure_shift(None, "index", "source", ShiftSettings(run=tmp_path / "a.trec"))  # type: ignore[arg-type]

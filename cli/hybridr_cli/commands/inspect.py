@@ -54,20 +54,22 @@ def register(app: typer.Typer) -> None:
 
         cluster = session.connect()
         if against is not None:
-            from hybridr.shift import draw_plane, measure_shift
+            from hybridr.shift import ShiftSettings, draw_plane, measure_shift
 
             shift = measure_shift(
                 cluster,
                 index,
                 against,
+                ShiftSettings(
+                    fields=[name.strip() for name in (fields or "").split(",") if name.strip()],
+                    queries=queries,
+                    source_queries=source_queries,
+                    run=run,
+                    qrels=qrels,
+                    sample=sample,
+                    vectors=vectors,
+                ),
                 encoder=shift_encoder(session, cluster, index, encoder, vectors),
-                fields=[name.strip() for name in (fields or "").split(",") if name.strip()],
-                queries=queries,
-                source_queries=source_queries,
-                run=run,
-                qrels=qrels,
-                sample=sample,
-                vectors=vectors,
                 progress=session.output.progress,
             )
             if plot is not None:
