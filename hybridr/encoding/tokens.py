@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from .contract import Run, Vectors
+from .contract import Forward, Vectors
 
 # Small batches stay in the processor's cache, and pad less: 2,048 tokens take a tenth more time, 256 no less.
 BATCH_TOKENS = 512
@@ -64,7 +64,7 @@ def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS) -> Iterator[NDAr
 
 
 def encode_ids(
-    ids: Sequence[Sequence[int]], dim: int, run: Run, *, budget: int = BATCH_TOKENS, threads: int = 1
+    ids: Sequence[Sequence[int]], dim: int, run: Forward, *, budget: int = BATCH_TOKENS, threads: int = 1
 ) -> Vectors:
     """Run token ids through `run(ids, mask)`, `threads` batches at once; `(n, dim)` in the order given."""
     vectors = np.zeros((len(ids), dim), dtype=np.float32)

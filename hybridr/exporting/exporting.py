@@ -56,7 +56,7 @@ def export(
         raise ModelError(f"there is no precision '{precision}'", hint="fp32 or int8")
     folder = Path(folder)
     require_replaceable(folder)
-    retriever = opened(encoder)
+    retriever = retriever_of(encoder)
     with staged_folder(folder) as staged:
         progress("export", 0, 3, "weights")
         write_model(retriever, staged)
@@ -109,7 +109,7 @@ def export_target(source: Path) -> Path:
     return source
 
 
-def opened(encoder: Retriever | Ranker | OnnxEncoder | Path | str) -> Retriever:
+def retriever_of(encoder: Retriever | Ranker | OnnxEncoder | Path | str) -> Retriever:
     """Give the torch retriever of any form of encoder."""
     if isinstance(encoder, Retriever):
         return encoder

@@ -27,7 +27,7 @@ def write_model(retriever: Retriever, folder: Path) -> None:
 
     What has a parallel adapter gets the tokenizer only: transformers would ignore the adapter.
     """
-    write_tokenizer(retriever, folder)
+    write_tokenizer_files(retriever, folder)
     if is_graph_only(retriever):
         return
     weights = {
@@ -45,7 +45,7 @@ def is_graph_only(retriever: Retriever) -> bool:
     return any(".parallel_adapter." in name for name in retriever.backbone.state_dict())
 
 
-def write_tokenizer(retriever: Retriever, folder: Path) -> None:
+def write_tokenizer_files(retriever: Retriever, folder: Path) -> None:
     """Write the tokenizer, and hand on what else belongs to the source.
 
     Its configuration is written anew: classes of a kind of model rebuild the tokenizer by their own rules,

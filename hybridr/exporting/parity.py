@@ -42,8 +42,8 @@ def measure_parity(
     found = {name: encode_all(form, probes, texts, made) for name, form in forms.items()}
     return {
         "texts": len(texts) + len(probes) + len(made),
-        **compare_vectors(found),
-        **compare_ranking(found, probes, len(texts)),
+        **vector_parity(found),
+        **ranking_parity(found, probes, len(texts)),
     }
 
 
@@ -57,7 +57,7 @@ def encode_all(
     return np.concatenate([queries, documents, encoder.encode_documents(made)])
 
 
-def compare_vectors(found: Mapping[str, Vectors]) -> dict[str, Any]:
+def vector_parity(found: Mapping[str, Vectors]) -> dict[str, Any]:
     """Compare each form's vectors with torch's. Raises ModelError when they differ too much."""
     reference = found["torch"]
     gap = float(np.abs(reference - found["fp32"]).max())
@@ -89,7 +89,7 @@ def cosine(left: Vectors, right: Vectors) -> Vectors:
     return result
 
 
-def compare_ranking(found: Mapping[str, Vectors], probes: Sequence[Probe], count: int) -> dict[str, Any]:
+def ranking_parity(found: Mapping[str, Vectors], probes: Sequence[Probe], count: int) -> dict[str, Any]:
     """Give nDCG@10 of each form: every probe looks for its own among the first `count` texts."""
     if not probes:
         reason = "the documents make no queries" if count else "no documents were given, texts are generated"

@@ -42,9 +42,9 @@ def fetch(artifacts: Sequence[Artifact], *, progress: Progress = silent) -> dict
             shutil.rmtree(left)  # of a download that was killed; this process holds the lock
         missing = [artifact for artifact in artifacts if not verified(folder / artifact.file_name, artifact)]
         require_space(folder, sum(artifact.size for artifact in missing))
-        meter = Meter(progress, sum(artifact.size for artifact in missing))
+        meter = ByteMeter(progress, sum(artifact.size for artifact in missing))
         with ThreadPoolExecutor(CONNECTIONS) as pool:
-            list(pool.map(lambda artifact: download(artifact, folder, meter), missing))
+            list(pool.map(lambda artifact: download_artifact(artifact, folder, meter), missing))
     return {artifact: folder / artifact.file_name for artifact in artifacts}
 
 
@@ -53,7 +53,7 @@ def verified(path: Path, artifact: Artifact) -> bool:
     return path.is_file() and path.stat().st_size == artifact.size and sha256_of(path) == artifact.sha256
 
 
-def download(artifact: Artifact, folder: Path, meter: Meter) -> None:
+def download_artifact(artifact: Artifact, folder: Path, meter: ByteMeter) -> None:
     """Fetch one artifact beside its place in `folder`, verify it, and rename it into place."""
     with tempfile.TemporaryDirectory(prefix=f".{artifact.name}-", dir=folder) as temporary:
         received = retrieve(artifact, Path(temporary), meter)
@@ -67,7 +67,7 @@ def download(artifact: Artifact, folder: Path, meter: Meter) -> None:
         received.replace(folder / artifact.file_name)
 
 
-def retrieve(artifact: Artifact, folder: Path, meter: Meter) -> Path:
+def retrieve(artifact: Artifact, folder: Path, meter: ByteMeter) -> Path:
     """Download by jgo, else by Maven, into `folder`."""
     try:
         import jgo.maven  # noqa: F401
@@ -78,7 +78,7 @@ def retrieve(artifact: Artifact, folder: Path, meter: Meter) -> Path:
     return retrieve_by_jgo(artifact, folder, meter)
 
 
-def retrieve_by_jgo(artifact: Artifact, folder: Path, meter: Meter) -> Path:
+def retrieve_by_jgo(artifact: Artifact, folder: Path, meter: ByteMeter) -> Path:
     """Stream one artifact; a broken connection is tried again, a missing file is not."""
     import requests
     from jgo.maven import MavenContext, PythonResolver
@@ -107,7 +107,7 @@ def retrieve_by_jgo(artifact: Artifact, folder: Path, meter: Meter) -> Path:
     raise unavailable(artifact, type(failure).__name__) from failure
 
 
-def retrieve_by_maven(artifact: Artifact, folder: Path, meter: Meter) -> Path:
+def retrieve_by_maven(artifact: Artifact, folder: Path, meter: ByteMeter) -> Path:
     """Let `mvn dependency:copy` fetch one artifact."""
     command = [
         "mvn",
@@ -156,7 +156,7 @@ def explaining_storage(folder: Path) -> Iterator[None]:
         ) from error
 
 
-class Meter:
+class ByteMeter:
     """Sum the bytes of parallel downloads."""
 
     def __init__(self, progress: Progress, total: int) -> None:
@@ -178,7 +178,7 @@ class Meter:
 class Received:
     """The bytes of one attempt, in the form that jgo reports them."""
 
-    def __init__(self, meter: Meter) -> None:
+    def __init__(self, meter: ByteMeter) -> None:
         self._meter = meter
         self._count = 0
 

@@ -55,7 +55,7 @@ def find_java(settings: NodeSettings, *, progress: Progress = silent) -> Java:
         raise NodeError(
             f"OpenSearch {settings.version} needs a whole Java {fitting.start} or newer"
             + (f", up to {fitting.stop - 1}" if fitting.stop < 100 else "")
-            + f"; found were {', '.join(described()) or 'none'}",
+            + f"; found were {', '.join(found_javas()) or 'none'}",
             hint="set JAVA_HOME to one, or use --java packaged",
         )
     return packaged_java(settings.version, progress)
@@ -64,15 +64,15 @@ def find_java(settings: NodeSettings, *, progress: Progress = silent) -> Java:
 def system_java(version: str) -> Java | None:
     """Find the first fitting Java of this machine that the node's account can run."""
     for home in candidates():
-        major = probe(home, NEEDED_MODULES[version])
+        major = running_major(home, NEEDED_MODULES[version])
         if major is not None and major in FITTING[version]:
             return Java(home, major, packaged=False)
     return None
 
 
-def described() -> list[str]:
+def found_javas() -> list[str]:
     """Say which Javas this machine has."""
-    return [f"{probe(home) or 'an unusable one'} in {home}" for home in candidates()]
+    return [f"{running_major(home) or 'an unusable one'} in {home}" for home in candidates()]
 
 
 def candidates() -> Iterator[Path]:
@@ -96,7 +96,7 @@ def on_path() -> str | None:
     return str(Path(command).resolve().parents[1]) if command else None
 
 
-def probe(home: Path, modules: str = "java.base") -> int | None:
+def running_major(home: Path, modules: str = "java.base") -> int | None:
     """Ask a Java for its major version; None when it does not run for the node or lacks `modules`."""
     command = [str(home / "bin" / "java"), f"--add-modules={modules}", "-version"]
     try:
@@ -144,7 +144,7 @@ def installed(progress: Progress) -> Path:
 
 def ensure_runtime(home: Path, major: int, make: Callable[[Path], Path]) -> Path:
     """Give a runtime in the cache; unless it runs, `make` makes it in a temporary folder."""
-    if probe(home) != major:
+    if running_major(home) != major:
         with explaining_storage(home.parent):
             make_reachable(home.parent)
             with locked(home.parent / f".{home.name}.lock"):

@@ -241,14 +241,14 @@ def unpack_natives(folder: Path, progress: Progress) -> None:
         with zipfile.ZipFile(files[PYTORCH]) as packed:
             for name in packed.namelist():
                 if name.startswith(LIBRARIES) and not name.endswith("/"):
-                    extract(packed, name, made / name.removeprefix(LIBRARIES))
+                    extract_member(packed, name, made / name.removeprefix(LIBRARIES))
         with zipfile.ZipFile(files[PYTORCH_BRIDGE]) as packed:
-            extract(packed, BRIDGE, made / BRIDGE_NAME)
+            extract_member(packed, BRIDGE, made / BRIDGE_NAME)
         open_to_all(made)
         made.rename(folder)
 
 
-def extract(packed: zipfile.ZipFile, name: str, target: Path) -> None:
+def extract_member(packed: zipfile.ZipFile, name: str, target: Path) -> None:
     """Extract one member to a path."""
     with packed.open(name) as source, target.open("wb") as copy:
         shutil.copyfileobj(source, copy, 1 << 20)

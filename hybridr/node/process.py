@@ -304,7 +304,7 @@ def last_lines(path: Path, count: int) -> list[str]:
 
 def is_ready(state: NodeState) -> bool:
     """Tell whether the node's health is at least yellow; raises NodeError when it refuses the password."""
-    connection = connect(state)
+    connection = connection_to(state)
     try:
         connection.request("GET", HEALTH, headers=credentials(state))
         answer = connection.getresponse()
@@ -321,7 +321,7 @@ def is_ready(state: NodeState) -> bool:
     return answer.status == 200 and json.loads(content)["status"] != "red"
 
 
-def connect(state: NodeState) -> http.client.HTTPConnection:
+def connection_to(state: NodeState) -> http.client.HTTPConnection:
     """Open a connection that trusts only the node's own authority."""
     if not state.secure:
         return http.client.HTTPConnection(LOOPBACK, state.port, timeout=TIMEOUT_S)

@@ -46,7 +46,7 @@ def secure(folder: Path, home: Path, java: Java) -> Credentials:
         password = f"{secrets.token_urlsafe(PASSWORD_BYTES)}-aA1"  # each class of characters is there
         config.mkdir(parents=True, exist_ok=True)
         write_certificates(config, credentials.ca_certs)
-        write_users(config / "opensearch-security", home, hash_of(password, home, java))
+        write_users(config / "opensearch-security", home, hashed(password, home, java))
         with replacing(credentials.password_file, private=True) as temporary:
             temporary.write_text(password + "\n", encoding="utf-8")
     return credentials
@@ -71,7 +71,7 @@ def security_values() -> dict[str, Any]:
     return values
 
 
-def hash_of(password: str, home: Path, java: Java) -> str:
+def hashed(password: str, home: Path, java: Java) -> str:
     """Hash a password with the plugin's own tool, which reads it from a variable, not from its arguments."""
     tool = home / "plugins" / "opensearch-security" / "tools" / "hash.sh"
     said = run_tool(tool, home, java, "-env", PASSWORD_VARIABLE, **{PASSWORD_VARIABLE: password})
@@ -100,8 +100,8 @@ def write_certificates(config: Path, ca_certs: Path) -> None:
     except ImportError:
         raise MissingExtra("cryptography", "embedded", "a secured node") from None
     authority_key, node_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    authority = sign(named("hybridr-authority"), authority_key, None, authority_key)
-    node = sign(named("hybridr-node"), node_key, authority, authority_key)
+    authority = sign(distinguished_name("hybridr-authority"), authority_key, None, authority_key)
+    node = sign(distinguished_name("hybridr-node"), node_key, authority, authority_key)
     pem = serialization.Encoding.PEM
     ca_certs.parent.mkdir(parents=True, exist_ok=True)
     for path in (config / "ca.pem", ca_certs):
@@ -113,7 +113,7 @@ def write_certificates(config: Path, ca_certs: Path) -> None:
         )
 
 
-def named(common_name: str) -> Name:
+def distinguished_name(common_name: str) -> Name:
     """Give a distinguished name."""
     from cryptography import x509
 

@@ -101,13 +101,14 @@ def add_probes(app: FastAPI, encoder: Encoder, index: str | None, metrics: Metri
 def api_page(schema: Mapping[str, Any]) -> str:
     """Show an OpenAPI schema as plain HTML: each route, and the fields of its body."""
     title = escape(schema["info"]["title"])
-    parts = "".join(part for path, ways in schema["paths"].items() for part in described(path, ways, schema))
+    routes = schema["paths"].items()
+    parts = "".join(part for path, ways in routes for part in route_parts(path, ways, schema))
     raw = '<p>The same for machines: <a href="openapi.json">openapi.json</a></p>'
     head = f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><style>{STYLE}</style>"
     return f"{head}<h1>{title}</h1>{raw}{parts}</html>"
 
 
-def described(path: str, ways: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[str]:
+def route_parts(path: str, ways: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[str]:
     """Yield the parts of one route."""
     for method, way in ways.items():
         yield f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(way.get('summary', ''))}</p>"

@@ -22,7 +22,7 @@ Encode: TypeAlias = Callable[[Sequence[str]], Vectors]
 RETRY_AFTER_S = 1
 
 
-class Job:
+class EncodingJob:
     """The texts of one request, and the vectors found so far; `future` ends with all of them."""
 
     def __init__(self, side: str, texts: Sequence[str], tokens: Sequence[int], dim: int) -> None:
@@ -52,7 +52,7 @@ class Job:
             self.future.set_exception(error)
 
 
-Part: TypeAlias = tuple[Job, list[int]]
+JobPart: TypeAlias = tuple[EncodingJob, list[int]]
 
 
 class BatchQueue:
@@ -74,7 +74,7 @@ class BatchQueue:
         self.dim, self.budget, self.most = dim, budget, most
         self._encode = encode
         self._count = count
-        self._waiting: dict[str, deque[Job]] = {side: deque() for side in encode}
+        self._waiting: dict[str, deque[EncodingJob]] = {side: deque() for side in encode}
         self._changed = Condition()
         self._worker: Thread | None = None
         self._closed = False
@@ -84,9 +84,9 @@ class BatchQueue:
         with self._changed:
             return self._count_waiting()
 
-    def put(self, side: str, texts: Sequence[str], tokens: Sequence[int]) -> Job:
+    def put(self, side: str, texts: Sequence[str], tokens: Sequence[int]) -> EncodingJob:
         """Queue texts of so many `tokens` each. Raises Refused (503) after `close`, or when it is full."""
-        job = Job(side, texts, tokens, self.dim)
+        job = EncodingJob(side, texts, tokens, self.dim)
         with self._changed:
             if self._closed:
                 raise Refused(503, "the server is stopping", "ask again when it is back")
@@ -100,7 +100,7 @@ class BatchQueue:
             self._changed.notify()
         return job
 
-    def drop(self, job: Job) -> None:
+    def drop(self, job: EncodingJob) -> None:
         """Cancel a job: what the encoder has not begun never runs."""
         job.future.cancel()
         with self._changed:
@@ -135,14 +135,14 @@ class BatchQueue:
             self._run(parts)
         return not self._closed
 
-    def _take(self) -> list[Part]:
+    def _take(self) -> list[JobPart]:
         """Take parts of one side worth `budget` tokens; the side that was not last goes first."""
         side = next((side for side, jobs in self._waiting.items() if jobs), None)
         if side is None:
             return []
         waiting = self._waiting[side]
         self._waiting[side] = self._waiting.pop(side)  # now the last of the sides
-        parts: list[Part] = []
+        parts: list[JobPart] = []
         room = self.budget
         while waiting:
             job = waiting.popleft()
@@ -155,7 +155,7 @@ class BatchQueue:
                 break
         return parts
 
-    def _run(self, parts: Sequence[Part]) -> None:
+    def _run(self, parts: Sequence[JobPart]) -> None:
         """Encode parts together; when that fails each alone, so that one request cannot fail another."""
         try:
             vectors = self._vectors(parts)
@@ -171,7 +171,7 @@ class BatchQueue:
             job.collect(positions, vectors[start : start + len(positions)])
             start += len(positions)
 
-    def _vectors(self, parts: Sequence[Part]) -> Vectors:
+    def _vectors(self, parts: Sequence[JobPart]) -> Vectors:
         texts = [job.texts[position] for job, positions in parts for position in positions]
         self._count(len(texts), sum(job.tokens[position] for job, taken in parts for position in taken))
         vectors = self._encode[parts[0][0].side](texts)
@@ -179,7 +179,7 @@ class BatchQueue:
             raise ValueError(f"{len(texts)} texts gave vectors {vectors.shape}, not of size {self.dim}")
         return vectors
 
-    def _fail(self, job: Job, error: Exception) -> None:
+    def _fail(self, job: EncodingJob, error: Exception) -> None:
         with self._changed:
             if job in self._waiting[job.side]:
                 self._waiting[job.side].remove(job)

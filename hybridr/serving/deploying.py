@@ -23,8 +23,7 @@ from ..cluster.default_pipeline import (
     pipeline_path,
 )
 from ..cluster.destinations import is_destination, resolve, write_record
-from ..cluster.record import Deployment as Made
-from ..cluster.record import IndexInfo
+from ..cluster.record import Deployment, IndexInfo
 from ..errors import ClusterError, DataError, FingerprintMismatch, SettingsError, Unreachable
 from ..files.manifest import fingerprint
 from ..search.encoders import encoder_for
@@ -46,8 +45,8 @@ from .remote_models import (
     model_body,
     model_state,
     rewriting_connector,
+    send_deletion,
     trusted_pattern,
-    unless_gone,
 )
 from .settings import DeploySettings
 
@@ -68,7 +67,7 @@ def example(info: IndexInfo, way: str, search: SearchSettings) -> str:
 
 
 @dataclass(frozen=True)
-class Deployment:
+class Deploying:
     """What deploying does: the exact requests in their order, with the ids that the cluster will give in
     angle brackets; `settings` are the cluster settings that are missing, `example` is a body to search with.
     `changed` is False where all of it was there already."""
@@ -84,7 +83,7 @@ class Deployment:
 
 def plan_deployment(
     cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings
-) -> Deployment:
+) -> Deploying:
     """Check everything before the first request, and say what would be sent.
 
     Raises DataError (no vectors), ClusterError (plugin missing, another default pipeline, byte vectors
@@ -102,13 +101,13 @@ def plan_deployment(
     if settings.way == "local":
         check_plugin(cluster, info, settings)
         local_models.check_version(cluster)
-        missing = dict(local_models.missing_settings(cluster))
+        missing = dict(local_models.settings_to_run(cluster))
         requests = local_models.model_requests(encoder_for(cluster, info, settings.encoder), MODEL_ID)
     elif settings.way != "client":
         trusted_pattern(settings.server)
         check_model(cluster, info, settings)
         missing = missing_settings(cluster, settings.server)
-        requests = model_requests(connector_of(pipeline, settings))
+        requests = connector_requests(connector_of(pipeline, settings))
     body = pipeline_body(info, settings.way, search, cluster.version, MODEL_ID)
     requests += [
         {"method": "PUT", "path": pipeline_path(pipeline), "body": body},
@@ -116,12 +115,12 @@ def plan_deployment(
     ]
     if missing:
         requests.insert(0, {"method": "PUT", "path": "/_cluster/settings", "body": {"persistent": missing}})
-    return Deployment(
+    return Deploying(
         info.name, settings.way, pipeline, missing, requests, example(info, settings.way, search)
     )
 
 
-def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings) -> Deployment:
+def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings) -> Deploying:
     """Make the index answer in the chosen way; again with the same settings changes nothing.
 
     A model that an earlier call made is deleted when the new one is in its place. Raises the errors of
@@ -139,7 +138,7 @@ def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: Search
         return todo
     ids = make_model(cluster, info, todo.pipeline, settings)
     server = {"server": settings.server} if "connector_id" in ids else {}
-    made = Made(way=todo.way, pipeline=todo.pipeline, job=job, **ids, **server)
+    made = Deployment(way=todo.way, pipeline=todo.pipeline, job=job, **ids, **server)
     old_model = known.model_id if known else None
     try:
         search = with_tuning(search, info, "pipeline")
@@ -172,7 +171,7 @@ def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict
     requests += deleting(cluster, known)
     if not dry_run:
         for request in requests:
-            unless_gone(cluster, request)
+            send_deletion(cluster, request)
         write_record(cluster, info.name, deployment=None)
     return requests
 
@@ -234,7 +233,7 @@ def connector_of(name: str, settings: DeploySettings) -> dict[str, Any]:
     return rewriting_connector(name, settings.server, token=token)
 
 
-def model_requests(connector: dict[str, Any]) -> list[dict[str, Any]]:
+def connector_requests(connector: dict[str, Any]) -> list[dict[str, Any]]:
     """List what creates a model, without the token."""
     shown = connector | {"credential": dict.fromkeys(connector["credential"], "***")}
     return [
@@ -268,7 +267,7 @@ def pipeline_body(
     return body
 
 
-def allow(cluster: Cluster, todo: Deployment, settings: DeploySettings) -> None:
+def allow(cluster: Cluster, todo: Deploying, settings: DeploySettings) -> None:
     """Set the cluster settings that are missing. Raises ClusterError unless that is wanted."""
     if not settings.set_cluster_settings:
         shown = orjson.dumps({"persistent": todo.settings}).decode()
@@ -289,19 +288,19 @@ def make_model(cluster: Cluster, info: IndexInfo, name: str, settings: DeploySet
     return asdict(create_model(cluster, connector_of(name, settings)))
 
 
-def deleting(cluster: Cluster, known: Made) -> list[dict[str, Any]]:
+def deleting(cluster: Cluster, known: Deployment) -> list[dict[str, Any]]:
     """List what deletes the model of a record; a model inside stays while other pipelines name it."""
     if known.model_id and known.connector_id:
         return deleting_requests(RemoteModel(known.model_id, known.connector_id))
     if known.model_id is None or local_models.is_used(cluster, known.model_id, besides=known.pipeline):
         return []
-    return local_models.deleting_requests(cluster, known.model_id)
+    return local_models.removal_requests(cluster, known.model_id)
 
 
-def forget_model(cluster: Cluster, known: Made) -> None:
+def forget_model(cluster: Cluster, known: Deployment) -> None:
     """Delete the model of a record."""
     for request in deleting(cluster, known):
-        unless_gone(cluster, request)
+        send_deletion(cluster, request)
 
 
 @dataclass(frozen=True)
@@ -335,7 +334,7 @@ def deployments(cluster: Cluster) -> list[tuple[IndexInfo, Deployed]]:
     return [(info, deployed) for info, deployed in looked if deployed]
 
 
-def missing_parts(cluster: Cluster, info: IndexInfo, known: Made) -> Iterator[str]:
+def missing_parts(cluster: Cluster, info: IndexInfo, known: Deployment) -> Iterator[str]:
     """Say what a record names and is not there, or not in use."""
     if (default := info.settings.get(DEFAULT, "_none")) != known.pipeline:
         yield f"the default pipeline of the index is {default}"

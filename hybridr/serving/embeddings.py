@@ -17,8 +17,8 @@ from starlette.concurrency import run_in_threadpool
 from ..encoding.contract import Encoder, Vectors
 from .batching import BatchQueue
 from .doorway import unless_gone
-from .requests import SIDES, EmbeddingRequest, Side, answer, check_embedding, side_of
-from .settings import ServeSettings
+from .requests import SIDES, EmbeddingRequest, answer, check_embedding, side_of
+from .settings import ServeSettings, Side
 from .telemetry import Metrics, note
 
 COUNTED_AT_ONCE = 20_000  # characters; more would hold up the event loop for milliseconds
@@ -45,7 +45,7 @@ def add_embeddings(app: FastAPI, embedder: Embedder, settings: ServeSettings) ->
 
 def embedding_answer(request: EmbeddingRequest, found: Sequence[Embedding]) -> dict[str, Any]:
     """Give embeddings the form of OpenAI's answer."""
-    shown = [encoded(embedding.vector, request.encoding_format) for embedding in found]
+    shown = [wire_value(embedding.vector, request.encoding_format) for embedding in found]
     return {
         "object": "list",
         "model": request.model,
@@ -59,7 +59,7 @@ def usage(found: Sequence[Embedding]) -> dict[str, Any]:
     return {"usage": {"prompt_tokens": sum(counted), "total_tokens": sum(counted)}} if counted else {}
 
 
-def encoded(vector: Vectors, encoding: str) -> Any:
+def wire_value(vector: Vectors, encoding: str) -> Any:
     """Give a vector `(dim,)` as numbers, or as the base64 of its little-endian float32 bytes."""
     values = np.ascontiguousarray(vector, dtype="<f4")
     return base64.b64encode(values.tobytes()).decode("ascii") if encoding == "base64" else values

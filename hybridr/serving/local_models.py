@@ -26,7 +26,7 @@ from ..encoding.folder import OnnxEncoder
 from ..encoding.tokens import TOKENIZER_FILE
 from ..errors import ClusterError, ModelError, NotFound
 from ..files.manifest import fingerprint, sha256_of
-from .remote_models import ANY_NODE, ML, await_task, current_settings, unless_gone
+from .remote_models import ANY_NODE, ML, await_task, current_settings, send_deletion
 
 META = f"{ML}/models/_register_meta"
 OLDEST = (3, 6, 0)
@@ -109,7 +109,7 @@ def model_config(encoder: OnnxEncoder) -> dict[str, Any]:
     return config | ({"query_prefix": prefix} if prefix else {})
 
 
-def missing_settings(cluster: Cluster) -> dict[str, str]:
+def settings_to_run(cluster: Cluster) -> dict[str, str]:
     """Give the cluster settings that a model inside needs and that are not set."""
     current = current_settings(cluster)
     return {name: value for name, value in NEEDED_SETTINGS.items() if current.get(name) != value}
@@ -153,7 +153,7 @@ def ensure_model(cluster: Cluster, encoder: OnnxEncoder) -> str:
         require_same_vectors(cluster, model_id, encoder)
     except (ClusterError, ModelError):
         if not found:
-            delete_model(cluster, model_id)
+            remove_model(cluster, model_id)
         raise
     return model_id
 
@@ -168,7 +168,7 @@ def find_model(cluster: Cluster, name: str) -> str | None:
     whole = []
     for hit in hits:
         if hit["_source"].get("model_state") in UNFINISHED:
-            delete_model(cluster, hit["_id"])
+            remove_model(cluster, hit["_id"])
         else:
             whole.append(str(hit["_id"]))
     return whole[0] if whole else None
@@ -184,7 +184,7 @@ def upload(cluster: Cluster, file: ModelFile) -> str:
                 cluster.request("POST", path, content.read(size))
         await_registered(cluster, model_id)
     except BaseException:
-        delete_model(cluster, model_id)
+        remove_model(cluster, model_id)
         raise
     return model_id
 
@@ -238,7 +238,7 @@ def predict(cluster: Cluster, model_id: str, texts: Sequence[str], encoder: Onnx
     return np.array([result["output"][0]["data"] for result in answer["inference_results"]], dtype=np.float32)
 
 
-def deleting_requests(cluster: Cluster, model_id: str) -> list[dict[str, Any]]:
+def removal_requests(cluster: Cluster, model_id: str) -> list[dict[str, Any]]:
     """List what undeploys and deletes a model and its group, in this order; nothing if it is gone."""
     path = f"{ML}/models/{model_id}"
     try:
@@ -252,10 +252,10 @@ def deleting_requests(cluster: Cluster, model_id: str) -> list[dict[str, Any]]:
     ]
 
 
-def delete_model(cluster: Cluster, model_id: str) -> None:
+def remove_model(cluster: Cluster, model_id: str) -> None:
     """Undeploy and delete a model; what is gone already is no error."""
-    for request in deleting_requests(cluster, model_id):
-        unless_gone(cluster, request)
+    for request in removal_requests(cluster, model_id):
+        send_deletion(cluster, request)
 
 
 def is_used(cluster: Cluster, model_id: str, *, besides: str | None = None) -> bool:

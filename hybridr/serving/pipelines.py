@@ -35,7 +35,7 @@ def technique_of(
     """
     shares = (1.0 - settings.dense_weight, settings.dense_weight)
     if weights is not None:
-        shares = tuple(number(part, "weights", "0.4,0.6") for part in weights.split(","))  # type: ignore[assignment]
+        shares = tuple(read_number(part, "weights", "0.4,0.6") for part in weights.split(","))  # type: ignore[assignment]
     lowest = tuple(read_bound(part) for part in bounds.split(",")) if bounds else ()
     technique = Technique(
         settings.normalization, settings.combination, shares, settings.rank_constant, lowest
@@ -47,10 +47,10 @@ def technique_of(
 def read_bound(text: str) -> LowerBound:
     """Read `apply:0.5`. Raises SettingsError."""
     mode, _, lowest = text.strip().partition(":")
-    return LowerBound(mode, number(lowest, "lower bounds", "apply:0,clip:0.5"))
+    return LowerBound(mode, read_number(lowest, "lower bounds", "apply:0,clip:0.5"))
 
 
-def number(text: str, what: str, form: str) -> float:
+def read_number(text: str, what: str, form: str) -> float:
     """Read a number of a list. Raises SettingsError."""
     try:
         return float(text)

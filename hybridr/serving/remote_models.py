@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
@@ -18,6 +18,7 @@ import urllib3
 from ..cluster.connection import Cluster, path_of
 from ..errors import ClusterError, NotFound, SettingsError, Unreachable
 from ..files.assets import load_asset
+from .settings import Side
 
 PLUGIN = "opensearch-ml"
 ML = "/_plugins/_ml"
@@ -28,8 +29,6 @@ TRUSTED = "plugins.ml_commons.trusted_connector_endpoints_regex"
 DEPLOY_TIMEOUT_S = 60.0
 CONFLICT, CONFLICT_TIMEOUT_S = 409, 30.0
 ANSWER_TIMEOUT_S = 5.0
-
-Side = Literal["query", "passage"]
 
 
 @dataclass(frozen=True)
@@ -119,10 +118,10 @@ def deleting_requests(model: RemoteModel) -> list[dict[str, Any]]:
 def delete_model(cluster: Cluster, model: RemoteModel) -> None:
     """Undeploy and delete a model and its connector; what is gone already is no error."""
     for request in deleting_requests(model):
-        unless_gone(cluster, request)
+        send_deletion(cluster, request)
 
 
-def unless_gone(cluster: Cluster, request: Mapping[str, Any]) -> None:
+def send_deletion(cluster: Cluster, request: Mapping[str, Any]) -> None:
     """Send a request that deletes; what is gone already is no error.
 
     A group of models whose last one was just deleted answers 409 until that is seen, about a second later.

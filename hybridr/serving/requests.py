@@ -14,23 +14,22 @@ from starlette.exceptions import HTTPException
 
 from ..errors import ClusterError, DataError, HybridrError, NotFound, SettingsError, Unreachable
 from ..languages import says_something
-from .settings import ServeSettings
+from .settings import ServeSettings, Side
 from .telemetry import described, note
 
-Side: TypeAlias = Literal["query", "passage"]
 Mode: TypeAlias = Literal["lexical", "dense", "hybrid"]
 SIDES: tuple[Side, ...] = ("query", "passage")
 MOST_HITS = 1000
 
 
-def whole(text: str) -> str:
+def require_unicode(text: str) -> str:
     """Refuse half a surrogate pair, which JSON can hold and no tokenizer can read."""
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
         raise ValueError("not valid unicode")
     return text
 
 
-Text = Annotated[str, AfterValidator(whole)]
+Unicode = Annotated[str, AfterValidator(require_unicode)]
 GONE = 499  # what nginx calls a client that did not wait; nobody reads it but logs and metrics
 STATUS: tuple[tuple[type[HybridrError], int], ...] = (
     (DataError, 400),
@@ -45,7 +44,9 @@ TOO_MANY_WORDS = re.compile("max_?clause_?count|too_many_(nested_)?clauses", re.
 class EmbeddingRequest(BaseModel):
     """The body of `/v1/embeddings`."""
 
-    input: Text | Annotated[list[Text], Field(min_length=1)] = Field(description="a text, or a list of them")
+    input: Unicode | Annotated[list[Unicode], Field(min_length=1)] = Field(
+        description="a text, or a list of them"
+    )
     model: str = Field(description="a name that ends in -query or -passage: hybridr-query, hybridr-passage")
     encoding_format: Literal["float", "base64"] = Field(
         "float", description="float, or base64 of little-endian float32"
@@ -61,7 +62,7 @@ class EmbeddingRequest(BaseModel):
 class SearchRequest(BaseModel):
     """The body of `/search`."""
 
-    query: Text = Field(min_length=1, description="what a user types")
+    query: Unicode = Field(min_length=1, description="what a user types")
     k: int = Field(10, ge=1, le=MOST_HITS, description=f"how many hits, 1 to {MOST_HITS}")
     mode: Mode = Field("hybrid", description="lexical, dense or hybrid")
     offset: int = Field(0, ge=0, le=MOST_HITS, description="how many of the best to skip: pages")

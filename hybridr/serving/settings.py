@@ -11,6 +11,8 @@ from ..settings import Stage
 
 Way = Literal["client", "neural", "transparent", "local"]
 """How a deployed index is asked: with vectors, with text, or by a client that knows nothing of it."""
+Side = Literal["query", "passage"]
+"""What a text is: typed by a user, or indexed."""
 
 
 class DeploySettings(Stage):

@@ -292,7 +292,7 @@ def race_way(
 def needed(cluster: Cluster, way: Way, server: str) -> dict[str, Any]:
     """Give the settings that a way needs and that the cluster does not have."""
     if way == "local":
-        return dict(local_models.missing_settings(cluster))
+        return dict(local_models.settings_to_run(cluster))
     return {} if way == "client" else missing_settings(cluster, server)
 
 

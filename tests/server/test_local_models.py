@@ -163,7 +163,7 @@ def test_every_kind_of_encoder_gives_its_own_vectors(allowed: Cluster, kind: str
     texts = ["", "bal bas", *tiny_texts(5)]
     found = local_models.predict(allowed, model_id, texts, encoder)
     assert np.abs(found - encoder.encode_queries(texts)).max() < 1e-4
-    local_models.delete_model(allowed, model_id)
+    local_models.remove_model(allowed, model_id)
     assert held(allowed) == before
 
 
@@ -229,7 +229,7 @@ def test_an_upload_that_ends_early_leaves_nothing(
     model_id = local_models.ensure_model(allowed, encoder)
     assert killed not in held(allowed)["models"]
     assert model_id == local_models.ensure_model(allowed, encoder)
-    local_models.delete_model(allowed, model_id)
+    local_models.remove_model(allowed, model_id)
     assert held(allowed) == before
 
 

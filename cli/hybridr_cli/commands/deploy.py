@@ -10,7 +10,7 @@ import typer
 from ..session import Session, verb
 
 if TYPE_CHECKING:
-    from hybridr.serving.deploying import Deployment
+    from hybridr.serving.deploying import Deploying
 
 
 def register(app: typer.Typer) -> None:
@@ -79,7 +79,7 @@ def register_undeploy(app: typer.Typer) -> None:
         session.output.line("nothing was sent" if dry_run else f"'{name}' is as it was before `deploy`")
 
 
-def show(session: Session, done: Deployment, *, dry_run: bool) -> None:
+def show(session: Session, done: Deploying, *, dry_run: bool) -> None:
     """Print what was or would be sent, and how to ask."""
     from dataclasses import asdict
 
