@@ -234,7 +234,7 @@ def test_a_failing_write_is_explained_and_leaves_nothing(
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))  # the write itself fails, as on a full disk
     try:
-        with pytest.raises(DownloadError, match="cannot store files in .*artifacts") as caught:
+        with pytest.raises(DownloadError, match="cannot write .*artifacts") as caught:
             fetching.fetch([artifact])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -245,7 +245,7 @@ def test_a_failing_write_is_explained_and_leaves_nothing(
 
 
 def test_too_little_space_is_refused_before_the_first_byte(tmp_path: Path) -> None:
-    with pytest.raises(DownloadError, match=r"bytes free, needed are 1,000,000,000,000,000,000"):
+    with pytest.raises(DownloadError, match="MB free, 1,000,000,000,000 MB are needed"):
         fetching.require_space(tmp_path, 10**18)
 
 
@@ -381,12 +381,12 @@ def test_stop_ends_the_process_and_its_children_once(spawned: Callable[..., psut
     (child,) = parent.children()
     state.write_state(state_of("mine", parent.pid, parent.create_time()))
     assert process.status()[0].running
-    assert process.running_url() == "http://127.0.0.1:9"
+    assert process.running_node().url == "http://127.0.0.1:9"
     assert process.stop("mine")
     assert not psutil.pid_exists(child.pid) or child.status() == psutil.STATUS_ZOMBIE
     assert not parent.is_running()
     assert not process.stop("mine")
-    assert process.running_url() is None
+    assert process.running_node() is None
 
 
 def test_stop_kills_a_process_that_does_not_listen(
@@ -433,13 +433,13 @@ def test_running_url_prefers_the_default_and_guesses_only_a_single_one(
         each = spawned(FAMILY, configuration.data_argument(f"/data/{name}"))
         url = f"http://127.0.0.1:{port}"
         state.write_state(state_of(name, each.pid, each.create_time(), url=url))
-    assert process.running_url() == "http://127.0.0.1:3"
-    assert process.running_url("b") == "http://127.0.0.1:2"
-    assert process.running_url("none") is None
+    assert process.running_node().url == "http://127.0.0.1:3"
+    assert process.running_node("b").url == "http://127.0.0.1:2"
+    assert process.running_node("none") is None
     process.stop("default")
-    assert process.running_url() is None
+    assert process.running_node() is None
     process.stop("b")
-    assert process.running_url() == "http://127.0.0.1:1"
+    assert process.running_node().url == "http://127.0.0.1:1"
 
 
 def test_a_damaged_state_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,6 @@
 """What runs an encoder's graph: ONNX Runtime, OpenVINO (the extra "openvino"), torch on a GPU.
 
-A backend gives a `Forward`: token ids and mask in, vectors out, callable from several threads at once. What is
-not asked for is not imported.
+A backend gives a `Forward`, callable from several threads at once. What is not asked for is not imported.
 """
 
 from __future__ import annotations

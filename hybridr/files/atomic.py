@@ -36,15 +36,16 @@ def staged_folder(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def storing(path: Path) -> Iterator[None]:
-    """Turn a disk's refusal inside the block into a DownloadError that names `path`."""
+def storing(path: Path, hint: str | None = None) -> Iterator[None]:
+    """Turn a disk's refusal inside the block into a DownloadError that names `path`, with another `hint`."""
     try:
         yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise DownloadError(
             f"cannot write {path}: {'the disk is full' if full else error.strerror or error}",
-            hint="free some space or choose another folder" if full else "choose a folder you may write to",
+            hint=hint
+            or ("free some space or choose another folder" if full else "choose a folder you may write to"),
         ) from error
 
 

@@ -14,10 +14,11 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from ..errors import DownloadError, MissingExtra, NodeError
+from ..files.atomic import require_space, storing
 from ..files.folders import cache_folder
 from ..files.manifest import sha256_of
 from ..progress import Progress, silent
@@ -37,7 +38,7 @@ def fetch(artifacts: Sequence[Artifact], *, progress: Progress = silent) -> dict
     Raises DownloadError when one cannot be fetched or stored, or its sha256 is not the pinned one.
     """
     folder = cache_folder() / "artifacts"
-    with explaining_storage(folder), locked(folder / ".lock"):
+    with storing_programs(folder), locked(folder / ".lock"):
         for left in folder.glob(".*-*"):
             shutil.rmtree(left)  # of a download that was killed; this process holds the lock
         missing = [artifact for artifact in artifacts if not verified(folder / artifact.file_name, artifact)]
@@ -134,26 +135,9 @@ def unavailable(artifact: Artifact, reason: str) -> DownloadError:
     )
 
 
-def require_space(folder: Path, needed: int) -> None:
-    """Refuse before the first byte when the disk cannot hold `needed` bytes."""
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise DownloadError(
-            f"{folder} has {free:,} bytes free, needed are {needed:,}",
-            hint="free some space, or set HYBRIDR_CACHE to a folder on another disk",
-        )
-
-
-@contextmanager
-def explaining_storage(folder: Path) -> Iterator[None]:
-    """Turn a full disk or a read-only folder into a DownloadError."""
-    try:
-        yield
-    except OSError as error:
-        raise DownloadError(
-            f"cannot store files in {folder}: {error.strerror or error}",
-            hint="free some space or make it writable, or set HYBRIDR_CACHE to another folder",
-        ) from error
+def storing_programs(folder: Path) -> AbstractContextManager[None]:
+    """Turn a full disk or a read-only cache into a DownloadError that says how to move the cache."""
+    return storing(folder, "free some space or make it writable, or set HYBRIDR_CACHE to another folder")
 
 
 class ByteMeter:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ..errors import MissingExtra, NodeError
 from ..files.folders import cache_folder, reachable
 from ..progress import Progress, silent
-from .fetching import explaining_storage, locked
+from .fetching import locked, storing_programs
 from .ownership import account, make_reachable, open_to_all
 from .settings import NodeSettings
 
@@ -145,7 +145,7 @@ def installed(progress: Progress) -> Path:
 def ensure_runtime(home: Path, major: int, make: Callable[[Path], Path]) -> Path:
     """Give a runtime in the cache; unless it runs, `make` makes it in a temporary folder."""
     if running_major(home) != major:
-        with explaining_storage(home.parent):
+        with storing_programs(home.parent):
             make_reachable(home.parent)
             with locked(home.parent / f".{home.name}.lock"):
                 with tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as temporary:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import NodeError, SettingsError
-from ..files.atomic import write_json
+from ..files.atomic import require_space, write_json
 from ..files.folders import cache_folder
 from ..files.manifest import fingerprint
 from ..progress import Progress, silent
@@ -32,7 +32,7 @@ from .artifacts import (
     Artifact,
     Module,
 )
-from .fetching import explaining_storage, fetch, locked, require_space
+from .fetching import fetch, locked, storing_programs
 from .java import Java
 from .ownership import make_reachable, open_to_all
 from .settings import NodeSettings
@@ -105,7 +105,7 @@ def ensure_home(settings: NodeSettings, java: Java, *, progress: Progress = sile
     mark = fingerprint(parts.recipe())
     home = cache_folder() / "node" / f"opensearch-{settings.version}-{mark[:12]}"
     if not finished(home, mark):
-        with explaining_storage(home.parent):
+        with storing_programs(home.parent):
             make_reachable(home.parent)
             with locked(home.parent / f".{home.name}.lock"):
                 if not finished(home, mark):  # another process may have made it while this one waited
@@ -221,7 +221,7 @@ def ensure_natives(*, progress: Progress = silent) -> Path:
     """
     mark = fingerprint([PYTORCH.sha256, PYTORCH_BRIDGE.sha256])
     folder = cache_folder() / "node" / f"pytorch-{PYTORCH.version}-{mark[:12]}"
-    with explaining_storage(folder.parent):
+    with storing_programs(folder.parent):
         make_reachable(folder.parent)
         with locked(folder.parent / f".{folder.name}.lock"):
             if not folder.is_dir():

@@ -19,7 +19,7 @@ import psutil
 from ..errors import NodeError, SettingsError
 from ..progress import Progress, silent
 from .configuration import LOOPBACK, configure, launch_command, node_values
-from .fetching import explaining_storage, locked
+from .fetching import locked, storing_programs
 from .java import Java, find_java
 from .layout import ensure_home, ensure_natives, link_natives, require_machine
 from .ownership import account, make_reachable
@@ -61,7 +61,7 @@ def start(settings: NodeSettings, *, progress: Progress = silent) -> NodeState:
             java = find_java(settings, progress=progress)
             home = ensure_home(settings, java, progress=progress)
             natives = ensure_natives(progress=progress) if settings.with_natives else None
-            with explaining_storage(node_folder(settings.name)):
+            with storing_programs(node_folder(settings.name)):
                 found = launch(settings, home, java, port, natives)
         return await_ready(found, settings.start_timeout_s, progress)
 
@@ -103,12 +103,6 @@ def running_node(name: str | None = None) -> NodeState | None:
     running = [state for state in read_states() if state.running]
     default = [state for state in running if state.name == "default"]
     return default[0] if default else running[0] if len(running) == 1 else None
-
-
-def running_url(name: str | None = None) -> str | None:
-    """Give the url of the running node `name`; without a name of "default", else of the only running one."""
-    state = running_node(name)
-    return state.url if state is not None else None
 
 
 def lock_file(name: str) -> Path:
