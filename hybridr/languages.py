@@ -200,6 +200,11 @@ def is_plain(analyzer: str, text: str) -> bool:
     return script_of(text) in ("latin", "")
 
 
+def says_something(text: str) -> bool:
+    """Tell whether a text has a character that can be seen; blanks and control characters cannot."""
+    return any(character.isprintable() and not character.isspace() for character in text)
+
+
 def _latin_language(text: str) -> str:
     hits: Counter[str] = Counter()
     for word in _WORD.findall(text.lower()):
@@ -224,8 +229,3 @@ def _by_letters(text: str, script: str) -> str:
     code = max(hits, key=lambda one: hits[one])
     enough = 0.005 * sum(letters[letter] for letter in letters if letter.isalpha())
     return code if hits[code] > enough else SCRIPT_LANGUAGE[script]
-
-
-def says_something(text: str) -> bool:
-    """Tell whether a text has a character that can be seen; blanks and control characters cannot."""
-    return any(character.isprintable() and not character.isspace() for character in text)

@@ -1,4 +1,4 @@
-"""What this machine offers: Python, Java, extras, processor features that really work, GPU, disk space."""
+"""What this machine offers: a processor and the features of it that really work, GPUs, packages."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Which backend is fastest here: each encodes once in a child process, and the answer is remembered.
+"""Opens an encoder folder, on request with the backend that is fastest here.
 
-A backend can die of a processor that promises what it lacks (machine.py); a child's death is an answer too.
+To find that one, each encodes once in a child process, and the answer is remembered. A backend can die of a
+processor that promises what it lacks (machine.py); a child's death is an answer too.
 """
 
 from __future__ import annotations
@@ -32,6 +33,38 @@ ROUNDS = 3
 LENGTHS = (8, 16, 32, 64, 128, 250) * 4  # words of the texts that are encoded
 LEAST_COSINE = 0.95  # to fp32: below it the processor computes something else than the graph says
 PROGRAM = "import sys; from hybridr.encoding.opening import run_trial; run_trial(*sys.argv[1:])"
+
+
+def load_encoder(
+    folder: Path | str,
+    *,
+    precision: Arithmetic | None = None,
+    backend: Backend | Literal["auto"] | None = None,
+    threads: int | None = None,
+) -> OnnxEncoder:
+    """Open an encoder folder; with ONNX Runtime, and without torch, unless another `backend` is asked for.
+
+    `precision` is that of documents (queries are fp32); None takes the one that the folder was exported for.
+    `backend` "auto" takes the fastest that works here, which is measured once and remembered. `threads` None
+    takes the physical cores. The graph and the tokenizer are compared with the sha256 in the manifest. Raises
+    ModelError when the folder is missing, damaged or not an encoder, MissingExtra when the backend is not
+    installed.
+    """
+    folder = Path(folder)
+    record = verify_encoder(folder, precision)
+    chosen, wanted = str(backend or "onnx"), precision or record["precision"]
+    if chosen == "auto":
+        chosen = choose_backend(folder, wanted)
+    require_backend(chosen, wanted)
+    if chosen != "onnx" and wanted != "fp32":
+        require_working(folder, wanted, chosen)
+    try:
+        return OnnxEncoder(folder, record, precision=precision, backend=chosen, threads=threads)
+    except HybridrError:
+        raise
+    except Exception as error:  # backends and tokenizers raise bare Exceptions
+        reason = str(error).strip().splitlines()[0]
+        raise ModelError(f"the encoder {folder} cannot be opened: {reason}", hint=AGAIN) from error
 
 
 class Trial(NamedTuple):
@@ -181,35 +214,3 @@ def version_of(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def load_encoder(
-    folder: Path | str,
-    *,
-    precision: Arithmetic | None = None,
-    backend: Backend | Literal["auto"] | None = None,
-    threads: int | None = None,
-) -> OnnxEncoder:
-    """Open an encoder folder; with ONNX Runtime, and without torch, unless another `backend` is asked for.
-
-    `precision` is that of documents (queries are fp32); None takes the one that the folder was exported for.
-    `backend` "auto" takes the fastest that works here, which is measured once and remembered. `threads` None
-    takes the physical cores. The graph and the tokenizer are compared with the sha256 in the manifest. Raises
-    ModelError when the folder is missing, damaged or not an encoder, MissingExtra when the backend is not
-    installed.
-    """
-    folder = Path(folder)
-    record = verify_encoder(folder, precision)
-    chosen, wanted = str(backend or "onnx"), precision or record["precision"]
-    if chosen == "auto":
-        chosen = choose_backend(folder, wanted)
-    require_backend(chosen, wanted)
-    if chosen != "onnx" and wanted != "fp32":
-        require_working(folder, wanted, chosen)
-    try:
-        return OnnxEncoder(folder, record, precision=precision, backend=chosen, threads=threads)
-    except HybridrError:
-        raise
-    except Exception as error:  # backends and tokenizers raise bare Exceptions
-        reason = str(error).strip().splitlines()[0]
-        raise ModelError(f"the encoder {folder} cannot be opened: {reason}", hint=AGAIN) from error

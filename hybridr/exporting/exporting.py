@@ -78,15 +78,15 @@ def export_joined(
     folder: Path | str,
     *,
     ranker: str = "dense",
-    pooling: str | None = None,
-    similarity: str | None = None,
     precision: Precision = "fp32",
     texts: Sequence[Document | str] = (),
     progress: Progress = silent,
+    **usage: Any,
 ) -> Path:
     """Join DAM and REM as `assemble` does, and `export` the result. Raises what both raise.
 
-    Only the dense ranker gives a plain encoder: SettingsError for the others, before anything is read.
+    `usage` is what `assemble` takes besides, `pooling` and `similarity`. Only the dense ranker gives a plain
+    encoder: SettingsError for the others, before anything is read.
     """
     from ..assembly.assembly import assemble  # it needs peft, which other exports do not
 
@@ -96,8 +96,24 @@ def export_joined(
             hint="leave --ranker out or give dense; hybridr.assemble() opens the other rankers in Python",
         )
     require_replaceable(Path(folder))
-    joined = assemble(dam, rem, pooling=pooling, similarity=similarity, progress=progress)
+    joined = assemble(dam, rem, progress=progress, **usage)
     return export(joined, folder, precision=precision, texts=texts, progress=progress)
+
+
+def minilm_encoder(*, progress: Progress = silent) -> Path:
+    """Give the folder of the unadapted MiniLM as an encoder, exported once.
+
+    Raises DownloadError, and MissingExtra when torch is needed and not installed.
+    """
+    folder = cache_folder() / "models" / "all-MiniLM-L6-v2-encoder"
+    try:
+        verify_encoder(folder)
+    except ModelError:
+        source = minilm(progress=progress)
+        progress("export MiniLM", 0, 1)
+        export(source, folder)
+        progress("export MiniLM", 1, 1)
+    return folder
 
 
 def export_target(source: Path) -> Path:
@@ -181,19 +197,3 @@ def describe(retriever: Retriever, precision: Precision) -> dict[str, Any]:
         "base": retriever.base,
         "graph_only": is_graph_only(retriever),
     }
-
-
-def minilm_encoder(*, progress: Progress = silent) -> Path:
-    """Give the folder of the unadapted MiniLM as an encoder, exported once.
-
-    Raises DownloadError, and MissingExtra when torch is needed and not installed.
-    """
-    folder = cache_folder() / "models" / "all-MiniLM-L6-v2-encoder"
-    try:
-        verify_encoder(folder)
-    except ModelError:
-        source = minilm(progress=progress)
-        progress("export MiniLM", 0, 1)
-        export(source, folder)
-        progress("export MiniLM", 1, 1)
-    return folder

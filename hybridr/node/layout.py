@@ -1,7 +1,8 @@
 """The unpacked program: distribution, modules, plugins and repairs, shared by all nodes of the same kind.
 
-A home is made in a temporary folder and renamed when it is whole; its record says what it was made of,
-and a home whose record does not fit is made again.
+A home is made in a temporary folder and renamed when it is whole; its record says what it was made of, and a
+home whose record does not fit is made again. The libraries by which ml-commons runs a model itself lie in a
+folder of their own, to which a node's data have links.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from .layout import run_tool
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-    from cryptography.x509 import Certificate, Name
+    from cryptography.x509 import Certificate, KeyUsage, Name
 
 USER = "admin"
 VALID_DAYS = 3650
@@ -129,9 +129,6 @@ def sign(
 
     is_authority = issuer is None
     now = datetime.datetime.now(datetime.timezone.utc)
-    usage = dict.fromkeys(
-        ("content_commitment", "data_encipherment", "key_agreement", "encipher_only", "decipher_only"), False
-    )
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -145,16 +142,7 @@ def sign(
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False
         )
-        .add_extension(
-            x509.KeyUsage(
-                digital_signature=True,
-                key_encipherment=False,
-                key_cert_sign=is_authority,
-                crl_sign=is_authority,
-                **usage,
-            ),
-            critical=True,
-        )
+        .add_extension(key_usage(is_authority), critical=True)
     )
     if not is_authority:
         both = [x509.oid.ExtendedKeyUsageOID.SERVER_AUTH, x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -162,3 +150,17 @@ def sign(
         names = [x509.DNSName("localhost"), *(x509.IPAddress(ipaddress.ip_address(a)) for a in LOOPBACKS)]
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     return builder.sign(signing, hashes.SHA256())
+
+
+def key_usage(is_authority: bool) -> KeyUsage:
+    """Say what a key is for: an authority's signs certificates too."""
+    from cryptography import x509
+
+    others = ("content_commitment", "data_encipherment", "key_agreement", "encipher_only", "decipher_only")
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_encipherment=False,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
+        **dict.fromkeys(others, False),
+    )

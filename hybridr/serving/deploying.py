@@ -55,17 +55,6 @@ TEXT_WAYS = ("neural", "local")  # the client sends text in a `neural` query
 DEPLOYED = "DEPLOYED"
 
 
-def example(info: IndexInfo, way: str, search: SearchSettings) -> str:
-    """Write a search body of a way, with dots for what the client fills in."""
-    match: dict[str, Any] = {"match": {info.record.lexical_fields[0]: "…"}}
-    if way == "transparent":
-        return orjson.dumps({"query": match}).decode()
-    field, depth = info.record.vector_field, search.depth
-    asked: dict[str, Any] = {"query_text": "…"} if way in TEXT_WAYS else {"vector": ["…"]}
-    dense = {"neural" if way in TEXT_WAYS else "knn": {field: {**asked, "k": depth}}}
-    return orjson.dumps({"query": hybrid_query([match, dense], depth)}).decode()
-
-
 @dataclass(frozen=True)
 class Deploying:
     """What deploying does: the exact requests in their order, with the ids that the cluster will give in
@@ -79,6 +68,18 @@ class Deploying:
     requests: list[dict[str, Any]] = field(repr=False)
     example: str
     changed: bool = False
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A way by which an index is asked; `missing` says what of it is not as `deploy` left it."""
+
+    index: str
+    way: str
+    pipeline: str
+    model: str | None
+    server: str | None
+    missing: list[str]
 
 
 def plan_deployment(
@@ -267,6 +268,17 @@ def pipeline_body(
     return body
 
 
+def example(info: IndexInfo, way: str, search: SearchSettings) -> str:
+    """Write a search body of a way, with dots for what the client fills in."""
+    match: dict[str, Any] = {"match": {info.record.lexical_fields[0]: "…"}}
+    if way == "transparent":
+        return orjson.dumps({"query": match}).decode()
+    field, depth = info.record.vector_field, search.depth
+    asked: dict[str, Any] = {"query_text": "…"} if way in TEXT_WAYS else {"vector": ["…"]}
+    dense = {"neural" if way in TEXT_WAYS else "knn": {field: {**asked, "k": depth}}}
+    return orjson.dumps({"query": hybrid_query([match, dense], depth)}).decode()
+
+
 def allow(cluster: Cluster, todo: Deploying, settings: DeploySettings) -> None:
     """Set the cluster settings that are missing. Raises ClusterError unless that is wanted."""
     if not settings.set_cluster_settings:
@@ -301,18 +313,6 @@ def forget_model(cluster: Cluster, known: Deployment) -> None:
     """Delete the model of a record."""
     for request in deleting(cluster, known):
         send_deletion(cluster, request)
-
-
-@dataclass(frozen=True)
-class Deployed:
-    """A way by which an index is asked; `missing` says what of it is not as `deploy` left it."""
-
-    index: str
-    way: str
-    pipeline: str
-    model: str | None
-    server: str | None
-    missing: list[str]
 
 
 def deployment_of(cluster: Cluster, info: IndexInfo) -> Deployed | None:

@@ -78,37 +78,6 @@ class ModelFile:
         }
 
 
-@contextmanager
-def packed(encoder: OnnxEncoder) -> Iterator[ModelFile]:
-    """Write the model's file for the length of the block; the same encoder gives the same bytes."""
-    tokenizer = Tokenizer.from_file(str(encoder.folder / TOKENIZER_FILE))
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(encoder.max_tokens)
-    with TemporaryDirectory(prefix="hybridr-model-") as folder:
-        path = Path(folder) / "model.zip"
-        with zipfile.ZipFile(path, "w") as archive:
-            with (encoder.folder / GRAPHS["fp32"]).open("rb") as graph:
-                with archive.open(zipfile.ZipInfo("model.onnx"), "w", force_zip64=True) as member:
-                    while part := graph.read(1 << 20):
-                        member.write(part)
-            archive.writestr(zipfile.ZipInfo(TOKENIZER_FILE), tokenizer.to_str())
-        yield ModelFile(path, sha256_of(path), model_config(encoder))
-
-
-def model_config(encoder: OnnxEncoder) -> dict[str, Any]:
-    """Tell how the model is used; kinds of tokens are given to the models of BERT only."""
-    told = orjson.loads((encoder.folder / "tokenizer_config.json").read_bytes())
-    config = {
-        "model_type": "bert" if "token_type_ids" in told["model_input_names"] else "distilbert",
-        "embedding_dimension": encoder.dim,
-        "framework_type": "sentence_transformers",
-        "pooling_mode": "none",
-        "normalize_result": False,
-    }
-    prefix = encoder.query_prefix
-    return config | ({"query_prefix": prefix} if prefix else {})
-
-
 def settings_to_run(cluster: Cluster) -> dict[str, str]:
     """Give the cluster settings that a model inside needs and that are not set."""
     current = current_settings(cluster)
@@ -156,6 +125,37 @@ def ensure_model(cluster: Cluster, encoder: OnnxEncoder) -> str:
             remove_model(cluster, model_id)
         raise
     return model_id
+
+
+@contextmanager
+def packed(encoder: OnnxEncoder) -> Iterator[ModelFile]:
+    """Write the model's file for the length of the block; the same encoder gives the same bytes."""
+    tokenizer = Tokenizer.from_file(str(encoder.folder / TOKENIZER_FILE))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(encoder.max_tokens)
+    with TemporaryDirectory(prefix="hybridr-model-") as folder:
+        path = Path(folder) / "model.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            with (encoder.folder / GRAPHS["fp32"]).open("rb") as graph:
+                with archive.open(zipfile.ZipInfo("model.onnx"), "w", force_zip64=True) as member:
+                    while part := graph.read(1 << 20):
+                        member.write(part)
+            archive.writestr(zipfile.ZipInfo(TOKENIZER_FILE), tokenizer.to_str())
+        yield ModelFile(path, sha256_of(path), model_config(encoder))
+
+
+def model_config(encoder: OnnxEncoder) -> dict[str, Any]:
+    """Tell how the model is used; kinds of tokens are given to the models of BERT only."""
+    told = orjson.loads((encoder.folder / "tokenizer_config.json").read_bytes())
+    config = {
+        "model_type": "bert" if "token_type_ids" in told["model_input_names"] else "distilbert",
+        "embedding_dimension": encoder.dim,
+        "framework_type": "sentence_transformers",
+        "pooling_mode": "none",
+        "normalize_result": False,
+    }
+    prefix = encoder.query_prefix
+    return config | ({"query_prefix": prefix} if prefix else {})
 
 
 def find_model(cluster: Cluster, name: str) -> str | None:

@@ -20,6 +20,15 @@ from .telemetry import described, note
 Mode: TypeAlias = Literal["lexical", "dense", "hybrid"]
 SIDES: tuple[Side, ...] = ("query", "passage")
 MOST_HITS = 1000
+GONE = 499  # what nginx calls a client that did not wait; nobody reads it but logs and metrics
+STATUS: tuple[tuple[type[HybridrError], int], ...] = (
+    (DataError, 400),
+    (SettingsError, 400),
+    (NotFound, 404),
+    (Unreachable, 503),
+    (ClusterError, 502),
+)
+TOO_MANY_WORDS = re.compile("max_?clause_?count|too_many_(nested_)?clauses", re.IGNORECASE)
 
 
 def require_unicode(text: str) -> str:
@@ -30,15 +39,6 @@ def require_unicode(text: str) -> str:
 
 
 Unicode = Annotated[str, AfterValidator(require_unicode)]
-GONE = 499  # what nginx calls a client that did not wait; nobody reads it but logs and metrics
-STATUS: tuple[tuple[type[HybridrError], int], ...] = (
-    (DataError, 400),
-    (SettingsError, 400),
-    (NotFound, 404),
-    (Unreachable, 503),
-    (ClusterError, 502),
-)
-TOO_MANY_WORDS = re.compile("max_?clause_?count|too_many_(nested_)?clauses", re.IGNORECASE)
 
 
 class EmbeddingRequest(BaseModel):
