@@ -14,8 +14,7 @@ from safetensors.torch import save_file
 
 from ..encoding.retriever import WEIGHTS_FILE, canonical_tokenizer, longest_input
 from ..encoding.sentence_transformers import (
-    no_bars,
-    no_remarks,
+    quiet,
     read_json,
     read_special_tokens,
     read_tokenizer,
@@ -160,7 +159,7 @@ def require_sizes(folder: Path, tensors: Tensors, needed: Mapping[str, tuple[int
 def filled_model(folder: Path, config: Any, tensors: Tensors) -> Any:
     """Build the masked-LM model around `tensors`, without spending time on random weights."""
     try:
-        with no_bars(), no_remarks():
+        with quiet():
             model = MODELS[config.model_type].from_pretrained(
                 None, config=config, state_dict=tensors, attn_implementation="eager", local_files_only=True
             )

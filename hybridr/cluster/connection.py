@@ -59,7 +59,7 @@ class Cluster:
     @classmethod
     def connect(cls, settings: ClusterSettings) -> Cluster:
         """Open the connection and check that a supported OpenSearch answers."""
-        settings = located(settings)
+        settings = addressed(settings)
         url = str(settings.url)
         client: Client = member_of("cluster.clients", settings.client)(url, settings)
         cluster = cls(client, url)
@@ -249,7 +249,7 @@ def path_of(*parts: str) -> str:
     return "/" + "/".join(quote(part, safe=",*") for part in parts)
 
 
-def located(settings: ClusterSettings) -> ClusterSettings:
+def addressed(settings: ClusterSettings) -> ClusterSettings:
     """Fill in the url; a node of hybridr's own brings its certificate and its user with it."""
     from ..node.process import running_node, status
 

@@ -129,31 +129,13 @@ class MappedEncoder:
                 hint=AGAIN,
             )
         self.encoder, self.query_map = encoder, query_map
+        self.dim, self.similarity, self.max_tokens = encoder.dim, encoder.similarity, encoder.max_tokens
+        self.fingerprint = encoder.fingerprint
 
     def __getattr__(self, name: str) -> Any:
         if name in ("encoder", "query_map"):  # asked for before __init__, by copy and pickle
             raise AttributeError(name)
         return getattr(self.encoder, name)
-
-    @property
-    def dim(self) -> int:
-        """Size of a vector."""
-        return self.encoder.dim
-
-    @property
-    def similarity(self) -> str:
-        """How two vectors are compared."""
-        return self.encoder.similarity
-
-    @property
-    def max_tokens(self) -> int:
-        """Input limit."""
-        return self.encoder.max_tokens
-
-    @property
-    def fingerprint(self) -> str:
-        """Name of the weights that made the documents' vectors; `query_map` has a fingerprint of its own."""
-        return self.encoder.fingerprint
 
     def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
         """Encode queries to float32 `(n, dim)` and map them."""

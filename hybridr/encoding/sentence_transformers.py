@@ -51,7 +51,7 @@ def read_retriever(folder: Path | str, *, max_tokens: int | None = None) -> Retr
     require_intact(folder)
     usage = read_usage(folder, max_tokens)
     try:
-        with no_bars(), no_remarks():
+        with quiet():
             backbone, info = transformers.AutoModel.from_pretrained(
                 folder, local_files_only=True, attn_implementation="eager", output_loading_info=True
             )
@@ -184,28 +184,18 @@ def read_json(folder: Path, name: str, *, default: Any = None) -> Any:
 
 
 @contextmanager
-def no_bars() -> Iterator[None]:
-    """Keep transformers from drawing its own progress bars."""
+def quiet() -> Iterator[None]:
+    """Keep transformers from drawing bars and from remarks on what it loads: it is checked here."""
     logging: Any = transformers.utils.logging
-    shown = logging.is_progress_bar_enabled()
+    bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-
-
-@contextmanager
-def no_remarks() -> Iterator[None]:
-    """Keep transformers from reporting what it loads: sizes and names are checked here."""
-    logging: Any = transformers.utils.logging
-    former = logging.get_verbosity()
     logging.set_verbosity_error()
     try:
         yield
     finally:
-        logging.set_verbosity(former)
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def read_special_tokens(folder: Path | None, kind: str) -> dict[str, str]:

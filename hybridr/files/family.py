@@ -59,11 +59,8 @@ def member_of(family: str, name: str) -> Any:
         raise SettingsError(f"no {family} '{name}': {', '.join(names_of(family))}")
     module = import_module(f"hybridr.{family}.{name}")
     for value in vars(module).values():
-        if (
-            isinstance(value, type)
-            and value.__module__ == module.__name__
-            and vars(value).get("name") == name
-        ):
+        own = isinstance(value, type) and value.__module__ == module.__name__
+        if own and vars(value).get("name") == name:
             return value
     raise SettingsError(f"{module.__name__} has no class with name = '{name}'")
 

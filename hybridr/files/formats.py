@@ -6,15 +6,17 @@ Errors name file and line.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..errors import DataError
 from ..records import Document, Qrels, Query, Run
 from .atomic import replacing
+
+V = TypeVar("V")
 
 
 def read_beir(folder: Path | str, split: str = "test") -> tuple[list[Document], list[Query], Qrels]:
@@ -104,18 +106,29 @@ def read_qrels(file: Path) -> Qrels:
 
     Raises DataError for grades that are not whole numbers and for a document judged twice.
     """
-    qrels: Qrels = {}
+    return _by_query(file, _judgements(file), "judges", "judgements")
+
+
+def _judgements(file: Path) -> Iterator[tuple[int, str, str, int]]:
     for number, line in _lines(file):
         fields = line.split("\t") if line.count("\t") == 2 else line.split()
         if number == 1 and len(fields) == 3 and not _is_number(fields[2]):
             continue  # BEIR's header
-        query_id, doc_id, grade = _judgement(fields, f"{file}:{number}")
-        if doc_id in qrels.setdefault(query_id, {}):
-            raise DataError(f"{file}:{number}: query '{query_id}' judges '{doc_id}' for the second time")
-        qrels[query_id][doc_id] = grade
-    if not qrels:
-        raise DataError(f"{file} holds no judgements")
-    return qrels
+        yield number, *_judgement(fields, f"{file}:{number}")
+
+
+def _by_query(
+    file: Path, rows: Iterable[tuple[int, str, str, V]], verb: str, what: str
+) -> dict[str, dict[str, V]]:
+    """Gather (line, query, document, value); a pair that comes twice, or no row at all, is a DataError."""
+    found: dict[str, dict[str, V]] = {}
+    for number, query_id, doc_id, value in rows:
+        if doc_id in found.setdefault(query_id, {}):
+            raise DataError(f"{file}:{number}: query '{query_id}' {verb} '{doc_id}' for the second time")
+        found[query_id][doc_id] = value
+    if not found:
+        raise DataError(f"{file} holds no {what}")
+    return found
 
 
 def _judgement(fields: list[str], where: str) -> tuple[str, str, int]:
@@ -212,7 +225,10 @@ def read_run(file: Path) -> Run:
 
     Raises DataError with file and line for what is malformed, and for a document listed twice for a query.
     """
-    run: Run = {}
+    return _by_query(file, _results(file), "lists", "results")
+
+
+def _results(file: Path) -> Iterator[tuple[int, str, str, float]]:
     for number, line in _lines(file):
         try:
             query_id, _, doc_id, _, score, _ = line.split()
@@ -221,12 +237,7 @@ def read_run(file: Path) -> Run:
             raise DataError(
                 f"{file}:{number}: needed 'query Q0 document rank score tag', found '{line[:80]}'"
             ) from None
-        if doc_id in run.setdefault(query_id, {}):
-            raise DataError(f"{file}:{number}: query '{query_id}' lists '{doc_id}' for the second time")
-        run[query_id][doc_id] = value
-    if not run:
-        raise DataError(f"{file} holds no results")
-    return run
+        yield number, query_id, doc_id, value
 
 
 def write_qrels(file: Path, qrels: Qrels) -> None:

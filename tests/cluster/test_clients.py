@@ -31,7 +31,7 @@ class Remembered:
         self.answers["/docs"] = {"docs": {"settings": {}, "mappings": {"properties": {"text": {}}}}}
         self.answers["/docs/_search"] = {"hits": {"total": {"value": 7}, "hits": []}}
 
-    def send(self, method, path, body=None, params=None, timeout_s=None):
+    def send(self, method, path, body, params, timeout_s):
         self.sent.append((method, path, body))
         if method == "HEAD":
             return path in self.answers
@@ -100,7 +100,7 @@ def test_failures_of_the_package_become_our_own(
 
     monkeypatch.setattr(client.transport, "perform_request", fails)
     with pytest.raises(kind, match=told) as caught:
-        client.send("GET", "/")
+        client.send("GET", "/", None, None, None)
     assert type(caught.value) is kind
 
 

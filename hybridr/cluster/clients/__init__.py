@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from ..settings import ClusterSettings
+
+Body: TypeAlias = bytes | str | None
+Params: TypeAlias = Mapping[str, Any] | None
 
 
 class Client(Protocol):
@@ -19,14 +22,7 @@ class Client(Protocol):
     def __init__(self, url: str, settings: ClusterSettings) -> None:
         """Get ready; nothing is sent yet. Raises SettingsError for an unusable address or credentials."""
 
-    def send(
-        self,
-        method: str,
-        path: str,
-        body: bytes | str | None = None,
-        params: Mapping[str, Any] | None = None,
-        timeout_s: float | None = None,
-    ) -> Any:
+    def send(self, method: str, path: str, body: Body, params: Params, timeout_s: float | None) -> Any:
         """Send one request and give the parsed answer; that of HEAD is whether there is such a thing.
 
         `timeout_s` is how many seconds to wait for the answer, None as the settings say. Raises Unreachable,

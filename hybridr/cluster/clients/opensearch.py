@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import opensearchpy
@@ -12,6 +11,7 @@ from opensearchpy import exceptions
 from ...errors import ClusterError, SettingsError, Unreachable
 from ..failures import described
 from ..settings import ClusterSettings
+from . import Body, Params
 
 
 class OpenSearch:
@@ -24,14 +24,7 @@ class OpenSearch:
         self.url = url
         self.transport = opensearchpy.OpenSearch([url], **options_of(settings)).transport
 
-    def send(
-        self,
-        method: str,
-        path: str,
-        body: bytes | str | None = None,
-        params: Mapping[str, Any] | None = None,
-        timeout_s: float | None = None,
-    ) -> Any:
+    def send(self, method: str, path: str, body: Body, params: Params, timeout_s: float | None) -> Any:
         """Send one request and give the parsed answer; False for a HEAD of what is not there."""
         try:
             return self.transport.perform_request(method, path, params=params, body=body, timeout=timeout_s)
