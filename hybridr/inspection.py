@@ -12,10 +12,10 @@ from .cluster.fields import (
     Choice,
     Contents,
     MappedField,
-    _choose,
-    _sample,
+    choose_among,
     count_words,
     mapped_fields,
+    read_sample,
 )
 from .cluster.reading import text_of
 from .languages import ANALYZERS, UNKNOWN, LanguageGuess, analyzer_for, guess_language
@@ -103,8 +103,8 @@ def inspect_index(
     info = cluster.index_info(index)
     documents = cluster.count(info.name)
     mapped = mapped_fields(info)
-    sources = _sample(cluster, info, mapped, fields, sample, progress)
-    choice, contents = _choose(info, mapped, fields, sources)
+    sources = read_sample(cluster, info, mapped, fields, sample, progress)
+    choice, contents = choose_among(info, mapped, fields, sources)
     reports = tuple(_report(one, contents.get(one.name), choice, token_counter) for one in mapped)
     texts = [text_of(source, choice.fields) for source in sources]
     present = [text for text in texts if text]

@@ -18,6 +18,7 @@ import orjson
 
 from ..errors import AccessDenied, ClusterError, NotFound, Unreachable
 from ..files.family import member_of
+from ..settings import resolve
 from .clients import Client
 from .failures import described, is_busy, shard_failure
 from .record import IndexInfo
@@ -36,8 +37,6 @@ def connect(url: str | None = None, **auth: Any) -> Cluster:
     Without a url: `HYBRIDR_URL`, else the running embedded node, else localhost:9200.
     Raises Unreachable, AccessDenied, ClusterError (not OpenSearch, or too old), SettingsError.
     """
-    from ..settings import resolve
-
     return Cluster.connect(resolve(ClusterSettings, {"url": url, **auth})[0])
 
 

@@ -293,11 +293,11 @@ def choose_text_fields(cluster: Cluster, index: str, fields: Sequence[str] = ())
         return check_fields(info, fields, ())
     if not fields and (fixed := fixed_choice(info)) is not None:
         return fixed[0]
-    sources = _sample(cluster, info, mapped, fields, CHOOSING_SAMPLE, silent)
-    return _choose(info, mapped, fields, sources)[0].fields
+    sources = read_sample(cluster, info, mapped, fields, CHOOSING_SAMPLE, silent)
+    return choose_among(info, mapped, fields, sources)[0].fields
 
 
-def _sample(
+def read_sample(
     cluster: Cluster,
     info: IndexInfo,
     mapped: Sequence[MappedField],
@@ -305,6 +305,7 @@ def _sample(
     size: int,
     progress: Progress,
 ) -> list[dict[str, Any]]:
+    """Read documents to choose by, at random. Raises DataError where there are none, or no text fields."""
     if cluster.count(info.name) == 0:
         raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
     if not given and not any(one.type in TEXT_TYPES for one in mapped):
@@ -314,9 +315,10 @@ def _sample(
     return [document.source for document in documents]
 
 
-def _choose(
+def choose_among(
     info: IndexInfo, mapped: Sequence[MappedField], given: Sequence[str], sources: list[dict[str, Any]]
 ) -> tuple[Choice, dict[str, Contents]]:
+    """Choose the text fields, or check the given ones; give what the documents hold besides."""
     names = [one.name for one in mapped if one.type not in VECTOR_TYPES]
     contents = read_contents(sources, names)
     if not given:

@@ -13,6 +13,18 @@ from .atomic import write_json
 from .folders import state_folder
 
 
+def _read() -> dict[str, str]:
+    try:
+        known: Any = json.loads((state_folder() / "encoders.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _remember(key: str, folder: Path) -> None:
+    write_json(state_folder() / "encoders.json", {**_read(), key: str(folder.resolve())})
+
+
 def remember_encoder(fingerprint: str, folder: Path | None) -> None:
     """Remember where the encoder with this fingerprint lies, if it lies anywhere."""
     if folder is not None:
@@ -40,15 +52,3 @@ def forget(key: str) -> None:
     known = _read()
     if known.pop(key, None) is not None:
         write_json(state_folder() / "encoders.json", known)
-
-
-def _read() -> dict[str, str]:
-    try:
-        known: Any = json.loads((state_folder() / "encoders.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return known if isinstance(known, dict) else {}
-
-
-def _remember(key: str, folder: Path) -> None:
-    write_json(state_folder() / "encoders.json", {**_read(), key: str(folder.resolve())})
