@@ -17,8 +17,8 @@ import hybridr
 import hybridr_cli
 from hybridr.errors import HybridrError
 from hybridr.files.assets import asset_path
+from support.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 MODULES = sorted((ROOT / "hybridr").rglob("*.py"))
 
 FLOORS = [

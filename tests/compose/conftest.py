@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from engine import Stack, compose_v2, install_missing, run, running_engine
-from images import DASHBOARDS, base_images, drop_leftovers
 
-ROOT = Path(__file__).resolve().parents[2]
+from support.engine import Stack, compose_v2, install_missing, run, running_engine
+from support.images import DASHBOARDS, base_images, drop_leftovers
+from support.places import ROOT
+
 CONTEXT = ("pyproject.toml", "README.md", "LICENSE", "hybridr", "cli", "opensearch")
 COMPOSE = ("docker-compose.yml", ".dockerignore")
 OVERRIDE = """\

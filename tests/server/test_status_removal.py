@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from hashing import HashingEncoder
 from hybridr import ReindexSettings, Search, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.status import remove
-
-from .corpus import fill_index
+from support.corpus import fill_index
+from support.hashing import HashingEncoder
 
 TUNING: dict[str, Any] = {
     "search": {"depth": 50},
@@ -39,7 +38,9 @@ def test_removal_in_place_forgets_what_tune_found(cluster: Cluster, index_name: 
     remove(cluster, index_name)
     assert cluster.index_info(index_name).mappings["_meta"] == {"owner": "somebody"}
     other = HashingEncoder(salt="another")
-    reindex(cluster, index_name, other, ReindexSettings(in_place=True, vector_field="other", fields=("text",)))
+    reindex(
+        cluster, index_name, other, ReindexSettings(in_place=True, vector_field="other", fields=("text",))
+    )
     search = Search(cluster, index_name, other)
     assert search.settings.depth == 100
     assert search("text 3")
