@@ -20,6 +20,7 @@ from hybridr.files.assets import asset_path
 
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = sorted((ROOT / "hybridr").rglob("*.py"))
+RACES = sorted((ROOT / "benchmarks" / "hybridr_bench").glob("*.py"))
 
 FLOORS = [
     {"errors", "records", "progress", "folders"},
@@ -48,7 +49,7 @@ FLOORS = [
     {"reindexing", "evaluation", "serving", "completion"},
     {"reports"},
     {"systems", "tuning"},
-    {"demonstration", "speed"},
+    {"demonstration"},
 ]
 
 
@@ -115,7 +116,7 @@ def top_level_imports(path: Path, depth: int) -> list[str]:
 
 
 def test_library_never_prints_or_exits() -> None:
-    for path in MODULES:
+    for path in [*MODULES, *RACES]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 assert node.func.id not in ("print", "exit", "quit"), path
@@ -125,7 +126,9 @@ def test_library_never_prints_or_exits() -> None:
 
 def test_one_module_imports_the_client() -> None:
     users = [
-        path.name for path in MODULES if re.search(r"^\s*(from|import) opensearchpy", path.read_text(), re.M)
+        path.name
+        for path in [*MODULES, *RACES]
+        if re.search(r"^\s*(from|import) opensearchpy", path.read_text(), re.M)
     ]
     assert users == ["opensearch.py"]
 
@@ -143,7 +146,8 @@ def test_every_command_has_help_and_is_in_the_readme(name: str, capsys: pytest.C
     assert hybridr_cli.main([name, "--help"]) == 0
     shown = capsys.readouterr().out
     assert "--json" in shown or "COMMAND" in shown
-    assert f"hybridr {name}" in (ROOT / "README.md").read_text()
+    assert re.search(rf"`hybridr {name}`", (ROOT / "README.md").read_text())
+    assert re.search(rf"^\| `hybridr {name}[ `]", (ROOT / "docs" / "commands.md").read_text(), re.M)
 
 
 def test_unknown_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,7 +165,16 @@ def test_wheel_holds_every_module_and_asset(tmp_path: Path) -> None:
     subprocess.run(command, check=True)
     names = set(zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist())
     wanted = {str(path.relative_to(ROOT)) for path in MODULES}
+    wanted |= {str(path.relative_to(ROOT / "benchmarks")) for path in RACES}
     wanted |= {str(path.relative_to(ROOT / "cli")) for path in (ROOT / "cli").rglob("*.py")}
     wanted |= {f"hybridr/assets/{path.relative_to(asset_path())}" for path in asset_path().rglob("*.json")}
     assert wanted <= names
     assert {"hybridr/py.typed", "hybridr_cli/py.typed"} <= names
+
+
+def test_the_image_is_built_from_every_package() -> None:
+    copied = re.findall(r"^COPY (\S+) \1$", asset_path("Dockerfile").read_text(), re.M)
+    let_through = re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(), re.M)
+    packages = {"benchmarks/hybridr_bench", "cli", "hybridr", "opensearch"}
+    assert packages == set(copied)
+    assert packages <= set(let_through)

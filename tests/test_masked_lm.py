@@ -184,11 +184,11 @@ def test_jsonl_and_beir(tmp_path: Path) -> None:
 
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
-    """Anonymous pages of a small and a larger corpus; benchmarks/dam_memory.py does it in full."""
+    """Anonymous pages of a small and a larger corpus; `benchmarks/run.py dam-memory` does it in full."""
     program = """
 import sys
 from pathlib import Path
-from hybridr.masked_lm.tokens import build_cache
+from hybridr.adaptation.token_cache import build_cache
 from hybridr.adaptation.token_cache import Frame, windows_of_step
 from hybridr.records import Document
 from tiny import WORDS, tiny_tokenizer

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import runpy
 import signal
 import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 from threading import Thread
 
 import httpx
@@ -25,8 +23,8 @@ from hybridr.cluster.settings import ClusterSettings
 from hybridr.serving import searching
 from hybridr.serving.application import Server, create_app, listen
 from hybridr.serving.settings import ServeSettings
+from studies.serving_memory import ask_server
 
-ROOT = Path(__file__).resolve().parents[1]
 DIM = 384
 
 
@@ -61,8 +59,7 @@ async def ask(port: int, body: bytes, leave_after: float | None, path: str = "/v
 
 
 def test_clients_that_leave_take_their_work_with_them_and_nothing_leaks():
-    measure = runpy.run_path(str(ROOT / "benchmarks" / "serving_memory.py"))["measure"]
-    found = measure(2000)
+    found = ask_server(2000)
     assert found["growth"] < 0.05, found
     assert found["answered"] + found["left"] == 2000, found
     assert found["answered"] >= 1000, "who stayed was answered"
@@ -174,7 +171,7 @@ def test_a_single_client_waits_for_nothing_but_the_encoder():
 SLOW_SERVER = """
 import sys, time
 import numpy as np
-from hybridr.serving import Server, create_app, listen
+from hybridr.serving.application import Server, create_app, listen
 
 class Slow:
     dim, similarity, max_tokens, fingerprint = 4, "cosine", 256, "f"

@@ -14,7 +14,8 @@ from engine import Stack, compose_v2, install_missing, run, running_engine
 from images import DASHBOARDS, base_images, drop_leftovers
 
 ROOT = Path(__file__).resolve().parents[2]
-CONTEXT = ("pyproject.toml", "README.md", "LICENSE", "hybridr", "cli", "opensearch")
+PACKAGES = ("benchmarks/hybridr_bench", "cli", "hybridr", "opensearch")
+CONTEXT = ("pyproject.toml", "README.md", "LICENSE", *PACKAGES)
 COMPOSE = ("docker-compose.yml", ".dockerignore")
 OVERRIDE = """\
 # Made by the test: builds use the network of this machine, and its proxies.

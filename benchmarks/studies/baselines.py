@@ -1,6 +1,6 @@
-"""Our baselines against peers: BM25, RM3, dense and fusion on the same documents, queries and judgements.
+"""Do our baselines rank like peers: BM25, RM3, dense and fusion on the same documents and queries?
 
-    python benchmarks/baselines.py FOLDER --peers PYTHON [--sets cranfield,npl] [--only pyserini,bm25s]
+    python benchmarks/run.py baselines FOLDER --peers PYTHON [--sets cranfield,npl] [--only pyserini,bm25s]
 
 FOLDER holds collections in BEIR layout. Our side is the product: `hybridr load` and `hybridr reindex` into
 the cluster of `HYBRIDR_URL`, else the running embedded node, one index per collection and of its name; what
@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import statistics
 import subprocess
 import tempfile
 import time
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import peers
-from formula import Formula
+from conditions import the_twelve
 from hybridr import Query, connect, load_encoder
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import alias_target, default_alias, resolve
@@ -33,7 +32,7 @@ from hybridr.encoding.packaged import minilm
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.exporting.exporting import minilm_encoder
 from hybridr.files.atomic import write_json
-from hybridr.files.formats import ranked, read_beir
+from hybridr.files.formats import read_beir
 from hybridr.machine import machine_record
 from hybridr.records import Document, Qrels, Run
 from hybridr.reindexing.reindexing import reindex
@@ -42,25 +41,11 @@ from hybridr.search.fusions.pipeline import fuse
 from hybridr.search.search import Mode
 from hybridr.search.settings import SearchSettings
 from hybridr.search.systems import open_search
+from rankings import Formula, explain
+from study import HERE, LEAD, Record, Section, add_collections, add_json, kept, listed, machine_of, table
 
-SETS = (
-    "fiqa_mini",
-    "cranfield",
-    "npl",
-    "scifact",
-    "tldr_cmd",
-    "squadshifts_amazon",
-    "cisi",
-    "lisa",
-    "cacm",
-    "cosqa",
-    "stackfaq",
-    "squadshifts_reddit",
-)
-QUERIES, SEED, DEPTH, TOP, PAGE = 1000, 0, 100, 10, 200
-LEAD, MEASURES = "nDCG@10", ("nDCG@10", "R@100")
-SAME = 2e-4
-"""Relative: Pyserini rounds scores to four decimals."""
+QUERIES, SEED, DEPTH, PAGE = 1000, 0, 100, 200
+MEASURES = (LEAD, "R@100")
 PEERS = {
     "pyserini": {
         "pyserini bm25": "bm25",
@@ -79,48 +64,38 @@ DENSE = ("sentence-transformers", "ranx")
 EXACT = "formula exact lengths"
 
 
-def main() -> None:
+def options(parser: argparse.ArgumentParser) -> None:
+    """Take the collections, and the peers."""
+    add_collections(parser, the_twelve())
+    parser.add_argument("--only", type=listed, default=list(PEERS), metavar="A,B", help="the peers to run")
+    parser.add_argument("--peers", default="python3", metavar="PYTHON", help="the interpreter that has them")
+    add_json(parser, "baselines")
+
+
+def measure(given: argparse.Namespace) -> None:
     """Measure every collection and peer that is not in the file yet."""
-    given = arguments()
-    cluster, record = connect(), started(given.json)
-    for name in given.sets.split(","):
+    cluster, settings = connect(), settings_now()
+    record = kept(given.json, settings) or {
+        "machine": machine_record("ir-measures"),
+        "settings": settings,
+        "versions": {},
+        "sets": {},
+    }
+    for name in given.sets:
         done = record["sets"].setdefault(name, {"peers": {}})
-        if wanted := [peer for peer in given.only.split(",") if peer not in done["peers"]]:
-            for found in measure(cluster, given.folder / name, wanted, given.peers, record["settings"]):
+        if wanted := [peer for peer in given.only if peer not in done["peers"]]:
+            for found in measure_set(cluster, given.folder / name, wanted, given.peers, settings):
                 record["opensearch"] = cluster.info["version"]["number"]
                 merge(record, name, found)
                 write_json(given.json, record)
             print(name, *lines_of(done), sep="\n", flush=True)
 
 
-def started(file: Path) -> dict[str, Any]:
-    """Read what is measured already with the same settings."""
-    chosen = LoadSettings(index="any")
-    settings = {
-        "k1": chosen.k1,
-        "b": chosen.b,
-        "depth": DEPTH,
-        "queries": QUERIES,
-        "seed": SEED,
-        "rm3": [FEEDBACK_DOCUMENTS, FEEDBACK_TERMS, ORIGINAL_WEIGHT],
-    }
-    known: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    if known.get("settings") == settings:
-        return known
-    return {"machine": machine_record("ir-measures"), "settings": settings, "versions": {}, "sets": {}}
-
-
-def arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--sets", default=",".join(SETS))
-    parser.add_argument("--only", default=",".join(PEERS), help="the peers to run")
-    parser.add_argument("--peers", default="python3", help="the interpreter that has them")
-    parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "baselines.json")
-    return parser.parse_args()
+def settings_now() -> Record:
+    """Give what the figures depend on."""
+    chosen, rm3 = LoadSettings(index="any"), [FEEDBACK_DOCUMENTS, FEEDBACK_TERMS, ORIGINAL_WEIGHT]
+    own = {"k1": chosen.k1, "b": chosen.b, "depth": DEPTH, "queries": QUERIES, "seed": SEED}
+    return own | {"rm3": rm3}
 
 
 def merge(record: dict[str, Any], name: str, found: dict[str, Any]) -> None:
@@ -140,7 +115,7 @@ def lines_of(found: dict[str, Any]) -> Iterator[str]:
             yield f"  {name} {row[LEAD]:.4f} {row['difference']:+.4f} {row['explained']}"
 
 
-def measure(
+def measure_set(
     cluster: Cluster, folder: Path, wanted: Sequence[str], python: str, settings: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """Rank one collection with us and each of the peers."""
@@ -171,7 +146,7 @@ def measure(
 
 def rank_by_peer(peer: str, python: str, work: Path) -> dict[str, Any]:
     """Let a peer rank what was handed over."""
-    command = [python, str(Path(__file__).with_name("peers.py")), peer, str(work)]
+    command = [python, str(HERE / "peers.py"), peer, str(work)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{peer} ended with {done.returncode}: {done.stderr[-2000:]}")
@@ -201,7 +176,7 @@ def our_runs(
     load(cluster, folder, LoadSettings(index=name))
     if dense and alias_target(cluster, vectors) is None:
         reindex(cluster, name, load_encoder(minilm_encoder()))
-    # By this alias, as `run.py` may have put the vectors of an adapted encoder behind another one.
+    # By this alias, as `collections` may have put the vectors of an adapted encoder behind another one.
     name = vectors if dense else name
     ways: dict[str, tuple[Mode, Any]] = {"bm25": ("lexical", None), "rm3": ("lexical", "rm3")}
     runs, seconds = {}, {}
@@ -276,44 +251,149 @@ def means(runs: Mapping[str, Run], queries: list[Query], qrels: Qrels) -> dict[s
     return evaluate(runs, queries, qrels, MEASURES).systems
 
 
-def explain(ours: Run, theirs: Run) -> dict[str, Any]:
-    """Say what two runs differ in, over documents in both, and query by query.
+BARS = {"pyserini bm25": ("BM25", 0.002), "pyserini rm3": ("RM3", 0.004)}
+TABLES = {
+    "The same terms, k1 and b": {"bm25": ["pyserini bm25", "bm25s", "rank-bm25"], "rm3": ["pyserini rm3"]},
+    "Peers as they come": {
+        "bm25": ["pyserini bm25 .9/.4", "bm25s own terms", "rank-bm25 own terms"],
+        "rm3": ["pyserini rm3 .9/.4"],
+    },
+    "Dense and fusion, the same two runs": {
+        "dense": ["sentence-transformers"],
+        "min_max": ["ranx min_max"],
+        "rrf": ["ranx rrf"],
+    },
+}
+"""title -> our run -> the peers' runs beside it."""
 
-    `scale` is what ours are times their scores; `typical` and `largest` are the median and the maximum of the
-    relative differences left after that. `changed` counts queries with another top ten, `ties` those among
-    them where our scores do not tell the documents apart that changed places.
-    """
-    shared = [
-        score / theirs[query][doc]
-        for query, run in ours.items()
-        for doc, score in run.items()
-        if theirs.get(query, {}).get(doc)
+NOTES = """- **Terms.** OpenSearch's analyser `english` and Pyserini's default are one chain: standard
+  tokeniser, possessive ending, lower case, Lucene's English stop words, Porter. The peers that take terms
+  are given those of our index.
+- **Length norms.** Lucene keeps the length of a document in one byte. `formula` is BM25 written down in
+  `rankings.py` with lengths read back from that byte; with exact lengths it is what bm25s computes.
+- **Ties.** Pyserini rounds scores to four decimals and orders equal ones by ascending id; trec_eval, and
+  therefore hybridr, by descending id. Ties are queries whose top ten differ only so.
+- **RM3.** Of documents with equal scores at the edge of the ten that lend their terms, Pyserini takes the
+  lowest id, OpenSearch the one that was indexed first.
+- **rank-bm25** has another idf (no 1 in the logarithm; terms in more than half of the documents get a quarter
+  of the mean) and exact lengths; split at blanks, it keeps case, stop words and endings.
+- **bm25s with terms of its own** has the same stop words, drops words of one letter, and has Snowball's
+  English stemmer in place of Porter's.
+- **Pyserini as it comes** has k1 .9 and b .4.
+- **ranx** gives the last document of a list 0 where OpenSearch gives .001, and so do we."""
+
+
+def render(record: Record) -> str:
+    """Render the tables of values, and what the differences come from."""
+    sets = {name: found for name, found in record["sets"].items() if found["peers"]}
+    parts = [said_of(record, sets)]
+    for title, columns in TABLES.items():
+        if rows := [row_of(name, found, columns) for name, found in sets.items() if has(found, columns)]:
+            peers = [name for ours, theirs in columns.items() for name in (f"hybridr {ours}", *theirs)]
+            rest = [name for name, found in sets.items() if not has(found, columns)]
+            said = f" (not run: {', '.join(rest)})" if rest else ""
+            parts.append(f"{title}{said}\n\n{table(['collection', *peers], rows)}")
+    return "\n\n".join([*parts, explained(sets), NOTES])
+
+
+def runs_of(found: Record) -> Record:
+    """Give the peers' runs of one collection."""
+    return {name: row for peer in found["peers"].values() for name, row in peer["runs"].items()}
+
+
+def has(found: Record, columns: dict[str, list[str]]) -> bool:
+    """Tell whether any of the runs was made."""
+    return any(name in runs_of(found) for theirs in columns.values() for name in theirs)
+
+
+def row_of(name: str, found: Record, columns: dict[str, list[str]]) -> list[str]:
+    """Render ours, and beside it each peer's value with the distance of ours to it."""
+    runs, cells = runs_of(found), [name]
+    for ours, theirs in columns.items():
+        cells.append(f"{found['ours'][ours][LEAD]:.4f}" if ours in found["ours"] else "not run")
+        cells += [
+            f"{runs[one][LEAD]:.4f} ({runs[one]['difference']:+.4f})" if one in runs else "not run"
+            for one in theirs
+        ]
+    return cells
+
+
+def said_of(record: Record, sets: Record) -> str:
+    """Say what was measured, and whether the bars are held."""
+    settings, versions = record["settings"], record["versions"]
+    cut = [name for name, found in sets.items() if found["of_queries"] > found["queries"]]
+    said = (
+        f"{LEAD}; in brackets hybridr less the peer. k1 {settings['k1']}, b {settings['b']}, RM3 with "
+        f"{settings['rm3'][0]} documents, {settings['rm3'][1]} terms and weight {settings['rm3'][2]} for the "
+        f"query. OpenSearch {record['opensearch']}; "
+        + ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+        + f". {machine_of(record['machine'])}."
+    )
+    drawn = f" Of {', '.join(cut)} a random {settings['queries']:,} queries (seed {settings['seed']})."
+    return said + (drawn if cut else "") + "".join(f" {line}" for line in held(sets))
+
+
+def held(sets: Record) -> Iterator[str]:
+    """Say how far ours are from Pyserini's at most."""
+    for run, (name, bar) in BARS.items():
+        rows = [
+            (abs(runs_of(found)[run]["difference"]), one)
+            for one, found in sets.items()
+            if run in runs_of(found)
+        ]
+        if rows:
+            most, where = max(rows)
+            word = "within" if most <= bar else "NOT within"
+            most_of = f"{most:.4f} at most ({where})"
+            yield f"{name} is {word} {bar} of Pyserini on {len(rows)} collections: {most_of}."
+
+
+def explained(sets: Record) -> str:
+    """Render what the lexical runs differ in."""
+    header = [
+        "collection",
+        "documents",
+        "queries",
+        "other terms than Pyserini's",
+        "formula",
+        "Pyserini BM25",
+        "Pyserini RM3",
+        "bm25s",
+        "bm25s, exact lengths",
     ]
-    scale = statistics.median(shared) if shared else 1.0
-    left = [abs(ratio / scale - 1) for ratio in shared] or [0.0]
-    tops = [(query, top(run), top(theirs.get(query, {}))) for query, run in ours.items()]
-    changed = [(ours[query], one, other) for query, one, other in tops if one != other]
-    return {
-        "scale": scale,
-        "typical": statistics.median(left),
-        "largest": max(left),
-        "changed": len(changed),
-        "ties": sum(is_tie(*each) for each in changed),
-    }
-
-
-def top(scores: Mapping[str, float]) -> list[str]:
-    """Give the ids of the best ten."""
-    return [doc for doc, _ in ranked(scores)[:TOP]]
-
-
-def is_tie(scores: Mapping[str, float], one: Sequence[str], other: Sequence[str]) -> bool:
-    """Tell whether place by place both orders hold documents of the same score of ours."""
-    return len(one) == len(other) and all(
-        abs(scores[mine] - scores.get(yours, 0.0)) <= SAME * scores[mine]
-        for mine, yours in zip(one, other, strict=True)
+    rows = []
+    for name, found in sets.items():
+        runs, terms = runs_of(found), found["peers"].get("pyserini", {}).get("terms")
+        rows.append(
+            [
+                name,
+                f"{found['documents']:,}",
+                f"{found['queries']:,}",
+                f"{terms['documents']} documents, {terms['queries']} queries" if terms else "not run",
+                *(
+                    told(runs.get(run, {}).get("explained"))
+                    for run in ("formula", "pyserini bm25", "pyserini rm3", "bm25s")
+                ),
+                told(runs.get("bm25s", {}).get("with_exact_lengths")),
+            ]
+        )
+    return (
+        "What they differ in: median relative distance of scores / queries with another top ten / of them "
+        f"ties\n\n{table(header, rows)}"
     )
 
 
-if __name__ == "__main__":
-    main()
+def told(found: Record | None) -> str:
+    """Render what two runs differ in."""
+    return f"{found['typical']:.1g} / {found['changed']} / {found['ties']}" if found else "not run"
+
+
+SECTIONS = [
+    Section(
+        40,
+        "Baselines against peers",
+        "baselines",
+        "python benchmarks/run.py baselines FOLDER --peers PYTHON",
+        render,
+    )
+]

@@ -1,7 +1,7 @@
-"""What reindexing costs beside speed: memory by size of the index, and work lost by a kill.
+"""What does reindexing cost beside time: memory by size of the index, and work lost by a kill?
 
-    python benchmarks/reindexing.py memory FOLDER [--documents 10000,200000] [--json FILE]
-    python benchmarks/reindexing.py restart FOLDER [--documents 20000] [--json FILE]
+    python benchmarks/run.py reindexing memory FOLDER [--documents 10000,200000] [--json FILE]
+    python benchmarks/run.py reindexing restart FOLDER [--documents 20000] [--json FILE]
 
 FOLDER is a BEIR folder with enough documents; the cluster is that of `HYBRIDR_URL`, else the running embedded
 node. Both work on indices of their own names and delete them. `memory` encodes the first 16 tokens of each
@@ -37,8 +37,9 @@ from hybridr.files.atomic import write_json
 from hybridr.machine import machine_record
 from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.settings import ReindexSettings
-from hybridr.speed.corpora import spread_records
-from hybridr.speed.reindexing import delete_index, forget_reindex, load_records
+from hybridr_bench.corpora import spread_records
+from hybridr_bench.reindexing import delete_index, forget_reindex, load_records
+from study import RESULTS, Record, Section, listed, machine_of, own_process, table
 
 FEW_TOKENS = 16
 VECTOR = ReindexSettings().vector_field
@@ -61,36 +62,30 @@ class Counting:
         return vectors
 
 
-def main() -> None:
+def options(parser: argparse.ArgumentParser) -> None:
+    """Take which of the two, and how many documents."""
+    parser.add_argument("what", choices=["memory", "restart"])
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    parser.add_argument("--documents", type=listed, metavar="A,B", help="sizes")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--part", help=argparse.SUPPRESS)
+
+
+def measure(given: argparse.Namespace) -> None:
     """Run one of the two, or one part of it in a process of its own."""
-    given = arguments()
     if given.part:
         run_part(given.what, given.part, given.work)
         return
-    run: dict[str, Callable[..., dict[str, Any]]] = {"memory": memory, "restart": restart}
+    run: dict[str, Callable[..., Record]] = {"memory": memory, "restart": restart}
     with tempfile.TemporaryDirectory() as scratch:
         work = given.work or Path(scratch)
         work.mkdir(parents=True, exist_ok=True)
-        sizes = [int(size) for size in given.documents.split(",")] if given.documents else None
+        sizes = [[int(size) for size in given.documents]] if given.documents else []
         found = {"machine": machine_record("onnxruntime"), "corpus": given.folder.name}
-        found |= run[given.what](connect(), given.folder, work, *([sizes] if sizes else []))
+        found |= run[given.what](connect(), given.folder, work, *sizes)
     print(json.dumps(found, indent=2))
-    if given.json:
-        write_json(given.json, found)
-
-
-def arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("what", choices=["memory", "restart"])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--documents", help="sizes, as a,b")
-    parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--part", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    write_json(given.json or RESULTS / f"reindex-{given.what}.json", found)
 
 
 def run_part(what: str, index: str, work: Path) -> None:
@@ -107,7 +102,7 @@ def run_part(what: str, index: str, work: Path) -> None:
 
 def part(what: str, index: str, work: Path) -> subprocess.Popen[str]:
     """Start `run_part` in a process of its own."""
-    command = [sys.executable, __file__, what, ".", "--work", str(work), "--part", index]
+    command = own_process("reindexing", what, ".", "--work", work, "--part", index)
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -204,5 +199,49 @@ def compare(
     }
 
 
-if __name__ == "__main__":
-    main()
+def render_memory(record: Record) -> str:
+    """Render the peak of each size."""
+    header = ["documents", "encoded", "seconds", "peak resident MB"]
+    rows = [
+        [
+            f"{run['documents']:,}",
+            f"{run['encoded']:,}",
+            f"{run['seconds']:.0f}",
+            f"{run['peak_kib'] / 1024:,.0f}",
+        ]
+        for run in record["runs"]
+    ]
+    said = (
+        f"Documents of `{record['corpus']}`, of which the first 16 tokens are encoded. From the first to the "
+        f"last {record['growth']:+.1%}. {machine_of(record['machine'])}."
+    )
+    return f"{said}\n\n{table(header, rows)}"
+
+
+def render_restart(record: Record) -> str:
+    """Render what a kill cost."""
+    same = {True: "the same", False: "NOT the same"}
+    return (
+        f"{record['documents']:,} documents of `{record['corpus']}`; SIGKILL when {record['killed_at']:,} "
+        f"were written, then the same command again. Encoded twice: {record['encoded_twice']:.2%}. Against "
+        f"an undisturbed run: ids {same[record['same_ids']]}, sources {same[record['same_sources']]}, "
+        f"vectors within {record['largest_difference']:.1g}. {machine_of(record['machine'])}."
+    )
+
+
+SECTIONS = [
+    Section(
+        140,
+        "Memory of reindexing by size of the index",
+        "reindex-memory",
+        "python benchmarks/run.py reindexing memory FOLDER/scale_open_en",
+        render_memory,
+    ),
+    Section(
+        150,
+        "Reindexing killed at half",
+        "reindex-restart",
+        "python benchmarks/run.py reindexing restart FOLDER/scale_open_en",
+        render_restart,
+    ),
+]

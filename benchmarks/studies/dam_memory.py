@@ -1,10 +1,10 @@
-"""Memory of masked-LM training on a small and a large part of one corpus, in processes of their own.
+"""What memory does masked-LM training take on a small and a large part of one corpus?
 
-    python benchmarks/dam_memory.py FOLDER [--every 21] [--steps 8]
+    python benchmarks/run.py dam-memory FOLDER [--every 21] [--steps 8]
 
-FOLDER is a BEIR folder with many documents. What counts is the peak of anonymous pages (/proc, Linux): pages
-of the mapped token cache are the kernel's to drop. It reads and tokenises the documents and trains the
-packaged MiniLM for some steps.
+FOLDER is a BEIR folder with many documents; each part has a process of its own. What counts is the peak of
+anonymous pages (/proc, Linux): pages of the mapped token cache are the kernel's to drop. It reads and
+tokenises the documents and trains the packaged MiniLM for some steps.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from itertools import islice
 from pathlib import Path
+
+from study import Section, own_process
 
 ROLLUP = Path("/proc/self/smaps_rollup")
 INTERVAL_S = 0.1
@@ -70,29 +71,27 @@ def fit(folder: Path, every: int, steps: int) -> dict[str, object]:
     return {"documents": found.documents, "tokens": found.tokens, "peak_kib": peak.kib}
 
 
-def main() -> None:
-    """Run both parts and compare."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
+def options(parser: argparse.ArgumentParser) -> None:
+    """Take the corpus, and how much is trained."""
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
     parser.add_argument("--every", type=int, default=21, help="the small part is every n-th document")
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--part", choices=["small", "whole"], help=argparse.SUPPRESS)
-    given = parser.parse_args()
+
+
+def measure(given: argparse.Namespace) -> None:
+    """Run both parts and compare; or one of them, in this process."""
     if given.part:
         print(json.dumps(fit(given.folder, given.every if given.part == "small" else 1, given.steps)))
         return
+    options = [given.folder, "--every", given.every, "--steps", given.steps]
     found = {}
     for part in ("small", "whole"):
-        done = subprocess.run(
-            [sys.executable, __file__, *sys.argv[1:], "--part", part], check=True, stdout=subprocess.PIPE
-        )
-        found[part] = json.loads(done.stdout)
+        command = own_process("dam-memory", *options, "--part", part)
+        found[part] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
         print(part, found[part])
     small, whole = (max(found[part]["peak_kib"].values()) for part in ("small", "whole"))
     print(f"anonymous pages {small / 1024:,.0f} -> {whole / 1024:,.0f} MiB, {whole / small - 1:+.1%}")
 
 
-if __name__ == "__main__":
-    main()
+SECTIONS: list[Section] = []

@@ -31,6 +31,7 @@ from hybridr.progress import Progress, silent
 from hybridr.records import Document
 
 PLAIN = "Trainer fp32"
+HELD_OUT = 64
 SEED = 13
 LEARNING_RATE = 5e-4
 WEIGHT_DECAY = 0.01
@@ -99,7 +100,6 @@ def race(
     sizes: Sequence[str] = ("MiniLM", "bert-base"),
     batch_size: int = 16,
     max_tokens: int = 190,
-    held_out: int = 64,
     seconds: float = 120.0,
     dams: dict[str, Callable[[], Dam]] | None = None,
     progress: Progress = silent,
@@ -107,7 +107,7 @@ def race(
     """Train each size for about `seconds`, the Trainer and ours in fp32 and (where it works) bf16 in turns.
 
     `dams` makes the models by size; None takes the packaged MiniLM with a fresh head tied to its embeddings,
-    and a random bert-base with MiniLM's tokenizer. The last `held_out` documents are for the loss.
+    and a random bert-base with MiniLM's tokenizer. The last documents, `HELD_OUT` at most, are for the loss.
     """
     makers = dams or {"MiniLM": packaged_dam, "bert-base": random_bert_base}
     found = []
@@ -116,7 +116,7 @@ def race(
         for size in sizes:
             dam = makers[size]()
             cache = build_cache(texts, str(dam.tokenizer), Path(folder) / size, seed=SEED)
-            track = Track(dam, cache, batch_size, min(max_tokens, dam.max_positions), held_out)
+            track = Track(dam, cache, batch_size, min(max_tokens, dam.max_positions), HELD_OUT)
             found.append(run_race(track, size, seconds, Path(folder), progress))
     return found
 

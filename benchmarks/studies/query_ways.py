@@ -1,7 +1,7 @@
-"""The model inside the cluster against `hybridr serve` beside it: the same hybrid searches, in turns.
+"""What does the model inside the cluster cost against `hybridr serve` beside it?
 
     hybridr node start --name ways --with-ml --with-natives --heap 2g
-    python benchmarks/query_ways.py FOLDER [--node ways] [--rounds 3]
+    python benchmarks/run.py query-ways FOLDER [--node ways] [--rounds 3]
 
 FOLDER is a collection in BEIR layout; 100 of its documents are loaded, so that searching costs little beside
 encoding the query. No text is asked twice: the server remembers vectors. CPU time is that of the node, and of
@@ -38,21 +38,22 @@ from hybridr.node.process import running_node
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploying import deploy, undeploy
 from hybridr.serving.settings import DeploySettings
+from study import Section, add_json
 
 INDEX, DOCUMENTS, CLIENTS, WARM_UP = "query-ways", 100, 8, 5
 QUERIES = {"one client": 40, "eight clients": 80}
 
 
-def main() -> None:
-    """Ask in turns by both ways and write what it took."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
+def options(parser: argparse.ArgumentParser) -> None:
+    """Take the collection and the node."""
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
     parser.add_argument("--node", default="ways")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "query_ways.json")
-    given = parser.parse_args()
+    add_json(parser, "query-ways")
+
+
+def measure(given: argparse.Namespace) -> None:
+    """Ask in turns by both ways and write what it took."""
     state = running_node(given.node)
     if state is None:
         raise SystemExit(f"no node '{given.node}' runs")
@@ -65,7 +66,7 @@ def main() -> None:
         with serving() as (server, url):
             for _ in range(given.rounds):
                 for way, processes in (("local", [node]), ("neural", [node, server])):
-                    rounds.append({"way": way, **measure(cluster, way, url, processes, texts)})
+                    rounds.append({"way": way, **measure_way(cluster, way, url, processes, texts)})
                     print(rounds[-1], flush=True)
     finally:
         for info in cluster.indices(f"{INDEX}*"):
@@ -99,16 +100,8 @@ def serving() -> Iterator[tuple[psutil.Process, str]]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
-    command = [
-        sys.executable,
-        "-m",
-        "hybridr_cli",
-        "serve",
-        "--encoder",
-        str(minilm_encoder()),
-        "--port",
-        str(port),
-    ]
+    command = [sys.executable, "-m", "hybridr_cli", "serve"]
+    command += ["--encoder", str(minilm_encoder()), "--port", str(port)]
     with psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             pool = urllib3.PoolManager(retries=urllib3.Retry(connect=100, backoff_factor=0.1, backoff_max=1))
@@ -118,7 +111,7 @@ def serving() -> Iterator[tuple[psutil.Process, str]]:
             process.terminate()
 
 
-def measure(
+def measure_way(
     cluster: Cluster, way: str, url: str, processes: list[psutil.Process], texts: Iterator[str]
 ) -> dict[str, Any]:
     """Deploy one way, ask by one client and by eight, and take it away."""
@@ -164,5 +157,4 @@ def cpu_seconds(processes: list[psutil.Process]) -> float:
     return sum(times.user + times.system for times in (process.cpu_times() for process in processes))
 
 
-if __name__ == "__main__":
-    main()
+SECTIONS: list[Section] = []

@@ -1,6 +1,6 @@
-"""What an embedding server keeps of clients that leave: its memory over many requests.
+"""What does an embedding server keep of clients that leave: does its memory grow over many requests?
 
-    python benchmarks/serving_memory.py [--requests 10000] [--json FILE]
+    python benchmarks/run.py serving-memory [--requests 10000] [--json FILE]
 
 A server of its own process, with an encoder that takes 20 microseconds a text, is asked with 1 to 20 texts of
 100 words on both sides, 32 requests at once; every second client leaves after a random time. Memory is the
@@ -16,7 +16,6 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -27,6 +26,7 @@ import psutil
 
 from hybridr.files.atomic import write_json
 from hybridr.machine import machine_record
+from study import Section, own_process
 
 DIM = 384
 AT_ONCE = 32
@@ -85,10 +85,10 @@ async def ask_many(port: int, count: int, chance: random.Random) -> list[int]:
     return await asyncio.gather(*(one(number) for number in range(count)))
 
 
-def measure(requests: int, *, seed: int = 5) -> dict[str, Any]:
+def ask_server(requests: int, *, seed: int = 5) -> dict[str, Any]:
     """Ask a fresh server; give its memory in bytes, after a fifth and at the end, and what became of all."""
     chance, started = random.Random(seed), time.monotonic()
-    command = [sys.executable, __file__, "--serve"]
+    command = own_process("serving-memory", "--serve")
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout
@@ -118,22 +118,21 @@ def measure(requests: int, *, seed: int = 5) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def options(parser: argparse.ArgumentParser) -> None:
+    """Take the number of requests."""
     parser.add_argument("--requests", type=int, default=10_000)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
+
+
+def measure(given: argparse.Namespace) -> None:
+    """Ask a server and print what became of its memory; or be that server."""
     if given.serve:
         return serve()
-    found = {**measure(given.requests), "machine": machine_record()}
+    found = {**ask_server(given.requests), "machine": machine_record()}
     print(json.dumps(found, indent=2))
     if given.json:
         write_json(given.json, found)
 
 
-if __name__ == "__main__":
-    main()
+SECTIONS: list[Section] = []

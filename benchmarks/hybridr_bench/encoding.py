@@ -74,7 +74,12 @@ class Contest:
             self.row(one) if one.rounds else {"name": one.name, "not_run": one.reason}
             for one in self.contenders
         ]
-        return {"name": self.name, "documents": self.documents, "tokens": self.tokens, "contenders": rows}
+        return {
+            "name": self.name,
+            "documents": self.documents,
+            "tokens": self.tokens,
+            "contenders": rows,
+        }
 
     def row(self, one: Contender) -> dict[str, Any]:
         """Give the figures of a contender that ran."""

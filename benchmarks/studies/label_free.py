@@ -1,6 +1,6 @@
 """How well does each label-free statistic predict the true change of nDCG@10?
 
-    python benchmarks/label_free.py FOLDER [--sets cranfield,npl] [--json benchmarks/results/label-free.json]
+    python benchmarks/run.py label-free FOLDER [--sets cranfield,npl] [--json FILE]
 
 FOLDER holds collections in BEIR layout. Each must be an index with vectors on the cluster (`HYBRIDR_URL`,
 else the running node); what is not there is loaded and reindexed with the packaged MiniLM. Every variant
@@ -15,22 +15,20 @@ import argparse
 import random
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 import hybridr
+from conditions import the_twelve
 from hybridr import Document, Encoder, Query
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.reading import read_documents
 from hybridr.cluster.settings import LoadSettings
 from hybridr.encoding.query_map import QueryMap
-from hybridr.evaluation.bm25 import Bm25, best, terms_of
+from hybridr.evaluation.bm25 import best
 from hybridr.evaluation.label_free import (
     KINDS,
     Probe,
@@ -51,51 +49,12 @@ from hybridr.records import Qrels
 from hybridr.search.fusions.completed import completed
 from hybridr.search.fusions.pipeline import fuse, ranking
 from hybridr.tuning.map_fitting import fit_query_map
+from rankings import Arena, Array
+from study import LEAD, Record, Section, add_collections, add_json, machine_of, table
 
-SETS = (
-    "fiqa_mini",
-    "stackfaq",
-    "cranfield",
-    "cisi",
-    "cacm",
-    "squadshifts_reddit",
-    "squadshifts_amazon",
-    "tldr_cmd",
-    "cosqa",
-    "lisa",
-    "npl",
-    "scifact",
-)
-QUERIES, HELD_OUT, DRAWN, DEPTH, MEASURE, SEED = 300, 100, 300, 100, "nDCG@10", 13
+QUERIES, HELD_OUT, DRAWN, DEPTH, SEED = 300, 100, 300, 100, 13
 DISASTER, SMALL = -0.02, 0.02
-Array = NDArray[np.floating]
 Scores = dict[str, float]
-Row = dict[str, Any]
-
-
-@dataclass
-class Arena:
-    """Queries and the texts that they are asked of; BM25 is computed once for each k1 and b."""
-
-    texts: list[str]
-    documents: Array  # (texts, dim)
-    asked: list[str]
-    queries: Array  # (asked, dim)
-    matrix: Array  # (dim, dim), of the query map
-    _lexical: dict[tuple[float, float], Array] = field(default_factory=dict)
-
-    def lexical(self, k1: float = 1.2, b: float = 0.75) -> Array:
-        """Give BM25 of every text for every query, `(asked, texts)`."""
-        if (k1, b) not in self._lexical:
-            bm25 = Bm25(self.texts, k1=k1, b=b)
-            self._lexical[k1, b] = np.array([bm25.scores(text) for text in self.asked], dtype=np.float32)
-        return self._lexical[k1, b]
-
-    @cached_property
-    def most(self) -> Array:
-        """Give the score that each query could reach, `(asked,)`; k1 + 1 is in it as in the scores."""
-        idf = Bm25(self.texts).idf
-        return 2.2 * np.array([sum(idf.get(term, 0.0) for term in terms_of(text)) for text in self.asked])
 
 
 Fusion = Callable[[Scores, Scores, Array, Array, float], Scores]
@@ -203,7 +162,7 @@ VARIANTS = [
 
 
 @dataclass(frozen=True)
-class Study:
+class Arenas:
     """One collection: judged queries, queries made of documents that lost that text, and drawn ones."""
 
     queries: list[Query]
@@ -221,10 +180,10 @@ class Study:
             query.query_id: {self.doc_ids[int(one)]: -float(place) for place, one in enumerate(found)}
             for query, found in zip(self.queries, rankings.fused, strict=True)
         }
-        values = values_of(run, self.qrels, [parse_measure(MEASURE)], [one.query_id for one in self.queries])
-        return float(np.mean(list(values[MEASURE].values())))
+        values = values_of(run, self.qrels, [parse_measure(LEAD)], [one.query_id for one in self.queries])
+        return float(np.mean(list(values[LEAD].values())))
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[Record]:
         """Yield the true change and those of the statistics for every variant."""
         arenas = (self.real, self.made, self.left)
         before = [Variant("", "", PLAIN).rank(arena) for arena in arenas]
@@ -262,27 +221,26 @@ def answers(probes: list[Probe]) -> list[str]:
     return [str(probe.position) for probe in probes]
 
 
-def main() -> None:
-    """Measure every collection, write the JSON and print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--sets", default=",".join(SETS))
-    parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "label-free.json")
-    given = parser.parse_args()
+def options(parser: argparse.ArgumentParser) -> None:
+    """Take the collections and the file."""
+    add_collections(parser, the_twelve())
+    add_json(parser, "label-free")
+
+
+def measure(given: argparse.Namespace) -> None:
+    """Measure every collection, write the JSON and print what each statistic tells."""
     cluster, encoder = hybridr.connect(), hybridr.load_encoder(minilm_encoder())
-    record: Row = {
+    record: Record = {
         "machine": machine_record(),
         "versions": versions(),
         "disaster": DISASTER,
         "small": SMALL,
         "rows": [],
     }
-    for name in given.sets.split(","):
+    for name in given.sets:
         started = time.process_time()
-        study = prepare(cluster, encoder, given.folder / name)
-        record["rows"] += [{"set": name, **row} for row in study.rows()]
+        arenas = prepare(cluster, encoder, given.folder / name)
+        record["rows"] += [{"set": name, **row} for row in arenas.rows()]
         record["statistics"] = summary(record["rows"])
         # After each set: an interrupted run keeps what it measured.
         write_json(given.json, record)
@@ -291,7 +249,7 @@ def main() -> None:
         print(found)
 
 
-def prepare(cluster: Cluster, encoder: Encoder, folder: Path) -> Study:
+def prepare(cluster: Cluster, encoder: Encoder, folder: Path) -> Arenas:
     """Read one collection and its vectors, make queries, and fit the query map."""
     corpus, queries, qrels = read_beir(folder)
     draw = random.Random(SEED)
@@ -311,7 +269,7 @@ def prepare(cluster: Cluster, encoder: Encoder, folder: Path) -> Study:
     def arena(texts: list[str], documents: Array, asked: list[str]) -> Arena:
         return Arena(texts, documents, asked, encoder.encode_queries(asked), matrix)
 
-    return Study(
+    return Arenas(
         queries,
         qrels,
         [document.doc_id for document in corpus],
@@ -338,14 +296,14 @@ def read_vectors(cluster: Cluster, encoder: Encoder, folder: Path, corpus: list[
     return unit(vectors)
 
 
-def summary(rows: list[Row]) -> list[Row]:
+def summary(rows: list[Record]) -> list[Record]:
     """Say of every statistic how its change goes with the true one; best prediction of disasters first."""
     names = list(dict.fromkeys(name for row in rows for name in row["statistics"]))
     found = [{"statistic": name, **agreement(name, rows)} for name in names]
     return sorted(found, key=lambda one: -(one["disaster_auc"] or 0.0))
 
 
-def agreement(name: str, rows: list[Row]) -> Row:
+def agreement(name: str, rows: list[Record]) -> Record:
     """Correlate one statistic with the truth, pooled and within each set, and tell disasters by it."""
     rows = [row for row in rows if name in row["statistics"]]
     sets = list(dict.fromkeys(row["set"] for row in rows))
@@ -362,7 +320,7 @@ def agreement(name: str, rows: list[Row]) -> Row:
     }
 
 
-def correlations(rows: list[Row], name: str) -> tuple[float, float]:
+def correlations(rows: list[Record], name: str) -> tuple[float, float]:
     """Give Spearman's and Kendall's rank correlation; 0 where one side never changes."""
     true, told = ([row["true"] for row in rows], [row["statistics"][name] for row in rows])
     if len(set(true)) < 2 or len(set(told)) < 2:
@@ -370,7 +328,7 @@ def correlations(rows: list[Row], name: str) -> tuple[float, float]:
     return float(stats.spearmanr(true, told).statistic), float(stats.kendalltau(true, told).statistic)
 
 
-def area(rows: list[Row], name: str) -> float | None:
+def area(rows: list[Record], name: str) -> float | None:
     """Give the chance that a disaster has the lower statistic of it and another variant."""
     bad = [row["statistics"][name] for row in rows if row["true"] < DISASTER]
     good = [row["statistics"][name] for row in rows if row["true"] >= DISASTER]
@@ -379,5 +337,58 @@ def area(rows: list[Row], name: str) -> float | None:
     return float(stats.mannwhitneyu(good, bad).statistic) / (len(bad) * len(good))
 
 
-if __name__ == "__main__":
-    main()
+COLUMNS = {
+    "spearman_within": "Spearman, within a set",
+    "kendall_within": "Kendall, within a set",
+    "spearman_pooled": "Spearman, pooled",
+    "spearman_small": "Spearman, small changes",
+    "spearman_map": "Spearman, query maps",
+    "disaster_auc": "disasters, area",
+}
+
+
+def render(record: Record) -> str:
+    """Render one row per statistic, best at telling disasters first."""
+    rows = record["rows"]
+    sets = dict.fromkeys(row["set"] for row in rows)
+    variants = dict.fromkeys(row["variant"] for row in rows)
+    bad = sum(row["true"] < record["disaster"] for row in rows)
+    said = (
+        f"{len(variants)} variants of the plain hybrid on {len(sets)} collections. A disaster loses more "
+        f"than {-record['disaster']:g} nDCG@10 ({bad} of {len(rows)} rows); the area is the chance that a "
+        f"statistic is lower for a disaster than for another variant, .5 by guessing. Small changes are "
+        f"below {record['small']:g}. {machine_of(record['machine'])}."
+    )
+    body = [
+        [found["statistic"], str(found["sets"]), *(shown(found[name]) for name in COLUMNS)]
+        for found in record["statistics"]
+    ]
+    told = table(["statistic", "sets", *COLUMNS.values()], body)
+    changes = table(
+        ["variant", "mean true change", "sets up", "worst"], [by_variant(one, rows) for one in variants]
+    )
+    return f"{said}\n\n{told}\n\nWhat the variants truly change, nDCG@10 of the hybrid:\n\n{changes}"
+
+
+def by_variant(name: str, rows: list[Record]) -> list[str]:
+    """Render the true changes of one variant over all collections."""
+    found = {row["set"]: row["true"] for row in rows if row["variant"] == name}
+    worst = min(found, key=lambda one: found[one])
+    mean, up = sum(found.values()) / len(found), sum(change > 0 for change in found.values())
+    return [name, f"{mean:+.4f}", f"{up} of {len(found)}", f"{found[worst]:+.4f} ({worst})"]
+
+
+def shown(value: float | None) -> str:
+    """Render a correlation or an area."""
+    return "" if value is None else f"{value:.2f}"
+
+
+SECTIONS = [
+    Section(
+        30,
+        "Label-free statistics and the true change",
+        "label-free",
+        "python benchmarks/run.py label-free FOLDER",
+        render,
+    )
+]

@@ -1,33 +1,32 @@
-"""Rankings of the open collections: every system by every set, and what changes against the stock hybrid.
+"""How does every system rank the open collections, and what changes against the stock hybrid?
 
-The main README shows a narrower table of the twelve between its markers; `plots.py` draws the changes.
+    python benchmarks/run.py collections FOLDER [--sets cisi,npl] [--url URL] [--runs FOLDER] [--again]
+
+FOLDER holds collections in BEIR layout, as folders or as NAME.tar.xz; `conditions.toml` says what is asked of
+each and what is expected. Without `--url` (or HYBRIDR_URL) an embedded node called `bench` is started.
+Finished conditions stand in `results/collections/` and are not run again unless their settings, files,
+encoder or hybridr's version changed; failed ones are explained in `results/failed/`; unfinished ones go on
+where they stopped, from the index and what lies in `--runs`.
 """
 
 from __future__ import annotations
 
+import argparse
+import sys
+from pathlib import Path
 from typing import Any
 
-from conditions import ADAPTED, Condition, read_conditions
+from collection import Work
+from conditions import ADAPTED, Condition, chosen, read_conditions, the_twelve
+from hybridr import load_encoder
+from hybridr.exporting.exporting import minilm_encoder
+from runner import Places, add_places, folder_of, run_open
+from study import LEAD, Record, Section, add_collections, machine_of, table
 
-from .markdown import LEAD, Record, machine_of, table
-
-TITLE = "Rankings of the open collections"
-RESULT = "collections"
-COMMAND = "python benchmarks/run.py --collections FOLDER"
-GROUP, REFERENCE, BASELINE, DENSE = "twelve", "hybrid-stock", "bm25", "dense"
+REFERENCE, BASELINE, DENSE = "hybrid-stock", "bm25", "dense"
 SIGNIFICANT = 0.05
 LABELS = {"bm25": "BM25", "rm3": "BM25+RM3"}
-SHOWN = (
-    "bm25",
-    "rm3",
-    "dense",
-    "dense-adapted",
-    "hybrid-stock",
-    "hybrid",
-    "hybrid-tuned",
-    "hybrid-adapted",
-    "hybrid-adapted-tuned",
-)
+SHOWN = ("bm25", "rm3", "dense", "hybrid-stock", "hybrid", "hybrid-tuned")
 """What the main README shows; the page has all."""
 LEGEND = (
     "b+ and b-: significantly better and worse than BM25; h+ and h-: than hybrid-stock (two-sided paired "
@@ -47,6 +46,38 @@ LEGS = "The better leg is BM25 or dense, whichever ranks this set better by its 
 PLOT = "![Change of nDCG@10 against hybrid-stock by set](plots/headline.svg)"
 
 
+def options(parser: argparse.ArgumentParser) -> None:
+    """Take the collections, the cluster, and where results go."""
+    add_collections(parser, list(read_conditions()))
+    add_places(parser)
+
+
+def measure(given: argparse.Namespace) -> int:
+    """Run every chosen condition that has data and is not finished, and say what came of each."""
+    found = [
+        (one, folder_of(one.name, given.folder, given.runs)) for one in chosen(read_conditions(), given.sets)
+    ]
+    for condition, folder in found:
+        if folder is None:
+            print(f"{condition.name}: not run, it is not in {given.folder}", file=sys.stderr)
+    there = [(condition, folder) for condition, folder in found if folder is not None]
+    return run_open(
+        with_encoder(there, given.runs), Places(given.results, given.runs, given.again), given.url
+    )
+
+
+def with_encoder(there: list[tuple[Condition, Path]], runs: Path) -> list[Work]:
+    """Turn conditions into work; those that need vectors get the packaged MiniLM."""
+    encoder = minilm_encoder() if any(condition.needs_vectors for condition, _ in there) else None
+    identity = load_encoder(encoder).fingerprint if encoder else None
+    return [
+        Work(condition, folder, runs / condition.name, condition.name, encoder, identity)
+        if condition.needs_vectors
+        else Work(condition, folder, runs / condition.name, condition.name)
+        for condition, folder in there
+    ]
+
+
 def render(record: Record) -> str:
     """Render the tables, the plot, and what was not expected."""
     machines = dict.fromkeys(machine_of(found["machine"]) for found in record.values())
@@ -59,24 +90,24 @@ def render(record: Record) -> str:
 
 
 def tables(record: Record) -> str:
-    """Render everything: every system by every set, and the changes."""
+    """Render every system by every set, and the changes."""
     systems = systems_of(record)
-    return "\n\n".join(
-        [
-            values_table(record, systems, list(read_conditions()), sized=True),
-            f"{LEGEND} {COMPLETED}",
-            *all_changes(of_group(record), systems),
-        ]
-    )
+    legend = f"{LEGEND} {COMPLETED}"
+    return "\n\n".join([values_table(record, systems), legend, *all_changes(of_group(record), systems)])
 
 
 def overview(record: Record) -> str:
-    """Render what the main README shows: the twelve by the systems that matter most."""
-    systems = [system for system in SHOWN if system in systems_of(record)]
-    twelve = [name for name, condition in read_conditions().items() if condition.group == GROUP]
-    return "\n\n".join(
-        [values_table(record, systems, twelve), LEGEND, *all_changes(of_group(record), systems)]
-    )
+    """Render what the main README shows: the systems that matter most, by their means over the twelve."""
+    twelve = of_group(record)
+    header = [f"mean of {len(twelve)} collections", LEAD, "against hybrid-stock", "sets up/down"]
+    rows = [overview_row(twelve, system) for system in SHOWN if system in systems_of(record)]
+    return table(header, rows)
+
+
+def overview_row(twelve: Record, system: str) -> list[str]:
+    """Render one system: its mean, and its changes against the stock hybrid."""
+    label, *against = change_row(twelve, system)
+    return [label, mean_cell(twelve, system).strip("*"), *against[:2]]
 
 
 def all_changes(twelve: Record, systems: list[str]) -> list[str]:
@@ -85,19 +116,13 @@ def all_changes(twelve: Record, systems: list[str]) -> list[str]:
     return [changes(twelve, systems), LEGS, *([ADAPTATIONS, adapted] if adapted else [])]
 
 
-def values_table(record: Record, systems: list[str], names: list[str], *, sized: bool = False) -> str:
-    """Render the means of systems by sets, and those over the twelve; `sized` tells how large each set is."""
-    header = ["nDCG@10", "documents", "queries", *(LABELS.get(name, name) for name in systems)]
+def values_table(record: Record, systems: list[str]) -> str:
+    """Render the means of systems by sets, and those over the twelve."""
+    header = [LEAD, "documents", "queries", *(LABELS.get(name, name) for name in systems)]
     twelve = of_group(record)
-    means = [
-        f"**mean of {len(twelve)} of the twelve**",
-        "",
-        "",
-        *(mean_cell(twelve, system) for system in systems),
-    ]
-    lines = [header, *(row(name, record.get(name), systems) for name in names), means]
-    [first, *rest] = lines if sized else [[line[0], *line[3:]] for line in lines]
-    return table(first, rest)
+    means = [mean_cell(twelve, system) for system in systems]
+    rows = [row(name, record.get(name), systems) for name in read_conditions()]
+    return table(header, [*rows, [f"**mean of {len(twelve)} of the twelve**", "", "", *means]])
 
 
 def systems_of(record: Record) -> list[str]:
@@ -115,11 +140,7 @@ def most_queries() -> int:
 
 def of_group(record: Record) -> Record:
     """Keep the results of the sets whose mean is taken."""
-    return {
-        name: record[name]
-        for name, condition in read_conditions().items()
-        if condition.group == GROUP and name in record
-    }
+    return {name: record[name] for name in the_twelve() if name in record}
 
 
 def row(name: str, found: Record | None, systems: list[str]) -> list[str]:
@@ -213,22 +234,15 @@ def change_row(twelve: Record, system: str) -> list[str]:
 
 def adaptations(twelve: Record, systems: list[str]) -> str:
     """Render what adaptation changes; nothing where it was not run."""
-    header = [
-        "system",
-        "against",
-        "mean of all",
-        "promoted",
-        "sets up/down",
-        "significantly",
-        "worst",
-        "best",
-    ]
-    shown = [
-        system
-        for system in systems
-        if ADAPTED in system and any(comparison(found, system, without(system)) for found in twelve.values())
-    ]
-    return table(header, [adaptation_row(twelve, system) for system in shown]) if shown else ""
+    header = ["system", "against", "mean of all", "promoted", "sets up/down", "significantly"]
+    shown = [system for system in systems if ADAPTED in system and has_pair(twelve, system)]
+    rows = [adaptation_row(twelve, system) for system in shown]
+    return table([*header, "worst", "best"], rows) if shown else ""
+
+
+def has_pair(twelve: Record, system: str) -> bool:
+    """Tell whether an adapted system was compared with the same one unadapted on any set."""
+    return any(comparison(found, system, without(system)) for found in twelve.values())
 
 
 def without(system: str) -> str:
@@ -306,3 +320,14 @@ def unexpected(condition: Condition, systems: Record) -> list[str]:
         for name, value in condition.expected.items()
         if name in systems and abs(systems[name][LEAD] - value) > condition.tolerance
     ]
+
+
+SECTIONS = [
+    Section(
+        10,
+        "Rankings of the open collections",
+        "collections",
+        "python benchmarks/run.py collections FOLDER",
+        render,
+    )
+]

@@ -70,25 +70,27 @@ def race_serving(
         sender = Sender(url, max(load.clients for load in loads))
         for load in loads:
             lane, alone_s = race_load(load, sender, rounds, progress)
-            turns = lane.turns[load.clients]
             served.append(lane)
-            shares.append(
-                {
-                    "side": load.side,
-                    "texts": len(load.texts),
-                    "in_a_request": load.size,
-                    "served_per_second": round(
-                        rounds * len(load.texts) / sum(turn.seconds for turn in turns), 2
-                    ),
-                    "alone_per_second": round(rounds * len(load.texts) / sum(alone_s), 2),
-                    "share": ratio(alone_s, [turn.seconds for turn in turns]),
-                }
-            )
+            shares.append(share_of(load, lane, alone_s))
     return {
         "settings": {"rounds": rounds},
         "load": [round(load_before, 2), round(os.getloadavg()[0], 2)],
         "shares": shares,
         "lanes": [lane.record(load.clients) for lane, load in zip(served, loads, strict=True)],
+    }
+
+
+def share_of(load: Load, lane: Lane, alone_s: Sequence[float]) -> dict[str, Any]:
+    """Give texts per second of both, and the server's share of the encoder's speed."""
+    served_s = [turn.seconds for turn in lane.turns[load.clients]]
+    texts = len(alone_s) * len(load.texts)
+    return {
+        "side": load.side,
+        "texts": len(load.texts),
+        "in_a_request": load.size,
+        "served_per_second": round(texts / sum(served_s), 2),
+        "alone_per_second": round(texts / sum(alone_s), 2),
+        "share": ratio(alone_s, served_s),
     }
 
 

@@ -32,8 +32,8 @@ from hybridr.search.fusions.pipeline import hybrid_query, search_pipeline
 from hybridr.search.search import Mode, Search
 from hybridr.search.settings import SearchSettings
 from hybridr.search.systems import open_search
-from hybridr.serving import local_models
 from hybridr.serving.deploying import TEXT_WAYS, deploy, undeploy
+from hybridr.serving.local_models import missing_settings as missing_local_settings
 from hybridr.serving.remote_models import missing_settings
 from hybridr.serving.settings import DeploySettings, Way
 
@@ -181,7 +181,8 @@ def race_search(
     if not (reason := obstacle(cluster)):
         folder: Path = model.folder  # what `encoder_for` finds lies in one
         for way in ways:
-            pairs[way] = race_way(cluster, name, way, folder, texts, hands["stock"], times, progress)
+            asked = list(zip(texts, hands["stock"], strict=True))
+            pairs[way] = race_way(cluster, name, way, folder, asked, times, progress)
     by_name = {lane.name: lane for lane in lanes}
     return SearchRace(info.name, cluster.count(info.name), info.record.max_tokens, by_name, pairs, reason)
 
@@ -268,18 +269,17 @@ def race_way(
     name: str,
     way: Way,
     encoder: Path,
-    texts: Sequence[str],
-    hands: Sequence[Request],
+    asked: Sequence[tuple[str, Request]],
     times: Times,
     progress: Progress,
 ) -> tuple[Lane, Lane]:
-    """Deploy a way and time it in turns with the same search written by hand."""
-    requests = [deployed_request(way, *one) for one in zip(texts, hands, strict=True)]
+    """Deploy a way and time it in turns with the same searches written by hand; `asked` has text and hand."""
+    requests = [deployed_request(way, *one) for one in asked]
     sender = Sender(cluster.url, max(times.clients))
     kept = {"cache_queries": 0} if way == "local" else {}
     with serving(encoder, cluster.url, name, **kept) as url, having_set(cluster, needed(cluster, way, url)):
         server = Sender(url, max(times.clients))
-        by_hand = Lane(f"{way}, {BY_HAND}", asking_by_hand(way, texts, hands, sender, server))
+        by_hand = Lane(f"{way}, {BY_HAND}", asking_by_hand(way, asked, sender, server))
         pair = sending(way, sender, requests), by_hand
         deploy(cluster, name, DeploySettings(way=way, server=url), SearchSettings())
         try:
@@ -292,20 +292,19 @@ def race_way(
 def needed(cluster: Cluster, way: Way, server: str) -> dict[str, Any]:
     """Give the settings that a way needs and that the cluster does not have."""
     if way == "local":
-        return dict(local_models.missing_settings(cluster))
+        return dict(missing_local_settings(cluster))
     return {} if way == "client" else missing_settings(cluster, server)
 
 
-def asking_by_hand(
-    way: Way, texts: Sequence[str], hands: Sequence[Request], sender: Sender, server: Sender
-) -> Ask:
+def asking_by_hand(way: Way, asked: Sequence[tuple[str, Request]], sender: Sender, server: Sender) -> Ask:
     """Send the hybrid request; where the cluster asks for the vector, ask for it first."""
 
     def ask(number: int) -> None:
+        text, hand = asked[number % len(asked)]
         if way != "client":
-            body = {"model": "hybridr-query", "input": texts[number % len(texts)]}
+            body = {"model": "hybridr-query", "input": text}
             server.send(("/v1/embeddings", orjson.dumps(body)))
-        sender.send(hands[number % len(hands)])
+        sender.send(hand)
 
     return ask
 
