@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridr import doctor, machine
+from hybridr import doctor
 from hybridr.node import java
 
 

@@ -1,21 +1,21 @@
-"""The formula and the explanations of benchmarks/baselines.py, and the section made of its result."""
+"""The formula and the explanations of the study `baselines`, and the section made of its result."""
 
 from __future__ import annotations
 
 import json
 import math
-import runpy
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import baselines
 import peers
-from formula import Formula, byte_length
 from hybridr.records import Query
-from sections import baselines as section
+from hybridr.tuning.bm25_scores import byte_length
+from rankings import Formula, explain
+from run import main
+from studies import baselines
 from support.places import ROOT
 
 QRELS = {"q1": {"a": 1, "z": 0}, "q2": {"c": 2}}
@@ -63,7 +63,7 @@ def test_the_formula_by_hand() -> None:
 def test_what_runs_differ_in() -> None:
     ours = {"q1": {"a": 4.0, "b": 2.0, "c": 2.0}, "q2": {"a": 2.0, "b": 1.0}, "q3": {"a": 1.0}}
     theirs = {"q1": {"a": 8.0, "b": 4.0001, "c": 4.0}, "q2": {"a": 3.0, "b": 3.1}, "q3": {"a": 2.0}}
-    found = baselines.explain(ours, theirs)
+    found = explain(ours, theirs)
     assert found["scale"] == pytest.approx(0.5)
     assert (found["changed"], found["ties"]) == (2, 1)
     assert found["largest"] == pytest.approx(abs(1 / 3.1 / 0.5 - 1))
@@ -71,9 +71,9 @@ def test_what_runs_differ_in() -> None:
 
 
 def test_a_missing_document_is_no_tie() -> None:
-    assert baselines.explain({"q1": {"a": 1.0, "b": 1.0}}, {"q1": {"b": 1.0}})["ties"] == 0
-    assert baselines.explain({"q1": {}}, {"q1": {"b": 1.0}})["changed"] == 1
-    assert baselines.explain({}, {}) == {"scale": 1.0, "typical": 0, "largest": 0, "changed": 0, "ties": 0}
+    assert explain({"q1": {"a": 1.0, "b": 1.0}}, {"q1": {"b": 1.0}})["ties"] == 0
+    assert explain({"q1": {}}, {"q1": {"b": 1.0}})["changed"] == 1
+    assert explain({}, {}) == {"scale": 1.0, "typical": 0, "largest": 0, "changed": 0, "ties": 0}
 
 
 def test_the_best_of_scores() -> None:
@@ -122,10 +122,10 @@ def record(rm3: float) -> dict[str, Any]:
 
 
 def test_the_section_says_whether_the_bars_are_held() -> None:
-    page = section.render(record(0.0051))
+    page = baselines.render(record(0.0051))
     assert "BM25 is within 0.002 of Pyserini on 1 collections: 0.0015 at most (shop)." in page
     assert "RM3 is NOT within 0.004 of Pyserini on 1 collections: 0.0051 at most (shop)." in page
-    assert "RM3 is within 0.004" in section.render(record(-0.004))
+    assert "RM3 is within 0.004" in baselines.render(record(-0.004))
     assert "| shop | 0.3985 | 0.4000 (-0.0015) | not run | not run | 0.4051 | 0.4000 (+0.0051) |" in page
     assert "| shop | 1,398 | 1,000 | 0 documents, 7 queries | not run | 2e-08 / 3 / 2 |" in page
     assert "Of shop a random 1,000 queries (seed 0)." in page
@@ -142,22 +142,21 @@ def test_the_section_says_what_was_not_run() -> None:
         "ours": other["ours"] | {"dense": {"nDCG@10": 0.5}},
         "peers": other["peers"] | {"sentence-transformers": {"runs": runs}},
     }
-    page = section.render(found)
+    page = baselines.render(found)
     assert "the same two runs (not run: shop)" in page
     assert "| home | 0.5000 | 0.5000 (+0.0000) | not run | not run | not run | not run |" in page
 
 
 def test_the_committed_result_holds_the_bars() -> None:
-    file = ROOT / "benchmarks" / "results" / f"{section.RESULT}.json"
+    file = ROOT / "benchmarks" / "results" / f"{baselines.SECTIONS[0].result}.json"
     found = json.loads(file.read_text(encoding="utf-8"))
-    for run, (_, bar) in section.BARS.items():
+    for run, (_, bar) in baselines.BARS.items():
         for name, one in found["sets"].items():
-            assert abs(section.runs_of(one)[run]["difference"]) <= bar, name
+            assert abs(baselines.runs_of(one)[run]["difference"]) <= bar, name
 
 
-def test_a_peer_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_fails_is_named(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"(?s)bm25s ended with 1: .*settings\.json"):
         baselines.rank_by_peer("bm25s", sys.executable, tmp_path)
-    monkeypatch.setattr(sys, "argv", ["baselines.py", "--help"])
     with pytest.raises(SystemExit, match="0"):
-        runpy.run_path(str(ROOT / "benchmarks" / "baselines.py"), run_name="__main__")
+        main(["baselines", "--help"])

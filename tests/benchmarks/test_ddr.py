@@ -1,16 +1,14 @@
 from __future__ import annotations
 
 import json
-import runpy
-import sys
 from pathlib import Path
 
 import pytest
 
+import run
 from hybridr.exporting.model_files import write_model
 from hybridr.files.formats import write_beir
 from hybridr.records import Query
-from support.places import ROOT
 from support.tiny import tiny_corpus, tiny_retriever
 
 
@@ -27,35 +25,30 @@ def collections(tmp_path: Path) -> Path:
 
 
 def test_dr_versus_ddr_runs_every_row_and_goes_on(
-    collections: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    collections: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     backbone = tmp_path / "backbone"
     backbone.mkdir()
     write_model(tiny_retriever(), backbone)
-    command = [
-        "ddr.py",
-        str(collections),
-        "--form",
-        "smoke",
-        "--work",
-        str(tmp_path / "work"),
-        "--backbone",
-        str(backbone),
-        "--json",
-        str(tmp_path / "ddr.json"),
-    ]
-    monkeypatch.setattr(sys, "argv", command)
+    options = {
+        "--form": "smoke",
+        "--work": tmp_path / "work",
+        "--backbone": backbone,
+        "--json": tmp_path / "ddr.json",
+    }
     for kept in (False, True, False):
         if not kept:
             (tmp_path / "ddr.json").unlink(missing_ok=True)
-        runpy.run_path(str(ROOT / "benchmarks" / "ddr.py"), run_name="__main__")
+        assert (
+            run.main(["ddr", str(collections), *(str(one) for pair in options.items() for one in pair)]) == 0
+        )
     record = json.loads((tmp_path / "ddr.json").read_text())
     systems = record["targets"]["target"]["systems"]
     assert list(systems) == ["bm25", "as-is", "source", "dr", "ddr", "ddr-si", "ddr-df", "parallel", "both"]
     assert all(0 <= values["nDCG@10"] <= 1 for values in systems.values())
     assert record["targets"]["target"]["documents"] == 60
     found = capsys.readouterr()
-    tables = found.out.split("| | target |")
+    tables = found.out.split("| nDCG@10 | target (12 queries) |")
     assert len(tables) == 4
     assert tables[1] == tables[2] == tables[3]
     assert found.err.count("target: ddr ranked") == 2

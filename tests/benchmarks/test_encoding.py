@@ -13,7 +13,7 @@ import hybridr_cli
 from hybridr.exporting.exporting import export
 from hybridr.files.formats import write_beir
 from hybridr.records import Query
-from hybridr.speed import contender, encoding
+from hybridr_bench import contender, encoding
 from support.tiny import tiny_corpus, tiny_retriever, tiny_texts
 
 

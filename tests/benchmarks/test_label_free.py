@@ -1,8 +1,7 @@
-"""The study of `benchmarks/label_free.py`, without a cluster."""
+"""The study `label-free`, without a cluster."""
 
 from __future__ import annotations
 
-import runpy
 from typing import Any
 
 import numpy as np
@@ -10,11 +9,10 @@ import pytest
 
 from hybridr.evaluation.label_free import KINDS, draw_probes, make_probes
 from hybridr.records import Query
+from rankings import Arena
+from studies.label_free import VARIANTS, Arenas, area, summary
 from support.hashing import HashingEncoder
-from support.places import ROOT
 from support.tiny import tiny_corpus
-
-STUDY = runpy.run_path(str(ROOT / "benchmarks" / "label_free.py"))
 
 
 @pytest.fixture(scope="module")
@@ -24,13 +22,13 @@ def rows() -> list[dict[str, Any]]:
 
     def arena(texts: list[str], asked: list[str]) -> Any:
         vectors = encoder.encode_documents(texts), asked, encoder.encode_queries(asked)
-        return STUDY["Arena"](texts, *vectors, 0.05 * matrix)
+        return Arena(texts, *vectors, 0.05 * matrix)
 
     probes, rests = make_probes(corpus, 0, kinds=KINDS)
     drawn = draw_probes(corpus, 40, 0, kinds=KINDS)
     queries = [Query(f"q{i}", " ".join(corpus[i].text.split()[:6])) for i in range(15)]
     texts = [document.contents for document in corpus]
-    study = STUDY["Study"](
+    arenas = Arenas(
         queries,
         {query.query_id: {corpus[i].doc_id: 1} for i, query in enumerate(queries)},
         [document.doc_id for document in corpus],
@@ -40,11 +38,11 @@ def rows() -> list[dict[str, Any]]:
         arena(texts, [probe.text for probe in drawn]),
         drawn,
     )
-    return [{"set": "tiny", **row} for row in study.rows()]
+    return [{"set": "tiny", **row} for row in arenas.rows()]
 
 
 def test_every_variant_is_measured_by_every_statistic(rows: list[dict[str, Any]]) -> None:
-    assert [row["variant"] for row in rows] == [variant.name for variant in STUDY["VARIANTS"]]
+    assert [row["variant"] for row in rows] == [variant.name for variant in VARIANTS]
     names = {f"own document, hybrid, {kind}" for kind in KINDS} | {"hybrid top 10 kept, real queries"}
     assert all(names <= row["statistics"].keys() for row in rows)
     by_name = {row["variant"]: row for row in rows}
@@ -60,11 +58,11 @@ def test_the_summary_by_hand() -> None:
         {"set": "s", "group": "map", "true": true, "statistics": {"good": told, "still": 0.0}}
         for true, told in ((-0.1, -3.0), (-0.03, -1.0), (-0.01, -2.0), (0.0, 0.0), (0.01, 1.0))
     ]
-    good, still = STUDY["summary"](rows)
+    good, still = summary(rows)
     assert good["statistic"] == "good"
     assert good["disaster_auc"] == pytest.approx(5 / 6)  # one of six pairs is the wrong way round
     assert good["spearman_within"] == good["spearman_pooled"] == pytest.approx(0.9)
     assert good["kendall_within"] == pytest.approx(0.8)
     assert good["spearman_small"] == 1.0
     assert (still["disaster_auc"], still["spearman_pooled"]) == (0.5, 0.0)
-    assert STUDY["area"](rows[2:], "good") is None
+    assert area(rows[2:], "good") is None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import hybridr.speed.masked_lm as speed
+import hybridr_bench.masked_lm as speed
 import hybridr_cli
 from hybridr.assembly.backbone import read_dam
 from hybridr.files.formats import write_beir
@@ -25,7 +25,6 @@ def race(tmp_path: Path) -> speed.Race:
         sizes=("tiny",),
         batch_size=16,
         max_tokens=40,
-        held_out=40,
         seconds=3.0,
         dams={"tiny": lambda: read_dam(folder)},
     )

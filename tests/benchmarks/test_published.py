@@ -14,8 +14,8 @@ from hybridr.errors import DataError, SettingsError
 from hybridr.files.formats import read_beir
 from hybridr.records import Document, Query
 from layouts import LAYOUTS, as_beir
-from published import located, own_row, read_published, result_name, rows_for
-from sections import reproduction
+from studies import published as study
+from studies.published import located, own_row, read_published, result_name, rows_for
 
 
 def lotte(folder: Path) -> None:
@@ -166,18 +166,18 @@ def test_what_was_not_run_stands_beside_what_is_expected() -> None:
     row = tables["cocodr"].rows["base"]
     name = result_name("scifact", row)
     line = "| scifact | not run (.709) |"
-    assert line in reproduction.render({})
-    assert line in reproduction.MISSING
-    close = reproduction.render({name: {"systems": {"dense": {"nDCG@10": 0.7102}}}})
+    assert line in study.render({})
+    assert line in study.SECTIONS[0].missing
+    close = study.render({name: {"systems": {"dense": {"nDCG@10": 0.7102}}}})
     assert "| scifact | .7102 (.709) |" in close
-    far = reproduction.render({name: {"systems": {"dense": {"nDCG@10": 0.7121}}}})
+    far = study.render({name: {"systems": {"dense": {"nDCG@10": 0.7121}}}})
     assert "| scifact | .7121 off (.709) |" in far
     assert replace(row, tolerance=0.01).identity == "cocodr/base"
 
 
 def test_a_model_of_ones_own_is_in_no_table() -> None:
     name = result_name("scifact", own_row("folder/dam", "rem.zip", None, None))
-    shown = reproduction.render({name: {"systems": {"dense": {"nDCG@10": 0.5}}}})
+    shown = study.render({name: {"systems": {"dense": {"nDCG@10": 0.5}}}})
     assert "| scifact | dam+rem | nDCG@10 0.5000 |" in shown
     assert "| scifact | not run (.709) |" in shown
 
@@ -185,14 +185,16 @@ def test_a_model_of_ones_own_is_in_no_table() -> None:
 @pytest.mark.parametrize(
     ("given", "code", "words"),
     [
-        (["--published", "nowhere"], 2, "published.toml has trec-covid"),
-        (["--published", "cqadupstack"], 2, "twelve forums"),
-        (["--published", "lotte-tech"], 1, "'lotte-tech' is not run: there is no folder"),
-        (["--published", "scifact", "--row", "ddr/contrast"], 1, "there is no folder"),
+        (["nowhere"], 2, "published.toml has trec-covid"),
+        (["cqadupstack"], 2, "twelve forums"),
+        (["lotte-tech"], 1, "'lotte-tech' is not run: there is no folder"),
+        (["scifact", "--row", "ddr/contrast"], 1, "there is no folder"),
     ],
 )
 def test_what_cannot_run_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], given: list[str], code: int, words: str
 ) -> None:
-    assert run.main([*given, "--collections", str(tmp_path), "--runs", str(tmp_path / "runs")]) == code
+    name, *rest = given
+    runs = ["--runs", str(tmp_path / "runs")]
+    assert run.main(["published", name, str(tmp_path), *rest, *runs]) == code
     assert words in capsys.readouterr().err

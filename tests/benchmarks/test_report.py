@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-import plots
 import report
 from conditions import read_conditions
-from sections import headline
+from studies import collections as headline
 
 
 def made(values: dict[str, float], stock: dict[str, tuple[float, float]], **more: Any) -> dict[str, Any]:
@@ -76,7 +75,7 @@ def test_a_changed_result_makes_everything_stale(
     report.write()
     assert report.stale() == []
     page = (tmp_path / "README.md").read_text()
-    assert page.startswith("before\n<!-- headline -->\n| nDCG@10 |")
+    assert page.startswith("before\n<!-- headline -->\n| mean of 2 collections | nDCG@10 |")
     assert page.endswith("\n<!-- /headline -->\nafter\n")
     record["cisi"]["systems"]["hybrid"]["nDCG@10"] = 0.48
     record["cisi"]["comparisons"]["hybrid-stock"][-1]["difference"] = 0.03
@@ -126,7 +125,7 @@ def adapted(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_vetoed_adaptation_is_told_and_changes_nothing(adapted: dict[str, Any]) -> None:
-    lines = headline.overview(adapted).splitlines()
+    lines = headline.tables(adapted).splitlines()
     assert "0.1000 vetoed |" in next(line for line in lines if line.startswith("| lisa |"))
     assert "0.5300 |" in next(line for line in lines if line.startswith("| cisi |"))
     row = next(line for line in lines if line.startswith("| dense-adapted | dense |"))
@@ -141,14 +140,33 @@ def test_a_vetoed_adaptation_is_told_and_changes_nothing(adapted: dict[str, Any]
 
 
 def test_adaptation_that_was_not_run_has_no_table(record: dict[str, Any]) -> None:
-    assert headline.ADAPTATIONS not in headline.overview(record)
+    assert headline.ADAPTATIONS not in headline.tables(record)
 
 
-def test_the_main_readme_shows_the_twelve_only(record: dict[str, Any]) -> None:
-    lines = headline.overview(record).splitlines()
-    assert lines[0].startswith("| nDCG@10 | BM25 | BM25+RM3 | dense |")
-    assert not any(line.startswith("| xquad_zh") for line in lines)
-    assert sum(line.startswith("| cisi | 0.4000 h- |") for line in lines) == 1
+def test_the_main_readme_shows_six_systems_over_the_twelve(record: dict[str, Any]) -> None:
+    header, _, *rows = headline.overview(record).splitlines()
+    assert header == "| mean of 2 collections | nDCG@10 | against hybrid-stock | sets up/down |"
+    assert rows == [
+        "| BM25 | 0.3500 | -0.0500 | 0/2 |",
+        "| BM25+RM3 (0 sets) | not run | not run | 0/0 |",
+        "| dense | 0.3000 | -0.1000 | 1/1 |",
+        "| hybrid-stock | 0.4000 |  |  |",
+        "| hybrid | 0.3950 | -0.0050 | 1/1 |",
+        "| hybrid-tuned (0 sets) | not run | not run | 0/0 |",
+    ]
+
+
+def test_the_main_readme_says_what_the_long_table_says(record: dict[str, Any]) -> None:
+    """Mean and changes of the committed results are the same in both, and tables have six rows at most."""
+    shown = report.BLOCK.search(report.read(report.README))
+    assert shown
+    _, _, *rows = shown[0].splitlines()
+    assert 1 <= len(rows) <= 6
+    page = report.read(report.PAGE)
+    for row in rows:
+        system, mean, *against = row.strip("| ").split(" | ")
+        assert f"**{mean}**" in page
+        assert f"| {system} | {' | '.join(against)} |" in page or system == "hybrid-stock"
 
 
 def test_what_was_not_expected_is_named(record: dict[str, Any]) -> None:
@@ -160,7 +178,7 @@ def test_what_was_not_expected_is_named(record: dict[str, Any]) -> None:
 
 
 def test_the_same_values_give_the_same_plot(record: dict[str, Any], tmp_path: Path) -> None:
-    changes = plots.changes_of(record)
+    changes = report.changes_of(record)
     assert changes == {
         "hybrid": {
             "cisi": pytest.approx((0.02, 0.01, 0.03)),
@@ -168,7 +186,7 @@ def test_the_same_values_give_the_same_plot(record: dict[str, Any], tmp_path: Pa
         }
     }
     for name in ("a.svg", "b.svg"):
-        plots.draw(tmp_path / name, changes)
+        report.draw(tmp_path / name, changes)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
-    assert plots.is_current(tmp_path / "a.svg", changes)
-    assert not plots.is_current(tmp_path / "a.svg", {"hybrid": {}})
+    assert report.is_current(tmp_path / "a.svg", changes)
+    assert not report.is_current(tmp_path / "a.svg", {"hybrid": {}})

@@ -12,11 +12,13 @@ import pytest
 
 import collection
 import run
+import runner
 from conditions import Condition, read_conditions
 from hybridr.errors import DataError, SettingsError
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.files.formats import read_qrels, write_beir, write_run
 from hybridr.records import Document, Query
+from studies import collections as study
 
 CONDITION = Condition("one", "twelve", "test", 1000, 13, ["nDCG@10"], ["bm25"], 0.01)
 
@@ -45,23 +47,14 @@ def bench(collections: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         return {"condition": work.fingerprint, "systems": {"bm25": {"nDCG@10": 0.5}}}
 
     calls: list[str] = []
-    monkeypatch.setattr(run, "read_conditions", lambda: conditions)
-    monkeypatch.setattr(run, "measure", measure)
-    monkeypatch.setattr(run, "open_cluster", lambda url: None)
+    monkeypatch.setattr(study, "read_conditions", lambda: conditions)
+    monkeypatch.setattr(runner, "measure", measure)
+    monkeypatch.setattr(runner, "open_cluster", lambda url: None)
 
     def start(*more: str) -> tuple[int, list[str]]:
         calls.clear()
-        code = run.main(
-            [
-                *more,
-                "--collections",
-                str(collections),
-                "--runs",
-                str(tmp_path / "runs"),
-                "--results",
-                str(tmp_path / "results"),
-            ]
-        )
+        places = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
+        code = run.main(["collections", str(collections), *places, *more])
         return code, list(calls)
 
     start.measured, start.results, start.conditions = measured, tmp_path / "results", conditions
@@ -90,7 +83,7 @@ def test_a_misspelt_or_missing_setting_is_named(tmp_path: Path, table: str, word
 
 
 def test_an_unknown_collection_is_a_usage_error(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench("four") == (2, [])
+    assert bench("--sets", "four") == (2, [])
     assert "hint: one of one, two, three" in capsys.readouterr().err
 
 
@@ -102,13 +95,13 @@ def test_finished_ones_are_not_run_again_until_something_changes(bench: Any, col
     corpus = collections / "three" / "corpus.jsonl"
     corpus.write_text(corpus.read_text().replace("text three 1", "text three one"))
     assert bench() == (0, ["three"])
-    assert bench("one", "--again") == (0, ["one"])
+    assert bench("--sets", "one", "--again") == (0, ["one"])
 
 
 def test_what_is_expected_is_no_part_of_what_is_finished(bench: Any) -> None:
-    bench("one")
+    bench("--sets", "one")
     bench.conditions["one"] = replace(bench.conditions["one"], expected={"bm25": 0.1}, tolerance=0.5)
-    assert bench("one") == (0, [])
+    assert bench("--sets", "one") == (0, [])
 
 
 def test_a_failure_is_explained_elsewhere_and_does_not_stop_the_rest(
@@ -160,9 +153,9 @@ def test_an_archive_is_unpacked_once(bench: Any, collections: Path, tmp_path: Pa
     with tarfile.open(collections / "two.tar.xz", "w:xz") as archive:
         archive.add(collections / "two", "two")
     (collections / "two").rename(collections / "elsewhere")
-    assert bench("two") == (0, ["two"])
+    assert bench("--sets", "two") == (0, ["two"])
     assert (tmp_path / "runs" / "collections" / "two" / "corpus.jsonl").is_file()
-    assert bench("two") == (0, [])
+    assert bench("--sets", "two") == (0, [])
 
 
 def test_the_choice_of_queries_is_random_and_stays(collections: Path, tmp_path: Path) -> None:

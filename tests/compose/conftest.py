@@ -15,7 +15,8 @@ from support.engine import Stack, compose_v2, install_missing, run, running_engi
 from support.images import DASHBOARDS, base_images, drop_leftovers
 from support.places import ROOT
 
-CONTEXT = ("pyproject.toml", "README.md", "LICENSE", "hybridr", "cli", "opensearch")
+PACKAGES = ("benchmarks/hybridr_bench", "cli", "hybridr", "opensearch")
+CONTEXT = ("pyproject.toml", "README.md", "LICENSE", *PACKAGES)
 COMPOSE = ("docker-compose.yml", ".dockerignore")
 OVERRIDE = """\
 # Made by the test: builds use the network of this machine, and its proxies.

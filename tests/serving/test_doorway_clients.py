@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import runpy
 import signal
 import socket
 import subprocess
@@ -23,8 +22,8 @@ from hybridr.cluster.settings import ClusterSettings
 from hybridr.serving import searching
 from hybridr.serving.application import Server, create_app, listen
 from hybridr.serving.settings import ServeSettings
+from studies.serving_memory import ask_server
 from support.hashing import HashingEncoder
-from support.places import ROOT
 
 DIM = 384
 
@@ -60,8 +59,7 @@ async def ask(port: int, body: bytes, leave_after: float | None, path: str = "/v
 
 
 def test_clients_that_leave_take_their_work_with_them_and_nothing_leaks():
-    measure = runpy.run_path(str(ROOT / "benchmarks" / "serving_memory.py"))["measure"]
-    found = measure(2000)
+    found = ask_server(2000)
     assert found["growth"] < 0.05, found
     assert found["answered"] + found["left"] == 2000, found
     assert found["answered"] >= 1000, "who stayed was answered"

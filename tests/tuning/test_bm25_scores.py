@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from formula import Formula
 from hybridr.cluster.record import IndexInfo
 from hybridr.tuning.bm25_scores import Similarity, postings, rows_of, similarity_obstacle, similarity_of
+from rankings import Formula
 
 TEXTS = ["sea wind sea", "wind " * 30, "wave " * 100 + "sea", "wave wind tide", "tide"]
 TERMS = [Counter(text.split()) for text in TEXTS]

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from formula import Formula
 from hybridr.records import Query
 from hybridr.search.feedback import rocchio
 from hybridr.search.fusions.completed import Legs
@@ -18,6 +17,7 @@ from hybridr.tuning.evidence import Asked, cosines_of
 from hybridr.tuning.judgement import best_of, measured
 from hybridr.tuning.k1_and_b import errors_of
 from hybridr.tuning.variants import Variant, score_all, scores_of
+from rankings import Formula
 
 TEXTS = {"a": "sea sea sea", "b": "sea wind " * 8, "c": "wind wave", "d": "tide tide"}
 TERMS = {doc_id: Counter(text.split()) for doc_id, text in TEXTS.items()}

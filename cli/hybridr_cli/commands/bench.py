@@ -10,9 +10,9 @@ import typer
 from ..session import Session, verb
 
 if TYPE_CHECKING:
-    from hybridr.speed.encoding import Contest
-    from hybridr.speed.masked_lm import Race
-    from hybridr.speed.reindexing import ReindexRace
+    from hybridr_bench.encoding import Contest
+    from hybridr_bench.masked_lm import Race
+    from hybridr_bench.reindexing import ReindexRace
 
 
 def register(app: typer.Typer) -> None:
@@ -44,7 +44,7 @@ def register_adapt(bench: typer.Typer) -> None:
         """Train a DAM in turns with a plain transformers Trainer: real tokens per second, and the loss."""
         from hybridr.adaptation.corpus import CorpusFile
         from hybridr.files.pydocs import read_pydocs
-        from hybridr.speed.masked_lm import race
+        from hybridr_bench.masked_lm import race
 
         documents = CorpusFile(beir, "beir") if beir else read_pydocs()[0]
         races = race(
@@ -88,8 +88,8 @@ def register_reindex(bench: typer.Typer) -> None:
         """
         from hybridr.encoding.opening import load_encoder
         from hybridr.exporting.exporting import minilm_encoder
-        from hybridr.speed.corpora import spread_records
-        from hybridr.speed.reindexing import race_reindex
+        from hybridr_bench.corpora import spread_records
+        from hybridr_bench.reindexing import race_reindex
 
         model = load_encoder(encoder or minilm_encoder(progress=session.output.progress))
         found = race_reindex(
@@ -107,7 +107,7 @@ def render_reindex(session: Session, race: ReindexRace, corpus: str, file: Path 
     """Show the table; write the figures."""
     from hybridr.files.atomic import write_json
     from hybridr.machine import machine_record
-    from hybridr.speed.reindexing import times
+    from hybridr_bench.reindexing import times
 
     rows = [
         (
@@ -136,7 +136,7 @@ def render_reindex(session: Session, race: ReindexRace, corpus: str, file: Path 
 def render(session: Session, races: list[Race], values: dict[str, Any], file: Path | None) -> None:
     """Show the table; write the figures."""
     from hybridr.files.atomic import write_json
-    from hybridr.speed.masked_lm import machine_record
+    from hybridr_bench.masked_lm import machine_record
 
     columns = ("size", "training", "tokens/s", "times", "least", "most", "unseen loss", "steps")
     rows = [
@@ -188,8 +188,8 @@ def register_encode(bench: typer.Typer) -> None:
         from hybridr.encoding.packaged import minilm
         from hybridr.exporting.exporting import export
         from hybridr.machine import machine_record
-        from hybridr.speed.contender import OPENERS
-        from hybridr.speed.encoding import compare_encoders, read_texts
+        from hybridr_bench.contender import OPENERS
+        from hybridr_bench.encoding import compare_encoders, read_texts
 
         texts = read_texts(beir or [], documents)
         progress = session.output.progress
@@ -263,9 +263,9 @@ def register_search(bench: typer.Typer) -> None:
 
         The ways are deployed on the index for their time; three settings of ml-commons are changed for it.
         """
-        from hybridr.speed.asking import Times
-        from hybridr.speed.corpora import spread_queries
-        from hybridr.speed.searching import race_indices
+        from hybridr_bench.asking import Times
+        from hybridr_bench.corpora import spread_queries
+        from hybridr_bench.searching import race_indices
 
         times = Times(requests, rounds, tuple(int(many) for many in clients.split(",")), warm_up)
         found = race_indices(
@@ -314,7 +314,7 @@ def register_serve(bench: typer.Typer) -> None:
     ) -> None:
         """Encode through `hybridr serve` in turns with the encoder alone: texts per second."""
         from hybridr.exporting.exporting import minilm_encoder
-        from hybridr.speed.serving import race_serving
+        from hybridr_bench.serving import race_serving
 
         progress = session.output.progress
         found = race_serving(

@@ -12,8 +12,8 @@ from hybridr.cluster.connection import Cluster
 from hybridr.encoding.opening import load_encoder
 from hybridr.errors import NotFound
 from hybridr.serving.remote_models import TRUSTED, missing_settings, trusted_pattern
-from hybridr.speed.corpora import spread_records
-from hybridr.speed.reindexing import Lane, ReindexRace, over, race_reindex
+from hybridr_bench.corpora import spread_records
+from hybridr_bench.reindexing import Lane, ReindexRace, over, race_reindex
 
 pytestmark = pytest.mark.node
 

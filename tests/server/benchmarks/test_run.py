@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import baselines
 import collection
 import run
 from conditions import Condition
@@ -19,7 +18,8 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import alias_target
 from hybridr.files.formats import read_qrels, read_queries, read_run, write_beir
 from hybridr.records import Document, Query, Run
-from sections import headline, reproduction
+from studies import baselines, published
+from studies import collections as rankings
 from support.corpus import text_number
 from support.places import DDR
 
@@ -42,11 +42,11 @@ def bench(
     conditions = {
         index_name: Condition(index_name, "twelve", "test", 10, 13, ["nDCG@10", "R@100"], SYSTEMS, 0.01)
     }
-    monkeypatch.setattr(run, "read_conditions", lambda: conditions)
+    monkeypatch.setattr(rankings, "read_conditions", lambda: conditions)
 
     def start(*more: str) -> int:
         places = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
-        return run.main(["--collections", str(tmp_path), "--url", cluster.url, *places, *more])
+        return run.main(["collections", str(tmp_path), "--url", cluster.url, *places, *more])
 
     start.result = tmp_path / "results" / "collections" / f"{index_name}.json"
     start.conditions = conditions
@@ -191,8 +191,8 @@ def test_after_a_veto_the_first_vectors_are_asked(
     assert alias_target(cluster, f"{index_name}-adapted") is None
     assert "reindex-adapted" not in found["seconds"]
     assert found["systems"]["dense-adapted"] == found["systems"]["dense"]
-    assert headline.cell(found, "dense-adapted").endswith("vetoed")
-    assert "vetoed" not in headline.cell(found, "dense")
+    assert rankings.cell(found, "dense-adapted").endswith("vetoed")
+    assert "vetoed" not in rankings.cell(found, "dense")
 
 
 def test_an_index_of_another_collection_is_left_alone(
@@ -216,7 +216,7 @@ def test_a_row_of_the_published_tables_runs_on_its_own_layout(
     (folder / "qas.forum.jsonl").write_text("".join(json.dumps(one) + "\n" for one in answers))
     models = ["--dam", str(DDR / "dams" / "dam_target"), "--rem", str(DDR / "rems" / "rem_dense_lora192-pa4")]
     places = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
-    common = ["--published", "lotte-tech", "--collections", str(tmp_path), "--url", cluster.url, *places]
+    common = ["published", "lotte-tech", str(tmp_path), "--url", cluster.url, *places]
     try:
         assert run.main([*common, "--row", "ddr/bm25"]) == 0
         assert run.main([*common, "--row", "ddr/contrast", *models]) == 0
@@ -234,6 +234,6 @@ def test_a_row_of_the_published_tables_runs_on_its_own_layout(
     assert lexical["Success@5"] == 1.0
     dense = found["lotte-tech--ddr-contrast"]["systems"]["dense"]
     assert dense["R@1000"] == 1.0
-    shown = reproduction.render(found)
+    shown = published.render(found)
     assert "| lotte-tech | " in shown
     assert "off (.20652 .44962 .71094)" in shown

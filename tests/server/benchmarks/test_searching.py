@@ -16,8 +16,8 @@ from hybridr.errors import SettingsError
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploying import deploy, undeploy
 from hybridr.serving.settings import DeploySettings
-from hybridr.speed.asking import Lane, Times, apart, difference, ratio, take_turns, time_requests
-from hybridr.speed.searching import race_search
+from hybridr_bench.asking import Lane, Times, apart, difference, ratio, take_turns, time_requests
+from hybridr_bench.searching import race_search
 
 pytestmark = pytest.mark.node
 FEW = ["--queries", "2", "--requests", "3", "--rounds", "2", "--clients", "1,2", "--warm-up", "1"]

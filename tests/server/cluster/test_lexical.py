@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from formula import Formula
 from hybridr import Query, Search, load
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.settings import LoadSettings
 from hybridr.files.formats import write_beir
 from hybridr.records import Document
 from hybridr.search.feedback import FeedbackDocument, rm3
+from rankings import Formula
 
 pytestmark = pytest.mark.node
 
