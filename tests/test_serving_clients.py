@@ -174,7 +174,7 @@ def test_a_single_client_waits_for_nothing_but_the_encoder():
 SLOW_SERVER = """
 import sys, time
 import numpy as np
-from hybridr.serving import Server, create_app, listen
+from hybridr.serving.application import Server, create_app, listen
 
 class Slow:
     dim, similarity, max_tokens, fingerprint = 4, "cosine", 256, "f"

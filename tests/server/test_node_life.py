@@ -237,7 +237,7 @@ KILLED = """
 import os, signal
 from hybridr.node.java import find_java
 from hybridr.node.layout import ensure_home
-from hybridr.settings import NodeSettings
+from hybridr.node.settings import NodeSettings
 
 def die(stage, done, total=None, note=""):
     if (stage, done) == ("unpack", 1):
