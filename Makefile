@@ -24,14 +24,14 @@ test-compose: $(VENV)/test-$(STAMP)
 # Every open collection that is not finished yet; interrupted, the same command goes on. URL names a cluster,
 # without it an embedded node called `bench` is started (and kept: hybridr node stop --name bench).
 bench: $(VENV)/test-$(STAMP)
-	$(BIN)/python benchmarks/run.py --collections $(COLLECTIONS) $(if $(URL),--url $(URL))
+	$(BIN)/python benchmarks/run.py collections $(COLLECTIONS) $(if $(URL),--url $(URL))
 
 bench-report: $(VENV)/test-$(STAMP)
-	$(BIN)/python benchmarks/report.py
+	$(BIN)/python benchmarks/run.py report
 
 # The peers want another transformers than `all` does: sentence-transformers[onnx] needs optimum-onnx, it < 4.58.
 bench-encode: $(VENV)/test-$(STAMP) $(VENV)/peers/bin/python
-	$(BIN)/hybridr bench encode benchmarks/results/encode.json --beir $(COLLECTIONS)/scifact \
+	$(BIN)/python benchmarks/run.py speed encode --beir $(COLLECTIONS)/scifact \
 		--beir $(COLLECTIONS)/npl --peers $(VENV)/peers/bin/python
 
 $(VENV)/peers/bin/python: | $(BIN)/python
@@ -40,7 +40,7 @@ $(VENV)/peers/bin/python: | $(BIN)/python
 
 # Pyserini needs a Java 21 or newer: JAVA_HOME.
 bench-baselines: $(VENV)/test-$(STAMP) $(VENV)/rankers/bin/python
-	$(BIN)/python benchmarks/baselines.py $(COLLECTIONS) --peers $(VENV)/rankers/bin/python
+	$(BIN)/python benchmarks/run.py baselines $(COLLECTIONS) --peers $(VENV)/rankers/bin/python
 
 $(VENV)/rankers/bin/python: | $(BIN)/python
 	$(PYTHON) -m venv $(VENV)/rankers

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from hybridr_cli.output import Output
+PLAIN_INTERVAL_S = 5.0
 
 
 class Bar:
@@ -22,11 +23,10 @@ class Bar:
         self._weights = weights
         self._total, self._finished = sum(weights.values()), 0.0
         self._name, self._share = "", (0.0, 1.0)
-        self._plain = Output()
+        self._told: dict[str, float] = {}
+        columns = [TextColumn("{task.description:<44}"), BarColumn(), TaskProgressColumn()]
         self._bars = Progress(
-            TextColumn("{task.description:<44}"),
-            BarColumn(),
-            TaskProgressColumn(),
+            *columns,
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
             console=Console(file=sys.stderr),
@@ -61,17 +61,24 @@ class Bar:
 
     def __call__(self, stage: str, done: int, total: int | None = None, note: str = "") -> None:
         """Show the state of a stage."""
+        title = f"{self._name}: {stage}"
         if self._bars.disable:
-            self._plain.progress(f"{self._name}: {stage}", done, total, note)
+            self._tell(title, done, total, note)
             return
-        self._bars.update(
-            self._stage, description=f"{self._name}: {stage}", completed=done, total=total, note=note
-        )
+        self._bars.update(self._stage, description=title, completed=done, total=total, note=note)
         self._advance(done / total if total else 0.0)
 
     def say(self, text: str) -> None:
         """Print a line above the bars."""
         self._bars.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def _tell(self, title: str, done: int, total: int | None, note: str) -> None:
+        """Print a line every few seconds, and one when a stage ends."""
+        now = time.monotonic()
+        if done == total or now - self._told.get(title, 0.0) >= PLAIN_INTERVAL_S:
+            self._told[title] = now
+            of = f"/{total:,}" if total else ""
+            print(f"{title}: {done:,}{of}  {note}".rstrip(), file=sys.stderr, flush=True)
 
     def _advance(self, fraction: float) -> None:
         before, share = self._share

@@ -1,4 +1,4 @@
-"""Reads the conditions of `conditions.toml`: which collections, asked how, and what is expected."""
+"""Reads `conditions.toml`: which collections, asked how, and what is expected; the forms of `ddr`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ else:
     import tomli as tomllib
 
 FILE = Path(__file__).parent / "conditions.toml"
+TWELVE = "twelve"
+"""The group of the collections whose mean is taken, and that most studies run on."""
 WITHOUT_VECTORS = frozenset({"bm25", "rm3"})
 ADAPTED, TUNED = "-adapted", "-tuned"
 """What the name of a system adds to that of `hybridr evaluate`, in this order."""
@@ -71,6 +73,19 @@ def read_conditions(file: Path = FILE) -> dict[str, Condition]:
         name: condition_of(name, {**shared, **own}, file)
         for name, own in tables.get("collection", {}).items()
     }
+
+
+def read_form(name: str) -> dict[str, Any]:
+    """Read one form of `ddr`. Raises SettingsError for an unknown one."""
+    forms: dict[str, dict[str, Any]] = read_toml(FILE)["ddr"]
+    if name not in forms:
+        raise SettingsError(f"there is no form '{name}'", hint=f"one of {', '.join(forms)}")
+    return forms[name]
+
+
+def the_twelve() -> list[str]:
+    """Name the collections whose mean is taken."""
+    return [name for name, condition in read_conditions().items() if condition.group == TWELVE]
 
 
 def condition_of(name: str, values: Mapping[str, Any], file: Path) -> Condition:

@@ -45,32 +45,31 @@ def best(scores: Any, names: list[str], depth: int) -> dict[str, float]:
     return {names[place]: float(scores[place]) for place in places if scores[place] > 0}
 
 
-def rank_with_pyserini(folder: Path, settings: Mapping[str, Any]) -> Found:
-    """Rank with BM25 and RM3, with our k1 and b and with its own; compare its terms with ours."""
-    os.environ.setdefault("OPENAI_API_KEY", "unused")  # Pyserini 1.6 cannot be imported without one
+def index_with_pyserini(folder: Path) -> str:
+    """Index the documents with its own command; give the index."""
     (folder / "pyserini").mkdir()
     with (folder / "pyserini" / "documents.jsonl").open("w", encoding="utf-8") as lines:
         for one in read(folder / "documents.jsonl"):
             lines.write(json.dumps({"id": one["id"], "contents": one["text"]}) + "\n")
     index = str(folder / "index")
-    command = [
-        sys.executable,
-        "-m",
-        "pyserini.index.lucene",
-        "--collection",
-        "JsonCollection",
-        "--input",
-        str(folder / "pyserini"),
-        "--index",
-        index,
-        "--generator",
-        "DefaultLuceneDocumentGenerator",
-        "--threads",
-        "1",
-        "--storeDocvectors",
-    ]
-    started = time.perf_counter()
+    options = {
+        "--collection": "JsonCollection",
+        "--input": str(folder / "pyserini"),
+        "--index": index,
+        "--generator": "DefaultLuceneDocumentGenerator",
+        "--threads": "1",
+    }
+    command = [sys.executable, "-m", "pyserini.index.lucene", "--storeDocvectors"]
+    command += [one for pair in options.items() for one in pair]
     subprocess.run(command, check=True, capture_output=True)
+    return index
+
+
+def rank_with_pyserini(folder: Path, settings: Mapping[str, Any]) -> Found:
+    """Rank with BM25 and RM3, with our k1 and b and with its own; compare its terms with ours."""
+    os.environ.setdefault("OPENAI_API_KEY", "unused")  # Pyserini 1.6 cannot be imported without one
+    started = time.perf_counter()
+    index = index_with_pyserini(folder)
     seconds = {"pyserini index": time.perf_counter() - started}
 
     from pyserini.search.lucene import LuceneSearcher

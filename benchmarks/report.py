@@ -1,9 +1,6 @@
-"""Regenerates benchmarks/README.md, its plot, and the headline of the main README: `make bench-report`.
+"""Makes benchmarks/README.md, its plot, and the table of the main README from the committed results.
 
-    python benchmarks/report.py [--check]
-
-They are made of the committed results. With `--check` nothing is written; the exit code is 1 when one of them
-does not say what the results say.
+With `--check` nothing is written; the exit code is 1 when one of them does not say what the results say.
 """
 
 from __future__ import annotations
@@ -13,58 +10,37 @@ import json
 import re
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import plots
 from hybridr.errors import DataError
-from sections import (
-    adapt_speed,
-    adaptation,
-    baselines,
-    ddr_full,
-    ddr_reduced,
-    encode,
-    fusion,
-    headline,
-    label_free,
-    precision,
-    reindex_memory,
-    reindex_restart,
-    reindex_speed,
-    reproduction,
-    search_speed,
-    serve_speed,
-)
+from hybridr.files.manifest import fingerprint
+from hybridr.files.pictures import svg
+from studies.collections import REFERENCE, comparison, of_group, overview, systems_of
+from study import HERE, RESULTS, Section, all_sections
 
-HERE = Path(__file__).parent
-RESULTS, PAGE, README = HERE / "results", HERE / "README.md", HERE.parent / "README.md"
+PAGE, README = HERE / "README.md", HERE.parent / "README.md"
 PLOT = HERE / "plots" / "headline.svg"
 BLOCK = re.compile(r"(?<=<!-- headline -->\n).*?(?=<!-- /headline -->)", re.DOTALL)
-SECTIONS = [
-    headline,
-    fusion,
-    label_free,
-    baselines,
-    search_speed,
-    serve_speed,
-    ddr_reduced,
-    ddr_full,
-    adaptation,
-    adapt_speed,
-    encode,
-    precision,
-    reindex_speed,
-    reindex_memory,
-    reindex_restart,
-    reproduction,
-]
+RANKINGS = "collections"
+DRAWN = "hybrid"
+"""The other systems are so far from the hybrids that nothing else could be seen."""
 MISSING = "Not run: no result is committed."
+
+Changes = dict[str, dict[str, tuple[float, float, float]]]
+
 HEAD = """# Benchmarks
 
 Made by `make bench-report` from what is committed in `results/`; a test checks that it is up to date. What
 is run, with which settings and what is expected stand in `conditions.toml` and `published.toml`. FOLDER holds
 test collections, the open ones in BEIR layout. What could not be run is marked "not run", never filled in.
+
+`python benchmarks/run.py` lists the studies, `run.py STUDY --help` tells what one measures and takes. A study
+is one file in `studies/`: how it measures, where its result lies, how that is rendered. A new file there is a
+new study; `study.py` says what it must have.
+
+All this wants a checkout. An installed wheel has only the races, `hybridr bench adapt`, `encode`, `reindex`,
+`search` and `serve` (`hybridr_bench/`): they run on Python's documentation or on BEIR folders of your own and
+write a JSON file of figures. `run.py speed` runs the same races and puts their figures into `results/`.
 
 `make bench COLLECTIONS=FOLDER` runs every open collection that is not finished. A condition is finished when
 `results/collections/` holds a result with the same settings, files, encoder and version of hybridr. Why one
@@ -73,13 +49,11 @@ run files in `runs/`. Neither is committed. Each result names machine, versions,
 run files."""
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Write what the results give, or check that it stands there."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser("run.py report", description=__doc__)
     parser.add_argument("--check", action="store_true")
-    if not parser.parse_args().check:
+    if not parser.parse_args(arguments).check:
         write()
         return 0
     for name in (found := stale()):
@@ -88,11 +62,11 @@ def main() -> int:
 
 
 def write() -> None:
-    """Write page, headline and plot."""
+    """Write page, table and plot."""
     PAGE.write_text(render_page(), encoding="utf-8")
     README.write_text(render_readme(), encoding="utf-8")
     if not is_plot_current():
-        plots.draw(PLOT, changes())
+        draw(PLOT, drawn())
 
 
 def stale() -> list[str]:
@@ -107,44 +81,81 @@ def read(file: Path) -> str:
     return file.read_text(encoding="utf-8") if file.is_file() else ""
 
 
-def changes() -> plots.Changes:
+def drawn() -> Changes:
     """Collect what the plot shows."""
-    return plots.changes_of(read_result(RESULTS / headline.RESULT) or {})
+    return changes_of(read_result(RANKINGS) or {})
 
 
 def is_plot_current() -> bool:
     """Tell whether the plot shows the results; without any there is nothing to draw."""
-    return not changes() or plots.is_current(PLOT, changes())
+    return not drawn() or is_current(PLOT, drawn())
 
 
 def render_readme() -> str:
-    """Put the headline between its markers in the main README. Raises DataError when there are none."""
-    page, record = read(README), read_result(RESULTS / headline.RESULT)
+    """Put the table between its markers in the main README. Raises DataError when there are none."""
+    page, record = read(README), read_result(RANKINGS)
     if not BLOCK.search(page):
         raise DataError("README.md has no <!-- headline --> and <!-- /headline -->, each on its own line")
-    return BLOCK.sub(lambda _: f"{headline.overview(record) if record else MISSING}\n", page)
+    return BLOCK.sub(lambda _: f"{overview(record) if record else MISSING}\n", page)
 
 
 def render_page() -> str:
-    """Render all sections."""
-    return "\n\n".join([HEAD, *(render_section(section) for section in SECTIONS)]) + "\n"
+    """Render the sections of all studies."""
+    return "\n\n".join([HEAD, *map(render_section, all_sections())]) + "\n"
 
 
-def render_section(section: ModuleType) -> str:
+def render_section(section: Section) -> str:
     """Render one section: title, the command that measures it, what was found."""
-    record = read_result(RESULTS / section.RESULT)
-    body = section.render(record) if record else getattr(section, "MISSING", MISSING)
-    return f"## {section.TITLE}\n\n    {section.COMMAND}\n\n{body}"
+    record = read_result(section.result)
+    body = section.render(record) if record else section.missing
+    return f"## {section.title}\n\n    {section.command}\n\n{body}"
 
 
-def read_result(path: Path) -> dict[str, Any] | None:
-    """Read `path`.json, or every file of the folder `path` by its name; None when there is neither."""
-    if path.is_dir():
-        files = sorted(path.glob("*.json"))
+def read_result(name: str) -> dict[str, Any] | None:
+    """Read `name`.json, or every file of the folder `name` by its name; None when there is neither."""
+    if (RESULTS / name).is_dir():
+        files = sorted((RESULTS / name).glob("*.json"))
         return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files} or None
-    file = path.with_name(f"{path.name}.json")
+    file = RESULTS / f"{name}.json"
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def changes_of(record: dict[str, Any]) -> Changes:
+    """Collect what is drawn: system -> set -> change against the stock hybrid, and its interval."""
+    drawn: Changes = {}
+    for system in systems_of(record):
+        for name, found in of_group(record).items():
+            versus = comparison(found, system, REFERENCE)
+            if versus is not None and system.startswith(DRAWN):
+                drawn.setdefault(system, {})[name] = (versus["difference"], versus["low"], versus["high"])
+    return drawn
+
+
+def identity(changes: Changes) -> str:
+    """Identify what is drawn, for the check that a plot is up to date."""
+    return f"values {fingerprint(changes)[:16]}"
+
+
+def is_current(file: Path, changes: Changes) -> bool:
+    """Tell whether a plot shows these values, whichever matplotlib drew it."""
+    return file.is_file() and identity(changes) in file.read_text(encoding="utf-8")
+
+
+def draw(file: Path, changes: Changes) -> None:
+    """Draw a point with its interval for every system and set into an SVG."""
+    names = list(dict.fromkeys(name for found in changes.values() for name in found))
+    with svg(file, (8, 0.9 + 0.42 * len(names)), {"Creator": None, "Description": identity(changes)}) as axes:
+        for number, (system, found) in enumerate(changes.items()):
+            shift = (number - (len(changes) - 1) / 2) * 0.6 / max(len(changes), 1)
+            places = [names.index(name) + shift for name in found]
+            middle = [value for value, _, _ in found.values()]
+            below = [value - low for value, low, _ in found.values()]
+            above = [high - value for value, _, high in found.values()]
+            axes.errorbar(
+                middle, places, xerr=[below, above], fmt="o", markersize=4, linewidth=1, label=system
+            )
+        axes.axvline(0.0, color="black", linewidth=0.8)
+        axes.set_yticks(range(len(names)), names)
+        axes.set_ylim(len(names) - 0.5, -0.5)
+        axes.set_xlabel("change of nDCG@10 against hybrid-stock, with its 95 % interval")
+        axes.legend(loc="best", fontsize="small")

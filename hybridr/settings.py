@@ -2,6 +2,9 @@
 
 Precedence: flag > environment (`HYBRIDR_<STAGE>_<FIELD>`, for the connection `HYBRIDR_<FIELD>`) >
 `hybridr.toml` (`[stage]`) > default.
+
+A field is all there is to a setting: the command line makes its option from the name, the type, the default
+and the description, in which "None:" or "empty:" says what is done when nothing is given.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -22,6 +25,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+CONFIG_FILE = "hybridr.toml"
+T = TypeVar("T")
 TABLES = (
     "cluster",
     "node",
@@ -38,7 +43,16 @@ TABLES = (
     "serve",
 )
 """The tables of `hybridr.toml`, one a stage."""
-CONFIG_FILE = "hybridr.toml"
+
+
+class Option(NamedTuple):
+    """How a field is spelled on the command line where it is not called after the field; None: not at all."""
+
+    name: str | None
+
+
+NoOption = Annotated[T, Option(None)]
+"""A field for the file and the environment; the command line has it only where a verb names it."""
 
 
 class Stage(BaseModel):
@@ -74,6 +88,8 @@ def explained(stage: type[Stage], error: ValidationError) -> SettingsError:
         if problem["type"] == "extra_forbidden":
             near = difflib.get_close_matches(name, stage.model_fields, n=1)
             lines.append(f"unknown setting '{name}'" + (f", did you mean '{near[0]}'?" if near else ""))
+        elif problem["type"] == "missing":
+            lines.append(f"{name}: must be given")
         else:
             lines.append(f"{name}: {problem['msg'][0].lower()}{problem['msg'][1:]}, got {problem['input']!r}")
     return SettingsError(
@@ -125,7 +141,7 @@ def resolve(
 
 def is_list(stage: type[Stage], field: str) -> bool:
     """Tell whether a field takes several names, given as `a,b,c` in a flag or variable."""
-    return stage.model_fields[field].annotation == tuple[str, ...]
+    return get_origin(stage.model_fields[field].annotation) is tuple
 
 
 def resolved_values(stage: type[Stage], *, config: Path | None = None) -> list[tuple[str, Any, str]]:

@@ -19,9 +19,9 @@ from hybridr.files.folders import cache_folder
 from hybridr.node import process
 from hybridr.node import state as state_module
 from hybridr.node.settings import NodeSettings
+from support.places import COLLECTIONS
 
 IN_CI = os.environ.get("CI") == "true"
-COLLECTIONS = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 @pytest.fixture(scope="session", autouse=True)

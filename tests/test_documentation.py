@@ -1,4 +1,4 @@
-"""The pages under docs name tests that exist."""
+"""The pages under docs name tests that exist, and no page links to nothing."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from support.places import ROOT
+
 PAGES = sorted((ROOT / "docs").glob("*.md"))
+LINKING = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *PAGES]
+FIRST_SCREEN, LONGEST = 40, 150
 
 
 def named_tests(page: Path) -> set[tuple[str, str]]:
@@ -27,7 +30,8 @@ def test_every_named_test_exists(page: Path) -> None:
         for file, test in sorted(named_tests(page))
         if not (ROOT / file).is_file() or test not in defined(ROOT / file)
     ]
-    assert not missing
+    files = re.findall(r"`(tests/[\w/]+\.py)`", page.read_text(encoding="utf-8"))
+    assert missing + [file for file in files if not (ROOT / file).is_file()] == []
 
 
 def test_every_case_of_the_reindex_page_has_a_test() -> None:
@@ -36,3 +40,24 @@ def test_every_case_of_the_reindex_page_has_a_test() -> None:
     rows = [line for line in cases.splitlines() if re.match(r"\| (?!case |---)", line)]
     assert len(rows) > 50
     assert [row for row in rows if not re.search(r"`tests/\S+::test_\w+` \|$", row)] == []
+
+
+def anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", page.read_text(encoding="utf-8"))
+    for file, anchor in links:
+        target = (page.parent / file) if file else page
+        assert target.exists(), file
+        assert not anchor or anchor in anchors(target), f"{file}#{anchor}"
+
+
+def test_the_readme_is_short_and_begins_with_what_it_is_worth() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= LONGEST
+    assert "<!-- /headline -->" in lines[:FIRST_SCREEN]
+    assert sum(line.startswith("    hybridr ") for line in lines[:FIRST_SCREEN]) == 2

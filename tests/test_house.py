@@ -1,55 +1,185 @@
-"""The shape of the project: light imports, one-way imports, documented names and commands."""
+"""The shape of the project, held against docs/house.md: one-way imports, families, sizes, names."""
 
 from __future__ import annotations
 
 import ast
-import json
 import re
+import statistics
 import subprocess
 import sys
 import time
-import zipfile
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
 import hybridr
-import hybridr_cli
 from hybridr.errors import HybridrError
-from hybridr.files.assets import asset_path
+from hybridr.files.family import names_of
+from support import house
 
-ROOT = Path(__file__).resolve().parents[1]
-MODULES = sorted((ROOT / "hybridr").rglob("*.py"))
+ROOT = house.ROOT
+MODULES = list(house.rooms().values())
+WITH_TORCH = ("assembly", "adaptation", "exporting")
+TORCH_FILES = {"retriever.py", "sentence_transformers.py", "engines.py"}
+LOOSE, LINES, FILES, FUNCTION, PARAMETERS = 12, 400, 12, 40, 7
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
-FLOORS = [
-    {"errors", "records", "progress", "folders"},
-    {"settings", "manifest", "assets", "failures"},
-    {"texts", "configuration"},
-    {"fusion", "feedback", "languages", "pydocs", "formats", "vectors", "passages"},
-    {"bodies", "hits", "measures", "pictures", "staging", "losses", "significance", "tables", "backends"},
-    {"encoder", "node", "lexical", "model_card"},
-    {"retriever", "probes", "packaged", "published", "cluster", "machine", "calibration", "query_map"},
-    {"special_tokens", "graphs", "parity", "quantization", "trials", "map_learning", "label_free"},
-    {"assembly", "training", "model_files"},
-    {"masked_lm", "relevance"},
-    {"exporting", "reading", "writing"},
-    {"sampling", "destinations", "text_fields", "query_terms", "similarity"},
-    {"inspection", "loading", "known_encoders", "pacing"},
-    {"adaptation", "overlap", "shift"},
-    {"stored", "expansion", "preflight", "remote_models", "pipelines"},
-    {"tuned", "local_models"},
-    {"jobs", "retrieval", "planning", "verification", "deployments"},
-    {"encoding", "deploying", "rewriting", "diagnosis", "map_fitting"},
-    {"filling"},
-    {"in_place"},
-    {"renewal", "returning"},
-    {"syncing"},
-    {"standing"},
-    {"reindexing", "evaluation", "serving", "completion"},
-    {"reports"},
-    {"systems", "tuning"},
-    {"demonstration", "speed"},
-]
+
+def functions(folder: str) -> Iterator[tuple[str, Function]]:
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        for node in ast.walk(house.tree_of(path)):
+            if isinstance(node, Function):
+                yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", node
+
+
+def length_of(node: Function) -> int:
+    assert node.end_lineno is not None
+    return node.end_lineno - node.lineno + 1
+
+
+def test_imports_go_one_way() -> None:
+    floor_of = {name: number for number, floor in enumerate(house.order()) for name in floor}
+    wings = {house.wing_of(room) for room in house.rooms()}
+    assert wings == floor_of.keys(), "a wing without a floor, or a floor without a wing"
+    wrong = [
+        f"{one.room}:{one.line} imports {one.target}"
+        for one in house.imports()
+        if (above := house.wing_of(one.room)) != (below := house.wing_of(one.target))
+        and floor_of[below] >= floor_of[above]
+    ]
+    assert not wrong
+
+
+def test_no_file_is_part_of_a_circle() -> None:
+    assert not house.circles()
+
+
+def test_a_wings_face_holds_a_docstring_only() -> None:
+    for room, path in house.rooms().items():
+        if path.name == "__init__.py" and room.count(".") == 1:
+            assert len(house.tree_of(path).body) == 1, room
+
+
+def test_the_page_has_the_tree_as_it_is() -> None:
+    assert house.page_with(house.written_tree()) == house.PAGE.read_text(encoding="utf-8"), (
+        "docs/house.md is stale: python tests/support/house.py"
+    )
+
+
+def test_the_picture_is_as_the_imports_are() -> None:
+    assert house.drawn() == house.PICTURE.read_text(encoding="utf-8"), (
+        "docs/house.svg is stale: python tests/support/house.py"
+    )
+
+
+@pytest.mark.parametrize("family", sorted(house.families()))
+def test_a_family_has_a_protocol_a_test_and_a_row_on_the_page(family: str) -> None:
+    face = house.tree_of(house.LIBRARY / family.replace(".", "/") / "__init__.py")
+    protocols = [
+        node
+        for node in face.body
+        if isinstance(node, ast.ClassDef) and any("Protocol" in ast.unparse(base) for base in node.bases)
+    ]
+    assert len(protocols) == 1
+    assert ast.get_docstring(protocols[0])
+    wing, folder = family.split(".")
+    page = house.PAGE.read_text(encoding="utf-8")
+    assert f"`{wing}/{folder}/`" in page
+    assert f"`tests/{wing}/test_{folder}.py`" in page
+    assert (ROOT / "tests" / wing / f"test_{folder}.py").is_file()
+    assert set(names_of(family)) <= set(house.families()[family])
+
+
+def test_there_are_seven_families() -> None:
+    assert len(house.families()) == 7
+
+
+def test_the_page_names_nothing_that_is_not_there() -> None:
+    page = house.PAGE.read_text(encoding="utf-8")
+    for name in re.findall(r"`((?:hybridr|cli|benchmarks|tests)/[\w./]+)`", page):
+        assert (ROOT / name).exists(), name
+
+
+def test_rooms_and_functions_are_small() -> None:
+    loose = [path.name for path in MODULES if path.parent == house.LIBRARY]
+    assert len(loose) <= LOOSE, loose
+    long = [str(path) for path in MODULES if len(path.read_text("utf-8").splitlines()) > LINES]
+    assert not long
+    wings = Counter(path.parent for path in MODULES if path.name != "__init__.py")
+    assert not [folder for folder, count in wings.items() if count > FILES]
+    found = [(name, node) for folder in ("hybridr", "cli") for name, node in functions(folder)]
+    assert not [name for name, node in found if length_of(node) > FUNCTION]
+    assert not [name for name, node in found if parameters_of(node) > PARAMETERS]
+
+
+def parameters_of(node: Function) -> int:
+    """Count what a caller gives: `self` and the session of a verb are not given."""
+    names = [one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+    return len([name for name in names if name not in ("self", "cls", "session")])
+
+
+def test_most_functions_are_read_at_a_glance() -> None:
+    library = sorted(length_of(node) for _, node in functions("hybridr"))
+    assert statistics.median(library) <= 8
+    assert library[int(0.9 * len(library))] <= 20
+    assert statistics.median(length_of(node) for _, node in functions("cli")) <= 12
+
+
+def test_a_public_name_exists_once() -> None:
+    names = Counter(
+        node.name
+        for path in MODULES
+        for node in house.tree_of(path).body
+        if isinstance(node, Function | ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert not [name for name, count in names.items() if count > 1]
+    files = Counter(path.name for path in MODULES)
+    assert {name for name, count in files.items() if count > 1} <= {"__init__.py", "settings.py"}
+
+
+def test_torch_stays_where_it_belongs() -> None:
+    for path in MODULES:
+        wing = path.relative_to(house.LIBRARY).parts[0]
+        if re.search(r"^\s*(from|import) (torch|transformers|peft)\b", path.read_text("utf-8"), re.M):
+            assert wing in WITH_TORCH or (wing == "encoding" and path.name in TORCH_FILES), path
+
+
+def test_one_module_imports_the_client() -> None:
+    users = [
+        p.name for p in MODULES if re.search(r"^\s*(from|import) opensearchpy", p.read_text("utf-8"), re.M)
+    ]
+    assert users == ["opensearch.py"]
+
+
+def test_the_record_is_read_in_one_place() -> None:
+    readers = [p.name for p in MODULES if re.search(r"""(get\(|\[)["']_meta["']""", p.read_text("utf-8"))]
+    assert readers == ["record.py"]
+
+
+def test_tests_mirror_the_house() -> None:
+    tests = ROOT / "tests"
+    folders = [tests, tests / "server"]
+    wings = {path.parent.name for path in MODULES if path.parent.parent == house.LIBRARY}
+    strays = []
+    for folder in folders:
+        for wing in sorted(wings):
+            subjects = {path.stem for path in (house.LIBRARY / wing).rglob("*.py")} | {
+                path.name for path in (house.LIBRARY / wing).iterdir() if path.is_dir()
+            }
+            for path in (folder / wing).glob("test_*.py"):
+                name = path.stem.removeprefix("test_")
+                if not any(name == one or name.startswith(f"{one}_") for one in subjects):
+                    strays.append(str(path.relative_to(ROOT)))
+    assert not strays
+
+
+def test_no_formatting_is_skipped() -> None:
+    skip = "# fmt: " + "skip"
+    for folder in ("hybridr", "cli", "benchmarks", "tests"):
+        assert not [
+            path for path in (ROOT / folder).rglob("*.py") if skip in path.read_text(encoding="utf-8")
+        ]
 
 
 def test_public_names_are_complete_and_light() -> None:
@@ -89,45 +219,13 @@ def test_help_is_fast() -> None:
     assert min(timed() for _ in range(4)) < 0.5
 
 
-def test_imports_go_one_way() -> None:
-    floor_of = {name: number for number, floor in enumerate(FLOORS) for name in floor}
-    rooms = {path.relative_to(ROOT / "hybridr").parts[0].removesuffix(".py") for path in MODULES}
-    assert rooms - {"__init__"} <= floor_of.keys(), "a module without a floor"
-    wrong = []
-    for path in MODULES:
-        room = path.relative_to(ROOT / "hybridr").parts[0].removesuffix(".py")
-        depth = len(path.relative_to(ROOT / "hybridr").parts)
-        for imported in top_level_imports(path, depth):
-            if room != "__init__" and imported != room and floor_of[imported] >= floor_of[room]:
-                wrong.append(f"{room} imports {imported}")
-    assert not wrong
-
-
-def top_level_imports(path: Path, depth: int) -> list[str]:
-    """List hybridr's rooms that a module imports when it is itself imported."""
-    found = []
-    for statement in ast.parse(path.read_text()).body:
-        if isinstance(statement, ast.ImportFrom) and statement.level == depth:
-            found += (
-                [statement.module.split(".")[0]] if statement.module else [a.name for a in statement.names]
-            )
-    return found
-
-
 def test_library_never_prints_or_exits() -> None:
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(house.tree_of(path)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 assert node.func.id not in ("print", "exit", "quit"), path
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 assert (node.value.id, node.attr) != ("sys", "exit"), path
-
-
-def test_one_module_imports_the_client() -> None:
-    users = [
-        path.name for path in MODULES if re.search(r"^\s*(from|import) opensearchpy", path.read_text(), re.M)
-    ]
-    assert users == ["opensearch.py"]
 
 
 def test_every_error_is_in_the_tree() -> None:
@@ -136,32 +234,3 @@ def test_every_error_is_in_the_tree() -> None:
 
     drawn = re.findall(r"^[│├└─ ]*(\w+)  ", sys.modules["hybridr.errors"].__doc__ or "", re.M)
     assert sorted(set(below(HybridrError))) == sorted(drawn)
-
-
-@pytest.mark.parametrize("name", hybridr_cli.VERBS)
-def test_every_command_has_help_and_is_in_the_readme(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert hybridr_cli.main([name, "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert "--json" in shown or "COMMAND" in shown
-    assert f"hybridr {name}" in (ROOT / "README.md").read_text()
-
-
-def test_unknown_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert hybridr_cli.main(["search", "--no-such-option"]) == 2
-    assert "No such option" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("file", sorted(asset_path().rglob("*.json")), ids=lambda path: path.name)
-def test_assets_are_valid_json(file: Path) -> None:
-    assert isinstance(json.loads(file.read_text()), dict)
-
-
-def test_wheel_holds_every_module_and_asset(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(tmp_path), str(ROOT)]
-    subprocess.run(command, check=True)
-    names = set(zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist())
-    wanted = {str(path.relative_to(ROOT)) for path in MODULES}
-    wanted |= {str(path.relative_to(ROOT / "cli")) for path in (ROOT / "cli").rglob("*.py")}
-    wanted |= {f"hybridr/assets/{path.relative_to(asset_path())}" for path in asset_path().rglob("*.json")}
-    assert wanted <= names
-    assert {"hybridr/py.typed", "hybridr_cli/py.typed"} <= names

@@ -12,6 +12,7 @@ from hybridr.errors import SettingsError
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.search.settings import SearchSettings
 from hybridr.settings import resolve, resolved_values
+from hybridr.tuning.settings import TuneSettings
 from hybridr_cli.stages import STAGES
 
 
@@ -32,6 +33,7 @@ def test_flag_beats_environment_beats_file(tmp_path: Path, monkeypatch: pytest.M
 
 def test_lists_come_from_commas() -> None:
     assert resolve(ReindexSettings, {"fields": "title, body"})[0].fields == ("title", "body")
+    assert resolve(TuneSettings, {"also": "depth,rm3"})[0].also == ("depth", "rm3")
 
 
 def test_secrets_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:

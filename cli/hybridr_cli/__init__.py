@@ -5,48 +5,16 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-import typer
-
 from .session import run
-
-app = typer.Typer(
-    name="hybridr",
-    help="Make an existing OpenSearch index search better, without labels and without breaking anything.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+from .verbs import app
 
 VERBS = (
-    "demo",
-    "doctor",
-    "node",
-    "load",
-    "inspect",
-    "adapt",
-    "dam",
-    "rem",
-    "export",
-    "reindex",
-    "sync",
-    "status",
-    "rollback",
-    "verify",
-    "remove",
-    "clean",
-    "search",
-    "tune",
-    "evaluate",
-    "serve",
-    "deploy",
-    "pipeline",
-    "models",
-    "bench",
-    "settings",
-)
+    "demo doctor load inspect adapt export reindex sync status rollback verify remove clean search tune "
+    "evaluate serve deploy models settings node dam rem pipeline bench"
+).split()
 
 for _name in VERBS:
-    import_module(f".commands.{_name}", __name__).register(app)
+    import_module(f".commands.{_name}", __name__)
 
 
 def main(arguments: list[str] | None = None) -> int:

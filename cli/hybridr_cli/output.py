@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -63,6 +63,13 @@ class Output:
         for text in [*([title] if title else []), *drawn.getvalue().splitlines()]:
             self.line(text.rstrip())
 
+    def requests(self, requests: Sequence[Mapping[str, Any]]) -> None:
+        """Print requests as they can be sent by hand."""
+        for request in requests:
+            self.line(f"{request['method']} {request['path']}")
+            if request.get("body") is not None:
+                self.line(json.dumps(request["body"], indent=2))
+
     def note(self, text: str) -> None:
         """Say something beside the result."""
         if not (self.quiet or self.as_json):
@@ -94,14 +101,11 @@ class Output:
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-            self._bar = Progress(
-                TextColumn("{task.description:<28}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(elapsed_when_finished=True),
-                TextColumn("{task.fields[note]}"),
-                console=Console(file=sys.stderr),
+            columns = (
+                *(TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn()),
+                *(TimeRemainingColumn(elapsed_when_finished=True), TextColumn("{task.fields[note]}")),
             )
+            self._bar = Progress(*columns, console=Console(file=sys.stderr))
             self._bar.start()
         if stage not in self._tasks:
             self._tasks[stage] = self._bar.add_task(stage, total=total, note=note)

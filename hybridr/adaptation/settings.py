@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from ..settings import Stage
+from ..settings import NoOption, Option, Stage
 
 
 class SpanSettings(Stage):
@@ -34,39 +34,53 @@ class AdaptSettings(Stage):
 
     table: ClassVar[str] = "adapt"
 
-    out: Path = Path("adapted-encoder")
+    out: Path = Field(Path("adapted-encoder"), description="folder of the encoder")
     base: str = Field("minilm", description="the packaged MiniLM, an encoder folder, or a DAM (with a REM)")
-    rem: str | None = Field(None, description="REM, as folder, zip or published name; the base is a DAM then")
+    rem: str | None = Field(
+        None, description="REM to join, as folder, zip or published name; the base is a DAM then"
+    )
     objective: Literal["span", "mlm"] | None = Field(
-        None, description="span for a retriever: two spans of one document attract; mlm for a DAM: masked LM"
+        None,
+        description="what is learnt; span, for a retriever: two spans of one document attract; mlm, for a "
+        "DAM: masked LM",
     )
     fields: tuple[str, ...] = Field((), description="text fields of the index; empty: as `inspect` would")
     max_documents: int | None = Field(
-        None, ge=10, description="random sample of a larger index; None: 20,000 (span), all (mlm)"
+        None, ge=10, description="random sample of a larger index; None: 20,000 for span, all for mlm"
     )
     steps: int | None = Field(None, ge=1, le=1_000_000, description="optimiser steps")
     batch_size: int | None = Field(None, ge=2, le=4096, description="documents per step")
-    learning_rate: float | None = Field(None, gt=0, lt=1)
-    temperature: float | None = Field(None, gt=0, le=10, description="of span contrast")
-    span_tokens: int | None = Field(None, ge=8, le=510, description="longest span, in tokens of the model")
-    rank: int | None = Field(None, ge=1, le=512, description="LoRA rank of span contrast")
-    strength: float | None = Field(
-        None, ge=0, le=1, description="share of the learnt change that is kept; None: .3 (span), 1 (mlm)"
+    learning_rate: float | None = Field(None, gt=0, lt=1, description="highest learning rate")
+    temperature: NoOption[float | None] = Field(None, gt=0, le=10, description="of span contrast")
+    span_tokens: NoOption[int | None] = Field(
+        None, ge=8, le=510, description="longest span, in tokens of the model"
     )
-    pooling: Literal["mean", "cls"] | None = Field(None, description="with a REM; None: as published, mean")
-    similarity: Literal["ip", "cosine"] | None = Field(None, description="with a REM; None: as published, ip")
-    max_tokens: int | None = Field(
+    rank: NoOption[int | None] = Field(None, ge=1, le=512, description="LoRA rank of span contrast")
+    strength: float | None = Field(
+        None, ge=0, le=1, description="share of the learnt change that is kept; None: .3 for span, 1 for mlm"
+    )
+    pooling: Literal["mean", "cls"] | None = Field(
+        None, description="how tokens become one vector, with a REM; None: as published, mean"
+    )
+    similarity: Literal["ip", "cosine"] | None = Field(
+        None, description="how two vectors are compared, with a REM; None: as published, ip"
+    )
+    max_tokens: NoOption[int | None] = Field(
         None, ge=16, le=512, description="input limit; None: 256 (retriever), 512 (DAM), or the model's own"
     )
-    held_out: int = Field(200, ge=20, description="documents kept from training, for the gate")
+    held_out: NoOption[int] = Field(200, ge=20, description="documents kept from training, for the gate")
     queries: Path | None = Field(
         None, description="an unlabelled query log, one query per line, for the gate"
     )
-    precision: Literal["auto", "fp32", "bf16"] | None = Field(None, description="of masked-LM training")
-    checkpoint_every: int | None = Field(None, ge=1, description="steps between checkpoints")
-    seed: int = Field(13, ge=0)
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    any_language: bool = Field(False, description="fit an English model to any language")
+    precision: Literal["auto", "fp32", "bf16"] | None = Field(
+        None, description="number format of training, with a REM"
+    )
+    checkpoint_every: NoOption[int | None] = Field(None, ge=1, description="steps between checkpoints")
+    seed: int = Field(13, ge=0, description="seed of sample, batches and probes")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where the model is trained")
+    any_language: Annotated[bool, Option("--yes")] = Field(
+        False, description="fit an English model to any language"
+    )
     force: bool = Field(False, description="export the adapted encoder against the gate's advice")
 
     def own(self, stage: type[Stage]) -> dict[str, Any]:
@@ -80,25 +94,29 @@ class DamSettings(Stage):
 
     table: ClassVar[str] = "dam"
 
-    out: Path = Path("dam")
+    out: Path = Field(Path("dam"), description="folder of the DAM")
     base: str = Field("minilm", min_length=1, description="source DAM: minilm, a published name, a folder")
     fields: tuple[str, ...] = Field((), description="text fields; empty: title and text, or as `inspect`")
-    max_documents: int | None = Field(None, ge=2, description="a random sample when there are more")
+    max_documents: int | None = Field(None, ge=2, description="random sample of a larger corpus")
     steps: int = Field(20_000, ge=1, le=10_000_000, description="optimiser steps")
     batch_size: int = Field(512, ge=1, le=65_536, description="documents per step, over all processes")
-    learning_rate: float = Field(2e-5, gt=0, lt=1)
+    learning_rate: float = Field(2e-5, gt=0, lt=1, description="learning rate after the warm-up")
     warm_up: int | None = Field(
         None, ge=0, description="steps of linear rise; None: 1,000, or a tenth of the steps if that is less"
     )
-    max_tokens: int = Field(190, ge=8, le=8192, description="longest window; the model's own limit if lower")
-    weight_decay: float = Field(0.01, ge=0, lt=1, description="not on biases and LayerNorm")
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    max_tokens: int = Field(
+        190, ge=8, le=8192, description="longest window of a document; the model's own limit if lower"
+    )
+    weight_decay: float = Field(0.01, ge=0, lt=1, description="weight decay, not of biases and LayerNorm")
+    precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="number format of training")
     token_budget: int | None = Field(
         None, ge=64, description="tokens of a micro-batch; None: 4,096 on a processor, 65,536 on a GPU"
     )
-    dropout: float = Field(0.0, ge=0, lt=1, description="0 costs nothing; BERT was trained with 0.1")
-    seed: int = Field(13, ge=0)
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dropout: float = Field(
+        0.0, ge=0, lt=1, description="share dropped in training; 0 costs nothing, BERT was trained with 0.1"
+    )
+    seed: int = Field(13, ge=0, description="seed of sample, windows, masks and head")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where the model is trained")
     checkpoint_every: int = Field(100, ge=1, description="steps between checkpoints")
     held_out: int = Field(200, ge=0, description="documents kept from training, to measure the loss on")
 
@@ -108,36 +126,54 @@ class RemSettings(Stage):
 
     table: ClassVar[str] = "rem"
 
-    dam: str = Field(min_length=1, description="a published name, or the folder of a backbone")
-    out: Path = Path("rem")
+    dam: str = Field(
+        min_length=1, description="DAM, as published name or folder of a backbone; must be given"
+    )
+    out: Path = Field(Path("rem"), description="folder of the REM")
     rem: str | None = Field(None, description="a REM to train on (few-shot); None: a fresh one")
     full: bool = Field(False, description="train all weights and no REM: the baseline DR")
-    loss: Literal["contrast", "distil"] = "contrast"
-    design: Literal["lora", "parallel", "both"] = Field("lora", description="both: as published")
+    loss: Literal["contrast", "distil"] = Field(
+        "contrast", description="contrast with negatives, or distil from a teacher"
+    )
+    design: Literal["lora", "parallel", "both"] = Field(
+        "lora", description="adapters of the REM; both: as published"
+    )
     rank: int = Field(192, ge=1, le=4096, description="LoRA rank; alpha is the same")
-    name: str = Field("rem", pattern=r"^[A-Za-z0-9_-]+$", description="the adapter's name in its files")
-    ranker: Literal["dense", "unicoil", "splade", "colbert", "rerank"] = "dense"
-    token_dim: int = Field(32, ge=1, le=4096, description="size of a token's vector, colbert only")
-    flops: float = Field(1e-3, ge=0, le=10, description="weight of the penalty on dense vectors, splade only")
-    train_embeddings: bool = Field(True, description="the input embeddings too, rerank only")
-    pooling: Literal["mean", "cls"] = "mean"
-    similarity: Literal["ip", "cosine"] = "ip"
+    name: NoOption[str] = Field(
+        "rem", pattern=r"^[A-Za-z0-9_-]+$", description="the adapter's name in its files"
+    )
+    ranker: Literal["dense", "unicoil", "splade", "colbert", "rerank"] = Field(
+        "dense", description="what the REM makes of the backbone's output"
+    )
+    token_dim: NoOption[int] = Field(32, ge=1, le=4096, description="size of a token's vector, colbert only")
+    flops: NoOption[float] = Field(
+        1e-3, ge=0, le=10, description="weight of the penalty on dense vectors, splade only"
+    )
+    train_embeddings: NoOption[bool] = Field(True, description="the input embeddings too, rerank only")
+    pooling: Literal["mean", "cls"] = Field("mean", description="how tokens become one vector")
+    similarity: Literal["ip", "cosine"] = Field("ip", description="how two vectors are compared")
     inv_temperature: float | None = Field(
         None, gt=0, le=1000, description="what scores are multiplied by; None: 1 for ip, 20 for cosine"
     )
-    negatives: Path | None = Field(None, description="file of qid<TAB>d1 d2 ...; None mines them by BM25")
+    negatives: Path | None = Field(
+        None, description="file of `rem negatives` (qid<TAB>d1 d2 ...); None: mined by BM25"
+    )
     mined: int = Field(50, ge=0, le=10_000, description="negatives mined per query; 0: from all documents")
-    negatives_per_query: int = Field(3, ge=0, le=255, description="0: only the batch's other positives")
+    negatives_per_query: int = Field(
+        3, ge=0, le=255, description="hard negatives drawn per query; 0: only the batch's other positives"
+    )
     teacher: Path | None = Field(None, description="teacher scores, JSONL or TSV, for distil")
-    max_queries: int | None = Field(None, ge=1, description="a random sample when there are more")
+    max_queries: int | None = Field(None, ge=1, description="random sample of more queries")
     batch_size: int = Field(32, ge=1, le=4096, description="queries per step and process")
-    epochs: int = Field(5, ge=1, le=10_000)
-    steps: int | None = Field(None, ge=1, le=10_000_000, description="instead of epochs")
-    learning_rate: float | None = Field(None, gt=0, lt=1, description="None: 2e-5, with full 1e-5")
-    max_query_tokens: int = Field(24, ge=3, le=512)
-    max_document_tokens: int = Field(128, ge=3, le=512)
+    epochs: int = Field(5, ge=1, le=10_000, description="visits of every query")
+    steps: int | None = Field(None, ge=1, le=10_000_000, description="optimiser steps, instead of epochs")
+    learning_rate: float | None = Field(
+        None, gt=0, lt=1, description="constant learning rate; None: 2e-5, with full 1e-5"
+    )
+    max_query_tokens: int = Field(24, ge=3, le=512, description="longest query")
+    max_document_tokens: int = Field(128, ge=3, le=512, description="longest document")
     dropout: bool = Field(True, description="the frozen backbone's dropout is active, as in DDR")
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    checkpoint_every: int = Field(100, ge=1, description="steps between checkpoints")
-    seed: int = Field(2022, ge=0)
+    precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="number format of training")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where the model is trained")
+    checkpoint_every: NoOption[int] = Field(100, ge=1, description="steps between checkpoints")
+    seed: int = Field(2022, ge=0, description="seed of sample, weights, batches and dropout")

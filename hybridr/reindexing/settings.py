@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from ..cluster.settings import VectorSettings
+from ..settings import NoOption, Option
 
 
 class ReindexSettings(VectorSettings):
@@ -14,25 +15,42 @@ class ReindexSettings(VectorSettings):
 
     table: ClassVar[str] = "reindex"
 
-    alias: str | None = Field(None, description="None: NAME-hybridr")
+    alias: str | None = Field(None, description="alias to switch; None: NAME-hybridr")
     fields: tuple[str, ...] = Field((), description="text fields for the encoder; empty: as `inspect` would")
-    max_tokens: int | None = Field(None, ge=16, description="None: the encoder's own limit")
-    passages: bool = Field(False, description="a vector for each window of `max_tokens`, not one a document")
+    max_tokens: int | None = Field(
+        None, ge=16, description="input limit, with [CLS] and [SEP]; None: the encoder's own"
+    )
+    passages: bool = Field(
+        False,
+        description="a vector for each window of a document; search takes the best",
+    )
     passage_overlap: int = Field(32, ge=0, description="tokens that neighbouring passages share")
-    max_passages: int = Field(64, ge=1, le=5_000, description="of a document; what follows has no vector")
+    max_passages: int = Field(
+        64, ge=1, le=5_000, description="passages of a document; what follows has no vector"
+    )
     precision: Literal["fp32", "bf16", "int8"] | None = Field(
-        None, description="of the encoder on documents; None: as it was exported. Queries are fp32"
+        None, description="number format of the encoder on documents, queries are fp32; None: as exported"
     )
     backend: Literal["onnx", "openvino", "torch", "auto"] | None = Field(
-        None, description="what runs the encoder; None: onnx; auto: the fastest here, measured once"
+        None, description="what runs the encoder; auto: the fastest here, measured once; None: onnx"
     )
-    read_documents: int = Field(500, ge=1, le=10_000, description="documents per search request")
-    bulk_bytes: int = Field(5_000_000, ge=10_000, le=100_000_000, description="body size of a bulk request")
-    slice: str | None = Field(None, pattern=r"^[1-9][0-9]*/[1-9][0-9]*$", description="I/N: this share only")
-    workers: int = Field(1, ge=1, le=64)
+    read_documents: NoOption[int] = Field(500, ge=1, le=10_000, description="documents per search request")
+    bulk_bytes: NoOption[int] = Field(
+        5_000_000, ge=10_000, le=100_000_000, description="body size of a bulk request"
+    )
+    slice: str | None = Field(
+        None,
+        pattern=r"^[1-9][0-9]*/[1-9][0-9]*$",
+        description="I/N: do only this share, on one of N machines",
+    )
+    workers: int = Field(1, ge=1, le=64, description="shares worked on at once, on this machine")
     in_place: bool = Field(False, description="into the index itself, where it has index.knn already")
     accept_rejects: bool = Field(False, description="switch the alias although documents were refused")
-    patience_s: float = Field(300.0, ge=0, description="how long to wait for a cluster that is away")
-    max_docs_per_second: float | None = Field(None, gt=0, description="None: as fast as it goes")
+    patience_s: Annotated[float, Option("--patience")] = Field(
+        300.0, ge=0, description="seconds to wait for a cluster that is away"
+    )
+    max_docs_per_second: float | None = Field(
+        None, gt=0, description="leave the cluster room; None: as fast as it goes"
+    )
     slow_search_ms: float = Field(200.0, ge=0, description="pause while searches take longer; 0 never does")
-    dry_run: bool = False
+    dry_run: bool = Field(False, description="show the requests, send none")

@@ -10,7 +10,7 @@ from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder
 from ..encoding.query_map import MappedEncoder, load_query_map
 from ..files.remembered import folder_of_map
-from ..settings import Stage
+from ..settings import NoOption, Stage
 
 NAMES_A_PIPELINE = {"normalization", "combination", "rank_constant"}
 NAMES_A_FUSION = {"fusion", *NAMES_A_PIPELINE}
@@ -22,19 +22,35 @@ class SearchSettings(Stage):
     table: ClassVar[str] = "search"
 
     fusion: Literal["auto", "absolute", "pipeline"] = Field(
-        "auto", description="absolute: true scores of both legs; pipeline: as the next ones say"
+        "auto",
+        description="how the legs are joined; absolute: by their true scores; pipeline: as normalization and "
+        "combination say",
     )
-    normalization: Literal["min_max", "l2", "z_score", "rrf"] = "min_max"
-    combination: Literal["arithmetic_mean", "geometric_mean", "harmonic_mean"] = "arithmetic_mean"
-    dense_weight: float = Field(0.5, ge=0, le=1)
-    rank_constant: int = Field(60, ge=1, le=10_000)
-    depth: int = Field(100, ge=1, le=10_000)
-    feedback: Literal["none", "rm3", "rocchio"] = Field("none", description="of hybrid searches")
-    exact: bool = Field(False, description="dense: compare every vector, walk no graph; slow")
-    completed_weight: float = Field(0.6, ge=0, le=1, description="dense weight with score completion")
-    lexical_fields: tuple[str, ...] = Field((), description="empty: what the index was reindexed with")
+    normalization: Literal["min_max", "l2", "z_score", "rrf"] = Field(
+        "min_max", description="what a pipeline does to the scores of a leg"
+    )
+    combination: Literal["arithmetic_mean", "geometric_mean", "harmonic_mean"] = Field(
+        "arithmetic_mean", description="how a pipeline joins the legs' scores"
+    )
+    dense_weight: float = Field(0.5, ge=0, le=1, description="weight of the dense leg, 0 to 1")
+    rank_constant: NoOption[int] = Field(60, ge=1, le=10_000, description="rank constant of rrf")
+    depth: int = Field(100, ge=1, le=10_000, description="candidates of each leg")
+    feedback: Literal["none", "rm3", "rocchio"] = Field(
+        "none",
+        description="words (rm3) or vectors (rocchio) of the best documents change the query; as a setting, "
+        "of hybrid searches only",
+    )
+    exact: NoOption[bool] = Field(False, description="dense: compare every vector, walk no graph; slow")
+    completed_weight: NoOption[float] = Field(
+        0.6, ge=0, le=1, description="dense weight with score completion"
+    )
+    lexical_fields: NoOption[tuple[str, ...]] = Field(
+        (), description="empty: what the index was reindexed with"
+    )
     tuned: bool = Field(True, description="take what `hybridr tune` found for the index, where not given")
-    query_map: str = Field("auto", min_length=1, description="auto: that of tune; none; or a folder")
+    query_map: str = Field(
+        "auto", min_length=1, description="map of query vectors; auto: that of tune; none; or a folder"
+    )
 
 
 def with_tuning(

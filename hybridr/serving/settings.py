@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
-from ..settings import Stage
+from ..settings import NoOption, Stage
 
 Way = Literal["client", "neural", "transparent", "local"]
 """How a deployed index is asked: with vectors, with text, or by a client that knows nothing of it."""
@@ -22,12 +22,14 @@ class DeploySettings(Stage):
 
     way: Way = Field(
         "client",
-        description="client: it sends vectors; neural, local: text; transparent: what it sends today",
+        description="how a client asks; client: it sends vectors; neural, local: text; transparent: as today",
     )
-    encoder: Path | None = Field(None, description="for local; None: the one that wrote the vectors")
+    encoder: Path | None = Field(
+        None, description="encoder folder, for local; None: the one that wrote the vectors"
+    )
     server: str = Field("http://127.0.0.1:8080", description="`hybridr serve` as the cluster reaches it")
-    token: SecretStr | None = Field(None, min_length=1, description="what that server asks for")
-    set_cluster_settings: bool = Field(False, description="set what ml-commons needs to ask the server")
+    token: NoOption[SecretStr | None] = Field(None, min_length=1, description="what that server asks for")
+    set_cluster_settings: bool = Field(False, description="set what ml-commons needs for the way")
 
 
 class ServeSettings(Stage):
@@ -35,22 +37,36 @@ class ServeSettings(Stage):
 
     table: ClassVar[str] = "serve"
 
-    encoder: Path | None = Field(None, description="None: that of the index, else the packaged MiniLM")
-    host: str = Field("127.0.0.1", min_length=1)
-    port: int = Field(8080, ge=0, le=65535, description="0 takes a free one")
-    index: str | None = Field(None, description="what /search asks; None: no /search")
-    query_map: str = Field("auto", min_length=1, description="auto: the one that tune fitted for the index")
-    token: SecretStr | None = Field(None, min_length=1, description="every request but /healthz must bear it")
-    batch_tokens: int = Field(4096, ge=1, description="encoded together, of all requests that wait")
-    cache_queries: int = Field(10_000, ge=0, description="queries whose vectors are kept; 0 keeps none")
-    max_waiting: int = Field(
+    encoder: Path | None = Field(
+        None, description="encoder folder; None: that of the index, else the packaged MiniLM"
+    )
+    host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
+    port: int = Field(8080, ge=0, le=65535, description="port; 0 takes a free one")
+    index: str | None = Field(None, description="index that /search asks; None: no /search")
+    query_map: NoOption[str] = Field(
+        "auto", min_length=1, description="auto: the one that tune fitted for the index"
+    )
+    token: NoOption[SecretStr | None] = Field(
+        None, min_length=1, description="every request but /healthz must bear it"
+    )
+    batch_tokens: NoOption[int] = Field(4096, ge=1, description="encoded together, of all requests that wait")
+    cache_queries: NoOption[int] = Field(
+        10_000, ge=0, description="queries whose vectors are kept; 0 keeps none"
+    )
+    max_waiting: NoOption[int] = Field(
         8192, ge=1, description="texts that may wait for the encoder; 503 with Retry-After beyond"
     )
-    search_timeout_s: float = Field(
+    search_timeout_s: NoOption[float] = Field(
         10.0, gt=0, description="how long /search waits for the cluster, also for a client that has left"
     )
-    max_body_bytes: int = Field(16 * 2**20, ge=1)
-    max_inputs: int = Field(2048, ge=1, description="texts in one request; 2048 is OpenAI's own limit")
-    max_characters: int = Field(1_000_000, ge=1, description="of one text; the encoder reads its start")
-    stop_timeout_s: int = Field(30, ge=0, description="how long requests under way may take at the end")
+    max_body_bytes: NoOption[int] = Field(16 * 2**20, ge=1)
+    max_inputs: NoOption[int] = Field(
+        2048, ge=1, description="texts in one request; 2048 is OpenAI's own limit"
+    )
+    max_characters: NoOption[int] = Field(
+        1_000_000, ge=1, description="of one text; the encoder reads its start"
+    )
+    stop_timeout_s: NoOption[int] = Field(
+        30, ge=0, description="how long requests under way may take at the end"
+    )
     log_queries: bool = Field(False, description="the text of requests goes into the log")

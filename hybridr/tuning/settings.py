@@ -20,10 +20,13 @@ class TuneSettings(Stage):
     queries: Path | None = Field(None, description="queries without labels, one a line, to check the map on")
     measure: str = Field("nDCG@10", min_length=1, description="what judged queries are measured by")
     bm25: Literal["off", "show", "apply"] = Field(
-        "show", description="k1, b; apply closes the index a moment"
+        "show",
+        description="what becomes of k1 and b; show: what gains; apply: close the index a moment and set it",
     )
-    also: tuple[Literal["depth", "rocchio", "rm3"], ...] = Field((), description="tried with judged queries")
-    dry_run: bool = False
+    also: tuple[Literal["depth", "rocchio", "rm3"], ...] = Field(
+        (), description="try these too, with judged queries"
+    )
+    dry_run: bool = Field(False, description="find out, write nothing")
 
 
 class MapSettings(Stage):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from opensearchpy import exceptions
 
+import hybridr_cli
 from hybridr.cluster import clients
 from hybridr.cluster.clients.opensearch import OpenSearch
 from hybridr.cluster.connection import Cluster
@@ -46,6 +47,19 @@ def remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One file in the family's folder, and no other change."""
     (tmp_path / "remembered.py").write_text(MEMBER)
     monkeypatch.setattr(clients, "__path__", [*clients.__path__, str(tmp_path)])
+
+
+@pytest.mark.usefixtures("remembered")
+def test_the_command_line_takes_a_new_member(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HYBRIDR_CLIENT", "remembered")
+    monkeypatch.setenv("HYBRIDR_URL", "memory://here")
+    assert hybridr_cli.main(["settings", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["cluster.client"]
+    assert told == {"value": "remembered", "from": "environment"}
+    assert hybridr_cli.main(["search", "elsewhere", "a text", "--mode", "lexical"]) == 1
+    assert "no index or alias 'elsewhere' at memory://here" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("remembered")

@@ -118,3 +118,8 @@ def test_tuning_that_found_nothing_counts_as_none() -> None:
     assert not Tuning()
     assert not Tuning(search=None, pipeline=None, query_map=None, bm25=None)
     assert Tuning(bm25={"k1": 0.9, "b": 0.4})
+
+
+def test_an_index_without_a_word_holds_floats() -> None:
+    assert Record().vectors == "float"
+    assert Record(vectors="byte").vectors == "byte"

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from engine import Stack, compose_v2, install_missing, run, running_engine
-from images import DASHBOARDS, base_images, drop_leftovers
 
-ROOT = Path(__file__).resolve().parents[2]
-CONTEXT = ("pyproject.toml", "README.md", "LICENSE", "hybridr", "cli", "opensearch")
+from support.engine import Stack, compose_v2, install_missing, run, running_engine
+from support.images import DASHBOARDS, base_images, drop_leftovers
+from support.places import ROOT
+
+PACKAGES = ("benchmarks/hybridr_bench", "cli", "hybridr", "opensearch")
+CONTEXT = ("pyproject.toml", "README.md", "LICENSE", *PACKAGES)
 COMPOSE = ("docker-compose.yml", ".dockerignore")
 OVERRIDE = """\
 # Made by the test: builds use the network of this machine, and its proxies.

@@ -9,10 +9,10 @@ import sys
 import httpx
 import numpy as np
 import pytest
-from engine import run
-from images import OPENSEARCH
 
 from hybridr.encoding.opening import load_encoder
+from support.engine import run
+from support.images import OPENSEARCH
 
 pytestmark = pytest.mark.timeout(1800)  # the first test also fetches and makes everything
 

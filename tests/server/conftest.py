@@ -1,4 +1,4 @@
-"""An index that is deployed in each way, for the tests of clients and of what a request may hold."""
+"""Indices for several wings: one of books, and one that is deployed in each way."""
 
 from __future__ import annotations
 
@@ -13,8 +13,19 @@ from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.deploying import deploy, undeploy
 from hybridr.serving.settings import DeploySettings, ServeSettings
+from support.books import PROPERTIES, document, make
+from support.deployed import Server, fill_library
 
-from .deployed import Server, fill_library
+
+@pytest.fixture
+def books(cluster: Cluster, index_name: str) -> str:
+    documents = [document(number) for number in range(1, 301)]
+    documents[10]["book"]["body"] = None
+    documents[10]["headline"] = documents[10]["comments"] = ""
+    documents[10].pop("comments")
+    documents[20] = {**documents[21]}
+    return make(cluster, index_name, documents, properties=PROPERTIES)
+
 
 DOCS, DOCUMENTS = "docs", 150
 

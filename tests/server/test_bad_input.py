@@ -15,8 +15,7 @@ import pytest
 
 import hybridr_cli
 from hybridr.cluster.connection import Cluster, path_of
-
-from .corpus import fill_index
+from support.corpus import fill_index
 
 pytestmark = pytest.mark.node
 
@@ -181,8 +180,8 @@ def test_damaged_encoder(
 def test_encoder_that_does_not_match_the_index(
     capsys: pytest.CaptureFixture[str], cluster: Cluster, index_name: str, minilm_encoder_folder: Path
 ) -> None:
-    from hashing import HashingEncoder
     from hybridr import reindex
+    from support.hashing import HashingEncoder
 
     fill_index(cluster, index_name, 3)
     reindex(cluster, index_name, HashingEncoder())

@@ -12,19 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from chaos import (
-    NODE,
-    SEED_VARIABLE,
-    WITHOUT_CATCHING_UP,
-    Chaos,
-    ChaosNode,
-    assert_equal,
-    at_work,
-    make_source,
-)
 from hybridr.exporting.exporting import export
 from hybridr.node import process
-from tiny import tiny_retriever
+from support.chaos import SEED_VARIABLE, WITHOUT_CATCHING_UP, Chaos, assert_equal, at_work
+from support.chaos_node import NODE, ChaosNode
+from support.tiny import tiny_retriever
+from support.traffic import make_source
 
 pytestmark = pytest.mark.node
 SEED = os.environ.get(SEED_VARIABLE)  # before the suite takes such variables away

@@ -20,12 +20,12 @@ from hybridr.reindexing.settings import ReindexSettings
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploying import deploy, undeploy
 from hybridr.serving.settings import DeploySettings
-
-from .corpus import bulk
-from .deployed import TEXT, Server, ask, by_hand, fill_library, ids, scores, vector_of
+from support.corpus import bulk
+from support.deployed import TEXT, Server, ask, by_hand, fill_library, ids, scores, vector_of
+from support.places import ROOT
 
 pytestmark = pytest.mark.node
-PAGES = Path(__file__).resolve().parents[2] / "docs"
+PAGES = ROOT / "docs"
 NOTES = "notes"
 HEADINGS = r"^### (.*)$"
 

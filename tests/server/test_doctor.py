@@ -1,5 +1,7 @@
 """doctor on real nodes: embedded and so without native vectors; with TLS, a password and few rights."""
 
+from __future__ import annotations
+
 import json
 import secrets
 

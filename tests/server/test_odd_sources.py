@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hashing import HashingEncoder
 from hybridr import ReindexSettings, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.writing import rejects_of
 from hybridr.errors import ClusterError, DataError, NotFound
-
-from .corpus import bulk, fill_index, sources, text_number
+from support.corpus import bulk, fill_index, sources, text_number
+from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
 TEXT = ReindexSettings(fields=("text",))

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import hybridr_cli
-from hashing import HashingEncoder
 from hybridr import Search, SearchSettings, connect, reindex, rollback
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import AccessDenied, SettingsError, Unreachable
@@ -20,8 +19,8 @@ from hybridr.search.fusions.pipeline import fuse
 from hybridr.tuning.bm25_scores import Similarity
 from hybridr.tuning.evidence import ask, with_words
 from hybridr.tuning.k1_and_b import change_similarity, errors_of, words_obstacle
-
-from .corpus import fill_index, fill_uneven, put_documents, sources, text_number
+from support.corpus import fill_index, fill_uneven, put_documents, sources, text_number
+from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.secure
 

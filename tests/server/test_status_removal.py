@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from hashing import HashingEncoder
 from hybridr import ReindexSettings, Search, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.status import remove
-
-from .corpus import fill_index
+from support.corpus import fill_index
+from support.hashing import HashingEncoder
 
 TUNING: dict[str, Any] = {
     "search": {"depth": 50},

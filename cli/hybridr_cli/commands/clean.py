@@ -6,27 +6,26 @@ from typing import Annotated
 
 import typer
 
-from ..session import Session, verb
+from ..arguments import Yes
+from ..session import Session
+from ..verbs import app, verb
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the app."""
+@verb(app, "clean")
+def clean(
+    session: Session,
+    name: Annotated[str | None, typer.Argument(help="Only files of this index.", show_default="all")] = None,
+    yes: Yes = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List them, delete nothing.")] = False,
+) -> None:
+    """List, then delete this machine's files that hold text of documents: rejects, token caches."""
+    from hybridr.files.private import clean
 
-    @verb(app, "clean")
-    def clean(
-        session: Session,
-        name: Annotated[str | None, typer.Argument(help="Only files of this index (default: all).")] = None,
-        yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-        dry_run: Annotated[bool, typer.Option("--dry-run", help="List them, delete nothing.")] = False,
-    ) -> None:
-        """List, then delete this machine's files that hold text of documents: rejects, token caches."""
-        from hybridr.files.private import clean
-
-        found = clean(name, dry_run=True)
-        for text in found:
-            session.output.line(f"{text.path} ({text.kind}, {text.bytes:,} bytes)")
-        if found and not dry_run:
-            session.confirm(f"delete {len(found)} of them?", yes)
-            found = clean(name)
-        session.output.result({"files": [text.to_json() for text in found], "deleted": not dry_run})
-        session.output.line("nothing was deleted" if dry_run or not found else f"{len(found)} deleted")
+    found = clean(name, dry_run=True)
+    for text in found:
+        session.output.line(f"{text.path} ({text.kind}, {text.bytes:,} bytes)")
+    if found and not dry_run:
+        session.confirm(f"delete {len(found)} of them?", yes)
+        found = clean(name)
+    session.output.result({"files": [text.to_json() for text in found], "deleted": not dry_run})
+    session.output.line("nothing was deleted" if dry_run or not found else f"{len(found)} deleted")

@@ -4,40 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
-
-from ..session import Session, verb
-from .search import show
+from ..session import Session
+from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.demo import Demonstration
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the app."""
+@verb(app, "demo")
+def demo(session: Session) -> None:
+    """Try everything: start a node, load the Python docs, adapt, reindex, search, evaluate."""
+    from hybridr.adaptation.settings import AdaptSettings
+    from hybridr.demo import demonstrate
+    from hybridr.node.settings import NodeSettings
 
-    @verb(app, "demo")
-    def demo(session: Session) -> None:
-        """Try everything: start a node, load the Python docs, adapt, reindex, search, evaluate."""
-        from hybridr.adaptation.settings import AdaptSettings
-        from hybridr.demo import demonstrate
-        from hybridr.node.settings import NodeSettings
-
-        session.output.note("The whole line on the Python documentation; a second run skips what is done.")
-        done = demonstrate(
-            node_settings=session.settings(NodeSettings),
-            adapt_settings=session.settings(AdaptSettings),
-            progress=session.output.progress,
-        )
-        session.output.close()
-        session.output.result(summary(done))
-        if not session.output.as_json:
-            tell(session, done)
+    session.output.note("The whole line on the Python documentation; a second run skips what is done.")
+    node, training = session.settings(NodeSettings), session.settings(AdaptSettings)
+    done = demonstrate(node_settings=node, adapt_settings=training, progress=session.output.progress)
+    session.output.close()
+    session.output.result(summary(done))
+    if not session.output.as_json:
+        tell(session, done)
 
 
 def tell(session: Session, done: Demonstration) -> None:
     """Say in one screen what was done, what came out, and what to try next."""
     from hybridr.demo import INDEX, QUESTION
+
+    from .search import show
 
     out = session.output
     adapted = done.adaptation

@@ -3,114 +3,103 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..session import Session, verb
+from ..arguments import EncoderFolder, JudgedQueries
+from ..session import Session
+from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.cluster.connection import Cluster
     from hybridr.evaluation.evaluation import Evaluation
+    from hybridr.evaluation.settings import EvaluateSettings
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the app."""
+@dataclass(frozen=True)
+class Compared:
+    """What is measured, and by what."""
 
-    @verb(app, "evaluate", cluster=True)
-    def evaluate(
-        session: Session,
-        name: Annotated[
-            str | None, typer.Argument(help="Index that holds the collection; none: only the files of --run.")
-        ] = None,
-        beir: Annotated[Path | None, typer.Option(help="BEIR folder with queries.jsonl and qrels/.")] = None,
-        split: Annotated[str, typer.Option(help="Split of the qrels.")] = "test",
-        qrels: Annotated[
-            Path | None, typer.Option(help="Qrels of TREC or BEIR instead of the split's.")
-        ] = None,
-        systems: Annotated[
-            str,
-            typer.Option(help="bm25, rm3, dense, hybrid, hybrid-stock, hybrid-completed, …"),
-        ] = "bm25,dense,hybrid",
-        run: Annotated[list[str] | None, typer.Option(help="NAME=FILE, a TREC run; may be repeated.")] = None,
-        measures: Annotated[
-            str, typer.Option(help="As in ir-measures: nDCG@10, R@1000, RR@10, AP, Judged@10, …")
-        ] = "nDCG@10,R@100",
-        baseline: Annotated[
-            str | None, typer.Option(help="What the others are tested against (default: the first).")
-        ] = None,
-        runs: Annotated[Path | None, typer.Option(help="Folder for TREC run files.")] = None,
-        kind: Annotated[
-            str | None, typer.Option("--format", help="markdown, latex, json or html instead of the tables.")
-        ] = None,
-        report: Annotated[
-            Path | None, typer.Option(help="File for it: .md, .tex, .json, .html (with the top tens).")
-        ] = None,
-        interval: Annotated[str | None, typer.Option(help="bootstrap or t.")] = None,
-        resamples: Annotated[
-            int | None, typer.Option(help="Of randomisation and bootstrap (10,000).")
-        ] = None,
-        seed: Annotated[int | None, typer.Option(help="Of randomisation and bootstrap.")] = None,
-        depth: Annotated[int | None, typer.Option(help="Results per query (as the measures need).")] = None,
-        encoder: Annotated[Path | None, typer.Option(help="Encoder folder.")] = None,
-    ) -> None:
-        """Measure systems of an index, and run files, on judged queries: intervals and paired tests."""
-        from hybridr.errors import SettingsError
-        from hybridr.evaluation.report import checked_format
-        from hybridr.evaluation.settings import EvaluateSettings
-        from hybridr.search.settings import SearchSettings
-        from hybridr.search.systems import evaluate_index, evaluate_runs
-        from hybridr.search.systems import report as write_report
+    systems: Annotated[
+        str, typer.Option(help="bm25, rm3, dense, hybrid, hybrid-stock, hybrid-completed, …")
+    ] = "bm25,dense,hybrid"
+    run: Annotated[list[str] | None, typer.Option(help="NAME=FILE, a TREC run; may be repeated.")] = None
+    measures: Annotated[
+        str, typer.Option(help="As in ir-measures: nDCG@10, R@1000, RR@10, AP, Judged@10, …")
+    ] = "nDCG@10,R@100"
+    baseline: Annotated[
+        str | None, typer.Option(help="What the others are tested against.", show_default="the first")
+    ] = None
 
-        if kind or report:
-            checked_format(kind, report)
-        statistics = session.settings(
-            EvaluateSettings, interval=interval, resamples=resamples, seed=seed, depth=depth
-        )
-        files = run_files(run or ())
-        cluster: Cluster | None = None
-        if name is not None:
-            if beir is None:
-                raise SettingsError("no queries to search with", hint="--beir FOLDER")
-            cluster = session.connect()
-            found = evaluate_index(
-                cluster,
-                name,
-                beir,
-                split=split,
-                qrels=qrels,
-                systems=names(systems),
-                runs=files,
-                measures=names(measures),
-                baseline=baseline,
-                encoder=encoder,
-                settings=session.settings(SearchSettings),
-                statistics=statistics,
-                progress=session.output.progress,
-            )
-        else:
-            found = evaluate_runs(
-                files,
-                beir=beir,
-                split=split,
-                qrels=qrels,
-                measures=names(measures),
-                baseline=baseline,
-                statistics=statistics,
-                progress=session.output.progress,
-            )
-        written = found.write_runs(runs) if runs else {}
-        title = f"{name or 'runs'}: {found.queries} queries"
-        if report:
-            index = (cluster, name) if cluster is not None and name is not None else None
-            write_report(found, report, title, kind=kind, index=index, beir=beir)
-        session.output.result(found.to_json() | {"runs": written, "report": report and str(report)})
-        render(session, found, title, None if report else kind)
-        for file in [*written.values()]:
-            session.output.note(f"run written: {file}")
-        if report:
-            session.output.note(f"report written: {report}")
+
+@dataclass(frozen=True)
+class Report:
+    """What is written."""
+
+    runs: Annotated[Path | None, typer.Option(help="Folder for TREC run files.")] = None
+    kind: Annotated[
+        str | None, typer.Option("--format", help="markdown, latex, json or html instead of the tables.")
+    ] = None
+    report: Annotated[
+        Path | None, typer.Option(help="File for it: .md, .tex, .json, .html (with the top tens).")
+    ] = None
+
+
+@verb(app, "evaluate", cluster=True)
+def evaluate(
+    session: Session,
+    queries: JudgedQueries,
+    compared: Compared,
+    wanted: Report,
+    settings: EvaluateSettings,
+    name: Annotated[
+        str | None, typer.Argument(help="Index that holds the collection; none: only the files of --run.")
+    ] = None,
+    encoder: EncoderFolder = None,
+) -> None:
+    """Measure systems of an index, and run files, on judged queries: intervals and paired tests."""
+    from hybridr.errors import SettingsError
+    from hybridr.evaluation.report import checked_format
+    from hybridr.search.systems import report
+
+    if wanted.kind or wanted.report:
+        checked_format(wanted.kind, wanted.report)
+    if name is not None and queries.beir is None:
+        raise SettingsError("no queries to search with", hint="--beir FOLDER")
+    index = None if name is None else (session.connect(), name)
+    found = measured(session, index, encoder, queries, compared, settings)
+    written = found.write_runs(wanted.runs) if wanted.runs else {}
+    title = f"{name or 'runs'}: {found.queries} queries"
+    if wanted.report:
+        report(found, wanted.report, title, kind=wanted.kind, index=index, beir=queries.beir)
+    render(session, found, title, wanted, written)
+
+
+def measured(
+    session: Session,
+    index: tuple[Cluster, str] | None,
+    encoder: Path | None,
+    queries: JudgedQueries,
+    compared: Compared,
+    statistics: EvaluateSettings,
+) -> Evaluation:
+    """Measure systems of an index and run files; without an index the files alone."""
+    from hybridr.search.settings import SearchSettings
+    from hybridr.search.systems import evaluate_index, evaluate_runs
+
+    files, beir = run_files(compared.run or ()), queries.beir
+    both: dict[str, Any] = {"split": queries.split, "qrels": queries.qrels, "baseline": compared.baseline}
+    both |= {"measures": names(compared.measures), "statistics": statistics}
+    both |= {"progress": session.output.progress}
+    if index is None or beir is None:
+        return evaluate_runs(files, beir=beir, **both)
+    settings, systems = session.settings(SearchSettings), names(compared.systems)
+    return evaluate_index(
+        *index, beir, systems=systems, runs=files, encoder=encoder, settings=settings, **both
+    )
 
 
 def names(given: str) -> list[str]:
@@ -133,14 +122,20 @@ def run_files(given: Sequence[str]) -> dict[str, Path]:
     return files
 
 
-def render(session: Session, found: Evaluation, title: str, kind: str | None) -> None:
-    """Print the tables for people, or the document that was asked for."""
+def render(session: Session, found: Evaluation, title: str, wanted: Report, written: dict[str, str]) -> None:
+    """Print the tables for people, or the document that was asked for, and which files were written."""
     from hybridr.evaluation.report import checked_format, rendered
 
-    if kind:
-        session.output.line(rendered(found, checked_format(kind), title).rstrip("\n"))
-        return
-    session.output.table(*found.table(), title=title)
-    if found.comparisons:
-        session.output.line()
-        session.output.table(*found.comparison_table(), title=f"against {found.baseline}, p after Holm")
+    out = session.output
+    out.result(found.to_json() | {"runs": written, "report": wanted.report and str(wanted.report)})
+    if wanted.kind and not wanted.report:
+        out.line(rendered(found, checked_format(wanted.kind), title).rstrip("\n"))
+    else:
+        out.table(*found.table(), title=title)
+        if found.comparisons:
+            out.line()
+            out.table(*found.comparison_table(), title=f"against {found.baseline}, p after Holm")
+    for file in written.values():
+        out.note(f"run written: {file}")
+    if wanted.report:
+        out.note(f"report written: {wanted.report}")

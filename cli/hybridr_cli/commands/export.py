@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from pathlib import Path
@@ -9,12 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..session import Session, verb
+from ..session import Session
+from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.records import Document
 
-Text = str | None
+
+FORMS = ("ranker", "pooling", "similarity")
 
 
 class Precision(str, Enum):
@@ -24,61 +27,67 @@ class Precision(str, Enum):
     int8 = "int8"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the app."""
+@dataclass(frozen=True)
+class Joined:
+    """A DAM and what is joined to it."""
 
-    @verb(app, "export")
-    def export(
-        session: Session,
-        folder: Annotated[
-            Text, typer.Argument(help="Encoder or sentence-transformers folder, or 'minilm'.")
-        ] = None,
-        precision: Annotated[Precision, typer.Option(help="fp32, or int8 beside it.")] = Precision.fp32,
-        out: Annotated[
-            Path | None, typer.Option(help="Where to write; default: in place, or FOLDER-encoder.")
-        ] = None,
-        dam: Annotated[Text, typer.Option(help="Instead of FOLDER: domain module, folder or name.")] = None,
-        rem: Annotated[Text, typer.Option(help="With --dam: relevance module, folder, zip or name.")] = None,
-        ranker: Annotated[Text, typer.Option(help="With --dam: dense, the only one.")] = None,
-        pooling: Annotated[Text, typer.Option(help="With --dam: mean or cls.")] = None,
-        similarity: Annotated[Text, typer.Option(help="With --dam: ip or cosine.")] = None,
-        documents: Annotated[
-            Path | None, typer.Option(help="JSONL or BEIR folder to measure nDCG on; 128 are read.")
-        ] = None,
-    ) -> None:
-        """Write an encoder folder: ONNX beside the weights, checked against torch."""
-        from hybridr.encoding.packaged import minilm
-        from hybridr.exporting.exporting import export, export_joined, export_target
+    dam: Annotated[str | None, typer.Option(help="Instead of FOLDER: domain module, folder or name.")] = None
+    rem: Annotated[str | None, typer.Option(help="With --dam: relevance module, folder, zip or name.")] = None
+    ranker: Annotated[str | None, typer.Option(help="With --dam: dense, the only one.")] = None
+    pooling: Annotated[str | None, typer.Option(help="With --dam: mean or cls.")] = None
+    similarity: Annotated[str | None, typer.Option(help="With --dam: ip or cosine.")] = None
 
-        join = {"rem": rem, "ranker": ranker, "pooling": pooling, "similarity": similarity}
-        require_one_source(folder, dam, join)
-        texts, progress = read_texts(documents), session.output.progress
-        if dam:
-            target = out or Path(f"{Path(dam).name}-encoder")
-            given = {name: value for name, value in join.items() if value and name != "rem"}
-            export_joined(
-                dam, rem, target, precision=precision.value, texts=texts, progress=progress, **given
-            )
-        else:
-            source = minilm(progress=progress) if folder == "minilm" else Path(str(folder))
-            target = out or export_target(source)
-            export(source, target, precision=precision.value, texts=texts, progress=progress)
-        render(session, target, precision.value)
+    def given(self, *names: str) -> dict[str, Any]:
+        """Give what is said of the joining."""
+        return {name: getattr(self, name) for name in names if getattr(self, name)}
 
 
-def require_one_source(folder: str | None, dam: str | None, join: dict[str, str | None]) -> None:
+@verb(app, "export")
+def export(
+    session: Session,
+    joined: Joined,
+    folder: Annotated[
+        str | None, typer.Argument(help="Encoder or sentence-transformers folder, or 'minilm'.")
+    ] = None,
+    precision: Annotated[Precision, typer.Option(help="fp32, or int8 beside it.")] = Precision.fp32,
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write.", show_default="in place, or FOLDER-encoder")
+    ] = None,
+    documents: Annotated[
+        Path | None, typer.Option(help="JSONL or BEIR folder to measure nDCG on; 128 are read.")
+    ] = None,
+) -> None:
+    """Write an encoder folder: ONNX beside the weights, checked against torch."""
+    from hybridr.encoding.packaged import minilm
+    from hybridr.exporting.exporting import export, export_joined, export_target
+
+    require_one_source(folder, joined)
+    progress = session.output.progress
+    said: Any = {"precision": precision.value, "texts": read_texts(documents), "progress": progress}
+    if joined.dam:
+        target = out or Path(f"{Path(joined.dam).name}-encoder")
+        export_joined(joined.dam, joined.rem, target, **joined.given(*FORMS), **said)
+    else:
+        source = minilm(progress=progress) if folder == "minilm" else Path(str(folder))
+        target = out or export_target(source)
+        export(source, target, **said)
+    render(session, target, precision.value)
+
+
+def require_one_source(folder: str | None, joined: Joined) -> None:
     """Raise SettingsError unless there is either a folder, or a DAM with what is joined to it."""
     from hybridr.errors import SettingsError
 
-    if bool(folder) == bool(dam):
-        found = f"both, '{folder}' and '{dam}'" if folder else "neither"
+    if bool(folder) == bool(joined.dam):
+        found = f"both, '{folder}' and '{joined.dam}'" if folder else "neither"
         raise SettingsError(
             f"a FOLDER or --dam is needed, {found} was given",
             hint="hybridr export FOLDER, or hybridr export --dam DIR --rem DIR --out DIR",
         )
-    alone = [name for name, value in join.items() if value and not dam]
-    if alone:
-        raise SettingsError(f"--{alone[0]} goes with --dam, not with a FOLDER", hint="hybridr export --help")
+    if not joined.dam and (alone := joined.given("rem", *FORMS)):
+        raise SettingsError(
+            f"--{next(iter(alone))} goes with --dam, not with a FOLDER", hint="hybridr export --help"
+        )
 
 
 def read_texts(path: Path | None) -> list[Document]:

@@ -2,165 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..session import Session, verb
+from ..session import Session
+from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.reindexing.planning import Plan
     from hybridr.reindexing.reindexing import Reindexing
+    from hybridr.reindexing.settings import ReindexSettings
     from hybridr.reindexing.targets.in_place_checks import InPlacePlan
 
+MADE = "the one `adapt` made, else MiniLM"
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the app."""
 
-    @verb(app, "reindex", cluster=True)
-    def reindex(
-        session: Session,
-        name: Annotated[str, typer.Argument(help="Index to read; it stays as it is, unless --in-place.")],
-        encoder: Annotated[
-            Path | None, typer.Option(help="Encoder folder (default: the one `adapt` made, else MiniLM).")
-        ] = None,
-        alias: Annotated[str | None, typer.Option(help="Alias to switch (NAME-hybridr).")] = None,
-        fields: Annotated[str | None, typer.Option(help="Text fields for the encoder.")] = None,
-        vector_field: Annotated[str | None, typer.Option(help="Name of the k-NN field.")] = None,
-        engine: Annotated[str | None, typer.Option(help="lucene (default) or faiss.")] = None,
-        vectors: Annotated[
-            str | None, typer.Option(help="float (default), byte, sq or on_disk; --dry-run shows their cost.")
-        ] = None,
-        compression: Annotated[
-            str | None, typer.Option(help="Level of on_disk (4x with lucene, 32x with faiss).")
-        ] = None,
-        max_tokens: Annotated[int | None, typer.Option(help="Input limit, with [CLS] and [SEP].")] = None,
-        passages: Annotated[
-            bool | None,
-            typer.Option("--passages", help="A vector for each window of a document; search takes the best."),
-        ] = None,
-        passage_overlap: Annotated[
-            int | None, typer.Option(help="Tokens that neighbouring passages share (32).")
-        ] = None,
-        max_passages: Annotated[
-            int | None, typer.Option(help="Passages of a document; what follows has no vector (64).")
-        ] = None,
-        precision: Annotated[
-            str | None, typer.Option(help="Of documents: fp32, bf16 or int8 (default: as exported).")
-        ] = None,
-        backend: Annotated[
-            str | None, typer.Option(help="onnx (default), openvino, torch; auto: the fastest here.")
-        ] = None,
-        workers: Annotated[
-            int | None, typer.Option(help="Shares worked on at once, on this machine.")
-        ] = None,
-        slice: Annotated[
-            str | None, typer.Option(help="I/N: do only this share, on one of N machines.")
-        ] = None,
-        in_place: Annotated[
-            bool | None,
-            typer.Option("--in-place", help="Into the index itself, where it has index.knn already."),
-        ] = None,
-        accept_rejects: Annotated[
-            bool | None,
-            typer.Option("--accept-rejects", help="Switch the alias although documents were refused."),
-        ] = None,
-        patience: Annotated[
-            float | None, typer.Option(help="Seconds to wait for a cluster that is away (300).")
-        ] = None,
-        max_docs_per_second: Annotated[
-            float | None, typer.Option(help="Leave the cluster room (default: as fast as it goes).")
-        ] = None,
-        slow_search_ms: Annotated[
-            float | None, typer.Option(help="Pause while searches take longer (200; 0 never does).")
-        ] = None,
-        dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the requests, send none.")] = False,
-    ) -> None:
-        """Write vectors into a new index beside the old one, verify it, switch an alias."""
-        from hybridr.reindexing.planning import preview, source_of
-        from hybridr.reindexing.reindexing import reindex
-        from hybridr.reindexing.settings import ReindexSettings
-        from hybridr.reindexing.targets.in_place_checks import preview_in_place
-        from hybridr.search.encoders import encoder_for
+@verb(app, "reindex", cluster=True)
+def reindex(
+    session: Session,
+    name: Annotated[str, typer.Argument(help="Index to read; it stays as it is, unless --in-place.")],
+    settings: ReindexSettings,
+    encoder: Annotated[Path | None, typer.Option(help="Encoder folder.", show_default=MADE)] = None,
+) -> None:
+    """Write vectors into a new index beside the old one, verify it, switch an alias."""
+    from hybridr.reindexing.planning import preview, source_of
+    from hybridr.reindexing.reindexing import reindex
+    from hybridr.reindexing.targets.in_place_checks import preview_in_place
+    from hybridr.search.encoders import encoder_for
 
-        settings = session.settings(
-            ReindexSettings,
-            alias=alias,
-            fields=fields,
-            vector_field=vector_field,
-            engine=engine,
-            vectors=vectors,
-            compression=compression,
-            max_tokens=max_tokens,
-            workers=workers,
-            slice=slice,
-            in_place=in_place,
-            accept_rejects=accept_rejects,
-            passages=passages,
-            passage_overlap=passage_overlap,
-            max_passages=max_passages,
-            precision=precision,
-            backend=backend,
-            patience_s=patience,
-            max_docs_per_second=max_docs_per_second,
-            slow_search_ms=slow_search_ms,
-        )
-        cluster = session.connect().patient(settings.patience_s)
-        model = encoder_for(
-            cluster,
-            source_of(cluster, name),
-            encoder,
-            precision=settings.precision,
-            backend=settings.backend,
-            progress=session.output.progress,
-        )
-        if dry_run and settings.in_place:
-            return show_plan_in_place(session, preview_in_place(cluster, name, model, settings))
-        if dry_run:
-            return show_plan(session, preview(cluster, name, model, settings))
-        done = reindex(cluster, name, model, settings, progress=session.output.progress)
-        if settings.in_place:
-            return show_in_place(session, done, settings.accept_rejects)
-        show_result(session, done)
+    cluster, progress = session.connect().patient(settings.patience_s), session.output.progress
+    source, precision, backend = source_of(cluster, name), settings.precision, settings.backend
+    model = encoder_for(cluster, source, encoder, precision=precision, backend=backend, progress=progress)
+    if settings.dry_run and settings.in_place:
+        return show_plan_in_place(session, preview_in_place(cluster, name, model, settings))
+    if settings.dry_run:
+        return show_plan(session, preview(cluster, name, model, settings))
+    done = reindex(cluster, name, model, settings, progress=progress)
+    if settings.in_place:
+        return show_in_place(session, done, settings.accept_rejects)
+    show_result(session, done)
 
 
 def show_plan(session: Session, todo: Plan) -> None:
     """Print what would be sent."""
-    from dataclasses import asdict
-
-    out = session.output
-    out.result(asdict(todo) | {"dry_run": True})
-    out.line(f"{todo.documents:,} documents of '{todo.source}', text from {', '.join(todo.fields)}")
-    out.line(
-        f"vectors and graph: about {todo.vector_bytes / 1e6:,.0f} MB a copy, encoder {todo.encoder[:12]}"
-    )
-    if todo.passages:
-        windows = todo.passages
-        out.line(
+    show_amount(session, todo, f"'{todo.source}'")
+    if windows := todo.passages:
+        session.output.line(
             f"passages: about {todo.vector_count:,}, of {windows.tokens} tokens, {windows.overlap} of them "
             f"shared, at most {windows.most} a document"
         )
     show_estimates(session, todo)
-    for remark in todo.templates:
-        out.line(remark)
-    show_requests(session, todo)
+    show_requests(session, todo, todo.templates)
 
 
 def show_plan_in_place(session: Session, todo: InPlacePlan) -> None:
     """Print what would be sent, and what writing into a live index brings with it."""
-    from dataclasses import asdict
+    show_amount(session, todo, f"'{todo.index}' itself")
+    show_estimates(session, todo)
+    show_requests(session, todo, todo.consequences)
 
+
+def show_amount(session: Session, todo: Plan | InPlacePlan, where: str) -> None:
+    """Print how much there is to encode."""
     out = session.output
     out.result(asdict(todo) | {"dry_run": True})
-    out.line(f"{todo.documents:,} documents of '{todo.index}' itself, text from {', '.join(todo.fields)}")
+    out.line(f"{todo.documents:,} documents of {where}, text from {', '.join(todo.fields)}")
     out.line(
         f"vectors and graph: about {todo.vector_bytes / 1e6:,.0f} MB a copy, encoder {todo.encoder[:12]}"
     )
-    show_estimates(session, todo)
-    for consequence in todo.consequences:
-        out.line(consequence)
-    show_requests(session, todo)
 
 
 def show_estimates(session: Session, todo: Plan | InPlacePlan) -> None:
@@ -176,16 +89,12 @@ def show_estimates(session: Session, todo: Plan | InPlacePlan) -> None:
         out.line(f"time: about {todo.seconds:,.0f} s at this encoder's speed on documents of the index")
 
 
-def show_requests(session: Session, todo: Plan | InPlacePlan) -> None:
-    """Print the exact requests."""
-    import json
-
-    out = session.output
-    for request in todo.requests:
-        out.line(f"{request['method']} {request['path']}")
-        if "body" in request:
-            out.line(json.dumps(request["body"], indent=2))
-    out.line("nothing was sent")
+def show_requests(session: Session, todo: Plan | InPlacePlan, remarks: Iterable[str]) -> None:
+    """Print what is to be known before, and the exact requests."""
+    for remark in remarks:
+        session.output.line(remark)
+    session.output.requests(todo.requests)
+    session.output.line("nothing was sent")
 
 
 def show_costs(session: Session, todo: Plan | InPlacePlan) -> None:
@@ -205,11 +114,7 @@ def show_costs(session: Session, todo: Plan | InPlacePlan) -> None:
 def show_result(session: Session, done: Reindexing) -> None:
     """Print what was done and what to do next; exit 3 when documents were refused."""
     out = session.output
-    out.result(done.to_json())
-    out.line(
-        f"{done.destination}: {done.documents:,} documents, {done.encoded:,} encoded, {done.skipped:,} were "
-        f"there already, {done.without_text:,} without text, in {done.seconds:.0f} s"
-    )
+    show_counts(session, done, done.destination, "there")
     if done.shortened:
         out.line(
             f"{done.shortened:,} documents go on behind their last passage, found there by words only; "
@@ -225,11 +130,27 @@ def show_result(session: Session, done: Reindexing) -> None:
         out.line(
             "this share is done; when all are, run the same command without --slice to verify and switch"
         )
-    if done.rejected:
-        out.line(f"{done.rejected:,} refused by the index, reasons in {done.rejects_file}")
-        if not done.switched:
-            out.line("the alias was not switched; --accept-rejects does it all the same")
-        raise typer.Exit(3)
+    left = "" if done.switched else "the alias was not switched; --accept-rejects does it all the same"
+    stop_if_refused(session, done, left)
+
+
+def show_counts(session: Session, done: Reindexing, index: str, already: str) -> None:
+    """Print how many documents were written."""
+    session.output.result(done.to_json())
+    session.output.line(
+        f"{index}: {done.documents:,} documents, {done.encoded:,} encoded, {done.skipped:,} were "
+        f"{already} already, {done.without_text:,} without text, in {done.seconds:.0f} s"
+    )
+
+
+def stop_if_refused(session: Session, done: Reindexing, left: str) -> None:
+    """Say where the reasons are and what is `left` to decide, and exit 3, when documents were refused."""
+    if not done.rejected:
+        return
+    session.output.line(f"{done.rejected:,} refused by the index, reasons in {done.rejects_file}")
+    if left:
+        session.output.line(left)
+    raise typer.Exit(3)
 
 
 def show_succession(session: Session, done: Reindexing) -> None:
@@ -256,15 +177,7 @@ def show_tuning(session: Session, done: Reindexing) -> None:
 
 def show_in_place(session: Session, done: Reindexing, accepted: bool) -> None:
     """Print what was written into the index itself; exit 3 when documents were refused."""
-    out = session.output
-    out.result(done.to_json())
-    out.line(
-        f"{done.source}: {done.documents:,} documents, {done.encoded:,} encoded, {done.skipped:,} were "
-        f"current already, {done.without_text:,} without text, in {done.seconds:.0f} s"
-    )
-    out.line(f"what clients write from now on: hybridr sync {done.source} --every 30s")
-    if done.rejected:
-        out.line(f"{done.rejected:,} refused by the index, reasons in {done.rejects_file}")
-        if not accepted:
-            out.line("searches wait until all is there; --accept-rejects goes without the refused ones")
-        raise typer.Exit(3)
+    show_counts(session, done, done.source, "current")
+    session.output.line(f"what clients write from now on: hybridr sync {done.source} --every 30s")
+    left = "searches wait until all is there; --accept-rejects goes without the refused ones"
+    stop_if_refused(session, done, "" if accepted else left)

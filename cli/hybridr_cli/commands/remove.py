@@ -6,35 +6,32 @@ from typing import Annotated, Any
 
 import typer
 
-from ..session import Session, verb
+from ..arguments import Yes
+from ..session import Session
+from ..verbs import app, verb
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the app."""
+@verb(app, "remove", cluster=True)
+def remove(
+    session: Session,
+    name: Annotated[str, typer.Argument(help="The index that was reindexed; it stays.")],
+    discard: Annotated[
+        bool, typer.Option("--discard", help="Although the source lacks what clients wrote.")
+    ] = False,
+    yes: Yes = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go, remove nothing.")] = False,
+) -> None:
+    """Delete all that hybridr made for an index, and put its aliases back; never the index itself."""
+    from hybridr.status import remove
 
-    @verb(app, "remove", cluster=True)
-    def remove(
-        session: Session,
-        name: Annotated[str, typer.Argument(help="The index that was reindexed; it stays.")],
-        discard: Annotated[
-            bool, typer.Option("--discard", help="Although the source lacks what clients wrote.")
-        ] = False,
-        yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-        dry_run: Annotated[
-            bool, typer.Option("--dry-run", help="Show what would go, remove nothing.")
-        ] = False,
-    ) -> None:
-        """Delete all that hybridr made for an index, and put its aliases back; never the index itself."""
-        from hybridr.status import remove
-
-        cluster = session.connect()
-        todo = remove(cluster, name, dry_run=True)
-        show(session, todo)
-        if not dry_run:
-            session.confirm("remove all that?", yes)
-            todo = remove(cluster, name, discard=discard)
-        session.output.result(todo)
-        session.output.line("nothing was removed" if dry_run else "removed")
+    cluster = session.connect()
+    todo = remove(cluster, name, dry_run=True)
+    show(session, todo)
+    if not dry_run:
+        session.confirm("remove all that?", yes)
+        todo = remove(cluster, name, discard=discard)
+    session.output.result(todo)
+    session.output.line("nothing was removed" if dry_run else "removed")
 
 
 def show(session: Session, todo: dict[str, Any]) -> None:

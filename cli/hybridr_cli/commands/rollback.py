@@ -6,33 +6,30 @@ from typing import Annotated, Any
 
 import typer
 
-from ..session import Session, verb
+from ..arguments import DryRun, Reindexed
+from ..session import Session
+from ..verbs import app, verb
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the app."""
+@verb(app, "rollback", cluster=True)
+def rollback(
+    session: Session,
+    name: Reindexed,
+    copy_back: Annotated[
+        bool, typer.Option("--copy-back", help="Copy what clients wrote since to the source first.")
+    ] = False,
+    discard: Annotated[
+        bool, typer.Option("--discard", help="Roll back although the source lacks what clients wrote.")
+    ] = False,
+    drop: Annotated[bool, typer.Option("--drop", help="Also delete the index that is left.")] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Point the alias back to what it stood for before the last reindex."""
+    from hybridr import rollback
 
-    @verb(app, "rollback", cluster=True)
-    def rollback(
-        session: Session,
-        name: Annotated[str, typer.Argument(help="The index that was reindexed.")],
-        copy_back: Annotated[
-            bool, typer.Option("--copy-back", help="Copy what clients wrote since to the source first.")
-        ] = False,
-        discard: Annotated[
-            bool, typer.Option("--discard", help="Roll back although the source lacks what clients wrote.")
-        ] = False,
-        drop: Annotated[bool, typer.Option("--drop", help="Also delete the index that is left.")] = False,
-        dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the request, send none.")] = False,
-    ) -> None:
-        """Point the alias back to what it stood for before the last reindex."""
-        from hybridr import rollback
-
-        done = rollback(
-            session.connect(), name, copy_back=copy_back, discard=discard, drop=drop, dry_run=dry_run
-        )
-        session.output.result(done | {"dry_run": dry_run})
-        show(session, done, dry_run)
+    done = rollback(session.connect(), name, copy_back=copy_back, discard=discard, drop=drop, dry_run=dry_run)
+    session.output.result(done | {"dry_run": dry_run})
+    show(session, done, dry_run)
 
 
 def show(session: Session, done: dict[str, Any], dry_run: bool) -> None:

@@ -3,94 +3,72 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ..session import Session, verb
+from ..arguments import EncoderFolder, Searched
+from ..session import Session
+from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.records import Hit
+    from hybridr.search.settings import SearchSettings
 
 SHOWN = 500  # characters
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the app."""
+@dataclass(frozen=True)
+class Page:
+    """Which hits."""
 
-    @verb(app, "search", cluster=True)
-    def search(
-        session: Session,
-        name: Annotated[str, typer.Argument(help="Index, alias, or the index that was reindexed.")],
-        text: Annotated[str, typer.Argument(help="The query.")],
-        mode: Annotated[
-            Literal["hybrid", "lexical", "dense"], typer.Option(help="Which legs rank.")
-        ] = "hybrid",
-        k: Annotated[int, typer.Option(min=1, max=10_000, help="Number of hits.")] = 10,
-        encoder: Annotated[
-            Path | None, typer.Option(help="Encoder folder (default: the one that wrote the vectors).")
-        ] = None,
-        offset: Annotated[int, typer.Option("--from", min=0, help="Hits to skip: pages.")] = 0,
-        filter: Annotated[
-            str | None, typer.Option(help="A query in JSON that every hit has to match.")
-        ] = None,
-        fusion: Annotated[
-            str | None, typer.Option(help="auto, absolute (true scores of both legs) or pipeline.")
-        ] = None,
-        tuned: Annotated[bool, typer.Option(help="What `hybridr tune` found, where not given here.")] = True,
-        query_map: Annotated[str | None, typer.Option(help="auto, none, or the folder of one.")] = None,
-        normalization: Annotated[str | None, typer.Option(help="min_max, l2, z_score or rrf.")] = None,
-        combination: Annotated[
-            str | None, typer.Option(help="arithmetic_mean, geometric_mean or harmonic_mean.")
-        ] = None,
-        dense_weight: Annotated[
-            float | None, typer.Option(help="Weight of the dense leg, 0 to 1 (0.5).")
-        ] = None,
-        feedback: Annotated[
-            Literal["none", "rm3", "rocchio"] | None,
-            typer.Option(help="Words (rm3) or vectors (rocchio) of the best documents change the query."),
-        ] = None,
-        complete: Annotated[
-            bool, typer.Option("--complete", help="Hybrid: true scores of both legs for every candidate.")
-        ] = False,
-        depth: Annotated[int | None, typer.Option(help="Candidates of each leg (100).")] = None,
-        request: Annotated[
-            bool, typer.Option("--request", help="Print the body for plain REST, do not search.")
-        ] = False,
-    ) -> None:
-        """Search in one of three modes, with highlighted text and the raw score of each leg."""
-        from hybridr.search.settings import SearchSettings
-        from hybridr.search.systems import open_search
+    k: Annotated[int, typer.Option(min=1, max=10_000, help="Number of hits.")] = 10
+    offset: Annotated[int, typer.Option("--from", min=0, help="Hits to skip: pages.")] = 0
+    filter: Annotated[str | None, typer.Option(help="A query in JSON that every hit has to match.")] = None
 
-        settings = session.settings(
-            SearchSettings,
-            fusion=fusion,
-            normalization=normalization,
-            combination=combination,
-            dense_weight=dense_weight,
-            depth=depth,
-            query_map=query_map,
-            feedback=feedback,
-            tuned=None if tuned else False,
-        )
-        searcher = open_search(
-            session.connect(),
-            name,
-            mode,
-            encoder,
-            settings,
-            feedback=None if feedback == "none" else feedback,
-            complete=complete,
-        )
-        wanted = read_filter(filter)
-        if request:
-            body = searcher.request(text, k, offset=offset, filter=wanted)
-            session.output.result(body)
-            return session.output.line(json.dumps(body))
-        hits = searcher(text, k, offset=offset, filter=wanted)
-        session.output.result({"mode": mode, "hits": [hit._asdict() for hit in hits]})
-        show(session, hits)
+
+@dataclass(frozen=True)
+class Ranking:
+    """What ranks them."""
+
+    mode: Annotated[Literal["hybrid", "lexical", "dense"], typer.Option(help="Which legs rank.")] = "hybrid"
+    encoder: EncoderFolder = None
+    complete: Annotated[
+        bool, typer.Option("--complete", help="Hybrid: true scores of both legs for every candidate.")
+    ] = False
+
+
+@verb(app, "search", cluster=True)
+def search(
+    session: Session,
+    name: Searched,
+    text: Annotated[str, typer.Argument(help="The query.")],
+    page: Page,
+    ranking: Ranking,
+    settings: SearchSettings,
+    request: Annotated[
+        bool, typer.Option("--request", help="Print the body for plain REST, do not search.")
+    ] = False,
+) -> None:
+    """Search in one of three modes, with highlighted text and the raw score of each leg."""
+    from hybridr.search.systems import open_search
+
+    asked = session.given["feedback"]  # as an option it holds in every mode, as a setting in hybrid searches
+    feedback = None if asked == "none" else asked
+    searcher = open_search(
+        *(session.connect(), name, ranking.mode, ranking.encoder, settings),
+        feedback=feedback,
+        complete=ranking.complete,
+    )
+    wanted = read_filter(page.filter)
+    if request:
+        body = searcher.request(text, page.k, offset=page.offset, filter=wanted)
+        session.output.result(body)
+        return session.output.line(json.dumps(body))
+    hits = searcher(text, page.k, offset=page.offset, filter=wanted)
+    session.output.result({"mode": ranking.mode, "hits": [hit._asdict() for hit in hits]})
+    show(session, hits)
 
 
 def read_filter(text: str | None) -> dict[str, Any] | None:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import typer
+from ..session import Session
+from ..verbs import app, verb
 
-from ..session import Session, verb
 
+@verb(app, "settings")
+def settings(session: Session) -> None:
+    """List every setting with its value and where the value comes from."""
+    from hybridr.settings import resolved_values
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the app."""
+    from ..stages import STAGES
 
-    @verb(app, "settings")
-    def settings(session: Session) -> None:
-        """List every setting with its value and where the value comes from."""
-        from hybridr.settings import resolved_values
-
-        from ..stages import STAGES
-
-        rows = [row for stage in STAGES for row in resolved_values(stage, config=session.config)]
-        session.output.table(("setting", "value", "from"), rows)
-        session.output.result({name: {"value": value, "from": origin} for name, value, origin in rows})
+    rows = [row for stage in STAGES for row in resolved_values(stage, config=session.config)]
+    session.output.table(("setting", "value", "from"), rows)
+    session.output.result({name: {"value": value, "from": origin} for name, value, origin in rows})

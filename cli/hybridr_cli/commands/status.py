@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from ..session import Session, verb
+from ..arguments import Reindexed
+from ..session import Session
+from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.status import Holding
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the app."""
+@verb(app, "status", cluster=True)
+def status(session: Session, name: Reindexed) -> None:
+    """Show how current the vectors are, what was made for the index, and its history. Changes nothing."""
+    from hybridr.status import standing
 
-    @verb(app, "status", cluster=True)
-    def status(
-        session: Session, name: Annotated[str, typer.Argument(help="The index that was reindexed.")]
-    ) -> None:
-        """Show how current the vectors are, what was made for the index, and its history. Changes nothing."""
-        from hybridr.status import standing
-
-        found = standing(session.connect(), name)
-        out = session.output
-        out.result(found.to_json())
-        documents = "gone" if found.documents is None else f"{found.documents:,} documents"
-        out.line(f"source {found.source}: {documents}")
-        for holding in found.holdings:
-            show(session, holding)
-        if not found.holdings:
-            out.line(f"no index with vectors; hybridr reindex {found.source} makes one")
-        for text in found.files:
-            out.line(f"local file with text of documents: {text.path} ({text.kind}, {text.bytes:,} bytes)")
+    found = standing(session.connect(), name)
+    out = session.output
+    out.result(found.to_json())
+    documents = "gone" if found.documents is None else f"{found.documents:,} documents"
+    out.line(f"source {found.source}: {documents}")
+    for holding in found.holdings:
+        show(session, holding)
+    if not found.holdings:
+        out.line(f"no index with vectors; hybridr reindex {found.source} makes one")
+    for text in found.files:
+        out.line(f"local file with text of documents: {text.path} ({text.kind}, {text.bytes:,} bytes)")
 
 
 def show(session: Session, holding: Holding) -> None:

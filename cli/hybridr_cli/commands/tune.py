@@ -4,76 +4,42 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..session import Session, verb
+from ..arguments import EncoderFolder, JudgedQueries, Searched
+from ..session import Session
+from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.tuning.judgement import Choice
+    from hybridr.tuning.settings import TuneSettings
     from hybridr.tuning.tuning import Bm25, Tuning
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the app."""
+@verb(app, "tune", cluster=True)
+def tune(
+    session: Session,
+    name: Searched,
+    judged: JudgedQueries,
+    settings: TuneSettings,
+    encoder: EncoderFolder = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the measure by weight, as SVG.")] = None,
+) -> None:
+    """Choose how the legs are joined: with judged queries, or what is safe without any."""
+    from hybridr.tuning.settings import MapSettings
+    from hybridr.tuning.tuning import draw_curve, read_judged, tune
 
-    @verb(app, "tune", cluster=True)
-    def tune(
-        session: Session,
-        name: Annotated[str, typer.Argument(help="Index, alias, or the index that was reindexed.")],
-        beir: Annotated[Path | None, typer.Option(help="BEIR folder with judged queries.")] = None,
-        split: Annotated[str, typer.Option(help="Which qrels of the folder.")] = "test",
-        qrels: Annotated[
-            Path | None, typer.Option(help="Judgements (BEIR or TREC); queries from --beir.")
-        ] = None,
-        queries: Annotated[
-            Path | None, typer.Option(help="Unlabelled query log, one per line, to check the map on.")
-        ] = None,
-        fit_map: Annotated[bool, typer.Option(help="Fit a query map.")] = True,
-        out: Annotated[Path | None, typer.Option(help="Folder for the map.")] = None,
-        encoder: Annotated[
-            Path | None, typer.Option(help="Encoder folder (default: the one that wrote the vectors).")
-        ] = None,
-        measure: Annotated[str | None, typer.Option(help="Of judged queries (nDCG@10).")] = None,
-        bm25: Annotated[
-            Literal["off", "show", "apply"] | None,
-            typer.Option(help="k1 and b of the index: show what gains, or close it and apply (show)."),
-        ] = None,
-        also: Annotated[
-            str | None, typer.Option(help="With judged queries try these too: depth,rocchio,rm3.")
-        ] = None,
-        plot: Annotated[Path | None, typer.Option(help="Draw the measure by weight, as SVG.")] = None,
-        dry_run: Annotated[bool, typer.Option("--dry-run", help="Find out, write nothing.")] = False,
-    ) -> None:
-        """Choose how the legs are joined: with judged queries, or what is safe without any."""
-        from hybridr.tuning.settings import MapSettings, TuneSettings
-        from hybridr.tuning.tuning import draw_curve, read_judged
-        from hybridr.tuning.tuning import tune as tune_index
-
-        settings = session.settings(
-            TuneSettings,
-            fit_map=fit_map,
-            out=out,
-            queries=queries,
-            measure=measure,
-            dry_run=dry_run,
-            bm25=bm25,
-            also=also.split(",") if also else None,
-        )
-        found = tune_index(
-            session.connect(),
-            name,
-            read_judged(beir, split, qrels),
-            encoder=encoder,
-            settings=settings,
-            map_settings=session.settings(MapSettings),
-            progress=session.output.progress,
-        )
-        if plot is not None:
-            draw_curve(found, plot)
-        session.output.result(found.to_json())
-        show(session, found)
+    maps, progress = session.settings(MapSettings), session.output.progress
+    cluster, queries = session.connect(), read_judged(**vars(judged))
+    found = tune(
+        cluster, name, queries, encoder=encoder, settings=settings, map_settings=maps, progress=progress
+    )
+    if plot is not None:
+        draw_curve(found, plot)
+    session.output.result(found.to_json())
+    show(session, found)
 
 
 def show_choice(session: Session, name: str, choice: Choice) -> None:

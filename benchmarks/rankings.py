@@ -1,0 +1,139 @@
+"""Rankings made in this process: of chosen queries and documents, by vectors and BM25; what two differ in."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridr.evaluation.bm25 import Bm25, idf, terms_of
+from hybridr.files.formats import ranked
+from hybridr.records import Document, Qrels, Query, Run
+from hybridr.tuning.bm25_scores import byte_length
+
+SEED, TOP = 0, 10
+SAME = 2e-4
+"""Relative: Pyserini rounds scores to four decimals."""
+Array = NDArray[np.floating]
+
+
+def cut(
+    corpus: list[Document], queries: list[Query], qrels: Qrels, *, most: int, documents: int | None
+) -> tuple[list[Document], list[Query]]:
+    """Keep at most `most` queries, their judged documents, and others up to `documents` in all."""
+    draw = random.Random(SEED)
+    queries = draw.sample(queries, most) if len(queries) > most else queries
+    judged = {document for query in queries for document in qrels[query.query_id]}
+    needed = [document for document in corpus if document.doc_id in judged]
+    others = [document for document in corpus if document.doc_id not in judged]
+    room = len(others) if documents is None else max(0, documents - len(needed))
+    return needed + (draw.sample(others, room) if len(others) > room else others), queries
+
+
+def as_run(found: Iterable[Mapping[str, float]], corpus: Sequence[Document], queries: Sequence[Query]) -> Run:
+    """Name queries, and documents that are given by their positions, by their ids."""
+    return {
+        query.query_id: {corpus[int(position)].doc_id: score for position, score in one.items()}
+        for query, one in zip(queries, found, strict=True)
+    }
+
+
+class Formula:
+    """Ranks documents given as term -> frequency by Lucene's BM25Similarity, to say where scores come from.
+
+    `in_bytes` reads their lengths as Lucene does; documents without terms do not count, as in an index.
+    """
+
+    def __init__(
+        self, documents: Sequence[Mapping[str, int]], k1: float, b: float, *, in_bytes: bool
+    ) -> None:
+        lengths = [sum(terms.values()) for terms in documents]
+        self.count = sum(length > 0 for length in lengths)
+        read = np.array([byte_length(length) if in_bytes else length for length in lengths], dtype=np.float64)
+        self.damped = k1 * (1 - b + b * read / (sum(lengths) / self.count))  # (documents,)
+        self.found: dict[str, tuple[list[int], list[int]]] = {}
+        for place, terms in enumerate(documents):
+            for term, frequency in terms.items():
+                places, frequencies = self.found.setdefault(term, ([], []))
+                places.append(place)
+                frequencies.append(frequency)
+
+    def scores(self, query: Mapping[str, int]) -> np.ndarray:
+        """Score every document, `(documents,)`."""
+        result = np.zeros(len(self.damped))
+        for term, times in query.items():
+            places, frequencies = (np.array(one) for one in self.found.get(term, ([], [])))
+            if len(places):
+                weight = times * idf(len(places), self.count)
+                result[places] += weight * frequencies / (frequencies + self.damped[places])
+        return result
+
+
+@dataclass
+class Arena:
+    """Queries and the texts that they are asked of; BM25 is computed once for each k1 and b."""
+
+    texts: list[str]
+    documents: Array  # (texts, dim)
+    asked: list[str]
+    queries: Array  # (asked, dim)
+    matrix: Array  # (dim, dim), of the query map
+    _lexical: dict[tuple[float, float], Array] = field(default_factory=dict)
+
+    def lexical(self, k1: float = 1.2, b: float = 0.75) -> Array:
+        """Give BM25 of every text for every query, `(asked, texts)`."""
+        if (k1, b) not in self._lexical:
+            bm25 = Bm25(self.texts, k1=k1, b=b)
+            self._lexical[k1, b] = np.array([bm25.scores(text) for text in self.asked], dtype=np.float32)
+        return self._lexical[k1, b]
+
+    @cached_property
+    def most(self) -> Array:
+        """Give the score that each query could reach, `(asked,)`; k1 + 1 is in it as in the scores."""
+        idf = Bm25(self.texts).idf
+        return 2.2 * np.array([sum(idf.get(term, 0.0) for term in terms_of(text)) for text in self.asked])
+
+
+def explain(ours: Run, theirs: Run) -> dict[str, Any]:
+    """Say what two runs differ in, over documents in both, and query by query.
+
+    `scale` is what ours are times their scores; `typical` and `largest` are the median and the maximum of the
+    relative differences left after that. `changed` counts queries with another top ten, `ties` those among
+    them where our scores do not tell the documents apart that changed places.
+    """
+    shared = [
+        score / theirs[query][doc]
+        for query, run in ours.items()
+        for doc, score in run.items()
+        if theirs.get(query, {}).get(doc)
+    ]
+    scale = statistics.median(shared) if shared else 1.0
+    left = [abs(ratio / scale - 1) for ratio in shared] or [0.0]
+    tops = [(query, top(run), top(theirs.get(query, {}))) for query, run in ours.items()]
+    changed = [(ours[query], one, other) for query, one, other in tops if one != other]
+    return {
+        "scale": scale,
+        "typical": statistics.median(left),
+        "largest": max(left),
+        "changed": len(changed),
+        "ties": sum(is_tie(*each) for each in changed),
+    }
+
+
+def top(scores: Mapping[str, float]) -> list[str]:
+    """Give the ids of the best ten."""
+    return [doc for doc, _ in ranked(scores)[:TOP]]
+
+
+def is_tie(scores: Mapping[str, float], one: Sequence[str], other: Sequence[str]) -> bool:
+    """Tell whether place by place both orders hold documents of the same score of ours."""
+    return len(one) == len(other) and all(
+        abs(scores[mine] - scores.get(yours, 0.0)) <= SAME * scores[mine]
+        for mine, yours in zip(one, other, strict=True)
+    )

@@ -1,0 +1,384 @@
+"""What is fusion worth: neighbours of the default formula, and choosing by a few judged queries.
+
+    python benchmarks/run.py fusion FOLDER [--sets cranfield,npl] [--json FILE]
+
+FOLDER holds collections in BEIR layout; each must be loaded and reindexed under its own name, as
+`run.py collections` does. Every collection is asked once per leg, at most 1,000 of its queries, and all
+variants are scored here. What is measured stays in the file: the same command goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import mean
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from conditions import the_twelve
+from hybridr import connect
+from hybridr.cluster.destinations import resolve
+from hybridr.evaluation.measures import checked_qrels, parse_measure, values_of
+from hybridr.files.atomic import write_json
+from hybridr.files.formats import qrels_file, read_qrels, read_queries
+from hybridr.machine import machine_record
+from hybridr.records import Qrels, Query
+from hybridr.search.encoders import encoder_for
+from hybridr.search.fusions.completed import CompletedSearch
+from hybridr.search.fusions.pipeline import fuse
+from hybridr.search.settings import SearchSettings
+from hybridr.tuning import k1_and_b
+from hybridr.tuning.bm25_scores import Similarity
+from hybridr.tuning.choice import PULL, Landscape, choose, held_out_gains
+from hybridr.tuning.evidence import DEPTH, Asked, ask, with_cosines, with_words
+from hybridr.tuning.judgement import measured
+from hybridr.tuning.k1_and_b import errors_of, words_landscape, words_tried
+from hybridr.tuning.variants import (
+    DEPTHS,
+    NEIGHBOURHOOD,
+    USUAL,
+    Variant,
+    landscape,
+    score_all,
+    score_words,
+    variants,
+)
+from study import LEAD, Record, Section, add_collections, add_json, machine_of, table
+
+QUERIES, SEED = 1_000, 13
+POWERS, WEIGHTS = (0.3, 0.4, 0.5, 0.6, 0.7, 1.0), (0.45, 0.475, 0.5, 0.525, 0.55)
+TYPICAL_IDF = 25.0  # where all powers give the same scale
+LABELS, DRAWS, LEAST_REST = (10, 20, 30, 50, 100), 100, 20
+PLAIN, ALSO, COMPARED = "none", ("depth", "rocchio", "rm3"), ("absolute", "min_max")
+Values = NDArray[np.float64]
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Take the collections, the cluster, and where to keep what variants give."""
+    add_collections(parser, the_twelve())
+    parser.add_argument("--url")
+    parser.add_argument("--values", type=Path, help="folder that keeps what variants give, to choose again")
+    add_json(parser, "fusion")
+
+
+def measure(given: argparse.Namespace) -> None:
+    """Measure what is not in the file yet."""
+    record = json.loads(given.json.read_text(encoding="utf-8")) if given.json.is_file() else {"sets": {}}
+    for name in given.sets:
+        if name not in record["sets"]:
+            print(name, flush=True)
+            kept = given.values / f"{name}.json" if given.values else None
+            record["sets"][name] = summary(values_of_set(given.folder / name, given.url, kept))
+            write_json(given.json, record | {"machine": machine_record(), "settings": settings()})
+
+
+def settings() -> dict[str, Any]:
+    """Give what the figures depend on."""
+    return {
+        "queries": QUERIES,
+        "seed": SEED,
+        "depth": DEPTH,
+        "draws": DRAWS,
+        "pull": PULL,
+        "neighbourhood": NEIGHBOURHOOD,
+        "bm25": {"pulled": k1_and_b.PULLED, "span": k1_and_b.SPAN, "neighbourhood": k1_and_b.NEIGHBOURHOOD},
+    }
+
+
+class Measured(NamedTuple):
+    """What a collection gives: `values` of every variant, `words` of the default with other k1 and b."""
+
+    tried: list[Variant]
+    values: Values
+    similarities: list[Similarity]
+    words: Values
+    stock: float
+    neighbours: dict[str, float]
+    formula_off: float
+
+
+def values_of_set(folder: Path, url: str | None, kept: Path | None) -> Measured:
+    """Ask one collection, or read what was kept."""
+    if kept and kept.is_file():
+        return read_measured(kept)
+    qrels = checked_qrels(read_qrels(qrels_file(folder, "test")))
+    queries = sorted(read_queries(folder, qrels), key=lambda query: query.query_id)
+    if len(queries) > QUERIES:
+        queries = random.Random(SEED).sample(queries, QUERIES)
+    search = opened(folder.name, url)
+    found = values_of_all(gathered(search, queries), qrels, search.dense_scale, search.cluster.version)
+    if kept:
+        write_measured(kept, found)
+    return found
+
+
+def read_measured(file: Path) -> Measured:
+    """Read what `write_measured` wrote."""
+    found = Measured(**json.loads(file.read_text(encoding="utf-8")))
+    return found._replace(
+        tried=[Variant(*one) for one in found.tried],
+        values=np.array(found.values),
+        similarities=[Similarity(*one) for one in found.similarities],
+        words=np.array(found.words),
+    )
+
+
+def write_measured(file: Path, found: Measured) -> None:
+    """Keep what variants give."""
+    write_json(file, found._asdict() | {"values": found.values.tolist(), "words": found.words.tolist()})
+
+
+def values_of_all(
+    asked: Sequence[Asked], qrels: Qrels, dense_scale: float, version: tuple[int, int, int]
+) -> Measured:
+    """Measure all variants, and neighbours of the formula."""
+    tried = variants(version, absolute=True, depths=DEPTHS, feedback=("rocchio", "rm3"))
+    default, words = tried[landscape(tried).default], words_tried(asked[0].similarity)
+    return Measured(
+        tried,
+        measured(asked, qrels, LEAD, partial(score_all, tried, dense_scale=dense_scale)),
+        [word.similarity for word in words],
+        measured(asked, qrels, LEAD, partial(score_words, default, words, dense_scale=dense_scale)),
+        mean_of([fuse(one.legs.listed) for one in asked], asked, qrels),
+        neighbours(asked, qrels, dense_scale),
+        float(np.quantile(np.concatenate([errors_of(one) for one in asked]), 0.99)),
+    )
+
+
+def summary(found: Measured) -> dict[str, Any]:
+    """Choose by few labels, in every way."""
+    labels = Labels(found.tried, found.values)
+    words = words_tried(found.similarities[0])
+    return {
+        "queries": len(found.values),
+        "stock": found.stock,
+        "default": float(found.values[:, labels.default].mean()),
+        "neighbours": found.neighbours,
+        "formula_off": found.formula_off,
+        "alone": labels.alone(),
+        "labels": labels.gains([PLAIN]),
+        "also": {name: labels.gains([PLAIN, name]) for name in ALSO},
+        "bm25": few_labels(found.words, words_landscape(words)),
+    }
+
+
+def opened(name: str, url: str | None) -> CompletedSearch:
+    """Open an untuned search of a collection's index."""
+    cluster = connect(url)
+    info = resolve(cluster, name)
+    untuned = SearchSettings(tuned=False, depth=DEPTH)
+    return CompletedSearch(cluster, info.name, encoder_for(cluster, info, None), settings=untuned)
+
+
+def gathered(search: CompletedSearch, queries: Sequence[Query]) -> list[Asked]:
+    """Ask each leg once, and for all that variants need to know of the candidates besides."""
+    return with_cosines(search, with_words(search, ask(search, queries), expand=True))
+
+
+def neighbours(asked: Sequence[Asked], qrels: Qrels, dense_scale: float) -> dict[str, float]:
+    """Measure the default with other powers and weights."""
+    return {
+        f"{power:g} {weight:g}": mean_of(
+            [powered(one, power, weight, dense_scale) for one in asked], asked, qrels
+        )
+        for power in POWERS
+        for weight in WEIGHTS
+    }
+
+
+class Labels:
+    """Chooses by few judged queries as `hybridr tune` does, among some kinds of variants."""
+
+    def __init__(self, tried: Sequence[Variant], values: Values) -> None:
+        self.tried, self.values = tried, values
+        self.default = landscape(tried).default
+
+    def alone(self) -> dict[str, float]:
+        """Give what each addition gains at the weight of the default, in its fusion and in the stock one."""
+        means = self.values.mean(axis=0)
+        at_usual = {
+            one.kind: (one, float(mean))
+            for one, mean in zip(self.tried, means, strict=True)
+            if one.technique in COMPARED and one.settings["dense_weight"] == USUAL.dense_weight
+        }
+        return {
+            kind: mean - at_usual[one.technique][1]
+            for kind, (one, mean) in at_usual.items()
+            if kind_of(one) != PLAIN
+        }
+
+    def gains(self, kinds: Sequence[str]) -> dict[str, dict[str, float]]:
+        """Give for each number of judged queries the gain over the default on the others."""
+        columns = [number for number, one in enumerate(self.tried) if kind_of(one) in kinds]
+        return few_labels(self.values[:, columns], landscape([self.tried[number] for number in columns]))
+
+
+def few_labels(values: Values, lying: Landscape) -> dict[str, dict[str, float]]:
+    """Choose by random queries, many times; give the gain over the default on the others by their number."""
+    return {str(count): drawn(values, lying, count) for count in LABELS if len(values) >= count + LEAST_REST}
+
+
+def drawn(values: Values, lying: Landscape, count: int) -> dict[str, float]:
+    """Choose by `count` random queries."""
+    rng, gains = np.random.default_rng(SEED), []
+    for _ in range(DRAWS):
+        order = rng.permutation(len(values))
+        seen, unseen = values[order[:count]], values[order[count:]]
+        chosen = chosen_by(seen, lying)
+        gains.append(float((unseen[:, chosen] - unseen[:, lying.default]).mean()))
+    return {"mean": float(np.mean(gains)), "p5": float(np.quantile(gains, 0.05))}
+
+
+def kind_of(variant: Variant) -> str:
+    """Name what a variant has besides technique and weight."""
+    return "depth" if "depth" in variant.settings else variant.feedback
+
+
+def chosen_by(seen: Values, lying: Landscape) -> int:
+    """Choose as `tune` does: the default, unless the others gain on queries that had no part."""
+    return choose(seen, lying) if held_out_gains(seen, lying).mean() > 0 else lying.default
+
+
+def mean_of(runs: Sequence[Mapping[str, float]], asked: Sequence[Asked], qrels: Qrels) -> float:
+    """Measure one run."""
+    ids = [one.query.query_id for one in asked]
+    run = {query_id: dict(scores) for query_id, scores in zip(ids, runs, strict=True)}
+    [values] = values_of(run, qrels, [parse_measure(LEAD)], ids).values()
+    return float(np.mean(list(values.values())))
+
+
+def powered(asked: Asked, power: float, weight: float, dense_scale: float) -> dict[str, float]:
+    """Score candidates with another power of the idf sum than the root."""
+    scale = 4 * asked.idf_sum**power * TYPICAL_IDF ** (0.5 - power)
+    lexical = (1 - weight) / scale if scale else 0.0
+    documents = dict.fromkeys([*asked.legs.listed[0], *asked.legs.listed[1]])
+    return {
+        doc: lexical * asked.legs.lexical.get(doc, 0.0)
+        + 2 * weight * dense_scale * asked.legs.dense.get(doc, 0.5)
+        for doc in documents
+    }
+
+
+LARGE = 150
+ABOUT_NEIGHBOURS = """\
+The default is (1 - w) BM25 / (4 I^p) + w (1 + cosine) with p = .5 and w = .5, I the sum of
+the idf of the query's terms; other powers are scaled to agree where I is 25. Change against plain hybrid
+(min_max, .5/.5). The default was chosen by looking at these sets: the figures are no estimate for others."""
+ABOUT_LABELS = """\
+Choosing technique and weight by n random judged queries, as `hybridr tune` does: gain over the
+default on the other queries. 5 %: what one in twenty choices does not reach, on the worst set."""
+ABOUT_MORE = """\
+What `tune` can try besides (`--also`), in the same draws: mean gain over the default on the other
+queries, and in brackets the set where it is lowest. The last column leaves technique and weight alone and
+chooses k1 and b for the default."""
+ABOUT_ALONE = """\
+Each addition with no choice at all, at weight .5: change of nDCG@10 in the default fusion and in
+OpenSearch's min_max."""
+
+
+def render(record: Record) -> str:
+    """Render both tables."""
+    sets = record["sets"]
+    most, draws = record["settings"]["queries"], record["settings"]["draws"]
+    said = (
+        f"{len(sets)} collections, at most {most:,} queries each, nDCG@10, scored here from one retrieval "
+        f"a leg. {machine_of(record['machine'])}."
+    )
+    drawn = f"{draws} random choices a set."
+    parts = [
+        said,
+        ABOUT_NEIGHBOURS,
+        neighbours_table(sets),
+        ABOUT_LABELS,
+        drawn,
+        labels_table(sets),
+        ABOUT_MORE,
+        more_table(sets),
+        ABOUT_ALONE,
+    ]
+    return "\n\n".join([*parts, alone_table(sets)])
+
+
+def neighbours_table(sets: Record) -> str:
+    """Render a row for each power and weight."""
+    rows = []
+    for name in next(iter(sets.values()))["neighbours"]:
+        power, weight = name.split()
+        changes = [found["neighbours"][name] - found["stock"] for found in sets.values()]
+        up = sum(change > 0 for change in changes)
+        rows.append([power, weight, f"{mean(changes):+.4f}", f"{up}/{len(changes)}", f"{min(changes):+.4f}"])
+    return table(["p", "w", "mean change", "sets up", "worst"], rows)
+
+
+def labels_table(sets: Record) -> str:
+    """Render a row for each number of judged queries."""
+    counts = dict.fromkeys(count for found in sets.values() for count in found["labels"])
+    header = [
+        "n",
+        "sets",
+        "mean gain",
+        f"of them with {LARGE} queries or more",
+        "mean gain there",
+        "worst mean",
+        "5 %",
+    ]
+    rows = []
+    for count in counts:
+        ran = {name: found for name, found in sets.items() if count in found["labels"]}
+        gains = {name: found["labels"][count]["mean"] for name, found in ran.items()}
+        large = [gain for name, gain in gains.items() if ran[name]["queries"] >= LARGE]
+        low = min(found["labels"][count]["p5"] for found in ran.values())
+        rows.append(
+            [
+                count,
+                str(len(ran)),
+                f"{mean(gains.values()):+.4f}",
+                str(len(large)),
+                f"{mean(large):+.4f}",
+                f"{min(gains.values()):+.4f}",
+                f"{low:+.4f}",
+            ]
+        )
+    return table(header, rows)
+
+
+def more_table(sets: Record) -> str:
+    """Render a row for each number of judged queries, a column for each thing tried besides."""
+    found = list(sets.values())
+    ways = {
+        "technique and weight": [one["labels"] for one in found],
+        **{f"and {name}": [one["also"][name] for one in found] for name in found[0]["also"]},
+        "k1, b alone": [one["bm25"] for one in found],
+    }
+    rows = []
+    for count in dict.fromkeys(count for one in found for count in one["labels"]):
+        gains = [[one[count]["mean"] for one in way if count in one] for way in ways.values()]
+        rows.append([count, *(f"{mean(one):+.4f} ({min(one):+.4f})" for one in gains)])
+    return table(["n", *ways], rows)
+
+
+def alone_table(sets: Record) -> str:
+    """Render a row for each addition."""
+    rows = []
+    for kind in next(iter(sets.values()))["alone"]:
+        changes = [found["alone"][kind] for found in sets.values()]
+        up = sum(change > 0 for change in changes)
+        rows.append([kind, f"{mean(changes):+.4f}", f"{up}/{len(changes)}", f"{min(changes):+.4f}"])
+    return table(["addition", "mean change", "sets up", "worst"], rows)
+
+
+SECTIONS = [
+    Section(
+        20,
+        "Fusion: neighbours of the default, and a few judged queries",
+        "fusion",
+        "python benchmarks/run.py fusion FOLDER",
+        render,
+    )
+]

@@ -1,0 +1,270 @@
+"""How fast is hybridr beside what one would use otherwise: the races of `hybridr bench`?
+
+    python benchmarks/run.py speed RACE [options of `hybridr bench RACE`]
+
+RACE is adapt, encode, reindex, search or serve. The race is run by the command `hybridr bench`, which is
+installed with hybridr; from here its figures go where the page reads them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+
+from study import RESULTS, Record, Section, machine_of, table
+
+RESULT_OF = {
+    "adapt": "adapt-speed",
+    "encode": "encode",
+    "reindex": "reindex-speed",
+    "search": "search-speed",
+    "serve": "serve-speed",
+}
+SEARCH_NOTES = """\
+`stock` fuses by OpenSearch's pipeline; `hybrid` is the default, true scores of both legs in one
+request; `completed` fuses z-scores of true scores here, from several. Every query is new to
+`Search`: it asks for the weight of its terms first. `by hand` sends bodies written beforehand:
+for `neural` and `transparent` it asks `hybridr serve` for the vector first, as a client without
+a deployment would. `as bytes` sends what `Search` sends. No figure holds an encoding: vectors
+of queries come from a table and from the cache of `hybridr serve`. Ten hits, 100 candidates of
+each leg. `small` holds 10,000 documents of `scale_open_en`, spread over it."""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Take the race; what follows is its own."""
+    parser.add_argument("race", choices=RESULT_OF)
+    parser.add_argument("rest", nargs=argparse.REMAINDER, help="options of `hybridr bench RACE`")
+
+
+def measure(given: argparse.Namespace) -> int:
+    """Run the race; its figures are written where the page looks for them."""
+    file = RESULTS / f"{RESULT_OF[given.race]}.json"
+    command = [sys.executable, "-m", "hybridr_cli", "bench", given.race, str(file), *given.rest]
+    return subprocess.run(command).returncode
+
+
+def render_search(record: Record) -> str:
+    """Render a table of latencies for each index, then the ratios."""
+    parts = [f"{machine_of(record['machine'])}, node and load generator {pinned(record)}. {load_of(record)}"]
+    for index in record["indices"]:
+        parts.append(f"{index['documents']:,} documents, {tokens(index)}:")
+        parts.append(table(["way", "clients", "p50 ms", "p95 ms", "p99 ms", "per second"], lanes(index)))
+        parts.append(table(["medians of the same round", *heads(index)], compared(index)))
+    return "\n\n".join([*parts, SEARCH_NOTES])
+
+
+def pinned(record: Record) -> str:
+    """Say whether the cores were parted."""
+    return "on different cores" if record["pinned"] else "on the same cores"
+
+
+def load_of(record: Record) -> str:
+    """Say what the machine did besides."""
+    before, after = record["load"]
+    said = f"Load of the machine before {before:.1f}, at the end {after:.1f}."
+    return f"{said} {record.get('remark', '')}".rstrip()
+
+
+def tokens(index: Record) -> str:
+    """Say how much of a document is encoded."""
+    most = index["max_tokens"]
+    return (
+        f"the first {most} tokens of each encoded" if most else "as many tokens of each as the encoder takes"
+    )
+
+
+def lanes(index: Record) -> list[list[str]]:
+    """Give a row for each way and number of clients."""
+    return [
+        [
+            lane["name"],
+            str(lane["clients"]),
+            *(f"{lane[f'p{p}_ms']:.1f}" for p in (50, 95, 99)),
+            f"{lane['per_second']:.1f}",
+        ]
+        for lane in index["lanes"]
+    ]
+
+
+def heads(index: Record) -> list[str]:
+    """Name the columns of the ratios."""
+    return [f"{one['clients']} clients" if one["clients"] > 1 else "1 client" for one in index["ratios"]]
+
+
+def compared(index: Record) -> list[list[str]]:
+    """Give a row for each comparison."""
+    found = index["ratios"]
+    spread = [
+        *(
+            (f"{name} / (lexical + dense)", [one["over_legs"][name] for one in found])
+            for name in found[0]["over_legs"]
+        ),
+        *(
+            (f"{name} / stock, both by Search", [one["over_stock"][name] for one in found])
+            for name in found[0]["over_stock"]
+        ),
+        *(
+            (f"{way} / by hand", [one["deployed_over_hand"][way] for one in found])
+            for way in found[0]["deployed_over_hand"]
+        ),
+    ]
+    lines = [[name, *map(cell, values)] for name, values in spread]
+    for name in found[0]["more_than_stock_ms"]:
+        more = (f"{one['more_than_stock_ms'][name]:+.1f}" for one in found)
+        lines.append([f"{name} - stock, ms", *more])
+    for mode in found[0]["client_overhead_ms"]:
+        overheads = (f"{one['client_overhead_ms'][mode]:+.1f}" for one in found)
+        lines.append([f"{mode}: Search - as bytes, ms", *overheads])
+    return lines
+
+
+def cell(value: Record) -> str:
+    """Render a ratio with its least and its most."""
+    return f"{value['median']:.2f} ({value['least']:.2f} to {value['most']:.2f})"
+
+
+def render_serve(record: Record) -> str:
+    """Render a row for passages and one for queries."""
+    rows = [
+        [
+            one["side"],
+            str(one["in_a_request"]),
+            f"{one['served_per_second']:.0f}",
+            f"{one['alone_per_second']:.0f}",
+            f"{one['share']['median']:.2f} ({one['share']['least']:.2f} to {one['share']['most']:.2f})",
+        ]
+        for one in record["shares"]
+    ]
+    header = ["texts", "in a request", "served per second", "alone per second", "share"]
+    before, after = record["load"]
+    return (
+        f"{machine_of(record['machine'])}; its load before {before:.1f}, at the end {after:.1f}. "
+        f"{record.get('remark', '')} Server, "
+        "clients and encoder share the cores. Passages by two clients, queries by 16, none in the cache; "
+        f"alone, passages in calls of 32, queries in calls of 16.\n\n{table(header, rows)}"
+    )
+
+
+def render_adapt(record: Record) -> str:
+    """Render the race of `hybridr bench adapt`: a row for each way to train each model."""
+    header = ["model", "way", "tokens per second", "times the Trainer", "loss on unseen text"]
+    rows = [
+        [
+            race["size"],
+            lane["name"],
+            f"{lane['tokens_per_second']:,.0f}",
+            f"{lane['times']:.2f}",
+            f"{lane['unseen_loss']:.3f}",
+        ]
+        for race in record["races"]
+        for lane in race["lanes"]
+    ]
+    return f"Real tokens, without padding. {machine_of(record['machine'])}.\n\n{table(header, rows)}"
+
+
+def render_encode(record: Record) -> str:
+    """Render `hybridr bench encode`: a table for each set of texts."""
+    header = ["encoder", "CPU s", "times", "documents/s", "tokens/s", "peak MB", "least cosine"]
+    machine, parts = record["machine"], []
+    for found in record["sets"]:
+        rows = [encode_row(row) for row in found["contenders"]]
+        parts.append(
+            f"{found['name']}: {found['documents']:,} texts, {found['tokens']:,} tokens\n\n"
+            f"{table(header, rows)}"
+        )
+    said = (
+        f"CPU seconds of all threads, {record['settings']['rounds']} rounds in turns, medians; times: the "
+        "first that ran over this one; documents and tokens by the clock; cosine to hybridr fp32. "
+        f"{machine_of(machine)}, {', '.join(machine['features'])}."
+    )
+    return "\n\n".join([said, *parts])
+
+
+def encode_row(row: Record) -> list[str]:
+    """Render one contender."""
+    if "not_run" in row:
+        return [row["name"], f"not run: {row['not_run']}", "", "", "", "", ""]
+    return [
+        row["name"],
+        f"{row['cpu_s']:.2f}",
+        f"{row['ratio']:.2f}",
+        f"{row['documents_per_s']:,.0f}",
+        f"{row['tokens_per_s']:,.0f}",
+        f"{row['peak_mb']:,}",
+        f"{row['cosine']['least']:.4f}" if row["cosine"] else "",
+    ]
+
+
+def render_reindex(record: Record) -> str:
+    """Render `hybridr bench reindex`: a row for each way through the documents."""
+    header = ["way", "documents", "documents per second", "of encoding alone", "encoder busy"]
+    alone = record["lanes"][0]["documents_per_second"]
+    rows = [
+        [
+            lane["name"],
+            f"{lane['documents']:,}",
+            f"failed: {lane['failure']}" if lane["failure"] else f"{lane['documents_per_second']:.1f}",
+            "" if lane["failure"] else f"{lane['documents_per_second'] / alone:.1%}",
+            "" if lane["busy"] is None else f"{lane['busy']:.1%}",
+        ]
+        for lane in record["lanes"]
+    ]
+    said = (
+        f"Documents of `{record['corpus']}`, spread and shuffled; packaged MiniLM in fp32, ONNX Runtime, "
+        "batches of 1,024 tokens, the node on the same cores. hybridr's time is that of the whole command: "
+        "checks, fill, catch-up, verification, switch. `_reindex` asks `hybridr serve`, which batches across "
+        f"requests, with the same encoder. {machine_of(record['machine'])}."
+    )
+    return f"{said}\n\n{table(header, rows)}"
+
+
+def command(race: str, *lines: str) -> str:
+    """Write how a race is run: what is to be done before it, and its options."""
+    *before, options = lines
+    return "\n    ".join([*before, f"python benchmarks/run.py speed {race} {options}".rstrip()])
+
+
+NODE = "hybridr node start --with-ml --heap 2g"
+SECTIONS = [
+    Section(
+        50,
+        "Searching, by mode and by way of asking",
+        RESULT_OF["search"],
+        command(
+            "search",
+            NODE,
+            "hybridr load FOLDER/scale_open_en --index scale && hybridr reindex scale --max-tokens 16",
+            "--index small --index scale --beir FOLDER/scale_open_en --queries 100 --requests 100",
+        ),
+        render_search,
+    ),
+    Section(
+        60,
+        "The server against the encoder alone",
+        RESULT_OF["serve"],
+        command("serve", "--beir FOLDER/scale_open_en --passages 320 --queries 400 --rounds 3"),
+        render_serve,
+    ),
+    Section(
+        100,
+        "Masked-LM training against a plain Trainer",
+        RESULT_OF["adapt"],
+        command("adapt", ""),
+        render_adapt,
+    ),
+    Section(
+        110,
+        "Encoding against other libraries",
+        RESULT_OF["encode"],
+        command("encode", "--beir FOLDER/scifact --beir FOLDER/npl --peers PYTHON"),
+        render_encode,
+    ),
+    Section(
+        130,
+        "Reindexing",
+        RESULT_OF["reindex"],
+        command("reindex", NODE, "--beir FOLDER/scale_open_en --server-batches 1,32,128"),
+        render_reindex,
+    ),
+]

@@ -1,0 +1,115 @@
+"""What a study is, and what all of them share: options, kept results, processes of their own, tables.
+
+A study is a module of `studies/`, found by its folder; `run.py NAME` runs it, the name with dashes. It has
+
+    docstring          what is asked, and how: the first line in the list, the whole with `--help`
+    options(parser)    adds what the command line takes
+    measure(given)     measures, writes the result, and gives the exit code or None
+    SECTIONS           what the page shows of its results, none where nothing is committed
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+LEAD = "nDCG@10"
+Record = dict[str, Any]
+
+
+class Section(NamedTuple):
+    """A part of the page: sections stand by `place`; RESULTS/`result` is a JSON file or a folder of such.
+
+    `render` gets the content of the file, or name -> content; `missing` is said where there is none.
+    """
+
+    place: int
+    title: str
+    result: str
+    command: str
+    render: Callable[[Record], str]
+    missing: str = "Not run: no result is committed."
+
+
+class Study(Protocol):
+    """What `run.py` and the report ask of a module."""
+
+    __doc__: str | None
+    SECTIONS: Sequence[Section]
+
+    @staticmethod
+    def options(parser: argparse.ArgumentParser) -> None:
+        """Add what the command line takes."""
+
+    @staticmethod
+    def measure(given: argparse.Namespace) -> int | None:
+        """Measure; give the exit code, None for 0."""
+
+
+def study_files() -> dict[str, Path]:
+    """Name the file of every study."""
+    return {file.stem.replace("_", "-"): file for file in sorted((HERE / "studies").glob("*.py"))}
+
+
+def open_study(name: str) -> Study:
+    """Import a study."""
+    found: Any = import_module(f"studies.{name.replace('-', '_')}")
+    return found
+
+
+def question_of(file: Path) -> str:
+    """Read the first line of a study without importing what it needs."""
+    return (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").splitlines()[0]
+
+
+def all_sections() -> list[Section]:
+    """Give the sections of all studies in the order of the page."""
+    found = [section for name in study_files() for section in open_study(name).SECTIONS]
+    return sorted(found, key=lambda section: section.place)
+
+
+def add_collections(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
+    """Take a folder of collections in BEIR layout, and which of them: `names` unless others are given."""
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="collections in BEIR layout")
+    parser.add_argument("--sets", type=listed, default=list(names), metavar="A,B", help="some of them")
+
+
+def listed(text: str) -> list[str]:
+    """Read names as a,b."""
+    return text.split(",")
+
+
+def add_json(parser: argparse.ArgumentParser, name: str) -> None:
+    """Take the file of the result."""
+    parser.add_argument("--json", type=Path, default=RESULTS / f"{name}.json", metavar="FILE")
+
+
+def kept(file: Path, settings: Record) -> Record | None:
+    """Read what was measured before, if that was with the same settings."""
+    found: Record = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return found if found.get("settings") == settings else None
+
+
+def own_process(name: str, *arguments: object) -> list[str]:
+    """Give the command that runs a study, or one part of it, in a process of its own."""
+    return [sys.executable, str(HERE / "run.py"), name, *map(str, arguments)]
+
+
+def machine_of(machine: Record) -> str:
+    """Name the machine."""
+    size = f"{machine['cores']} cores" if "cores" in machine else f"threads: {machine['threads']}"
+    return f"Machine: {machine.get('gpu') or machine['cpu']}, {size}"
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """Render a table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

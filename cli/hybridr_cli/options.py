@@ -1,0 +1,162 @@
+"""Options made from settings: name, type, default and help of an option are those of the field.
+
+A verb's parameter is one option by itself, or several: the fields of a stage of settings, or those of a
+dataclass. The stage comes resolved (flag > environment > file > default), the dataclass as it was given.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+
+import typer
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+    from hybridr.settings import Stage
+
+NUMBERS_AND_PATHS = (bool, int, float, Path)
+KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
+
+class Only:
+    """Marks a stage of which a verb takes these fields only: `Annotated[SearchSettings, Only("depth")]`.
+
+    By keyword it says what such a verb does without a field: `Only("precision", precision="as before")`.
+    """
+
+    def __init__(self, *names: str, **unset: str) -> None:
+        self.names = names
+        self.unset = unset
+
+
+def signature_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """List a verb's parameters after its session, with their types instead of the types' names."""
+    from .stages import STAGES
+
+    # A verb's module imports stages for the type checker only, so that `--help` does not wait for them.
+    names = {stage.__name__: stage for stage in STAGES}
+    return list(inspect.signature(function, eval_str=True, locals=names).parameters.values())[1:]
+
+
+def options_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:
+    """Give the options, as typer reads them, that a verb's parameter stands for."""
+    kind, only = plain(parameter.annotation)
+    if is_stage(kind):
+        names = only.names or listed(kind)
+        return [stage_option(name, kind.model_fields[name], only.unset.get(name)) for name in names]
+    if is_group(kind):
+        return [
+            found.replace(kind=KEYWORD)
+            for found in inspect.signature(kind, eval_str=True).parameters.values()
+        ]
+    return [parameter.replace(kind=KEYWORD)]
+
+
+def value_of(parameter: inspect.Parameter, given: Mapping[str, Any], resolve: Callable[..., Any]) -> Any:
+    """Give what a verb's parameter gets of what was given on the command line."""
+    kind, _ = plain(parameter.annotation)
+    flags = {option.name: given[option.name] for option in options_of(parameter)}
+    if is_stage(kind):
+        return resolve(kind, **unused(kind, flags), **flags)
+    return kind(**flags) if is_group(kind) else flags[parameter.name]
+
+
+def unused(stage: type[Stage], flags: Iterable[str]) -> dict[str, Any]:
+    """Fill required fields that a verb has no option for: it makes no use of them."""
+    return {
+        name: "-" for name, field in stage.model_fields.items() if field.is_required() and name not in flags
+    }
+
+
+def plain(annotation: Any) -> tuple[Any, Only]:
+    """Split a type from its `Only`; one without names stands for all fields."""
+    kind, *marks = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
+    return kind, next((mark for mark in marks if isinstance(mark, Only)), Only())
+
+
+def is_stage(kind: Any) -> bool:
+    """Tell whether a parameter is a stage of settings."""
+    from hybridr.settings import Stage
+
+    return isinstance(kind, type) and issubclass(kind, Stage)
+
+
+def is_group(kind: Any) -> bool:
+    """Tell whether a parameter is a dataclass of options."""
+    return isinstance(kind, type) and dataclasses.is_dataclass(kind)
+
+
+def listed(stage: type[Stage]) -> list[str]:
+    """Name the fields that are options unless a verb says which it takes."""
+    from hybridr.settings import Option
+
+    return [name for name, field in stage.model_fields.items() if Option(None) not in field.metadata]
+
+
+def stage_option(name: str, field: FieldInfo, unset: str | None = None) -> inspect.Parameter:
+    """Make an option of a field. It is None where it is not given: then the other places are asked."""
+    help, default = described(field)
+    option = typer.Option(
+        *spellings(name, field),
+        help=help,
+        show_default=unset or default or False,
+        metavar=metavar(field.annotation),
+    )
+    kind = one_value(field.annotation)
+    return inspect.Parameter(name, KEYWORD, default=None, annotation=Annotated[kind | None, option])
+
+
+def spellings(name: str, field: FieldInfo) -> list[str]:
+    """Give the option's names: that of the field or its own; `--no-…` too for what is on by default."""
+    from hybridr.settings import Option
+
+    own = next((mark.name for mark in field.metadata if isinstance(mark, Option) and mark.name), None)
+    flag = own or "--" + name.replace("_", "-")
+    return [f"{flag}/--no-{flag[2:]}" if field.default is True else flag]
+
+
+def one_value(annotation: Any) -> Any:
+    """Give what typer reads a value as: text for choices and lists, which the stage checks and splits."""
+    kinds = [kind for kind in alternatives(annotation) if kind in NUMBERS_AND_PATHS]
+    return kinds[0] if kinds else str
+
+
+def alternatives(annotation: Any) -> list[Any]:
+    """List what a type may be besides None."""
+    unions = (Union, UnionType)
+    kinds = get_args(annotation) if get_origin(annotation) in unions else (annotation,)
+    return [kind for kind in kinds if kind is not type(None)]
+
+
+def metavar(annotation: Any) -> str | None:
+    """Show the choices, or that there may be several; None leaves it to typer."""
+    kind = alternatives(annotation)[0]
+    if get_origin(kind) is Literal:
+        return f"<{'|'.join(get_args(kind))}>"
+    if get_origin(kind) is tuple:
+        inner = get_args(kind)[0]
+        return f"<{','.join(get_args(inner) or 'abc')}>"
+    return None
+
+
+def described(field: FieldInfo) -> tuple[str, str]:
+    """Split a description into a sentence and the default: what it says of None, else the value."""
+    said, *unset = re.split(r"(?:^|; )(?:None|empty): ", field.description or "", maxsplit=1)
+    return said[:1].upper() + said[1:] + "." * bool(said), unset[0] if unset else shown(field)
+
+
+def shown(field: FieldInfo) -> str:
+    """Show a default that is a value; the empty text shows none."""
+    value = field.default
+    if field.is_required() or value is None or value is False or value == ():
+        return ""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "yes" if value is True else str(value)

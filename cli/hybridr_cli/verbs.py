@@ -1,0 +1,98 @@
+"""How a function becomes a verb: the app, its groups, and the options that every verb shares."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from .options import KEYWORD, options_of, signature_of, value_of
+from .session import Session
+
+F = TypeVar("F", bound=Callable[..., None])
+
+app = TyperGroup(
+    name="hybridr",
+    help="Make an existing OpenSearch index search better, without labels and without breaking anything.",
+    no_args_is_help=True,
+)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What every verb takes."""
+
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks.")] = False
+    config: Annotated[Path | None, typer.Option(help="Settings file.", show_default="./hybridr.toml")] = None
+
+
+class Verb(TyperCommand):
+    """A command whose options are made when it is called: they need the settings, which import slowly."""
+
+    def __init__(self, name: str, function: Callable[..., None], *, cluster: bool) -> None:
+        super().__init__(name, help=inspect.getdoc(function))
+        self.function = function
+        self.cluster = cluster
+
+    def get_params(self, ctx: Any) -> Any:
+        """Give the options, and let typer make them at the first time."""
+        if not self.params:
+            made = typer.Typer(add_completion=False)
+            made.command()(self.typed())
+            command = typer.main.get_command(made)
+            self.params, self.callback = command.params, command.callback
+        return super().get_params(ctx)
+
+    def typed(self) -> Callable[..., None]:
+        """Write the call as a function that typer understands: one parameter an option."""
+        own = signature_of(self.function)
+        connection = connection_options() if self.cluster else []
+
+        def call(**given: Any) -> None:
+            session = Session(given, {option.name: given[option.name] for option in connection})
+            try:
+                self.function(session, **{one.name: value_of(one, given, session.settings) for one in own})
+            except KeyboardInterrupt:
+                session.output.error("interrupted", "run the same command again to continue")
+                raise typer.Exit(130) from None
+            finally:
+                session.output.close()
+
+        shared = options_of(inspect.Parameter("shared", KEYWORD, annotation=Shared))
+        options = [option for one in own for option in options_of(one)] + shared + connection
+        call.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+        call.__annotations__ = {option.name: option.annotation for option in options}
+        return call
+
+
+def connection_options() -> list[inspect.Parameter]:
+    """Give the options that say how to reach the cluster."""
+    from hybridr.cluster.settings import ClusterSettings
+
+    return options_of(inspect.Parameter("connection", KEYWORD, annotation=ClusterSettings))
+
+
+def group(name: str, help: str) -> TyperGroup:
+    """Add a verb that has verbs of its own."""
+    made = TyperGroup(name=name, help=help, no_args_is_help=True)
+    app.add_command(made)
+    return made
+
+
+def verb(parent: TyperGroup, name: str, *, cluster: bool = False) -> Callable[[F], F]:
+    """Add a function as a verb; its first parameter is the `Session`, of the others options are made.
+
+    With `cluster` it takes the options of the connection too.
+    """
+
+    def add(function: F) -> F:
+        parent.add_command(Verb(name, function, cluster=cluster))
+        return function
+
+    return add

@@ -1,0 +1,1 @@
+"""Re-rankers: what orders the best hits again, one file each."""

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hybridr.adaptation.adaptation import adapt
+from hybridr.adaptation.gate import compare
+from hybridr.adaptation.settings import AdaptSettings
+from hybridr.encoding.opening import load_encoder
+from hybridr.encoding.retriever import Retriever
+from hybridr.encoding.sentence_transformers import read_retriever
+from hybridr.exporting.exporting import export
+from support.tiny import tiny_corpus, tiny_retriever
+
+
+class Noise:
+    """An encoder that has lost everything: each text has a vector of its own."""
+
+    dim, similarity, max_tokens, fingerprint = 32, "cosine", 64, "noise"
+
+    def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> np.ndarray:
+        seeds = (int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") for text in texts)
+        vectors = np.array(
+            [np.random.default_rng(seed).standard_normal(32) for seed in seeds], dtype=np.float32
+        )
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    encode_documents = encode_queries
+
+
+def test_the_same_encoder_passes() -> None:
+    corpus = tiny_corpus(120)
+    report = compare(tiny_retriever(), tiny_retriever(), corpus[:40], corpus[40:])
+    assert report.passed
+    assert report.documents == 120
+    assert [row.p for row in report.rows] == [1.0] * 4
+    assert report.rows[-1].new == 1.0
+    assert all(row.old == row.new for row in report.rows)
+
+
+def test_a_lost_encoder_is_vetoed_with_reasons() -> None:
+    corpus = tiny_corpus(120)
+    report = compare(tiny_retriever(), Noise(), corpus[:40], corpus[40:])
+    assert not report.passed
+    assert len(report.reasons) >= 3
+    assert any("dense top 10 in BM25 top 20 falls" in reason for reason in report.reasons)
+    assert any("of the hybrid top 10 stays; 85% is needed" in reason for reason in report.reasons)
+
+
+def test_the_log_of_real_queries_decides_about_overlap() -> None:
+    corpus = tiny_corpus(120)
+    log = [" ".join(document.text.split()[:3]) for document in corpus[60:90]]
+    report = compare(tiny_retriever(), Noise(), corpus[:40], corpus[40:], queries=log)
+    assert [row.queries for row in report.rows[2:]] == [30, 30]
+    assert report.rows[0].queries > 60
+
+
+@pytest.mark.model
+def test_minilm_with_shuffled_weights_is_vetoed(minilm_encoder_folder: Path) -> None:
+    from hybridr.files.pydocs import read_pydocs
+
+    documents, _, _ = read_pydocs()
+    good = read_retriever(minilm_encoder_folder, max_tokens=64)
+    report = compare(good, poisoned(good), documents[:60], documents[60:200])
+    assert not report.passed
+    assert report.rows[0].new < report.rows[0].old - 0.1
+
+
+def poisoned(retriever: Retriever) -> Retriever:
+    broken = read_retriever(retriever.folder, max_tokens=retriever.max_tokens)
+    random = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in broken.backbone.parameters():
+            weight.copy_(weight.flatten()[torch.randperm(weight.numel(), generator=random)].view_as(weight))
+    return broken
+
+
+def test_a_vetoed_run_exports_the_unadapted_encoder_unless_forced(tmp_path: Path) -> None:
+    base = export(tiny_retriever(), tmp_path / "base")
+    wild = AdaptSettings(
+        out=tmp_path / "out",
+        base=str(base),
+        steps=20,
+        batch_size=16,
+        held_out=40,
+        max_tokens=64,
+        learning_rate=0.5,
+        strength=1.0,
+    )
+    vetoed = adapt(tiny_corpus(200), wild)
+    assert not vetoed.promoted
+    assert vetoed.gate.reasons
+    assert load_encoder(vetoed.folder).fingerprint == load_encoder(base).fingerprint
+    assert "The gate said no" in (vetoed.folder / "README.md").read_text()
+    assert "UNADAPTED" in (vetoed.folder / "README.md").read_text()
+    forced = adapt(tiny_corpus(200), wild.model_copy(update={"force": True}))
+    assert forced.promoted
+    assert not forced.gate.passed
+    assert forced.losses == vetoed.losses
+    assert load_encoder(forced.folder).fingerprint != load_encoder(base).fingerprint
+    assert "exported by force" in (forced.folder / "README.md").read_text()

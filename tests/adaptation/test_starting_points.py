@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hybridr import Adaptation, Document, adapt, assemble, export, load_encoder
+from hybridr.adaptation.judged import read_judged_beir
+from hybridr.adaptation.rem import train_rem
+from hybridr.adaptation.settings import AdaptSettings, RemSettings
+from hybridr.adaptation.starting_points import between, joined
+from hybridr.errors import DataError, ModelError, SettingsError
+from hybridr.files.formats import write_beir
+from hybridr.files.manifest import read_manifest
+from hybridr.progress import silent
+from hybridr.records import Query
+from support.dam_training import tiny_dam
+from support.tiny import tiny_corpus, tiny_retriever
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TEXTS = [document.contents for document in tiny_corpus(30, seed=4)]
+
+
+@pytest.fixture(scope="module")
+def dam(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_dam(tmp_path_factory.mktemp("base") / "source-dam")
+
+
+def trained_rem(dam: Path, folder: Path, design: str) -> Path:
+    documents = tiny_corpus(60)
+    queries = [Query(f"q{i}", " ".join(documents[i].text.split()[:6])) for i in range(40)]
+    qrels = {query.query_id: {documents[i].doc_id: 1} for i, query in enumerate(queries)}
+    write_beir(folder / "beir", documents, queries, qrels)
+    judged = read_judged_beir(folder / "beir", "test")
+    settings = RemSettings(
+        dam=str(dam),
+        out=folder / f"rem-{design}",
+        design=design,
+        rank=4,
+        steps=12,
+        batch_size=8,
+        mined=4,
+        negatives_per_query=1,
+        learning_rate=1e-2,
+        precision="fp32",
+    )
+    return train_rem(judged, settings).folder
+
+
+@pytest.fixture(scope="module")
+def rem(dam: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained_rem(dam, tmp_path_factory.mktemp("rem"), "lora")
+
+
+@pytest.fixture
+def settings(dam: Path, rem: Path, tmp_path: Path) -> Callable[..., AdaptSettings]:
+    def make(**changes: object) -> AdaptSettings:
+        values: dict[str, object] = {
+            "out": tmp_path / "adapted",
+            "base": str(dam),
+            "rem": str(rem),
+            "steps": 12,
+            "batch_size": 16,
+            "held_out": 40,
+            "checkpoint_every": 4,
+            "learning_rate": 3e-3,
+            "precision": "fp32",
+            "max_tokens": 64,
+            "force": True,
+        }
+        return AdaptSettings(**(values | changes))
+
+    return make
+
+
+@pytest.fixture
+def adapted(settings: Callable[..., AdaptSettings]) -> Adaptation:
+    return adapt(tiny_corpus(200), settings())
+
+
+def test_the_fitted_dam_and_the_rem_become_one_encoder(
+    adapted: Adaptation, dam: Path, rem: Path, settings: Callable[..., AdaptSettings]
+) -> None:
+    assert adapted.objective == "mlm"
+    assert adapted.promoted
+    assert adapted.steps == 12
+    assert adapted.documents == 160
+    assert adapted.unseen_loss_start is not None
+    assert adapted.unseen_loss_end is not None
+    assert adapted.unseen_loss_end < adapted.unseen_loss_start
+    encoder = load_encoder(adapted.folder)
+    ranker = assemble(adapted.folder / "dam", rem)
+    np.testing.assert_allclose(
+        encoder.encode_documents(TEXTS), ranker.encode_documents(TEXTS, max_tokens=64), atol=1e-4
+    )
+    source = assemble(dam, rem).encode_documents(TEXTS, max_tokens=64)
+    assert np.abs(encoder.encode_documents(TEXTS) - source).max() > 1e-2
+    manifest = read_manifest(adapted.folder) or {}
+    assert manifest["assembly"] == {"dam": "source-dam", "rem": "rem-lora"}
+    assert manifest["adaptation"]["settings"]["strength"] == 1
+    assert "mlm" in (adapted.folder / "README.md").read_text()
+    assert not (adapted.folder / ".training").exists()
+
+
+def test_a_finished_run_returns_and_another_strength_needs_no_training(
+    adapted: Adaptation, settings: Callable[..., AdaptSettings], dam: Path, rem: Path
+) -> None:
+    stages: set[str] = set()
+
+    def note(stage: str, done: int, total: int | None = None, note: str = "") -> None:
+        stages.add(stage)
+
+    again = adapt(tiny_corpus(200)[::-1], settings(), progress=note)
+    assert again.reused
+    assert again.losses == adapted.losses
+    assert stages == {"read"}
+    none = adapt(tiny_corpus(200), settings(strength=0), progress=note)
+    assert not none.reused
+    assert "train" not in stages
+    np.testing.assert_allclose(
+        load_encoder(none.folder).encode_documents(TEXTS),
+        assemble(dam, rem).encode_documents(TEXTS, max_tokens=64),
+        atol=1e-4,
+    )
+    assert (none.folder / "dam" / "model.safetensors").is_file()
+
+
+def test_an_int8_export_keeps_the_fitted_dam(adapted: Adaptation) -> None:
+    before = load_encoder(adapted.folder).fingerprint
+    export(adapted.folder, adapted.folder, precision="int8")
+    assert load_encoder(adapted.folder).fingerprint == before
+    assert (adapted.folder / "dam" / "manifest.json").is_file()
+
+
+def test_a_stopped_run_goes_on_without_reading_again(
+    settings: Callable[..., AdaptSettings], adapted: Adaptation, tmp_path: Path
+) -> None:
+    file = tmp_path / "corpus.jsonl"
+    write_beir(tmp_path, tiny_corpus(200), [], {})
+    from hybridr.adaptation.corpus import CorpusFile
+
+    stopped = settings(out=tmp_path / "stopped")
+
+    def stop(stage: str, done: int, total: int | None = None, note: str = "") -> None:
+        if stage == "train" and done == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        adapt(CorpusFile(file, "jsonl"), stopped, progress=stop)
+    kept = [path for path in stopped.out.rglob("*") if path.is_file() and path.suffix in (".jsonl", ".bin")]
+    texts = [path for path in kept if path.name != "losses.jsonl"]
+    assert texts
+    assert all(stat.S_IMODE(os.stat(path).st_mode) == 0o600 for path in texts)
+    stages: set[str] = set()
+    resumed = adapt(CorpusFile(file, "jsonl"), stopped, progress=lambda stage, *_: stages.add(stage) or None)
+    assert "read" not in stages
+    assert resumed.resumed_from == 4
+    np.testing.assert_array_equal(
+        load_encoder(resumed.folder).encode_documents(TEXTS),
+        load_encoder(adapted.folder).encode_documents(TEXTS),
+    )
+
+
+def test_the_gate_compares_with_source_dam_and_rem(
+    settings: Callable[..., AdaptSettings], dam: Path, rem: Path
+) -> None:
+    wild = adapt(tiny_corpus(200), settings(force=False, learning_rate=0.5, steps=8))
+    assert not wild.promoted
+    assert wild.gate.reasons
+    np.testing.assert_allclose(
+        load_encoder(wild.folder).encode_documents(TEXTS),
+        assemble(dam, rem).encode_documents(TEXTS, max_tokens=64),
+        atol=1e-4,
+    )
+
+
+def test_what_the_rem_was_trained_with_counts_before_the_dams_name(
+    settings: Callable[..., AdaptSettings], dam: Path, rem: Path, tmp_path: Path
+) -> None:
+    published = tmp_path / "DAM-bert_base-mlm-dureader"  # by its name: Chinese, cosine
+    shutil.copytree(dam, published)
+    found = adapt(tiny_corpus(200), settings(base=str(published), steps=4, any_language=True))
+    assert assemble(published, rem).similarity == "ip"
+    assert load_encoder(found.folder).similarity == "ip"
+    bare = tmp_path / "unknown-rem"
+    shutil.copytree(rem, bare)
+    (bare / "manifest.json").unlink()
+    named = settings(base=str(published), rem=str(bare), steps=4, any_language=True, out=tmp_path / "named")
+    assert load_encoder(adapt(tiny_corpus(200), named).folder).similarity == "cosine"
+
+
+def test_a_parallel_adapter_stays_a_part_of_its_own(
+    settings: Callable[..., AdaptSettings], dam: Path, tmp_path: Path
+) -> None:
+    rem = trained_rem(dam, tmp_path, "both")
+    found = adapt(tiny_corpus(200), settings(rem=str(rem), steps=4))
+    assert not (found.folder / "model.safetensors").exists()
+    np.testing.assert_allclose(
+        load_encoder(found.folder).encode_documents(TEXTS),
+        assemble(found.folder / "dam", rem).encode_documents(TEXTS, max_tokens=64),
+        atol=1e-4,
+    )
+
+
+def test_half_the_strength_is_half_way(settings: Callable[..., AdaptSettings], adapted: Adaptation) -> None:
+    chosen = settings()
+    old = joined(chosen.base, chosen, silent)
+    new = joined(adapted.folder / "dam", chosen, silent)
+    half = dict(between(old, new, 0.5).backbone.named_parameters())
+    before, after = dict(old.backbone.named_parameters()), dict(new.backbone.named_parameters())
+    for name, weight in half.items():
+        torch.testing.assert_close(weight, (before[name] + after[name]) / 2)
+
+
+@pytest.mark.parametrize("kind", ["span", "no rem", "no base", "retriever", "few"])
+def test_what_cannot_work_is_said_before_training(
+    settings: Callable[..., AdaptSettings], kind: str, tmp_path: Path
+) -> None:
+    def unread() -> Iterator[Document]:
+        raise AssertionError("documents were read")
+        yield
+
+    if kind == "span":
+        with pytest.raises(SettingsError, match="--objective mlm, not span"):
+            adapt(unread(), settings(objective="span"))
+    elif kind == "no rem":
+        for base in (settings().base, "DAM-bert_base-mlm-msmarco"):
+            with pytest.raises(SettingsError, match="is no retriever") as caught:
+                adapt(unread(), settings(base=base, rem=None))
+            assert "--rem" in str(caught.value.hint)
+    elif kind == "no base":
+        with pytest.raises(ModelError, match="there is no DAM or REM nowhere"):
+            adapt(unread(), settings(base="nowhere"))
+    elif kind == "retriever":
+        other = export(tiny_retriever(), tmp_path / "retriever")
+        (other / "config.json").write_text((other / "config.json").read_text().replace('"bert"', '"gpt2"'))
+        with pytest.raises(ModelError, match="of the kind 'gpt2'"):
+            adapt(unread(), settings(base=str(other)))
+    else:
+        with pytest.raises(DataError, match="20 different texts; 40 are needed"):
+            adapt(tiny_corpus(20), settings())

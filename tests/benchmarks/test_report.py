@@ -1,0 +1,192 @@
+"""The committed page, headline and plot are what the committed results give; marks and means are right."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import report
+from conditions import read_conditions
+from studies import collections as headline
+
+
+def made(values: dict[str, float], stock: dict[str, tuple[float, float]], **more: Any) -> dict[str, Any]:
+    """A result: means by system, and against hybrid-stock (difference, p after Holm)."""
+    versus = [
+        {
+            "system": name,
+            "measure": "nDCG@10",
+            "difference": difference,
+            "p_holm": p,
+            "low": difference - 0.01,
+            "high": difference + 0.01,
+        }
+        for name, (difference, p) in stock.items()
+    ]
+    return {
+        "documents": 1000,
+        "queries": 50,
+        "systems": {name: {"nDCG@10": value} for name, value in values.items()},
+        "comparisons": {"hybrid-stock": versus, "bm25": []},
+        "machine": {"cpu": "x", "cores": 2},
+        "versions": {"opensearch": "3.6.0"},
+        **more,
+    }
+
+
+@pytest.fixture
+def record() -> dict[str, Any]:
+    return {
+        "cisi": made(
+            {"bm25": 0.4, "dense": 0.5, "hybrid-stock": 0.45, "hybrid": 0.47},
+            {"bm25": (-0.05, 0.01), "dense": (0.05, 0.2), "hybrid": (0.02, 0.04)},
+        ),
+        "lisa": made(
+            {"bm25": 0.3, "dense": 0.1, "hybrid-stock": 0.35, "hybrid": 0.32},
+            {"bm25": (-0.05, 0.3), "dense": (-0.25, 0.001), "hybrid": (-0.03, 0.049)},
+        ),
+        "xquad_zh": made({"bm25": 0.9}, {}),
+    }
+
+
+def test_the_committed_pages_and_the_plot_say_what_the_results_say() -> None:
+    assert report.stale() == []
+
+
+def test_a_changed_result_makes_everything_stale(
+    record: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "collections").mkdir()
+    for name, found in record.items():
+        (tmp_path / "collections" / f"{name}.json").write_text(json.dumps(found))
+    (tmp_path / "README.md").write_text("before\n<!-- headline -->\nold\n<!-- /headline -->\nafter\n")
+    for name, value in {
+        "RESULTS": tmp_path,
+        "README": tmp_path / "README.md",
+        "PAGE": tmp_path / "page.md",
+        "PLOT": tmp_path / "headline.svg",
+        "HERE": tmp_path / "benchmarks",
+    }.items():
+        monkeypatch.setattr(report, name, value)
+    assert report.stale() == ["page.md", "README.md", "headline.svg"]
+    report.write()
+    assert report.stale() == []
+    page = (tmp_path / "README.md").read_text()
+    assert page.startswith("before\n<!-- headline -->\n| mean of 2 collections | nDCG@10 |")
+    assert page.endswith("\n<!-- /headline -->\nafter\n")
+    record["cisi"]["systems"]["hybrid"]["nDCG@10"] = 0.48
+    record["cisi"]["comparisons"]["hybrid-stock"][-1]["difference"] = 0.03
+    (tmp_path / "collections" / "cisi.json").write_text(json.dumps(record["cisi"]))
+    assert report.stale() == ["page.md", "README.md", "headline.svg"]
+
+
+def test_significantly_worse_is_marked_too(record: dict[str, Any]) -> None:
+    rows = {line.split(" | ")[0].strip("| "): line for line in headline.tables(record).splitlines()}
+    assert "| 0.4000 h- |" in rows["cisi"]
+    assert "| 0.4700 h+ |" in rows["cisi"]
+    assert "| 0.3200 h- |" in rows["lisa"]
+    assert "| 0.5000 |" in rows["cisi"]
+    assert "not run" in rows["npl"]
+    assert "0.9000" in rows["xquad_zh"]
+    assert "not run" in rows["xquad_zh"]
+
+
+def test_means_are_of_the_twelve_that_ran_and_losses_are_counted(record: dict[str, Any]) -> None:
+    text = headline.tables(record)
+    mean = next(line for line in text.splitlines() if "mean of 2 of the twelve" in line)
+    assert "**0.3500**" in mean
+    assert "0.9000" not in mean
+    hybrid = next(line for line in text.splitlines() if line.startswith("| hybrid |"))
+    assert hybrid.split(" | ")[1:5] == ["-0.0050", "1/1", "1/1", "-0.0300 (lisa)"]
+    assert hybrid.rstrip(" |").split(" | ")[5:] == ["-0.0050", "1/1", "-0.0300 (cisi)"]
+
+
+def test_a_system_that_misses_a_set_has_no_mean(record: dict[str, Any]) -> None:
+    del record["lisa"]["systems"]["hybrid"]
+    mean = next(line for line in headline.tables(record).splitlines() if "mean of 2" in line)
+    assert mean.rstrip(" |").endswith("not run")
+    assert "| hybrid (1 sets) | +0.0200 |" in headline.tables(record)
+
+
+@pytest.fixture
+def adapted(record: dict[str, Any]) -> dict[str, Any]:
+    """cisi gains by an adapted encoder, lisa's was vetoed."""
+    for name, value, promoted in (("cisi", 0.53, True), ("lisa", 0.1, False)):
+        change = value - record[name]["systems"]["dense"]["nDCG@10"]
+        record[name]["systems"]["dense-adapted"] = {"nDCG@10": value}
+        record[name]["comparisons"]["dense"] = [
+            {"system": "dense-adapted", "measure": "nDCG@10", "difference": change, "p_holm": 0.01}
+        ]
+        record[name]["adaptation"] = {"promoted": promoted}
+    return record
+
+
+def test_a_vetoed_adaptation_is_told_and_changes_nothing(adapted: dict[str, Any]) -> None:
+    lines = headline.tables(adapted).splitlines()
+    assert "0.1000 vetoed |" in next(line for line in lines if line.startswith("| lisa |"))
+    assert "0.5300 |" in next(line for line in lines if line.startswith("| cisi |"))
+    row = next(line for line in lines if line.startswith("| dense-adapted | dense |"))
+    assert row.strip("| ").split(" | ")[2:] == [
+        "+0.0150",
+        "1 of 2",
+        "1/0",
+        "1/0",
+        "+0.0300 (cisi)",
+        "+0.0300 (cisi)",
+    ]
+
+
+def test_adaptation_that_was_not_run_has_no_table(record: dict[str, Any]) -> None:
+    assert headline.ADAPTATIONS not in headline.tables(record)
+
+
+def test_the_main_readme_shows_six_systems_over_the_twelve(record: dict[str, Any]) -> None:
+    header, _, *rows = headline.overview(record).splitlines()
+    assert header == "| mean of 2 collections | nDCG@10 | against hybrid-stock | sets up/down |"
+    assert rows == [
+        "| BM25 | 0.3500 | -0.0500 | 0/2 |",
+        "| BM25+RM3 (0 sets) | not run | not run | 0/0 |",
+        "| dense | 0.3000 | -0.1000 | 1/1 |",
+        "| hybrid-stock | 0.4000 |  |  |",
+        "| hybrid | 0.3950 | -0.0050 | 1/1 |",
+        "| hybrid-tuned (0 sets) | not run | not run | 0/0 |",
+    ]
+
+
+def test_the_main_readme_says_what_the_long_table_says(record: dict[str, Any]) -> None:
+    """Mean and changes of the committed results are the same in both, and tables have six rows at most."""
+    shown = report.BLOCK.search(report.read(report.README))
+    assert shown
+    _, _, *rows = shown[0].splitlines()
+    assert 1 <= len(rows) <= 6
+    page = report.read(report.PAGE)
+    for row in rows:
+        system, mean, *against = row.strip("| ").split(" | ")
+        assert f"**{mean}**" in page
+        assert f"| {system} | {' | '.join(against)} |" in page or system == "hybrid-stock"
+
+
+def test_what_was_not_expected_is_named(record: dict[str, Any]) -> None:
+    expected = read_conditions()["cisi"].expected["bm25"]
+    said = headline.expectation(record)
+    assert "cisi bm25 0.4000" in said
+    record["cisi"]["systems"]["bm25"]["nDCG@10"] = expected
+    assert "cisi bm25" not in headline.expectation(record)
+
+
+def test_the_same_values_give_the_same_plot(record: dict[str, Any], tmp_path: Path) -> None:
+    changes = report.changes_of(record)
+    assert changes == {
+        "hybrid": {
+            "cisi": pytest.approx((0.02, 0.01, 0.03)),
+            "lisa": pytest.approx((-0.03, -0.04, -0.02)),
+        }
+    }
+    for name in ("a.svg", "b.svg"):
+        report.draw(tmp_path / name, changes)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    assert report.is_current(tmp_path / "a.svg", changes)
+    assert not report.is_current(tmp_path / "a.svg", {"hybrid": {}})

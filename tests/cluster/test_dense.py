@@ -1,0 +1,221 @@
+"""The dense leg: mappings of each form, queries, refusals, costs, and how far bytes may be from floats."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybridr import ReindexSettings
+from hybridr.cluster.legs.dense import (
+    FORMS,
+    MAX_NEIGHBOURS,
+    as_kept,
+    as_numbers,
+    cost_of,
+    dense_query,
+    dense_scores_query,
+    form_of,
+    obstacle,
+    require_form,
+    vector_mapping,
+    vector_value,
+)
+from hybridr.errors import ClusterError, SettingsError
+
+OLD, NEW = (2, 19, 1), (3, 6, 0)
+
+
+def test_bodies_with_and_without_passages() -> None:
+    one = np.array([1.0, 2.0])
+    assert vector_value(one, ()) is one
+    assert vector_value(np.array([[1.0], [2.0]]), ((0, 4), (3, 9))) == [
+        {"vector": [1.0], "start": 0, "end": 4},
+        {"vector": [2.0], "start": 3, "end": 9},
+    ]
+    assert dense_query([1.0], "v", 5, "dense") == {
+        "knn": {"v": {"vector": [1.0], "k": 5, "method_parameters": {"ef_search": 10}, "_name": "dense"}}
+    }
+    ids = {"ids": {"values": ["a"]}}
+    nested = dense_query([1.0], "v", 5, "dense", passages=True, inner_hits="p", filter=ids)["nested"]
+    assert (nested["path"], nested["score_mode"], nested["_name"]) == ("v", "max", "dense")
+    assert nested["query"]["knn"]["v.vector"]["filter"] == ids
+
+
+def test_true_scores_are_asked_in_groups_that_k_covers() -> None:
+    ids = [f"d{number}" for number in range(400)]
+    groups = dense_scores_query([1.0], "v", ids, most_passages=64)["bool"]["should"]
+    asked = [group["nested"]["query"]["knn"]["v.vector"] for group in groups]
+    assert sum((query["filter"]["ids"]["values"] for query in asked), []) == ids
+    assert all(len(query["filter"]["ids"]["values"]) * 64 <= query["k"] <= MAX_NEIGHBOURS for query in asked)
+    assert dense_scores_query([1.0], "v", ids)["knn"]["v"]["k"] == 400
+
+
+def mapped(version: tuple[int, int, int] = NEW, **settings: Any) -> dict[str, Any]:
+    return vector_mapping(384, "cosine", ReindexSettings(**settings), version)
+
+
+def test_floats_are_mapped_as_ever() -> None:
+    graph = {"m": 16, "ef_construction": 100}
+    method = {"name": "hnsw", "engine": "lucene", "space_type": "cosinesimil", "parameters": graph}
+    assert mapped() == {"type": "knn_vector", "dimension": 384, "method": method}
+
+
+def test_each_form_has_its_own_mapping() -> None:
+    assert mapped(vectors="byte")["data_type"] == "byte"
+    assert mapped(vectors="sq")["method"]["parameters"]["encoder"] == {
+        "name": "sq",
+        "parameters": {"bits": 7, "confidence_interval": 1.0},
+    }
+    assert mapped(OLD, vectors="sq") == mapped(NEW, vectors="sq")
+    disk = mapped(vectors="on_disk", engine="faiss")
+    assert (disk["mode"], disk["compression_level"]) == ("on_disk", "32x")
+    assert "encoder" not in disk["method"]["parameters"], "on_disk cannot be combined with an encoder"
+    assert mapped(vectors="on_disk")["compression_level"] == "4x"
+
+
+def test_half_floats_are_named_as_the_version_wants_them() -> None:
+    """3.6 refuses an `sq` without `bits`; before it there is none."""
+    named = {
+        version: mapped(version, vectors="sq", engine="faiss")["method"]["parameters"]["encoder"]
+        for version in (OLD, NEW)
+    }
+    assert named[OLD] == {"name": "sq", "parameters": {"type": "fp16"}}
+    assert named[NEW] == {"name": "sq", "parameters": {"bits": 16}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said", "hint"),
+    [
+        ({"compression": "4x"}, "a level of on_disk, not of float", "--vectors on_disk"),
+        ({"vectors": "on_disk", "compression": "8x"}, "lucene has no on_disk 8x", "--engine faiss"),
+        ({"vectors": "on_disk", "compression": "4x", "engine": "faiss"}, "faiss has no on_disk 4x", "lucene"),
+        ({"vectors": "byte", "engine": "faiss"}, "faiss has no byte", "--engine lucene --vectors byte"),
+    ],
+)
+def test_what_no_version_has_is_refused(settings: dict[str, Any], said: str, hint: str) -> None:
+    with pytest.raises(SettingsError, match=said) as refused:
+        form_of(ReindexSettings(**settings))
+    assert hint in str(refused.value.hint)
+
+
+@pytest.mark.parametrize("name", ["int8", "BYTE", ""])
+def test_unknown_names_are_refused(name: str) -> None:
+    with pytest.raises(SettingsError, match="vectors"):
+        ReindexSettings(vectors=name)  # type: ignore[arg-type]
+
+
+def refusal(version: tuple[int, int, int], similarity: str, embedded: bool, **settings: Any) -> ClusterError:
+    with pytest.raises(ClusterError) as refused:
+        require_form(form_of(ReindexSettings(**settings)), similarity, version, embedded=embedded)
+    return refused.value
+
+
+def test_versions_that_lack_a_form() -> None:
+    one_bit = {"vectors": "on_disk", "compression": "32x"}
+    error = refusal(OLD, "cosine", False, **one_bit)
+    assert "needs OpenSearch 3.6.0, this is 2.19.1" in error.message
+    assert error.hint == "--engine lucene --vectors on_disk --compression 4x"
+    assert obstacle(form_of(ReindexSettings(**one_bit)), "cosine", NEW, embedded=False) is None
+    mapped_only = {"vectors": "on_disk", "compression": "1x", "engine": "faiss"}
+    assert "needs OpenSearch 3.1.0" in refusal(OLD, "cosine", False, **mapped_only).message
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"engine": "faiss"},
+        {"engine": "faiss", "vectors": "sq"},
+        {"engine": "faiss", "vectors": "on_disk"},
+        {"vectors": "on_disk", "compression": "32x"},
+    ],
+)
+def test_what_would_kill_an_embedded_node(settings: dict[str, Any]) -> None:
+    error = refusal(NEW, "cosine", True, **settings)
+    assert "would kill this embedded node" in error.message
+    assert "--engine lucene" in str(error.hint)
+
+
+def test_bytes_are_for_cosine_only() -> None:
+    error = refusal(NEW, "ip", True, vectors="byte")
+    assert "keeps directions, not lengths" in error.message
+    assert error.hint == "--engine lucene --vectors sq"
+
+
+def test_costs_by_hand() -> None:
+    """A million vectors of 384 values and m 16, as OpenSearch's documentation computes them."""
+    million = {
+        (form.engine, form.vectors, form.compression): cost_of(form, 10**6, 384, 16, NEW) for form in FORMS
+    }
+    assert million["lucene", "float", None].memory_bytes == round(1.1 * (4 * 384 + 8 * 16) * 10**6)
+    assert million["lucene", "byte", None].memory_bytes == round(1.1 * (384 + 8 * 16) * 10**6)
+    assert million["faiss", "sq", None].memory_bytes == round(1.1 * (2 * 384 + 8 * 16) * 10**6)
+    assert million["faiss", "on_disk", "32x"].memory_bytes == round(1.1 * (384 / 8 + 8 * 16) * 10**6)
+    assert {cost.bytes_per_vector for cost in million.values()} == {1536, 768, 384, 192, 96, 48}
+    assert cost_of(FORMS[4], 1, 9, 16, NEW).bytes_per_vector == 2, "bits are rounded up to bytes"
+
+
+@pytest.mark.parametrize(
+    ("version", "form", "seen"),
+    [
+        (NEW, {}, 9_915_879),
+        (NEW, {"vectors": "byte"}, 2_865_004),
+        (NEW, {"vectors": "sq"}, 10_692_263),
+        (OLD, {}, 16_595_492),
+        (OLD, {"vectors": "byte"}, 3_980_730),
+        (OLD, {"vectors": "sq"}, 17_371_884),
+    ],
+)
+def test_disk_is_what_was_seen(version: tuple[int, int, int], form: dict[str, Any], seen: int) -> None:
+    """Size of the index files of 2,000 documents of 384 values, with some 0.3 MB that are no vectors."""
+    estimate = cost_of(form_of(ReindexSettings(**form)), 2_000, 384, 16, version).disk_bytes
+    assert 0.95 < (estimate + 300_000) / seen < 1.15
+
+
+def unit_vectors(count: int, dim: int, seed: int) -> np.ndarray:
+    drawn = np.random.default_rng(seed).normal(size=(count, dim)).astype(np.float32)
+    return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("dim", [2, 16, 384, 1024])
+def test_bytes_are_as_near_as_rounding_allows(dim: int) -> None:
+    """Rounding moves each value by half a step at most, a step being the largest value / 127."""
+    vectors = unit_vectors(200, dim, dim)
+    kept = as_kept(vectors, "byte")
+    assert kept.dtype == np.int8
+    assert (np.abs(kept.astype(int)).max(axis=1) == 127).all()
+    step = np.abs(vectors).max(axis=1, keepdims=True) / 127
+    assert (np.abs(kept * step - vectors) <= step / 2 + 1e-6).all()
+
+
+def test_cosines_of_bytes_are_bounded() -> None:
+    """With e the length of a unit vector's rounding error, a cosine moves by 4 e at most; far less here."""
+    documents, queries = unit_vectors(300, 384, 1), unit_vectors(40, 384, 2)
+    kept = [as_kept(vectors, "byte").astype(np.float64) for vectors in (queries, documents)]
+    scaled = [vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in kept]
+    error = np.abs(scaled[0] @ scaled[1].T - queries @ documents.T).max()
+    step = np.abs(np.vstack([documents, queries])).max() / 127
+    assert error <= 4 * step / 2 * np.sqrt(384)
+    assert error < 0.004
+
+
+def test_odd_vectors() -> None:
+    assert as_kept(np.zeros((1, 4), np.float32), "byte").tolist() == [[0, 0, 0, 0]], "left to the engine"
+    assert as_kept(np.zeros((0, 4), np.float32), "byte").shape == (0, 4)
+    assert as_kept(np.array([[0.0, -1e-30, 0.0]]), "byte").tolist() == [[0, -127, 0]]
+    floats = unit_vectors(3, 4, 0)
+    for kept in ("float", "sq", "on_disk"):
+        assert as_kept(floats, kept) is floats
+
+
+def test_numbers_of_a_request_are_short_and_near() -> None:
+    vector = np.random.default_rng(1).normal(size=384).astype(np.float32)
+    vector /= np.linalg.norm(vector)
+    numbers = as_numbers(vector)
+    assert numbers == pytest.approx(vector.tolist(), abs=6e-9)
+    assert max(map(len, map(str, numbers))) <= len("-0.12345678") + 4  # 1e-05 and such
+    assert len(json.dumps(numbers)) < 0.65 * len(json.dumps(vector.tolist()))
+    assert as_numbers(np.array([3, -127], dtype=np.int8)) == [3, -127]
+    assert all(isinstance(number, int) for number in as_numbers(np.array([3], dtype=np.int8)))

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hybridr.cluster.failures import shard_failure
+from hybridr.errors import AccessDenied, ClusterError, Unreachable
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        ({"count": 3, "_shards": {"total": 2, "successful": 2, "failed": 0}}, None),
+        ({"count": 1, "_shards": {"total": 2, "failed": 1, "failures": [{"reason": "x"}]}}, Unreachable),
+        ({"timed_out": True, "_shards": {"total": 1, "failed": 0}}, Unreachable),
+        ({"docs": [{"_id": "a", "found": False}]}, None),
+        ({"docs": [{"_id": "a", "error": {"type": "no_shard_available_action_exception"}}]}, Unreachable),
+        ({"docs": [{"_id": "a", "error": {"type": "x"}, "status": 403}]}, AccessDenied),
+    ],
+)
+def test_part_of_an_answer_is_none(answer: dict[str, Any], kind: type[ClusterError] | None) -> None:
+    failure = shard_failure(answer)
+    assert failure is None if kind is None else isinstance(failure, kind)

@@ -1,0 +1,71 @@
+"""The fastest backend that works is found by trials in a process of their own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hybridr import doctor
+from hybridr.encoding import opening
+from hybridr.encoding.folder import OnnxEncoder
+from hybridr.encoding.opening import load_encoder
+from hybridr.errors import ModelError
+from hybridr.exporting.exporting import export
+from hybridr.files.folders import state_folder
+from support.tiny import tiny_retriever
+
+pytestmark = pytest.mark.usefixtures("fresh_home")
+DIES = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export(tiny_retriever(), tmp_path_factory.mktemp("encoder") / "tiny", precision="int8")
+
+
+def test_a_trial_survives_a_child_that_dies_by_a_signal(folder: Path) -> None:
+    died = opening.try_backend(folder, "fp32", "onnx", program=DIES)
+    assert (died.usable, died.reason) == (False, "died of SIGILL")
+    failed = opening.try_backend(folder, "fp32", "onnx", program="raise SystemExit('no such thing')")
+    assert (failed.usable, failed.reason) == (False, "no such thing")
+    wrong = 'print(\'{"seconds": 0.1, "cosine": 0.3}\')'
+    assert opening.try_backend(folder, "fp32", "onnx", program=wrong).reason.endswith("0.300 to fp32")
+    assert opening.try_backend(folder, "fp32", "onnx").usable
+
+
+def answers(seconds: dict[str, float | None]):
+    def try_backend(folder: Path, precision: str, backend: str) -> opening.Trial:
+        took = seconds[backend]
+        reason = "" if took else "died of SIGILL"
+        return opening.Trial(backend, precision, took, 1.0 if took else None, reason)
+
+    return try_backend
+
+
+def test_auto_takes_the_fastest_that_works_and_asks_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "backends_for", lambda precision: ["onnx", "torch"])
+    monkeypatch.setattr(opening, "try_backend", answers({"onnx": 0.5, "torch": 0.2}))
+    assert load_encoder(folder, precision="fp32", backend="auto").backend == "torch"
+    monkeypatch.setattr(opening, "try_backend", answers({"onnx": 0.5, "torch": None}))
+    assert load_encoder(folder, precision="fp32", backend="auto").backend == "torch"  # remembered
+    file = state_folder() / opening.FILE
+    known = json.loads(file.read_text())
+    assert len(known) == 1
+    assert "torch fp32 0.20 s" in doctor.check_backends().found
+    file.write_text("{broken")
+    assert load_encoder(folder, precision="fp32", backend="auto").backend == "onnx"
+    assert "torch fp32 died of SIGILL" in doctor.check_backends().found
+
+
+def test_what_dies_here_is_refused_before_it_is_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "backends_for", lambda precision: ["torch"])
+    monkeypatch.setattr(opening, "try_backend", answers({"torch": None}))
+    monkeypatch.setattr(OnnxEncoder, "__init__", lambda *_, **__: pytest.fail("it was loaded"))
+    with pytest.raises(ModelError, match="bf16 of the backend torch does not work on this machine: died"):
+        load_encoder(folder, precision="bf16", backend="torch")
+    with pytest.raises(ModelError, match="no backend runs bf16 on this machine"):
+        load_encoder(folder, precision="bf16", backend="auto")

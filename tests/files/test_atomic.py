@@ -1,0 +1,55 @@
+"""Whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hybridr.encoding import packaged
+from hybridr.errors import DownloadError
+from hybridr.files.atomic import replacing, require_space, staged_folder, storing
+
+
+def test_a_full_disk_is_seen_before_and_during(tmp_path: Path) -> None:
+    with pytest.raises(DownloadError, match="MB free, 1,000,000,000,000 MB are needed") as caught:
+        require_space(tmp_path / "cache", 10**18)
+    assert "HYBRIDR_CACHE" in str(caught.value.hint)
+    with pytest.raises(DownloadError, match="the disk is full"), storing(tmp_path):
+        Path("/dev/full").write_bytes(b"0" * 100_000)
+    assert "the disk is full" in packaged.pip_error("ERROR: [Errno 28] No space left on device").message
+
+
+def test_a_staged_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "folder"
+    with staged_folder(target) as staged:
+        (staged / "a").write_text("1")
+        assert not target.exists()
+    with pytest.raises(ZeroDivisionError), staged_folder(target) as staged:
+        (staged / "b").write_text(str(1 / 0))
+    assert [path.name for path in target.iterdir()] == ["a"]
+    with staged_folder(target) as staged:
+        (staged / "c").write_text("2")
+    assert [path.name for path in target.iterdir()] == ["c"]
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(DownloadError, match="cannot write"), staged_folder(tmp_path / "file" / "folder"):
+        pass
+
+
+def test_replacing_is_all_or_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    file.write_text("old")
+    with pytest.raises(RuntimeError), replacing(file) as temporary:  # noqa: PT012
+        temporary.write_text("half")
+        raise RuntimeError
+    assert file.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [file]
+    with replacing(file, private=True) as temporary:
+        temporary.write_text(json.dumps({"whole": True}))
+    assert json.loads(file.read_text()) == {"whole": True}
+    assert file.stat().st_mode & 0o777 == 0o600

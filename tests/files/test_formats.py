@@ -1,0 +1,84 @@
+"""Run files, judgements and BEIR folders: written, read, refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hybridr.errors import DataError, SettingsError
+from hybridr.evaluation.evaluation import evaluate
+from hybridr.files.formats import read_beir, read_qrels, read_run, write_beir, write_run
+from hybridr.records import Document, Query
+
+QUERIES = [Query("q1", "one"), Query("q2", "two"), Query("q3", "three")]
+QRELS = {"q1": {"a": 1, "b": 0, "c": 2}, "q2": {"d": 1}, "q3": {"z": 1}}
+RUN = {"q1": {"a": 3.0, "b": 2.0, "c": 1.0}, "q2": {"e": 1.0, "d": 0.5}}
+
+
+def test_run_file_is_trec(tmp_path: Path) -> None:
+    write_run(tmp_path / "mine.trec", RUN, "mine")
+    assert (tmp_path / "mine.trec").read_text().splitlines()[:2] == ["q1 Q0 a 1 3 mine", "q1 Q0 b 2 2 mine"]
+
+
+def test_beir_folder_round_trip(tmp_path: Path) -> None:
+    corpus = [Document("a", "text of a", "title"), Document("b", "b\nlines")]
+    write_beir(tmp_path, corpus, QUERIES[:1], {"q1": {"a": 1}})
+    assert read_beir(tmp_path) == (corpus, QUERIES[:1], {"q1": {"a": 1}})
+    with pytest.raises(DataError, match="no qrels for split 'dev'") as caught:
+        read_beir(tmp_path, "dev")
+    assert caught.value.hint == "splits there: test"
+
+
+def test_runs_are_written_for_trec_eval(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="'a b' is empty or holds a blank"):
+        write_run(tmp_path / "bad.trec", {"q1": {"a b": 1.0}}, "x")
+    assert list(tmp_path.iterdir()) == []
+    found = evaluate({"../bm25": RUN}, QUERIES, QRELS)
+    with pytest.raises(SettingsError, match=r"'../bm25' cannot be a file name"):
+        found.write_runs(tmp_path)
+
+
+BAD_RUNS = {
+    "q1 Q0 a 1 3\n": ":1: needed 'query Q0 document rank score tag'",
+    "q1 Q0 a 1 high t\n": ":1: needed",
+    "q1 Q0 a 1 3 t\nq1 Q0 a 2 2 t\n": ":2: query 'q1' lists 'a' for the second time",
+    "\n": "holds no results",
+}
+
+
+@pytest.mark.parametrize("content", BAD_RUNS)
+def test_bad_run_files(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "a.trec"
+    file.write_text(content)
+    with pytest.raises(DataError, match=BAD_RUNS[content]):
+        read_run(file)
+    with pytest.raises(DataError, match="cannot read"):
+        read_run(tmp_path / "nothing")
+
+
+BAD_QRELS = {
+    "query-id\tcorpus-id\tscore\nq1\ta\t0.5\n": ":2: needed 'query-id<TAB>corpus-id<TAB>whole number'",
+    "q1 0 a one\n": ":1: needed",
+    "q1 0 a 1\nq1 0 a 2\n": ":2: query 'q1' judges 'a' for the second time",
+    "q1 a\n": ":1: needed",
+    "query-id\tcorpus-id\tscore\n": "holds no judgements",
+}
+
+
+@pytest.mark.parametrize("content", BAD_QRELS)
+def test_bad_qrels(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "qrels"
+    file.write_text(content)
+    with pytest.raises(DataError, match=BAD_QRELS[content]):
+        read_qrels(file)
+
+
+def test_qrels_of_both_formats(tmp_path: Path) -> None:
+    file = tmp_path / "qrels"
+    file.write_text("query-id\tcorpus-id\tscore\r\nq1\ta document\t1\r\nq1\tb\t-1\r\n")
+    assert read_qrels(file) == {"q1": {"a document": 1, "b": -1}}
+    file.write_text("q1 0 a 1\nq1\t0\tb\t2\n")
+    assert read_qrels(file) == {"q1": {"a": 1, "b": 2}}
+    file.write_text("q1\ta\t1\nq1\tb\t0\n")
+    assert read_qrels(file) == {"q1": {"a": 1, "b": 0}}, "a file without a header loses no line"

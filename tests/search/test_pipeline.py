@@ -1,0 +1,126 @@
+"""Fusion by a pipeline: the arithmetic in the assertions, and the files that ask a server for it."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+
+import pytest
+
+from hybridr.errors import SettingsError
+from hybridr.files.assets import asset_path, load_asset
+from hybridr.search.fusions.pipeline import (
+    COMBINATIONS,
+    LowerBound,
+    Technique,
+    fuse,
+    fusion_pipeline,
+    geometric_mean,
+    harmonic_mean,
+    l2,
+    min_max,
+    pipeline_file,
+    ranking,
+    z_score,
+)
+from hybridr.serving.pipelines import MARK, NEWEST
+
+BOUNDS = (LowerBound("apply", 0.0), LowerBound("clip", 0.5))
+TECHNIQUES = [
+    *(Technique(*pair) for pair in product(("min_max", "l2"), COMBINATIONS)),
+    *(Technique("min_max", mean, lower_bounds=BOUNDS) for mean in COMBINATIONS),
+    Technique("z_score"),
+    Technique("rrf"),
+]
+
+
+def test_min_max_scales_and_floors() -> None:
+    assert min_max({"a": 4.0, "b": 3.0, "c": 2.0}) == {"a": 1.0, "b": 0.5, "c": 0.001}
+    assert min_max({"a": 4.0}) == {"a": 1.0}
+    assert min_max({"a": 4.0, "b": 4.0}) == {"a": 1.0, "b": 1.0}
+    assert min_max({}) == {}
+
+
+def test_lower_bounds_move_the_bottom_of_a_list() -> None:
+    scores = {"a": 6.0, "b": 4.0, "c": 2.0, "d": 1.0}
+    applied = min_max(scores, LowerBound("apply", 2.0))
+    assert applied == {"a": 1.0, "b": (4 - 2) / (6 - 2), "c": (2 - 1) / (6 - 1), "d": 0.001}
+    assert min_max(scores, LowerBound("clip", 2.0)) == {"a": 1.0, "b": 0.5, "c": 0.001, "d": 0.001}
+    assert min_max(scores, LowerBound("clip", 0.0))["d"] == pytest.approx(1 / 6)
+    assert min_max(scores, LowerBound("ignore", 2.0)) == min_max(scores)
+    for mode in ("apply", "clip"):
+        assert min_max(scores, LowerBound(mode, 7.0)) == min_max(scores), "a bound over all scores"
+    assert min_max({"a": 3.0}, LowerBound("clip", 3.5)) == {"a": 1.0}
+    assert min_max({"a": 3.0, "b": 2.0}, LowerBound("clip", 3.0)) == {"a": 1.0, "b": 0.001}
+
+
+def test_l2_divides_by_length() -> None:
+    assert l2({"a": 3.0, "b": 4.0}) == {"a": 3 / 5, "b": 4 / 5}
+
+
+def test_z_score_standardises_and_floors() -> None:
+    # mean 2, sample deviation 1
+    found = z_score({"a": 3.0, "b": 2.0, "c": 1.0})
+    assert found["a"] == pytest.approx((3 - 2) / 1)
+    assert found["c"] == 0.001
+    assert found["b"] == 3.0  # a score equal to the mean gets the raw maximum, as on the server
+    assert z_score({"a": 12.3})["a"] == pytest.approx(12.3, abs=1e-5)
+    # the mean of three times 0.7 is another number in double precision
+    assert z_score({"a": 0.7, "b": 0.7, "c": 0.7})["a"] == pytest.approx(0.7)
+
+
+def test_means_treat_missing_documents_differently() -> None:
+    assert geometric_mean([0.25, 0.0], [0.5, 0.5]) == pytest.approx(0.25)
+    assert harmonic_mean([0.25, 0.0], [0.5, 0.5]) == pytest.approx(0.25)
+    assert harmonic_mean([0.5, 0.25], [0.5, 0.5]) == pytest.approx(1 / (0.5 / 0.5 + 0.5 / 0.25))
+    fused = fuse([{"a": 2.0, "b": 1.0}, {"a": 0.9}], weights=[0.4, 0.6])
+    assert fused == {"a": pytest.approx(0.4 + 0.6), "b": pytest.approx(0.4 * 0.001)}
+
+
+def test_rrf_sums_reciprocal_ranks() -> None:
+    fused = fuse([{"a": 9.0, "b": 8.0}, {"b": 0.5}], normalization="rrf", weights=[0.5, 0.5])
+    assert fused["b"] == pytest.approx(0.5 / (60 + 2) + 0.5 / (60 + 1))
+    assert fused["a"] == pytest.approx(0.5 / (60 + 1))
+    assert ranking(fused) == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"normalization": "softmax"}, "unknown normalization 'softmax'"),
+        ({"combination": "median"}, "unknown combination 'median'"),
+        (
+            {"normalization": "z_score", "combination": "geometric_mean"},
+            "only be combined by arithmetic_mean",
+        ),
+        ({"weights": [0.5, 0.6]}, "sum to 1"),
+        ({"weights": [-0.5, 1.5]}, "at least 0"),
+        ({"weights": [1.0]}, "1 weights for 2 lists"),
+        ({"normalization": "l2", "lower_bounds": [LowerBound(), LowerBound()]}, "for min_max, not l2"),
+        ({"lower_bounds": [LowerBound()]}, "1 lower bounds for 2 lists"),
+        ({"lower_bounds": [LowerBound("cut"), LowerBound()]}, "unknown mode of a lower bound 'cut'"),
+    ],
+)
+def test_what_the_server_would_refuse_is_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        fuse([{"a": 1.0}, {"a": 1.0}], **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("technique", TECHNIQUES, ids=pipeline_file)
+def test_every_technique_is_a_file_that_can_be_put(technique: Technique) -> None:
+    body = load_asset("pipelines", f"{pipeline_file(technique)}.json")
+    assert fusion_pipeline(technique, NEWEST) == body
+    assert body["description"].startswith(MARK)
+
+
+def test_no_file_without_a_technique() -> None:
+    assert {path.stem for path in asset_path("pipelines").glob("*.json")} == set(
+        map(pipeline_file, TECHNIQUES)
+    )
+
+
+def test_weights_and_bounds_are_sent_as_floats() -> None:
+    technique = Technique(weights=(0, 1), lower_bounds=(LowerBound("apply", 1), LowerBound("ignore", 2)))
+    sent = json.dumps(fusion_pipeline(technique, NEWEST))
+    assert '"weights": [0.0, 1.0]' in sent
+    assert '"min_score": 1.0' in sent

@@ -1,0 +1,173 @@
+"""`hybridr adapt` on the documents of a live index, from the command line."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import hybridr_cli
+from hybridr import AdaptSettings, adapt, load_encoder
+from hybridr.adaptation.loop import STATE_FILE
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.exporting.exporting import export
+from support.corpus import bulk
+from support.tiny import WORDS, tiny_corpus, tiny_retriever
+
+pytestmark = pytest.mark.node
+FEW = ["--steps", "12", "--learning-rate", "0.002"]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(export(tiny_retriever(), tmp_path_factory.mktemp("base") / "tiny"))
+
+
+def put_corpus(cluster: Cluster, index: str, count: int = 150) -> None:
+    properties = {"title": {"type": "text"}, "text": {"type": "text"}}
+    body = {
+        "settings": {"number_of_replicas": 0, "number_of_shards": 2},
+        "mappings": {"properties": properties},
+    }
+    cluster.request("PUT", path_of(index), body)
+    lines: list[dict[str, object]] = []
+    for document in tiny_corpus(count):
+        lines += [{"index": {"_id": document.doc_id}}, {"title": document.title, "text": document.text}]
+    if lines:
+        bulk(cluster, index, lines)
+
+
+def test_adapt_then_reindex(
+    cluster: Cluster, index_name: str, base: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_corpus(cluster, index_name)
+    out = tmp_path / "encoder"
+    command = ["adapt", "--index", index_name, "--out", str(out), "--base", base, "--url", cluster.url, *FEW]
+    assert hybridr_cli.main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["folder"] == str(out)
+    assert found["steps"] == 12
+    assert found["promoted"] == found["gate"]["passed"]
+    assert [row["name"] for row in found["gate"]["rows"]][-1] == "hybrid top 10 kept"
+    assert hybridr_cli.main(command) == 0
+    said = capsys.readouterr().out
+    assert "done before" in said
+    assert f"hybridr reindex {index_name} --encoder {out}" in said
+    reindexing = ["reindex", index_name, "--url", cluster.url, "--json"]  # takes the encoder just made
+    assert hybridr_cli.main(reindexing) == 0
+    capsys.readouterr()
+    destination = cluster.index_info(f"{index_name}-hybridr")
+    assert destination.record.encoder == load_encoder(out).fingerprint
+    assert cluster.count(destination.name) == 150
+
+
+def test_the_index_gives_the_same_encoder_as_its_documents(
+    cluster: Cluster, index_name: str, base: str, tmp_path: Path
+) -> None:
+    put_corpus(cluster, index_name)
+
+    def settings(name: str) -> AdaptSettings:
+        return AdaptSettings(out=tmp_path / name, base=base, steps=6, max_tokens=64)
+
+    read = adapt((cluster, index_name), settings("read"))
+    given = adapt(tiny_corpus(150), settings("given"))
+    assert load_encoder(read.folder).fingerprint == load_encoder(given.folder).fingerprint
+    assert read.gate == given.gate
+
+
+def test_a_killed_command_goes_on(cluster: Cluster, index_name: str, base: str, tmp_path: Path) -> None:
+    put_corpus(cluster, index_name)
+    out = tmp_path / "encoder"
+    command = [
+        sys.executable,
+        "-m",
+        "hybridr_cli",
+        "adapt",
+        "--index",
+        index_name,
+        "--out",
+        str(out),
+        "--base",
+        base,
+        "--url",
+        cluster.url,
+        "--steps",
+        "200",
+        "--json",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 120
+    while not (out / ".training" / STATE_FILE).exists() and time.monotonic() < deadline:
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not (out / "manifest.json").exists()
+    done = subprocess.run(command, capture_output=True, check=True)
+    found = json.loads(done.stdout)
+    assert 0 < found["resumed_from"] < 200
+    assert found["steps"] == 200
+    assert load_encoder(out).dim == 32
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--index", "no-such-index"], 1, "no-such-index"),
+        (["--index", "INDEX", "--strength", "2"], 2, "strength"),
+        (["--index", "INDEX", "--base", "no-such-folder"], 1, "no-such-folder does not exist"),
+        (["--index", "INDEX", "--fields", "nothing"], 1, "nothing"),
+        (["--index", "INDEX", "--queries", "no-such-log"], 1, "the query log no-such-log cannot be read"),
+        (["--index", "INDEX"], 1, "different texts; 40 are needed"),
+        ([], 2, "--index"),
+    ],
+)
+def test_bad_input_is_a_clear_error(
+    cluster: Cluster,
+    index_name: str,
+    base: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    message: str,
+) -> None:
+    put_corpus(cluster, index_name, 20)
+    given = [index_name if word == "INDEX" else word for word in arguments]
+    defaults = [] if "--base" in given else ["--base", base]
+    assert (
+        hybridr_cli.main(["adapt", "--url", cluster.url, "--out", str(tmp_path / "out"), *defaults, *given])
+        == code
+    )
+    said = capsys.readouterr()
+    assert message in said.err
+    assert said.out == ""
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_an_empty_index_is_a_clear_error(
+    cluster: Cluster, index_name: str, base: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_corpus(cluster, index_name, 0)
+    command = ["adapt", "--index", index_name, "--out", str(tmp_path / "out"), "--base", base]
+    assert hybridr_cli.main([*command, "--url", cluster.url]) == 1
+    assert "different texts; 40 are needed" in capsys.readouterr().err
+
+
+def test_documents_with_empty_and_foreign_values_are_left_out(
+    cluster: Cluster, index_name: str, base: str, tmp_path: Path
+) -> None:
+    put_corpus(cluster, index_name)
+    odd: list[dict[str, object]] = []
+    for number, text in enumerate(("", "   ", None, [], [WORDS[0], WORDS[1]])):
+        odd += [{"index": {"_id": f"odd{number}"}}, {"text": text}]
+    bulk(cluster, index_name, odd)
+    found = adapt(
+        (cluster, index_name), AdaptSettings(out=tmp_path / "out", base=base, steps=4, max_tokens=64)
+    )
+    assert found.documents == 151 - found.gate.held_out

@@ -1,0 +1,207 @@
+"""Smaller vectors on a real node: kept as chosen, found as before, told by the dry run, refused in words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hybridr_cli
+from hybridr import ReindexSettings, Search, reindex
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.record import IndexInfo
+from hybridr.errors import ClusterError, SettingsError
+from hybridr.records import Query
+from hybridr.reindexing.syncing import sync
+from hybridr.reindexing.verification import verify
+from hybridr.search.fusions.completed import CompletedSearch
+from hybridr.search.search import Mode
+from hybridr.status import standing
+from support.corpus import fill_index, put_documents, text_number
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+
+DOCUMENTS = 400
+QUERIES = [Query(f"q{number}", text_number(number * 7)) for number in range(20)]
+MODES: tuple[Mode, ...] = ("lexical", "dense", "hybrid")
+FORMS = [{"vectors": "byte"}, {"vectors": "sq"}, {"vectors": "on_disk"}]
+TOLERANCE = {"byte": 0.005, "sq": 0.01, "on_disk": 0.005}  # of a score in [0, 1]
+
+
+def encoder() -> HashingEncoder:
+    return HashingEncoder(dim=64)
+
+
+def vector_of(cluster: Cluster, index: str, doc_id: str) -> list[Any]:
+    found = cluster.request("GET", path_of(index, "_doc", doc_id))
+    return list(found["_source"]["hybridr_vector"])
+
+
+def field_of(info: IndexInfo) -> dict[str, Any]:
+    return dict(info.mappings["properties"]["hybridr_vector"])
+
+
+def overlap(one: dict[str, float], other: dict[str, float]) -> float:
+    return len(one.keys() & other.keys()) / len(other)
+
+
+@pytest.fixture
+def floats(cluster: Cluster, index_name: str) -> str:
+    """Give an index that has been reindexed with floats."""
+    fill_index(cluster, index_name, DOCUMENTS)
+    return reindex(cluster, index_name, encoder()).destination
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form["vectors"])
+def test_small_vectors_find_what_floats_find(
+    cluster: Cluster, index_name: str, floats: str, form: dict[str, Any]
+) -> None:
+    done = reindex(cluster, index_name, encoder(), ReindexSettings(**form))
+    assert (done.encoded, done.rejected, done.switched) == (DOCUMENTS, 0, True)
+    assert done.destination != floats, "another form is another job"
+    assert verify(cluster, done.destination, encoder(), seed=1).ok
+    for mode in MODES:
+        small, large = (
+            Search(cluster, index, encoder(), mode).run(QUERIES, 10) for index in (done.destination, floats)
+        )
+        shares = [overlap(small[query.query_id], large[query.query_id]) for query in QUERIES]
+        assert np.mean(shares) > 0.9, mode
+        assert Search(cluster, index_name, encoder(), mode)(text_number(5), 3)[0].doc_id == "d5"
+    completed = CompletedSearch(cluster, index_name, encoder())(text_number(5), 3)
+    assert completed[0].doc_id == "d5"
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form["vectors"])
+def test_scores_are_those_of_floats(
+    cluster: Cluster, index_name: str, floats: str, form: dict[str, Any]
+) -> None:
+    done = reindex(cluster, index_name, encoder(), ReindexSettings(**form))
+    exact = Search(cluster, floats, encoder(), "dense").run(QUERIES, 10)
+    found = Search(cluster, done.destination, encoder(), "dense").run(QUERIES, 10)
+    pairs = [
+        (score, found[query][doc])
+        for query, scores in exact.items()
+        for doc, score in scores.items()
+        if doc in found[query]
+    ]
+    assert len(pairs) > 150
+    assert max(abs(one - other) for one, other in pairs) < TOLERANCE[form["vectors"]]
+
+
+def test_a_changed_document_keeps_the_form(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 20)
+    done = reindex(cluster, index_name, encoder(), ReindexSettings(vectors="byte"))
+    put_documents(cluster, index_name, [3], suffix=" changed")
+    cluster.request(
+        "PUT", path_of(done.destination, "_doc", "new"), {"text": "a plain writer"}, {"refresh": "true"}
+    )
+    assert sync(cluster, index_name, encoder()).copied == 1
+    for doc_id, text in (("d3", text_number(3) + " changed"), ("new", "a plain writer")):
+        kept = vector_of(cluster, done.destination, doc_id)
+        assert all(value == int(value) for value in kept)
+        assert max(map(abs, kept)) == 127
+        exact = encoder().encode_documents([text])[0]
+        assert np.dot(kept, exact) / np.linalg.norm(kept) > 0.999
+
+
+def test_the_same_form_goes_on_where_it_stopped(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 20)
+    done = reindex(cluster, index_name, encoder(), ReindexSettings(vectors="byte"))
+    put_documents(cluster, index_name, [3], suffix=" changed")
+    again = reindex(cluster, index_name, encoder(), ReindexSettings(vectors="byte"))
+    assert (again.destination, again.encoded, again.skipped) == (done.destination, 1, 19)
+
+
+def test_a_changed_byte_vector_is_found(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 20)
+    done = reindex(cluster, index_name, encoder(), ReindexSettings(vectors="byte"))
+    other = vector_of(cluster, done.destination, "d4")
+    body = {"doc": {"hybridr_vector": [int(value) for value in other]}}
+    cluster.request("POST", path_of(done.destination, "_update", "d3"), body, {"refresh": "true"})
+    assert not verify(cluster, done.destination, encoder()).ok
+
+
+def test_mapping_and_record_say_the_same(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 3)
+    made = {
+        form["vectors"]: cluster.index_info(
+            reindex(cluster, index_name, encoder(), ReindexSettings(**form)).destination
+        )
+        for form in FORMS
+    }
+    assert [info.record.vectors for info in made.values()] == list(made)
+    assert field_of(made["byte"])["data_type"].lower() == "byte"
+    assert field_of(made["sq"])["method"]["parameters"]["encoder"]["parameters"] == {
+        "bits": 7,
+        "confidence_interval": 1.0,
+    }
+    assert (field_of(made["on_disk"])["mode"], made["on_disk"].record.compression) == ("on_disk", "4x")
+    holdings = standing(cluster, index_name).holdings
+    assert [(held.vectors, held.compression) for held in holdings] == [
+        ("byte", None),
+        ("sq", None),
+        ("on_disk", "4x"),
+    ]
+
+
+def test_a_document_without_direction_is_refused(cluster: Cluster, index_name: str) -> None:
+    class Zero(HashingEncoder):
+        def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
+            vectors = super().encode_documents(texts, max_tokens=max_tokens)
+            return np.array([v * (not t.endswith("n1")) for v, t in zip(vectors, texts, strict=True)])
+
+    fill_index(cluster, index_name, 5)
+    done = reindex(cluster, index_name, Zero(), ReindexSettings(vectors="byte"))
+    assert (done.rejected, done.documents, done.switched) == (1, 4, False)
+
+
+def test_the_dry_run_tells_what_each_form_costs(
+    cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill_index(cluster, index_name, 5)
+    command = ["reindex", index_name, "--encoder", str(minilm_encoder_folder), "--url", cluster.url]
+    assert hybridr_cli.main([*command, "--vectors", "byte", "--dry-run", "--json"]) == 0
+    costs = json.loads(capsys.readouterr().out)["costs"]
+    named = {(cost["vectors"], cost["compression"]): cost for cost in costs}
+    assert list(named) == [("byte", None), ("float", None), ("sq", None), ("on_disk", "4x")], "none of faiss"
+    assert [cost["chosen"] for cost in costs] == [True, False, False, False]
+    assert named["byte", None]["memory_bytes"] == round(5 * 1.1 * (384 + 128))
+    assert named["float", None]["bytes_per_vector"] == 1536
+    assert hybridr_cli.main([*command, "--vectors", "byte", "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert "the estimate of OpenSearch's documentation" in shown
+    assert "* lucene byte " in shown
+    assert not cluster.indices(f"{index_name}-hybridr-*")
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "said"),
+    [
+        ({"vectors": "on_disk", "engine": "faiss"}, ClusterError, "would kill this embedded node"),
+        ({"vectors": "sq", "engine": "faiss"}, ClusterError, "would kill this embedded node"),
+        ({"vectors": "on_disk", "compression": "32x"}, ClusterError, "would kill this embedded node"),
+        ({"vectors": "byte", "engine": "faiss"}, SettingsError, "has no byte"),
+        ({"vectors": "sq", "compression": "4x"}, SettingsError, "a level of on_disk"),
+    ],
+)
+def test_refused_before_anything_is_sent(
+    cluster: Cluster, index_name: str, settings: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    fill_index(cluster, index_name, 3)
+    with pytest.raises(error, match=said):
+        reindex(cluster, index_name, encoder(), ReindexSettings(**settings))
+    assert not cluster.indices(f"{index_name}-hybridr-*")
+
+
+def test_bytes_of_an_inner_product_encoder_are_refused(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 3)
+    dots = encoder()
+    dots.similarity = "ip"
+    with pytest.raises(ClusterError, match="directions, not lengths"):
+        reindex(cluster, index_name, dots, ReindexSettings(vectors="byte"))
+    done = reindex(cluster, index_name, dots, ReindexSettings(vectors="sq"))
+    assert Search(cluster, done.destination, dots, "dense")(text_number(1), 1)[0].doc_id == "d1"

@@ -1,0 +1,60 @@
+"""Load on a real node."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import hybridr_cli
+from hybridr import Search, load
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.settings import LoadSettings
+from hybridr.errors import DataError
+from support.corpus import beir_folder, text_number
+
+pytestmark = pytest.mark.node
+
+
+def test_load_keeps_the_record_and_adds_contents(cluster: Cluster, index_name: str, tmp_path: Path) -> None:
+    folder = beir_folder(tmp_path / "beir")
+    settings = LoadSettings(index=index_name, k1=0.9, b=0.4, language="de")
+    done = load(cluster, folder, settings)
+    assert (done.documents, done.rejected, done.analyzer, done.loaded) == (20, 0, "german", True)
+    info = cluster.index_info(index_name)
+    assert info.settings["index.similarity.default.k1"] == "0.9"
+    assert info.mappings["properties"]["contents"]["analyzer"] == "german"
+    source = cluster.request("GET", f"/{index_name}/_doc/d3")["_source"]
+    assert source["contents"] == f"Title 3 {text_number(3)}"
+    assert source["year"] == 3
+    assert not load(cluster, folder, settings).loaded
+    with pytest.raises(DataError, match="holds 20 documents of another file or settings"):
+        load(cluster, folder, LoadSettings(index=index_name, k1=1.2))
+    assert load(cluster, folder, LoadSettings(index=index_name, replace=True)).loaded
+
+
+def test_load_takes_any_jsonl_by_its_fields(cluster: Cluster, index_name: str, tmp_path: Path) -> None:
+    file = tmp_path / "faq.jsonl"
+    rows = [{"_id": n, "question": f"How {n}?", "answer": text_number(n)} for n in range(5)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(DataError, match="no field 'title' or 'text', found answer, question"):
+        load(cluster, file, LoadSettings(index=index_name))
+    load(cluster, file, LoadSettings(index=index_name, fields=("question", "answer")))
+    assert Search(cluster, index_name, mode="lexical")("n4", 1)[0].doc_id == "4"
+
+
+def test_load_reports_what_the_index_refuses(
+    cluster: Cluster, index_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = beir_folder(tmp_path / "beir")
+    with (folder / "corpus.jsonl").open("a") as lines:
+        lines.write(
+            json.dumps({"_id": "bad", "title": "", "text": "fine", "year": {"not": "a number"}}) + "\n"
+        )
+    command = ["load", str(folder), "--index", index_name, "--url", cluster.url]
+    assert hybridr_cli.main(command) == 3
+    shown = capsys.readouterr().out
+    assert "20 documents" in shown
+    assert "1 refused by the index, reasons in" in shown
+    assert hybridr_cli.main(command) == 0, "the second run finds nothing to do"

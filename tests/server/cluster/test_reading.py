@@ -1,0 +1,60 @@
+"""Samples are random, and a view that is lost is opened again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr.cluster.reading import read_documents, sample_documents
+from support.corpus import fill_index
+
+pytestmark = pytest.mark.node
+
+
+def test_a_sample_is_random_repeatable_and_without_repetition(cluster: Cluster, books: str) -> None:
+    info = cluster.index_info(books)
+    first, again = (
+        [one.doc_id for one in sample_documents(cluster, info, 260, fields=["year"])] for _ in range(2)
+    )
+    other = [one.doc_id for one in sample_documents(cluster, info, 260, seed=99)]
+    assert first == again
+    assert len(set(first)) == 260
+    assert set(other) != set(first)
+    assert [int(one) for one in first] != sorted(int(one) for one in first)
+
+
+def test_a_sample_of_all_is_all(cluster: Cluster, books: str) -> None:
+    info = cluster.index_info(books)
+    assert {one.doc_id for one in sample_documents(cluster, info, 300)} == {str(i) for i in range(300)}
+
+
+def test_a_sample_respects_a_small_result_window(cluster: Cluster, books: str) -> None:
+    cluster.request("PUT", path_of(books, "_settings"), {"index.max_result_window": 100})
+    assert len(sample_documents(cluster, cluster.index_info(books), 200)) == 100
+
+
+def test_a_view_that_is_lost_is_opened_again(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a restart of the node: views live in its memory."""
+    fill_index(cluster, index_name, 30)
+    mine = connect(cluster.url)
+    send, views, lose_at = mine.client.send, [], 2
+
+    def forgetting(method: str, path: str, body: Any, *given: Any) -> Any:
+        if path == "/_search":
+            views.append(json.loads(body)["pit"]["id"])
+            if len(views) == lose_at:
+                cluster.request("DELETE", "/_search/point_in_time", {"pit_id": views[-1:]})
+        return send(method, path, body, *given)
+
+    monkeypatch.setattr(mine.client, "send", forgetting)
+    assert len(list(read_documents(mine, index_name, batch=10))) == 30
+    assert len(set(views)) == 2
+    views.clear()
+    lose_at = 1
+    assert len(sample_documents(mine, mine.index_info(index_name), 20)) == 20
+    assert len(set(views)) == 2

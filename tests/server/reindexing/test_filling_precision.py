@@ -1,0 +1,87 @@
+"""int8 documents on a real node, found and verified by fp32 encoders: one fingerprint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hybridr_cli
+from hybridr import Search, load_encoder
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.destinations import resolve
+from hybridr.exporting.exporting import export
+from hybridr.reindexing.verification import verify
+from support.corpus import bulk
+from support.tiny import tiny_retriever, tiny_texts
+
+pytestmark = pytest.mark.node
+TEXTS = [text for text in tiny_texts(120, seed=8) if len(text.split()) > 8]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export(tiny_retriever(), tmp_path_factory.mktemp("encoder") / "tiny", precision="int8")
+
+
+@pytest.fixture
+def filled(cluster: Cluster, index_name: str) -> str:
+    lines = [
+        line
+        for number, text in enumerate(TEXTS)
+        for line in ({"index": {"_id": f"d{number}"}}, {"text": text})
+    ]
+    bulk(cluster, index_name, lines)
+    return index_name
+
+
+def run(cluster: Cluster, *arguments: str) -> int:
+    return hybridr_cli.main([*arguments, "--url", cluster.url, "--quiet"])
+
+
+def vectors(cluster: Cluster, name: str) -> np.ndarray:
+    body = {"size": 1000, "sort": [{"_id": "asc"}], "query": {"match_all": {}}}
+    hits = cluster.search(resolve(cluster, name).name, body | {"_source": ["hybridr_vector"]})["hits"]["hits"]
+    return np.array([hit["_source"]["hybridr_vector"] for hit in hits], dtype=np.float32)
+
+
+def test_int8_documents_are_found_by_fp32_queries(
+    cluster: Cluster, filled: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(cluster, "reindex", filled, "--encoder", str(folder), "--precision", "int8") == 0
+    wide = load_encoder(folder, precision="fp32")
+    info = resolve(cluster, filled)
+    assert (info.record.precision, info.record.backend) == ("int8", "onnx")
+    assert info.record.encoder == wide.fingerprint
+    order = sorted(range(len(TEXTS)), key=lambda number: f"d{number}")
+    exact = wide.encode_documents([TEXTS[number] for number in order])
+    stored = vectors(cluster, filled)
+    assert np.abs(stored - exact).max() > 1e-4
+    narrow = load_encoder(folder, precision="int8").encode_documents([TEXTS[number] for number in order])
+    np.testing.assert_allclose(stored, narrow, atol=1e-5)  # whatever batches they came in
+    search = Search(cluster, filled, wide, mode="dense")
+    assert [search(text, k=1)[0].doc_id for text in TEXTS[:20]] == [f"d{number}" for number in range(20)]
+    assert verify(cluster, filled, wide, sample=64).ok
+
+    cluster.request("PUT", path_of(filled, "_doc", "zz"), {"text": TEXTS[0]}, {"refresh": "true"})
+    assert run(cluster, "sync", filled, "--encoder", str(folder)) == 0
+    cluster.refresh(info.name)
+    np.testing.assert_allclose(vectors(cluster, filled)[-1], narrow[0], atol=1e-5)  # in int8 as recorded
+
+    capsys.readouterr()
+    again = ["reindex", filled, "--encoder", str(folder), "--precision", "fp32", "--json"]
+    assert run(cluster, *again) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert (done["destination"], done["encoded"]) == (info.name, 0)  # compatible: nothing is encoded again
+    assert resolve(cluster, filled).record.precision == "fp32"
+
+
+def test_a_precision_that_is_not_there_is_refused_before_the_first_write(
+    cluster: Cluster, filled: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(cluster, "reindex", filled, "--encoder", str(folder), "--precision", "bf16") == 1
+    assert "the backend onnx has no bf16" in capsys.readouterr().err
+    assert run(cluster, "reindex", filled, "--encoder", str(folder), "--precision", "int4") == 2
+    assert [info.name for info in cluster.indices(f"{filled}*")] == [filled]

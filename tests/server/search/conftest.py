@@ -1,0 +1,22 @@
+"""An index to search."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hybridr import reindex
+from hybridr.cluster.connection import Cluster
+from support.corpus import fill_index
+from support.hashing import HashingEncoder
+
+
+@pytest.fixture(scope="module")
+def searchable(cluster: Cluster) -> Any:
+    fill_index(cluster, "t-searchable", 300)
+    encoder = HashingEncoder(dim=32)
+    reindex(cluster, "t-searchable", encoder)
+    yield "t-searchable", encoder
+    for info in cluster.indices("t-searchable*"):
+        cluster.request("DELETE", f"/{info.name}")

@@ -1,0 +1,221 @@
+"""The absolute fusion on a real node: true scores of both legs, whatever the page, filter or vectors."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybridr import ReindexSettings, Search, SearchSettings, reindex
+from hybridr.cluster.connection import Cluster
+from hybridr.errors import SettingsError
+from hybridr.evaluation.bm25 import idf
+from hybridr.records import Query
+from hybridr.search.fusions.absolute import MINILM_SPREAD, spread_of
+from hybridr_cli import main
+from support.corpus import bulk, fill_index, text_number
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+COUNT, DEPTH = 200, 20
+TEXT = text_number(5)
+
+
+def encoder() -> HashingEncoder:
+    return HashingEncoder(dim=32)
+
+
+@pytest.fixture(scope="module")
+def index(cluster: Cluster) -> Iterator[str]:
+    name = "t-absolute"
+    fill_index(cluster, name, COUNT)
+    bulk(cluster, name, [{"index": {"_id": "empty"}}, {"tags": ["a"], "price": 1.0}])
+    reindex(cluster, name, encoder())
+    yield name
+    for info in cluster.indices(f"{name}*"):
+        cluster.request("DELETE", f"/{info.name}")
+
+
+def expected_scores(cluster: Cluster, index: str, text: str, dense_weight: float) -> dict[str, float]:
+    """Every document's score from the formula, with BM25 asked for separately."""
+    everything = {"size": COUNT + 1, "query": {"match": {"text": text}}, "_source": False}
+    hits = cluster.search(index, everything)["hits"]["hits"]
+    lexical = {hit["_id"]: hit["_score"] for hit in hits}
+    ids = [f"d{number}" for number in range(COUNT)]
+    vectors = encoder().encode_documents([text_number(number) for number in range(COUNT)])
+    cosines = dict(zip(ids, vectors @ encoder().encode_queries([text])[0], strict=True)) | {"empty": 0.0}
+    holding = [sum(word in text_number(n).split() for n in range(COUNT)) for word in set(text.split())]
+    total = math.fsum(idf(count, COUNT) for count in holding)
+    scale = MINILM_SPREAD / spread_of(encoder())
+    return {
+        doc: (1 - dense_weight) * lexical.get(doc, 0.0) / (4 * math.sqrt(total))
+        + dense_weight * min(scale, 8.0) * (1 + cosine)
+        for doc, cosine in cosines.items()
+    }
+
+
+def test_legs_are_named_only_where_their_scores_are_shown(cluster: Cluster, index: str) -> None:
+    search = Search(cluster, index, encoder())
+    assert "_name" not in json.dumps(search.request(TEXT))
+    words = {"size": COUNT, "query": {"match": {"text": TEXT}}, "_source": False}
+    lexical = {hit["_id"]: hit["_score"] for hit in cluster.search(search.info.name, words)["hits"]["hits"]}
+    for hit in search(TEXT):
+        assert hit.lexical_score == pytest.approx(lexical.get(hit.doc_id), abs=1e-5)
+        assert hit.dense_score is not None
+
+
+@pytest.mark.parametrize("dense_weight", [0.0, 0.5, 0.9])
+def test_every_candidate_has_its_true_score(cluster: Cluster, index: str, dense_weight: float) -> None:
+    settings = SearchSettings(dense_weight=dense_weight, depth=DEPTH)
+    search = Search(cluster, index, encoder(), settings=settings)
+    assert search.fusion == "absolute"
+    expected = expected_scores(cluster, search.info.name, TEXT, dense_weight)
+    found = search.run([Query("q", TEXT)], DEPTH)["q"]
+    assert len(found) == DEPTH
+    assert found == pytest.approx({doc: expected[doc] for doc in found}, abs=1e-4)
+    if dense_weight:
+        best = sorted(expected, key=lambda doc: -expected[doc])[:10]
+        assert [expected[doc] for doc in best] == pytest.approx(list(found.values())[:10], abs=1e-4)
+
+
+def test_hits_show_both_true_scores(cluster: Cluster, index: str) -> None:
+    search = Search(cluster, index, encoder(), settings=SearchSettings(depth=DEPTH))
+    lexical = search.using("lexical").run([Query("q", TEXT)], COUNT)["q"]
+    query = encoder().encode_queries([TEXT])[0]
+    for hit in search(TEXT, 30):
+        vector = encoder().encode_documents([text_number(int(hit.doc_id[1:]))])[0]
+        assert hit.dense_score == pytest.approx((1 + float(query @ vector)) / 2, abs=1e-4)
+        assert (hit.lexical_score or 0.0) == pytest.approx(lexical.get(hit.doc_id, 0.0), abs=1e-4)
+
+
+@pytest.mark.parametrize("fusion", ["absolute", "pipeline"])
+def test_pages_join_to_the_whole_list(cluster: Cluster, index: str, fusion: str) -> None:
+    search = Search(cluster, index, encoder(), settings=SearchSettings(fusion=fusion, depth=60))
+    whole = [(hit.doc_id, hit.rank, hit.score) for hit in search(TEXT, 40)]
+    paged = [hit for start in range(0, 40, 7) for hit in search(TEXT, 7, offset=start)]
+    assert [(hit.doc_id, hit.rank, hit.score) for hit in paged][:40] == whole
+    assert len({hit.doc_id for hit in paged}) == len(paged)
+
+
+def test_exact_search_compares_every_vector(cluster: Cluster, index: str) -> None:
+    settings = SearchSettings(exact=True)
+    search = Search(cluster, f"{index}-hybridr", encoder(), "dense", settings=settings)
+    cosines = encoder().encode_documents([text_number(number) for number in range(COUNT)])
+    expected = cosines @ encoder().encode_queries([TEXT])[0]
+    found = search.run([Query("q", TEXT)], COUNT)["q"]
+    assert len(found) == COUNT
+    assert {doc: 2 * score - 1 for doc, score in found.items()} == pytest.approx(
+        {f"d{number}": value for number, value in enumerate(expected)}, abs=1e-4
+    )
+    hits = search(TEXT, 5, filter={"term": {"tags": "t1"}})
+    assert {int(hit.doc_id[1:]) % 3 for hit in hits} == {1}
+    assert [hit.dense_score for hit in hits] == [hit.score for hit in hits]
+
+
+def test_a_page_beyond_what_the_pipeline_normalises_is_refused(cluster: Cluster, index: str) -> None:
+    search = Search(cluster, index, encoder(), settings=SearchSettings(fusion="pipeline", depth=20))
+    assert len(search(TEXT, 10, offset=10)) == 10
+    with pytest.raises(SettingsError, match="hits 16 to 25 are beyond the 20 candidates"):
+        search(TEXT, 10, offset=15)
+
+
+@pytest.mark.parametrize("mode", ["lexical", "dense", "hybrid"])
+@pytest.mark.parametrize("fusion", ["absolute", "pipeline"])
+def test_a_filter_limits_both_legs(cluster: Cluster, index: str, mode: Any, fusion: str) -> None:
+    search = Search(cluster, index, encoder(), mode, settings=SearchSettings(fusion=fusion, depth=30))
+    wanted = {"term": {"tags": "t1"}}
+    hits = search(TEXT, 30, filter=wanted)
+    assert len(hits) == 30
+    assert {int(hit.doc_id[1:]) % 3 for hit in hits} == {1}
+    if mode != "hybrid" or fusion == "absolute":
+        free = {hit.doc_id: hit.score for hit in search(TEXT, COUNT)}
+        assert all(hit.score == pytest.approx(free[hit.doc_id], abs=1e-5) for hit in hits)
+
+
+def test_the_request_takes_aggregations(cluster: Cluster, index: str) -> None:
+    search = Search(cluster, index, encoder(), settings=SearchSettings(depth=30))
+    body = search.request(TEXT, 5, offset=5, filter={"term": {"tags": "t1"}})
+    body["aggs"] = {"tags": {"terms": {"field": "tags"}}}
+    answer = cluster.search(search.info.name, body)
+    assert [hit["_id"] for hit in answer["hits"]["hits"]] == [
+        hit.doc_id for hit in search(TEXT, 5, offset=5, filter={"term": {"tags": "t1"}})
+    ]
+    counts = {bucket["key"]: bucket["doc_count"] for bucket in answer["aggregations"]["tags"]["buckets"]}
+    assert counts == {"a": answer["hits"]["total"]["value"], "t1": answer["hits"]["total"]["value"]}
+
+
+def test_words_that_nobody_wrote_leave_the_dense_leg(cluster: Cluster, index: str) -> None:
+    search = Search(cluster, index, encoder(), settings=SearchSettings(depth=DEPTH))
+    for text in ("xyzzy qwertz", "!!!"):
+        dense = search.using("dense").run([Query("q", text)], 10)["q"]
+        assert list(search.run([Query("q", text)], 10)["q"]) == list(dense)
+
+
+@pytest.mark.parametrize("form", [{"vectors": "byte"}, {"vectors": "sq"}], ids=lambda form: form["vectors"])
+def test_small_vectors_score_alike(cluster: Cluster, index: str, form: dict[str, Any]) -> None:
+    done = reindex(cluster, index, encoder(), ReindexSettings(**form, alias=f"{index}-{form['vectors']}"))
+    search = Search(cluster, done.destination, encoder(), settings=SearchSettings(depth=50))
+    assert search.fusion == "absolute"
+    expected = expected_scores(cluster, search.info.name, TEXT, 0.5)
+    for doc, score in search.run([Query("q", TEXT)], 20)["q"].items():
+        assert score == pytest.approx(expected[doc], abs=0.02)
+
+
+def test_what_has_no_cosine_takes_the_pipeline(cluster: Cluster, index: str) -> None:
+    assert Search(cluster, index, encoder(), feedback="rm3").fusion == "pipeline"
+    assert Search(cluster, index, encoder(), settings=SearchSettings(normalization="l2")).fusion == "pipeline"
+    with pytest.raises(SettingsError, match="rm3 changes the scale"):
+        Search(cluster, index, encoder(), feedback="rm3", settings=SearchSettings(fusion="absolute"))
+
+
+def test_spread_of_a_constant_encoder_is_bounded() -> None:
+    from hybridr.search.fusions.absolute import dense_scale
+
+    class Constant:
+        def encode_queries(self, texts: Any) -> np.ndarray:
+            return np.ones((len(texts), 1), dtype=np.float32)
+
+        encode_documents = encode_queries
+
+    assert dense_scale(Constant()) == 8.0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mode", ["dense", "hybrid"])
+def test_rocchio_moves_the_query_toward_the_best(cluster: Cluster, index: str, mode: Any) -> None:
+    first = Search(cluster, f"{index}-hybridr", encoder())
+    best = [hit.doc_id for hit in first(TEXT, 3)]
+    vectors = encoder().encode_documents([text_number(int(doc[1:])) for doc in best])
+    moved = encoder().encode_queries([TEXT])[0] + 0.25 * vectors.mean(axis=0)
+    moved /= np.linalg.norm(moved)
+    search = Search(cluster, f"{index}-hybridr", encoder(), mode, "rocchio")
+    for hit in search(TEXT, 5):
+        vector = encoder().encode_documents([text_number(int(hit.doc_id[1:]))])[0]
+        assert hit.dense_score == pytest.approx((1 + float(moved @ vector)) / 2, abs=1e-4)
+    with pytest.raises(SettingsError, match="lexical search has none"):
+        search.using("lexical")
+
+
+def test_command_line_pages_filters_and_prints_the_request(
+    cluster: Cluster, index: str, minilm_encoder_folder: Path, capsys: Any
+) -> None:
+    name = f"{index}-cli"
+    fill_index(cluster, name, 30)
+    on = ["--url", cluster.url]
+    assert main(["reindex", name, "--encoder", str(minilm_encoder_folder), *on, "--quiet"]) == 0
+    capsys.readouterr()
+    wanted = json.dumps({"term": {"tags": "t1"}})
+    command = ["search", name, "anchor ladder", "--k", "3", "--from", "2", "--filter", wanted, *on, "--json"]
+    assert main(command) == 0
+    hits = json.loads(capsys.readouterr().out)["hits"]
+    assert [hit["rank"] for hit in hits] == [3, 4, 5]
+    assert {int(hit["doc_id"][1:]) % 3 for hit in hits} == {1}
+    assert main([*command, "--request"]) == 0
+    answer = cluster.search(f"{name}-hybridr", json.loads(capsys.readouterr().out))
+    assert [hit["_id"] for hit in answer["hits"]["hits"]] == [hit["doc_id"] for hit in hits]
+    assert main([*command[:-1], "--filter", "[1]"]) == 2
+    assert "the filter is no JSON object" in capsys.readouterr().err

@@ -1,0 +1,96 @@
+"""RM3 on a real node, in words and in pairs of characters."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hybridr_cli
+from hybridr import Search, load
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.settings import LoadSettings
+from hybridr.errors import SettingsError
+from hybridr.records import Query
+from hybridr.search.feedback import FeedbackDocument, TermFeedback, rm3
+from support.corpus import beir_folder, text_number
+
+pytestmark = pytest.mark.node
+
+
+def test_rm3_expands_by_the_words_of_the_best_documents(cluster: Cluster, searchable: Any) -> None:
+    index, encoder = searchable
+    text = "anchor ladder"
+    plain = Search(cluster, index, mode="lexical")
+    first = plain(text, 10)
+    found = {info.name: info for info in cluster.indices(f"{index}-hybridr")}
+    words = {hit.doc_id: Counter(text_number(int(hit.doc_id[1:])).split()) for hit in first}
+    everywhere = Counter(word for number in range(300) for word in set(text_number(number).split()))
+    documents = [FeedbackDocument(words[hit.doc_id], hit.score) for hit in first]
+    expected = rm3(text.split(), documents, everywhere, 300)
+    query = TermFeedback(cluster, next(iter(found)), ["text"]).queries([text])[0]
+    weights = {
+        clause["term"]["text"]["value"]: clause["term"]["text"]["boost"] for clause in query["bool"]["should"]
+    }
+    assert weights == pytest.approx(expected, abs=1e-6)
+    expanded = Search(cluster, index, mode="lexical", feedback="rm3")
+    assert expanded(text, 5)[0].lexical_score == pytest.approx(expanded(text, 5)[0].score)
+    assert Search(cluster, index, encoder, feedback="rm3")(text, 5)
+    with pytest.raises(SettingsError, match="unknown feedback"):
+        Search(cluster, index, encoder, feedback="bm25")  # type: ignore[arg-type]
+
+
+CHINESE = [
+    "病毒疫苗接种安全研究",
+    "疫苗接种人群免疫反应",
+    "疫苗接种不良反应报告",
+    "股票市场价格波动",
+    "天气预报明天下雨",
+    "足球比赛冠军球队",
+    "古代诗歌语言艺术",
+    "铁路运输货物列车",
+    "海洋生物多样保护",
+    "城市交通管理政策",
+]
+"""Written for this test."""
+
+
+def test_rm3_expands_chinese_by_character_pairs(cluster: Cluster, index_name: str, tmp_path: Path) -> None:
+    file = tmp_path / "zh.jsonl"
+    filler = [text for text in CHINESE[3:] for _ in range(4)]
+    rows = [{"_id": str(n), "text": text} for n, text in enumerate([*CHINESE[:3], *filler])]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = load(cluster, file, LoadSettings(index=index_name, k1=0.9, b=0.4))
+    assert (done.language, done.analyzer) == ("zh", "cjk")
+    body = TermFeedback(cluster, index_name, ["contents"]).queries(["病毒"])[0]
+    weights = {
+        clause["term"]["contents"]["value"]: clause["term"]["contents"]["boost"]
+        for clause in body["bool"]["should"]
+    }
+    pairs = [CHINESE[0][i : i + 2] for i in range(len(CHINESE[0]) - 1)]
+    assert weights == pytest.approx(
+        {pair: 0.5 / len(pairs) + 0.5 * (pair == "病毒") for pair in pairs}, abs=1e-6
+    )
+    filtered = TermFeedback(cluster, index_name, ["contents"], words_only=True).queries(["病毒"])[0]
+    assert [clause["term"]["contents"]["value"] for clause in filtered["bool"]["should"]] == ["病毒"]
+    plain = Search(cluster, index_name, mode="lexical").run([Query("q", "病毒")])["q"]
+    expanded = Search(cluster, index_name, mode="lexical", feedback="rm3").run([Query("q", "病毒")])["q"]
+    assert plain.keys() == {"0"}
+    assert expanded.keys() == {"0", "1", "2"}
+
+
+def test_the_analyser_can_be_named(cluster: Cluster, index_name: str, tmp_path: Path, capsys: Any) -> None:
+    folder, on = beir_folder(tmp_path / "beir"), ["--index", index_name, "--url", cluster.url]
+    assert hybridr_cli.main(["load", str(folder), *on, "--analyzer", "smartcnx", "--k1", "0.9"]) == 2
+    said = capsys.readouterr().err
+    assert "the cluster has no analyser 'smartcnx'" in said
+    assert "cjk, " in said
+    assert not cluster.exists(index_name)
+    assert hybridr_cli.main(["load", str(folder), *on, "--analyzer", "whitespace", "--k1", "0.9"]) == 0
+    info = cluster.index_info(index_name)
+    assert info.mappings["properties"]["contents"]["analyzer"] == "whitespace"
+    assert info.settings["index.similarity.default.k1"] == "0.9"
+    assert info.settings["index.similarity.default.b"] == "0.75"

@@ -1,0 +1,124 @@
+"""Search on a real node."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hybridr_cli
+from hybridr import Search, SearchSettings
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.legs.lexical import lexical_query
+from hybridr.errors import ClusterError, DataError, SettingsError
+from hybridr.records import Query
+from hybridr.search.fusions.completed import CompletedSearch
+from hybridr.search.fusions.pipeline import fuse, hybrid_query
+from hybridr.search.hits import checked
+from support.corpus import fill_index, text_number
+
+pytestmark = pytest.mark.node
+
+
+def test_hybrid_scores_are_the_fusion_of_the_legs(cluster: Cluster, searchable: Any) -> None:
+    index, encoder = searchable
+    for normalization in ("min_max", "l2", "z_score", "rrf"):
+        settings = SearchSettings(normalization=normalization, dense_weight=0.6, depth=50)
+        search = Search(cluster, index, encoder, settings=settings)
+        for number in range(0, 60, 7):
+            query = [Query("q", text_number(number))]
+            legs = [search.using(mode).run(query, 50)["q"] for mode in ("lexical", "dense")]
+            expected = fuse(legs, normalization=normalization, weights=[0.4, 0.6])
+            found = search.run(query, 20)["q"]
+            assert len(found) == 20
+            assert found == pytest.approx({doc: expected[doc] for doc in found}, abs=1e-5)
+
+
+def test_hits_carry_text_and_both_raw_scores(cluster: Cluster, searchable: Any) -> None:
+    index, encoder = searchable
+    search = Search(cluster, index, encoder)
+    text = text_number(5)
+    hits = search(text, 5)
+    assert [hit.rank for hit in hits] == [1, 2, 3, 4, 5]
+    assert hits[0].doc_id == "d5"
+    assert "<em>n5</em>" in hits[0].text
+    lexical = search.using("lexical").run([Query("q", text)], 300)["q"]
+    dense = search.using("dense").run([Query("q", text)], 100)["q"]
+    for hit in hits:
+        assert hit.lexical_score == pytest.approx(lexical[hit.doc_id], abs=1e-5)
+        assert hit.dense_score == pytest.approx(dense[hit.doc_id], abs=1e-5)
+
+
+def test_completion_gives_every_candidate_both_true_scores(cluster: Cluster, searchable: Any) -> None:
+    index, encoder = searchable
+    text = text_number(5)
+    search = CompletedSearch(cluster, index, encoder, settings=SearchSettings(depth=20))
+    lexical = search.using("lexical").run([Query("q", text)], 300)["q"]
+    dense = Search(cluster, index, encoder, "dense").run([Query("q", text)], 300)["q"]
+    candidates = search.candidates([text])[0]
+    assert len(candidates) > 20
+    assert {one.doc_id: one.dense for one in candidates} == pytest.approx(
+        {one.doc_id: dense[one.doc_id] for one in candidates}, abs=1e-5
+    )
+    assert {one.doc_id: one.lexical for one in candidates} == pytest.approx(
+        {one.doc_id: lexical.get(one.doc_id, 0.0) for one in candidates}, abs=1e-5
+    )
+    hits = search(text, 3)
+    assert [hit.doc_id for hit in hits] == [one.doc_id for one in candidates[:3]]
+    assert "<em>n5</em>" in hits[0].text
+    assert list(search.run([Query("q", text)], 3)["q"]) == [hit.doc_id for hit in hits]
+
+
+def test_k_changes_no_score(cluster: Cluster, searchable: Any) -> None:
+    index, encoder = searchable
+    search = Search(cluster, index, encoder)
+    few, many = (search.run([Query("q", "anchor ladder")], k)["q"] for k in (5, 80))
+    assert few == {doc: many[doc] for doc in list(many)[:5]}
+
+
+def test_hybrid_without_pipeline_is_an_error(cluster: Cluster, searchable: Any) -> None:
+    index, _ = searchable
+    legs = [lexical_query("anchor", ["text"]), lexical_query("ladder", ["text"])]
+    answer = cluster.search(f"{index}-hybridr", {"query": hybrid_query(legs, 10)})
+    with pytest.raises(ClusterError, match="raw hybrid scores"):
+        checked(answer)
+
+
+def test_queries_that_are_not_words(cluster: Cluster, searchable: Any) -> None:
+    index, encoder = searchable
+    search = Search(cluster, index, encoder)
+    for text in ('"} {', "a\u0000\u0007", "\U0001f600", "the", "a" * 20_000):
+        assert len(search(text, 3)) <= 3
+    for text in ("  \n", "\u0000\u0007"):
+        with pytest.raises(DataError, match="the query is empty"):
+            search(text)
+    with pytest.raises(SettingsError, match="unknown mode 'semantic'"):
+        Search(cluster, index, encoder, "semantic")  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match="needs an encoder"):
+        Search(cluster, index)
+
+
+def test_command_line_searches_in_three_modes(
+    cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill_index(cluster, index_name, 30)
+    on = ["--url", cluster.url]
+    assert hybridr_cli.main(["reindex", index_name, *on, "--encoder", str(minilm_encoder_folder)]) == 0
+    assert f"alias {index_name}-hybridr -> {index_name}-hybridr-1" in capsys.readouterr().out
+    for mode in ("hybrid", "lexical", "dense"):
+        command = ["search", index_name, "velvet window", "--mode", mode, "--k", "3", "--json", *on]
+        assert hybridr_cli.main(command) == 0
+        hits = json.loads(capsys.readouterr().out)["hits"]
+        assert len(hits) == 3
+        assert {"doc_id", "score", "rank", "lexical_score", "dense_score", "text", "passage"} == hits[
+            0
+        ].keys()
+    assert hybridr_cli.main(["search", index_name, "velvet window", *on]) == 0
+    assert "*velvet*" in capsys.readouterr().out
+    assert hybridr_cli.main(["rollback", index_name, *on]) == 0
+    capsys.readouterr()
+    assert hybridr_cli.main(["search", index_name, "velvet", *on]) == 1
+    assert "has no vectors for hybrid search" in capsys.readouterr().err
+    assert hybridr_cli.main(["search", index_name, "velvet", "--mode", "lexical", *on]) == 0

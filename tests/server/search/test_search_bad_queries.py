@@ -1,0 +1,97 @@
+"""Queries and options that make no sense: a clear message, before the cluster is asked where possible."""
+
+from __future__ import annotations
+
+import pytest
+
+import hybridr_cli
+from hybridr import Search, reindex
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.default_pipeline import found_pipeline
+from hybridr.errors import ClusterError, DataError, FingerprintMismatch, SettingsError
+from hybridr.search.settings import SearchSettings
+from support.corpus import fill_index, text_number
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+MODES = ("lexical", "dense", "hybrid")
+
+
+@pytest.fixture(scope="module")
+def books(cluster: Cluster):
+    fill_index(cluster, "t-bad-queries", 20)
+    reindex(cluster, "t-bad-queries", HashingEncoder())
+    yield "t-bad-queries"
+    for info in cluster.indices("t-bad-queries*"):
+        cluster.request("DELETE", f"/{info.name}")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("text", ["", "  \n", "\x00\x07\u200b"])
+def test_a_query_without_a_visible_character_is_refused(
+    cluster: Cluster, books: str, mode: str, text: str
+) -> None:
+    with pytest.raises(DataError, match="the query is empty"):
+        Search(cluster, books, HashingEncoder(), mode)(text)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_control_characters_and_long_words_are_searched(cluster: Cluster, books: str, mode: str) -> None:
+    search = Search(cluster, books, HashingEncoder(), mode)
+    odd = text_number(7) + ' "}]} \x00\x1b\x7f\r\n\u2028 飛 {"match_all":{}}'
+    assert "d7" in [hit.doc_id for hit in search(odd, 20)]
+    assert len(search("x" * 100_000)) == (0 if mode == "lexical" else 10)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_more_words_than_the_cluster_takes_are_told(cluster: Cluster, books: str, mode: str) -> None:
+    with pytest.raises(ClusterError, match="maxClauseCount") as refused:
+        Search(cluster, books, HashingEncoder(), mode)("word " * 20_000)
+    assert "too many words" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_k_is_1_to_10_000(cluster: Cluster, books: str, mode: str) -> None:
+    search = Search(cluster, books, HashingEncoder(), mode)
+    assert len(search(text_number(7), 10_000)) <= 20
+    for k in (0, -1, 10_001):
+        with pytest.raises(SettingsError, match=r"k is 1 to 10,000"):
+            search("anchor", k)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--k", "10001"], "less than or equal to 10000"),
+        (["--k", "0"], "greater than or equal to 1"),
+        (["--dense-weight", "-0.5"], "greater than or equal to 0"),
+        (["--depth", "10001"], "less than or equal to 10000"),
+        (["--normalization", "softmax"], "'min_max', 'l2', 'z_score' or 'rrf'"),
+    ],
+)
+def test_options_out_of_range_are_usage_errors(
+    cluster: Cluster, books: str, capsys: pytest.CaptureFixture[str], options: list[str], said: str
+) -> None:
+    search = ["search", books, "anchor", "--mode", "hybrid", "--url", cluster.url, *options]
+    assert hybridr_cli.main(search) == 2
+    found = capsys.readouterr()
+    assert found.out == ""
+    assert said in " ".join(found.err.replace("│", " ").split())
+
+
+def test_another_encoder_is_refused_in_every_mode_that_needs_one(cluster: Cluster, books: str) -> None:
+    for mode in ("dense", "hybrid"):
+        with pytest.raises(FingerprintMismatch, match="were written by encoder"):
+            Search(cluster, books, HashingEncoder(salt="other"), mode)
+    assert Search(cluster, books, HashingEncoder(salt="other"), "lexical")(text_number(3))[0].doc_id == "d3"
+
+
+def test_negative_weights_are_refused_where_pipelines_are_made(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SettingsError, match="greater than or equal to 0"):
+        SearchSettings(dense_weight=-0.1)
+    put = ["pipeline", "put", "t-negative", "--weights=-0.5,1.5", "--url", cluster.url]
+    assert hybridr_cli.main(put) == 2
+    assert "at least 0 and sum to 1" in capsys.readouterr().err
+    assert found_pipeline(cluster, "t-negative") is None

@@ -1,0 +1,168 @@
+"""Long documents on a real node: found by the best passage, which is shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hybridr_cli
+from hybridr import Search, connect, reindex
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.node.state import NodeState
+from hybridr.records import Query
+from hybridr.reindexing.syncing import sync
+from hybridr.search.fusions.completed import CompletedSearch
+from hybridr.search.settings import SearchSettings
+from support.corpus import WORDS, bulk, fill_index, sources, text_number
+from support.long_documents import PASSAGES, encoder, long_text, make, secret, stored, true_scores
+
+
+@pytest.fixture(scope="module")
+def searchable(cluster: Cluster) -> Iterator[tuple[str, dict[str, str]]]:
+    """Give an index that no test changes, and its texts."""
+    texts = make(cluster, "t-passages")
+    reindex(cluster, "t-passages", encoder(), PASSAGES)
+    yield "t-passages", texts
+    for info in cluster.indices("t-passages*"):
+        cluster.request("DELETE", path_of(info.name))
+
+
+@pytest.mark.node
+@pytest.mark.parametrize("complete", [False, True])
+def test_search_gives_the_right_passage(
+    cluster: Cluster, searchable: tuple[str, dict[str, str]], complete: bool
+) -> None:
+    index_name, texts = searchable
+    searches = [Search(cluster, index_name, encoder(), mode) for mode in ("dense", "hybrid")]
+    searches = [CompletedSearch(cluster, index_name, encoder())] if complete else searches
+    for search in searches:
+        hit = search(secret(19), 3)[0]
+        assert hit.doc_id == "d19"
+        assert secret(19) in hit.text
+        assert hit.passage
+        assert hit.text == texts["d19"][slice(*hit.passage)]
+        assert len(hit.text.split()) <= 20 < len(texts["d19"].split())
+
+
+@pytest.mark.node
+def test_a_short_document_and_a_lexical_hit_show_highlights(
+    cluster: Cluster, searchable: tuple[str, dict[str, str]]
+) -> None:
+    index_name, _ = searchable
+    for mode in ("dense", "hybrid"):
+        hit = Search(cluster, index_name, encoder(), mode)(text_number(6), 1)[0]
+        assert (hit.doc_id, hit.passage) == ("d6", None)
+        assert "<em>n6</em>" in hit.text
+    hit = Search(cluster, index_name, mode="lexical")("s19", 1)[0]
+    assert (hit.doc_id, hit.passage) == ("d19", None)
+    assert "<em>s19</em>" in hit.text
+
+
+@pytest.mark.node
+def test_scores_are_those_of_the_best_passage(
+    cluster: Cluster, searchable: tuple[str, dict[str, str]]
+) -> None:
+    index_name, texts = searchable
+    for number in (1, 6, 19, 40):
+        query = f"{WORDS[number % 20]} {secret(number)}"
+        expected = true_scores(texts, query, encoder())
+        found = Search(cluster, index_name, encoder(), "dense").run([Query("q", query)], 20)["q"]
+        assert found == pytest.approx({doc_id: expected[doc_id] for doc_id in found}, abs=1e-5)
+        assert min(found.values()) >= sorted(expected.values())[-20] - 1e-5
+        hybrid = {hit.doc_id: hit.dense_score for hit in Search(cluster, index_name, encoder())(query, 20)}
+        assert hybrid == pytest.approx({doc_id: expected.get(doc_id) for doc_id in hybrid}, abs=1e-5)
+
+
+@pytest.mark.node
+def test_completion_gives_every_candidate_its_best_passages_score(
+    cluster: Cluster, searchable: tuple[str, dict[str, str]]
+) -> None:
+    index_name, texts = searchable
+    query = f"{secret(7)} {text_number(6)}"
+    search = CompletedSearch(cluster, index_name, encoder(), settings=SearchSettings(depth=10))
+    candidates = search.candidates([query])[0]
+    assert len(candidates) > 10
+    expected = true_scores(texts, query, encoder())
+    assert {one.doc_id: one.dense for one in candidates} == pytest.approx(
+        {one.doc_id: expected[one.doc_id] for one in candidates}, abs=1e-5
+    )
+
+
+@pytest.mark.node
+def test_true_scores_and_passages_in_several_groups(cluster: Cluster, index_name: str) -> None:
+    texts = make(cluster, index_name)
+    reindex(cluster, index_name, encoder(), PASSAGES.model_copy(update={"max_passages": 5000}))
+    hits = CompletedSearch(cluster, index_name, encoder())(secret(19), 15)
+    expected = true_scores(texts, secret(19), encoder())
+    assert {hit.doc_id: hit.dense_score for hit in hits} == pytest.approx(
+        {hit.doc_id: expected[hit.doc_id] for hit in hits}, abs=1e-5
+    )
+    assert hits[0].doc_id == "d19"
+    for hit in hits:
+        assert hit.passage is None or hit.text == texts[hit.doc_id][slice(*hit.passage)]
+    assert sum(hit.passage is not None for hit in hits) > 10
+
+
+@pytest.mark.node
+def test_many_alike_passages_of_one_document_crowd_nothing_out(cluster: Cluster, index_name: str) -> None:
+    make(cluster, index_name, 30)
+    alike = " ".join(" ".join(["zebra"] * 19) + f" x{number}" for number in range(50))
+    other = "zebra " * 12 + "anchor basket candle"
+    lines: list[dict[str, Any]] = [{"index": {"_id": "alike"}}, {"text": alike}]
+    for number in range(9):
+        lines += [{"index": {"_id": f"other{number}"}}, {"text": f"{other} o{number}"}]
+    bulk(cluster, index_name, lines)
+    done = reindex(cluster, index_name, encoder(), PASSAGES)
+    assert len(stored(cluster, done.destination, "alike")) >= 50
+    found = Search(cluster, index_name, encoder(), "dense", settings=SearchSettings(depth=10)).run(
+        [Query("q", "zebra")], 10
+    )["q"]
+    assert next(iter(found)) == "alike"
+    assert set(found) == {"alike", *(f"other{number}" for number in range(9))}
+
+
+@pytest.mark.node
+def test_the_command_line_searches_passages(
+    cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filler = " ".join("The committee met again and talked about the roof of the library." for _ in range(60))
+    text = f"{filler} Volcanoes erupt when magma rises through the crust. {filler}"
+    fill_index(cluster, index_name, 20)
+    bulk(cluster, index_name, [{"index": {"_id": "long"}}, {"text": text}])
+    on = ["--url", cluster.url, "--encoder", str(minilm_encoder_folder)]
+    assert hybridr_cli.main(["reindex", index_name, *on, "--passages", "--passage-overlap", "16"]) == 0
+    capsys.readouterr()
+    question = "why does lava come out of the earth"
+    for mode in ("dense", "hybrid"):
+        assert hybridr_cli.main(["search", index_name, question, *on, "--mode", mode, "--json"]) == 0
+        first = json.loads(capsys.readouterr().out)["hits"][0]
+        assert first["doc_id"] == "long"
+        assert "Volcanoes erupt" in first["text"]
+        assert text[slice(*first["passage"])] == first["text"] != text
+    assert hybridr_cli.main(["status", index_name, "--url", cluster.url]) == 0
+    assert "passages of 256 tokens, 16 shared, at most 64" in capsys.readouterr().out
+
+
+@pytest.mark.secure
+def test_on_the_older_version(secure_node: NodeState) -> None:
+    """2.19 leaves inner hits out of hybrid answers: hybridr asks for the passages itself."""
+    cluster = connect(secure_node.url)
+    texts = make(cluster, "passages")
+    done = reindex(cluster, "passages", encoder(), PASSAGES)
+    assert sources(cluster, done.destination) == sources(cluster, "passages")
+    searches = [Search(cluster, "passages", encoder(), mode) for mode in ("dense", "hybrid")]
+    for search in [*searches, CompletedSearch(cluster, "passages", encoder())]:
+        hit = search(secret(19), 3)[0]
+        assert (hit.doc_id, secret(19) in hit.text) == ("d19", True)
+        assert hit.passage
+        assert hit.text == texts["d19"][slice(*hit.passage)]
+        assert hit.dense_score == pytest.approx(true_scores(texts, secret(19), encoder())["d19"], abs=1e-5)
+    body = {"doc": {"text": long_text(99)}}
+    cluster.request("POST", path_of(done.destination, "_update", "d4"), body, {"refresh": "true"})
+    assert sync(cluster, "passages", encoder()).renewed == 1
+    cluster.refresh(done.destination)
+    assert Search(cluster, "passages", encoder(), "dense")(secret(99), 1)[0].doc_id == "d4"

@@ -1,0 +1,97 @@
+"""Evaluation of an index on a real node."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ir_measures
+import pytest
+
+import hybridr_cli
+from hybridr import Search, evaluate
+from hybridr.cluster.connection import Cluster
+from hybridr.errors import DataError
+from hybridr.records import Query
+from support.corpus import beir_folder, text_number
+
+pytestmark = pytest.mark.node
+
+
+FLOORS = {"cranfield": 0.355, "npl": 0.430, "scifact": 0.675}
+
+
+@pytest.mark.model
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", FLOORS)
+def test_hybrid_beats_bm25_on_open_collections(
+    cluster: Cluster,
+    collection: Callable[[str], Path],
+    minilm_encoder_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+) -> None:
+    folder, index, on = collection(name), f"t-{name}", ["--url", cluster.url]
+    assert hybridr_cli.main(["load", str(folder), "--index", index, *on]) == 0
+    assert hybridr_cli.main(["reindex", index, "--encoder", str(minilm_encoder_folder), *on]) == 0
+    capsys.readouterr()
+    systems = ["--systems", "bm25,rm3,dense,hybrid,hybrid-completed"]
+    command = ["evaluate", index, "--beir", str(folder), "--runs", str(tmp_path), "--json", *systems, *on]
+    assert hybridr_cli.main(command) == 0
+    found = json.loads(capsys.readouterr().out)
+    means = {system: values["nDCG@10"] for system, values in found["systems"].items()}
+    assert means["bm25"] >= FLOORS[name]
+    assert means["hybrid"] >= max(means["bm25"], means["rm3"]) + 0.03
+    assert means["hybrid-completed"] >= means["hybrid"] - 0.006
+    best = next(c for c in found["comparisons"] if (c["system"], c["measure"]) == ("hybrid", "nDCG@10"))
+    assert best["p_value"] < 0.01
+    assert best["wins"] + best["ties"] + best["losses"] == found["queries"]
+    # The run file, read by another program, gives the same mean.
+    run = ir_measures.read_trec_run(found["runs"]["hybrid"])
+    qrels = [
+        ir_measures.Qrel(*line.split("\t")[:2], int(line.split("\t")[2]))
+        for line in (folder / "qrels" / "test.tsv").read_text().splitlines()[1:]
+    ]
+    again = ir_measures.calc_aggregate([ir_measures.nDCG @ 10], qrels, run)
+    assert again[ir_measures.nDCG @ 10] == pytest.approx(means["hybrid"], abs=1e-4)
+    for info in cluster.indices(f"{index}*"):
+        cluster.request("DELETE", f"/{info.name}")
+
+
+def test_evaluate_refuses_qrels_of_another_collection(cluster: Cluster, searchable: Any) -> None:
+    index, encoder = searchable
+    search = Search(cluster, index, encoder, "lexical")
+    with pytest.raises(DataError, match="no judged document was found"):
+        evaluate({"bm25": search}, [Query("q1", "anchor")], {"q1": {"elsewhere": 1}})
+
+
+def test_evaluate_mixes_an_index_with_run_files_and_reports(
+    cluster: Cluster, index_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, on = beir_folder(tmp_path / "beir"), ["--url", cluster.url]
+    assert hybridr_cli.main(["load", str(folder), "--index", index_name, *on]) == 0
+    capsys.readouterr()
+    (tmp_path / "mine.trec").write_text("q1 Q0 d4 1 2.0 x\nq1 Q0 d3 2 1.0 x\n")
+    command = ["evaluate", index_name, "--beir", str(folder), "--systems", "bm25,rm3", *on, "--json"]
+    report = ["--run", f"mine={tmp_path / 'mine.trec'}", "--report", str(tmp_path / "a.html")]
+    assert (
+        hybridr_cli.main(
+            [*command, *report, "--baseline", "mine", "--measures", "nDCG@10,R@1000,RR@10,AP,Judged@10"]
+        )
+        == 0
+    )
+    found = json.loads(capsys.readouterr().out)
+    assert list(found["systems"]) == ["bm25", "rm3", "mine"]
+    assert found["systems"]["bm25"]["RR@10"] == 1.0
+    assert found["systems"]["mine"]["AP"] == 0.5
+    page = (tmp_path / "a.html").read_text()
+    assert f"Title 3 {text_number(3)}" in page, "the text comes from the index"
+    qrels = tmp_path / "other.tsv"
+    qrels.write_text(
+        "query-id\tcorpus-id\tscore\n" + "".join(f"q1\tx{n}\t1\n" for n in range(3)) + "q1\td1\t1\n"
+    )
+    assert hybridr_cli.main([*command, "--qrels", str(qrels)]) == 1
+    assert f"3 of 4 relevant documents of the qrels are not in '{index_name}'" in capsys.readouterr().err

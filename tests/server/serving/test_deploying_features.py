@@ -1,0 +1,146 @@
+"""What else a search request holds, in each deployed way: pages, filters, aggregations, highlighting."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybridr import Search, load_encoder
+from hybridr.cluster.connection import Cluster
+from hybridr.errors import ClusterError
+from hybridr.search.fusions.pipeline import hybrid_query
+from support.deployed import DEPTH, TEXT, ask, by_hand, ids, scores, vector_of
+
+pytestmark = pytest.mark.node
+INDEX = "docs-hybridr"
+CHEAP = {"range": {"price": {"lt": 6.0}}}
+
+
+@pytest.fixture(scope="module")
+def vector(docs: Cluster, minilm_encoder_folder: Path) -> list[float]:
+    return vector_of(minilm_encoder_folder, TEXT)
+
+
+def query_of(way: str, vector: list[float], filter: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Write the query of a way; a filter goes where this way's client would put it."""
+    match: dict[str, Any] = {"match": {"contents": TEXT}}
+    if filter:
+        match = {"bool": {"must": [match], "filter": [filter]}}
+    if way == "transparent":
+        return match
+    asked: dict[str, Any] = {"vector": vector} if way == "client" else {"query_text": TEXT}
+    asked |= {"k": DEPTH} | ({"filter": filter} if filter else {})
+    return hybrid_query([match, {"knn" if way == "client" else "neural": {"hybridr_vector": asked}}], DEPTH)
+
+
+def test_pages_are_one_list_without_gaps_and_repetitions(
+    docs: Cluster, way: str, vector: list[float]
+) -> None:
+    query = query_of(way, vector)
+    whole = ask(docs, INDEX, {"query": query, "size": DEPTH, "_source": False})
+    pages = [
+        ask(docs, INDEX, {"query": query, "from": start, "size": 7, "_source": False})
+        for start in range(0, DEPTH - 7, 7)
+    ]
+    found = [one for page in pages for one in ids(page)]
+    assert len(found) == len(set(found))
+    assert found == ids(whole)[: len(found)]
+    assert [score for page in pages for score in scores(page)] == pytest.approx(
+        scores(whole)[: len(found)], abs=1e-6
+    )
+
+
+@pytest.mark.parametrize("size", [1, 10, DEPTH])
+def test_the_size_of_a_page_changes_no_score(docs: Cluster, way: str, vector: list[float], size: int) -> None:
+    query = query_of(way, vector)
+    page, whole = (ask(docs, INDEX, {"query": query, "size": each}) for each in (size, DEPTH))
+    assert ids(page) == ids(whole)[:size]
+    assert scores(page) == pytest.approx(scores(whole)[:size], abs=1e-6)
+
+
+def test_past_the_depth_is_an_error_and_no_empty_page(docs: Cluster, way: str, vector: list[float]) -> None:
+    with pytest.raises(ClusterError, match="pagination_depth") as refused:
+        ask(docs, INDEX, {"query": query_of(way, vector), "from": 2 * DEPTH, "size": 10})
+    assert refused.value.status == 400
+    lexical = {"query": {"match": {"contents": TEXT}}, "from": 2 * DEPTH, "size": 10}
+    assert docs.search(INDEX, lexical, {"search_pipeline": "_none"})["hits"]["hits"] == []
+
+
+def test_filters_limit_both_legs(
+    docs: Cluster, way: str, vector: list[float], minilm_encoder_folder: Path
+) -> None:
+    answer = ask(docs, INDEX, {"query": query_of(way, vector, CHEAP), "size": DEPTH})
+    prices = [hit["_source"]["price"] for hit in answer["hits"]["hits"]]
+    assert len(prices) == 60, "the dense leg finds each of those that pass, and none besides"
+    assert max(prices) < 6
+    expected = ask(docs, INDEX, by_hand(minilm_encoder_folder, "contents", filter=CHEAP) | {"size": DEPTH})
+    assert ids(answer) == ids(expected)
+    assert scores(answer) == pytest.approx(scores(expected), abs=1e-5)
+
+
+def test_aggregations_count_what_either_leg_found(docs: Cluster, way: str, vector: list[float]) -> None:
+    kinds = {"terms": {"field": "tags"}}
+    body = {
+        "query": query_of(way, vector, CHEAP),
+        "size": 3,
+        "aggs": {"kinds": kinds, "dear": {"max": {"field": "price"}}},
+    }
+    answer = ask(docs, INDEX, body)
+    counts = {one["key"]: one["doc_count"] for one in answer["aggregations"]["kinds"]["buckets"]}
+    assert counts == {"a": 60, "t0": 20, "t1": 20, "t2": 20}
+    assert answer["aggregations"]["dear"]["value"] == pytest.approx(5.9, abs=1e-5)
+    assert len(ids(answer)) == 3
+
+
+def test_without_a_filter_aggregations_count_the_candidates(
+    docs: Cluster, way: str, vector: list[float]
+) -> None:
+    body = {"query": query_of(way, vector), "size": 0, "aggs": {"all": {"value_count": {"field": "price"}}}}
+    answer = ask(docs, INDEX, body)
+    again = ask(docs, INDEX, body)
+    assert again["aggregations"] == answer["aggregations"], "the request cache would answer with an error"
+    lexical = docs.search(
+        INDEX, {"size": 200, "query": {"match": {"contents": TEXT}}}, {"search_pipeline": "_none"}
+    )
+    dense = ask(
+        docs, INDEX, {"size": 200, "query": {"knn": {"hybridr_vector": {"vector": vector, "k": DEPTH}}}}
+    )
+    assert answer["aggregations"]["all"]["value"] == len({*ids(lexical), *ids(dense)})
+
+
+def test_words_of_the_query_are_marked(docs: Cluster, way: str, vector: list[float]) -> None:
+    body = {"query": query_of(way, vector), "size": DEPTH, "highlight": {"fields": {"contents": {}}}}
+    hits = ask(docs, INDEX, body)["hits"]["hits"]
+    for hit in hits:
+        marked = "".join(hit.get("highlight", {}).get("contents", []))
+        assert ("<em>side</em>" in marked) == ("side effects" in hit["_source"]["contents"])
+    assert any("highlight" not in hit for hit in hits), "found by the dense leg alone"
+
+
+def test_a_post_filter_leaves_only_what_passes(docs: Cluster, way: str, vector: list[float]) -> None:
+    body = {"query": query_of(way, vector), "size": DEPTH, "post_filter": {"term": {"tags": "t1"}}}
+    hits = ask(docs, INDEX, body)["hits"]["hits"]
+    assert hits
+    assert all("t1" in hit["_source"]["tags"] for hit in hits)
+
+
+def test_searches_in_one_request_answer_each_for_itself(docs: Cluster, way: str, vector: list[float]) -> None:
+    filters = [{"term": {"tags": f"t{number}"}} for number in range(3)]
+    bodies = [{"query": query_of(way, vector, one), "size": 5} for one in filters]
+    alone = [ask(docs, INDEX, body) for body in bodies]
+    lines = "".join(f"{json.dumps(line)}\n" for body in bodies for line in ({}, body))
+    together = docs.request("POST", f"/{INDEX}/_msearch", lines)["responses"]
+    assert list(map(ids, together)) == list(map(ids, alone))
+
+
+def test_the_best_ten_are_those_of_the_request_by_hand(
+    docs: Cluster, way: str, vector: list[float], minilm_encoder_folder: Path
+) -> None:
+    answer = ask(docs, INDEX, {"query": query_of(way, vector)})
+    expected = ask(docs, INDEX, by_hand(minilm_encoder_folder, "contents"))
+    assert ids(answer) == ids(expected)
+    dense = Search(docs, INDEX, load_encoder(minilm_encoder_folder), "dense")(TEXT, 10)
+    assert ids(answer) != [hit.doc_id for hit in dense]

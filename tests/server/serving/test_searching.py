@@ -1,0 +1,166 @@
+"""`/search` of the server on a real node."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+
+import hybridr_cli
+from hybridr import Search, export, load_encoder, reindex
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.destinations import write_record
+from hybridr.errors import DataError, FingerprintMismatch, NotFound
+from hybridr.search.settings import SearchSettings
+from hybridr.serving.application import create_app
+from hybridr.serving.settings import ServeSettings
+from support.corpus import bulk, fill_index, text_number
+from support.hashing import HashingEncoder
+from support.tiny import tiny_retriever, tiny_texts
+
+pytestmark = pytest.mark.node
+
+
+@pytest.fixture
+def served(cluster: Cluster, index_name: str) -> tuple[TestClient, str]:
+    fill_index(cluster, index_name, 60)
+    reindex(cluster, index_name, HashingEncoder())
+    return TestClient(
+        create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster)
+    ), index_name
+
+
+@pytest.mark.parametrize("mode", ["lexical", "dense", "hybrid"])
+def test_search_answers_as_the_library_does(
+    served: tuple[TestClient, str], cluster: Cluster, mode: str
+) -> None:
+    client, index = served
+    answer = client.post("/search", json={"query": text_number(7), "k": 5, "mode": mode})
+    expected = Search(cluster, index, HashingEncoder(), mode)(text_number(7), 5)
+    assert answer.status_code == 200
+    assert answer.json()["mode"] == mode
+    assert [hit["doc_id"] for hit in answer.json()["hits"]] == [hit.doc_id for hit in expected]
+    assert [hit["score"] for hit in answer.json()["hits"]] == pytest.approx([hit.score for hit in expected])
+    assert answer.json()["hits"][0]["doc_id"] == "d7"
+
+
+def test_feedback_that_tune_found_is_taken_up(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 60)
+    done = reindex(cluster, index_name, HashingEncoder())
+    found = {"fusion": "absolute", "dense_weight": 0.5, "feedback": "rocchio"}
+    write_record(cluster, done.destination, tuning={"search": found})
+    client = TestClient(create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster))
+    for mode in ("hybrid", "dense", "lexical"):
+        answer = client.post("/search", json={"query": text_number(7), "k": 20, "mode": mode})
+        assert answer.status_code == 200
+        scores = [hit["score"] for hit in answer.json()["hits"]]
+        plain, moved = (
+            [
+                hit.score
+                for hit in Search(cluster, index_name, HashingEncoder(), mode, settings=one)(
+                    text_number(7), 20
+                )
+            ]
+            for one in (SearchSettings(tuned=False), SearchSettings(tuned=False, feedback="rocchio"))
+        )
+        assert scores == pytest.approx(moved)
+        assert (plain == pytest.approx(moved, rel=1e-4)) == (mode != "hybrid")
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({}, "query: Field required"),
+        ({"query": ""}, "at least 1 character"),
+        ({"query": "  "}, "the query is empty"),
+        ({"query": "x", "k": 0}, "greater than or equal to 1"),
+        ({"query": "x", "k": -3}, "greater than or equal to 1"),
+        ({"query": "x", "k": 100_000}, "less than or equal to 1000"),
+        ({"query": "\x00\x07"}, "the query is empty"),
+        ({"query": "x", "mode": "magic"}, "'lexical', 'dense' or 'hybrid'"),
+    ],
+)
+def test_a_search_that_makes_no_sense_says_why(
+    served: tuple[TestClient, str], body: dict[str, object], said: str
+) -> None:
+    answer = served[0].post("/search", json=body)
+    assert answer.status_code == 400
+    assert said in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("mode", ["lexical", "dense", "hybrid"])
+@pytest.mark.parametrize("k", [1, 1000])
+def test_odd_queries_are_answered(served: tuple[TestClient, str], mode: str, k: int) -> None:
+    query = text_number(7) + ' "}]} \x00\x1b\x7f\r\n\u2028 飛 {"match_all":{}}'
+    answer = served[0].post("/search", json={"query": query, "mode": mode, "k": k})
+    assert answer.status_code == 200
+    assert 1 <= len(answer.json()["hits"]) <= k
+    if mode == "lexical":
+        assert answer.json()["hits"][0]["doc_id"] == "d7"
+
+
+@pytest.mark.parametrize("mode", ["lexical", "dense", "hybrid"])
+def test_a_query_of_100_000_characters(served: tuple[TestClient, str], mode: str) -> None:
+    answer = served[0].post("/search", json={"query": "word " * 20_000, "mode": mode})
+    assert answer.status_code == 422
+    assert "more words than the cluster takes" in answer.json()["error"]["message"]
+    one_word = served[0].post("/search", json={"query": "x" * 100_000, "mode": mode})
+    assert one_word.status_code == 200
+
+
+def test_an_index_that_goes_away_is_not_found(served: tuple[TestClient, str], cluster: Cluster) -> None:
+    client, index = served
+    for info in cluster.indices(f"{index}*"):
+        cluster.request("DELETE", path_of(info.name))
+    assert client.post("/search", json={"query": "x"}).status_code == 404
+
+
+def test_the_app_is_refused_where_it_could_not_search(cluster: Cluster, index_name: str) -> None:
+    with pytest.raises(NotFound, match=f"no index or alias '{index_name}'"):
+        create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster)
+    fill_index(cluster, index_name, 5)
+    with pytest.raises(DataError, match="has no vectors"):
+        create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster)
+    reindex(cluster, index_name, HashingEncoder())
+    with pytest.raises(FingerprintMismatch, match="were written by encoder"):
+        create_app(HashingEncoder(salt="other"), ServeSettings(index=index_name), cluster=cluster)
+
+
+def test_the_command_serves_an_index_with_the_encoder_that_wrote_it(
+    cluster: Cluster, index_name: str, tmp_path: Path
+) -> None:
+    folder = export(tiny_retriever(), tmp_path / "encoder")
+    cluster.request("PUT", path_of(index_name), {"mappings": {"properties": {"text": {"type": "text"}}}})
+    texts = tiny_texts(30, seed=5)
+    lines = [line for i, text in enumerate(texts) for line in ({"index": {"_id": f"d{i}"}}, {"text": text})]
+    bulk(cluster, index_name, lines)
+    reindex(cluster, index_name, load_encoder(folder))
+    command = ["serve", "--url", cluster.url, "--index", index_name, "--port", "0", "--json"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hybridr_cli", *command], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout
+        url = json.loads(process.stdout.readline())["url"]
+        hits = httpx.post(f"{url}/search", json={"query": texts[7]}, timeout=30).json()["hits"]
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    assert hits[0]["doc_id"] == "d7"
+
+
+def test_the_command_refuses_another_encoder(
+    cluster: Cluster, index_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill_index(cluster, index_name, 5)
+    reindex(cluster, index_name, HashingEncoder())
+    folder = str(export(tiny_retriever(), tmp_path / "encoder"))
+    command = ["serve", "--url", cluster.url, "--index", index_name, "--encoder", folder, "--port", "0"]
+    assert hybridr_cli.main(command) == 1
+    assert "were written by encoder" in capsys.readouterr().err

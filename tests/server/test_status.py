@@ -1,0 +1,186 @@
+"""Status, remove and clean on a real node: what is told is so, and nothing is left or lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hybridr_cli
+from hybridr import ReindexSettings, reindex, rollback
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.writing import Action, rejects_of
+from hybridr.errors import ClusterError, NotFound
+from hybridr.files.private import remember_text, texts
+from hybridr.reindexing.syncing import sync
+from hybridr.search.encoders import encoder_for, promote
+from hybridr.status import Lag, remove, standing
+from support.corpus import bulk, delete, fill_index, put_documents, reindexed_alias, sources
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+
+
+@pytest.fixture
+def alias(cluster: Cluster, index_name: str) -> str:
+    return reindexed_alias(cluster, index_name, 20)
+
+
+def test_status_counts_what_is_behind(cluster: Cluster, index_name: str, alias: str) -> None:
+    (before,) = standing(cluster, index_name).holdings
+    assert (before.documents, before.current, before.lag) == (20, 20, Lag(0, 0, 0))
+    put_documents(cluster, index_name, range(18, 23), suffix=" changed")
+    delete(cluster, index_name, "d1")
+    put_documents(cluster, alias, [5, 6], suffix=" by a client")
+    bulk(cluster, alias, [{"index": {"_id": "own"}}, {"text": "zephyr"}])
+    delete(cluster, alias, "d7")
+    found = standing(cluster, alias)
+    (holding,) = found.holdings
+    assert (found.source, found.documents) == (index_name, 22)
+    assert (holding.documents, holding.current) == (20, 17)
+    assert holding.lag == Lag(3, 2, 1)
+    assert holding.writes == {"changed": 3, "deleted": 1, "conflicts": 0, "deletes_known": True}
+    assert holding.aliases == [alias]
+    assert holding.encoder == HashingEncoder().fingerprint
+    assert holding.encoder_folder is None
+    assert [event["event"] for event in holding.history] == ["filled", "switched"]
+    sync(cluster, index_name, HashingEncoder())
+    (after,) = standing(cluster, index_name).holdings
+    assert (after.documents, after.current, after.lag) == (22, 22, Lag(0, 0, 0))
+
+
+def test_status_of_what_was_never_reindexed_rolled_back_or_lost_its_source(
+    cluster: Cluster, index_name: str
+) -> None:
+    fill_index(cluster, index_name, 3)
+    assert standing(cluster, index_name).holdings == []
+    with pytest.raises(NotFound):
+        standing(cluster, f"{index_name}-missing")
+    destination = reindex(cluster, index_name, HashingEncoder()).destination
+    rollback(cluster, index_name)
+    (left,) = standing(cluster, index_name).holdings
+    assert (left.aliases, left.history[-1]["event"]) == ([], "rolled back")
+    cluster.request("DELETE", path_of(index_name))
+    for name in (index_name, destination):
+        found = standing(cluster, name)
+        assert (found.source, found.documents) == (index_name, None)
+        assert (found.holdings[0].lag, found.holdings[0].writes) == (None, None)
+
+
+def test_status_knows_the_encoders_folder(
+    cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill_index(cluster, index_name, 3)
+    on = ["--url", cluster.url]
+    encoder = ["--encoder", str(minilm_encoder_folder)]
+    assert hybridr_cli.main(["reindex", index_name, *encoder, *on]) == 0
+    capsys.readouterr()
+    assert hybridr_cli.main(["status", index_name, *on, "--json"]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)["holdings"]
+    assert shown["encoder_folder"] == str(minilm_encoder_folder)
+    assert hybridr_cli.main(["status", index_name, *on]) == 0
+    told = capsys.readouterr().out
+    assert "3 of 3 documents current (100.0%)" in told
+    assert "behind the source: 0 inserts, 0 updates, 0 deletes" in told
+
+
+def everything(cluster: Cluster) -> dict[str, Any]:
+    return {info.name: (sources(cluster, info.name), info.aliases) for info in cluster.indices("t-*")}
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["hybridr's alias", "the user's alias"])
+def test_remove_leaves_what_was_there_before(
+    cluster: Cluster, index_name: str, own: bool, tmp_path: Path
+) -> None:
+    fill_index(cluster, index_name, 6)
+    name = f"{index_name}-live" if own else None
+    if own:
+        add = {"index": index_name, "alias": name, "filter": {"term": {"tags": "t1"}}}
+        cluster.request("POST", "/_aliases", {"actions": [{"add": add}]})
+    before = everything(cluster)
+    settings = ReindexSettings(alias=name)
+    first = reindex(cluster, index_name, HashingEncoder(), settings)
+    second = reindex(cluster, index_name, HashingEncoder(salt="other"), settings)
+    rejects_of(first.destination).add(Action("d1", b'{}\n{"text": "secret"}\n'), "reason")
+    promote(cluster, index_name, tmp_path / "gone")
+    planned = remove(cluster, index_name, dry_run=True)
+    assert planned["indices"] == [first.destination, second.destination]
+    assert everything(cluster) != before
+    assert remove(cluster, second.alias)["removed"]
+    assert everything(cluster) == before
+    assert texts(index_name) == []
+    assert encoder_for(cluster, cluster.index_info(index_name), None).dim == 384
+    with pytest.raises(NotFound, match="hybridr made nothing"):
+        remove(cluster, index_name)
+
+
+def test_remove_after_a_rollback_takes_the_alias_off_the_source(
+    cluster: Cluster, index_name: str, alias: str
+) -> None:
+    rollback(cluster, index_name)
+    remove(cluster, index_name)
+    assert not cluster.exists(alias)
+    assert cluster.exists(index_name)
+
+
+def test_remove_refuses_to_lose_documents(cluster: Cluster, index_name: str, alias: str) -> None:
+    put_documents(cluster, alias, [5], suffix=" by a client")
+    with pytest.raises(ClusterError, match="clients changed 1 documents") as said:
+        remove(cluster, index_name)
+    assert "--copy-back" in str(said.value.hint)
+    cluster.request("DELETE", path_of(index_name))
+    with pytest.raises(ClusterError, match="holds the only copy"):
+        remove(cluster, index_name)
+    assert cluster.count(alias) == 20
+    assert remove(cluster, index_name, discard=True)["removed"]
+    assert not cluster.exists(alias)
+
+
+def test_commands_delete_nothing_without_a_yes(
+    cluster: Cluster, index_name: str, alias: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    on = ["--url", cluster.url]
+    assert hybridr_cli.main(["remove", index_name, *on]) == 2
+    said = capsys.readouterr()
+    assert f"index {index_name}-hybridr-1: deleted" in said.out
+    assert "nothing was deleted" in said.err
+    assert hybridr_cli.main(["remove", index_name, *on, "--dry-run"]) == 0
+    assert cluster.exists(alias)
+    capsys.readouterr()
+    assert hybridr_cli.main(["remove", index_name, *on, "--yes", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["removed"]
+    assert not cluster.exists(alias)
+    assert cluster.count(index_name) == 20
+
+
+def test_clean_lists_then_deletes_text_of_documents(
+    own_home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rejects = rejects_of("t-cleaned-hybridr-1")
+    rejects.add(Action("d1", b'{}\n{"text": "secret"}\n'), "reason")
+    rejects.add(Action("d1", b'{}\n{"text": "secret"}\n'), "reason")
+    assert len(rejects.file.read_text().splitlines()) == 1
+    assert rejects.file.stat().st_mode & 0o777 == 0o600
+    other = rejects_of("t-cleaned-too")
+    other.add(Action("d1", b"{}\n{}\n"), "reason")
+    cache = tmp_path / "tokens"
+    cache.mkdir()
+    (cache / "ids.bin").write_bytes(b"12345")
+    remember_text(cache, "token cache", "t-cleaned")
+    assert (own_home / "state" / "texts.json").stat().st_mode & 0o777 == 0o600
+    assert hybridr_cli.main(["clean", "t-cleaned"]) == 2
+    assert hybridr_cli.main(["clean", "t-cleaned", "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    assert f"{cache} (token cache, 5 bytes)" in told
+    assert str(rejects.file) in told
+    assert str(other.file) not in told
+    assert cache.exists()
+    assert hybridr_cli.main(["clean", "t-cleaned", "--yes", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["files"]) == 2
+    assert not cache.exists()
+    assert not rejects.file.exists()
+    assert other.file.exists()
+    assert hybridr_cli.main(["clean", "--yes"]) == 0
+    assert texts() == []

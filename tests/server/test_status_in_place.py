@@ -1,0 +1,70 @@
+"""Vectors are taken out of the user's own index."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hybridr import Search, reindex
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.writing import Outcome
+from hybridr.errors import ClusterError, DataError, NotFound
+from hybridr.reindexing.targets.in_place import MARK_FIELD
+from hybridr.status import remove, standing
+from support.corpus import update
+from support.hashing import HashingEncoder
+from support.own_index import IN_PLACE, VECTOR, filled_index, knn_index, raw
+
+pytestmark = pytest.mark.node
+
+
+@pytest.fixture
+def index(cluster: Cluster, index_name: str) -> str:
+    return filled_index(cluster, index_name)
+
+
+def test_remove_leaves_documents_and_settings_as_they_were(cluster: Cluster, index_name: str) -> None:
+    knn_index(cluster, index_name, 30)
+    before, info = raw(cluster, index_name), cluster.index_info(index_name)
+    reindex(cluster, index_name, HashingEncoder(), IN_PLACE)
+    done = remove(cluster, index_name)
+    assert (done["documents"], done["fields"], done["indices"]) == (30, [VECTOR, MARK_FIELD], [])
+    assert raw(cluster, index_name) == before
+    after = cluster.index_info(index_name)
+    assert after.settings == info.settings
+    assert after.mappings["_meta"] == {"owner": "somebody"}
+    assert after.mappings["properties"].keys() - info.mappings["properties"].keys() == {VECTOR, MARK_FIELD}
+    assert standing(cluster, index_name).holdings == []
+    with pytest.raises(NotFound):
+        remove(cluster, index_name)
+    with pytest.raises(DataError, match="no vectors"):
+        Search(cluster, index_name, HashingEncoder(), "dense")
+    assert reindex(cluster, index_name, HashingEncoder(), IN_PLACE).encoded == 30
+
+
+def test_remove_goes_on_and_keeps_what_clients_write(
+    cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hybridr import status
+
+    original, calls = status.write, []
+
+    def failing(*given: Any, **options: Any) -> Outcome:
+        if calls:
+            raise ClusterError("the line went dead")
+        calls.append(1)
+        update(cluster, index, "d4", price=77.0)
+        return original(*given, **options)
+
+    monkeypatch.setattr(status, "write", failing)
+    monkeypatch.setattr(status, "PAGE", 10)
+    with pytest.raises(ClusterError, match="line"):
+        remove(cluster, index)
+    with pytest.raises(DataError, match="not complete"):
+        Search(cluster, index, HashingEncoder(), "dense")
+    monkeypatch.setattr(status, "write", original)
+    assert remove(cluster, index)["documents"] > 0
+    found = raw(cluster, index)
+    assert found["d4"]["price"] == 77.0
+    assert all(VECTOR not in source and MARK_FIELD not in source for source in found.values())

@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import base64
+import json
+import signal
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
+
+import httpx
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from hybridr.encoding.opening import load_encoder
+from hybridr.errors import SettingsError
+from hybridr.exporting.exporting import export
+from hybridr.serving.application import Server, create_app, listen
+from hybridr.serving.settings import ServeSettings
+from hybridr_cli import main
+from support.hashing import HashingEncoder
+from support.tiny import tiny_retriever, tiny_texts
+
+DIM = 8
+
+
+class SidedEncoder(HashingEncoder):
+    """Queries and documents differ, and tokens are counted."""
+
+    def encode_queries(self, texts, *, max_tokens=None):
+        return super().encode_queries([f"asked {text}" for text in texts])
+
+    def count_tokens(self, texts):
+        return [len(text.split()) + 2 for text in texts]
+
+
+@pytest.fixture
+def encoder():
+    return SidedEncoder(DIM)
+
+
+@pytest.fixture
+def client(encoder):
+    return TestClient(create_app(encoder))
+
+
+def embed(client, **body):
+    return client.post("/v1/embeddings", json={"model": "hybridr-passage", **body})
+
+
+def vectors(answer):
+    return np.array([entry["embedding"] for entry in answer.json()["data"]], dtype=np.float32)
+
+
+def test_a_list_gives_one_vector_per_text_in_order(client, encoder):
+    texts = ["a cat", "ein Hund", "über 飛 🙂"]
+    answer = embed(client, input=texts)
+    assert answer.status_code == 200
+    np.testing.assert_array_equal(vectors(answer), encoder.encode_documents(texts))
+    body = answer.json()
+    assert [entry["index"] for entry in body["data"]] == [0, 1, 2]
+    assert body["usage"] == {"prompt_tokens": 4 + 4 + 5, "total_tokens": 4 + 4 + 5}
+
+
+def test_a_single_string_is_one_text(client, encoder):
+    np.testing.assert_array_equal(vectors(embed(client, input="a cat")), encoder.encode_documents(["a cat"]))
+
+
+@pytest.mark.parametrize("model", ["hybridr-query", "minilm-adapted-QUERY"])
+def test_the_name_of_the_model_chooses_the_side(client, encoder, model):
+    answer = embed(client, input=["a cat"], model=model)
+    np.testing.assert_array_equal(vectors(answer), encoder.encode_queries(["a cat"]))
+    assert answer.json()["model"] == model
+
+
+def test_base64_holds_the_same_float32(client, encoder):
+    answer = embed(client, input=["a cat"], encoding_format="base64").json()
+    raw = base64.b64decode(answer["data"][0]["embedding"])
+    np.testing.assert_array_equal(np.frombuffer(raw, dtype="<f4"), encoder.encode_documents(["a cat"])[0])
+
+
+def test_models_are_listed(client):
+    names = [model["id"] for model in client.get("/v1/models").json()["data"]]
+    assert names == ["hybridr-query", "hybridr-passage"]
+
+
+def test_health_tells_which_encoder_answers(client, encoder):
+    assert client.get("/healthz").json() == {
+        "status": "ok",
+        "encoder": encoder.fingerprint,
+        "dim": DIM,
+        "similarity": "cosine",
+        "max_tokens": 256,
+        "index": None,
+    }
+
+
+def test_without_an_index_there_is_no_search(client):
+    assert client.post("/search", json={"query": "a cat"}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        ({"input": "x", "model": "text-embedding-3-small"}, 404, "names no side"),
+        ({"input": ["a cat", " \n"]}, 400, "input 1 is empty"),
+        ({"input": ""}, 400, "input 0 is empty"),
+        ({"input": []}, 400, "at least 1 item"),
+        ({"input": ["x"] * 2049}, 422, "2049 inputs were sent, a request takes at most 2048"),
+        ({"input": ["x", "\x00\x07\u200b"]}, 400, "input 1 is empty"),
+        ({"input": ["x", "y" * 1_000_001]}, 422, "input 1 has 1000001 characters, at most 1000000"),
+        ({"input": [[1, 2, 3]]}, 400, "valid string"),
+        ({}, 400, "input: Field required"),
+        ({"input": "x", "dimensions": 3}, 400, "gives 8 dimensions, 3 were asked for"),
+        ({"input": "x", "encoding_format": "int8"}, 400, "encoding_format"),
+    ],
+)
+def test_a_request_that_cannot_be_answered_says_why(client, body, status, said):
+    answer = embed(client, **body)
+    assert answer.status_code == status
+    assert said in answer.json()["error"]["message"]
+
+
+def test_half_a_character_is_refused(client):
+    body = b'{"model": "hybridr-query", "input": "half \\ud800"}'
+    answer = client.post("/v1/embeddings", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400
+    assert "unicode" in answer.json()["error"]["message"]
+
+
+def test_an_encoder_that_cannot_count_tokens_gives_no_usage():
+    answer = embed(TestClient(create_app(HashingEncoder())), input="a cat")
+    assert answer.status_code == 200
+    assert "usage" not in answer.json()
+
+
+def test_an_error_does_not_repeat_the_text(client):
+    answer = embed(client, input={"secret words": 1})
+    assert answer.status_code == 400
+    assert "secret" not in answer.text
+
+
+def test_a_token_guards_everything_but_health(encoder):
+    client = TestClient(create_app(encoder, ServeSettings(token="s3cret")))
+    assert client.get("/healthz").status_code == 200
+    for path in ("/v1/models", "/metrics", "/docs", "/openapi.json", "/nowhere"):
+        assert client.get(path).status_code == 401
+    denied = embed(client, input="x")
+    assert denied.status_code == 401
+    assert "bearer token" in denied.json()["error"]["message"]
+    assert "s3cret" not in denied.text
+    for wrong in ("Bearer s3cre", "s3cret", "Basic s3cret", "Bearer été"):
+        header = {"Authorization": wrong.encode()}
+        assert client.get("/v1/models", headers=header).status_code == 401
+    assert client.get("/v1/models", headers={"Authorization": "Bearer s3cret"}).status_code == 200
+
+
+def test_a_real_server_answers_concurrent_requests(encoder):
+    server = Server(create_app(encoder), listen("127.0.0.1", 0))
+    Thread(target=server.run, daemon=True).start()
+    texts = [f"text number {i}" for i in range(40)]
+    with httpx.Client(base_url=server.url, timeout=30) as client, ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda text: embed(client, input=text), texts))
+    found = np.concatenate([vectors(answer) for answer in answers])
+    np.testing.assert_array_equal(found, encoder.encode_documents(texts))
+
+
+def test_a_taken_port_is_refused():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SettingsError, match=f"port {port} of 127.0.0.1 cannot be used") as caught:
+            listen("127.0.0.1", port)
+    assert caught.value.exit_code == 2
+    assert "--port" in caught.value.hint
+
+
+def test_an_unknown_host_is_refused():
+    with pytest.raises(SettingsError, match=r"port 0 of no\.such\.host\.invalid cannot be used"):
+        listen("no.such.host.invalid", 0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return export(tiny_retriever(), tmp_path_factory.mktemp("served") / "encoder")
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_serves_an_encoder_folder_until_it_is_told_to_stop(folder, ending):
+    command = [
+        sys.executable,
+        "-m",
+        "hybridr_cli",
+        "serve",
+        "--encoder",
+        str(folder),
+        "--port",
+        "0",
+        "--json",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        url = json.loads(process.stdout.readline())["url"]
+        texts = tiny_texts(5, seed=3)[1:]
+        with httpx.Client(base_url=url, timeout=30) as client:
+            found = vectors(embed(client, input=texts, model="hybridr-query"))
+        np.testing.assert_allclose(found, load_encoder(folder).encode_queries(texts), atol=1e-6)
+    finally:
+        process.send_signal(ending)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == (0 if ending == signal.SIGINT else -signal.SIGTERM)
+    assert "Traceback" not in said
+    assert json.loads(said)["route"] == "/v1/embeddings"
+    assert texts[0] not in said
+
+
+def test_serve_refuses_a_damaged_encoder(folder, tmp_path, capsys):
+    (tmp_path / "tokenizer.json").write_text("{}")
+    assert main(["serve", "--encoder", str(tmp_path), "--port", "0"]) == 1
+    assert "is not an encoder of hybridr" in capsys.readouterr().err
+
+
+def test_serve_refuses_a_taken_port(folder, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert main(["serve", "--encoder", str(folder), "--port", port]) == 2
+    said = capsys.readouterr().err
+    assert f"port {port} of 127.0.0.1 cannot be used: Address already in use" in said
+    assert "--port" in said
+
+
+def test_serve_without_its_extra_says_what_to_install():
+    script = (
+        "import sys; sys.modules['fastapi'] = None; import hybridr_cli; sys.exit(hybridr_cli.main(['serve']))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: hybridr serve needs the package 'fastapi', which is not installed\n"
+        'hint: pip install "hybridr[serve]"\n'
+    )

@@ -1,0 +1,87 @@
+"""What the server refuses at the door."""
+
+from __future__ import annotations
+
+import time
+from threading import Event, Thread
+
+from support.asking import DeadEncoder, client_of, embed
+from support.hashing import HashingEncoder
+
+
+def test_a_body_over_the_limit_is_refused_by_what_it_announces():
+    answer = embed(client_of(max_body_bytes=200), "x" * 300)
+    assert answer.status_code == 413
+    assert answer.json()["error"]["message"] == "the body is larger than 200 bytes"
+
+
+def test_a_body_over_the_limit_is_refused_when_it_announces_nothing():
+    def pieces():
+        yield b'{"model": "x-query", "input": "'
+        for _ in range(100):
+            yield b"x" * 10
+        yield b'"}'
+
+    headers = {"Content-Type": "application/json"}
+    client = client_of(max_body_bytes=200)
+    answer = client.post("/v1/embeddings", content=pieces(), headers=headers)
+    assert answer.status_code == 413
+    assert answer.json()["error"]["code"] == 413
+    assert client_of().post("/v1/embeddings", content=pieces(), headers=headers).status_code == 200
+
+
+def test_a_full_queue_is_503_with_the_time_to_come_back():
+    class Stuck(HashingEncoder):
+        entered, released = Event(), Event()
+
+        def encode_documents(self, texts, *, max_tokens=None):
+            self.entered.set()
+            assert self.released.wait(10)
+            return super().encode_documents(texts)
+
+    encoder = Stuck()
+    answers = []
+    with client_of(encoder, max_waiting=2) as client:
+        threads = [Thread(target=lambda: answers.append(embed(client, "a", "x-passage"))) for _ in range(3)]
+        threads[0].start()
+        assert encoder.entered.wait(10)
+        for thread in threads[1:]:
+            thread.start()
+        while len(client.app.state.embedder.queue) < 2:
+            time.sleep(0.01)
+        refused = embed(client, "b", "x-passage")
+        encoder.released.set()
+        for thread in threads:
+            thread.join(10)
+    assert refused.status_code == 503
+    assert refused.headers["retry-after"] == "1"
+    assert refused.json()["error"]["message"] == "2 texts wait for the encoder, at most 2 may"
+    assert [answer.status_code for answer in answers] == [200] * 3
+
+
+def test_a_dead_encoder_is_a_clear_error_without_the_text():
+    answer = embed(client_of(DeadEncoder()), "secret words")
+    assert answer.status_code == 500
+    assert answer.json()["error"]["message"] == "the encoder failed"
+    assert "secret" not in answer.text
+
+
+def test_an_error_of_our_own_is_an_answer_too():
+    class Broken(HashingEncoder):
+        def count_tokens(self, texts):
+            raise RuntimeError(f"cannot count {texts}")
+
+    answer = embed(client_of(Broken()), "secret words")
+    assert answer.status_code == 500
+    assert answer.json()["error"]["message"] == "the server failed"
+    assert "secret" not in answer.text
+
+
+def test_the_openapi_page_tells_every_route():
+    client = client_of()
+    paths = client.get("/openapi.json").json()["paths"]
+    assert {"/v1/embeddings", "/v1/models", "/healthz", "/metrics"} <= paths.keys()
+    page = client.get("/docs").text
+    assert "POST /v1/embeddings" in page
+    assert "ends in -query or -passage" in page
+    assert "http" not in page, "nothing is taken from elsewhere"

@@ -1,0 +1,119 @@
+"""`/search` without a node: dead encoders, clusters that are away, queries that make no sense."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi.testclient import TestClient
+
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.record import IndexInfo
+from hybridr.errors import ClusterError, Unreachable
+from hybridr.records import Hit
+from hybridr.serving import searching
+from hybridr.serving.application import create_app
+from hybridr.serving.settings import ServeSettings
+from support.hashing import HashingEncoder
+
+
+class FakeSearch:
+    """Answers with its mode and the size of the query's vector."""
+
+    failure: Exception | None = None
+    lexical_fields = ("text",)
+    info = IndexInfo("docs", {}, {}, {})
+
+    def __init__(self, cluster, index, encoder, mode="hybrid") -> None:
+        self.encoder, self.mode = encoder, mode
+
+    def using(self, mode):
+        return FakeSearch(None, "", self.encoder, mode)
+
+    def __call__(self, text, k, *, offset=0, filter=None):
+        if FakeSearch.failure:
+            raise FakeSearch.failure
+        size = 0 if self.mode == "lexical" else self.encoder.encode_queries([text]).shape[1]
+        return [Hit(f"{self.mode} {size}", 1.0, 1, None, None, "")][:k]
+
+
+class DyingEncoder(HashingEncoder):
+    dead = False
+
+    def encode_queries(self, texts, *, max_tokens=None):
+        if self.dead:
+            raise RuntimeError("out of memory")
+        return super().encode_queries(texts)
+
+
+@pytest.fixture
+def encoder():
+    return DyingEncoder()
+
+
+@pytest.fixture
+def client(encoder, monkeypatch):
+    monkeypatch.setattr(searching, "Search", FakeSearch)
+    monkeypatch.setattr(FakeSearch, "failure", None)
+    return TestClient(
+        create_app(
+            encoder, ServeSettings(index="docs", max_characters=100_000), cluster=Cluster(None, "http://x")
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "found"), [("hybrid", "hybrid 16"), ("dense", "dense 16"), ("lexical", "lexical 0")]
+)
+def test_search_uses_the_vector_of_the_batch(client, mode, found):
+    answer = client.post("/search", json={"query": "a cat", "mode": mode})
+    assert answer.json()["hits"][0]["doc_id"] == found
+    assert "warning" not in answer.headers
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "dense"])
+def test_a_dead_encoder_means_lexical_results_and_a_warning(client, encoder, mode):
+    encoder.dead = True
+    answer = client.post("/search", json={"query": "a cat", "mode": mode})
+    assert answer.status_code == 200
+    assert answer.headers["warning"] == '199 hybridr "the encoder failed, these are lexical results"'
+    assert answer.json()["mode"] == "lexical"
+    assert answer.json()["hits"][0]["doc_id"] == "lexical 0"
+    assert "lexical results" in answer.json()["warning"]
+
+
+def test_a_cluster_that_is_away_is_503_with_words(client, monkeypatch):
+    monkeypatch.setattr(FakeSearch, "failure", Unreachable("nothing answers at http://x", hint="is it up?"))
+    answer = client.post("/search", json={"query": "a cat"})
+    assert answer.status_code == 503
+    error = answer.json()["error"]
+    assert (error["message"], error["hint"]) == ("nothing answers at http://x", "is it up?")
+    assert client.get("/healthz").status_code == 200
+
+
+def test_more_words_than_the_cluster_takes(client, monkeypatch):
+    monkeypatch.setattr(FakeSearch, "failure", ClusterError("maxClauseCount is set to 1024", status=400))
+    answer = client.post("/search", json={"query": "a cat"})
+    assert answer.status_code == 422
+    assert "more words than the cluster takes" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        ({"query": ""}, 400, "at least 1 character"),
+        ({"query": "\x00\x1f \u200b"}, 400, "the query is empty"),
+        ({"query": "x" * 100_001}, 422, "the query has 100001 characters, at most 100000"),
+        ({"query": "x", "k": -1}, 400, "greater than or equal to 1"),
+        ({"query": "x", "k": 1001}, 400, "less than or equal to 1000"),
+        ({"query": "x", "k": 10**30}, 400, "k: "),
+        ({"query": "x", "k": 1.5}, 400, "valid integer"),
+    ],
+)
+def test_a_search_that_makes_no_sense_says_why(client, body, status, said):
+    answer = client.post("/search", json=body)
+    assert answer.status_code == status
+    assert said in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("query", ["word " * 20_000, 'a "quoted\x00{\\}\n\u2028'])
+def test_long_and_odd_queries_are_answered(client, query):
+    assert client.post("/search", json={"query": query}).status_code == 200

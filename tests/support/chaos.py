@@ -1,0 +1,260 @@
+"""What the chaos test is made of: a node that dies, clients that are killed, and the comparison.
+
+Real processes of the command line. Every random choice comes from one seed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.reading import SourceDocument, read_documents, text_of
+from hybridr.cluster.writing import rejects_of
+from hybridr.encoding.opening import load_encoder
+from support.chaos_node import LONGEST_S, ChaosNode, await_
+from support.traffic import Corpus, Reader, Writer, without_ours
+
+SEED_VARIABLE = "HYBRIDR_CHAOS_SEED"
+REFUSED = 3  # exit code of a client that met documents which the index refuses
+PLAIN = "import sys, hybridr_cli; sys.exit(hybridr_cli.main(sys.argv[1:]))"
+WITHOUT_CATCHING_UP = (
+    """
+from hybridr.reindexing import job, reindexing
+from hybridr.reindexing.targets import beside
+beside.MAX_PASSES = 1
+reindexing.catch_up = lambda work, **_: job.Filling()
+"""
+    + PLAIN
+)
+
+
+class Client:
+    """A process of `hybridr reindex`."""
+
+    def __init__(self, arguments: Sequence[str], code: str = "") -> None:
+        run = ["-c", code] if code else ["-m", "hybridr_cli"]
+        environment = os.environ | {
+            "HYBRIDR_REINDEX_READ_DOCUMENTS": "50",
+            "HYBRIDR_REINDEX_SLOW_SEARCH_MS": "0",
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, *run, "reindex", *arguments, "--json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def is_connected(self, port: int) -> bool:
+        """Tell whether it has a connection to the node, or has ended."""
+        try:
+            found = psutil.Process(self.process.pid).net_connections()
+        except psutil.Error:
+            return True
+        return not self.running or any(each.raddr and each.raddr.port == port for each in found)
+
+    def kill(self) -> bool:
+        """Kill it; tell whether that was what ended it."""
+        self.process.kill()
+        self.process.communicate()
+        return self.process.returncode < 0
+
+    def end(self) -> tuple[int, str]:
+        """Wait until it ends by itself; give its exit code and what it said."""
+        said, errors = self.process.communicate(timeout=LONGEST_S)
+        self.said = said
+        return self.process.returncode, errors
+
+    def result(self) -> dict[str, Any]:
+        """Wait for the end of a client that met refused documents, and nothing worse."""
+        code, errors = self.end()
+        assert code == REFUSED, f"exit {code}: {errors}"
+        done: dict[str, Any] = json.loads(self.said)
+        return done
+
+
+@dataclass
+class Chaos:
+    """One source under fire: who works on it, and what has been done to them."""
+
+    node: ChaosNode
+    corpus: Corpus
+    encoder: Path
+    dice: random.Random
+    per_second: int = 500
+    killed: int = 0
+    pairs: int = 0
+    blocked: int = 0
+    clients: list[Client] = field(default_factory=list)
+
+    def client(self, max_tokens: int, *options: str, code: str = "") -> Client:
+        """Start a reindex; another `max_tokens` makes another destination."""
+        started = Client(
+            [
+                self.corpus.index,
+                "--encoder",
+                str(self.encoder),
+                "--fields",
+                "text",
+                "--url",
+                self.node.state.url,
+                "--max-tokens",
+                str(max_tokens),
+                "--max-docs-per-second",
+                str(self.per_second),
+                "--patience",
+                "400",
+                *options,
+            ],
+            code,
+        )
+        self.clients.append(started)
+        return started
+
+    def pair(self, max_tokens: int, *options: str) -> tuple[Client, Client]:
+        """Start two at once and wait until both are at work."""
+        two = self.client(max_tokens, *options), self.client(max_tokens, *options)
+        for client in two:
+            await_(lambda client=client: client.is_connected(self.node.state.port), "a connection")
+        self.pairs += all(client.running for client in two)
+        return two
+
+    def pause(self, shortest_s: float, longest_s: float) -> None:
+        """Let them work for a random while."""
+        time.sleep(self.dice.uniform(shortest_s, longest_s))
+
+    def kill(self, client: Client) -> None:
+        """Kill a client if it still runs."""
+        self.killed += client.running and client.kill()
+
+    def kill_one_more(self, max_tokens: int, *options: str) -> None:
+        """Start clients until one is killed before it ends."""
+        before = self.killed
+        for _ in range(20):
+            client = self.client(max_tokens, *options)
+            self.pause(0.8, 5)
+            self.kill(client)
+            if self.killed > before:
+                return
+            client.result()
+        raise AssertionError("every client ended before it could be killed")
+
+    def restart_node(self) -> None:
+        """Kill the node and start it again."""
+        self.node.kill()
+        self.node.start()
+
+    def flood(self, max_tokens: int) -> None:
+        """Block a destination as a full disk does, until a client stops for it; then lift the block."""
+        for _ in range(20):
+            client = self.client(max_tokens)
+            destination = await_(lambda: self.destination(max_tokens), "the destination")
+            await_(lambda client=client: client.is_connected(self.node.state.port), "a connection")
+            self.pause(0, 2)
+            block = {"index": {"blocks.read_only_allow_delete": True}}
+            self.node.cluster.patient(60).request("PUT", path_of(destination, "_settings"), block)
+            code, errors = client.end()
+            lift = {"index": {"blocks.read_only_allow_delete": None}}
+            self.node.cluster.patient(60).request("PUT", path_of(destination, "_settings"), lift)
+            if code == REFUSED:
+                continue  # it was done already
+            assert code == 1, f"exit {code}: {errors}"
+            assert "read-only-allow-delete" in errors
+            self.blocked += 1
+            return
+        raise AssertionError("every client ended before the block")
+
+    def destination(self, max_tokens: int) -> str | None:
+        """Name the destination of a job, if it is there."""
+        found = self.node.cluster.patient(60).indices(f"{self.corpus.index}-hybridr-*")
+        names = [info.name for info in found if info.record.max_tokens == max_tokens]
+        return names[0] if names else None
+
+    def written(self, max_tokens: int) -> int:
+        """Count what was written into the destination of a job so far."""
+        if (name := self.destination(max_tokens)) is None:
+            return 0
+        stats = self.node.cluster.patient(60).request("GET", path_of(name, "_stats", "indexing"))
+        return int(stats["_all"]["primaries"]["indexing"]["index_total"])
+
+    def fill_while_written(self, writers: Sequence[Writer], code: str = "") -> dict[str, Any]:
+        """Fill a new destination; the writers go on far into the fill and stop long before its end."""
+        for max_tokens in range(50, 60):
+            client = self.client(max_tokens, "--accept-rejects", code=code)
+            await_(lambda tokens=max_tokens: self.written(tokens) > 50, "the first documents")
+            aim = [writer.done + 15 for writer in writers]
+            await_(lambda aim=aim: all(w.done >= n for w, n in zip(writers, aim, strict=True)), "writes")
+            if client.running:
+                break
+            client.result()
+        for writer in writers:
+            writer.stop()
+        assert client.running, "it must find by itself what was written since it began"
+        return client.result()
+
+
+@contextmanager
+def at_work(chaos: Chaos) -> Iterator[tuple[Reader, list[Writer]]]:
+    """Let two writers and a reader work; at the end nothing may have gone wrong for them."""
+    index, seed = chaos.corpus.index, chaos.dice.randrange(2**31)
+    reader = Reader(chaos.node, f"{index}-hybridr", chaos.corpus.untouched, seed)
+    writers = [Writer(chaos.node, index, seed + number) for number in (1, 2)]
+    try:
+        yield reader, writers
+    finally:
+        for loop in (*writers, reader):
+            loop.stop()
+        for client in chaos.clients:
+            client.process.kill()
+    for loop in (*writers, reader):
+        assert not loop.failures, f"{type(loop).__name__}: {loop.failures}"
+
+
+def documents_of(cluster: Cluster, index: str) -> dict[str, SourceDocument]:
+    """Read a whole index by id; no id may be there twice."""
+    cluster.refresh(index)
+    found = list(read_documents(cluster, index))
+    assert len({document.doc_id for document in found}) == len(found)
+    return {document.doc_id: document for document in found}
+
+
+def assert_equal(chaos: Chaos, done: dict[str, Any]) -> None:
+    """Compare every id, routing, source and vector of source and destination, and the rejects file."""
+    cluster, corpus = chaos.node.cluster, chaos.corpus
+    there, copied = documents_of(cluster, corpus.index), documents_of(cluster, done["destination"])
+    kept = {doc_id: found for doc_id, found in there.items() if doc_id not in corpus.malformed}
+    assert len(kept) == len(there) - len(corpus.malformed)
+    assert copied.keys() == kept.keys()
+    for doc_id, found in kept.items():
+        assert (without_ours(copied[doc_id].source), copied[doc_id].routing) == (found.source, found.routing)
+    texts = {doc_id: text_of(found.source, ("text",)) for doc_id, found in kept.items()}
+    assert {doc_id for doc_id, text in texts.items() if text} == {
+        doc_id for doc_id, found in copied.items() if "hybridr_vector" in found.source
+    }
+    filled = [doc_id for doc_id, text in texts.items() if text]
+    max_tokens = cluster.index_info(done["destination"]).record.max_tokens
+    expected = load_encoder(chaos.encoder).encode_documents([texts[i] for i in filled], max_tokens=max_tokens)
+    vectors = np.array([copied[doc_id].source["hybridr_vector"] for doc_id in filled], dtype=np.float32)
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+    rejects = rejects_of(done["destination"])
+    assert str(rejects.file) == done["rejects_file"]
+    lines = [json.loads(line) for line in rejects.file.read_text(encoding="utf-8").splitlines()]
+    assert sorted(line["_id"] for line in lines) == sorted(corpus.malformed)
+    assert all("failed to parse field [price]" in line["reason"] for line in lines)

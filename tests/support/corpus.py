@@ -1,0 +1,101 @@
+"""Small documents written for the tests."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+from hybridr import reindex
+from hybridr.cluster.connection import Cluster, path_of
+from support.hashing import HashingEncoder
+
+WORDS = (
+    "anchor basket candle dragon engine forest garden harbor island jacket kettle ladder "
+    "marble needle orange pillow quartz ribbon saddle timber umbrella velvet window yellow zephyr"
+).split()
+
+
+def text_number(number: int) -> str:
+    """A short text, different for each number."""
+    return " ".join(WORDS[(number * step + step) % len(WORDS)] for step in (1, 3, 7, 11, 13)) + f" n{number}"
+
+
+def fill_index(cluster: Cluster, index: str, count: int, **body: Any) -> None:
+    """Create an index with `count` documents that have `text`, `price` and `tags`."""
+    properties = {"text": {"type": "text"}, "price": {"type": "float"}, "tags": {"type": "keyword"}}
+    default = {"settings": {"number_of_replicas": 0}, "mappings": {"properties": properties}}
+    cluster.request("PUT", path_of(index), default | body)
+    put_documents(cluster, index, range(count))
+
+
+def put_documents(cluster: Cluster, index: str, numbers: Any, suffix: str = "") -> None:
+    """Index documents one bulk at a time."""
+    lines = []
+    for number in numbers:
+        lines.append({"index": {"_id": f"d{number}"}})
+        lines.append(
+            {"text": text_number(number) + suffix, "price": number / 10, "tags": ["a", f"t{number % 3}"]}
+        )
+    bulk(cluster, index, lines)
+
+
+def bulk(cluster: Cluster, index: str, lines: list[dict[str, Any]]) -> None:
+    """Send action and source lines; every item must be taken."""
+    body = "".join(json.dumps(line) + "\n" for line in lines)
+    answer = cluster.request("POST", path_of(index, "_bulk"), body, {"refresh": "true"})
+    assert not answer["errors"], answer
+
+
+def sources(cluster: Cluster, index: str) -> dict[str, dict[str, Any]]:
+    """Every document of an index by id, less hybridr's own fields."""
+    from hybridr.cluster.reading import read_documents
+
+    return {
+        found.doc_id: {name: value for name, value in found.source.items() if not name.startswith("hybridr_")}
+        for found in read_documents(cluster, index)
+    }
+
+
+def fill_uneven(cluster: Cluster, index: str, shards: int = 1, **text: Any) -> None:
+    """Create an index with 240 documents of very different lengths; `text` maps one of its two fields."""
+    properties = {"title": {"type": "text"}, "text": {"type": "text", **text}}
+    settings = {
+        "number_of_shards": shards,
+        "number_of_replicas": 0,
+        "similarity.mine": {"type": "BM25", "b": 0},
+    }
+    cluster.request("PUT", path_of(index), {"settings": settings, "mappings": {"properties": properties}})
+    dice, lines = random.Random(5), []
+    odds = [1 / (place + 1) for place in range(len(WORDS))]
+    for number in range(240):
+        lines.append({"index": {"_id": f"d{number}"}})
+        words = dice.choices(WORDS, odds, k=dice.choice([4, 12, 40, 150]))
+        lines.append({"title": " ".join(dice.choices(WORDS, odds, k=2)), "text": " ".join(words)})
+    bulk(cluster, index, lines)
+
+
+def beir_folder(folder: Path, documents: int = 20) -> Path:
+    (folder / "qrels").mkdir(parents=True)
+    records = [
+        {"_id": f"d{n}", "title": f"Title {n}", "text": text_number(n), "year": n} for n in range(documents)
+    ]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (folder / "queries.jsonl").write_text(json.dumps({"_id": "q1", "text": text_number(3)}) + "\n")
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td3\t1\n")
+    return folder
+
+
+def update(cluster: Cluster, index: str, doc_id: str, **changes: Any) -> None:
+    cluster.request("POST", path_of(index, "_update", doc_id), {"doc": changes}, {"refresh": "true"})
+
+
+def delete(cluster: Cluster, index: str, doc_id: str) -> None:
+    cluster.request("DELETE", path_of(index, "_doc", doc_id), params={"refresh": "true"})
+
+
+def reindexed_alias(cluster: Cluster, name: str, count: int) -> str:
+    """Fill an index of 2 shards and reindex it; give the alias that clients write to."""
+    fill_index(cluster, name, count, settings={"number_of_replicas": 0, "number_of_shards": 2})
+    return reindex(cluster, name, HashingEncoder()).alias

@@ -1,0 +1,102 @@
+"""An index deployed for plain REST: the server beside it, its documents, the answers it should give."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.legs.dense import dense_query
+from hybridr.encoding.opening import load_encoder
+from hybridr.search.fusions.pipeline import hybrid_query, search_pipeline
+from hybridr.search.settings import SearchSettings
+from hybridr.serving.application import listen
+from support.corpus import bulk, text_number
+
+TEXT = "side effects of statins"
+DEPTH = SearchSettings().depth
+
+
+class Server:
+    """`hybridr serve` in a thread, so that it can go away and come back on the same port."""
+
+    def __init__(self, app: Any) -> None:
+        self.app, self.port = app, 0
+        self.received: list[bytes] = []
+        self.start()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def noted() -> Any:
+            message = await receive()
+            self.received.append(message.get("body", b""))
+            return message
+
+        await self.app(scope, noted, send)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        listener = listen("127.0.0.1", self.port)
+        self.port = listener.getsockname()[1]
+        self.server = uvicorn.Server(uvicorn.Config(self, log_level="error", lifespan="off"))
+        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listener]})
+        self.thread.start()
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+        self.thread.join()
+
+
+def fill_library(cluster: Cluster, index: str, field: str, count: int) -> None:
+    """Index documents of which some say something about TEXT, more than the depth of candidates."""
+    properties = {field: {"type": "text"}, "price": {"type": "float"}, "tags": {"type": "keyword"}}
+    body = {"settings": {"number_of_replicas": 0}, "mappings": {"properties": properties}}
+    cluster.request("PUT", path_of(index), body)
+    lines: list[dict[str, Any]] = []
+    for number in range(count):
+        words = [text_number(number + other) for other in range(0, 1 + number % 4)]
+        words += ["side effects"] * (number % 3 == 0) + ["statins in patients"] * (number % 7 == 0)
+        source = {field: " ".join(words), "price": number / 10, "tags": ["a", f"t{number % 3}"]}
+        lines += [{"index": {"_id": f"d{number}"}}, source]
+    bulk(cluster, index, lines)
+
+
+def vector_of(folder: Path, text: str) -> list[float]:
+    return load_encoder(folder).encode_queries([text])[0].tolist()
+
+
+def by_hand(
+    folder: Path,
+    field: str,
+    text: str = TEXT,
+    *,
+    vector_field: str = "hybridr_vector",
+    depth: int = DEPTH,
+    filter: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Write the hybrid request that needs no deployment: both legs and the pipeline in the body."""
+    match: dict[str, Any] = {"match": {field: text}}
+    if filter:
+        match = {"bool": {"must": [match], "filter": [filter]}}
+    dense = dense_query(vector_of(folder, text), vector_field, depth, filter=filter)
+    pipeline = search_pipeline(SearchSettings(), (3, 6, 0))
+    return {"query": hybrid_query([match, dense], depth), "search_pipeline": pipeline}
+
+
+def ask(cluster: Cluster, index: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Search as clients do: through the index's default pipeline, which `Cluster.search` leaves out."""
+    found: dict[str, Any] = cluster.request("POST", path_of(index, "_search"), body)
+    return found
+
+
+def ids(answer: dict[str, Any]) -> list[str]:
+    return [hit["_id"] for hit in answer["hits"]["hits"]]
+
+
+def scores(answer: dict[str, Any]) -> list[float]:
+    return [hit["_score"] for hit in answer["hits"]["hits"]]

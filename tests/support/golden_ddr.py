@@ -1,0 +1,37 @@
+"""Checkpoints, inputs and vectors of the authors' code (golden/ddr/README.md)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from support.places import DDR
+
+INPUTS = json.loads((DDR / "inputs.json").read_text())
+SOURCE, TARGET = DDR / "dams" / "dam_source", DDR / "dams" / "dam_target"
+TOLERANCE = 1e-5
+
+
+def rem_of(name: str) -> Path:
+    return DDR / "rems" / f"rem_{name}" / "msmarco"
+
+
+def gap(found: Any, wanted: np.ndarray) -> float:
+    assert found.shape == wanted.shape
+    assert found.dtype == np.float32
+    return float(np.abs(found - wanted).max())
+
+
+def changed(rem: Path, folder: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
+    """Copy a REM with a changed configuration of its last method."""
+    copy = shutil.copytree(rem, folder / "rem")
+    record = json.loads((copy / "adapter_config.json").read_text())
+    config = record["config"]
+    change(config["configs"][-1] if "configs" in config else config)
+    (copy / "adapter_config.json").write_text(json.dumps(record))
+    return copy

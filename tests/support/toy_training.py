@@ -1,0 +1,71 @@
+"""A toy objective for the training loop, and a script that trains it: OUT [STEP_TO_DIE_AT]."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+from hybridr.adaptation.loop import STATE_FILE, Processes, Recipe, train
+
+RECIPE = Recipe(steps=12, learning_rate=0.05, seed=3, warm_up=2, weight_decay=0.01, checkpoint_every=2)
+
+
+class Regression:
+    """Least squares on 8 rows a step, in two micro-batches of unequal size, with or without dropout."""
+
+    shared_loss = False
+
+    def __init__(self, processes: Processes, dropout: bool = True) -> None:
+        torch.manual_seed(0)
+        self.module = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.Dropout(0.3), torch.nn.Linear(7, 1))
+        self.module.to(processes.device)
+        self.weights = dict(self.module.named_parameters())
+        self.dropout = dropout
+        self.processes = processes
+        self.died_at = 0
+
+    def parts(self, step: int) -> Sequence[tuple[torch.Tensor, torch.Tensor]]:
+        if step == self.died_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        random = np.random.default_rng([3, step])
+        inputs = random.normal(size=(8, 5)).astype(np.float32)
+        rows = torch.from_numpy(inputs)
+        targets = rows.sum(1, keepdim=True)
+        own = slice(self.processes.rank, None, self.processes.count)
+        rows, targets = rows[own], targets[own]
+        cut = len(rows) // 3 or 1
+        return [(rows[:cut], targets[:cut]), (rows[cut:], targets[cut:])]
+
+    def loss(self, part: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        rows, targets = part
+        return ((self.module(rows) - targets) ** 2).sum() / 8
+
+
+def main(out: Path, died_at: int = 0, dropout: bool = True) -> None:
+    processes = Processes("cpu")
+    objective = Regression(processes, dropout)
+    objective.died_at = died_at
+    run = train(objective, RECIPE, out / STATE_FILE, "toy", processes=processes)
+    if processes.is_main:
+        tensors = {name: weight.detach() for name, weight in objective.weights.items()}
+        tensors |= {"losses": torch.tensor(run.losses), "resumed_from": torch.tensor(run.resumed_from)}
+        tensors["processes"] = torch.tensor(processes.count)
+        save_file(tensors, out / "trained.safetensors")
+
+
+def trained(tmp_path: Path, recipe: Recipe, objective: Regression | None = None) -> Regression:
+    processes = Processes("cpu")
+    objective = objective or Regression(processes, dropout=False)
+    train(objective, recipe, tmp_path / STATE_FILE, "key", processes=processes)
+    return objective
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "dropout")

@@ -1,0 +1,62 @@
+"""The variants on offer, and their scores."""
+
+from __future__ import annotations
+
+import pytest
+
+from hybridr.records import Query
+from hybridr.search.fusions.absolute import absolute_weights
+from hybridr.search.fusions.completed import Legs
+from hybridr.search.fusions.pipeline import fuse, search_pipeline
+from hybridr.search.settings import SearchSettings
+from hybridr.tuning.evidence import Asked
+from hybridr.tuning.variants import Variant, landscape, scores_of, variants
+
+VERSION = (3, 6, 0)
+
+
+@pytest.mark.parametrize("absolute", [True, False])
+def test_variants_hold_one_default_which_is_that_of_search(absolute: bool) -> None:
+    found = variants(VERSION, absolute=absolute)
+    [default] = [variant for variant in found if variant.is_default]
+    assert default.settings["dense_weight"] == SearchSettings().dense_weight
+    assert default.technique == ("absolute" if absolute else "min_max")
+    assert len({str(variant) for variant in found}) == len(found)
+
+
+def test_old_servers_are_offered_what_they_take() -> None:
+    found = variants((2, 19, 1), absolute=False)
+    assert {variant.technique for variant in found} == {"min_max", "l2", "rrf"}
+    for variant in found:
+        search_pipeline(SearchSettings(**variant.settings), (2, 19, 1))
+
+
+def test_scores_are_those_of_the_formula_and_of_the_pipeline() -> None:
+    listed = ({"a": 4.0, "b": 2.0}, {"b": 0.9, "c": 0.8})
+    legs = Legs(listed, {**listed[0], "c": 1.0}, {**listed[1], "a": 0.6})
+    asked = Asked(Query("q", "text"), legs, 9.0)
+    lexical, dense = absolute_weights(0.3, 9.0, 2.0)
+    assert (lexical, dense) == (pytest.approx(0.7 / 12), pytest.approx(1.2))
+    found = scores_of(Variant({"fusion": "absolute", "dense_weight": 0.3}, 0.0), asked, 2.0)
+    assert found == pytest.approx(
+        {"a": lexical * 4 + dense * 0.6, "b": lexical * 2 + dense * 0.9, "c": lexical + dense * 0.8}
+    )
+    settings = {"fusion": "pipeline", "normalization": "l2", "dense_weight": 0.3}
+    assert scores_of(Variant(settings, 0.1), asked, 2.0) == fuse(
+        listed, normalization="l2", weights=[0.7, 0.3]
+    )
+
+
+def test_more_is_tried_when_asked_for_and_only_what_a_search_can_do() -> None:
+    plain = variants(VERSION, absolute=True)
+    wide = variants(VERSION, absolute=True, depths=(20,), feedback=("rm3", "rocchio"))
+    assert wide[: len(plain)] == plain
+    assert len({str(variant) for variant in wide}) == len(wide)
+    assert [variant for variant in wide if variant.is_default] == [plain[landscape(plain).default]]
+    assert {variant.technique for variant in wide if variant.feedback == "rocchio"} >= {"absolute", "min_max"}
+    assert "absolute" not in {variant.technique for variant in wide if variant.feedback == "rm3"}
+    assert {variant.depth for variant in wide} == {20, 100}
+    for variant in wide:
+        assert SearchSettings(**variant.settings).feedback == variant.feedback
+        more = variant.feedback != "none" or variant.depth == 20
+        assert not more or variant.distance >= 0.05
