@@ -8,7 +8,7 @@ from ..errors import ModelError, SettingsError
 from ..files.manifest import read_manifest
 from ..progress import Progress, silent
 from .backbone import read_dam
-from .published import entry_of, fetch
+from .published import entry_of, fetch_published
 from .ranker import Ranker
 from .rankers import Colbert, Dense, Reranker, Splade, Unicoil
 from .rem_files import read_rem
@@ -78,7 +78,7 @@ def located(source: Path | str, progress: Progress) -> Path:
         raise ModelError(
             f"there is no DAM or REM {source}", hint="`hybridr models` lists the published names"
         )
-    return fetch(entry.name, progress=progress)
+    return fetch_published(entry.name, progress=progress)
 
 
 def checked(setting: str, value: str) -> str:

@@ -84,7 +84,7 @@ def entry_of(source: Path | str) -> Published | None:
     return next((found for found in published() if found.name == name), None)
 
 
-def fetch(name: str, *, progress: Progress = silent) -> Path:
+def fetch_published(name: str, *, progress: Progress = silent) -> Path:
     """Give the local folder (or a REM's zip) of a published checkpoint, downloaded once.
 
     A broken download goes on where it stopped. `training_args.bin` is never fetched. Raises ModelError for

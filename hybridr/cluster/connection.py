@@ -20,7 +20,7 @@ from ..errors import AccessDenied, ClusterError, NotFound, Unreachable
 from ..files.family import member_of
 from ..settings import resolve
 from .clients import Client
-from .failures import described, is_busy, shard_failure
+from .failures import error_of, is_busy, shard_failure
 from .record import IndexInfo
 from .settings import ClusterSettings
 
@@ -217,7 +217,7 @@ class Cluster:
             answers = self.request("POST", path_of(name, "_msearch"), lines)["responses"]
             for answer in answers:
                 if "error" in answer:
-                    raise described(int(answer.get("status", 500)), answer["error"])
+                    raise error_of(int(answer.get("status", 500)), answer["error"])
             return list(answers)
 
         return self.patiently(send)

@@ -31,14 +31,14 @@ def shard_failure(answer: Mapping[str, Any]) -> ClusterError | None:
     for found in answer.get("docs", ()):  # of _mget
         if error := found.get("error"):
             status = 503 if error.get("type") in RECOVERING else 500
-            return described(int(found.get("status", status)), error)
+            return error_of(int(found.get("status", status)), error)
     if answer.get("timed_out") or answer.get("_shards", {}).get("failed"):
         failures = answer.get("_shards", {}).get("failures") or [{}]
         return Unreachable(f"some shards did not answer: {failures[0].get('reason', 'out of time')}")
     return None
 
 
-def described(status: int, error: Any) -> ClusterError:
+def error_of(status: int, error: Any) -> ClusterError:
     """Turn the server's error object into the matching class with its reason."""
     causes = error.get("root_cause") or [error] if isinstance(error, dict) else []
     kind = str(error.get("type", "")) if isinstance(error, dict) else ""

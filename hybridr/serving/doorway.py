@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .requests import GONE, Refused, refusal
+from .requests import GONE, Refused, error_answer
 from .settings import ServeSettings
 from .telemetry import FACTS, Metrics, described, log_request
 
@@ -50,12 +50,14 @@ class Doorway:
             self._check(scope)
             await self.app(scope, self._limited(receive), exchange.send)
         except Refused as error:
-            answer = refusal(error.status_code, error.detail, error.hint, "invalid_request_error")
+            answer = error_answer(error.status_code, error.detail, error.hint, "invalid_request_error")
             await answer(scope, receive, exchange.send)
         except Exception as error:
             scope.setdefault(FACTS, {}).update(described(error))
             if not exchange.begun:
-                answer = refusal(500, "the server failed", "the server's log names the error", "server_error")
+                answer = error_answer(
+                    500, "the server failed", "the server's log names the error", "server_error"
+                )
                 await answer(scope, receive, exchange.send)
 
     def _check(self, scope: Scope) -> None:

@@ -130,7 +130,7 @@ def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = No
     return Response(body, status_code=status, media_type="application/json", headers=headers)
 
 
-def refusal(
+def error_answer(
     status: int, message: str, hint: str | None, kind: str, headers: Mapping[str, str] | None = None
 ) -> Response:
     """Answer with an error object."""
@@ -151,21 +151,23 @@ async def refused(request: Request, error: HTTPException) -> Response:
         note(request, **described(error))
     kind = "server_error" if error.status_code >= 500 else "invalid_request_error"
     hint = getattr(error, "hint", None)
-    return refusal(error.status_code, str(error.detail), hint, kind, error.headers)
+    return error_answer(error.status_code, str(error.detail), hint, kind, error.headers)
 
 
 async def failed(request: Request, error: HybridrError) -> Response:
     """Answer an error of the library."""
     if isinstance(error, ClusterError) and TOO_MANY_WORDS.search(f"{error.kind} {error.message}"):
         found = "the query has more words than the cluster takes"
-        return refusal(422, found, "indices.query.bool.max_clause_count is its limit", type(error).__name__)
+        return error_answer(
+            422, found, "indices.query.bool.max_clause_count is its limit", type(error).__name__
+        )
     status = next((status for kind, status in STATUS if isinstance(error, kind)), 500)
     if status >= 500:
         note(request, **described(error))
-    return refusal(status, error.message, error.hint, type(error).__name__)
+    return error_answer(status, error.message, error.hint, type(error).__name__)
 
 
 async def invalid(_: Request, error: RequestValidationError) -> Response:
     """Name the field of a request that cannot be used, without repeating what was in it."""
     problems = [f"{'.'.join(map(str, item['loc'][1:]))}: {item['msg']}" for item in error.errors()]
-    return refusal(400, "; ".join(problems), None, "invalid_request_error")
+    return error_answer(400, "; ".join(problems), None, "invalid_request_error")

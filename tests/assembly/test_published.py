@@ -13,7 +13,7 @@ from huggingface_hub import constants
 
 import hybridr
 import hybridr_cli
-from hybridr.assembly.published import REM_FILE, entry_of, fetch, published, reporting
+from hybridr.assembly.published import REM_FILE, entry_of, fetch_published, published, reporting
 from hybridr.errors import DownloadError, ModelError
 from support.places import DDR
 
@@ -56,7 +56,7 @@ def test_an_entry_is_found_by_name_repository_or_folder() -> None:
         assert found.name == name
     assert entry_of("all-MiniLM-L6-v2") is None
     with pytest.raises(ModelError, match="no published checkpoint 'DAM'"):
-        fetch("DAM")
+        fetch_published("DAM")
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_without_a_hub_the_words_are_clear(hub: Path) -> None:
     rem, dam = "REM-bert_base-rerank-msmarco", "DAM-bert_base-mlm-msmarco"
     for name, files in ((rem, REM_FILE), (dam, "config.json")):
         with pytest.raises(DownloadError, match=f"jingtao/{name} could not be fetched") as caught:
-            fetch(name)
+            fetch_published(name)
         hint = str(caught.value.hint)
         assert files in hint
         assert "where it stopped" in hint
@@ -101,7 +101,7 @@ def test_a_fetched_checkpoint_is_used_without_the_hub(hub: Path) -> None:
 def test_half_a_download_is_not_used(hub: Path) -> None:
     (stored(hub, "DAM-bert_base-mlm-dureader") / "config.json").write_text("{}")
     with pytest.raises(DownloadError, match="without pytorch_model.bin"):
-        fetch("DAM-bert_base-mlm-dureader")
+        fetch_published("DAM-bert_base-mlm-dureader")
 
 
 def test_the_hubs_bars_become_progress(capfd: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from hybridr.files import family
 from hybridr.settings import resolve
 
 MEMBER = '''
-from hybridr.cluster.failures import described
+from hybridr.cluster.failures import error_of
 
 
 class Remembered:
@@ -37,7 +37,7 @@ class Remembered:
         if method == "HEAD":
             return path in self.answers
         if path not in self.answers:
-            raise described(404, {"reason": "no " + path})
+            raise error_of(404, {"reason": "no " + path})
         return self.answers[path]
 '''
 

@@ -9,7 +9,7 @@ import opensearchpy
 from opensearchpy import exceptions
 
 from ...errors import ClusterError, SettingsError, Unreachable
-from ..failures import described
+from ..failures import error_of
 from ..settings import ClusterSettings
 from . import Body, Params
 
@@ -106,7 +106,7 @@ def translated(error: exceptions.OpenSearchException, url: str) -> ClusterError:
         )
     if isinstance(error, exceptions.TransportError):
         status = error.status_code if isinstance(error.status_code, int) else 0
-        return described(status, error.info.get("error") if isinstance(error.info, dict) else error.info)
+        return error_of(status, error.info.get("error") if isinstance(error.info, dict) else error.info)
     return ClusterError(f"{url}: {error}")
 
 
