@@ -15,7 +15,7 @@ from hybridr.encoding.opening import load_encoder
 from hybridr.encoding.retriever import Retriever
 from hybridr.encoding.sentence_transformers import read_retriever
 from hybridr.evaluation.bm25 import Bm25, best, terms_of
-from hybridr.evaluation.label_free import Comparison, objections
+from hybridr.evaluation.label_free import Change, objections
 from hybridr.exporting.exporting import export
 from tiny import tiny_corpus, tiny_retriever
 
@@ -85,7 +85,7 @@ def test_what_speaks_against_an_encoder(changes: dict[str, tuple[float, float, f
         "overlap": (0.4, 0.4, 1.0),
         "kept": (1.0, 0.95, 1.0),
     }
-    rows = [Comparison(name, *values, 100) for name, values in (usual | changes).items()]
+    rows = [Change(name, *values, 100) for name, values in (usual | changes).items()]
     assert len(objections(rows)) == reasons
 
 

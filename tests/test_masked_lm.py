@@ -25,9 +25,9 @@ import hybridr_cli
 from dam_training import SETTINGS, VOCABULARY, tiny_dam
 from hybridr.adaptation import loop
 from hybridr.adaptation.corpus import CorpusFile
-from hybridr.adaptation.dam import fit_dam
+from hybridr.adaptation.dam import fit_dam, frame_of
 from hybridr.adaptation.loop import Processes
-from hybridr.adaptation.objectives.mlm import IGNORED, MaskedLm, frame_of
+from hybridr.adaptation.objectives.mlm import IGNORED, MaskedLm
 from hybridr.adaptation.settings import DamSettings
 from hybridr.adaptation.token_cache import (
     Frame,
@@ -332,9 +332,10 @@ def objective(folder: Path, cache: TokenCache, **changes: Any) -> MaskedLm:
         "max_tokens": 40,
         "seed": 1,
         "token_budget": 150,
-        "processes": Processes("cpu"),
+        "held_out": 0,
     } | changes
-    return MaskedLm(dam.model, frame_of(dam), cache, **values)
+    processes = values.pop("processes", Processes("cpu"))
+    return MaskedLm(dam.model, frame_of(dam), cache, DamSettings(**values), "fp32", processes)
 
 
 def plain_loss(folder: Path, found: MaskedLm, step: int) -> Any:

@@ -12,8 +12,9 @@ import torch
 from safetensors.torch import load_file
 
 from hybridr.adaptation import loop as precision
-from hybridr.adaptation.loop import LOSSES_FILE, STATE_FILE, Processes, Recipe, choose_precision, train
-from hybridr.adaptation.runs import write_curve
+from hybridr.adaptation.loop import Processes, choose_precision, train
+from hybridr.adaptation.objectives import Recipe
+from hybridr.adaptation.runs import LOSSES_FILE, STATE_FILE, write_curve
 from hybridr.errors import ModelError
 from hybridr.machine import Cpu
 from toy_training import RECIPE, Regression

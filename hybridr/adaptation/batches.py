@@ -13,11 +13,12 @@ import numpy as np
 from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
 
-from ..assembly.ranker import Tokens
+from ..assembly.ranker import Ranker, Tokens
 from ..errors import DataError
 from ..progress import Progress, silent
 from ..records import Document
 from .judged import Judged, read_negatives, read_scores
+from .settings import RemSettings
 
 Numbers: TypeAlias = NDArray[np.int64]
 
@@ -74,6 +75,14 @@ class Limits:
 
     query: int = 24
     document: int = 128
+
+    @classmethod
+    def of(cls, ranker: Ranker, settings: RemSettings) -> Limits:
+        """Give those of the settings. Raises DataError when the backbone has no positions for them."""
+        query, document = settings.max_query_tokens, settings.max_document_tokens
+        if settings.ranker == "rerank":
+            ranker.limit(query + document)
+        return cls(ranker.limit(query), ranker.limit(document))
 
 
 def read_examples(

@@ -17,7 +17,7 @@ import orjson
 from ..encoding.contract import Encoder, Vectors
 from ..evaluation.bm25 import Bm25, best
 from ..evaluation.label_free import (
-    Comparison,
+    Change,
     Rankings,
     compare_kept,
     compare_overlap,
@@ -30,8 +30,8 @@ from ..files.private import remember_text
 from ..progress import Progress, silent
 from ..records import Document
 from ..search.fusions.pipeline import fuse, ranking
-from .corpus import clipped
-from .token_cache import hash_of, scattered, tokenizable
+from .corpus import clipped, hash_of
+from .token_cache import scattered, tokenizable
 
 CORPUS_CAP = 600  # documents that are encoded by both encoders, those of the probes among them
 DOCUMENT_TOKENS = 128  # of each; enough to compare, and half the time
@@ -43,7 +43,7 @@ DEPTH = 100  # candidates of each leg
 class GateReport:
     """What was compared, and why the new encoder is vetoed; no reasons means it may be promoted."""
 
-    rows: tuple[Comparison, ...]
+    rows: tuple[Change, ...]
     reasons: tuple[str, ...]
     held_out: int
     documents: int

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from ..files.family import OneOf
 from ..settings import Stage
+
+OBJECTIVES = "adaptation.objectives"
+"""The family whose files the choices of `objective` and `loss` come from."""
 
 
 class SpanSettings(Stage):
@@ -37,7 +41,7 @@ class AdaptSettings(Stage):
     out: Path = Path("adapted-encoder")
     base: str = Field("minilm", description="the packaged MiniLM, an encoder folder, or a DAM (with a REM)")
     rem: str | None = Field(None, description="REM, as folder, zip or published name; the base is a DAM then")
-    objective: Literal["span", "mlm"] | None = Field(
+    objective: Annotated[str | None, OneOf(OBJECTIVES, on="documents")] = Field(
         None, description="span for a retriever: two spans of one document attract; mlm for a DAM: masked LM"
     )
     fields: tuple[str, ...] = Field((), description="text fields of the index; empty: as `inspect` would")
@@ -112,7 +116,7 @@ class RemSettings(Stage):
     out: Path = Path("rem")
     rem: str | None = Field(None, description="a REM to train on (few-shot); None: a fresh one")
     full: bool = Field(False, description="train all weights and no REM: the baseline DR")
-    loss: Literal["contrast", "distil"] = "contrast"
+    loss: Annotated[str, OneOf(OBJECTIVES, on="labels")] = "contrast"
     design: Literal["lora", "parallel", "both"] = Field("lora", description="both: as published")
     rank: int = Field(192, ge=1, le=4096, description="LoRA rank; alpha is the same")
     name: str = Field("rem", pattern=r"^[A-Za-z0-9_-]+$", description="the adapter's name in its files")

@@ -18,6 +18,7 @@ from ..files.atomic import storing, write_json
 from ..files.manifest import fingerprint, read_manifest
 from ..files.private import remember_text
 from ..records import Document
+from .corpus import hash_of
 
 BLOCK = 512  # documents that are tokenised at once
 BLOCK_CHARACTERS = 1_000_000  # fewer documents where they are long
@@ -217,11 +218,6 @@ def scattered(values: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
         mixed = (mixed ^ (mixed >> np.uint64(30))) * FIRST
         mixed = (mixed ^ (mixed >> np.uint64(27))) * SECOND
         return mixed ^ (mixed >> np.uint64(31))
-
-
-def hash_of(text: str) -> int:
-    """Hash a text to 64 bits, the same in every process."""
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8"), digest_size=8).digest(), "big")
 
 
 @dataclass(frozen=True)
