@@ -188,8 +188,8 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
-from hybridr.masked_lm.tokens import build_cache
-from hybridr.masked_lm.windows import Frame, windows_of_step
+from hybridr.adaptation.token_cache import build_cache
+from hybridr.adaptation.token_cache import Frame, windows_of_step
 from hybridr.records import Document
 from tiny import WORDS, tiny_tokenizer
 count = int(sys.argv[1])

@@ -16,7 +16,6 @@ from hybridr.errors import DataError, MissingExtra, SettingsError
 from hybridr.evaluation.shift_statistics import (
     Adam,
     alignment,
-    count_words,
     domain_accuracy,
     knn_source,
     principal_plane,
@@ -24,6 +23,7 @@ from hybridr.evaluation.shift_statistics import (
     uniformity,
     unit,
     weighted_jaccard,
+    word_counts,
     words_of,
 )
 from hybridr.files.formats import write_beir
@@ -47,7 +47,7 @@ def normal(seed: int, count: int, shift: float = 0.0, dim: int = 16) -> np.ndarr
 def test_words() -> None:
     assert words_of("Don't STOP_it, café 42") == ["don", "t", "stop", "it", "café", "42"]
     assert words_of("hybrid检索v2") == ["hybrid", "检", "索", "v2"]
-    assert count_words(["a b", "b"]) == {"a": 1, "b": 2}
+    assert word_counts(["a b", "b"]) == {"a": 1, "b": 2}
 
 
 def test_weighted_jaccard_by_hand() -> None:

@@ -10,13 +10,13 @@ from typing import Any
 from ..assembly.published import entry_of
 from ..encoding.opening import load_encoder
 from ..errors import HybridrError, SettingsError
-from ..evaluation.label_free import Change
+from ..evaluation.label_free import BeforeAfter
 from ..exporting.exporting import export, require_replaceable
 from ..files.formats import read_query_log
 from ..files.manifest import fingerprint, read_manifest
 from ..progress import Progress, silent
 from .corpus import Source
-from .gate import GateReport, compare
+from .gate import GateReport, compare_encoders
 from .loop import Processes
 from .runs import manifest_of, recorded, result_of
 from .settings import AdaptSettings
@@ -83,7 +83,7 @@ def conclude(
     progress: Progress,
 ) -> None:
     """Let the gate compare the candidate with what it came from, and export the one it chooses."""
-    gate = compare(
+    gate = compare_encoders(
         start.old,
         fitted.candidate,
         start.held_out,
@@ -164,7 +164,7 @@ def read_result(folder: Path, manifest: Mapping[str, Any], *, reused: bool) -> A
     entry = manifest["adaptation"]
     gate = entry["gate"]
     report = GateReport(
-        rows=tuple(Change(**row) for row in gate["rows"]),
+        rows=tuple(BeforeAfter(**row) for row in gate["rows"]),
         reasons=tuple(gate["reasons"]),
         held_out=gate["held_out"],
         documents=gate["documents"],

@@ -267,7 +267,10 @@ class Batches:
         examples = self.examples
         positives, count = examples.positives[query], len(examples.documents)
         positive = int(random.choice(positives))
-        return [positive, *draw(random, examples.negatives[query], positives, count, self.per_query)]
+        return [
+            positive,
+            *draw_negatives(random, examples.negatives[query], positives, count, self.per_query),
+        ]
 
     def _scored(self, query: int, random: Generator) -> tuple[int, Numbers]:
         """Draw places in the lists of a query's scored positives and negatives."""
@@ -287,7 +290,7 @@ def taken(
     return np.array(rows)
 
 
-def draw(
+def draw_negatives(
     random: Generator, listed: NDArray[Any], positives: NDArray[Any], documents: int, count: int
 ) -> list[int]:
     """Draw `count` different negatives from the listed ones, and from all documents where those end."""

@@ -16,12 +16,14 @@ from ..cluster.reading import read_documents, text_of
 from ..errors import DataError
 from ..files.formats import document_of, read_jsonl
 from ..files.manifest import fingerprint
+from ..languages import guess_language
 from ..progress import Progress, counted
 from ..records import Document
 from .settings import SpanSettings
 
 LONGEST_TEXT = 20_000  # characters; far beyond what the encoder reads, and small enough to keep
 LEAST_DOCUMENTS = 40
+LANGUAGE_SAMPLE = 500  # documents
 GZIP_RATIO = 4  # text shrinks to a third or a quarter
 TITLE = "title"
 Source: TypeAlias = "Iterable[Document] | CorpusFile | tuple[Cluster, str]"
@@ -33,6 +35,11 @@ class Sample(NamedTuple):
     documents: list[Document]
     read: int
     fingerprint: str
+
+    @property
+    def language(self) -> str:
+        """That of most documents; "und" where it cannot be told."""
+        return language_of_most(self.documents)
 
 
 def draw_sample(source: Source, settings: SpanSettings, progress: Progress) -> Sample:
@@ -46,11 +53,11 @@ def draw_sample(source: Source, settings: SpanSettings, progress: Progress) -> S
     read = 0
     for document in read_source(source, settings.fields, progress):
         read += 1
-        text = hash_of(document.contents, "")
+        text = text_hash(document.contents, "")
         if not document.contents.strip() or text in seen:
             continue
         seen.add(text)
-        entry = (-hash_of(document.doc_id, str(settings.seed)), clipped(document))
+        entry = (-text_hash(document.doc_id, str(settings.seed)), clipped(document))
         if len(kept) < settings.max_documents:
             heapq.heappush(kept, entry)
         else:
@@ -61,7 +68,12 @@ def draw_sample(source: Source, settings: SpanSettings, progress: Progress) -> S
             f"{read:,} documents hold {len(documents)} different texts; {LEAST_DOCUMENTS} are needed",
             hint="use the unadapted encoder: hybridr reindex NAME without --encoder",
         )
-    return Sample(documents, read, fingerprint([hash_of(repr(document), "") for document in documents]))
+    return Sample(documents, read, fingerprint([text_hash(repr(document), "") for document in documents]))
+
+
+def language_of_most(documents: Sequence[Document]) -> str:
+    """Guess the language of most documents; "und" where it cannot be told."""
+    return guess_language(document.contents for document in documents[:LANGUAGE_SAMPLE]).code
 
 
 def clipped(document: Document) -> Document:
@@ -69,7 +81,7 @@ def clipped(document: Document) -> Document:
     return document._replace(text=document.text[:LONGEST_TEXT], title=document.title[:LONGEST_TEXT])
 
 
-def hash_of(text: str, salt: str | None = None) -> int:
+def text_hash(text: str, salt: str | None = None) -> int:
     """Hash a text to 64 bits, the same in every process."""
     data = text if salt is None else f"{salt}\n{text}"
     return int.from_bytes(
@@ -130,7 +142,7 @@ def read_source(source: Source, fields: Sequence[str], progress: Progress) -> It
         yield from counted(source, progress, "read")
 
 
-def record_of(source: Source) -> Any:
+def source_record(source: Source) -> Any:
     """Describe a source so that an unfinished run knows its own again; None for a plain iterable."""
     if isinstance(source, CorpusFile):
         return source.record()

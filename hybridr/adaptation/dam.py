@@ -20,20 +20,18 @@ from ..files.family import member_of
 from ..files.manifest import fingerprint, sha256_of, write_manifest
 from ..progress import Progress, silent
 from ..records import Document
-from .corpus import Source, bytes_of, held_out_of, read_source, record_of
+from .corpus import Source, bytes_of, held_out_of, read_source, source_record
 from .loop import Processes, choose_precision, require_disk, require_memory, train
 from .objectives import Precision
 from .runs import (
-    CURVE_FILE,
-    LOSSES_FILE,
     STATE_FILE,
     STATE_FOLDER,
     Training,
     read_finished,
     recorded,
-    require_replaceable,
+    require_ours,
     result_of,
-    write_curve,
+    write_history,
 )
 from .settings import OBJECTIVES, DamSettings
 from .token_cache import Frame, TokenCache, build_cache, open_cache
@@ -132,8 +130,8 @@ def fit_dam(
     Raises ModelError (base, vocabulary, memory, loss), DataError (no usable text), DownloadError (base,
     disk) and SettingsError.
     """
-    require_replaceable(settings.out, STAGE, "DAM")
-    plan = prepare(settings, objective, progress)
+    require_ours(settings.out, STAGE, "DAM")
+    plan = plan_dam(settings, objective, progress)
     progress = progress if plan.processes.is_main else silent
     cache = tokenised(plan, documents, through, progress)
     key = plan.key(cache.fingerprint)
@@ -147,7 +145,7 @@ def fit_dam(
     return result_of(DamFit, settings.out, finished[STAGE], reused=True)
 
 
-def prepare(settings: DamSettings, objective: str, progress: Progress) -> DamPlan:
+def plan_dam(settings: DamSettings, objective: str, progress: Progress) -> DamPlan:
     """Open the base and check that this machine can train it."""
     processes = Processes(settings.device)
     with processes.main_first():
@@ -205,7 +203,7 @@ def weights_digest(folder: Path) -> str:
 
 def tokenised(plan: DamPlan, documents: Source, through: Through, progress: Progress) -> TokenCache:
     """Open the tokens of an unfinished run, or let the main process read the documents. Raises DataError."""
-    folder, key = plan.state / TOKENS_FOLDER, plan.key(record_of(documents))
+    folder, key = plan.state / TOKENS_FOLDER, plan.key(source_record(documents))
     with plan.processes.main_first():
         cache = open_cache(folder, key)
         if cache is None:
@@ -241,14 +239,14 @@ def trained(plan: DamPlan, cache: TokenCache, key: str, progress: Progress) -> d
     before = objective.unseen_loss()
     state = plan.state / STATE_FILE
     run = train(objective, objective.recipe, state, key, processes=processes, progress=progress)
-    entry = {"key": key, **run_entry(plan, cache, run), "unseen_loss": [before, objective.unseen_loss()]}
+    entry = {"key": key, **dam_entry(plan, cache, run), "unseen_loss": [before, objective.unseen_loss()]}
     if processes.is_main:
         write_result(plan, cache, run, entry)
     processes.wait()
     return entry
 
 
-def run_entry(plan: DamPlan, cache: TokenCache, run: Training) -> dict[str, Any]:
+def dam_entry(plan: DamPlan, cache: TokenCache, run: Training) -> dict[str, Any]:
     """Give the `dam` entry of the manifest, but for key and loss on unseen documents."""
     return {
         "objective": plan.member.title.lower(),
@@ -264,12 +262,10 @@ def run_entry(plan: DamPlan, cache: TokenCache, run: Training) -> dict[str, Any]
 
 def write_result(plan: DamPlan, cache: TokenCache, run: Training, entry: Mapping[str, Any]) -> None:
     """Write the folder, whole or not at all; it takes the place of the unfinished run."""
-    write_curve(plan.state / CURVE_FILE, run.losses, label=f"{plan.member.title} loss")
+    label = f"{plan.member.title} loss"
     with staged_folder(plan.settings.out) as folder:
         outputs = write_dam_files(plan.dam, folder)
-        for name in (CURVE_FILE, LOSSES_FILE):
-            shutil.copyfile(plan.state / name, folder / name)
-            outputs.append(name)
+        outputs += write_history(folder, plan.state, run.losses, label=label)
         for name in outputs:
             (folder / name).chmod(0o644)
         write_manifest(

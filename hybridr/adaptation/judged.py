@@ -191,12 +191,12 @@ def mine(
     Raises DataError for document ids that a file cannot hold or the corpus does not.
     """
     key = fingerprint({"version": VERSION, "judged": judged.fingerprint, "count": count, "source": source})
-    if (found := read_finished(out, key)) is not None:
+    if (found := mined_before(out, key)) is not None:
         return found
     part = out / f"{PART_FILE}.{key[:16]}"
     with storing(out):
         out.mkdir(parents=True, exist_ok=True)
-        fill(part, judged, count, rank, progress)
+        mine_rest(part, judged, count, rank, progress)
         part.replace(out / FILE)
     values = totals(out / FILE)
     write_manifest(
@@ -210,7 +210,7 @@ def mine(
     return Mined(out / FILE, values["queries"], values["documents"], values["shortest"])
 
 
-def read_finished(out: Path, key: str) -> Mined | None:
+def mined_before(out: Path, key: str) -> Mined | None:
     """Give the file that was mined with this key, if it is intact."""
     manifest = read_manifest(out) or {}
     file = out / FILE
@@ -220,7 +220,7 @@ def read_finished(out: Path, key: str) -> Mined | None:
     return Mined(file, values["queries"], values["documents"], values["shortest"], reused=True)
 
 
-def fill(part: Path, judged: Judged, count: int, rank: Ranking | None, progress: Progress) -> None:
+def mine_rest(part: Path, judged: Judged, count: int, rank: Ranking | None, progress: Progress) -> None:
     """Append the lines of the queries that `part` has not yet."""
     queries = judged.records()
     done = whole_lines(part)
@@ -298,7 +298,7 @@ def read_negatives(file: Path, judged: Judged, known: Mapping[str, int]) -> Iter
             raise DataError(f"{file}:{number}: query '{query_id}' {what}", hint=MINE_AGAIN)
         seen.add(query_id)
         if query_id in judged.queries:
-            yield query_id, checked(listed.split(), query_id, judged, known, f"{file}:{number}")
+            yield query_id, numbers_of(listed.split(), query_id, judged, known, f"{file}:{number}")
     if missing := judged.queries.keys() - seen:
         raise DataError(
             f"{file} lacks {len(missing)} queries that the qrels have, such as '{min(missing)}'",
@@ -306,7 +306,7 @@ def read_negatives(file: Path, judged: Judged, known: Mapping[str, int]) -> Iter
         )
 
 
-def checked(
+def numbers_of(
     doc_ids: list[str], query_id: str, judged: Judged, known: Mapping[str, int], place: str
 ) -> list[int]:
     """Give the documents' numbers. Raises DataError for a relevant or unknown one."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,16 +34,14 @@ from .judged import Judged, Ranking, mine
 from .loop import Processes, choose_precision, train
 from .objectives import Precision
 from .runs import (
-    CURVE_FILE,
-    LOSSES_FILE,
     STATE_FILE,
     STATE_FOLDER,
     Training,
     read_finished,
     recorded,
-    require_replaceable,
+    require_ours,
     result_of,
-    write_curve,
+    write_history,
 )
 from .settings import OBJECTIVES, RemSettings
 
@@ -130,10 +127,10 @@ def train_rem(
     SettingsError, DataError (labels, negatives, teacher), ModelError (DAM, REM, loss), DownloadError (disk).
     """
     require_consistent(settings)
-    require_replaceable(settings.out, STAGE, "REM")
+    require_ours(settings.out, STAGE, "REM")
     processes = Processes(settings.device)
     report = progress if processes.is_main else silent
-    plan = prepare(judged.sample(settings.max_queries, settings.seed), settings, processes, source, report)
+    plan = plan_rem(judged.sample(settings.max_queries, settings.seed), settings, processes, source, report)
     if (finished := read_finished(settings.out, STAGE, plan.key)) is not None:
         return result_of(RemTraining, settings.out, finished[STAGE], reused=True)
     entry = fit(plan, read(plan, rank, report), report)
@@ -158,7 +155,7 @@ def require_consistent(settings: RemSettings) -> None:
         raise SettingsError(f"pooling and similarity are for the dense ranker, not for {settings.ranker}")
 
 
-def prepare(
+def plan_rem(
     judged: Judged, settings: RemSettings, processes: Processes, source: str, progress: Progress
 ) -> RemPlan:
     """Open DAM and REM, and fix what the run is."""
@@ -229,7 +226,7 @@ def fit(plan: RemPlan, examples: Examples, progress: Progress) -> dict[str, Any]
     objective = member(plan.ranker, weights, batches, settings, plan.precision, processes)
     state = plan.state / STATE_FILE
     run = train(objective, objective.recipe, state, plan.key, processes=processes, progress=progress)
-    entry = run_entry(plan, examples, weights, run)
+    entry = rem_entry(plan, examples, weights, run)
     if processes.is_main:
         write(plan, run, entry)
     processes.wait()
@@ -251,7 +248,7 @@ def make_trainable(plan: RemPlan) -> dict[str, torch.nn.Parameter]:
     return unfreeze(adapters.adapter_weights(ranker.backbone, plan.name) | head | inputs)
 
 
-def run_entry(
+def rem_entry(
     plan: RemPlan, examples: Examples, weights: Mapping[str, torch.nn.Parameter], run: Training
 ) -> dict[str, Any]:
     """Give the `rem` entry of the manifest."""
@@ -282,8 +279,7 @@ def write(plan: RemPlan, run: Training, entry: Mapping[str, Any]) -> None:
             files = write_dam_files(plan.dam, folder, heads=heads, language_head=plan.dam.has_language_head)
         else:
             files = write_rem(plan.ranker, design_of(settings.design, settings.rank), settings.name, folder)
-        shutil.copyfile(plan.state / LOSSES_FILE, folder / LOSSES_FILE)
-        write_curve(folder / CURVE_FILE, run.losses)
+        files += write_history(folder, plan.state, run.losses)
         write_manifest(
             folder,
             stage=STAGE,
@@ -294,6 +290,6 @@ def write(plan: RemPlan, run: Training, entry: Mapping[str, Any]) -> None:
                 "negatives": plan.source,
                 **plan.ranker.origins,
             },
-            outputs=[*files, LOSSES_FILE, CURVE_FILE],
+            outputs=files,
             extra={STAGE: dict(entry)},
         )

@@ -7,6 +7,7 @@ lies in a folder inside the result's; the result itself takes that folder's plac
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -73,7 +74,7 @@ def recorded(settings: Stage, *, without: Collection[str]) -> dict[str, Any]:
     return {name: value for name, value in settings.record().items() if name not in without}
 
 
-def require_replaceable(folder: Path, stage: str, what: str) -> None:
+def require_ours(folder: Path, stage: str, what: str) -> None:
     """Raise ModelError when `folder` holds anything but a result of `stage` or an unfinished run's state."""
     if not folder.exists() or (folder / STATE_FOLDER).is_dir():
         return
@@ -182,6 +183,13 @@ def append_loss(path: Path, step: int, loss: float) -> None:
     """Add one step to the log."""
     with storing(path), path.open("a", encoding="utf-8") as file:
         file.write(json.dumps({"step": step, "loss": loss}) + "\n")
+
+
+def write_history(folder: Path, state: Path, losses: Sequence[float], *, label: str = "loss") -> list[str]:
+    """Put the log of an unfinished run and its curve into the folder of the result; name the files."""
+    shutil.copyfile(state / LOSSES_FILE, folder / LOSSES_FILE)
+    write_curve(folder / CURVE_FILE, losses, label=label)
+    return [LOSSES_FILE, CURVE_FILE]
 
 
 def write_curve(path: Path, losses: Sequence[float], *, label: str = "loss") -> None:

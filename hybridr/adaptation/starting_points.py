@@ -19,17 +19,15 @@ from ..encoding.sentence_transformers import read_retriever
 from ..errors import DataError, SettingsError
 from ..files.family import member_of, names_of
 from ..files.manifest import fingerprint, read_manifest
-from ..languages import guess_language
 from ..progress import Progress
 from ..records import Document
-from .corpus import LEAST_DOCUMENTS, Source, draw_sample, held_out_of
+from .corpus import LEAST_DOCUMENTS, Source, draw_sample, held_out_of, language_of_most
 from .dam import STAGE, DamFit, fit_dam
 from .gate import GateDocuments
 from .loop import Processes, train
 from .runs import LOSSES_FILE, STATE_FILE, STATE_FOLDER, thinned
 from .settings import OBJECTIVES, AdaptSettings, DamSettings
 
-LANGUAGE_SAMPLE = 500  # documents
 DAM_FOLDER = "dam"
 GATE_FILE = "gate.jsonl"
 USUAL = {"retriever": "span", "dam": "mlm"}
@@ -93,9 +91,8 @@ def start_from_retriever(documents: Source, settings: AdaptSettings, progress: P
     folder = minilm(progress=progress) if settings.base == "minilm" else Path(settings.base)
     base = read_retriever(folder, max_tokens=settings.max_tokens or MAX_TOKENS)
     sample = draw_sample(documents, own, progress)
-    language = language_of_most(sample.documents)
     if settings.base == "minilm" and not settings.any_language:
-        require_language(language, "en", "the packaged model")
+        require_language(sample.language, "en", "the packaged model")
     identity = {
         "version": VERSION,
         "objective": member.name,
@@ -110,7 +107,7 @@ def start_from_retriever(documents: Source, settings: AdaptSettings, progress: P
         objective = member(base, others, held_out, own, Processes(settings.device))
         return fit_retriever(objective, settings, fingerprint(identity), len(others), progress)
 
-    return Start(base, held_out, others, sample.read, language, identity, fit)
+    return Start(base, held_out, others, sample.read, sample.language, identity, fit)
 
 
 def fit_retriever(
@@ -221,11 +218,6 @@ def between(old: Retriever, new: Retriever, strength: float) -> Retriever:
         for name, weight in result.backbone.named_parameters():
             weight.copy_(before[name].lerp(weight, strength))
     return result
-
-
-def language_of_most(documents: Sequence[Document]) -> str:
-    """Guess the language of most documents; "und" where it cannot be told."""
-    return guess_language(document.contents for document in documents[:LANGUAGE_SAMPLE]).code
 
 
 def require_language(language: str, needed: str, model: str) -> None:

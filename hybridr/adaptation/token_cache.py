@@ -18,7 +18,7 @@ from ..files.atomic import storing, write_json
 from ..files.manifest import fingerprint, read_manifest
 from ..files.private import remember_text
 from ..records import Document
-from .corpus import hash_of
+from .corpus import text_hash
 
 BLOCK = 512  # documents that are tokenised at once
 BLOCK_CHARACTERS = 1_000_000  # fewer documents where they are long
@@ -102,7 +102,7 @@ def build_cache(
             "fingerprint": texts,
         }
         write_json(folder / MANIFEST, record, private=True)
-    ids, ends, order = (mapped(folder, name) for name in MAPPED)
+    ids, ends, order = (map_file(folder, name) for name in MAPPED)
     return TokenCache(folder, ids, ends, order, *counts, texts)
 
 
@@ -114,7 +114,7 @@ def open_cache(folder: Path, key: str = "") -> TokenCache | None:
         return None
     if record is None or record["key"] != key:
         return None
-    ids, ends, order = (mapped(folder, name) for name in MAPPED)
+    ids, ends, order = (map_file(folder, name) for name in MAPPED)
     if len(ids) != record["tokens"] or len(ends) != record["read"]:
         return None
     return TokenCache(
@@ -122,7 +122,7 @@ def open_cache(folder: Path, key: str = "") -> TokenCache | None:
     )
 
 
-def mapped(folder: Path, name: str) -> NDArray[Any]:
+def map_file(folder: Path, name: str) -> NDArray[Any]:
     """Map one file into memory; an empty file cannot be mapped."""
     file = folder / f"{name}.bin"
     if not file.is_file() or not file.stat().st_size:
@@ -155,7 +155,7 @@ def write_tokens(documents: Iterable[Document], tokenizer: Tokenizer, folder: Pa
             flat = np.concatenate(rows)
             flat.tofile(ids)
             (tokens + np.cumsum([len(row) for row in rows], dtype=np.int64)).tofile(ends)
-            np.asarray([hash_of(text) for text in texts], dtype=np.uint64).tofile(hashes)
+            np.asarray([text_hash(text) for text in texts], dtype=np.uint64).tofile(hashes)
             read, tokens = read + len(texts), tokens + len(flat)
             unknown += int(np.count_nonzero(flat == stranger)) if stranger is not None else 0
     return Counts(read, tokens, unknown)
@@ -198,7 +198,7 @@ def write_order(folder: Path, seed: int) -> tuple[str, int]:
 
     Of repeated texts the first counts; documents without tokens are left out.
     """
-    ends, hashes = mapped(folder, "ends"), mapped(folder, "hashes")
+    ends, hashes = map_file(folder, "ends"), map_file(folder, "hashes")
     filled = np.flatnonzero(np.diff(ends, prepend=0))
     different, first = np.unique(hashes[filled], return_index=True)
     order = filled[first][np.argsort(scattered(different, seed))]

@@ -144,7 +144,7 @@ def shown(cell: Any) -> str:
     return f"{cell:.4f}" if isinstance(cell, float) else str(cell)
 
 
-def is_number(cell: Any) -> bool:
+def is_numeric(cell: Any) -> bool:
     """Tell whether a cell belongs to the right."""
     return isinstance(cell, (int, float))
 
@@ -185,9 +185,9 @@ def html_table(columns: Sequence[str], rows: Rows) -> str:
 
 
 def _cell(cell: Any) -> str:
-    kind = ' class="number"' if is_number(cell) else ""
+    kind = ' class="number"' if is_numeric(cell) else ""
     return f"<td{kind}>{html.escape(shown(cell))}</td>"
 
 
 def _right(columns: Sequence[str], rows: Rows) -> list[bool]:
-    return [bool(rows) and all(is_number(row[i]) for row in rows) for i in range(len(columns))]
+    return [bool(rows) and all(is_numeric(row[i]) for row in rows) for i in range(len(columns))]

@@ -23,7 +23,7 @@ from ..encoding.query_map import MappedEncoder, QueryMap
 from ..errors import DataError, SettingsError
 from ..evaluation.evaluation import judged_queries
 from ..evaluation.label_free import (
-    Change,
+    BeforeAfter,
     Rankings,
     compare_kept,
     compare_overlap,
@@ -61,7 +61,7 @@ class Map:
     fingerprint: str
     strength: float
     folder: Path | None
-    rows: tuple[Change, ...]
+    rows: tuple[BeforeAfter, ...]
     reasons: tuple[str, ...]
 
 
@@ -288,7 +288,7 @@ def write_tuning(cluster: Cluster, info: IndexInfo, found: Tuning) -> None:
 
 def compare_maps(
     search: CompletedSearch, new: Encoder, log: Sequence[str], seed: int, progress: Progress = silent
-) -> list[Change]:
+) -> list[BeforeAfter]:
     """Compare searching without and with a map on queries made from documents, and on a log of real ones.
 
     The documents are other ones than the map was fitted on, where the index has enough.
