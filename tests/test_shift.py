@@ -13,8 +13,8 @@ import pytest
 
 from hashing import HashingEncoder
 from hybridr.errors import DataError, MissingExtra, SettingsError
+from hybridr.evaluation.adam import Adam
 from hybridr.evaluation.shift_statistics import (
-    Adam,
     alignment,
     domain_accuracy,
     knn_source,
@@ -95,7 +95,7 @@ def test_adam_equals_torchs() -> None:
     torch = pytest.importorskip("torch")
     start, gradients = normal(1, 2, dim=3), [normal(seed, 2, dim=3) for seed in range(5)]
     parameter = torch.nn.Parameter(torch.tensor(start))
-    theirs, ours = torch.optim.Adam([parameter], lr=5e-4), Adam(start)
+    theirs, ours = torch.optim.Adam([parameter], lr=5e-4), Adam(start, 5e-4)
     for gradient in gradients:
         parameter.grad = torch.tensor(gradient)
         theirs.step()
