@@ -29,7 +29,7 @@ TITLE = "title"
 Source: TypeAlias = "Iterable[Document] | CorpusFile | tuple[Cluster, str]"
 
 
-class Sample(NamedTuple):
+class DrawnSample(NamedTuple):
     """Documents in a fixed random order, without repeated or empty texts."""
 
     documents: list[Document]
@@ -42,7 +42,7 @@ class Sample(NamedTuple):
         return language_of_most(self.documents)
 
 
-def draw_sample(source: Source, settings: SpanSettings, progress: Progress) -> Sample:
+def draw_sample(source: Source, settings: SpanSettings, progress: Progress) -> DrawnSample:
     """Read all documents and keep at most `max_documents`: those with the smallest seeded hash.
 
     The choice depends on ids, texts and seed, not on the order of reading. Raises DataError when fewer
@@ -68,7 +68,9 @@ def draw_sample(source: Source, settings: SpanSettings, progress: Progress) -> S
             f"{read:,} documents hold {len(documents)} different texts; {LEAST_DOCUMENTS} are needed",
             hint="use the unadapted encoder: hybridr reindex NAME without --encoder",
         )
-    return Sample(documents, read, fingerprint([text_hash(repr(document), "") for document in documents]))
+    return DrawnSample(
+        documents, read, fingerprint([text_hash(repr(document), "") for document in documents])
+    )
 
 
 def language_of_most(documents: Sequence[Document]) -> str:
@@ -92,6 +94,49 @@ def text_hash(text: str, salt: str | None = None) -> int:
 def held_out_of(documents: int, most: int) -> int:
     """Say how many documents are kept from training: at most a fifth of them."""
     return min(most, documents // 5)
+
+
+def read_source(source: Source, fields: Sequence[str], progress: Progress) -> Iterator[Document]:
+    """Yield the documents of an iterable, a file, or (cluster, index); `fields` are for the index."""
+    if isinstance(source, tuple):
+        cluster, index = source
+        yield from read_index(cluster, index, fields, progress)
+    else:
+        yield from counted(source, progress, "read")
+
+
+def read_index(cluster: Cluster, index: str, fields: Sequence[str], progress: Progress) -> Iterator[Document]:
+    """Yield the documents of a live index."""
+    chosen = choose_text_fields(cluster, index, tuple(fields))
+    for found in read_documents(cluster, index, fields=chosen, progress=progress):
+        yield titled(found.doc_id, found.source, chosen)
+
+
+def titled(doc_id: str, record: dict[str, Any], fields: Sequence[str]) -> Document:
+    """Make a document of the fields; one named `title` comes first."""
+    titles = [name for name in fields if name == TITLE and len(fields) > 1]
+    texts = [name for name in fields if name not in titles]
+    return Document(doc_id, text_of(record, texts), text_of(record, titles))
+
+
+def source_record(source: Source) -> Any:
+    """Describe a source so that an unfinished run knows its own again; None for a plain iterable."""
+    if isinstance(source, CorpusFile):
+        return source.record()
+    if isinstance(source, tuple):
+        return {"index": source[1], "uuid": source[0].index_info(source[1]).uuid}
+    return None
+
+
+def bytes_of(source: Source) -> int:
+    """Say about how many bytes of text a source holds; 0 where it cannot be known before reading."""
+    if isinstance(source, CorpusFile):
+        return source.bytes
+    if isinstance(source, tuple):
+        cluster, index = source
+        found = cluster.request("GET", f"/{cluster.index_info(index).name}/_stats/store")
+        return int(found["_all"]["primaries"]["store"]["size_in_bytes"])
+    return 0
 
 
 @dataclass(frozen=True)
@@ -133,35 +178,6 @@ class CorpusFile:
         }
 
 
-def read_source(source: Source, fields: Sequence[str], progress: Progress) -> Iterator[Document]:
-    """Yield the documents of an iterable, a file, or (cluster, index); `fields` are for the index."""
-    if isinstance(source, tuple):
-        cluster, index = source
-        yield from read_index(cluster, index, fields, progress)
-    else:
-        yield from counted(source, progress, "read")
-
-
-def source_record(source: Source) -> Any:
-    """Describe a source so that an unfinished run knows its own again; None for a plain iterable."""
-    if isinstance(source, CorpusFile):
-        return source.record()
-    if isinstance(source, tuple):
-        return {"index": source[1], "uuid": source[0].index_info(source[1]).uuid}
-    return None
-
-
-def bytes_of(source: Source) -> int:
-    """Say about how many bytes of text a source holds; 0 where it cannot be known before reading."""
-    if isinstance(source, CorpusFile):
-        return source.bytes
-    if isinstance(source, tuple):
-        cluster, index = source
-        found = cluster.request("GET", f"/{cluster.index_info(index).name}/_stats/store")
-        return int(found["_all"]["primaries"]["store"]["size_in_bytes"])
-    return 0
-
-
 def read_records(file: Path, fields: Sequence[str]) -> Iterator[Document]:
     """Yield the documents of a JSONL file. Unlike for an index, ids may be repeated: they are not kept."""
     for line, record in read_jsonl(file):
@@ -175,20 +191,6 @@ def read_records(file: Path, fields: Sequence[str]) -> Iterator[Document]:
                 f"{file}:{line}: no field {' or '.join(fields)}", hint=f"there: {', '.join(record)}"
             )
         yield titled(str(record["_id"]), record, fields)
-
-
-def titled(doc_id: str, record: dict[str, Any], fields: Sequence[str]) -> Document:
-    """Make a document of the fields; one named `title` comes first."""
-    titles = [name for name in fields if name == TITLE and len(fields) > 1]
-    texts = [name for name in fields if name not in titles]
-    return Document(doc_id, text_of(record, texts), text_of(record, titles))
-
-
-def read_index(cluster: Cluster, index: str, fields: Sequence[str], progress: Progress) -> Iterator[Document]:
-    """Yield the documents of a live index."""
-    chosen = choose_text_fields(cluster, index, tuple(fields))
-    for found in read_documents(cluster, index, fields=chosen, progress=progress):
-        yield titled(found.doc_id, found.source, chosen)
 
 
 def read_tsv(file: Path) -> Iterator[Document]:

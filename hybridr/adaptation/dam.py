@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import torch
 from tokenizers import Tokenizer
 
-from ..assembly.assembly import located
+from ..assembly.assembly import local_path
 from ..assembly.backbone import WEIGHT_FILES, Dam, read_dam, write_dam_files
 from ..encoding.packaged import minilm
 from ..errors import DataError, ModelError
@@ -20,19 +20,10 @@ from ..files.family import member_of
 from ..files.manifest import fingerprint, sha256_of, write_manifest
 from ..progress import Progress, silent
 from ..records import Document
+from . import runs
 from .corpus import Source, bytes_of, held_out_of, read_source, source_record
 from .loop import Processes, choose_precision, require_disk, require_memory, train
 from .objectives import Precision
-from .runs import (
-    STATE_FILE,
-    STATE_FOLDER,
-    Training,
-    read_finished,
-    recorded,
-    require_ours,
-    result_of,
-    write_history,
-)
 from .settings import OBJECTIVES, DamSettings
 from .token_cache import Frame, TokenCache, build_cache, open_cache
 
@@ -96,7 +87,7 @@ class DamPlan:
     @property
     def state(self) -> Path:
         """Where an unfinished run lies."""
-        return self.settings.out / STATE_FOLDER
+        return self.settings.out / runs.STATE_FOLDER
 
     def key(self, corpus: Any) -> str:
         """Hash all that the result depends on, with what the corpus is known by.
@@ -104,7 +95,7 @@ class DamPlan:
         That is its texts, wherever they came from, for a result; its source for the tokens of an unfinished
         run, which goes on from those.
         """
-        compared = recorded(self.settings, without=NOT_COMPARED)
+        compared = runs.recorded(self.settings, without=NOT_COMPARED)
         parts = [VERSION, compared, self.base["weights"], self.base["tokenizer"], self.precision, corpus]
         return fingerprint(parts if self.objective == "mlm" else [*parts, self.objective])
 
@@ -130,26 +121,28 @@ def fit_dam(
     Raises ModelError (base, vocabulary, memory, loss), DataError (no usable text), DownloadError (base,
     disk) and SettingsError.
     """
-    require_ours(settings.out, STAGE, "DAM")
+    runs.require_own(settings.out, STAGE, "DAM")
     plan = plan_dam(settings, objective, progress)
     progress = progress if plan.processes.is_main else silent
     cache = tokenised(plan, documents, through, progress)
     key = plan.key(cache.fingerprint)
-    finished = read_finished(settings.out, STAGE, key)
+    finished = runs.read_finished(settings.out, STAGE, key)
     plan.processes.wait()
     if finished is None:
         entry = trained(plan, cache, key, progress)
-        return result_of(DamFit, settings.out, entry, reused=False)
+        return runs.result_of(DamFit, settings.out, entry, reused=False)
     if plan.processes.is_main:
         shutil.rmtree(plan.state, ignore_errors=True)
-    return result_of(DamFit, settings.out, finished[STAGE], reused=True)
+    return runs.result_of(DamFit, settings.out, finished[STAGE], reused=True)
 
 
 def plan_dam(settings: DamSettings, objective: str, progress: Progress) -> DamPlan:
     """Open the base and check that this machine can train it."""
     processes = Processes(settings.device)
     with processes.main_first():
-        folder = minilm(progress=progress) if settings.base == "minilm" else located(settings.base, progress)
+        folder = (
+            minilm(progress=progress) if settings.base == "minilm" else local_path(settings.base, progress)
+        )
     with torch.random.fork_rng():  # a fresh head is drawn
         torch.manual_seed(settings.seed)
         dam = read_dam(folder)
@@ -237,7 +230,7 @@ def trained(plan: DamPlan, cache: TokenCache, key: str, progress: Progress) -> d
     objective = plan.member(plan.dam.model, plan.frame, cache, settings, plan.precision, processes)
     require_memory(plan.dam.model, objective.budget, processes.device)
     before = objective.unseen_loss()
-    state = plan.state / STATE_FILE
+    state = plan.state / runs.STATE_FILE
     run = train(objective, objective.recipe, state, key, processes=processes, progress=progress)
     entry = {"key": key, **dam_entry(plan, cache, run), "unseen_loss": [before, objective.unseen_loss()]}
     if processes.is_main:
@@ -246,7 +239,7 @@ def trained(plan: DamPlan, cache: TokenCache, key: str, progress: Progress) -> d
     return entry
 
 
-def dam_entry(plan: DamPlan, cache: TokenCache, run: Training) -> dict[str, Any]:
+def dam_entry(plan: DamPlan, cache: TokenCache, run: runs.Training) -> dict[str, Any]:
     """Give the `dam` entry of the manifest, but for key and loss on unseen documents."""
     return {
         "objective": plan.member.title.lower(),
@@ -260,18 +253,18 @@ def dam_entry(plan: DamPlan, cache: TokenCache, run: Training) -> dict[str, Any]
     }
 
 
-def write_result(plan: DamPlan, cache: TokenCache, run: Training, entry: Mapping[str, Any]) -> None:
+def write_result(plan: DamPlan, cache: TokenCache, run: runs.Training, entry: Mapping[str, Any]) -> None:
     """Write the folder, whole or not at all; it takes the place of the unfinished run."""
     label = f"{plan.member.title} loss"
     with staged_folder(plan.settings.out) as folder:
         outputs = write_dam_files(plan.dam, folder)
-        outputs += write_history(folder, plan.state, run.losses, label=label)
+        outputs += runs.write_history(folder, plan.state, run.losses, label=label)
         for name in outputs:
             (folder / name).chmod(0o644)
         write_manifest(
             folder,
             stage=STAGE,
-            settings=recorded(plan.settings, without=NOT_RECORDED),
+            settings=runs.recorded(plan.settings, without=NOT_RECORDED),
             inputs={"base": plan.base, "documents": cache.fingerprint},
             outputs=outputs,
             parents=[plan.base["weights"]],

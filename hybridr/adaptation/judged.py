@@ -31,26 +31,6 @@ MINE_AGAIN = "the file must cover exactly the queries of the qrels: hybridr rem 
 PICKLE = 0x80  # the first byte of a pickle
 
 
-def judged(
-    name: str,
-    texts: Mapping[str, str],
-    qrels: Qrels,
-    documents: Callable[[], Iterator[Document]],
-    files: Iterable[Path],
-) -> Judged:
-    """Put the parts together, without the queries that have no relevant document. Raises DataError."""
-    relevant = {
-        query_id: tuple(doc_id for doc_id, grade in grades.items() if grade >= 1)
-        for query_id, grades in qrels.items()
-    }
-    positives = {query_id: relevant[query_id] for query_id in texts if relevant[query_id]}
-    if not positives:
-        raise DataError(f"{name}: no query has a document of grade 1 or more", hint="choose another --split")
-    queries = {query_id: texts[query_id] for query_id in positives}
-    key = fingerprint([sha256_of(file) for file in files])
-    return Judged(name, queries, positives, frozenset(qrels), documents, key)
-
-
 @dataclass(frozen=True)
 class Judged:
     """Queries with the documents that are relevant to them."""
@@ -105,7 +85,7 @@ def read_judged_beir(folder: Path, split: str = "train") -> Judged:
     queries, qrels = read_topics(folder, split)
     files = [folder / "corpus.jsonl", folder / "queries.jsonl", qrels_file(folder, split)]
     texts = {query.query_id: query.text for query in queries}
-    return judged(folder.name, texts, qrels, partial(beir_documents, folder), files)
+    return labelled(folder.name, texts, qrels, partial(beir_documents, folder), files)
 
 
 def beir_documents(folder: Path) -> Iterator[Document]:
@@ -127,7 +107,7 @@ def read_judged_files(qrels: Path, queries: Path, corpus: Path) -> Judged:
             texts[query_id] = text.strip()
     if missing := grades.keys() - texts.keys():
         raise DataError(f"{queries}: {len(missing)} judged queries have no text, such as '{min(missing)}'")
-    return judged(corpus.stem, texts, grades, partial(table_documents, corpus), [corpus, queries, qrels])
+    return labelled(corpus.stem, texts, grades, partial(table_documents, corpus), [corpus, queries, qrels])
 
 
 def table_documents(corpus: Path) -> Iterator[Document]:
@@ -138,6 +118,26 @@ def table_documents(corpus: Path) -> Iterator[Document]:
             raise DataError(f"{corpus}:{line}: document id '{doc_id}' for the second time")
         seen.add(doc_id)
         yield Document(doc_id, text)
+
+
+def labelled(
+    name: str,
+    texts: Mapping[str, str],
+    qrels: Qrels,
+    documents: Callable[[], Iterator[Document]],
+    files: Iterable[Path],
+) -> Judged:
+    """Put the parts together, without the queries that have no relevant document. Raises DataError."""
+    relevant = {
+        query_id: tuple(doc_id for doc_id, grade in grades.items() if grade >= 1)
+        for query_id, grades in qrels.items()
+    }
+    positives = {query_id: relevant[query_id] for query_id in texts if relevant[query_id]}
+    if not positives:
+        raise DataError(f"{name}: no query has a document of grade 1 or more", hint="choose another --split")
+    queries = {query_id: texts[query_id] for query_id in positives}
+    key = fingerprint([sha256_of(file) for file in files])
+    return Judged(name, queries, positives, frozenset(qrels), documents, key)
 
 
 def read_table(file: Path) -> Iterator[tuple[int, str, str]]:

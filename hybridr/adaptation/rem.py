@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ..assembly import adapters
-from ..assembly.assembly import RANKERS, located
+from ..assembly.assembly import RANKERS, local_path
 from ..assembly.backbone import Dam, read_dam, write_dam_files
 from ..assembly.new_rem import (
     add_head,
@@ -29,20 +29,11 @@ from ..files.atomic import require_space, staged_folder
 from ..files.family import member_of, names_of
 from ..files.manifest import fingerprint, sha256_of, write_manifest
 from ..progress import Progress, silent
+from . import runs
 from .batches import Batches, Examples, Limits, read_distilled, read_examples
 from .judged import Judged, Ranking, mine
 from .loop import Processes, choose_precision, train
 from .objectives import Precision
-from .runs import (
-    STATE_FILE,
-    STATE_FOLDER,
-    Training,
-    read_finished,
-    recorded,
-    require_ours,
-    result_of,
-    write_history,
-)
 from .settings import OBJECTIVES, RemSettings
 
 VERSION = 1  # of the procedure; a change of its results makes finished runs start anew
@@ -108,7 +99,7 @@ class RemPlan:
     @property
     def state(self) -> Path:
         """Where an unfinished run lies."""
-        return self.settings.out / STATE_FOLDER
+        return self.settings.out / runs.STATE_FOLDER
 
 
 def train_rem(
@@ -127,14 +118,14 @@ def train_rem(
     SettingsError, DataError (labels, negatives, teacher), ModelError (DAM, REM, loss), DownloadError (disk).
     """
     require_consistent(settings)
-    require_ours(settings.out, STAGE, "REM")
+    runs.require_own(settings.out, STAGE, "REM")
     processes = Processes(settings.device)
     report = progress if processes.is_main else silent
     plan = plan_rem(judged.sample(settings.max_queries, settings.seed), settings, processes, source, report)
-    if (finished := read_finished(settings.out, STAGE, plan.key)) is not None:
-        return result_of(RemTraining, settings.out, finished[STAGE], reused=True)
+    if (finished := runs.read_finished(settings.out, STAGE, plan.key)) is not None:
+        return runs.result_of(RemTraining, settings.out, finished[STAGE], reused=True)
     entry = fit(plan, read(plan, rank, report), report)
-    return result_of(RemTraining, settings.out, entry, reused=False)
+    return runs.result_of(RemTraining, settings.out, entry, reused=False)
 
 
 def require_consistent(settings: RemSettings) -> None:
@@ -160,12 +151,12 @@ def plan_rem(
 ) -> RemPlan:
     """Open DAM and REM, and fix what the run is."""
     with processes.main_first():  # a published one is downloaded once
-        dam = read_dam(located(settings.dam, progress))
-        rem = read_rem(located(settings.rem, progress)) if settings.rem else None
+        dam = read_dam(local_path(settings.dam, progress))
+        rem = read_rem(local_path(settings.rem, progress)) if settings.rem else None
     ranker = RANKERS[settings.ranker](dam, settings.pooling, settings.similarity)
     precision = choose_precision(settings.precision, processes.device)
     key = {
-        **recorded(settings, without=NOT_COMPARED),
+        **runs.recorded(settings, without=NOT_COMPARED),
         "version": VERSION,
         "judged": judged.fingerprint,
         "dam": ranker.fingerprint,
@@ -224,7 +215,7 @@ def fit(plan: RemPlan, examples: Examples, progress: Progress) -> dict[str, Any]
     plan.ranker.to(processes.device)
     member = member_of(OBJECTIVES, "pairs" if settings.ranker == "rerank" else settings.loss)
     objective = member(plan.ranker, weights, batches, settings, plan.precision, processes)
-    state = plan.state / STATE_FILE
+    state = plan.state / runs.STATE_FILE
     run = train(objective, objective.recipe, state, plan.key, processes=processes, progress=progress)
     entry = rem_entry(plan, examples, weights, run)
     if processes.is_main:
@@ -249,7 +240,7 @@ def make_trainable(plan: RemPlan) -> dict[str, torch.nn.Parameter]:
 
 
 def rem_entry(
-    plan: RemPlan, examples: Examples, weights: Mapping[str, torch.nn.Parameter], run: Training
+    plan: RemPlan, examples: Examples, weights: Mapping[str, torch.nn.Parameter], run: runs.Training
 ) -> dict[str, Any]:
     """Give the `rem` entry of the manifest."""
     settings = plan.settings
@@ -270,7 +261,7 @@ def rem_entry(
     }
 
 
-def write(plan: RemPlan, run: Training, entry: Mapping[str, Any]) -> None:
+def write(plan: RemPlan, run: runs.Training, entry: Mapping[str, Any]) -> None:
     """Write weights, losses, curve and manifest, whole or not at all; the unfinished state goes."""
     settings = plan.settings
     with staged_folder(settings.out) as folder:
@@ -279,11 +270,11 @@ def write(plan: RemPlan, run: Training, entry: Mapping[str, Any]) -> None:
             files = write_dam_files(plan.dam, folder, heads=heads, language_head=plan.dam.has_language_head)
         else:
             files = write_rem(plan.ranker, design_of(settings.design, settings.rank), settings.name, folder)
-        files += write_history(folder, plan.state, run.losses)
+        files += runs.write_history(folder, plan.state, run.losses)
         write_manifest(
             folder,
             stage=STAGE,
-            settings=recorded(settings, without=NOT_RECORDED),
+            settings=runs.recorded(settings, without=NOT_RECORDED),
             inputs={
                 "judged": plan.judged.fingerprint,
                 "collection": plan.judged.name,

@@ -74,7 +74,7 @@ def recorded(settings: Stage, *, without: Collection[str]) -> dict[str, Any]:
     return {name: value for name, value in settings.record().items() if name not in without}
 
 
-def require_ours(folder: Path, stage: str, what: str) -> None:
+def require_own(folder: Path, stage: str, what: str) -> None:
     """Raise ModelError when `folder` holds anything but a result of `stage` or an unfinished run's state."""
     if not folder.exists() or (folder / STATE_FOLDER).is_dir():
         return

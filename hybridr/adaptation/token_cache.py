@@ -238,7 +238,7 @@ class Frame:
         return len(self.before) + len(self.after)
 
 
-class Windows(NamedTuple):
+class TokenWindows(NamedTuple):
     """The inputs of one optimiser step: documents one after the other, special tokens included."""
 
     ids: Ids
@@ -253,7 +253,7 @@ class Windows(NamedTuple):
 
 def windows_of_step(
     cache: TokenCache, frame: Frame, *, first: int, size: int, max_tokens: int, seed: int, step: int
-) -> Windows:
+) -> TokenWindows:
     """Draw the `size` documents of a step (numbered from 1), a window of each, and the masks.
 
     Each epoch visits every document once, in its own order. The documents of the cache before `first` are
@@ -263,7 +263,7 @@ def windows_of_step(
     return masked_windows(cache, frame, rows, max_tokens, default_rng([seed, WINDOWS, step]))
 
 
-def fixed_windows(cache: TokenCache, frame: Frame, rows: Ids, *, max_tokens: int, seed: int) -> Windows:
+def fixed_windows(cache: TokenCache, frame: Frame, rows: Ids, *, max_tokens: int, seed: int) -> TokenWindows:
     """Give windows and masks of the documents `rows` that are always the same, to compare losses."""
     return masked_windows(cache, frame, rows, max_tokens, default_rng([seed, FIXED]))
 
@@ -301,7 +301,9 @@ def scrambled(values: Ids, half: int, keys: list[int]) -> Ids:
     return (left << half) | right
 
 
-def masked_windows(cache: TokenCache, frame: Frame, rows: Ids, longest: int, random: Generator) -> Windows:
+def masked_windows(
+    cache: TokenCache, frame: Frame, rows: Ids, longest: int, random: Generator
+) -> TokenWindows:
     """Cut a window out of each document and mask it."""
     starts, sizes = cache.spans(rows)
     inner = np.minimum(sizes, longest - frame.size)
@@ -310,7 +312,7 @@ def masked_windows(cache: TokenCache, frame: Frame, rows: Ids, longest: int, ran
     chosen = choose_masked(ids, text, frame, random)
     targets = ids[chosen]
     ids[chosen] = corrupted(targets, frame, random)
-    return Windows(ids, inner + frame.size, chosen, targets)
+    return TokenWindows(ids, inner + frame.size, chosen, targets)
 
 
 def framed(cache: TokenCache, frame: Frame, starts: Ids, inner: Ids) -> tuple[Ids, Ids]:

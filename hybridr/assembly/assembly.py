@@ -49,9 +49,9 @@ def assemble(
         raise SettingsError(f"pooling and similarity are for the dense ranker, not for {ranker}")
     pooling = chosen("pooling", pooling or used.get("pooling", "mean"))
     similarity = chosen("similarity", similarity or used.get("similarity", "ip"))
-    assembled = kind(read_dam(located(dam, progress)), pooling, similarity)
+    assembled = kind(read_dam(local_path(dam, progress)), pooling, similarity)
     if rem is not None:
-        assembled.add_rem(read_rem(located(rem, progress)), load_embeddings=load_rem_embeddings)
+        assembled.add_rem(read_rem(local_path(rem, progress)), load_embeddings=load_rem_embeddings)
         if merge and assembled.has_lora:
             assembled.merge()
     assembled.require_head()
@@ -68,7 +68,7 @@ def usage_of(source: Path | str) -> dict[str, str]:
     return {name: trained[name] for name in ("pooling", "similarity") if name in trained}
 
 
-def located(source: Path | str, progress: Progress) -> Path:
+def local_path(source: Path | str, progress: Progress) -> Path:
     """Give the local path of a folder, a zip or a published name. Raises ModelError, DownloadError."""
     path = Path(source).expanduser()
     if path.exists():

@@ -9,9 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import save_file
-
 from ..encoding.retriever import WEIGHTS_FILE, canonical_tokenizer, longest_input
 from ..encoding.sentence_transformers import (
     no_bars,
@@ -28,6 +25,7 @@ from .checkpoints import FETCH_AGAIN, Tensors, read_tensors
 try:
     import torch
     import transformers
+    from safetensors.torch import save_file
 except ImportError as missing:
     raise MissingExtra(missing.name or "torch", "train", "assembling DAM and REM") from missing
 

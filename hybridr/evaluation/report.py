@@ -40,7 +40,7 @@ LATEX = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
 }
-Rows = Sequence[Sequence[Any]]
+TableRows = Sequence[Sequence[Any]]
 
 
 def checked_format(name: str | None, file: Path | None = None) -> Format:
@@ -149,7 +149,7 @@ def is_numeric(cell: Any) -> bool:
     return isinstance(cell, (int, float))
 
 
-def markdown(columns: Sequence[str], rows: Rows) -> str:
+def markdown(columns: Sequence[str], rows: TableRows) -> str:
     """Write a table of GitHub's Markdown."""
     lines = [
         _piped(columns),
@@ -164,7 +164,7 @@ def _piped(cells: Sequence[Any], escape: Callable[[str], str] | None = None) -> 
     return "| " + " | ".join(escape(shown(cell)) for cell in cells) + " |"
 
 
-def latex(columns: Sequence[str], rows: Rows) -> str:
+def latex(columns: Sequence[str], rows: TableRows) -> str:
     """Write a `tabular` with the rules of the package booktabs."""
     align = "".join("r" if one else "l" for one in _right(columns, rows))
     body = [_ampersands(columns), r"\midrule", *map(_ampersands, rows)]
@@ -177,7 +177,7 @@ def _ampersands(cells: Sequence[Any]) -> str:
     return " & ".join(escaped) + r" \\"
 
 
-def html_table(columns: Sequence[str], rows: Rows) -> str:
+def html_table(columns: Sequence[str], rows: TableRows) -> str:
     """Write an HTML table."""
     head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
     lines = [f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows]
@@ -189,5 +189,5 @@ def _cell(cell: Any) -> str:
     return f"<td{kind}>{html.escape(shown(cell))}</td>"
 
 
-def _right(columns: Sequence[str], rows: Rows) -> list[bool]:
+def _right(columns: Sequence[str], rows: TableRows) -> list[bool]:
     return [bool(rows) and all(is_numeric(row[i]) for row in rows) for i in range(len(columns))]

@@ -119,7 +119,7 @@ def make_examples(
 ) -> MapExamples:
     """Encode the queries, find their candidates, and rank those as the teacher does."""
     texts = [probe.text for probe in probes]
-    queries = encode_all(encoder, texts, progress)
+    queries = encode_in_tenths(encoder, texts, progress)
     found = find_candidates(search, documents, probes, queries, settings, progress)
     roots = LEXICAL_SCALE * np.sqrt(search.idf_sums(texts))
     rows = read_vectors(
@@ -129,7 +129,7 @@ def make_examples(
     return taught(queries, rows.vectors, picked, roots, settings)
 
 
-def encode_all(encoder: Encoder, texts: Sequence[str], progress: Progress) -> Vectors:
+def encode_in_tenths(encoder: Encoder, texts: Sequence[str], progress: Progress) -> Vectors:
     """Encode queries to `(n, dim)`, reporting every tenth."""
     part = max(1, -(-len(texts) // 10))
     vectors = []

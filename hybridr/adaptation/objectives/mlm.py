@@ -14,7 +14,7 @@ from ...encoding.retriever import longest_input
 from ..corpus import held_out_of
 from ..loop import Processes
 from ..settings import DamSettings
-from ..token_cache import Frame, Ids, TokenCache, Windows, cut, fixed_windows, windows_of_step
+from ..token_cache import Frame, Ids, TokenCache, TokenWindows, cut, fixed_windows, windows_of_step
 from . import Precision, Recipe
 
 LONGEST_WARM_UP = 1000  # steps
@@ -61,7 +61,7 @@ class MaskedLm:
         self.budget = settings.token_budget or TOKEN_BUDGETS.get(processes.device.type, TOKEN_BUDGETS["cpu"])
         self.recipe = masked_lm_recipe(settings, precision)
 
-    def parts(self, step: int) -> list[Part]:
+    def parts(self, step: int) -> list[MicroBatch]:
         """Give this process's micro-batches of optimiser step `step`, numbered from 1."""
         return list(self.share(self.windows(step)))
 
@@ -69,7 +69,7 @@ class MaskedLm:
         """Count the tokens of the whole batch of a step, special ones included and padding not."""
         return int(self.windows(step).lengths.sum())
 
-    def windows(self, step: int) -> Windows:
+    def windows(self, step: int) -> TokenWindows:
         """Draw the whole batch of a step."""
         return windows_of_step(
             self.cache,
@@ -81,16 +81,16 @@ class MaskedLm:
             step=step,
         )
 
-    def share(self, windows: Windows) -> Iterator[Part]:
+    def share(self, windows: TokenWindows) -> Iterator[MicroBatch]:
         """Cut this process's share of a batch into micro-batches; those without a mask teach nothing."""
         order = np.argsort(-windows.lengths, kind="stable")
         own = order[self.processes.rank :: self.processes.count]
         for group in cut(windows.lengths[own], self.budget, OVERHEAD) if len(own) else ():
             part = padded_part(windows, own[group], self.padding, self.max_tokens)
             if len(part.positions):
-                yield Part(*(to_device(field, self.processes.device) for field in part))
+                yield MicroBatch(*(to_device(field, self.processes.device) for field in part))
 
-    def loss(self, part: Part) -> Tensor:
+    def loss(self, part: MicroBatch) -> Tensor:
         """Give the summed cross-entropy of a micro-batch over the masked tokens of the whole batch."""
         states = self.module.base_model(input_ids=part.ids, attention_mask=part.mask)[0]  # type: ignore[operator]
         logits = self.head(states.flatten(0, 1)[part.positions])  # (masked, vocabulary)
@@ -157,7 +157,7 @@ def language_head(model: Any) -> Callable[[Tensor], Tensor]:
     return head
 
 
-class Part(NamedTuple):
+class MicroBatch(NamedTuple):
     """One micro-batch."""
 
     ids: Tensor
@@ -172,7 +172,7 @@ class Part(NamedTuple):
     """Masked tokens of the whole batch over all processes."""
 
 
-def padded_part(windows: Windows, rows: Ids, padding: int, limit: int) -> Part:
+def padded_part(windows: TokenWindows, rows: Ids, padding: int, limit: int) -> MicroBatch:
     """Put the documents `rows` into one micro-batch, as numpy arrays in place of tensors.
 
     Sizes are rounded up, the width to at most `limit`: oneDNN keeps a kernel and the allocator a block for
@@ -190,7 +190,7 @@ def padded_part(windows: Windows, rows: Ids, padding: int, limit: int) -> Part:
     hit = windows.masked[np.minimum(found, len(windows.masked) - 1)] == places
     positions, targets = np.flatnonzero(filled)[hit], windows.targets[found[hit]]
     unused = rounded(len(positions), MASKED) - len(positions)
-    return Part(
+    return MicroBatch(
         ids,  # type: ignore[arg-type]
         None if filled.all() else filled.astype(np.int64),  # type: ignore[arg-type]
         np.pad(positions, (0, unused)),  # type: ignore[arg-type]
