@@ -53,11 +53,12 @@ class Adaptation:
 def adapt(documents: Source, settings: AdaptSettings, *, progress: Progress = silent) -> Adaptation:
     """Fit an encoder to documents without labels and export it, or the unadapted one if the gate says no.
 
-    `documents` are an iterable of Document, or (cluster, index). A retriever is fitted by span contrast; a
-    DAM by masked-LM training, and joined with the REM that `settings.rem` names. The result lies in
-    `settings.out`. A run that was finished with the same documents and settings returns at once, a killed
-    one goes on. Raises DataError (too few documents, another language), ModelError (base, REM, loss),
-    SettingsError, DownloadError (base, disk). Under `accelerate launch` all processes call this together.
+    `documents` are an iterable of Document, or (cluster, index). A retriever is fitted by span contrast, or
+    a DAM by masked-LM training and joined with the REM that `settings.rem` names, unless
+    `settings.objective` names another of `objectives`. The result lies in `settings.out`. A run that was
+    finished with the same documents and settings returns at once, a killed one goes on. Raises DataError
+    (too few documents, another language), ModelError (base, REM, loss), SettingsError, DownloadError (base,
+    disk). Under `accelerate launch` all processes call this together.
     """
     require_replaceable(settings.out)
     queries = read_query_log(settings.queries)
@@ -93,7 +94,7 @@ def conclude(
         progress=progress,
     )
     promoted = gate.passed or settings.force
-    entry = entry_of_run(start, fitted, settings) | {
+    entry = adaptation_entry(start, fitted, settings) | {
         "key": key,
         "promoted": promoted,
         "forced": promoted and not gate.passed,
@@ -135,7 +136,7 @@ def run_key(start: Start, settings: AdaptSettings, queries: Sequence[str]) -> st
     return fingerprint({**start.identity, "settings": values, "queries": list(queries)})
 
 
-def entry_of_run(start: Start, fitted: Fitted, settings: AdaptSettings) -> dict[str, Any]:
+def adaptation_entry(start: Start, fitted: Fitted, settings: AdaptSettings) -> dict[str, Any]:
     """Give the `adaptation` entry of the manifest, but for the gate's decision."""
     objective = start.identity["objective"]
     values = recorded(settings, without=NOT_RECORDED)

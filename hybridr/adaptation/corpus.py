@@ -24,8 +24,8 @@ from .settings import SpanSettings
 LONGEST_TEXT = 20_000  # characters; far beyond what the encoder reads, and small enough to keep
 LEAST_DOCUMENTS = 40
 LANGUAGE_SAMPLE = 500  # documents
+TITLE_FIELD = "title"
 GZIP_RATIO = 4  # text shrinks to a third or a quarter
-TITLE = "title"
 Source: TypeAlias = "Iterable[Document] | CorpusFile | tuple[Cluster, str]"
 
 
@@ -84,7 +84,7 @@ def clipped(document: Document) -> Document:
 
 
 def text_hash(text: str, salt: str | None = None) -> int:
-    """Hash a text to 64 bits, the same in every process."""
+    """Hash a text to 64 bits, the same in every process; a salt, also an empty one, goes before it."""
     data = text if salt is None else f"{salt}\n{text}"
     return int.from_bytes(
         hashlib.blake2b(data.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big"
@@ -114,7 +114,7 @@ def read_index(cluster: Cluster, index: str, fields: Sequence[str], progress: Pr
 
 def titled(doc_id: str, record: dict[str, Any], fields: Sequence[str]) -> Document:
     """Make a document of the fields; one named `title` comes first."""
-    titles = [name for name in fields if name == TITLE and len(fields) > 1]
+    titles = [name for name in fields if name == TITLE_FIELD and len(fields) > 1]
     texts = [name for name in fields if name not in titles]
     return Document(doc_id, text_of(record, texts), text_of(record, titles))
 

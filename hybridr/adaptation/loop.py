@@ -1,4 +1,7 @@
-"""The loop under every kind of training: exact continuation, several processes, one checkpoint file."""
+"""The loop under every kind of training: exact continuation, several processes, one checkpoint file.
+
+Below it: what a machine must have for a training, in which precision it computes, and its processes.
+"""
 
 from __future__ import annotations
 

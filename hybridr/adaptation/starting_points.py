@@ -91,8 +91,9 @@ def start_from_retriever(documents: Source, settings: AdaptSettings, progress: P
     folder = minilm(progress=progress) if settings.base == "minilm" else Path(settings.base)
     base = read_retriever(folder, max_tokens=settings.max_tokens or MAX_TOKENS)
     sample = draw_sample(documents, own, progress)
+    language = sample.language
     if settings.base == "minilm" and not settings.any_language:
-        require_language(sample.language, "en", "the packaged model")
+        require_language(language, "en", "the packaged model")
     identity = {
         "version": VERSION,
         "objective": member.name,
@@ -107,7 +108,7 @@ def start_from_retriever(documents: Source, settings: AdaptSettings, progress: P
         objective = member(base, others, held_out, own, Processes(settings.device))
         return fit_retriever(objective, settings, fingerprint(identity), len(others), progress)
 
-    return Start(base, held_out, others, sample.read, sample.language, identity, fit)
+    return Start(base, held_out, others, sample.read, language, identity, fit)
 
 
 def fit_retriever(
@@ -145,9 +146,8 @@ def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progres
     member = member_that_fits("dam", settings)
     old = join(settings.base, settings, progress)  # before the long part: they may not fit
     gate = GateDocuments(settings.out / STATE_FOLDER / GATE_FILE, settings.seed)
-    fit = fit_dam(
-        documents, dam_settings(settings), objective=member.name, through=gate.passing, progress=progress
-    )
+    own = dam_settings(settings, member.Settings)
+    fit = fit_dam(documents, own, objective=member.name, through=gate.passing, progress=progress)
     chosen = gate.read()
     if len(chosen) < LEAST_DOCUMENTS:
         raise DataError(f"there are {len(chosen)} different texts; {LEAST_DOCUMENTS} are needed")
@@ -169,10 +169,10 @@ def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progres
     )
 
 
-def dam_settings(settings: AdaptSettings) -> DamSettings:
+def dam_settings(settings: AdaptSettings, kind: type[DamSettings]) -> DamSettings:
     """Give the settings of the DAM's training; the DAM is kept beside the encoder."""
-    own = settings.own(DamSettings) | {"out": settings.out / DAM_FOLDER}
-    return DamSettings(**{name: value for name, value in own.items() if name != "max_tokens"})
+    own = settings.own(kind) | {"out": settings.out / DAM_FOLDER}
+    return kind(**{name: value for name, value in own.items() if name != "max_tokens"})
 
 
 def join(dam: Path | str, settings: AdaptSettings, progress: Progress) -> Retriever:

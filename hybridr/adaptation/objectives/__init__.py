@@ -8,7 +8,7 @@ that says where it can be chosen and what it is made of:
                      `candidate(strength)`, the encoder with that share of the change; its Settings have
                      `fields`, `max_documents`, `held_out` and `seed`
         "dam"        Member(model, frame, cache, settings, precision, processes), a `LabelFree` with
-                     `budget`, the tokens of its largest micro-batch
+                     `budget`, the tokens of its largest micro-batch; its Settings extend `DamSettings`
     "labels"     `rem train --loss`: Member(ranker, weights, batches, settings, precision, processes);
                  `teacher = True` where its batches need a teacher's scores
     "pairs"      the same for the re-ranker, which reads query and document together
