@@ -22,13 +22,13 @@ from .evaluation.shift_statistics import (
     Plane,
     Vectors,
     alignment,
-    count_words,
     domain_accuracy,
     knn_source,
     principal_plane,
     query_type,
     uniformity,
     weighted_jaccard,
+    word_counts,
 )
 from .files.formats import document_of, read_corpus, read_jsonl, read_qrels, read_run
 from .files.pictures import svg
@@ -177,7 +177,7 @@ def compare_samples(
 
 
 def _textual(source: TextSample, target: TextSample, hole_share: float | None) -> list[Statistic]:
-    words = weighted_jaccard(count_words(source.documents), count_words(target.documents))
+    words = weighted_jaccard(word_counts(source.documents), word_counts(target.documents))
     found = [
         Statistic("word_jaccard", words, "1 the same words, 0 none in common; MS MARCO against BEIR: .35", YU)
     ]

@@ -21,8 +21,11 @@ import torch
 import transformers
 from tokenizers import Tokenizer
 
-from hybridr.adaptation.loop import Precision, Processes, Recipe, choose_precision, make_optimizer, take_step
-from hybridr.adaptation.objectives.mlm import MaskedLm, frame_of
+from hybridr.adaptation.dam import frame_of
+from hybridr.adaptation.loop import Processes, choose_precision, make_optimizer, take_step
+from hybridr.adaptation.objectives import Precision, Recipe
+from hybridr.adaptation.objectives.mlm import MaskedLm
+from hybridr.adaptation.settings import DamSettings
 from hybridr.adaptation.token_cache import Frame, TokenCache, build_cache
 from hybridr.assembly.backbone import Dam, read_dam
 from hybridr.encoding.packaged import minilm
@@ -151,17 +154,10 @@ class Track:
 
     def objective(self, model: Any, precision: Precision) -> MaskedLm:
         """Put our training around a model."""
-        return MaskedLm(
-            model,
-            self.frame,
-            self.cache,
-            batch_size=self.batch_size,
-            max_tokens=self.max_tokens,
-            seed=SEED,
-            held_out=min(self.held_out, len(self.cache) // 5),
-            precision=precision,
-            processes=Processes("cpu"),
+        settings = DamSettings(
+            batch_size=self.batch_size, max_tokens=self.max_tokens, seed=SEED, held_out=self.held_out
         )
+        return MaskedLm(model, self.frame, self.cache, settings, precision, Processes("cpu"))
 
 
 class Ours:

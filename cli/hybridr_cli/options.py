@@ -107,7 +107,7 @@ def stage_option(name: str, field: FieldInfo, unset: str | None = None) -> inspe
         *spellings(name, field),
         help=help,
         show_default=unset or default or False,
-        metavar=metavar(field.annotation),
+        metavar=metavar(field),
     )
     kind = one_value(field.annotation)
     return inspect.Parameter(name, KEYWORD, default=None, annotation=Annotated[kind | None, option])
@@ -135,9 +135,14 @@ def alternatives(annotation: Any) -> list[Any]:
     return [kind for kind in kinds if kind is not type(None)]
 
 
-def metavar(annotation: Any) -> str | None:
+def metavar(field: FieldInfo) -> str | None:
     """Show the choices, or that there may be several; None leaves it to typer."""
-    kind = alternatives(annotation)[0]
+    from hybridr.files.family import OneOf
+
+    for mark in field.metadata:
+        if isinstance(mark, OneOf):
+            return f"<{'|'.join(mark.choices)}>"
+    kind = alternatives(field.annotation)[0]
     if get_origin(kind) is Literal:
         return f"<{'|'.join(get_args(kind))}>"
     if get_origin(kind) is tuple:

@@ -10,16 +10,17 @@ from typing import Any
 from ..assembly.published import entry_of
 from ..encoding.opening import load_encoder
 from ..errors import HybridrError, SettingsError
-from ..evaluation.label_free import Comparison
+from ..evaluation.label_free import BeforeAfter
 from ..exporting.exporting import export, require_replaceable
 from ..files.formats import read_query_log
 from ..files.manifest import fingerprint, read_manifest
 from ..progress import Progress, silent
 from .corpus import Source
-from .gate import GateReport, compare
+from .gate import GateReport, compare_encoders
 from .loop import Processes
+from .runs import manifest_of, recorded, result_of
 from .settings import AdaptSettings
-from .starting_points import Fitted, Start, start_from_retriever
+from .starting_points import Fitted, Start, start_from_dam, start_from_retriever
 
 NOT_RECORDED = {"out", "queries", "device"}
 
@@ -52,17 +53,18 @@ class Adaptation:
 def adapt(documents: Source, settings: AdaptSettings, *, progress: Progress = silent) -> Adaptation:
     """Fit an encoder to documents without labels and export it, or the unadapted one if the gate says no.
 
-    `documents` are an iterable of Document, or (cluster, index). A retriever is fitted by span contrast; a
-    DAM by masked-LM training, and joined with the REM that `settings.rem` names. The result lies in
-    `settings.out`. A run that was finished with the same documents and settings returns at once, a killed
-    one goes on. Raises DataError (too few documents, another language), ModelError (base, REM, loss),
-    SettingsError, DownloadError (base, disk). Under `accelerate launch` all processes call this together.
+    `documents` are an iterable of Document, or (cluster, index). A retriever is fitted by span contrast, or
+    a DAM by masked-LM training and joined with the REM that `settings.rem` names, unless
+    `settings.objective` names another of `objectives`. The result lies in `settings.out`. A run that was
+    finished with the same documents and settings returns at once, a killed one goes on. Raises DataError
+    (too few documents, another language), ModelError (base, REM, loss), SettingsError, DownloadError (base,
+    disk). Under `accelerate launch` all processes call this together.
     """
     require_replaceable(settings.out)
     queries = read_query_log(settings.queries)
     start = start_of(documents, settings, progress)
     key = run_key(start, settings, queries)
-    finished = read_finished(settings.out, key)
+    finished = finished_result(settings.out, key)
     if finished is not None:
         return finished
     fitted = start.fit()
@@ -70,7 +72,7 @@ def adapt(documents: Source, settings: AdaptSettings, *, progress: Progress = si
     if processes.is_main:
         conclude(start, fitted, settings, queries, key, progress)
     processes.wait()
-    return result(settings.out, read_manifest(settings.out) or {})
+    return read_result(settings.out, read_manifest(settings.out) or {}, reused=False)
 
 
 def conclude(
@@ -82,7 +84,7 @@ def conclude(
     progress: Progress,
 ) -> None:
     """Let the gate compare the candidate with what it came from, and export the one it chooses."""
-    gate = compare(
+    gate = compare_encoders(
         start.old,
         fitted.candidate,
         start.held_out,
@@ -92,7 +94,7 @@ def conclude(
         progress=progress,
     )
     promoted = gate.passed or settings.force
-    entry = record(start, fitted, settings) | {
+    entry = adaptation_entry(start, fitted, settings) | {
         "key": key,
         "promoted": promoted,
         "forced": promoted and not gate.passed,
@@ -111,8 +113,6 @@ def conclude(
 def start_of(documents: Source, settings: AdaptSettings, progress: Progress) -> Start:
     """Choose by the settings what is fitted: the DAM beside a REM, or a retriever."""
     if settings.rem is not None:
-        from .starting_points import start_from_dam
-
         return start_from_dam(documents, settings, progress)
     require_retriever(settings)
     return start_from_retriever(documents, settings, progress)
@@ -132,58 +132,43 @@ def require_retriever(settings: AdaptSettings) -> None:
 
 def run_key(start: Start, settings: AdaptSettings, queries: Sequence[str]) -> str:
     """Give the fingerprint of all that the result follows from."""
-    recorded = {name: value for name, value in settings.record().items() if name not in NOT_RECORDED}
-    return fingerprint({**start.identity, "settings": recorded, "queries": list(queries)})
+    values = recorded(settings, without=NOT_RECORDED)
+    return fingerprint({**start.identity, "settings": values, "queries": list(queries)})
 
 
-def record(start: Start, fitted: Fitted, settings: AdaptSettings) -> dict[str, Any]:
-    """Give the `adaptation` entry of the manifest."""
+def adaptation_entry(start: Start, fitted: Fitted, settings: AdaptSettings) -> dict[str, Any]:
+    """Give the `adaptation` entry of the manifest, but for the gate's decision."""
     objective = start.identity["objective"]
-    values = settings.record() | {"objective": objective, "strength": fitted.strength}
+    values = recorded(settings, without=NOT_RECORDED)
     return {
         "language": start.language,
         "objective": objective,
-        "settings": {name: value for name, value in values.items() if name not in NOT_RECORDED},
-        "training": {"read": start.read, **fitted.record()},
+        "settings": values | {"objective": objective, "strength": fitted.strength},
+        "training": {"read": start.read, **fitted.training},
     }
 
 
-def read_finished(folder: Path, key: str) -> Adaptation | None:
+def finished_result(folder: Path, key: str) -> Adaptation | None:
     """Give the result of a finished run with this key, if its encoder is intact."""
+    manifest = manifest_of(folder) or {}
+    if manifest.get("adaptation", {}).get("key") != key:
+        return None
     try:
-        manifest = read_manifest(folder) or {}
-        if manifest.get("adaptation", {}).get("key") != key:
-            return None
         load_encoder(folder)
     except HybridrError:
         return None
-    return result(folder, manifest, reused=True)
+    return read_result(folder, manifest, reused=True)
 
 
-def result(folder: Path, manifest: Mapping[str, Any], *, reused: bool = False) -> Adaptation:
+def read_result(folder: Path, manifest: Mapping[str, Any], *, reused: bool) -> Adaptation:
     """Give the result that a manifest records."""
     entry = manifest["adaptation"]
-    training, gate = entry["training"], entry["gate"]
+    gate = entry["gate"]
     report = GateReport(
-        rows=tuple(Comparison(**row) for row in gate["rows"]),
+        rows=tuple(BeforeAfter(**row) for row in gate["rows"]),
         reasons=tuple(gate["reasons"]),
         held_out=gate["held_out"],
         documents=gate["documents"],
     )
-    return Adaptation(
-        folder=folder,
-        promoted=entry["promoted"],
-        gate=report,
-        losses=tuple(training["losses"]),
-        loss_start=training["loss_start"],
-        loss_end=training["loss_end"],
-        unseen_loss_start=training["unseen_loss"][0],
-        unseen_loss_end=training["unseen_loss"][1],
-        steps=training["steps"],
-        documents=training["documents"],
-        seconds=training["seconds"],
-        resumed_from=training["resumed_from"],
-        language=entry["language"],
-        objective=entry["objective"],
-        reused=reused,
-    )
+    told = {name: entry[name] for name in ("promoted", "language", "objective")}
+    return result_of(Adaptation, folder, entry["training"], reused=reused, gate=report, **told)

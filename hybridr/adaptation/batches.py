@@ -13,11 +13,12 @@ import numpy as np
 from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
 
-from ..assembly.ranker import Tokens
+from ..assembly.ranker import Ranker, Tokens
 from ..errors import DataError
 from ..progress import Progress, silent
 from ..records import Document
 from .judged import Judged, read_negatives, read_scores
+from .settings import RemSettings
 
 Numbers: TypeAlias = NDArray[np.int64]
 
@@ -74,6 +75,14 @@ class Limits:
 
     query: int = 24
     document: int = 128
+
+    @classmethod
+    def of(cls, ranker: Ranker, settings: RemSettings) -> Limits:
+        """Give those of the settings. Raises DataError when the backbone has no positions for them."""
+        query, document = settings.max_query_tokens, settings.max_document_tokens
+        if settings.ranker == "rerank":
+            ranker.limit(query + document)
+        return cls(ranker.limit(query), ranker.limit(document))
 
 
 def read_examples(
@@ -258,7 +267,10 @@ class Batches:
         examples = self.examples
         positives, count = examples.positives[query], len(examples.documents)
         positive = int(random.choice(positives))
-        return [positive, *draw(random, examples.negatives[query], positives, count, self.per_query)]
+        return [
+            positive,
+            *draw_negatives(random, examples.negatives[query], positives, count, self.per_query),
+        ]
 
     def _scored(self, query: int, random: Generator) -> tuple[int, Numbers]:
         """Draw places in the lists of a query's scored positives and negatives."""
@@ -278,7 +290,7 @@ def taken(
     return np.array(rows)
 
 
-def draw(
+def draw_negatives(
     random: Generator, listed: NDArray[Any], positives: NDArray[Any], documents: int, count: int
 ) -> list[int]:
     """Draw `count` different negatives from the listed ones, and from all documents where those end."""

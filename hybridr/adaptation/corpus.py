@@ -8,34 +8,41 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
+from ..cluster.connection import Cluster
+from ..cluster.fields import choose_text_fields
+from ..cluster.reading import read_documents, text_of
 from ..errors import DataError
 from ..files.formats import document_of, read_jsonl
 from ..files.manifest import fingerprint
+from ..languages import guess_language
 from ..progress import Progress, counted
 from ..records import Document
 from .settings import SpanSettings
 
-if TYPE_CHECKING:
-    from ..cluster.connection import Cluster
-
 LONGEST_TEXT = 20_000  # characters; far beyond what the encoder reads, and small enough to keep
 LEAST_DOCUMENTS = 40
+LANGUAGE_SAMPLE = 500  # documents
+TITLE_FIELD = "title"
 GZIP_RATIO = 4  # text shrinks to a third or a quarter
-TITLE = "title"
 Source: TypeAlias = "Iterable[Document] | CorpusFile | tuple[Cluster, str]"
 
 
-class Sample(NamedTuple):
+class DrawnSample(NamedTuple):
     """Documents in a fixed random order, without repeated or empty texts."""
 
     documents: list[Document]
     read: int
     fingerprint: str
 
+    @property
+    def language(self) -> str:
+        """That of most documents; "und" where it cannot be told."""
+        return language_of_most(self.documents)
 
-def draw_sample(source: Source, settings: SpanSettings, progress: Progress) -> Sample:
+
+def draw_sample(source: Source, settings: SpanSettings, progress: Progress) -> DrawnSample:
     """Read all documents and keep at most `max_documents`: those with the smallest seeded hash.
 
     The choice depends on ids, texts and seed, not on the order of reading. Raises DataError when fewer
@@ -44,13 +51,13 @@ def draw_sample(source: Source, settings: SpanSettings, progress: Progress) -> S
     kept: list[tuple[int, Document]] = []
     seen: set[int] = set()
     read = 0
-    for document in documents_of(source, settings, progress):
+    for document in read_source(source, settings.fields, progress):
         read += 1
-        text = hash_of("", document.contents)
+        text = text_hash(document.contents, "")
         if not document.contents.strip() or text in seen:
             continue
         seen.add(text)
-        entry = (-hash_of(str(settings.seed), document.doc_id), clipped(document))
+        entry = (-text_hash(document.doc_id, str(settings.seed)), clipped(document))
         if len(kept) < settings.max_documents:
             heapq.heappush(kept, entry)
         else:
@@ -61,23 +68,14 @@ def draw_sample(source: Source, settings: SpanSettings, progress: Progress) -> S
             f"{read:,} documents hold {len(documents)} different texts; {LEAST_DOCUMENTS} are needed",
             hint="use the unadapted encoder: hybridr reindex NAME without --encoder",
         )
-    return Sample(documents, read, fingerprint([hash_of("", repr(document)) for document in documents]))
+    return DrawnSample(
+        documents, read, fingerprint([text_hash(repr(document), "") for document in documents])
+    )
 
 
-def documents_of(source: Source, settings: SpanSettings, progress: Progress) -> Iterator[Document]:
-    """Yield the documents of an iterable, or of (cluster, index)."""
-    if not isinstance(source, tuple):
-        yield from counted(source, progress, "read")
-        return
-    from ..cluster.fields import choose_text_fields
-    from ..cluster.reading import read_documents, text_of
-
-    cluster, index = source
-    fields = choose_text_fields(cluster, index, settings.fields)
-    titles = [name for name in fields if name == "title" and len(fields) > 1]
-    texts = [name for name in fields if name not in titles]
-    for found in read_documents(cluster, index, fields=fields, progress=progress):
-        yield Document(found.doc_id, text_of(found.source, texts), text_of(found.source, titles))
+def language_of_most(documents: Sequence[Document]) -> str:
+    """Guess the language of most documents; "und" where it cannot be told."""
+    return guess_language(document.contents for document in documents[:LANGUAGE_SAMPLE]).code
 
 
 def clipped(document: Document) -> Document:
@@ -85,10 +83,60 @@ def clipped(document: Document) -> Document:
     return document._replace(text=document.text[:LONGEST_TEXT], title=document.title[:LONGEST_TEXT])
 
 
-def hash_of(salt: str, text: str) -> int:
-    """Hash to 64 bits, the same in every process."""
-    data = f"{salt}\n{text}".encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big")
+def text_hash(text: str, salt: str | None = None) -> int:
+    """Hash a text to 64 bits, the same in every process; a salt, also an empty one, goes before it."""
+    data = text if salt is None else f"{salt}\n{text}"
+    return int.from_bytes(
+        hashlib.blake2b(data.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big"
+    )
+
+
+def held_out_of(documents: int, most: int) -> int:
+    """Say how many documents are kept from training: at most a fifth of them."""
+    return min(most, documents // 5)
+
+
+def read_source(source: Source, fields: Sequence[str], progress: Progress) -> Iterator[Document]:
+    """Yield the documents of an iterable, a file, or (cluster, index); `fields` are for the index."""
+    if isinstance(source, tuple):
+        cluster, index = source
+        yield from read_index(cluster, index, fields, progress)
+    else:
+        yield from counted(source, progress, "read")
+
+
+def read_index(cluster: Cluster, index: str, fields: Sequence[str], progress: Progress) -> Iterator[Document]:
+    """Yield the documents of a live index."""
+    chosen = choose_text_fields(cluster, index, tuple(fields))
+    for found in read_documents(cluster, index, fields=chosen, progress=progress):
+        yield titled(found.doc_id, found.source, chosen)
+
+
+def titled(doc_id: str, record: dict[str, Any], fields: Sequence[str]) -> Document:
+    """Make a document of the fields; one named `title` comes first."""
+    titles = [name for name in fields if name == TITLE_FIELD and len(fields) > 1]
+    texts = [name for name in fields if name not in titles]
+    return Document(doc_id, text_of(record, texts), text_of(record, titles))
+
+
+def source_record(source: Source) -> Any:
+    """Describe a source so that an unfinished run knows its own again; None for a plain iterable."""
+    if isinstance(source, CorpusFile):
+        return source.record()
+    if isinstance(source, tuple):
+        return {"index": source[1], "uuid": source[0].index_info(source[1]).uuid}
+    return None
+
+
+def bytes_of(source: Source) -> int:
+    """Say about how many bytes of text a source holds; 0 where it cannot be known before reading."""
+    if isinstance(source, CorpusFile):
+        return source.bytes
+    if isinstance(source, tuple):
+        cluster, index = source
+        found = cluster.request("GET", f"/{cluster.index_info(index).name}/_stats/store")
+        return int(found["_all"]["primaries"]["store"]["size_in_bytes"])
+    return 0
 
 
 @dataclass(frozen=True)
@@ -130,39 +178,8 @@ class CorpusFile:
         }
 
 
-def read_source(source: Source, fields: Sequence[str], progress: Progress) -> Iterator[Document]:
-    """Yield the documents of an iterable, a file, or (cluster, index); `fields` are for the index."""
-    if isinstance(source, tuple):
-        cluster, index = source
-        yield from read_index(cluster, index, fields, progress)
-    else:
-        yield from counted(source, progress, "read")
-
-
-def record_of(source: Source) -> Any:
-    """Describe a source so that an unfinished run knows its own again; None for a plain iterable."""
-    if isinstance(source, CorpusFile):
-        return source.record()
-    if isinstance(source, tuple):
-        return {"index": source[1], "uuid": source[0].index_info(source[1]).uuid}
-    return None
-
-
-def bytes_of(source: Source) -> int:
-    """Say about how many bytes of text a source holds; 0 where it cannot be known before reading."""
-    if isinstance(source, CorpusFile):
-        return source.bytes
-    if isinstance(source, tuple):
-        cluster, index = source
-        found = cluster.request("GET", f"/{cluster.index_info(index).name}/_stats/store")
-        return int(found["_all"]["primaries"]["store"]["size_in_bytes"])
-    return 0
-
-
 def read_records(file: Path, fields: Sequence[str]) -> Iterator[Document]:
     """Yield the documents of a JSONL file. Unlike for an index, ids may be repeated: they are not kept."""
-    from ..cluster.reading import text_of
-
     for line, record in read_jsonl(file):
         if record.get("_id") in (None, ""):
             raise DataError(f"{file}:{line}: a document without '_id'")
@@ -173,24 +190,7 @@ def read_records(file: Path, fields: Sequence[str]) -> Iterator[Document]:
             raise DataError(
                 f"{file}:{line}: no field {' or '.join(fields)}", hint=f"there: {', '.join(record)}"
             )
-        yield titled(str(record["_id"]), record, fields, text_of)
-
-
-def titled(doc_id: str, record: dict[str, Any], fields: Sequence[str], text_of: Any) -> Document:
-    """Make a document of the fields; one named `title` comes first."""
-    titles = [name for name in fields if name == TITLE and len(fields) > 1]
-    texts = [name for name in fields if name not in titles]
-    return Document(doc_id, text_of(record, texts), text_of(record, titles))
-
-
-def read_index(cluster: Cluster, index: str, fields: Sequence[str], progress: Progress) -> Iterator[Document]:
-    """Yield the documents of a live index."""
-    from ..cluster.fields import choose_text_fields
-    from ..cluster.reading import read_documents, text_of
-
-    chosen = choose_text_fields(cluster, index, tuple(fields))
-    for found in read_documents(cluster, index, fields=chosen, progress=progress):
-        yield titled(found.doc_id, found.source, chosen, text_of)
+        yield titled(str(record["_id"]), record, fields)
 
 
 def read_tsv(file: Path) -> Iterator[Document]:

@@ -1,4 +1,4 @@
-"""From documents to a DAM: token cache, masked-LM training from the source DAM, folder with its history."""
+"""From documents to a DAM: token cache, training from the source DAM, folder with its history."""
 
 from __future__ import annotations
 
@@ -9,43 +9,32 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
+from tokenizers import Tokenizer
 
-from ..assembly.assembly import located
+from ..assembly.assembly import local_path
 from ..assembly.backbone import WEIGHT_FILES, Dam, read_dam, write_dam_files
 from ..encoding.packaged import minilm
-from ..errors import DataError, HybridrError, ModelError
+from ..errors import DataError, ModelError
 from ..files.atomic import staged_folder
-from ..files.manifest import fingerprint, read_manifest, sha256_of, write_manifest
+from ..files.family import member_of
+from ..files.manifest import fingerprint, sha256_of, write_manifest
 from ..progress import Progress, silent
 from ..records import Document
-from .corpus import Source, bytes_of, read_source, record_of
-from .loop import (
-    LOSSES_FILE,
-    STATE_FILE,
-    STATE_FOLDER,
-    Precision,
-    Processes,
-    Recipe,
-    Training,
-    choose_precision,
-    require_disk,
-    require_memory,
-    train,
-)
-from .objectives.mlm import MaskedLm, frame_of
-from .runs import CURVE_FILE, thinned, write_curve
-from .settings import DamSettings
+from . import runs
+from .corpus import Source, bytes_of, held_out_of, read_source, source_record
+from .loop import Processes, choose_precision, require_disk, require_memory, train
+from .objectives import Precision
+from .settings import OBJECTIVES, DamSettings
 from .token_cache import Frame, TokenCache, build_cache, open_cache
 
 VERSION = 1  # of the procedure; a change of its results makes finished runs start anew
+STAGE = "dam"
 TOKENS_FOLDER = "tokens"
-LONGEST_WARM_UP = 1000
 LEAST_TRAINED = 2  # documents
 MOST_UNKNOWN = 0.5  # share of tokens
 NOT_RECORDED = {"out", "device", "checkpoint_every"}
 NOT_COMPARED = NOT_RECORDED | {"base"}  # its weights and tokenizer are
 Through: TypeAlias = Callable[[Iterable[Document]], Iterable[Document]]
-STAGE = "dam"
 
 
 @dataclass(frozen=True)
@@ -77,31 +66,47 @@ class DamFit:
 
 
 @dataclass(frozen=True)
-class Plan:
+class DamPlan:
     """What a run works on, and the keys that tell whether it was done before."""
 
     settings: DamSettings
+    objective: str
+    """Of those that fit a DAM."""
     dam: Dam
     base: dict[str, str]
     """Name of the base, and what its weights and tokenizer are known by."""
     frame: Frame
     precision: Precision
     processes: Processes
-    snapshot_key: str
-    """Of base, settings and source: an unfinished run with it goes on from its own tokens."""
+
+    @property
+    def member(self) -> Any:
+        """The objective's class."""
+        return member_of(OBJECTIVES, self.objective)
 
     @property
     def state(self) -> Path:
         """Where an unfinished run lies."""
-        return self.settings.out / STATE_FOLDER
+        return self.settings.out / runs.STATE_FOLDER
 
-    def run_key(self, cache: TokenCache) -> str:
-        """Tell whether the result is there: base, settings and the texts, wherever they came from."""
-        return key_of(self.settings, self.base, self.precision, cache.fingerprint)
+    def key(self, corpus: Any) -> str:
+        """Hash all that the result depends on, with what the corpus is known by.
+
+        That is its texts, wherever they came from, for a result; its source for the tokens of an unfinished
+        run, which goes on from those.
+        """
+        compared = runs.recorded(self.settings, without=NOT_COMPARED)
+        parts = [VERSION, compared, self.base["weights"], self.base["tokenizer"], self.precision, corpus]
+        return fingerprint(parts if self.objective == "mlm" else [*parts, self.objective])
 
 
 def fit_dam(
-    documents: Source, settings: DamSettings, *, through: Through = iter, progress: Progress = silent
+    documents: Source,
+    settings: DamSettings,
+    *,
+    objective: str = "mlm",
+    through: Through = iter,
+    progress: Progress = silent,
 ) -> DamFit:
     """Train a DAM on documents by masked-LM, from the source DAM `settings.base`, into `settings.out`.
 
@@ -109,32 +114,35 @@ def fit_dam(
     and empty texts are left out (Zhan et al. 2022, methods.md A.8). A run that was finished with the same
     texts and settings is not done again. An unfinished one goes on bit for bit, and on its own tokens: the
     source is not read again, so a plain iterable must be the same one. What is read goes `through` a
-    function that yields the same documents and may note them. Under `accelerate launch` all
-    processes call this together; the main one prepares and writes.
+    function that yields the same documents and may note them. `objective` names another member of
+    `objectives` that fits a DAM. Under `accelerate launch` all processes call this together; the main one
+    prepares and writes.
 
     Raises ModelError (base, vocabulary, memory, loss), DataError (no usable text), DownloadError (base,
     disk) and SettingsError.
     """
-    require_replaceable(settings.out)
-    plan = prepare(settings, documents, progress)
+    runs.require_own(settings.out, STAGE, "DAM")
+    plan = plan_dam(settings, objective, progress)
     progress = progress if plan.processes.is_main else silent
     cache = tokenised(plan, documents, through, progress)
-    key = plan.run_key(cache)
-    finished = finished_manifest(settings.out, key)
+    key = plan.key(cache.fingerprint)
+    finished = runs.read_finished(settings.out, STAGE, key)
     plan.processes.wait()
     if finished is None:
-        finished = trained(plan, cache, key, progress)
-        return result(settings.out, finished)
+        entry = trained(plan, cache, key, progress)
+        return runs.result_of(DamFit, settings.out, entry, reused=False)
     if plan.processes.is_main:
         shutil.rmtree(plan.state, ignore_errors=True)
-    return result(settings.out, finished, reused=True)
+    return runs.result_of(DamFit, settings.out, finished[STAGE], reused=True)
 
 
-def prepare(settings: DamSettings, documents: Source, progress: Progress) -> Plan:
+def plan_dam(settings: DamSettings, objective: str, progress: Progress) -> DamPlan:
     """Open the base and check that this machine can train it."""
     processes = Processes(settings.device)
     with processes.main_first():
-        folder = minilm(progress=progress) if settings.base == "minilm" else located(settings.base, progress)
+        folder = (
+            minilm(progress=progress) if settings.base == "minilm" else local_path(settings.base, progress)
+        )
     with torch.random.fork_rng():  # a fresh head is drawn
         torch.manual_seed(settings.seed)
         dam = read_dam(folder)
@@ -145,14 +153,40 @@ def prepare(settings: DamSettings, documents: Source, progress: Progress) -> Pla
         "tokenizer": fingerprint(dam.tokenizer),
     }
     precision = choose_precision(settings.precision, processes.device)
-    source = record_of(documents)
-    return Plan(settings, dam, base, frame, precision, processes, key_of(settings, base, precision, source))
+    return DamPlan(settings, objective, dam, base, frame, precision, processes)
 
 
-def key_of(settings: DamSettings, base: Mapping[str, str], precision: str, corpus: Any) -> str:
-    """Hash everything that the result depends on."""
-    compared = {name: value for name, value in settings.record().items() if name not in NOT_COMPARED}
-    return fingerprint([VERSION, compared, base["weights"], base["tokenizer"], precision, corpus])
+def frame_of(dam: Dam) -> Frame:
+    """Take the special tokens from a DAM's tokenizer. Raises ModelError when it lacks what is needed."""
+    if dam.tokenizer is None:
+        raise ModelError(
+            f"the DAM {dam.folder} has no tokenizer, so texts cannot be read",
+            hint="put its tokenizer.json or vocab.txt into the folder",
+        )
+    tokenizer = Tokenizer.from_str(dam.tokenizer)
+    vocabulary = int(dam.model.config.vocab_size)
+    require_vocabulary(dam, tokenizer, vocabulary)
+    around = tokenizer.encode("").ids
+    mask = tokenizer.token_to_id(dam.special_tokens["mask_token"])
+    if len(around) != 2 or mask is None:
+        found = f"adds {len(around)} special tokens to a text" if mask is not None else "has no mask token"
+        raise ModelError(
+            f"the tokenizer of {dam.folder} {found}; one before, one after and a mask token are needed",
+            hint="give a masked-LM checkpoint of BERT, RoBERTa or DistilBERT with its own tokenizer",
+        )
+    named = (tokenizer.token_to_id(token) for token in dam.special_tokens.values())
+    special = tuple(sorted({*around, *(token for token in named if token is not None)}))
+    return Frame((around[0],), (around[1],), mask, special, vocabulary)
+
+
+def require_vocabulary(dam: Dam, tokenizer: Tokenizer, vocabulary: int) -> None:
+    """Raise ModelError when the tokenizer gives ids that have no embedding."""
+    highest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
+    if highest >= vocabulary:
+        raise ModelError(
+            f"the tokenizer of {dam.folder} has ids up to {highest:,}, the model {vocabulary:,} embeddings",
+            hint="the tokenizer belongs to another model: fetch the folder again",
+        )
 
 
 def weights_digest(folder: Path) -> str:
@@ -160,27 +194,23 @@ def weights_digest(folder: Path) -> str:
     return sha256_of(next(folder / name for name in WEIGHT_FILES if (folder / name).is_file()))
 
 
-def tokenised(plan: Plan, documents: Source, through: Through, progress: Progress) -> TokenCache:
+def tokenised(plan: DamPlan, documents: Source, through: Through, progress: Progress) -> TokenCache:
     """Open the tokens of an unfinished run, or let the main process read the documents. Raises DataError."""
-    folder = plan.state / TOKENS_FOLDER
+    folder, key = plan.state / TOKENS_FOLDER, plan.key(source_record(documents))
     with plan.processes.main_first():
-        cache = open_cache(folder, plan.snapshot_key)
+        cache = open_cache(folder, key)
         if cache is None:
             require_disk(plan.settings.out, plan.dam.model, bytes_of(documents))
             found = read_source(documents, plan.settings.fields, progress)
             cache = build_cache(
-                through(found),
-                str(plan.dam.tokenizer),
-                folder,
-                seed=plan.settings.seed,
-                key=plan.snapshot_key,
+                through(found), str(plan.dam.tokenizer), folder, seed=plan.settings.seed, key=key
             )
     cache = cache.limited(plan.settings.max_documents)
     require_usable(cache, plan)
     return cache
 
 
-def require_usable(cache: TokenCache, plan: Plan) -> None:
+def require_usable(cache: TokenCache, plan: DamPlan) -> None:
     """Raise DataError when there is too little text, or the tokenizer does not know its words."""
     if len(cache) < LEAST_TRAINED:
         raise DataError(
@@ -194,165 +224,49 @@ def require_usable(cache: TokenCache, plan: Plan) -> None:
         )
 
 
-def trained(plan: Plan, cache: TokenCache, key: str, progress: Progress) -> dict[str, Any]:
+def trained(plan: DamPlan, cache: TokenCache, key: str, progress: Progress) -> dict[str, Any]:
     """Train, measure the loss on unseen documents before and after, and write the folder."""
-    settings = plan.settings
-    objective = objective_of(plan, cache)
-    require_memory(plan.dam.model, objective.budget, plan.processes.device)
+    settings, processes = plan.settings, plan.processes
+    objective = plan.member(plan.dam.model, plan.frame, cache, settings, plan.precision, processes)
+    require_memory(plan.dam.model, objective.budget, processes.device)
     before = objective.unseen_loss()
-    run = train(
-        objective,
-        recipe_of(settings, plan.precision),
-        plan.state / STATE_FILE,
-        key,
-        processes=plan.processes,
-        progress=progress,
-    )
-    unseen = (before, objective.unseen_loss())
-    entry = record(plan, cache, run, unseen, key)
-    if plan.processes.is_main:
+    state = plan.state / runs.STATE_FILE
+    run = train(objective, objective.recipe, state, key, processes=processes, progress=progress)
+    entry = {"key": key, **dam_entry(plan, cache, run), "unseen_loss": [before, objective.unseen_loss()]}
+    if processes.is_main:
         write_result(plan, cache, run, entry)
-    plan.processes.wait()
-    return {STAGE: entry}
+    processes.wait()
+    return entry
 
 
-def objective_of(plan: Plan, cache: TokenCache) -> MaskedLm:
-    """Put model, tokens and settings together; at most a fifth of the documents is held out."""
-    settings = plan.settings
-    return MaskedLm(
-        plan.dam.model,
-        plan.frame,
-        cache,
-        batch_size=settings.batch_size,
-        max_tokens=min(settings.max_tokens, plan.dam.max_positions),
-        seed=settings.seed,
-        held_out=min(settings.held_out, len(cache) // 5),
-        dropout=settings.dropout,
-        token_budget=settings.token_budget,
-        precision=plan.precision,
-        processes=plan.processes,
-    )
-
-
-def recipe_of(settings: DamSettings, precision: Precision) -> Recipe:
-    """Give the recipe of methods.md A.8: constant learning rate after a linear warm-up, norm cut to 1.
-
-    The warm-up is 1,000 steps, or a tenth of the steps where that is less.
-    """
-    warm_up = min(LONGEST_WARM_UP, settings.steps // 10) if settings.warm_up is None else settings.warm_up
-    return Recipe(
-        steps=settings.steps,
-        learning_rate=settings.learning_rate,
-        seed=settings.seed,
-        warm_up=warm_up,
-        weight_decay=settings.weight_decay,
-        precision=precision,
-        checkpoint_every=settings.checkpoint_every,
-    )
-
-
-def write_result(plan: Plan, cache: TokenCache, run: Training, entry: dict[str, Any]) -> None:
-    """Write the folder, whole or not at all; it takes the place of the unfinished run."""
-    write_curve(plan.state / CURVE_FILE, run.losses, label="masked-LM loss")
-    values = plan.settings.record()
-    with staged_folder(plan.settings.out) as folder:
-        write_dam(
-            plan.dam,
-            folder,
-            attachments={name: plan.state / name for name in (CURVE_FILE, LOSSES_FILE)},
-            settings={name: value for name, value in values.items() if name not in NOT_RECORDED},
-            inputs={"base": plan.base, "documents": cache.fingerprint},
-            parents=[plan.base["weights"]],
-            extra={STAGE: entry},
-        )
-
-
-def record(
-    plan: Plan, cache: TokenCache, run: Training, unseen: tuple[float | None, float | None], key: str
-) -> dict[str, Any]:
-    """Give the `dam` entry of the manifest."""
+def dam_entry(plan: DamPlan, cache: TokenCache, run: runs.Training) -> dict[str, Any]:
+    """Give the `dam` entry of the manifest, but for key and loss on unseen documents."""
     return {
-        "key": key,
-        "objective": "masked-lm",
+        "objective": plan.member.title.lower(),
         "precision": plan.precision,
         "processes": plan.processes.count,
         "fresh_head": not plan.dam.has_language_head,
         "read": cache.read,
-        "documents": len(cache) - min(plan.settings.held_out, len(cache) // 5),
+        "documents": len(cache) - held_out_of(len(cache), plan.settings.held_out),
         "tokens": cache.tokens,
-        "steps": len(run.losses),
-        "loss_start": run.loss_start,
-        "loss_end": run.loss_end,
-        "unseen_loss": list(unseen),
-        "losses": thinned(run.losses),
-        "seconds": round(run.seconds, 1),
-        "resumed_from": run.resumed_from,
+        **run.record(),
     }
 
 
-def result(folder: Path, manifest: Mapping[str, Any], *, reused: bool = False) -> DamFit:
-    """Give the result that a manifest records."""
-    entry = manifest[STAGE]
-    names = (
-        "steps",
-        "documents",
-        "tokens",
-        "precision",
-        "fresh_head",
-        "loss_start",
-        "loss_end",
-        "seconds",
-        "resumed_from",
-    )
-    return DamFit(
-        folder=folder,
-        losses=tuple(entry["losses"]),
-        unseen_loss_start=entry["unseen_loss"][0],
-        unseen_loss_end=entry["unseen_loss"][1],
-        reused=reused,
-        **{name: entry[name] for name in names},
-    )
-
-
-def write_dam(dam: Dam, folder: Path, *, attachments: Mapping[str, Path], **record: Any) -> dict[str, Any]:
-    """Write weights, configuration, tokenizer and manifest (of `record`) into an empty folder."""
-    files = write_dam_files(dam, folder)
-    for name, path in attachments.items():
-        shutil.copyfile(path, folder / name)
-    outputs = [*files, *attachments]
-    for name in outputs:
-        (folder / name).chmod(0o644)
-    return write_manifest(folder, stage=STAGE, outputs=outputs, **record)
-
-
-def require_replaceable(folder: Path) -> None:
-    """Raise ModelError when `folder` holds anything but a DAM of ours or the state of an unfinished run."""
-    if not folder.exists() or (folder / STATE_FOLDER).is_dir():
-        return
-    if not folder.is_dir() or (any(folder.iterdir()) and stage_of(folder) != STAGE):
-        raise ModelError(
-            f"{folder} exists and is not a DAM that hybridr trained, so it is not replaced",
-            hint="choose another folder with --out, or remove it",
+def write_result(plan: DamPlan, cache: TokenCache, run: runs.Training, entry: Mapping[str, Any]) -> None:
+    """Write the folder, whole or not at all; it takes the place of the unfinished run."""
+    label = f"{plan.member.title} loss"
+    with staged_folder(plan.settings.out) as folder:
+        outputs = write_dam_files(plan.dam, folder)
+        outputs += runs.write_history(folder, plan.state, run.losses, label=label)
+        for name in outputs:
+            (folder / name).chmod(0o644)
+        write_manifest(
+            folder,
+            stage=STAGE,
+            settings=runs.recorded(plan.settings, without=NOT_RECORDED),
+            inputs={"base": plan.base, "documents": cache.fingerprint},
+            outputs=outputs,
+            parents=[plan.base["weights"]],
+            extra={STAGE: dict(entry)},
         )
-
-
-def stage_of(folder: Path) -> str | None:
-    """Say which stage wrote a folder; None when it has no manifest of ours."""
-    try:
-        return (read_manifest(folder) or {}).get("stage")
-    except HybridrError:
-        return None
-
-
-def finished_manifest(folder: Path, key: str) -> dict[str, Any] | None:
-    """Give the manifest of a DAM trained under `key`, if its files are still what was written."""
-    if stage_of(folder) != STAGE:
-        return None
-    manifest = read_manifest(folder) or {}
-    if manifest.get(STAGE, {}).get("key") != key:
-        return None
-    intact = all(
-        (folder / name).is_file() and sha256_of(folder / name) == digest
-        for name, digest in manifest["outputs"].items()
-    )
-    return manifest if intact else None

@@ -17,7 +17,7 @@ import orjson
 from ..encoding.contract import Encoder, Vectors
 from ..evaluation.bm25 import Bm25, best
 from ..evaluation.label_free import (
-    Comparison,
+    BeforeAfter,
     Rankings,
     compare_kept,
     compare_overlap,
@@ -30,8 +30,8 @@ from ..files.private import remember_text
 from ..progress import Progress, silent
 from ..records import Document
 from ..search.fusions.pipeline import fuse, ranking
-from .corpus import clipped
-from .token_cache import hash_of, scattered, tokenizable
+from .corpus import clipped, text_hash
+from .token_cache import scattered, tokenizable
 
 CORPUS_CAP = 600  # documents that are encoded by both encoders, those of the probes among them
 DOCUMENT_TOKENS = 128  # of each; enough to compare, and half the time
@@ -43,7 +43,7 @@ DEPTH = 100  # candidates of each leg
 class GateReport:
     """What was compared, and why the new encoder is vetoed; no reasons means it may be promoted."""
 
-    rows: tuple[Comparison, ...]
+    rows: tuple[BeforeAfter, ...]
     reasons: tuple[str, ...]
     held_out: int
     documents: int
@@ -58,7 +58,7 @@ class GateReport:
         return {"passed": self.passed, **asdict(self)}
 
 
-def compare(
+def compare_encoders(
     old: Encoder,
     new: Encoder,
     held_out: Sequence[Document],
@@ -77,8 +77,8 @@ def compare(
     texts = [*texts, *(document.contents for document in others[: max(0, CORPUS_CAP - len(texts))])]
     asked = [probe.text for probe in probes] + list(queries[:QUERY_CAP])
     lexical = lexical_lists(texts, asked)
-    before = ranked(old, texts, asked, lexical, progress, "gate: old encoder")
-    after = ranked(new, texts, asked, lexical, progress, "gate: new encoder")
+    before = rank_all(old, texts, asked, lexical, progress, "gate: old encoder")
+    after = rank_all(new, texts, asked, lexical, progress, "gate: new encoder")
     made = range(len(probes))
     rows = compare_own_documents(before.of(made), after.of(made), [str(probe.position) for probe in probes])
     real = range(len(probes), len(asked)) if queries else made
@@ -92,7 +92,7 @@ def lexical_lists(texts: Sequence[str], queries: Sequence[str]) -> list[dict[str
     return [bm25.search(query, DEPTH) for query in queries]
 
 
-def ranked(
+def rank_all(
     encoder: Encoder,
     texts: Sequence[str],
     queries: Sequence[str],
@@ -153,7 +153,7 @@ class GateDocuments:
 
     def place(self, document: Document) -> int:
         """Give a document's place in the order of the cache."""
-        text = np.asarray([hash_of(tokenizable(document.contents))], dtype=np.uint64)
+        text = np.asarray([text_hash(tokenizable(document.contents))], dtype=np.uint64)
         return int(scattered(text, self.seed)[0])
 
     def write(self, documents: list[Document]) -> None:

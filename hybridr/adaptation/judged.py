@@ -31,26 +31,6 @@ MINE_AGAIN = "the file must cover exactly the queries of the qrels: hybridr rem 
 PICKLE = 0x80  # the first byte of a pickle
 
 
-def judged(
-    name: str,
-    texts: Mapping[str, str],
-    qrels: Qrels,
-    documents: Callable[[], Iterator[Document]],
-    files: Iterable[Path],
-) -> Judged:
-    """Put the parts together, without the queries that have no relevant document. Raises DataError."""
-    relevant = {
-        query_id: tuple(doc_id for doc_id, grade in grades.items() if grade >= 1)
-        for query_id, grades in qrels.items()
-    }
-    positives = {query_id: relevant[query_id] for query_id in texts if relevant[query_id]}
-    if not positives:
-        raise DataError(f"{name}: no query has a document of grade 1 or more", hint="choose another --split")
-    queries = {query_id: texts[query_id] for query_id in positives}
-    key = fingerprint([sha256_of(file) for file in files])
-    return Judged(name, queries, positives, frozenset(qrels), documents, key)
-
-
 @dataclass(frozen=True)
 class Judged:
     """Queries with the documents that are relevant to them."""
@@ -105,7 +85,7 @@ def read_judged_beir(folder: Path, split: str = "train") -> Judged:
     queries, qrels = read_topics(folder, split)
     files = [folder / "corpus.jsonl", folder / "queries.jsonl", qrels_file(folder, split)]
     texts = {query.query_id: query.text for query in queries}
-    return judged(folder.name, texts, qrels, partial(beir_documents, folder), files)
+    return labelled(folder.name, texts, qrels, partial(beir_documents, folder), files)
 
 
 def beir_documents(folder: Path) -> Iterator[Document]:
@@ -127,7 +107,7 @@ def read_judged_files(qrels: Path, queries: Path, corpus: Path) -> Judged:
             texts[query_id] = text.strip()
     if missing := grades.keys() - texts.keys():
         raise DataError(f"{queries}: {len(missing)} judged queries have no text, such as '{min(missing)}'")
-    return judged(corpus.stem, texts, grades, partial(table_documents, corpus), [corpus, queries, qrels])
+    return labelled(corpus.stem, texts, grades, partial(table_documents, corpus), [corpus, queries, qrels])
 
 
 def table_documents(corpus: Path) -> Iterator[Document]:
@@ -138,6 +118,26 @@ def table_documents(corpus: Path) -> Iterator[Document]:
             raise DataError(f"{corpus}:{line}: document id '{doc_id}' for the second time")
         seen.add(doc_id)
         yield Document(doc_id, text)
+
+
+def labelled(
+    name: str,
+    texts: Mapping[str, str],
+    qrels: Qrels,
+    documents: Callable[[], Iterator[Document]],
+    files: Iterable[Path],
+) -> Judged:
+    """Put the parts together, without the queries that have no relevant document. Raises DataError."""
+    relevant = {
+        query_id: tuple(doc_id for doc_id, grade in grades.items() if grade >= 1)
+        for query_id, grades in qrels.items()
+    }
+    positives = {query_id: relevant[query_id] for query_id in texts if relevant[query_id]}
+    if not positives:
+        raise DataError(f"{name}: no query has a document of grade 1 or more", hint="choose another --split")
+    queries = {query_id: texts[query_id] for query_id in positives}
+    key = fingerprint([sha256_of(file) for file in files])
+    return Judged(name, queries, positives, frozenset(qrels), documents, key)
 
 
 def read_table(file: Path) -> Iterator[tuple[int, str, str]]:
@@ -191,12 +191,12 @@ def mine(
     Raises DataError for document ids that a file cannot hold or the corpus does not.
     """
     key = fingerprint({"version": VERSION, "judged": judged.fingerprint, "count": count, "source": source})
-    if (found := read_finished(out, key)) is not None:
+    if (found := mined_before(out, key)) is not None:
         return found
     part = out / f"{PART_FILE}.{key[:16]}"
     with storing(out):
         out.mkdir(parents=True, exist_ok=True)
-        fill(part, judged, count, rank, progress)
+        mine_rest(part, judged, count, rank, progress)
         part.replace(out / FILE)
     values = totals(out / FILE)
     write_manifest(
@@ -210,7 +210,7 @@ def mine(
     return Mined(out / FILE, values["queries"], values["documents"], values["shortest"])
 
 
-def read_finished(out: Path, key: str) -> Mined | None:
+def mined_before(out: Path, key: str) -> Mined | None:
     """Give the file that was mined with this key, if it is intact."""
     manifest = read_manifest(out) or {}
     file = out / FILE
@@ -220,7 +220,7 @@ def read_finished(out: Path, key: str) -> Mined | None:
     return Mined(file, values["queries"], values["documents"], values["shortest"], reused=True)
 
 
-def fill(part: Path, judged: Judged, count: int, rank: Ranking | None, progress: Progress) -> None:
+def mine_rest(part: Path, judged: Judged, count: int, rank: Ranking | None, progress: Progress) -> None:
     """Append the lines of the queries that `part` has not yet."""
     queries = judged.records()
     done = whole_lines(part)
@@ -298,7 +298,7 @@ def read_negatives(file: Path, judged: Judged, known: Mapping[str, int]) -> Iter
             raise DataError(f"{file}:{number}: query '{query_id}' {what}", hint=MINE_AGAIN)
         seen.add(query_id)
         if query_id in judged.queries:
-            yield query_id, checked(listed.split(), query_id, judged, known, f"{file}:{number}")
+            yield query_id, numbers_of(listed.split(), query_id, judged, known, f"{file}:{number}")
     if missing := judged.queries.keys() - seen:
         raise DataError(
             f"{file} lacks {len(missing)} queries that the qrels have, such as '{min(missing)}'",
@@ -306,7 +306,7 @@ def read_negatives(file: Path, judged: Judged, known: Mapping[str, int]) -> Iter
         )
 
 
-def checked(
+def numbers_of(
     doc_ids: list[str], query_id: str, judged: Judged, known: Mapping[str, int], place: str
 ) -> list[int]:
     """Give the documents' numbers. Raises DataError for a relevant or unknown one."""

@@ -1,14 +1,16 @@
-"""The loop under every kind of training: exact continuation, several processes, one checkpoint file."""
+"""The loop under every kind of training: exact continuation, several processes, one checkpoint file.
+
+Below it: what a machine must have for a training, in which precision it computes, and its processes.
+"""
 
 from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import psutil
@@ -19,16 +21,14 @@ from ..errors import DownloadError, MissingExtra, ModelError
 from ..files.atomic import storing
 from ..machine import FEATURES, amx_works, read_cpu
 from ..progress import Progress, silent
-from .runs import append_loss, restore, store, write_losses
+from .objectives import Objective, Precision, Recipe
+from .runs import LOSSES_FILE, Training, append_loss, restore, store, write_losses
 
 try:
     from accelerate import PartialState
 except ImportError as missing:
     raise MissingExtra(missing.name or "accelerate", "train", "training a model") from missing
 
-STATE_FOLDER = ".training"  # in the folder of the result, until that is there
-STATE_FILE = "training.safetensors"
-LOSSES_FILE = "losses.jsonl"
 CHECKPOINT = 3  # times the weights: themselves and two moments
 CHECKPOINTS = 2  # a new one is written before the former goes
 STILL_TO_COME = 3  # times the weights in memory beside themselves: gradients and two moments
@@ -36,78 +36,6 @@ CACHE_BYTES_PER_BYTE = 1.2  # 4 bytes for a token of about 4 letters, and what i
 STATES_PER_LAYER = 20  # numbers of the width of a state that one token's backward pass keeps in each layer
 MASKED_SHARE = 0.2  # of the tokens; their logits are kept three times
 CGROUP = Path("/sys/fs/cgroup")
-Precision = Literal["fp32", "bf16"]
-
-
-class Objective(Protocol):
-    """What is minimised, and on what; `parts` must be a pure function of seed, step and rank."""
-
-    @property
-    def module(self) -> torch.nn.Module:
-        """The model, whose mode the loop sets."""
-
-    @property
-    def weights(self) -> Mapping[str, torch.nn.Parameter]:
-        """What is trained, by name, in a fixed order."""
-
-    @property
-    def dropout(self) -> bool:
-        """Whether the model's own dropout is active."""
-
-    @property
-    def shared_loss(self) -> bool:
-        """Whether every process computes the whole loss; else their losses add up."""
-
-    def parts(self, step: int) -> Sequence[Any]:
-        """Give this process's micro-batches of an optimiser step, numbered from 1."""
-
-    def loss(self, part: Any) -> torch.Tensor:
-        """Give a scalar; the gradients of all parts of all processes add up to the step's."""
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How the weights are moved: AdamW with betas .9 and .999, eps 1e-8."""
-
-    steps: int
-    learning_rate: float
-    seed: int
-    warm_up: int = 0
-    """Steps in which the learning rate rises linearly."""
-    decay: bool = False
-    """Whether it falls linearly to 0 afterwards; else it stays."""
-    weight_decay: float = 0.0
-    """Not on biases and LayerNorm."""
-    clip: float = 1.0
-    """Norm that the gradient is cut to; 0 leaves it."""
-    precision: Precision = "fp32"
-    checkpoint_every: int = 100
-
-    def rate(self, step: int) -> float:
-        """Give the learning rate of a step, numbered from 1."""
-        if step <= self.warm_up:
-            return self.learning_rate * step / self.warm_up
-        left = (self.steps - step + 1) / (self.steps - self.warm_up + 1)
-        return self.learning_rate * (left if self.decay else 1.0)
-
-
-@dataclass
-class Training:
-    """What a run has done so far: one loss per step, and where it went on from."""
-
-    losses: list[float] = field(default_factory=list)
-    resumed_from: int = 0
-    seconds: float = 0.0
-
-    @property
-    def loss_start(self) -> float:
-        """Mean loss of the first tenth of the steps."""
-        return float(np.mean(self.losses[: max(1, len(self.losses) // 10)]))
-
-    @property
-    def loss_end(self) -> float:
-        """Mean loss of the last tenth of the steps."""
-        return float(np.mean(self.losses[-max(1, len(self.losses) // 10) :]))
 
 
 def train(
@@ -125,13 +53,12 @@ def train(
     logged beside it. Raises ModelError when the loss is not finite, DownloadError when the disk is full.
     """
     optimizer = make_optimizer(objective.weights, recipe)
-    losses, seconds = restore(state, key, objective.weights, optimizer)
-    run = Training(losses, len(losses), seconds)
+    run = restore(state, key, objective.weights, optimizer)
     log = state.parent / LOSSES_FILE
     if processes.is_main:
         write_losses(log, run.losses)
     objective.module.train(objective.dropout)
-    started = time.monotonic()
+    started = time.monotonic() - run.seconds
     with torch.random.fork_rng():
         for step in range(len(run.losses) + 1, recipe.steps + 1):
             run.losses.append(take_step(objective, recipe, optimizer, processes, step))
@@ -140,8 +67,8 @@ def train(
                 continue
             append_loss(log, step, run.losses[-1])
             if step % recipe.checkpoint_every == 0 or step == recipe.steps:
-                run.seconds = seconds + time.monotonic() - started
-                store(state, key, objective.weights, optimizer, run.losses, run.seconds)
+                run.seconds = time.monotonic() - started
+                store(state, key, objective.weights, optimizer, run)
     objective.module.eval()
     processes.wait()
     return run

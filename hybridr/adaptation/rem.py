@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 
 from ..assembly import adapters
-from ..assembly.assembly import RANKERS, located
+from ..assembly.assembly import RANKERS, local_path
 from ..assembly.backbone import Dam, read_dam, write_dam_files
 from ..assembly.new_rem import (
     add_head,
@@ -25,36 +24,23 @@ from ..assembly.new_rem import (
 )
 from ..assembly.ranker import Ranker
 from ..assembly.rem_files import EMBEDDINGS, HEAD_WEIGHTS, WEIGHTS, RemFiles, read_rem
-from ..errors import ModelError, SettingsError
+from ..errors import SettingsError
 from ..files.atomic import require_space, staged_folder
-from ..files.manifest import fingerprint, read_manifest, sha256_of, write_manifest
+from ..files.family import member_of, names_of
+from ..files.manifest import fingerprint, sha256_of, write_manifest
 from ..progress import Progress, silent
+from . import runs
 from .batches import Batches, Examples, Limits, read_distilled, read_examples
 from .judged import Judged, Ranking, mine
-from .loop import (
-    LOSSES_FILE,
-    STATE_FILE,
-    STATE_FOLDER,
-    Precision,
-    Processes,
-    Recipe,
-    Training,
-    choose_precision,
-    train,
-)
-from .objectives.contrast import Contrastive
-from .objectives.distil import MarginMse
-from .objectives.labelled import Comparison, Strength
-from .objectives.pairs import PairChoice
-from .runs import CURVE_FILE, thinned, write_curve
-from .settings import RemSettings
+from .loop import Processes, choose_precision, train
+from .objectives import Precision
+from .settings import OBJECTIVES, RemSettings
 
 VERSION = 1  # of the procedure; a change of its results makes finished runs start anew
-INV_TEMPERATURES = {"ip": 1.0, "cosine": 20.0}
-OBJECTIVES: dict[str, type[Comparison]] = {"contrast": Contrastive, "distil": MarginMse}
-RATES = {False: 2e-5, True: 1e-5}
-"""Learning rates of a REM, and of all weights."""
-NOT_TRAINED_BY = {"out", "dam", "rem", "negatives", "teacher", "device", "precision", "checkpoint_every"}
+STAGE = "rem"
+PATHS = {"out", "dam", "rem", "negatives", "teacher"}
+NOT_RECORDED = PATHS | {"device"}
+NOT_COMPARED = NOT_RECORDED | {"precision", "checkpoint_every"}  # what lies at the paths is
 BYTES_PER_WEIGHT = 28  # two checkpoints of weight and both moments for a moment, and the result
 
 
@@ -88,7 +74,7 @@ class RemTraining:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RemPlan:
     """What a run works on, and the key that tells whether it was done before."""
 
     settings: RemSettings
@@ -100,19 +86,10 @@ class Plan:
     precision: Precision
     backbone: int
     """Weights of the backbone alone."""
-    size: int
-    """Queries in a batch of all processes."""
+    processes: Processes
     source: str
     """Where negatives are mined."""
     key: str
-
-    @property
-    def limits(self) -> Limits:
-        """Longest inputs. Raises DataError when the backbone has no positions for them."""
-        query, document = self.settings.max_query_tokens, self.settings.max_document_tokens
-        if self.settings.ranker == "rerank":
-            self.ranker.limit(query + document)
-        return Limits(self.ranker.limit(query), self.ranker.limit(document))
 
     @property
     def name(self) -> str:
@@ -121,8 +98,8 @@ class Plan:
 
     @property
     def state(self) -> Path:
-        """The checkpoint of an unfinished run."""
-        return self.settings.out / STATE_FOLDER / STATE_FILE
+        """Where an unfinished run lies."""
+        return self.settings.out / runs.STATE_FOLDER
 
 
 def train_rem(
@@ -141,55 +118,45 @@ def train_rem(
     SettingsError, DataError (labels, negatives, teacher), ModelError (DAM, REM, loss), DownloadError (disk).
     """
     require_consistent(settings)
-    require_replaceable(settings.out)
+    runs.require_own(settings.out, STAGE, "REM")
     processes = Processes(settings.device)
     report = progress if processes.is_main else silent
-    plan = prepare(judged.sample(settings.max_queries, settings.seed), settings, processes, source, report)
-    if (finished := read_finished(plan)) is not None:
-        return finished
-    examples = read(plan, rank, processes, report)
-    return fit(plan, examples, processes, report)
+    plan = plan_rem(judged.sample(settings.max_queries, settings.seed), settings, processes, source, report)
+    if (finished := runs.read_finished(settings.out, STAGE, plan.key)) is not None:
+        return runs.result_of(RemTraining, settings.out, finished[STAGE], reused=True)
+    entry = fit(plan, read(plan, rank, report), report)
+    return runs.result_of(RemTraining, settings.out, entry, reused=False)
 
 
 def require_consistent(settings: RemSettings) -> None:
     """Raise SettingsError when two settings contradict each other."""
+    taught = names_of(OBJECTIVES, on="labels", teacher=True)
     if settings.full and settings.rem:
         raise SettingsError("--full trains all weights, --rem continues a REM: give one of them")
-    if (settings.loss == "distil") != (settings.teacher is not None):
+    if (settings.loss in taught) != (settings.teacher is not None):
         raise SettingsError(
             "distillation needs --teacher FILE with scores, and only distillation takes it",
-            hint="--loss distil --teacher SCORES.jsonl",
+            hint=f"--loss {' or '.join(taught)} --teacher SCORES.jsonl",
         )
-    if (settings.loss == "distil" or settings.ranker == "rerank") and not settings.negatives_per_query:
+    if (settings.loss in taught or settings.ranker == "rerank") and not settings.negatives_per_query:
         raise SettingsError(f"{settings.loss} of {settings.ranker} needs --negatives-per-query 1 or more")
-    if settings.loss == "distil" and settings.ranker == "rerank":
+    if settings.ranker == "rerank" and settings.loss != "contrast":
         raise SettingsError("a re-ranker is trained by --loss contrast only")
     if settings.ranker != "dense" and (settings.pooling, settings.similarity) != ("mean", "ip"):
         raise SettingsError(f"pooling and similarity are for the dense ranker, not for {settings.ranker}")
 
 
-def require_replaceable(folder: Path) -> None:
-    """Raise ModelError when `folder` holds anything but a REM of ours or the state of an unfinished run."""
-    found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    own = STATE_FOLDER in found or (read_manifest(folder) or {}).get("stage") == "rem"
-    if folder.exists() and not folder.is_dir() or found and not own:
-        raise ModelError(
-            f"{folder} exists and is not a REM that hybridr trained, so it is not replaced",
-            hint="choose another folder with --out, or remove it",
-        )
-
-
-def prepare(
+def plan_rem(
     judged: Judged, settings: RemSettings, processes: Processes, source: str, progress: Progress
-) -> Plan:
+) -> RemPlan:
     """Open DAM and REM, and fix what the run is."""
     with processes.main_first():  # a published one is downloaded once
-        dam = read_dam(located(settings.dam, progress))
-        rem = read_rem(located(settings.rem, progress)) if settings.rem else None
+        dam = read_dam(local_path(settings.dam, progress))
+        rem = read_rem(local_path(settings.rem, progress)) if settings.rem else None
     ranker = RANKERS[settings.ranker](dam, settings.pooling, settings.similarity)
     precision = choose_precision(settings.precision, processes.device)
-    values = {name: value for name, value in settings.record().items() if name not in NOT_TRAINED_BY}
-    parts = values | {
+    key = {
+        **runs.recorded(settings, without=NOT_COMPARED),
         "version": VERSION,
         "judged": judged.fingerprint,
         "dam": ranker.fingerprint,
@@ -201,8 +168,9 @@ def prepare(
         "teacher": settings.teacher and sha256_of(existing(settings.teacher)),
     }
     backbone = sum(weight.numel() for weight in ranker.backbone.parameters())
-    size = settings.batch_size * processes.count
-    return Plan(settings, judged, dam, ranker, rem, precision, backbone, size, source, fingerprint(parts))
+    return RemPlan(
+        settings, judged, dam, ranker, rem, precision, backbone, processes, source, fingerprint(key)
+    )
 
 
 def existing(file: Path) -> Path:
@@ -221,56 +189,42 @@ def fingerprint_of(rem: RemFiles) -> str:
     return digest.hexdigest()
 
 
-def read(plan: Plan, rank: Ranking | None, processes: Processes, progress: Progress) -> Examples:
+def read(plan: RemPlan, rank: Ranking | None, progress: Progress) -> Examples:
     """Mine the negatives where no file is given, and tokenise what is trained on."""
     settings, tokens = plan.settings, plan.ranker.tokens
-    limits = plan.limits
+    limits = Limits.of(plan.ranker, settings)
     if settings.teacher:
         least = settings.negatives_per_query
         return read_distilled(plan.judged, settings.teacher, tokens, limits, least, progress=progress)
     file = settings.negatives
     if file is None and settings.mined and settings.negatives_per_query:
-        with processes.main_first():
+        with plan.processes.main_first():
             file = mine(
-                plan.judged,
-                settings.out / STATE_FOLDER,
-                settings.mined,
-                rank=rank,
-                source=plan.source,
-                progress=progress,
+                plan.judged, plan.state, settings.mined, rank=rank, source=plan.source, progress=progress
             ).file
     return read_examples(plan.judged, file, tokens, limits, progress=progress)
 
 
-def fit(plan: Plan, examples: Examples, processes: Processes, progress: Progress) -> RemTraining:
-    """Train from the last checkpoint, where there is one, and write the folder."""
-    settings = plan.settings
-    batches = Batches(examples, plan.size, settings.negatives_per_query, settings.seed)
+def fit(plan: RemPlan, examples: Examples, progress: Progress) -> dict[str, Any]:
+    """Train from the last checkpoint, where there is one, and write the folder; give its entry."""
+    settings, processes = plan.settings, plan.processes
+    size = settings.batch_size * processes.count
+    batches = Batches(examples, size, settings.negatives_per_query, settings.seed)
     weights = make_trainable(plan)
     require_space(settings.out, sum(map(torch.numel, weights.values())) * BYTES_PER_WEIGHT)
     plan.ranker.to(processes.device)
-    kind = PairChoice if settings.ranker == "rerank" else OBJECTIVES[settings.loss]
-    strength = Strength(
-        inv_temperature=settings.inv_temperature or INV_TEMPERATURES[settings.similarity],
-        flops=settings.flops if settings.ranker == "splade" else 0.0,
-        dropout=settings.dropout,
-    )
-    objective = kind(plan.ranker, weights, batches, processes, plan.limits, strength)
-    recipe = Recipe(
-        steps=settings.steps or settings.epochs * batches.per_epoch,
-        seed=settings.seed,
-        learning_rate=settings.learning_rate or RATES[settings.full],
-        precision=plan.precision,
-        checkpoint_every=settings.checkpoint_every,
-    )
-    run = train(objective, recipe, plan.state, plan.key, processes=processes, progress=progress)
+    member = member_of(OBJECTIVES, "pairs" if settings.ranker == "rerank" else settings.loss)
+    objective = member(plan.ranker, weights, batches, settings, plan.precision, processes)
+    state = plan.state / runs.STATE_FILE
+    run = train(objective, objective.recipe, state, plan.key, processes=processes, progress=progress)
+    entry = rem_entry(plan, examples, weights, run)
     if processes.is_main:
-        write(plan, run, facts(plan, examples, weights, run))
+        write(plan, run, entry)
     processes.wait()
-    return result(settings.out, read_manifest(settings.out) or {})
+    return entry
 
 
-def make_trainable(plan: Plan) -> dict[str, torch.nn.Parameter]:
+def make_trainable(plan: RemPlan) -> dict[str, torch.nn.Parameter]:
     """Put the REM into the ranker, or free all weights; give what is trained by name."""
     settings, ranker = plan.settings, plan.ranker
     if plan.rem is not None:
@@ -285,8 +239,8 @@ def make_trainable(plan: Plan) -> dict[str, torch.nn.Parameter]:
     return unfreeze(adapters.adapter_weights(ranker.backbone, plan.name) | head | inputs)
 
 
-def facts(
-    plan: Plan, examples: Examples, weights: Mapping[str, torch.nn.Parameter], run: Training
+def rem_entry(
+    plan: RemPlan, examples: Examples, weights: Mapping[str, torch.nn.Parameter], run: runs.Training
 ) -> dict[str, Any]:
     """Give the `rem` entry of the manifest."""
     settings = plan.settings
@@ -303,55 +257,30 @@ def facts(
         "documents": len(examples.documents),
         "parameters": parameters,
         "share": parameters / plan.backbone,
-        "steps": len(run.losses),
-        "loss_start": run.loss_start,
-        "loss_end": run.loss_end,
-        "seconds": round(run.seconds, 1),
-        "resumed_from": run.resumed_from,
-        "losses": thinned(run.losses),
+        **run.record(),
     }
 
 
-def write(plan: Plan, run: Training, entry: Mapping[str, Any]) -> None:
+def write(plan: RemPlan, run: runs.Training, entry: Mapping[str, Any]) -> None:
     """Write weights, losses, curve and manifest, whole or not at all; the unfinished state goes."""
     settings = plan.settings
-    paths = {"out", "dam", "rem", "negatives", "teacher", "device"}
     with staged_folder(settings.out) as folder:
         if settings.full:
             heads = {} if settings.ranker == "splade" else head_weights(plan.ranker, plan.name)
             files = write_dam_files(plan.dam, folder, heads=heads, language_head=plan.dam.has_language_head)
         else:
             files = write_rem(plan.ranker, design_of(settings.design, settings.rank), settings.name, folder)
-        shutil.copyfile(plan.state.parent / LOSSES_FILE, folder / LOSSES_FILE)
-        write_curve(folder / CURVE_FILE, run.losses)
+        files += runs.write_history(folder, plan.state, run.losses)
         write_manifest(
             folder,
-            stage="rem",
-            settings={name: value for name, value in settings.record().items() if name not in paths},
+            stage=STAGE,
+            settings=runs.recorded(settings, without=NOT_RECORDED),
             inputs={
                 "judged": plan.judged.fingerprint,
                 "collection": plan.judged.name,
                 "negatives": plan.source,
                 **plan.ranker.origins,
             },
-            outputs=[*files, LOSSES_FILE, CURVE_FILE],
-            extra={"rem": dict(entry)},
+            outputs=files,
+            extra={STAGE: dict(entry)},
         )
-
-
-def read_finished(plan: Plan) -> RemTraining | None:
-    """Give the result of a finished run with the plan's key, if its files are intact."""
-    folder = plan.settings.out
-    manifest = read_manifest(folder) or {}
-    if manifest.get("stage") != "rem" or manifest["rem"]["key"] != plan.key:
-        return None
-    for name, digest in manifest["outputs"].items():
-        if not (folder / name).is_file() or sha256_of(folder / name) != digest:
-            return None
-    return result(folder, manifest, reused=True)
-
-
-def result(folder: Path, manifest: Mapping[str, Any], *, reused: bool = False) -> RemTraining:
-    """Give the result that a manifest records."""
-    values = {name: value for name, value in manifest["rem"].items() if name in RemTraining.__annotations__}
-    return RemTraining(folder=folder, reused=reused, **values | {"losses": tuple(values["losses"])})

@@ -1,24 +1,122 @@
-"""A training run on disk: its state, its checkpoint and its curve."""
+"""A training run on disk: whether it was done before, its checkpoint and curve, and what is recorded of it.
+
+A run is known by its key, the fingerprint of all that its result follows from. While it lasts, its state
+lies in a folder inside the result's; the result itself takes that folder's place, whole or not at all.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from ..errors import HybridrError, ModelError
 from ..files.atomic import replacing, storing
+from ..files.manifest import read_manifest, sha256_of
 from ..files.pictures import svg
+from ..settings import Stage
 
-MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+STATE_FOLDER = ".training"  # in the folder of the result, until that is there
+STATE_FILE = "training.safetensors"
+LOSSES_FILE = "losses.jsonl"
 CURVE_FILE = "losses.svg"
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 SMOOTHED = 50  # points of the running mean
 CURVE_POINTS = 200
+R = TypeVar("R")
+
+
+@dataclass
+class Training:
+    """What a run has done so far: one loss per step, and where it went on from."""
+
+    losses: list[float] = field(default_factory=list)
+    resumed_from: int = 0
+    seconds: float = 0.0
+
+    @property
+    def loss_start(self) -> float:
+        """Mean loss of the first tenth of the steps."""
+        return float(np.mean(self.losses[: max(1, len(self.losses) // 10)]))
+
+    @property
+    def loss_end(self) -> float:
+        """Mean loss of the last tenth of the steps."""
+        return float(np.mean(self.losses[-max(1, len(self.losses) // 10) :]))
+
+    def record(self) -> dict[str, Any]:
+        """Describe the run as JSON for a manifest."""
+        return {
+            "steps": len(self.losses),
+            "loss_start": self.loss_start,
+            "loss_end": self.loss_end,
+            "losses": thinned(self.losses),
+            "seconds": round(self.seconds, 1),
+            "resumed_from": self.resumed_from,
+        }
+
+
+def thinned(losses: Sequence[float]) -> list[float]:
+    """Keep some 200 to 400 evenly spread losses, for a manifest."""
+    return list(losses[:: max(1, len(losses) // CURVE_POINTS)])
+
+
+def recorded(settings: Stage, *, without: Collection[str]) -> dict[str, Any]:
+    """Give the settings as JSON, less those that say where things lie or how they are computed."""
+    return {name: value for name, value in settings.record().items() if name not in without}
+
+
+def require_own(folder: Path, stage: str, what: str) -> None:
+    """Raise ModelError when `folder` holds anything but a result of `stage` or an unfinished run's state."""
+    if not folder.exists() or (folder / STATE_FOLDER).is_dir():
+        return
+    if not folder.is_dir() or (any(folder.iterdir()) and (manifest_of(folder) or {}).get("stage") != stage):
+        raise ModelError(
+            f"{folder} exists and is not a {what} that hybridr trained, so it is not replaced",
+            hint="choose another folder with --out, or remove it",
+        )
+
+
+def read_finished(folder: Path, stage: str, key: str) -> dict[str, Any] | None:
+    """Give the manifest of a run of `stage` that was finished under `key`, if its files are intact."""
+    manifest = manifest_of(folder) or {}
+    if manifest.get("stage") != stage or manifest.get(stage, {}).get("key") != key:
+        return None
+    return manifest if outputs_intact(folder, manifest) else None
+
+
+def manifest_of(folder: Path) -> dict[str, Any] | None:
+    """Read a folder's manifest; None when there is none or it is damaged."""
+    try:
+        return read_manifest(folder)
+    except HybridrError:
+        return None
+
+
+def outputs_intact(folder: Path, manifest: Mapping[str, Any]) -> bool:
+    """Tell whether the files that a manifest lists are still what was written."""
+    return all(
+        (folder / name).is_file() and sha256_of(folder / name) == digest
+        for name, digest in manifest["outputs"].items()
+    )
+
+
+def result_of(kind: type[R], folder: Path, entry: Mapping[str, Any], *, reused: bool, **more: Any) -> R:
+    """Make a result of what a manifest's `entry` records of the run, and of what it does not."""
+    names = {one.name for one in fields(kind)}  # type: ignore[arg-type]
+    values = {name: value for name, value in entry.items() if name in names}
+    if "unseen_loss" in entry:
+        values["unseen_loss_start"], values["unseen_loss_end"] = entry["unseen_loss"]
+    values |= {"folder": folder, "reused": reused, "losses": tuple(entry["losses"]), **more}
+    return kind(**values)
 
 
 def store(
@@ -26,26 +124,25 @@ def store(
     key: str,
     weights: Mapping[str, torch.nn.Parameter],
     optimizer: torch.optim.Optimizer,
-    losses: list[float],
-    seconds: float,
+    run: Training,
 ) -> None:
-    """Write the state after the last of `losses`, whole or not at all. Raises DownloadError."""
+    """Write the state after the last of the run's losses, whole or not at all. Raises DownloadError."""
     tensors = {f"weight.{name}": weight.detach().cpu().contiguous() for name, weight in weights.items()}
     for name, weight in weights.items():
         for part, value in optimizer.state[weight].items():
             tensors[f"{part}.{name}"] = value.detach().cpu().contiguous()
-    tensors["losses"] = torch.tensor(losses, dtype=torch.float64)
+    tensors["losses"] = torch.tensor(run.losses, dtype=torch.float64)
     with storing(path), replacing(path) as temporary:
-        save_file(tensors, temporary, metadata={"key": key, "seconds": str(seconds)})
+        save_file(tensors, temporary, metadata={"key": key, "seconds": str(run.seconds)})
 
 
 def restore(
     path: Path, key: str, weights: Mapping[str, torch.nn.Parameter], optimizer: torch.optim.Optimizer
-) -> tuple[list[float], float]:
-    """Load a checkpoint of the same `key`; give its losses and seconds, none of either without one."""
-    found = read_state(path, key)
+) -> Training:
+    """Load a checkpoint of the same `key` and give what was done; a run without one starts anew."""
+    found = read_checkpoint(path, key)
     if found is None:
-        return [], 0.0
+        return Training()
     tensors, seconds = found
     with torch.no_grad():
         for name, weight in weights.items():
@@ -53,7 +150,8 @@ def restore(
             optimizer.state[weight] = {
                 part: moved(tensors[f"{part}.{name}"], part, weight) for part in MOMENTS
             }
-    return tensors["losses"].tolist(), seconds
+    losses = tensors["losses"].tolist()
+    return Training(losses, len(losses), seconds)
 
 
 def moved(value: torch.Tensor, part: str, weight: torch.Tensor) -> torch.Tensor:
@@ -61,8 +159,8 @@ def moved(value: torch.Tensor, part: str, weight: torch.Tensor) -> torch.Tensor:
     return value.to(weight.device) if part != "step" or weight.is_cuda else value
 
 
-def read_state(path: Path, key: str) -> tuple[dict[str, Any], float] | None:
-    """Read a checkpoint; None when there is none, it is damaged, or it belongs to another run."""
+def read_checkpoint(path: Path, key: str) -> tuple[dict[str, Any], float] | None:
+    """Read tensors and seconds; None when there are none, they are damaged, or of another run."""
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -87,6 +185,13 @@ def append_loss(path: Path, step: int, loss: float) -> None:
         file.write(json.dumps({"step": step, "loss": loss}) + "\n")
 
 
+def write_history(folder: Path, state: Path, losses: Sequence[float], *, label: str = "loss") -> list[str]:
+    """Put the log of an unfinished run and its curve into the folder of the result; name the files."""
+    shutil.copyfile(state / LOSSES_FILE, folder / LOSSES_FILE)
+    write_curve(folder / CURVE_FILE, losses, label=label)
+    return [LOSSES_FILE, CURVE_FILE]
+
+
 def write_curve(path: Path, losses: Sequence[float], *, label: str = "loss") -> None:
     """Draw one loss per step as SVG, the single steps pale and their running mean on top."""
     steps = np.arange(1, len(losses) + 1)
@@ -97,8 +202,3 @@ def write_curve(path: Path, losses: Sequence[float], *, label: str = "loss") -> 
         axes.plot(steps[width - 1 :], means, color="#1f4e79", linewidth=1.6)
         axes.set(xlabel="optimiser step", ylabel=label)
         axes.grid(alpha=0.3)
-
-
-def thinned(losses: Sequence[float]) -> list[float]:
-    """Keep some 200 to 400 evenly spread losses, for a manifest."""
-    return list(losses[:: max(1, len(losses) // CURVE_POINTS)])

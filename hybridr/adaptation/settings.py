@@ -7,7 +7,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from ..files.family import OneOf
 from ..settings import NoOption, Option, Stage
+
+OBJECTIVES = "adaptation.objectives"
+"""The family whose files the choices of `objective` and `loss` come from."""
 
 
 class SpanSettings(Stage):
@@ -39,7 +43,7 @@ class AdaptSettings(Stage):
     rem: str | None = Field(
         None, description="REM to join, as folder, zip or published name; the base is a DAM then"
     )
-    objective: Literal["span", "mlm"] | None = Field(
+    objective: Annotated[str | None, OneOf(OBJECTIVES, on="documents")] = Field(
         None,
         description="what is learnt; span, for a retriever: two spans of one document attract; mlm, for a "
         "DAM: masked LM",
@@ -132,7 +136,7 @@ class RemSettings(Stage):
     out: Path = Field(Path("rem"), description="folder of the REM")
     rem: str | None = Field(None, description="a REM to train on (few-shot); None: a fresh one")
     full: bool = Field(False, description="train all weights and no REM: the baseline DR")
-    loss: Literal["contrast", "distil"] = Field(
+    loss: Annotated[str, OneOf(OBJECTIVES, on="labels")] = Field(
         "contrast", description="contrast with negatives, or distil from a teacher"
     )
     design: Literal["lora", "parallel", "both"] = Field(

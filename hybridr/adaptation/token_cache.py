@@ -18,6 +18,7 @@ from ..files.atomic import storing, write_json
 from ..files.manifest import fingerprint, read_manifest
 from ..files.private import remember_text
 from ..records import Document
+from .corpus import text_hash
 
 BLOCK = 512  # documents that are tokenised at once
 BLOCK_CHARACTERS = 1_000_000  # fewer documents where they are long
@@ -101,7 +102,7 @@ def build_cache(
             "fingerprint": texts,
         }
         write_json(folder / MANIFEST, record, private=True)
-    ids, ends, order = (mapped(folder, name) for name in MAPPED)
+    ids, ends, order = (map_file(folder, name) for name in MAPPED)
     return TokenCache(folder, ids, ends, order, *counts, texts)
 
 
@@ -113,7 +114,7 @@ def open_cache(folder: Path, key: str = "") -> TokenCache | None:
         return None
     if record is None or record["key"] != key:
         return None
-    ids, ends, order = (mapped(folder, name) for name in MAPPED)
+    ids, ends, order = (map_file(folder, name) for name in MAPPED)
     if len(ids) != record["tokens"] or len(ends) != record["read"]:
         return None
     return TokenCache(
@@ -121,7 +122,7 @@ def open_cache(folder: Path, key: str = "") -> TokenCache | None:
     )
 
 
-def mapped(folder: Path, name: str) -> NDArray[Any]:
+def map_file(folder: Path, name: str) -> NDArray[Any]:
     """Map one file into memory; an empty file cannot be mapped."""
     file = folder / f"{name}.bin"
     if not file.is_file() or not file.stat().st_size:
@@ -154,7 +155,7 @@ def write_tokens(documents: Iterable[Document], tokenizer: Tokenizer, folder: Pa
             flat = np.concatenate(rows)
             flat.tofile(ids)
             (tokens + np.cumsum([len(row) for row in rows], dtype=np.int64)).tofile(ends)
-            np.asarray([hash_of(text) for text in texts], dtype=np.uint64).tofile(hashes)
+            np.asarray([text_hash(text) for text in texts], dtype=np.uint64).tofile(hashes)
             read, tokens = read + len(texts), tokens + len(flat)
             unknown += int(np.count_nonzero(flat == stranger)) if stranger is not None else 0
     return Counts(read, tokens, unknown)
@@ -197,7 +198,7 @@ def write_order(folder: Path, seed: int) -> tuple[str, int]:
 
     Of repeated texts the first counts; documents without tokens are left out.
     """
-    ends, hashes = mapped(folder, "ends"), mapped(folder, "hashes")
+    ends, hashes = map_file(folder, "ends"), map_file(folder, "hashes")
     filled = np.flatnonzero(np.diff(ends, prepend=0))
     different, first = np.unique(hashes[filled], return_index=True)
     order = filled[first][np.argsort(scattered(different, seed))]
@@ -219,11 +220,6 @@ def scattered(values: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
         return mixed ^ (mixed >> np.uint64(31))
 
 
-def hash_of(text: str) -> int:
-    """Hash a text to 64 bits, the same in every process."""
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8"), digest_size=8).digest(), "big")
-
-
 @dataclass(frozen=True)
 class Frame:
     """What the tokenizer puts around a text, and what it means by it."""
@@ -242,7 +238,7 @@ class Frame:
         return len(self.before) + len(self.after)
 
 
-class Windows(NamedTuple):
+class TokenWindows(NamedTuple):
     """The inputs of one optimiser step: documents one after the other, special tokens included."""
 
     ids: Ids
@@ -257,7 +253,7 @@ class Windows(NamedTuple):
 
 def windows_of_step(
     cache: TokenCache, frame: Frame, *, first: int, size: int, max_tokens: int, seed: int, step: int
-) -> Windows:
+) -> TokenWindows:
     """Draw the `size` documents of a step (numbered from 1), a window of each, and the masks.
 
     Each epoch visits every document once, in its own order. The documents of the cache before `first` are
@@ -267,7 +263,7 @@ def windows_of_step(
     return masked_windows(cache, frame, rows, max_tokens, default_rng([seed, WINDOWS, step]))
 
 
-def fixed_windows(cache: TokenCache, frame: Frame, rows: Ids, *, max_tokens: int, seed: int) -> Windows:
+def fixed_windows(cache: TokenCache, frame: Frame, rows: Ids, *, max_tokens: int, seed: int) -> TokenWindows:
     """Give windows and masks of the documents `rows` that are always the same, to compare losses."""
     return masked_windows(cache, frame, rows, max_tokens, default_rng([seed, FIXED]))
 
@@ -305,7 +301,9 @@ def scrambled(values: Ids, half: int, keys: list[int]) -> Ids:
     return (left << half) | right
 
 
-def masked_windows(cache: TokenCache, frame: Frame, rows: Ids, longest: int, random: Generator) -> Windows:
+def masked_windows(
+    cache: TokenCache, frame: Frame, rows: Ids, longest: int, random: Generator
+) -> TokenWindows:
     """Cut a window out of each document and mask it."""
     starts, sizes = cache.spans(rows)
     inner = np.minimum(sizes, longest - frame.size)
@@ -314,7 +312,7 @@ def masked_windows(cache: TokenCache, frame: Frame, rows: Ids, longest: int, ran
     chosen = choose_masked(ids, text, frame, random)
     targets = ids[chosen]
     ids[chosen] = corrupted(targets, frame, random)
-    return Windows(ids, inner + frame.size, chosen, targets)
+    return TokenWindows(ids, inner + frame.size, chosen, targets)
 
 
 def framed(cache: TokenCache, frame: Frame, starts: Ids, inner: Ids) -> tuple[Ids, Ids]:

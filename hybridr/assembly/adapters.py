@@ -146,7 +146,7 @@ def lora_layers(backbone: nn.Module) -> Iterator[tuple[str, Any]]:
     return ((path, module) for path, module in backbone.named_modules() if isinstance(module, LoraLayer))
 
 
-def fill(weights: dict[str, nn.Parameter], tensors: Tensors, file: str) -> None:
+def fill_weights(weights: dict[str, nn.Parameter], tensors: Tensors, file: str) -> None:
     """Copy `tensors` into `weights`: the same names and shapes. Raises ModelError, nothing changed then."""
     for complaint, names in (
         ("lacks", weights.keys() - tensors.keys()),
@@ -186,7 +186,7 @@ def unmerge(backbone: nn.Module, former: dict[str, torch.Tensor]) -> None:
             layer.get_base_layer().weight.copy_(former[path])
 
 
-def plain(backbone: nn.Module) -> Any:
+def plain_copy(backbone: nn.Module) -> Any:
     """Give a copy with the low-rank change folded in and peft's modules gone; parallel adapters stay."""
     result = copy.deepcopy(backbone)
     for path, layer in list(lora_layers(result)):

@@ -44,14 +44,14 @@ def assemble(
     """
     require_partners(dam, rem, ranker)
     used = usage_of(dam) | (usage_of(rem) if rem is not None else {})
-    kind = RANKERS[checked("ranker", ranker)]
+    kind = RANKERS[chosen("ranker", ranker)]
     if ranker != "dense" and (pooling or "mean", similarity or "ip") != ("mean", "ip"):
         raise SettingsError(f"pooling and similarity are for the dense ranker, not for {ranker}")
-    pooling = checked("pooling", pooling or used.get("pooling", "mean"))
-    similarity = checked("similarity", similarity or used.get("similarity", "ip"))
-    assembled = kind(read_dam(located(dam, progress)), pooling, similarity)
+    pooling = chosen("pooling", pooling or used.get("pooling", "mean"))
+    similarity = chosen("similarity", similarity or used.get("similarity", "ip"))
+    assembled = kind(read_dam(local_path(dam, progress)), pooling, similarity)
     if rem is not None:
-        assembled.add_rem(read_rem(located(rem, progress)), load_embeddings=load_rem_embeddings)
+        assembled.add_rem(read_rem(local_path(rem, progress)), load_embeddings=load_rem_embeddings)
         if merge and assembled.has_lora:
             assembled.merge()
     assembled.require_head()
@@ -68,7 +68,7 @@ def usage_of(source: Path | str) -> dict[str, str]:
     return {name: trained[name] for name in ("pooling", "similarity") if name in trained}
 
 
-def located(source: Path | str, progress: Progress) -> Path:
+def local_path(source: Path | str, progress: Progress) -> Path:
     """Give the local path of a folder, a zip or a published name. Raises ModelError, DownloadError."""
     path = Path(source).expanduser()
     if path.exists():
@@ -81,7 +81,7 @@ def located(source: Path | str, progress: Progress) -> Path:
     return fetch_published(entry.name, progress=progress)
 
 
-def checked(setting: str, value: str) -> str:
+def chosen(setting: str, value: str) -> str:
     """Give `value` back; raise SettingsError when it is not one of the setting's choices."""
     if value not in CHOICES[setting]:
         raise SettingsError(f"there is no {setting} '{value}'", hint=f"one of {', '.join(CHOICES[setting])}")

@@ -9,9 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import save_file
-
 from ..encoding.retriever import WEIGHTS_FILE, canonical_tokenizer, longest_input
 from ..encoding.sentence_transformers import (
     quiet,
@@ -27,6 +24,7 @@ from .checkpoints import FETCH_AGAIN, Tensors, read_tensors
 try:
     import torch
     import transformers
+    from safetensors.torch import save_file
 except ImportError as missing:
     raise MissingExtra(missing.name or "torch", "train", "assembling DAM and REM") from missing
 
@@ -79,7 +77,7 @@ class Dam:
 
 def read_dam(folder: Path) -> Dam:
     """Open a DAM folder on the CPU. Raises ModelError when it is missing, damaged, or of another kind."""
-    config = read_config(folder)
+    config = read_dam_config(folder)
     stored = read_weights(folder)
     heads = {key: stored.pop(key) for key in list(stored) if key.startswith("heads.")}
     tensors = with_own_names(stored, config.model_type)
@@ -95,7 +93,7 @@ def read_dam(folder: Path) -> Dam:
     )
 
 
-def read_config(folder: Path) -> Any:
+def read_dam_config(folder: Path) -> Any:
     """Read `config.json`. Raises ModelError when the backbone is not one that a REM fits in."""
     if not (folder / "config.json").is_file():
         found = "has no config.json" if folder.is_dir() else "does not exist"
@@ -204,7 +202,7 @@ def write_dam_files(
     `heads` are weights of a ranker's head besides; without `language_head` that of masked-LM is left out.
     """
     write_weights(dam.model, folder, heads or {}, language_head)
-    return [WEIGHTS_FILE, CONFIG_FILE, *write_tokenizer(dam, folder)]
+    return [WEIGHTS_FILE, CONFIG_FILE, *write_dam_tokenizer(dam, folder)]
 
 
 def write_weights(model: Any, folder: Path, heads: Mapping[str, torch.Tensor], language_head: bool) -> None:
@@ -233,7 +231,7 @@ def tied_names(model: Any) -> set[str]:
     }
 
 
-def write_tokenizer(dam: Dam, folder: Path) -> list[str]:
+def write_dam_tokenizer(dam: Dam, folder: Path) -> list[str]:
     """Write the tokenizer as it was, and what it needs to be opened by transformers; name the files."""
     copied = [name for name in COPIED if (dam.folder / name).is_file()]
     for name in copied:

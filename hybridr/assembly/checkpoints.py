@@ -40,7 +40,7 @@ def read_tensors(source: Path | bytes, name: str) -> Tensors:
     except Exception as error:  # torch, zipfile and safetensors raise many kinds
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelError(f"{name} cannot be read: {reason}", hint=FETCH_AGAIN) from error
-    return checked(found, name)
+    return finite(found, name)
 
 
 def unpickled(source: Path | bytes) -> object:
@@ -56,7 +56,7 @@ def content(source: Path | bytes) -> bytes:
     return source if isinstance(source, bytes) else source.read_bytes()
 
 
-def checked(found: object, name: str) -> Tensors:
+def finite(found: object, name: str) -> Tensors:
     """Give `found` as finite tensors by name. Raises ModelError."""
     if not isinstance(found, dict) or not all(isinstance(value, torch.Tensor) for value in found.values()):
         raise ModelError(f"{name} holds something else than named tensors", hint=FETCH_AGAIN)

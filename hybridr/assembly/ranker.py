@@ -83,7 +83,7 @@ class Ranker(BackboneModel):
         if not self._fingerprint:
             tokenizer = json.loads(self.tokens.definition) if self.tokens.definition else None
             parts: dict[str, Any] = {
-                "weights": digest_weights(adapters.plain(self.backbone)),
+                "weights": digest_weights(adapters.plain_copy(self.backbone)),
                 "tokenizer": tokenizer,
             } | asdict(self.usage)
             if not isinstance(self.own_head(), nn.Identity):
@@ -116,7 +116,9 @@ class Ranker(BackboneModel):
         design = self.require_fit(rem)
         tensors, head = rem.tensors(WEIGHTS), rem.tensors(HEAD_WEIGHTS)
         adapters.attach(self.backbone, design)
-        adapters.fill(adapters.adapter_weights(self.backbone, rem.name), tensors, rem.path_of(WEIGHTS))
+        adapters.fill_weights(
+            adapters.adapter_weights(self.backbone, rem.name), tensors, rem.path_of(WEIGHTS)
+        )
         self.rem, self._fingerprint = rem, ""
         self.take_rem_head(rem, head, load_embeddings)
 

@@ -60,7 +60,7 @@ class Dense(VectorRanker):
             raise ModelError(
                 "the DAM has no tokenizer, which an encoder needs", hint="add its tokenizer.json"
             )
-        backbone = adapters.plain(self.backbone).eval()
+        backbone = adapters.plain_copy(self.backbone).eval()
         return Retriever(backbone, self.tokens.definition, self.usage, self.folder)
 
 
@@ -138,7 +138,7 @@ class Splade(VectorRanker):
         tied = {key for key, weight in own.items() if weight is words}
         if head and not load_embeddings:
             head = {key: words.detach() if key in tied else value for key, value in head.items()}
-        adapters.fill(own, head, rem.path_of("pytorch_model_head.bin"))
+        adapters.fill_weights(own, head, rem.path_of("pytorch_model_head.bin"))
         self._has_head = True
 
     def require_head(self) -> None:
@@ -214,4 +214,4 @@ class Reranker(Ranker):
         if load_embeddings and (tensors := rem.tensors(EMBEDDINGS)):
             own = dict(self.backbone.embeddings.named_parameters())
             given = {key: value for key, value in tensors.items() if value.is_floating_point()}
-            adapters.fill(own, given, rem.path_of(EMBEDDINGS))
+            adapters.fill_weights(own, given, rem.path_of(EMBEDDINGS))

@@ -43,7 +43,7 @@ class Bm25:
         self._texts = len(terms)
         self._damped = k1 * (1 - b + b * np.asarray(index.doc_len) / index.avgdl)
         self._gain = k1 + 1
-        self._postings = postings(index.doc_freqs)
+        self._postings = posting_lists(index.doc_freqs)
 
     def scores(self, query: str) -> Scores:
         """Score every text, `(texts,)`; 0 where no term occurs. Reads only the texts with a term in them."""
@@ -59,7 +59,7 @@ class Bm25:
         return best(self.scores(query), k)
 
 
-def postings(frequencies: Sequence[Mapping[str, int]]) -> dict[str, tuple[Positions, Positions]]:
+def posting_lists(frequencies: Sequence[Mapping[str, int]]) -> dict[str, tuple[Positions, Positions]]:
     """Give for every term the texts it occurs in, in their order, and how often."""
     found: dict[str, tuple[array[int], array[int]]] = {}
     for position, counts in enumerate(frequencies):

@@ -187,14 +187,10 @@ def evaluate(
     check_overlap(runs, qrels)
     ids = [query.query_id for query in judged]
     per_query = {name: values_of(run, qrels, parsed, ids) for name, run in runs.items()}
-    means = {
-        name: {measure: float(np.mean(list(values.values()))) for measure, values in found.items()}
-        for name, found in per_query.items()
-    }
     return Evaluation(
         len(judged),
         baseline,
-        means,
+        {name: means(found) for name, found in per_query.items()},
         intervals(per_query, settings),
         compare(per_query, baseline, settings),
         per_query,
@@ -203,6 +199,11 @@ def evaluate(
         qrels,
         settings,
     )
+
+
+def means(values: Values) -> dict[str, float]:
+    """Average every measure over the queries."""
+    return {measure: float(np.mean(list(found.values()))) for measure, found in values.items()}
 
 
 def _checked_baseline(systems: Mapping[str, Any], baseline: str | None) -> str:

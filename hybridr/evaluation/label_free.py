@@ -168,7 +168,7 @@ class Rankings:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class BeforeAfter:
     """One statistic before and after, means over queries, with a paired t-test."""
 
     name: str
@@ -202,7 +202,7 @@ def kept_share(old: Sequence[Ranking], new: Sequence[Ranking]) -> Values:
     )
 
 
-def compare_own_documents(old: Rankings, new: Rankings, answers: Sequence[str]) -> list[Comparison]:
+def compare_own_documents(old: Rankings, new: Rankings, answers: Sequence[str]) -> list[BeforeAfter]:
     """Compare how high each query's own document stands, dense and fused."""
     return [
         compared(f"{name} nDCG@10, own document", own_document(before, answers), own_document(after, answers))
@@ -210,26 +210,26 @@ def compare_own_documents(old: Rankings, new: Rankings, answers: Sequence[str]) 
     ]
 
 
-def compare_overlap(old: Rankings, new: Rankings) -> Comparison:
+def compare_overlap(old: Rankings, new: Rankings) -> BeforeAfter:
     """Compare the share of the dense top 10 that is in the BM25 top 20."""
     sides = (lexical_overlap(side.dense, side.lexical) for side in (old, new))
     return compared("dense top 10 in BM25 top 20", *sides)
 
 
-def compare_kept(old: Rankings, new: Rankings) -> Comparison:
+def compare_kept(old: Rankings, new: Rankings) -> BeforeAfter:
     """Compare the fused top 10 of the old system with itself (1) and with the new one's."""
     kept = kept_share(old.fused, new.fused)
-    return Comparison("hybrid top 10 kept", 1.0, float(kept.mean()), 1.0, len(kept))
+    return BeforeAfter("hybrid top 10 kept", 1.0, float(kept.mean()), 1.0, len(kept))
 
 
-def compared(name: str, old: Values, new: Values) -> Comparison:
+def compared(name: str, old: Values, new: Values) -> BeforeAfter:
     """Average two aligned lists of per-query values and test their difference."""
     same = len(old) < 2 or bool(np.allclose(old, new))
     p = 1.0 if same else float(stats.ttest_rel(new, old).pvalue)
-    return Comparison(name, float(old.mean()), float(new.mean()), 1.0 if np.isnan(p) else p, len(old))
+    return BeforeAfter(name, float(old.mean()), float(new.mean()), 1.0 if np.isnan(p) else p, len(old))
 
 
-def objections(rows: Sequence[Comparison]) -> list[str]:
+def objections(rows: Sequence[BeforeAfter]) -> list[str]:
     """Say what speaks against a new encoder: rows of own documents first, then overlap and what is kept."""
     *known, overlap, kept = rows
     found = [

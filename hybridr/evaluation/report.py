@@ -40,7 +40,7 @@ LATEX = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
 }
-Rows = Sequence[Sequence[Any]]
+TableRows = Sequence[Sequence[Any]]
 
 
 def checked_format(name: str | None, file: Path | None = None) -> Format:
@@ -144,12 +144,12 @@ def shown(cell: Any) -> str:
     return f"{cell:.4f}" if isinstance(cell, float) else str(cell)
 
 
-def is_number(cell: Any) -> bool:
+def is_numeric(cell: Any) -> bool:
     """Tell whether a cell belongs to the right."""
     return isinstance(cell, (int, float))
 
 
-def markdown(columns: Sequence[str], rows: Rows) -> str:
+def markdown(columns: Sequence[str], rows: TableRows) -> str:
     """Write a table of GitHub's Markdown."""
     lines = [
         _piped(columns),
@@ -164,7 +164,7 @@ def _piped(cells: Sequence[Any], escape: Callable[[str], str] | None = None) -> 
     return "| " + " | ".join(escape(shown(cell)) for cell in cells) + " |"
 
 
-def latex(columns: Sequence[str], rows: Rows) -> str:
+def latex(columns: Sequence[str], rows: TableRows) -> str:
     """Write a `tabular` with the rules of the package booktabs."""
     align = "".join("r" if one else "l" for one in _right(columns, rows))
     body = [_ampersands(columns), r"\midrule", *map(_ampersands, rows)]
@@ -177,7 +177,7 @@ def _ampersands(cells: Sequence[Any]) -> str:
     return " & ".join(escaped) + r" \\"
 
 
-def html_table(columns: Sequence[str], rows: Rows) -> str:
+def html_table(columns: Sequence[str], rows: TableRows) -> str:
     """Write an HTML table."""
     head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
     lines = [f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows]
@@ -185,9 +185,9 @@ def html_table(columns: Sequence[str], rows: Rows) -> str:
 
 
 def _cell(cell: Any) -> str:
-    kind = ' class="number"' if is_number(cell) else ""
+    kind = ' class="number"' if is_numeric(cell) else ""
     return f"<td{kind}>{html.escape(shown(cell))}</td>"
 
 
-def _right(columns: Sequence[str], rows: Rows) -> list[bool]:
-    return [bool(rows) and all(is_number(row[i]) for row in rows) for i in range(len(columns))]
+def _right(columns: Sequence[str], rows: TableRows) -> list[bool]:
+    return [bool(rows) and all(is_numeric(row[i]) for row in rows) for i in range(len(columns))]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import pdist
 
 from ..errors import DataError
+from .adam import Adam
 
 Vectors: TypeAlias = NDArray[np.floating]
 Array: TypeAlias = NDArray[np.float64]
@@ -30,7 +31,7 @@ def words_of(text: str) -> list[str]:
     return WORD.findall(text.lower())
 
 
-def count_words(texts: Iterable[str]) -> Counter[str]:
+def word_counts(texts: Iterable[str]) -> Counter[str]:
     """Count the words of all texts."""
     return Counter(word for text in texts for word in words_of(text))
 
@@ -69,7 +70,7 @@ def domain_accuracy(groups: Sequence[tuple[Vectors, Vectors]], seed: int) -> lis
     splits = [_split(*group, random) for group in groups]
     dim = groups[0][0].shape[1]
     weights = random.uniform(-1, 1, (2, dim)) / np.sqrt(dim)
-    optimiser = Adam(weights)
+    optimiser = Adam(weights, LEARNING_RATE)
     for _ in range(STEPS):
         gradient = np.zeros_like(weights)
         for (vectors, labels), _ in splits:
@@ -79,10 +80,10 @@ def domain_accuracy(groups: Sequence[tuple[Vectors, Vectors]], seed: int) -> lis
     return [float(((vectors @ weights.T).argmax(axis=1) == labels).mean()) for _, (vectors, labels) in splits]
 
 
-Labelled: TypeAlias = tuple[Array, NDArray[np.int64]]
+Marked: TypeAlias = tuple[Array, NDArray[np.int64]]
 
 
-def _split(source: Vectors, target: Vectors, random: np.random.Generator) -> tuple[Labelled, Labelled]:
+def _split(source: Vectors, target: Vectors, random: np.random.Generator) -> tuple[Marked, Marked]:
     size = min(len(source), len(target))
     if size < LEAST_VECTORS:
         raise DataError(f"needed at least {LEAST_VECTORS} vectors of source and target, found {size}")
@@ -91,7 +92,7 @@ def _split(source: Vectors, target: Vectors, random: np.random.Generator) -> tup
     return _labelled(source, target, order[:cut]), _labelled(source, target, order[cut:])
 
 
-def _labelled(source: Vectors, target: Vectors, rows: NDArray[np.int64]) -> Labelled:
+def _labelled(source: Vectors, target: Vectors, rows: NDArray[np.int64]) -> Marked:
     vectors = np.concatenate([source[rows], target[rows]]).astype(np.float64)
     return vectors, np.repeat([0, 1], len(rows))
 
@@ -104,22 +105,6 @@ def _gradient(weights: Array, vectors: Array, labels: NDArray[np.int64]) -> Arra
     error = odds / odds.sum(axis=1, keepdims=True) - np.eye(2)[labels]
     gradient: Array = ((error * (np.abs(raw) < CLAMP)).T @ vectors) / len(labels)
     return gradient
-
-
-class Adam:
-    """Adam (Kingma and Ba 2015) on one array, changed in place."""
-
-    def __init__(self, weights: Array, rate: float = LEARNING_RATE) -> None:
-        self.weights, self.rate, self.steps = weights, rate, 0
-        self.mean, self.square = np.zeros_like(weights), np.zeros_like(weights)
-
-    def step(self, gradient: Array) -> None:
-        """Take one step against the gradient."""
-        self.steps += 1
-        self.mean = 0.9 * self.mean + 0.1 * gradient
-        self.square = 0.999 * self.square + 0.001 * gradient**2
-        mean, square = self.mean / (1 - 0.9**self.steps), self.square / (1 - 0.999**self.steps)
-        self.weights -= self.rate * mean / (np.sqrt(square) + 1e-8)
 
 
 def knn_source(queries: Vectors, source: Vectors, target: Vectors, k: int = 100) -> float:

@@ -30,12 +30,14 @@ def names_of(family: str, **stated: Any) -> tuple[str, ...]:
         for folder in import_module(f"hybridr.{family}").__path__
         for module in iter_modules([folder])
     }
-    return tuple(name for name in sorted(found) if stated.items() <= statements(found[name], stated).items())
+    if stated:
+        found = {name: file for name, file in found.items() if stated.items() <= statements(file).items()}
+    return tuple(sorted(found))
 
 
-def statements(file: Path, wanted: Any) -> dict[str, Any]:
-    """Read the plain constants of the member's class without importing it; nothing when none is wanted."""
-    text = file.read_text(encoding="utf-8") if wanted else ""
+def statements(file: Path) -> dict[str, Any]:
+    """Read the plain constants of the member's class without importing it; nothing without a member."""
+    text = file.read_text(encoding="utf-8")
     if f'name = "{file.stem}"' not in text:
         return {}
     for node in ast.parse(text).body:

@@ -22,6 +22,7 @@ from ..cluster.record import PASSAGE_VECTOR
 from ..encoding.contract import Encoder, Vectors
 from ..encoding.query_map import QueryMap, lengths, with_lengths
 from ..errors import DataError
+from ..evaluation.adam import Adam
 from ..evaluation.label_free import Probe, draw_probes
 from ..progress import Progress, silent
 from ..records import Document
@@ -47,7 +48,7 @@ class Found(NamedTuple):
     lexical: Vectors
 
 
-class Rows(NamedTuple):
+class VectorRows(NamedTuple):
     """Vectors of documents `(m, dim)`, and which rows are each document's: one, or one per passage."""
 
     vectors: Vectors
@@ -115,10 +116,10 @@ def make_examples(
     probes: Sequence[Probe],
     settings: MapSettings,
     progress: Progress,
-) -> Examples:
+) -> MapExamples:
     """Encode the queries, find their candidates, and rank those as the teacher does."""
     texts = [probe.text for probe in probes]
-    queries = encoded(encoder, texts, progress)
+    queries = encode_in_tenths(encoder, texts, progress)
     found = find_candidates(search, documents, probes, queries, settings, progress)
     roots = LEXICAL_SCALE * np.sqrt(search.idf_sums(texts))
     rows = read_vectors(
@@ -128,7 +129,7 @@ def make_examples(
     return taught(queries, rows.vectors, picked, roots, settings)
 
 
-def encoded(encoder: Encoder, texts: Sequence[str], progress: Progress) -> Vectors:
+def encode_in_tenths(encoder: Encoder, texts: Sequence[str], progress: Progress) -> Vectors:
     """Encode queries to `(n, dim)`, reporting every tenth."""
     part = max(1, -(-len(texts) // 10))
     vectors = []
@@ -179,7 +180,7 @@ def find_candidates(
     return found
 
 
-def read_vectors(search: Search, doc_ids: Sequence[str], encoder: Encoder, progress: Progress) -> Rows:
+def read_vectors(search: Search, doc_ids: Sequence[str], encoder: Encoder, progress: Progress) -> VectorRows:
     """Read the vectors of documents from the index; those without one are left out."""
     field, found = search.info.record.vector_field, {}
     for start in range(0, len(doc_ids), VECTORS_AT_ONCE):
@@ -197,7 +198,7 @@ def read_vectors(search: Search, doc_ids: Sequence[str], encoder: Encoder, progr
     if encoder.similarity == "cosine":  # bytes are kept at another length
         vectors /= np.maximum(lengths(vectors), 1e-12)
     ends = np.cumsum([len(one) for one in found.values()]).tolist()
-    return Rows(vectors, dict(zip(found, map(slice, [0, *ends], ends), strict=False)))
+    return VectorRows(vectors, dict(zip(found, map(slice, [0, *ends], ends), strict=False)))
 
 
 class Picked(NamedTuple):
@@ -208,7 +209,7 @@ class Picked(NamedTuple):
     lexical: Vectors
 
 
-def nearest_rows(query: Vectors, found: Found, rows: Rows) -> Picked:
+def nearest_rows(query: Vectors, found: Found, rows: VectorRows) -> Picked:
     """Choose each document's passage that is nearest to the query `(dim,)`."""
     kept = [
         (rows.of[one], score)
@@ -226,24 +227,24 @@ def taught(
     picked: Sequence[Picked],
     roots: NDArray[np.float64],
     settings: MapSettings,
-) -> Examples:
+) -> MapExamples:
     """Give the candidates the teacher's shares: a softmax of the mean of both legs' absolute scores.
 
     Queries with fewer than two candidates, or without a word of the index, teach nothing and are left out.
     """
     useful = [i for i, one in enumerate(picked) if len(one.rows) > 1 and roots[i] > 0]
     picked, roots, queries = [picked[i] for i in useful], roots[useful], queries[useful]
-    there = padded([np.ones(len(one.rows), dtype=bool) for one in picked])
-    dense = padded([one.dense for one in picked])
+    there = filled_up([np.ones(len(one.rows), dtype=bool) for one in picked])
+    dense = filled_up([one.dense for one in picked])
     scale = SPREAD / (spread(dense, there) or SPREAD)
-    lexical = padded([one.lexical for one in picked]) / roots[:, None]
+    lexical = filled_up([one.lexical for one in picked]) / roots[:, None]
     wanted = (1 - settings.dense_weight) * lexical + settings.dense_weight * scale * dense
     shares = softmax(np.float32(1 / settings.teacher_temperature) * wanted.astype(np.float32), there)
     scaled = np.asarray(vectors * scale, dtype=np.float32)
-    return Examples(queries, scaled, padded([one.rows for one in picked]), there, shares)
+    return MapExamples(queries, scaled, filled_up([one.rows for one in picked]), there, shares)
 
 
-def padded(rows: Sequence[NDArray[Any]]) -> NDArray[Any]:
+def filled_up(rows: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Fill rows up with zeros to the longest, `(n, longest)`."""
     result = np.zeros((len(rows), max(map(len, rows))), dtype=rows[0].dtype)
     for place, row in zip(result, rows, strict=True):
@@ -252,7 +253,7 @@ def padded(rows: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 @dataclass(frozen=True)
-class Examples:
+class MapExamples:
     """Queries `(n, dim)`, rows of `vectors` `(m, dim)` for each `(n, c)`, and the teacher's share of each.
 
     `shares` `(n, c)` sum to 1; a row that only fills up has `there` False and share 0.
@@ -265,22 +266,19 @@ class Examples:
     shares: Vectors
 
 
-def learn_matrix(examples: Examples, settings: MapSettings, progress: Progress = silent) -> Vectors:
+def learn_matrix(examples: MapExamples, settings: MapSettings, progress: Progress = silent) -> Vectors:
     """Fit D `(dim, dim)`, float32; the same one each time for the same seed."""
     dim = examples.queries.shape[1]
-    matrix, first, second = (np.zeros((dim, dim), dtype=np.float32) for _ in range(3))
-    for step, batch in enumerate(batches(len(examples.queries), settings), 1):
-        gradient = slope(examples, batch, matrix, settings.temperature) + settings.ridge * matrix
-        first += 0.1 * (gradient - first)
-        second += 0.001 * (gradient * gradient - second)
-        unbiased = first / (1 - 0.9**step), second / (1 - 0.999**step)
-        matrix -= settings.learning_rate * unbiased[0] / (np.sqrt(unbiased[1]) + 1e-8)
+    matrix = np.zeros((dim, dim), dtype=np.float32)
+    adam = Adam(matrix, settings.learning_rate)
+    for step, batch in enumerate(query_batches(len(examples.queries), settings), 1):
+        adam.step(slope(examples, batch, matrix, settings.temperature) + settings.ridge * matrix)
         if step % REPORTED == 0 or step == settings.steps:
             progress("fit", step, settings.steps)
     return matrix
 
 
-def batches(count: int, settings: MapSettings) -> Iterator[NDArray[np.int64]]:
+def query_batches(count: int, settings: MapSettings) -> Iterator[NDArray[np.int64]]:
     """Yield positions of queries for every step, each query once before any comes again."""
     random = default_rng([settings.seed, 7])
     waiting = np.array([], dtype=np.int64)
@@ -292,7 +290,7 @@ def batches(count: int, settings: MapSettings) -> Iterator[NDArray[np.int64]]:
         waiting = waiting[size:]
 
 
-def slope(examples: Examples, batch: NDArray[np.int64], matrix: Vectors, temperature: float) -> Vectors:
+def slope(examples: MapExamples, batch: NDArray[np.int64], matrix: Vectors, temperature: float) -> Vectors:
     """Give the gradient of the mean divergence of a batch by the matrix, `(dim, dim)`."""
     queries = examples.queries[batch]
     candidates = examples.vectors[examples.rows[batch]]  # (batch, c, dim)
@@ -309,7 +307,7 @@ def slope(examples: Examples, batch: NDArray[np.int64], matrix: Vectors, tempera
     return np.asarray(queries.T @ by_changed / len(batch), dtype=np.float32)
 
 
-def divergence(examples: Examples, matrix: Vectors, temperature: float) -> float:
+def divergence(examples: MapExamples, matrix: Vectors, temperature: float) -> float:
     """Give the mean KL(teacher || dense) over all queries, in nats."""
     total = 0.0
     for start in range(0, len(examples.queries), 100):

@@ -25,7 +25,7 @@ from ..encoding.query_map import MappedEncoder, QueryMap
 from ..errors import DataError, SettingsError
 from ..evaluation.evaluation import judged_queries
 from ..evaluation.label_free import (
-    Comparison,
+    BeforeAfter,
     Rankings,
     compare_kept,
     compare_overlap,
@@ -63,7 +63,7 @@ class Map:
     fingerprint: str
     strength: float
     folder: Path | None
-    rows: tuple[Comparison, ...]
+    rows: tuple[BeforeAfter, ...]
     reasons: tuple[str, ...]
 
 
@@ -291,7 +291,7 @@ def write_tuning(cluster: Cluster, info: IndexInfo, found: Tuning) -> None:
 
 def compare_maps(
     search: CompletedSearch, new: Encoder, log: Sequence[str], seed: int, progress: Progress = silent
-) -> list[Comparison]:
+) -> list[BeforeAfter]:
     """Compare searching without and with a map on queries made from documents, and on a log of real ones.
 
     The documents are other ones than the map was fitted on, where the index has enough.

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hybridr.adaptation.adaptation import Adaptation, adapt
-from hybridr.adaptation.loop import STATE_FILE
+from hybridr.adaptation.runs import STATE_FILE
 from hybridr.adaptation.settings import AdaptSettings
 from hybridr.encoding.opening import load_encoder
 from hybridr.encoding.sentence_transformers import read_retriever

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hybridr.adaptation.adaptation import adapt
-from hybridr.adaptation.gate import compare
+from hybridr.adaptation.gate import compare_encoders
 from hybridr.adaptation.settings import AdaptSettings
 from hybridr.encoding.opening import load_encoder
 from hybridr.encoding.retriever import Retriever
@@ -35,7 +35,7 @@ class Noise:
 
 def test_the_same_encoder_passes() -> None:
     corpus = tiny_corpus(120)
-    report = compare(tiny_retriever(), tiny_retriever(), corpus[:40], corpus[40:])
+    report = compare_encoders(tiny_retriever(), tiny_retriever(), corpus[:40], corpus[40:])
     assert report.passed
     assert report.documents == 120
     assert [row.p for row in report.rows] == [1.0] * 4
@@ -45,7 +45,7 @@ def test_the_same_encoder_passes() -> None:
 
 def test_a_lost_encoder_is_vetoed_with_reasons() -> None:
     corpus = tiny_corpus(120)
-    report = compare(tiny_retriever(), Noise(), corpus[:40], corpus[40:])
+    report = compare_encoders(tiny_retriever(), Noise(), corpus[:40], corpus[40:])
     assert not report.passed
     assert len(report.reasons) >= 3
     assert any("dense top 10 in BM25 top 20 falls" in reason for reason in report.reasons)
@@ -55,7 +55,7 @@ def test_a_lost_encoder_is_vetoed_with_reasons() -> None:
 def test_the_log_of_real_queries_decides_about_overlap() -> None:
     corpus = tiny_corpus(120)
     log = [" ".join(document.text.split()[:3]) for document in corpus[60:90]]
-    report = compare(tiny_retriever(), Noise(), corpus[:40], corpus[40:], queries=log)
+    report = compare_encoders(tiny_retriever(), Noise(), corpus[:40], corpus[40:], queries=log)
     assert [row.queries for row in report.rows[2:]] == [30, 30]
     assert report.rows[0].queries > 60
 
@@ -66,7 +66,7 @@ def test_minilm_with_shuffled_weights_is_vetoed(minilm_encoder_folder: Path) -> 
 
     documents, _, _ = read_pydocs()
     good = read_retriever(minilm_encoder_folder, max_tokens=64)
-    report = compare(good, poisoned(good), documents[:60], documents[60:200])
+    report = compare_encoders(good, poisoned(good), documents[:60], documents[60:200])
     assert not report.passed
     assert report.rows[0].new < report.rows[0].old - 0.1
 

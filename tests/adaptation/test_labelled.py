@@ -14,7 +14,8 @@ from support.rem_training import objective
 
 
 def test_splades_penalty_grows_over_the_first_epoch(judged: Judged, dam: Path) -> None:
-    found = objective(judged, dam, 8, flops=2.0)
+    found = objective(judged, dam, 8)
+    found.flops = 2.0
     queries, documents = torch.tensor([[1.0, 0.0], [1.0, 2.0]]), torch.tensor([[2.0, 0.0]])
     whole = 2.0 * (1 + 1 + 4)
     for step, share in ((1, 1 / 25), (4, 16 / 25), (5, 1), (9, 1)):

@@ -12,7 +12,9 @@ import torch
 from safetensors.torch import load_file
 
 from hybridr.adaptation import loop as precision
-from hybridr.adaptation.loop import LOSSES_FILE, Processes, Recipe, choose_precision
+from hybridr.adaptation.loop import Processes, choose_precision
+from hybridr.adaptation.objectives import Recipe
+from hybridr.adaptation.runs import LOSSES_FILE
 from hybridr.errors import ModelError
 from hybridr.machine import Cpu
 from support.places import SUPPORT

@@ -10,8 +10,10 @@ import pytest
 import torch
 import transformers
 
+from hybridr.adaptation.dam import frame_of
 from hybridr.adaptation.loop import Processes
-from hybridr.adaptation.objectives.mlm import IGNORED, MaskedLm, frame_of
+from hybridr.adaptation.objectives.mlm import IGNORED, MaskedLm
+from hybridr.adaptation.settings import DamSettings
 from hybridr.adaptation.token_cache import TokenCache, build_cache, windows_of_step
 from hybridr.assembly.backbone import read_dam
 from support.dam_training import tiny_dam
@@ -32,9 +34,10 @@ def objective(folder: Path, cache: TokenCache, **changes: Any) -> MaskedLm:
         "max_tokens": 40,
         "seed": 1,
         "token_budget": 150,
-        "processes": Processes("cpu"),
+        "held_out": 0,
     } | changes
-    return MaskedLm(dam.model, frame_of(dam), cache, **values)
+    processes = values.pop("processes", Processes("cpu"))
+    return MaskedLm(dam.model, frame_of(dam), cache, DamSettings(**values), "fp32", processes)
 
 
 def plain_loss(folder: Path, found: MaskedLm, step: int) -> Any:

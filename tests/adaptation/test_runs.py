@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hybridr.adaptation.loop import STATE_FILE, Processes, train
-from hybridr.adaptation.runs import write_curve
+from hybridr.adaptation.loop import Processes, train
+from hybridr.adaptation.runs import STATE_FILE, write_curve
 from support.toy_training import RECIPE, Regression, trained
 
 

@@ -7,10 +7,10 @@ import torch
 from hybridr.adaptation.objectives.span import (
     LEAST_SPAN,
     SpanCorpus,
-    attach,
+    attach_low_rank,
     draw_spans,
+    fold_in,
     low_rank_weights,
-    merge,
     recipe_of,
     span_loss,
 )
@@ -21,20 +21,20 @@ from support.tiny import tiny_corpus, tiny_retriever
 
 def test_full_strength_is_peft_and_none_is_the_base() -> None:
     retriever = tiny_retriever()
-    adapted = attach(retriever, 4, seed=1)
+    adapted = attach_low_rank(retriever, 4, seed=1)
     random = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for weight in low_rank_weights(adapted).values():
             weight.copy_(torch.randn(weight.shape, generator=random))
     texts = [document.text for document in tiny_corpus(20)]
     np.testing.assert_allclose(
-        merge(adapted, 1.0).encode_documents(texts), adapted.encode_documents(texts), atol=1e-5
+        fold_in(adapted, 1.0).encode_documents(texts), adapted.encode_documents(texts), atol=1e-5
     )
     np.testing.assert_array_equal(
-        merge(adapted, 0.0).encode_documents(texts), retriever.encode_documents(texts)
+        fold_in(adapted, 0.0).encode_documents(texts), retriever.encode_documents(texts)
     )
     apart = [
-        np.abs(merge(adapted, s).encode_documents(texts) - retriever.encode_documents(texts)).mean()
+        np.abs(fold_in(adapted, s).encode_documents(texts) - retriever.encode_documents(texts)).mean()
         for s in (0.1, 0.3, 1.0)
     ]
     assert apart == sorted(apart)
@@ -42,12 +42,12 @@ def test_full_strength_is_peft_and_none_is_the_base() -> None:
 
 def test_a_fresh_adapter_changes_nothing_and_comes_from_its_seed() -> None:
     retriever = tiny_retriever()
-    first, again, other = (low_rank_weights(attach(retriever, 4, seed)) for seed in (1, 1, 2))
+    first, again, other = (low_rank_weights(attach_low_rank(retriever, 4, seed)) for seed in (1, 1, 2))
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not all(torch.equal(first[name], other[name]) for name in first)
     texts = [document.text for document in tiny_corpus(5)]
     np.testing.assert_array_equal(
-        attach(retriever, 4, 1).encode_documents(texts), retriever.encode_documents(texts)
+        attach_low_rank(retriever, 4, 1).encode_documents(texts), retriever.encode_documents(texts)
     )
 
 

@@ -14,7 +14,7 @@ from hybridr import Adaptation, Document, adapt, assemble, export, load_encoder
 from hybridr.adaptation.judged import read_judged_beir
 from hybridr.adaptation.rem import train_rem
 from hybridr.adaptation.settings import AdaptSettings, RemSettings
-from hybridr.adaptation.starting_points import between, joined
+from hybridr.adaptation.starting_points import between, join
 from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.files.formats import write_beir
 from hybridr.files.manifest import read_manifest
@@ -211,8 +211,8 @@ def test_a_parallel_adapter_stays_a_part_of_its_own(
 
 def test_half_the_strength_is_half_way(settings: Callable[..., AdaptSettings], adapted: Adaptation) -> None:
     chosen = settings()
-    old = joined(chosen.base, chosen, silent)
-    new = joined(adapted.folder / "dam", chosen, silent)
+    old = join(chosen.base, chosen, silent)
+    new = join(adapted.folder / "dam", chosen, silent)
     half = dict(between(old, new, 0.5).backbone.named_parameters())
     before, after = dict(old.backbone.named_parameters()), dict(new.backbone.named_parameters())
     for name, weight in half.items():

@@ -9,7 +9,7 @@ import pytest
 
 from hybridr.evaluation.label_free import (
     KINDS,
-    Comparison,
+    BeforeAfter,
     Rankings,
     compare_kept,
     compare_overlap,
@@ -53,7 +53,7 @@ def test_what_speaks_against_an_encoder(changes: dict[str, tuple[float, float, f
         "overlap": (0.4, 0.4, 1.0),
         "kept": (1.0, 0.95, 1.0),
     }
-    rows = [Comparison(name, *values, 100) for name, values in (usual | changes).items()]
+    rows = [BeforeAfter(name, *values, 100) for name, values in (usual | changes).items()]
     assert len(objections(rows)) == reasons
 
 

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from hybridr.errors import DataError
+from hybridr.evaluation.adam import Adam
 from hybridr.evaluation.shift_statistics import (
-    Adam,
     alignment,
-    count_words,
     domain_accuracy,
     knn_source,
     principal_plane,
@@ -19,6 +18,7 @@ from hybridr.evaluation.shift_statistics import (
     uniformity,
     unit,
     weighted_jaccard,
+    word_counts,
     words_of,
 )
 
@@ -30,7 +30,7 @@ def normal(seed: int, count: int, shift: float = 0.0, dim: int = 16) -> np.ndarr
 def test_words() -> None:
     assert words_of("Don't STOP_it, café 42") == ["don", "t", "stop", "it", "café", "42"]
     assert words_of("hybrid检索v2") == ["hybrid", "检", "索", "v2"]
-    assert count_words(["a b", "b"]) == {"a": 1, "b": 2}
+    assert word_counts(["a b", "b"]) == {"a": 1, "b": 2}
 
 
 def test_weighted_jaccard_by_hand() -> None:
@@ -78,7 +78,7 @@ def test_adam_equals_torchs() -> None:
     torch = pytest.importorskip("torch")
     start, gradients = normal(1, 2, dim=3), [normal(seed, 2, dim=3) for seed in range(5)]
     parameter = torch.nn.Parameter(torch.tensor(start))
-    theirs, ours = torch.optim.Adam([parameter], lr=5e-4), Adam(start)
+    theirs, ours = torch.optim.Adam([parameter], lr=5e-4), Adam(start, 5e-4)
     for gradient in gradients:
         parameter.grad = torch.tensor(gradient)
         theirs.step()

@@ -14,7 +14,6 @@ from hybridr.adaptation.batches import Batches, Limits, read_examples
 from hybridr.adaptation.judged import Judged, read_judged_beir
 from hybridr.adaptation.loop import Processes
 from hybridr.adaptation.objectives.contrast import Contrastive
-from hybridr.adaptation.objectives.labelled import Strength
 from hybridr.adaptation.rem import train_rem
 from hybridr.adaptation.settings import RemSettings
 from hybridr.assembly.assembly import assemble
@@ -81,7 +80,8 @@ def objective(judged: Judged, dam: Path, size: int = 40, **values: Any) -> Contr
     ranker: Any = assemble(dam)
     examples = read_examples(judged, None, ranker.tokens, Limits())
     batches = Batches(examples, size, 3, 7)
-    return Contrastive(ranker, {}, batches, Processes("cpu"), Limits(), Strength(**values))
+    given = RemSettings(dam=str(dam), **values)
+    return Contrastive(ranker, {}, batches, given, "fp32", Processes("cpu"))
 
 
 def write_teacher(file: Path, judged: Judged) -> Path:

@@ -5,11 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hybridr.tuning.map_fitting import Examples, batches, divergence, learn_matrix, slope, softmax, spread
+from hybridr.tuning.map_fitting import (
+    MapExamples,
+    divergence,
+    learn_matrix,
+    query_batches,
+    slope,
+    softmax,
+    spread,
+)
 from hybridr.tuning.settings import MapSettings
 
 
-def some_examples(seed: int = 0, *, queries: int = 60, dim: int = 8) -> Examples:
+def some_examples(seed: int = 0, *, queries: int = 60, dim: int = 8) -> MapExamples:
     """The teacher ranks by the first half of the values only, so there is something to learn."""
     random = np.random.default_rng(seed)
     asked, vectors = (random.normal(size=(n, dim)) for n in (queries, 200))
@@ -21,7 +29,7 @@ def some_examples(seed: int = 0, *, queries: int = 60, dim: int = 8) -> Examples
     there[::3, 9:] = False
     half = dim // 2
     wanted = np.einsum("bcd,bd->bc", vectors[rows][:, :, :half], asked[:, :half])
-    return Examples(asked, vectors, rows, there, softmax(wanted / 0.1, there))
+    return MapExamples(asked, vectors, rows, there, softmax(wanted / 0.1, there))
 
 
 def test_the_gradient_is_that_of_the_divergence() -> None:
@@ -49,9 +57,9 @@ def test_fitting_comes_nearer_to_the_teacher_and_repeats_itself() -> None:
 
 
 def test_every_query_comes_once_before_any_comes_again() -> None:
-    seen = list(batches(10, MapSettings(steps=4, batch_size=5)))
+    seen = list(query_batches(10, MapSettings(steps=4, batch_size=5)))
     assert sorted(np.concatenate(seen[:2])) == sorted(np.concatenate(seen[2:])) == list(range(10))
-    assert [len(batch) for batch in batches(3, MapSettings(steps=2, batch_size=48))] == [3, 3]
+    assert [len(batch) for batch in query_batches(3, MapSettings(steps=2, batch_size=48))] == [3, 3]
 
 
 def test_shares_and_spread_leave_out_what_is_not_there() -> None:

@@ -1,1 +1,117 @@
-"""Objectives: what a training minimises, one file each."""
+"""Objectives: what a training minimises, one file each.
+
+The class of a member states in plain lines its `name`, that of the file, and `on`, what it is trained on;
+that says where it can be chosen and what it is made of:
+
+    "documents"  `adapt --objective`; its `fits` says what comes of it:
+        "retriever"  Member(retriever, documents, unseen, settings, processes), a `LabelFree` with
+                     `candidate(strength)`, the encoder with that share of the change; its Settings have
+                     `fields`, `max_documents`, `held_out` and `seed`
+        "dam"        Member(model, frame, cache, settings, precision, processes), a `LabelFree` with
+                     `budget`, the tokens of its largest micro-batch; its Settings extend `DamSettings`
+    "labels"     `rem train --loss`: Member(ranker, weights, batches, settings, precision, processes);
+                 `teacher = True` where its batches need a teacher's scores
+    "pairs"      the same for the re-ranker, which reads query and document together
+
+A file whose class states nothing holds losses that nothing is trained by yet, or what members share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from ...settings import Stage
+
+if TYPE_CHECKING:
+    import torch
+
+Precision = Literal["fp32", "bf16"]
+
+
+class Objective(Protocol):
+    """What is minimised, and on what; `parts` must be a pure function of seed, step and rank."""
+
+    @property
+    def name(self) -> str:
+        """That of the file."""
+
+    @property
+    def on(self) -> str:
+        """What it is trained on: "documents", "labels" or "pairs"."""
+
+    @property
+    def Settings(self) -> type[Stage]:  # noqa: N802
+        """The settings that it is made with."""
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """The model, whose mode the loop sets."""
+
+    @property
+    def weights(self) -> Mapping[str, torch.nn.Parameter]:
+        """What is trained, by name, in a fixed order."""
+
+    @property
+    def dropout(self) -> bool:
+        """Whether the model's own dropout is active."""
+
+    @property
+    def shared_loss(self) -> bool:
+        """Whether every process computes the whole loss; else their losses add up."""
+
+    @property
+    def recipe(self) -> Recipe:
+        """How the weights are moved, as the settings say."""
+
+    def parts(self, step: int) -> Sequence[Any]:
+        """Give this process's micro-batches of an optimiser step, numbered from 1."""
+
+    def loss(self, part: Any) -> torch.Tensor:
+        """Give a scalar; the gradients of all parts of all processes add up to the step's."""
+
+
+class LabelFree(Objective, Protocol):
+    """An objective on documents without labels, which fits a retriever or a DAM."""
+
+    @property
+    def fits(self) -> str:
+        """What comes of it: "retriever" or "dam"."""
+
+    @property
+    def title(self) -> str:
+        """Its name in words, for curves and manifests."""
+
+    @property
+    def strength(self) -> float:
+        """The share (0..1) of the learnt change that is kept unless another is asked for."""
+
+    def unseen_loss(self) -> float | None:
+        """Measure the loss on documents that are not trained on, always the same; None without any."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the weights are moved: AdamW with betas .9 and .999, eps 1e-8."""
+
+    steps: int
+    learning_rate: float
+    seed: int
+    warm_up: int = 0
+    """Steps in which the learning rate rises linearly."""
+    decay: bool = False
+    """Whether it falls linearly to 0 afterwards; else it stays."""
+    weight_decay: float = 0.0
+    """Not on biases and LayerNorm."""
+    clip: float = 1.0
+    """Norm that the gradient is cut to; 0 leaves it."""
+    precision: Precision = "fp32"
+    checkpoint_every: int = 100
+
+    def rate(self, step: int) -> float:
+        """Give the learning rate of a step, numbered from 1."""
+        if step <= self.warm_up:
+            return self.learning_rate * step / self.warm_up
+        left = (self.steps - step + 1) / (self.steps - self.warm_up + 1)
+        return self.learning_rate * (left if self.decay else 1.0)

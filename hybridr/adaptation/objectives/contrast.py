@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 
-import torch
-
 from ...assembly.rankers import Colbert
 from ...errors import MissingExtra
 from ..batches import Batch
-from .labelled import Comparison, max_sim
+from .labelled import EncodedApart, max_sim
 
 try:
     import torch
@@ -19,6 +17,34 @@ except ImportError as missing:
     raise MissingExtra(missing.name or "torch", "train", "training a model") from missing
 
 MASKED = 10_000.0  # what is taken off the score of a false negative
+
+
+class Contrastive(EncodedApart):
+    """Cross-entropy over the documents of the global batch (Zhan et al. 2022, methods.md A.8).
+
+    The candidates of every query are the positives of all processes, then their hard negatives; documents
+    that are labelled relevant too are masked.
+    """
+
+    name = "contrast"
+    on = "labels"
+
+    def compared(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+        """Give the cross-entropy."""
+        masked = self.false_negatives(batch).to(queries.device)
+        temperature = 1 / self.inv_temperature
+        if isinstance(self.module, Colbert):
+            scores = max_sim(queries, torch.cat([positives, negatives]))
+            return contrastive_scores(scores, false_negatives=masked, temperature=temperature)
+        return contrastive(queries, positives, negatives, false_negatives=masked, temperature=temperature)
+
+    def false_negatives(self, batch: Batch) -> Tensor:
+        """Mark what is relevant to a query without being its own positive; bool `(n, n + n * k)`."""
+        positives = self.batches.examples.positives
+        numbers = batch.queries.tolist()
+        relevant = {number: set(positives[number].tolist()) for number in numbers}
+        documents = [*batch.positives.tolist(), *batch.negatives.ravel().tolist()]
+        return find_false_negatives(numbers, documents, relevant)
 
 
 def contrastive(
@@ -71,30 +97,3 @@ def find_false_negatives(
         for row, query in enumerate(query_ids)
     ]
     return torch.tensor(marks, dtype=torch.bool)
-
-
-class Contrastive(Comparison):
-    """Cross-entropy over the documents of the global batch (Zhan et al. 2022, methods.md A.8).
-
-    The candidates of every query are the positives of all processes, then their hard negatives; documents
-    that are labelled relevant too are masked.
-    """
-
-    def compared(
-        self, batch: Batch, queries: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor
-    ) -> torch.Tensor:
-        """Give the cross-entropy."""
-        masked = self.false_negatives(batch).to(queries.device)
-        temperature = 1 / self.strength.inv_temperature
-        if isinstance(self.module, Colbert):
-            scores = max_sim(queries, torch.cat([positives, negatives]))
-            return contrastive_scores(scores, false_negatives=masked, temperature=temperature)
-        return contrastive(queries, positives, negatives, false_negatives=masked, temperature=temperature)
-
-    def false_negatives(self, batch: Batch) -> torch.Tensor:
-        """Mark what is relevant to a query without being its own positive; bool `(n, n + n * k)`."""
-        positives = self.batches.examples.positives
-        numbers = batch.queries.tolist()
-        relevant = {number: set(positives[number].tolist()) for number in numbers}
-        documents = [*batch.positives.tolist(), *batch.negatives.ravel().tolist()]
-        return find_false_negatives(numbers, documents, relevant)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import torch
-
 from ...assembly.rankers import Colbert
 from ...errors import MissingExtra
 from ..batches import Batch
-from .labelled import Comparison
+from .labelled import EncodedApart
 
 try:
     import torch
@@ -15,6 +13,24 @@ try:
     from torch.nn import functional
 except ImportError as missing:
     raise MissingExtra(missing.name or "torch", "train", "training a model") from missing
+
+
+class MarginMse(EncodedApart):
+    """Squared difference of the margins to a teacher's (Hofstätter et al. 2020; methods.md A.8)."""
+
+    name = "distil"
+    on = "labels"
+    teacher = True
+
+    def compared(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+        """Give the mean over queries and negatives."""
+        others = negatives.view(*batch.negatives.shape, *negatives.shape[1:])
+        documents = torch.cat([positives.unsqueeze(1), others], dim=1)  # (n, 1 + k, ...)
+        if isinstance(self.module, Colbert):
+            scores = torch.einsum("qid,qkjd->qkij", queries, documents).amax(3).sum(2)
+        else:
+            scores = torch.einsum("qd,qkd->qk", queries, documents)
+        return margin_mse(self.inv_temperature * scores, torch.as_tensor(batch.teacher).to(scores))
 
 
 def margin_mse(scores: Tensor, teacher: Tensor) -> Tensor:
@@ -25,19 +41,3 @@ def margin_mse(scores: Tensor, teacher: Tensor) -> Tensor:
     """
     margins, wanted = (found[:, :1] - found[:, 1:] for found in (scores, teacher))
     return functional.mse_loss(margins, wanted)
-
-
-class MarginMse(Comparison):
-    """Squared difference of the margins to a teacher's (Hofstätter et al. 2020; methods.md A.8)."""
-
-    def compared(
-        self, batch: Batch, queries: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor
-    ) -> torch.Tensor:
-        """Give the mean over queries and negatives."""
-        others = negatives.view(*batch.negatives.shape, *negatives.shape[1:])
-        documents = torch.cat([positives.unsqueeze(1), others], dim=1)  # (n, 1 + k, ...)
-        if isinstance(self.module, Colbert):
-            scores = torch.einsum("qid,qkjd->qkij", queries, documents).amax(3).sum(2)
-        else:
-            scores = torch.einsum("qd,qkd->qk", queries, documents)
-        return margin_mse(self.strength.inv_temperature * scores, torch.as_tensor(batch.teacher).to(scores))

@@ -1,4 +1,4 @@
-"""The masked-LM objective: the head runs at masked positions only, micro-batches are cut by length."""
+"""Masked-LM training of a DAM: the head runs at masked positions only, micro-batches are cut by length."""
 
 from __future__ import annotations
 
@@ -7,39 +7,32 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional
 
-from ...assembly.backbone import Dam
-from ...errors import ModelError
-from ..loop import Precision, Processes
-from ..token_cache import Frame, Ids, TokenCache, Windows, cut, fixed_windows, windows_of_step
+from ...encoding.retriever import longest_input
+from ..corpus import held_out_of
+from ..loop import Processes
+from ..settings import DamSettings
+from ..token_cache import Frame, Ids, TokenCache, TokenWindows, cut, fixed_windows, windows_of_step
+from . import Precision, Recipe
 
+LONGEST_WARM_UP = 1000  # steps
 WIDTHS, MASKED = 16, 32  # multiples that sizes are rounded up to
 IGNORED = -100  # as a target: not counted
 OVERHEAD = 128  # tokens; what one more micro-batch costs, mostly for gradients of the embeddings
 TOKEN_BUDGETS = {"cpu": 4096, "cuda": 65_536}
 
 
-class Part(NamedTuple):
-    """One micro-batch."""
-
-    ids: Tensor
-    """`(documents, longest)`."""
-    mask: Tensor | None
-    """`(documents, longest)`, 0 at padding; None where there is none, which is faster."""
-    positions: Tensor
-    """Masked positions in the flattened `ids`, `(masked,)`, filled up with zeros."""
-    targets: Tensor
-    """What stood there, `(masked,)`; -100 where `positions` is filled up."""
-    divisor: int
-    """Masked tokens of the whole batch over all processes."""
-
-
 class MaskedLm:
     """Masked-LM training as the training loop wants it; the gradient is that of the one big batch."""
 
+    name = "mlm"
+    on = "documents"
+    fits = "dam"
+    title = "masked-LM"
+    Settings = DamSettings
+    strength = 1.0
     shared_loss = False
 
     def __init__(
@@ -47,32 +40,28 @@ class MaskedLm:
         model: Any,
         frame: Frame,
         cache: TokenCache,
-        *,
-        batch_size: int,
-        max_tokens: int,
-        seed: int,
-        held_out: int = 0,
-        dropout: float = 0.0,
-        token_budget: int | None = None,
-        precision: Precision = "fp32",
+        settings: DamSettings,
+        precision: Precision,
         processes: Processes,
     ) -> None:
-        """Take a masked-LM model; the first `held_out` documents of the cache are not trained on.
+        """Take a masked-LM model; the first documents of the cache, at most a fifth, are not trained on.
 
-        `max_tokens` counts special tokens; `token_budget` is that of a micro-batch with its padding;
         `precision` is what the loop computes in.
         """
         attention = fastest_attention(processes.device, precision)
-        self.module: torch.nn.Module = prepared(model, dropout, attention).to(processes.device)
+        self.module: torch.nn.Module = prepared(model, settings.dropout, attention).to(processes.device)
         self.weights: Mapping[str, torch.nn.Parameter] = dict(model.named_parameters())
-        self.dropout = dropout > 0
+        self.dropout = settings.dropout > 0
         self.head = language_head(model)
         self.padding = int(model.config.pad_token_id or 0)
         self.frame, self.cache, self.processes = frame, cache, processes
-        self.batch_size, self.max_tokens, self.seed, self.held_out = batch_size, max_tokens, seed, held_out
-        self.budget = token_budget or TOKEN_BUDGETS.get(processes.device.type, TOKEN_BUDGETS["cpu"])
+        self.batch_size, self.seed = settings.batch_size, settings.seed
+        self.max_tokens = min(settings.max_tokens, longest_input(model.config))
+        self.held_out = held_out_of(len(cache), settings.held_out)
+        self.budget = settings.token_budget or TOKEN_BUDGETS.get(processes.device.type, TOKEN_BUDGETS["cpu"])
+        self.recipe = masked_lm_recipe(settings, precision)
 
-    def parts(self, step: int) -> list[Part]:
+    def parts(self, step: int) -> list[MicroBatch]:
         """Give this process's micro-batches of optimiser step `step`, numbered from 1."""
         return list(self.share(self.windows(step)))
 
@@ -80,7 +69,7 @@ class MaskedLm:
         """Count the tokens of the whole batch of a step, special ones included and padding not."""
         return int(self.windows(step).lengths.sum())
 
-    def windows(self, step: int) -> Windows:
+    def windows(self, step: int) -> TokenWindows:
         """Draw the whole batch of a step."""
         return windows_of_step(
             self.cache,
@@ -92,16 +81,16 @@ class MaskedLm:
             step=step,
         )
 
-    def share(self, windows: Windows) -> Iterator[Part]:
+    def share(self, windows: TokenWindows) -> Iterator[MicroBatch]:
         """Cut this process's share of a batch into micro-batches; those without a mask teach nothing."""
         order = np.argsort(-windows.lengths, kind="stable")
         own = order[self.processes.rank :: self.processes.count]
         for group in cut(windows.lengths[own], self.budget, OVERHEAD) if len(own) else ():
             part = padded_part(windows, own[group], self.padding, self.max_tokens)
             if len(part.positions):
-                yield Part(*(to_device(field, self.processes.device) for field in part))
+                yield MicroBatch(*(to_device(field, self.processes.device) for field in part))
 
-    def loss(self, part: Part) -> Tensor:
+    def loss(self, part: MicroBatch) -> Tensor:
         """Give the summed cross-entropy of a micro-batch over the masked tokens of the whole batch."""
         states = self.module.base_model(input_ids=part.ids, attention_mask=part.mask)[0]  # type: ignore[operator]
         logits = self.head(states.flatten(0, 1)[part.positions])  # (masked, vocabulary)
@@ -123,6 +112,23 @@ class MaskedLm:
         total = total.to(self.processes.device)
         self.processes.add_up([total])
         return float(total.item())
+
+
+def masked_lm_recipe(settings: DamSettings, precision: Precision) -> Recipe:
+    """Give the recipe of methods.md A.8: constant learning rate after a linear warm-up, norm cut to 1.
+
+    The warm-up is 1,000 steps, or a tenth of the steps where that is less.
+    """
+    warm_up = min(LONGEST_WARM_UP, settings.steps // 10) if settings.warm_up is None else settings.warm_up
+    return Recipe(
+        steps=settings.steps,
+        learning_rate=settings.learning_rate,
+        seed=settings.seed,
+        warm_up=warm_up,
+        weight_decay=settings.weight_decay,
+        precision=precision,
+        checkpoint_every=settings.checkpoint_every,
+    )
 
 
 def fastest_attention(device: torch.device, precision: Precision) -> str:
@@ -151,7 +157,22 @@ def language_head(model: Any) -> Callable[[Tensor], Tensor]:
     return head
 
 
-def padded_part(windows: Windows, rows: Ids, padding: int, limit: int) -> Part:
+class MicroBatch(NamedTuple):
+    """One micro-batch."""
+
+    ids: Tensor
+    """`(documents, longest)`."""
+    mask: Tensor | None
+    """`(documents, longest)`, 0 at padding; None where there is none, which is faster."""
+    positions: Tensor
+    """Masked positions in the flattened `ids`, `(masked,)`, filled up with zeros."""
+    targets: Tensor
+    """What stood there, `(masked,)`; -100 where `positions` is filled up."""
+    divisor: int
+    """Masked tokens of the whole batch over all processes."""
+
+
+def padded_part(windows: TokenWindows, rows: Ids, padding: int, limit: int) -> MicroBatch:
     """Put the documents `rows` into one micro-batch, as numpy arrays in place of tensors.
 
     Sizes are rounded up, the width to at most `limit`: oneDNN keeps a kernel and the allocator a block for
@@ -169,7 +190,7 @@ def padded_part(windows: Windows, rows: Ids, padding: int, limit: int) -> Part:
     hit = windows.masked[np.minimum(found, len(windows.masked) - 1)] == places
     positions, targets = np.flatnonzero(filled)[hit], windows.targets[found[hit]]
     unused = rounded(len(positions), MASKED) - len(positions)
-    return Part(
+    return MicroBatch(
         ids,  # type: ignore[arg-type]
         None if filled.all() else filled.astype(np.int64),  # type: ignore[arg-type]
         np.pad(positions, (0, unused)),  # type: ignore[arg-type]
@@ -186,36 +207,3 @@ def rounded(size: int, step: int) -> int:
 def to_device(field: Any, device: torch.device) -> Any:
     """Move an array; anything else stays."""
     return torch.from_numpy(field).to(device) if isinstance(field, np.ndarray) else field
-
-
-def frame_of(dam: Dam) -> Frame:
-    """Take the special tokens from a DAM's tokenizer. Raises ModelError when it lacks what is needed."""
-    if dam.tokenizer is None:
-        raise ModelError(
-            f"the DAM {dam.folder} has no tokenizer, so texts cannot be read",
-            hint="put its tokenizer.json or vocab.txt into the folder",
-        )
-    tokenizer = Tokenizer.from_str(dam.tokenizer)
-    vocabulary = int(dam.model.config.vocab_size)
-    require_vocabulary(dam, tokenizer, vocabulary)
-    around = tokenizer.encode("").ids
-    mask = tokenizer.token_to_id(dam.special_tokens["mask_token"])
-    if len(around) != 2 or mask is None:
-        found = f"adds {len(around)} special tokens to a text" if mask is not None else "has no mask token"
-        raise ModelError(
-            f"the tokenizer of {dam.folder} {found}; one before, one after and a mask token are needed",
-            hint="give a masked-LM checkpoint of BERT, RoBERTa or DistilBERT with its own tokenizer",
-        )
-    named = (tokenizer.token_to_id(token) for token in dam.special_tokens.values())
-    special = tuple(sorted({*around, *(token for token in named if token is not None)}))
-    return Frame((around[0],), (around[1],), mask, special, vocabulary)
-
-
-def require_vocabulary(dam: Dam, tokenizer: Tokenizer, vocabulary: int) -> None:
-    """Raise ModelError when the tokenizer gives ids that have no embedding."""
-    highest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
-    if highest >= vocabulary:
-        raise ModelError(
-            f"the tokenizer of {dam.folder} has ids up to {highest:,}, the model {vocabulary:,} embeddings",
-            hint="the tokenizer belongs to another model: fetch the folder again",
-        )

@@ -7,12 +7,14 @@ import torch
 
 from ...encoding.tokens import padded
 from ..batches import Batch
-from .labelled import Objective
+from .labelled import Labelled
 
 
-class PairChoice(Objective):
+class PairChoice(Labelled):
     """A re-ranker tells a query's positive from its negatives: cross-entropy over 1 + k (methods.md A.9)."""
 
+    name = "pairs"
+    on = "pairs"
     shared_loss = False
 
     def loss(self, part: Batch) -> torch.Tensor:

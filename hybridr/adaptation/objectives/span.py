@@ -1,4 +1,4 @@
-"""Span contrast: two spans of one document attract (LoRA on a retriever)."""
+"""Span contrast: two spans of one document attract; a low-rank change (LoRA) of a retriever is trained."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from ...encoding.retriever import Retriever
 from ...encoding.tokens import padded
-from ...errors import MissingExtra, ModelError
+from ...errors import DataError, MissingExtra, ModelError
 from ...records import Document
-from ..loop import Processes, Recipe
+from ..loop import Processes
 from ..settings import SpanSettings
+from . import Recipe
 
 try:
     import peft
@@ -26,10 +27,112 @@ except ImportError as missing:
     raise MissingExtra(missing.name or "peft", "train", "adapting a model") from missing
 
 LEAST_SPAN = 8  # tokens; shorter spans say too little about their document
+LEAST_TRAINED = 32  # documents that must be long enough for two spans
 LONGEST_DOCUMENT = 512  # tokens that are kept of a document; spans come from there
 PROJECTIONS = ({"query", "value"}, {"q_lin", "v_lin"}, {"q", "v"}, {"q_proj", "v_proj"})
 """How BERT and RoBERTa, DistilBERT, MPNet, and later models call the two projections."""
 WARM_UP = 0.1  # share of the steps in which the learning rate rises; it falls to 0 afterwards
+
+
+class SpanContrast:
+    """Two spans of one document attract each other, whatever else the batch holds."""
+
+    name = "span"
+    on = "documents"
+    fits = "retriever"
+    title = "span contrast"
+    Settings = SpanSettings
+    strength = 0.3  # measured: full strength hurts (findings.md)
+    dropout = False  # nothing is random but the batches
+    shared_loss = True
+
+    def __init__(
+        self,
+        retriever: Retriever,
+        documents: Sequence[Document],
+        unseen: Sequence[Document],
+        settings: SpanSettings,
+        processes: Processes,
+    ) -> None:
+        """Take the documents to train on, and others for the loss. Raises DataError, ModelError."""
+        self.corpus, self.unseen = SpanCorpus(documents, retriever), SpanCorpus(unseen, retriever)
+        if len(self.corpus) < LEAST_TRAINED:
+            raise DataError(
+                f"only {len(self.corpus)} documents have {2 * LEAST_SPAN} tokens, enough for two spans; "
+                f"{LEAST_TRAINED} are needed",
+                hint="use the unadapted encoder: hybridr reindex NAME without --encoder",
+            )
+        self.module = attach_low_rank(retriever, settings.rank, settings.seed).to(processes.device)
+        self.weights: Mapping[str, torch.nn.Parameter] = low_rank_weights(self.module)
+        self.recipe = recipe_of(settings)
+        self.settings = settings
+        self.processes = processes
+        self.share = max(1, min(settings.batch_size, len(self.corpus)) // processes.count)  # documents
+
+    def parts(self, step: int) -> Sequence[list[list[int]]]:
+        """Give this process's span rows `(2 share, tokens)`; each epoch visits every document once."""
+        size = self.share * self.processes.count
+        epoch, part = divmod(step - 1, max(1, len(self.corpus) // size))
+        order = default_rng([self.settings.seed, 0, epoch]).permutation(len(self.corpus))
+        chosen = order[part * size : (part + 1) * size][self.processes.rank :: self.processes.count].tolist()
+        return [self.corpus.pairs(chosen, self.settings.span_tokens, self._random(step))]
+
+    def _random(self, step: int) -> np.random.Generator:
+        alone = self.processes.count == 1
+        return default_rng([self.settings.seed, 1, step, *(() if alone else (self.processes.rank,))])
+
+    def loss(self, part: list[list[int]]) -> torch.Tensor:
+        """Give the loss over the spans of all processes."""
+        vectors = self._encoded(part).float()
+        return span_loss(self.processes.gathered(vectors), self.settings.temperature)
+
+    def unseen_loss(self) -> float | None:
+        """Measure the loss on fixed spans of the unseen documents; None with fewer than 2 of them."""
+        size = min(self.settings.batch_size, len(self.unseen))
+        if size < 2:
+            return None
+        random = default_rng([self.settings.seed, 3])
+        losses = []
+        self.module.eval()
+        with torch.inference_mode():
+            for start in range(0, len(self.unseen) - size + 1, size):
+                rows = self.unseen.pairs(range(start, start + size), self.settings.span_tokens, random)
+                losses.append(span_loss(self._encoded(rows), self.settings.temperature).item())
+        return float(np.mean(losses))
+
+    def _encoded(self, rows: list[list[int]]) -> torch.Tensor:
+        ids, mask = (torch.from_numpy(array).to(self.processes.device) for array in padded(rows))
+        vectors: torch.Tensor = self.module(ids, mask)[1]
+        return vectors
+
+    def candidate(self, strength: float) -> Retriever:
+        """Give the retriever with `strength` (0..1) of the change, on the CPU."""
+        return fold_in(self.module.to("cpu"), strength)
+
+
+def recipe_of(settings: SpanSettings) -> Recipe:
+    """Give the schedule of span contrast: a rise over the first tenth of the steps, then a fall to 0."""
+    return Recipe(
+        steps=settings.steps,
+        learning_rate=settings.learning_rate,
+        seed=settings.seed,
+        warm_up=max(1, round(WARM_UP * settings.steps)),
+        decay=True,
+        checkpoint_every=settings.checkpoint_every,
+    )
+
+
+def span_loss(vectors: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Symmetric cross entropy of cosine / temperature over the batch's own pairs.
+
+    `vectors` is `(2n, dim)` in the order a1 b1 a2 b2 …; every a must find its b among all b, and back
+    (Gao and Callan 2022 with in-batch negatives of the other side; methods B.1).
+    """
+    unit = torch.nn.functional.normalize(vectors, dim=-1)
+    scores = unit[0::2] @ unit[1::2].T / temperature  # (n, n)
+    own = torch.arange(len(scores), device=scores.device)
+    crossed = torch.nn.functional.cross_entropy
+    return (crossed(scores, own) + crossed(scores.T, own)) / 2
 
 
 class SpanCorpus:
@@ -54,6 +157,14 @@ class SpanCorpus:
         return rows
 
 
+def frame(retriever: Retriever) -> tuple[list[int], list[int]]:
+    """Give the ids that stand before and after a document: special tokens and the model's prefix."""
+    empty, prefix = retriever.tokenizer.ids(["", retriever.usage.prefixes["document"]], None)
+    if len(empty) != 2:
+        raise ModelError(f"the tokenizer adds {len(empty)} special tokens to a text; 2 are supported")
+    return prefix[:-1], prefix[-1:]
+
+
 def draw_spans(
     ids: NDArray[np.int32], longest: int, random: Generator
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -70,28 +181,7 @@ def window(ids: NDArray[np.int32], longest: int, random: Generator) -> NDArray[n
     return ids[start : start + size]
 
 
-def frame(retriever: Retriever) -> tuple[list[int], list[int]]:
-    """Give the ids that stand before and after a document: special tokens and the model's prefix."""
-    empty, prefix = retriever.tokenizer.ids(["", retriever.usage.prefixes["document"]], None)
-    if len(empty) != 2:
-        raise ModelError(f"the tokenizer adds {len(empty)} special tokens to a text; 2 are supported")
-    return prefix[:-1], prefix[-1:]
-
-
-def span_loss(vectors: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Symmetric cross entropy of cosine / temperature over the batch's own pairs.
-
-    `vectors` is `(2n, dim)` in the order a1 b1 a2 b2 …; every a must find its b among all b, and back
-    (Gao and Callan 2022 with in-batch negatives of the other side; methods B.1).
-    """
-    unit = torch.nn.functional.normalize(vectors, dim=-1)
-    scores = unit[0::2] @ unit[1::2].T / temperature  # (n, n)
-    own = torch.arange(len(scores), device=scores.device)
-    crossed = torch.nn.functional.cross_entropy
-    return (crossed(scores, own) + crossed(scores.T, own)) / 2
-
-
-def attach(retriever: Retriever, rank: int, seed: int) -> Retriever:
+def attach_low_rank(retriever: Retriever, rank: int, seed: int) -> Retriever:
     """Give a copy whose backbone carries a fresh LoRA; everything else is frozen.
 
     The change starts at zero; its random half is drawn from `seed`. Raises ModelError.
@@ -113,73 +203,11 @@ def low_rank_weights(retriever: Retriever) -> dict[str, torch.nn.Parameter]:
     return {name: weight for name, weight in retriever.backbone.named_parameters() if weight.requires_grad}
 
 
-def merge(retriever: Retriever, strength: float) -> Retriever:
-    """Give a plain copy with `strength` (0..1) of the change folded into the weights."""
+def fold_in(retriever: Retriever, strength: float) -> Retriever:
+    """Give a plain copy with `strength` (0..1) of the low-rank change folded into the weights."""
     backbone: Any = copy.deepcopy(retriever.backbone)
     for module in backbone.modules():
         if isinstance(module, LoraLayer):
             module.scale_layer(strength)
     merged = backbone.merge_and_unload().eval()
     return Retriever(merged, retriever.tokenizer_json, retriever.usage, retriever.folder)
-
-
-class SpanContrast:
-    """Two spans of one document attract each other; a low-rank change of the retriever is trained."""
-
-    dropout = False  # nothing is random but the batches
-    shared_loss = True
-
-    def __init__(
-        self, retriever: Retriever, corpus: SpanCorpus, settings: SpanSettings, processes: Processes
-    ) -> None:
-        self.module = retriever
-        self.weights: Mapping[str, torch.nn.Parameter] = low_rank_weights(retriever)
-        self.corpus = corpus
-        self.settings = settings
-        self.processes = processes
-        self.share = max(1, min(settings.batch_size, len(corpus)) // processes.count)  # documents
-
-    def parts(self, step: int) -> Sequence[list[list[int]]]:
-        """Give this process's span rows `(2 share, tokens)`; each epoch visits every document once."""
-        size = self.share * self.processes.count
-        epoch, part = divmod(step - 1, max(1, len(self.corpus) // size))
-        order = default_rng([self.settings.seed, 0, epoch]).permutation(len(self.corpus))
-        chosen = order[part * size : (part + 1) * size][self.processes.rank :: self.processes.count].tolist()
-        return [self.corpus.pairs(chosen, self.settings.span_tokens, self._random(step))]
-
-    def _random(self, step: int) -> np.random.Generator:
-        alone = self.processes.count == 1
-        return default_rng([self.settings.seed, 1, step, *(() if alone else (self.processes.rank,))])
-
-    def loss(self, part: list[list[int]]) -> torch.Tensor:
-        """Give the loss over the spans of all processes."""
-        ids, mask = (torch.from_numpy(array).to(self.processes.device) for array in padded(part))
-        vectors = self.module(ids, mask)[1].float()
-        return span_loss(self.processes.gathered(vectors), self.settings.temperature)
-
-
-def recipe_of(settings: SpanSettings) -> Recipe:
-    """Give the schedule of span contrast: a rise over the first tenth of the steps, then a fall to 0."""
-    return Recipe(
-        steps=settings.steps,
-        learning_rate=settings.learning_rate,
-        seed=settings.seed,
-        warm_up=max(1, round(WARM_UP * settings.steps)),
-        decay=True,
-        checkpoint_every=settings.checkpoint_every,
-    )
-
-
-def contrast(retriever: Retriever, corpus: SpanCorpus, settings: SpanSettings) -> float | None:
-    """Measure the loss on fixed spans of documents that are not trained on; None with fewer than 2."""
-    size = min(settings.batch_size, len(corpus))
-    if size < 2:
-        return None
-    random = default_rng([settings.seed, 3])
-    losses = []
-    with torch.inference_mode():
-        for start in range(0, len(corpus) - size + 1, size):
-            rows = corpus.pairs(range(start, start + size), settings.span_tokens, random)
-            ids, mask = (torch.from_numpy(array).to(retriever.device) for array in padded(rows))
-            losses.append(span_loss(retriever(ids, mask)[1], settings.temperature).item())
-    return float(np.mean(losses))

@@ -13,7 +13,7 @@ import pytest
 
 import hybridr_cli
 from hybridr import AdaptSettings, adapt, load_encoder
-from hybridr.adaptation.loop import STATE_FILE
+from hybridr.adaptation.runs import STATE_FILE
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.exporting.exporting import export
 from support.corpus import bulk

@@ -1,0 +1,181 @@
+"""The family of objectives: members are found by their folder, also one that is dropped into it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hybridr.adaptation import objectives
+from hybridr.adaptation.adaptation import adapt
+from hybridr.adaptation.dam import fit_dam
+from hybridr.adaptation.judged import read_judged_beir
+from hybridr.adaptation.rem import train_rem
+from hybridr.adaptation.settings import OBJECTIVES, AdaptSettings, DamSettings, RemSettings
+from hybridr.errors import SettingsError
+from hybridr.exporting.exporting import export
+from hybridr.files.family import member_of, names_of
+from hybridr.files.manifest import read_manifest
+from hybridr_cli import main
+from support.dam_training import tiny_dam
+from support.rem_training import SETTINGS, write_toy
+from support.tiny import tiny_corpus, tiny_retriever
+
+NOISE = '''
+"""Noise: a retriever whose low-rank change follows nothing but a random direction."""
+
+from __future__ import annotations
+
+import torch
+
+from hybridr.adaptation.objectives import Recipe
+from hybridr.adaptation.objectives.span import attach_low_rank, fold_in, low_rank_weights
+from hybridr.adaptation.settings import SpanSettings
+
+
+class Noise:
+    name = "noise"
+    on = "documents"
+    fits = "retriever"
+    title = "noise"
+    Settings = SpanSettings
+    strength = 0.5
+    dropout = False
+    shared_loss = True
+
+    def __init__(self, retriever, documents, unseen, settings, processes):
+        self.module = attach_low_rank(retriever, settings.rank, settings.seed).to(processes.device)
+        self.weights = low_rank_weights(self.module)
+        self.processes = processes
+        self.recipe = Recipe(settings.steps, settings.learning_rate, settings.seed)
+
+    def parts(self, step):
+        return [step]
+
+    def loss(self, part):
+        draw = torch.Generator().manual_seed(part)
+        weights = self.weights.values()
+        return sum((one * torch.randn(one.shape, generator=draw)).sum() for one in weights)
+
+    def unseen_loss(self):
+        return None
+
+    def candidate(self, strength):
+        return fold_in(self.module.to("cpu"), strength)
+'''
+OTHERS = {
+    "mild": '''
+"""Masked-LM training at a tenth of the learning rate."""
+
+from dataclasses import replace
+
+from hybridr.adaptation.objectives.mlm import MaskedLm
+
+
+class Mild(MaskedLm):
+    name = "mild"
+    on = "documents"
+    fits = "dam"
+    title = "mild"
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.recipe = replace(self.recipe, learning_rate=self.recipe.learning_rate / 10)
+''',
+    "halved": '''
+"""Half the contrastive loss."""
+
+from hybridr.adaptation.objectives.contrast import Contrastive
+
+
+class Halved(Contrastive):
+    name = "halved"
+    on = "labels"
+
+    def compared(self, *given):
+        return super().compared(*given) / 2
+''',
+}
+
+
+@pytest.fixture
+def dropped_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Lay three more files into the family's folder, so to speak."""
+    folder = tmp_path / "more"
+    folder.mkdir()
+    for name, text in {"noise": NOISE, **OTHERS}.items():
+        (folder / f"{name}.py").write_text(text)
+    monkeypatch.setattr(objectives, "__path__", [*objectives.__path__, str(folder)])
+    member_of.cache_clear()
+    yield
+    member_of.cache_clear()
+    for name in ("noise", *OTHERS):
+        sys.modules.pop(f"hybridr.{OBJECTIVES}.{name}", None)
+
+
+def test_what_can_be_chosen_is_what_the_files_say() -> None:
+    assert names_of(OBJECTIVES, on="documents") == ("mlm", "span")
+    assert names_of(OBJECTIVES, on="documents", fits="retriever") == ("span",)
+    assert names_of(OBJECTIVES, on="labels") == ("contrast", "distil")
+    assert names_of(OBJECTIVES, on="pairs") == ("pairs",)
+    for name in ("mlm", "span", "contrast", "distil", "pairs"):
+        assert member_of(OBJECTIVES, name).name == name
+
+
+def test_another_name_is_refused_with_the_choices() -> None:
+    with pytest.raises(SettingsError, match="objective: input should be 'mlm' or 'span', got 'coco'"):
+        AdaptSettings(objective="coco")
+    with pytest.raises(SettingsError, match="loss: input should be 'contrast' or 'distil', got 'pairs'"):
+        RemSettings(dam="x", loss="pairs")
+    with pytest.raises(SettingsError, match="has no class with name = 'coco'"):
+        member_of(OBJECTIVES, "coco")
+
+
+@pytest.mark.usefixtures("dropped_in")
+def test_a_new_file_is_a_new_choice(capsys: pytest.CaptureFixture[str]) -> None:
+    assert AdaptSettings(objective="noise").objective == "noise"
+    assert RemSettings(dam="x", loss="halved").loss == "halved"
+    assert main(["adapt", "--index", "books", "--objective", "nose"]) == SettingsError.exit_code
+    assert "'mild', 'mlm', 'noise' or 'span', got 'nose'" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("dropped_in")
+def test_a_retriever_is_fitted_by_a_new_file(tmp_path: Path) -> None:
+    base = export(tiny_retriever(), tmp_path / "base")
+    settings = AdaptSettings(
+        out=tmp_path / "out", base=str(base), objective="noise", steps=3, held_out=40, learning_rate=1e-3
+    )
+    found = adapt(tiny_corpus(150), settings)
+    assert (found.objective, found.steps, found.unseen_loss_start) == ("noise", 3, None)
+    entry = (read_manifest(found.folder) or {})["adaptation"]
+    assert entry["settings"]["strength"] == 0.5
+    assert adapt(tiny_corpus(150), settings).reused
+    with pytest.raises(SettingsError, match="mild training would undo what") as caught:
+        adapt(tiny_corpus(150), settings.model_copy(update={"objective": "mild"}))
+    assert "--objective noise or span" in str(caught.value.hint)
+
+
+@pytest.mark.usefixtures("dropped_in")
+def test_a_dam_is_fitted_by_a_new_file(tmp_path: Path) -> None:
+    settings = DamSettings(
+        out=tmp_path / "out", base=str(tiny_dam(tmp_path / "base")), steps=2, batch_size=8, precision="fp32"
+    )
+    mild = fit_dam(tiny_corpus(60), settings, objective="mild")
+    usual = fit_dam(tiny_corpus(60), settings)
+    assert not usual.reused
+    assert mild.loss_start == usual.loss_start
+    assert mild.loss_end != usual.loss_end
+    assert (read_manifest(usual.folder) or {})["dam"]["objective"] == "masked-lm"
+
+
+@pytest.mark.usefixtures("dropped_in")
+def test_a_rem_is_trained_by_a_new_file(tmp_path: Path) -> None:
+    judged = read_judged_beir(write_toy(tmp_path / "beir"))
+    given = SETTINGS | {"dam": str(tiny_dam(tmp_path / "base")), "steps": 1, "dropout": False}
+    whole, half = (
+        train_rem(judged, RemSettings(**given | {"out": tmp_path / loss, "loss": loss}))
+        for loss in ("contrast", "halved")
+    )
+    assert half.loss_start == pytest.approx(whole.loss_start / 2)
