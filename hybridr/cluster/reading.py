@@ -41,6 +41,11 @@ class Position:
 
     seq_no: dict[int, int] = field(default_factory=dict)
 
+    @classmethod
+    def at(cls, other: Position | None) -> Position:
+        """Begin where another stands, which does not move along; None is the start."""
+        return cls(dict(other.seq_no) if other else {})
+
 
 def read_pages(
     cluster: Cluster,

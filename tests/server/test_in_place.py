@@ -24,11 +24,11 @@ from hybridr.cluster.reading import read_documents
 from hybridr.cluster.writing import Outcome, rejects_of
 from hybridr.errors import ClusterError, DataError, HybridrError, ModelError, NotFound, SettingsError
 from hybridr.node import state
+from hybridr.reindexing.own_index import MARK_FIELD
+from hybridr.reindexing.reindexing import plan
 from hybridr.reindexing.syncing import Syncing, sync
 from hybridr.reindexing.targets import in_place
-from hybridr.reindexing.targets.in_place import MARK_FIELD
-from hybridr.reindexing.targets.in_place_checks import plan_in_place
-from hybridr.reindexing.verification import verify_in_place
+from hybridr.reindexing.verification import verify
 from hybridr.search.fusions.completed import CompletedSearch
 from hybridr.status import remove, standing
 
@@ -85,7 +85,7 @@ def assert_vectors_fit(cluster: Cluster, index: str) -> None:
 
 
 def ok(cluster: Cluster, index: str) -> bool:
-    return verify_in_place(cluster, cluster.index_info(index), HashingEncoder()).ok
+    return verify(cluster, index, HashingEncoder()).ok
 
 
 def did(done: Syncing) -> tuple[int, int, int, int]:
@@ -195,7 +195,7 @@ def test_partial_update_then_verify_then_sync(cluster: Cluster, index: str) -> N
     update(cluster, index, "d4", text="velvet window by a partial update")
     after = raw(cluster, index)["d4"]
     assert (after[VECTOR], after[MARK_FIELD]) == (before[VECTOR], before[MARK_FIELD]), "both stay: a trap"
-    found = verify_in_place(cluster, cluster.index_info(index), HashingEncoder())
+    found = verify(cluster, index, HashingEncoder())
     assert [(one.name, one.differing) for one in found.findings if not one.ok] == [
         ("vector of an older text", ["d4"])
     ]
@@ -241,7 +241,7 @@ def test_a_text_that_a_client_removed_takes_its_vector_along(cluster: Cluster, i
 def test_a_vector_that_a_client_removed_comes_back(cluster: Cluster, index: str) -> None:
     script = {"script": {"source": f"ctx._source.remove('{VECTOR}')"}}
     cluster.request("POST", path_of(index, "_update", "d4"), script, {"refresh": "true"})
-    found = verify_in_place(cluster, cluster.index_info(index), HashingEncoder())
+    found = verify(cluster, index, HashingEncoder())
     assert [one.differing for one in found.findings if one.name == "mark without its vector"] == [["d4"]]
     assert standing(cluster, index).holdings[0].current == 39
     assert did(sync(cluster, index, HashingEncoder())) == (0, 0, 1, 0)
@@ -588,7 +588,7 @@ def test_an_index_that_is_missing_closed_empty_or_a_data_stream_is_refused(
 ) -> None:
     def refused(name: str, reason: str) -> None:
         with pytest.raises(HybridrError, match=reason):
-            plan_in_place(cluster, name, HashingEncoder(), ReindexSettings(in_place=True))
+            plan(cluster, name, HashingEncoder(), ReindexSettings(in_place=True))
 
     refused(index_name, "no index")
     empty_index(cluster, index_name, {}, {"properties": {"text": {"type": "text"}}})
@@ -732,9 +732,7 @@ def test_remove_leaves_documents_and_settings_as_they_were(cluster: Cluster, ind
 def test_remove_goes_on_and_keeps_what_clients_write(
     cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hybridr import status
-
-    original, calls = status.write, []
+    original, calls = in_place.write, []
 
     def failing(*given: Any, **options: Any) -> Outcome:
         if calls:
@@ -743,13 +741,13 @@ def test_remove_goes_on_and_keeps_what_clients_write(
         update(cluster, index, "d4", price=77.0)
         return original(*given, **options)
 
-    monkeypatch.setattr(status, "write", failing)
-    monkeypatch.setattr(status, "PAGE", 10)
+    monkeypatch.setattr(in_place, "write", failing)
+    monkeypatch.setattr(in_place, "REMOVED_TOGETHER", 10)
     with pytest.raises(ClusterError, match="line"):
         remove(cluster, index)
     with pytest.raises(DataError, match="not complete"):
         Search(cluster, index, HashingEncoder(), "dense")
-    monkeypatch.setattr(status, "write", original)
+    monkeypatch.setattr(in_place, "write", original)
     assert remove(cluster, index)["documents"] > 0
     found = raw(cluster, index)
     assert found["d4"]["price"] == 77.0

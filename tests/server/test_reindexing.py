@@ -21,7 +21,7 @@ from hybridr import ReindexSettings, Search, reindex, rollback
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import ClusterError, DataError, FingerprintMismatch, HybridrError, ModelError, NotFound
-from hybridr.reindexing.planning import plan
+from hybridr.reindexing.reindexing import plan
 
 from .corpus import bulk, fill_index, put_documents, sources, text_number
 

@@ -12,7 +12,6 @@ from ..session import Session, verb
 if TYPE_CHECKING:
     from hybridr.reindexing.planning import Plan
     from hybridr.reindexing.reindexing import Reindexing
-    from hybridr.reindexing.targets.in_place_checks import InPlacePlan
 
 
 def register(app: typer.Typer) -> None:
@@ -78,10 +77,9 @@ def register(app: typer.Typer) -> None:
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the requests, send none.")] = False,
     ) -> None:
         """Write vectors into a new index beside the old one, verify it, switch an alias."""
-        from hybridr.reindexing.planning import preview, source_of
-        from hybridr.reindexing.reindexing import reindex
+        from hybridr.reindexing.planning import source_of
+        from hybridr.reindexing.reindexing import preview, reindex
         from hybridr.reindexing.settings import ReindexSettings
-        from hybridr.reindexing.targets.in_place_checks import preview_in_place
         from hybridr.search.encoders import encoder_for
 
         settings = session.settings(
@@ -115,8 +113,6 @@ def register(app: typer.Typer) -> None:
             backend=settings.backend,
             progress=session.output.progress,
         )
-        if dry_run and settings.in_place:
-            return show_plan_in_place(session, preview_in_place(cluster, name, model, settings))
         if dry_run:
             return show_plan(session, preview(cluster, name, model, settings))
         done = reindex(cluster, name, model, settings, progress=session.output.progress)
@@ -126,44 +122,27 @@ def register(app: typer.Typer) -> None:
 
 
 def show_plan(session: Session, todo: Plan) -> None:
-    """Print what would be sent."""
-    from dataclasses import asdict
-
-    out = session.output
-    out.result(asdict(todo) | {"dry_run": True})
-    out.line(f"{todo.documents:,} documents of '{todo.source}', text from {', '.join(todo.fields)}")
+    """Print what would be sent, and what its owner should know."""
+    out, record, wanted = session.output, todo.record, todo.wanted
+    out.result(todo.to_json() | {"dry_run": True})
+    place = f"'{record.source}'" + (" itself" if record.in_place else "")
+    out.line(f"{wanted.documents:,} documents of {place}, text from {', '.join(record.fields)}")
     out.line(
-        f"vectors and graph: about {todo.vector_bytes / 1e6:,.0f} MB a copy, encoder {todo.encoder[:12]}"
+        f"vectors and graph: about {todo.vector_bytes / 1e6:,.0f} MB a copy, encoder {record.encoder[:12]}"
     )
-    if todo.passages:
-        windows = todo.passages
+    if record.passages:
+        windows = record.passages
         out.line(
-            f"passages: about {todo.vector_count:,}, of {windows.tokens} tokens, {windows.overlap} of them "
+            f"passages: about {wanted.vectors:,}, of {windows.tokens} tokens, {windows.overlap} of them "
             f"shared, at most {windows.most} a document"
         )
     show_estimates(session, todo)
-    for remark in todo.templates:
+    for remark in todo.remarks:
         out.line(remark)
     show_requests(session, todo)
 
 
-def show_plan_in_place(session: Session, todo: InPlacePlan) -> None:
-    """Print what would be sent, and what writing into a live index brings with it."""
-    from dataclasses import asdict
-
-    out = session.output
-    out.result(asdict(todo) | {"dry_run": True})
-    out.line(f"{todo.documents:,} documents of '{todo.index}' itself, text from {', '.join(todo.fields)}")
-    out.line(
-        f"vectors and graph: about {todo.vector_bytes / 1e6:,.0f} MB a copy, encoder {todo.encoder[:12]}"
-    )
-    show_estimates(session, todo)
-    for consequence in todo.consequences:
-        out.line(consequence)
-    show_requests(session, todo)
-
-
-def show_estimates(session: Session, todo: Plan | InPlacePlan) -> None:
+def show_estimates(session: Session, todo: Plan) -> None:
     """Print memory, disk and time."""
     out = session.output
     show_costs(session, todo)
@@ -176,7 +155,7 @@ def show_estimates(session: Session, todo: Plan | InPlacePlan) -> None:
         out.line(f"time: about {todo.seconds:,.0f} s at this encoder's speed on documents of the index")
 
 
-def show_requests(session: Session, todo: Plan | InPlacePlan) -> None:
+def show_requests(session: Session, todo: Plan) -> None:
     """Print the exact requests."""
     import json
 
@@ -188,13 +167,13 @@ def show_requests(session: Session, todo: Plan | InPlacePlan) -> None:
     out.line("nothing was sent")
 
 
-def show_costs(session: Session, todo: Plan | InPlacePlan) -> None:
+def show_costs(session: Session, todo: Plan) -> None:
     """Print what each form of vectors takes, the chosen one first."""
     from hybridr.cluster.legs.dense import ESTIMATE
 
     out = session.output
     out.line(f"memory of a copy: {ESTIMATE}")
-    for cost in todo.costs:
+    for cost in todo.wanted.costs:
         name = f"{cost.engine} {cost.vectors} {cost.compression or ''}".rstrip()
         out.line(
             f"{'*' if cost.chosen else ' '} {name:<20} {cost.bytes_per_vector:>6,} bytes a vector, "
