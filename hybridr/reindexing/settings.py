@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from ..cluster.settings import VectorSettings
-from ..files.family import names_of
+from ..files.family import OneOf
 
 
 class ReindexSettings(VectorSettings):
@@ -32,16 +32,10 @@ class ReindexSettings(VectorSettings):
     slice: str | None = Field(None, pattern=r"^[1-9][0-9]*/[1-9][0-9]*$", description="I/N: this share only")
     workers: int = Field(1, ge=1, le=64)
     in_place: bool = Field(False, description="into the index itself, where it has index.knn already")
-    target: str | None = Field(None, description="where vectors go; None: a new index, or in_place")
+    target: Annotated[str | None, OneOf("reindexing.targets")] = Field(
+        None, description="where vectors go; None: beside the source, or as in_place says"
+    )
     accept_rejects: bool = Field(False, description="switch the alias although documents were refused")
     patience_s: float = Field(300.0, ge=0, description="how long to wait for a cluster that is away")
     max_docs_per_second: float | None = Field(None, gt=0, description="None: as fast as it goes")
     slow_search_ms: float = Field(200.0, ge=0, description="pause while searches take longer; 0 never does")
-
-    @field_validator("target")
-    @classmethod
-    def known(cls, target: str | None) -> str | None:
-        """Take the name of a target only."""
-        if target is not None and target not in (known := names_of("reindexing.targets")):
-            raise ValueError(f"should be one of {', '.join(known)}")
-        return target
