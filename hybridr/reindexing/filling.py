@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..cluster.legs.dense import as_kept
-from ..cluster.reading import Position, settled_position, text_of
+from ..cluster.reading import Position, Share, settled_position, text_of
 from ..cluster.writing import Action, Outcome, by_bytes, write
 from ..encoding.passages import Split, by_passages, split
 from ..errors import ModelError, SettingsError
 from ..progress import Progress
-from .job import Filling, Job, Meter, Pending, Share
+from .job import Filling, Job, Meter, Pending
 from .runners import runner
 
 MAX_PASSES = 20

@@ -100,14 +100,6 @@ class Pending(NamedTuple):
     whole: bool = True
 
 
-class Share(NamedTuple):
-    """The i-th of n parts `(i, n)` of an index, between two positions (None: its start, its end)."""
-
-    part: tuple[int, int] = (0, 1)
-    since: Position | None = None
-    until: Position | None = None
-
-
 @dataclass
 class Filling:
     """Counts of documents: encoded or copied without text, found current, refused, deleted again.

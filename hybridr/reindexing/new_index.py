@@ -73,7 +73,7 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
         requests_of(wanted, record, destination, known is not None, target, after),
         disk,
         templates,
-        terms_of(destination, record, after, templates, wanted.vectors),
+        terms_beside(destination, record, after, templates, wanted.vectors),
     )
 
 
@@ -169,7 +169,7 @@ def requests_of(
     ]
 
 
-def terms_of(
+def terms_beside(
     destination: str, record: Record, after: dict[str, Any], templates: list[str], vectors: int
 ) -> dict[str, Any]:
     """Name what a plan says only of a new index."""

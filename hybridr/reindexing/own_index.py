@@ -173,7 +173,7 @@ def check_known(info: IndexInfo, job: str) -> None:
         )
 
 
-def check_fields(cluster: Cluster, info: IndexInfo, ours: dict[str, dict[str, Any]], marks: Marks) -> None:
+def check_free(cluster: Cluster, info: IndexInfo, ours: dict[str, dict[str, Any]], marks: Marks) -> None:
     """Refuse fields that are mapped to something else, or hold what hybridr did not write."""
     properties = info.mappings.get("properties", {})
     there = {name: properties[name] for name in ours if name in properties}

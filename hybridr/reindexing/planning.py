@@ -67,7 +67,7 @@ class Proposal:
         """Count the vectors; where documents are split, by a sample of them."""
         if self.windows is None:
             return self.documents
-        texts = sample_texts(self, SPLIT_DOCUMENTS)
+        texts = some_texts(self, SPLIT_DOCUMENTS)
         passages = sum(len(split(text, self.encoder, self.windows).spans) for text in texts)
         return round(self.documents * (passages / max(1, len(texts))))
 
@@ -210,7 +210,7 @@ def job_settings(
     }
 
 
-def sample_texts(wanted: Proposal, count: int) -> list[str]:
+def some_texts(wanted: Proposal, count: int) -> list[str]:
     """Read the text of some of the documents."""
     sample = sample_documents(wanted.cluster, wanted.info, count, fields=wanted.fields)
     return [text_of(document.source, wanted.fields) for document in sample]
@@ -218,7 +218,7 @@ def sample_texts(wanted: Proposal, count: int) -> list[str]:
 
 def seconds_to_encode(wanted: Proposal) -> float:
     """Estimate the encoder's seconds for all documents, by timing some of them."""
-    texts = sample_texts(wanted, min(TIMED_DOCUMENTS, wanted.documents))[:TIMED_DOCUMENTS]
+    texts = some_texts(wanted, min(TIMED_DOCUMENTS, wanted.documents))[:TIMED_DOCUMENTS]
     spans = [(text, split(text, wanted.encoder, wanted.windows).spans) for text in texts]
     parts = [text[a:b] for text, found in spans for a, b in found]
     if not parts:

@@ -74,18 +74,15 @@ def reindex(
     started = time.monotonic()
     settings = settings or ReindexSettings()
     cluster = cluster.patient(settings.patience_s)
-    encoder = encoder if not isinstance(encoder, (str, Path)) else opened(encoder, settings)
-    todo = prepare(cluster, source, encoder, settings)
-    rejects = rejects_of(todo.destination)
-    rejects.clear()
-    remember_encoder(encoder.fingerprint, getattr(encoder, "folder", None))
-    job = Job(cluster, todo.record.source, todo.destination, encoder, todo.record.fields, settings, rejects)
-    target = target_of(settings)
+    if isinstance(encoder, (str, Path)):
+        encoder = load_encoder(encoder, precision=settings.precision, backend=settings.backend)
+    todo, target = prepare(cluster, source, encoder, settings), target_of(settings)
+    job = job_for(cluster, encoder, todo)
     filling = target.fill(job, progress=progress)
     ending = Ending(filling.rejected)
     if settings.slice is None:
         ending = target.complete(job, todo, filling, progress)
-        rejects.save()
+        job.rejects.save()
     return Reindexing(
         job.source,
         job.destination,
@@ -96,18 +93,13 @@ def reindex(
         filling.without_text,
         ending.rejected,
         filling.deleted,
-        rejects.file if ending.rejected else None,
+        job.rejects.file if ending.rejected else None,
         ending.switched,
         time.monotonic() - started,
         filling.shortened,
         ending.deployment,
         ending.tuned_before,
     )
-
-
-def opened(folder: Path | str, settings: ReindexSettings) -> Encoder:
-    """Load the encoder of a folder as the settings want documents to be encoded."""
-    return load_encoder(folder, precision=settings.precision, backend=settings.backend)
 
 
 def prepare(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
@@ -121,6 +113,16 @@ def prepare(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSett
             # Another process was first, or this request was carried out although its answer was lost.
             if error.kind != EXISTS or todo.exists:
                 raise
+
+
+def job_for(cluster: Cluster, encoder: Encoder, todo: Plan) -> Job:
+    """Begin the rejects anew, and give what a share of the planned work needs to know."""
+    remember_encoder(encoder.fingerprint, getattr(encoder, "folder", None))
+    rejects, record = rejects_of(todo.destination), todo.record
+    rejects.clear()
+    return Job(
+        cluster, record.source, todo.destination, encoder, record.fields, todo.wanted.settings, rejects
+    )
 
 
 def plan(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:

@@ -20,7 +20,7 @@ from ..cluster.destinations import (
     switch,
     switch_actions,
 )
-from ..cluster.reading import Position, SourceDocument, documents_by_id, read_pages
+from ..cluster.reading import Position, Share, SourceDocument, documents_by_id, read_pages
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..cluster.writing import Action, Rejects, by_bytes, delete_action, index_action, rejects_of, write
 from ..errors import ClusterError, NotFound
@@ -232,7 +232,7 @@ class Courier:
         """Yield what the source holds in a state that was copied, or came back, and clients deleted here."""
         if not self.done.deletes_known:
             return
-        copied = read_pages(self.cluster, self.source, page=1000, until=self.synced, fields=())
+        copied = read_pages(self.cluster, self.source, page=1000, share=Share(until=self.synced), fields=())
         for page in chain(self.returned_pages(), copied):
             here = look_up(self.cluster, self.info.name, page) if page else {}
             away = [d for d in page if d.doc_id not in here and d.doc_id not in self.refused]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -106,8 +106,6 @@ def rounds(
     *,
     every_s: float,
     progress: Progress = silent,
-    sleep: Callable[[float], None] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Syncing]:
     """Yield round after round, one every `every_s` seconds, until the caller stops.
 
@@ -115,17 +113,17 @@ def rounds(
     then Unreachable is raised. How far each round came stands in the index: stop it at any moment.
     """
     patience_s = (settings or ReindexSettings()).patience_s
-    worked = clock()
+    worked = time.monotonic()
     while True:
-        began = clock()
+        began = time.monotonic()
         try:
             done = sync(cluster, name, encoder, settings, progress=progress)
-            worked = clock()
+            worked = time.monotonic()
             yield done
         except Unreachable:
-            if clock() - worked > patience_s:
+            if time.monotonic() - worked > patience_s:
                 raise
-        sleep(max(0.0, every_s - (clock() - began)))
+        time.sleep(max(0.0, every_s - (time.monotonic() - began)))
 
 
 def seconds_of(text: str) -> float:

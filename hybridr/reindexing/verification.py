@@ -19,6 +19,7 @@ from ..cluster.legs.dense import as_kept, dense_query
 from ..cluster.legs.lexical import lexical_query
 from ..cluster.reading import (
     Position,
+    Share,
     SourceDocument,
     count_missing,
     documents_by_id,
@@ -129,7 +130,7 @@ def compare_with_source(
         findings.insert(0, count_finding(cluster, info, extent.rejected))
     documents = {document.doc_id: document for document in [*suspects, *chosen]}
     findings += compare_documents(cluster, info, list(documents.values()), encoder)
-    return [*findings, probe(cluster, info, [document.doc_id for document in chosen], encoder)]
+    return [*findings, probe_query(cluster, info, [document.doc_id for document in chosen], encoder)]
 
 
 def count_finding(cluster: Cluster, info: IndexInfo, rejected: Collection[str]) -> Finding:
@@ -175,7 +176,7 @@ def stored_states(
     cluster: Cluster, info: IndexInfo, until: Position | None
 ) -> Iterator[tuple[SourceDocument, Stored | None]]:
     """Pair every document of the source with its state in the destination."""
-    for page in read_pages(cluster, info.record.source, page=PAGE, until=until, fields=()):
+    for page in read_pages(cluster, info.record.source, page=PAGE, share=Share(until=until), fields=()):
         found = look_up(cluster, info.name, page)
         yield from ((document, found.get(document.doc_id)) for document in page)
 
@@ -221,11 +222,11 @@ def compare_documents(
     ]
     findings = [Finding("document", len(documents), changed)]
     if encoder is not None:
-        findings.append(compare_vectors(info, there, copied, encoder))
+        findings.append(compare_with_text(info, there, copied, encoder))
     return findings
 
 
-def compare_vectors(
+def compare_with_text(
     info: IndexInfo, there: dict[str, dict[str, Any]], copied: dict[str, dict[str, Any]], encoder: Encoder
 ) -> Finding:
     """Encode texts again: a document with text has the vector of its text, one without has none.
@@ -262,7 +263,9 @@ def stored_vectors(value: Any, spans: Sequence[Span], passages: bool) -> list[li
     return found if same and all(found) else None
 
 
-def probe(cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str], encoder: Encoder | None) -> Finding:
+def probe_query(
+    cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str], encoder: Encoder | None
+) -> Finding:
     """Ask one query of each leg, made from a document with text; each must find something."""
     there = sources_by_id(cluster, info.record.source, doc_ids)
     texts = (text_of(source, info.record.fields) for source in there.values())

@@ -11,13 +11,13 @@ import pytest
 
 from hashing import HashingEncoder
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.reading import SourceDocument
+from hybridr.cluster.reading import Share, SourceDocument
 from hybridr.cluster.writing import Rejects
 from hybridr.errors import SettingsError
 from hybridr.files.family import names_of
 from hybridr.progress import silent
 from hybridr.reindexing import filling, runners
-from hybridr.reindexing.job import Filling, Job, Meter, Pending, Share
+from hybridr.reindexing.job import Filling, Job, Meter, Pending
 from hybridr.reindexing.runners import runner
 from hybridr.reindexing.settings import ReindexSettings
 

@@ -10,7 +10,9 @@ from ...cluster.default_pipeline import is_searchable
 from ...cluster.destinations import default_alias
 from ...cluster.legs.dense import vector_value
 from ...cluster.reading import (
+    ALL,
     Position,
+    Share,
     SourceDocument,
     count_missing,
     documents_by_id,
@@ -24,7 +26,7 @@ from ...encoding.contract import Encoder
 from ...files.remembered import forget
 from ...progress import Progress, silent
 from ..filling import MAX_PASSES, MAX_ROUNDS, Work, deliver, fill_share, meter_of, read_to_the_end, slice_of
-from ..job import Filling, Job, Meter, Pending, Share, Stored, is_current, look_up, written_here_mark
+from ..job import Filling, Job, Meter, Pending, Stored, is_current, look_up, written_here_mark
 from ..new_index import create, plan_new_index
 from ..planning import Plan
 from ..rollback import find_writes
@@ -134,9 +136,8 @@ def pages_to_copy(job: Job, share: Share, filling: Filling, meter: Meter) -> Ite
         job.cluster,
         job.source,
         page=job.settings.read_documents,
-        part=share.part,
+        share=share,
         position=filling.until,
-        until=share.until,
     )
     for documents in pages:
         stored = look_up(job.cluster, job.destination, documents)
@@ -272,7 +273,7 @@ def renew(job: Job) -> Filling:
     stays, is counted as skipped, and is found by the next call.
     """
     job.cluster.refresh(job.destination)
-    return fill_share(job, RENEWING, Meter(silent, 0), Share())
+    return fill_share(job, RENEWING, Meter(silent, 0), ALL)
 
 
 def pages_to_renew(job: Job, share: Share, filling: Filling, meter: Meter) -> Iterator[list[Pending]]:
@@ -281,9 +282,8 @@ def pages_to_renew(job: Job, share: Share, filling: Filling, meter: Meter) -> It
         job.cluster,
         job.destination,
         page=job.settings.read_documents,
-        part=share.part,
+        share=share,
         position=filling.until,
-        until=share.until,
         unless=current_query(job.encoder.fingerprint),
     )
     for documents in pages:
@@ -321,7 +321,7 @@ def lag_of(cluster: Cluster, info: IndexInfo) -> Lag:
     source, since = str(info.record.source), synced_position(info)
     settled = settled_position(cluster, source)
     inserts = updates = 0
-    for page in read_pages(cluster, source, page=PAGE, position=Position.at(since), fields=()):
+    for page in read_pages(cluster, source, page=PAGE, share=Share(since=since), fields=()):
         stored = look_up(cluster, info.name, page)
         inserts += sum(document.doc_id not in stored for document in page)
         updates += sum(

@@ -10,6 +10,7 @@ from ...cluster.connection import Cluster, path_of
 from ...cluster.destinations import MAX_REFUSED, is_copy, is_in_place, put_record, record_event, write_record
 from ...cluster.reading import (
     Position,
+    Share,
     SourceDocument,
     read_pages,
     sample_documents,
@@ -24,13 +25,13 @@ from ...files.manifest import fingerprint
 from ...files.remembered import forget
 from ...progress import Progress, silent
 from ..filling import MAX_PASSES, Work, meter_of, read_to_the_end
-from ..job import Filling, Job, Meter, Pending, Share
+from ..job import Filling, Job, Meter, Pending
 from ..own_index import (
     MARK_FIELD,
     Marks,
     broken_query,
     changing,
-    check_fields,
+    check_free,
     check_index,
     check_known,
     check_options,
@@ -43,7 +44,7 @@ from ..planning import Plan, propose, source_of
 from ..preflight import check_disk, estimate_disk
 from ..settings import ReindexSettings
 from ..syncing import synced_position
-from ..verification import compare_vectors, probe, random_documents, require_verified
+from ..verification import compare_with_text, probe_query, random_documents, require_verified
 from . import Ending, Extent, Finding, Round, State
 
 PAGE = 1000
@@ -83,7 +84,7 @@ class InPlace:
         if known:
             check_known(info, job)
         else:
-            check_fields(cluster, info, ours, Marks(encoder.fingerprint, settings.max_tokens, wanted.fields))
+            check_free(cluster, info, ours, Marks(encoder.fingerprint, settings.max_tokens, wanted.fields))
             require_own_versions(info.name, sample_documents(cluster, info, OWN_VERSIONS, fields=()))
         live = known and info.record.state == "complete"
         disk = None if live else estimate_disk(cluster, info, wanted.costs[0].disk_bytes)
@@ -159,8 +160,8 @@ class InPlace:
         if encoder is not None:
             found = sources_by_id(cluster, info.name, chosen)
             fitting = {doc_id: source for doc_id, source in found.items() if marks.fits(source)}
-            findings.append(compare_vectors(info, fitting, fitting, encoder))
-        return [*findings, probe(cluster, info, chosen, encoder)]
+            findings.append(compare_with_text(info, fitting, fitting, encoder))
+        return [*findings, probe_query(cluster, info, chosen, encoder)]
 
     def state(self, cluster: Cluster, info: IndexInfo) -> State:
         """Count the documents whose vector is that of their text.
@@ -171,8 +172,8 @@ class InPlace:
         marks = Marks.of_index(info)
         query = {"size": 0, "track_total_hits": True, "query": marked_query(marks)}
         marked = int(cluster.search(info.name, query)["hits"]["total"]["value"])
-        since = Position.at(synced_position(info))
-        pages = read_pages(cluster, info.name, page=PAGE, position=since, fields=marks.read_fields)
+        new = Share(since=synced_position(info))
+        pages = read_pages(cluster, info.name, page=PAGE, share=new, fields=marks.read_fields)
         stale = sum(
             marks.by_encoder(document.source) and not marks.fits(document.source)
             for document in chain.from_iterable(pages)
@@ -225,9 +226,8 @@ def pages_of(
         job.cluster,
         job.destination,
         page=job.settings.read_documents,
-        part=share.part,
+        share=share,
         position=position,
-        until=share.until,
         unless=unless,
         fields=marks.read_fields,
     )
@@ -288,7 +288,9 @@ def compare_marks(cluster: Cluster, info: IndexInfo, marks: Marks, extent: Exten
     stale: list[str] = []
     total, done = cluster.count(info.name), 0
     extent.progress("verify", 0, total)
-    for page in read_pages(cluster, info.name, page=PAGE, until=extent.until, fields=marks.read_fields):
+    for page in read_pages(
+        cluster, info.name, page=PAGE, share=Share(until=extent.until), fields=marks.read_fields
+    ):
         for document in page:
             if marks.fits(document.source) or document.doc_id in extent.rejected:
                 continue
@@ -308,7 +310,9 @@ def broken_documents(
 ) -> Iterator[SourceDocument]:
     """Yield documents whose mark and vector belie each other."""
     unless = other_than(broken_query(marks, info.record.vector_field))
-    pages = read_pages(cluster, info.name, page=PAGE, until=until, unless=unless, fields=marks.read_fields)
+    pages = read_pages(
+        cluster, info.name, page=PAGE, share=Share(until=until), unless=unless, fields=marks.read_fields
+    )
     return chain.from_iterable(pages)
 
 
