@@ -311,6 +311,11 @@ def renewing_actions(job: Job, page: list[Pending]) -> list[Action]:
     return actions
 
 
+def skip(job: Job, page: list[Pending], filling: Filling) -> None:
+    """Leave what clients changed meanwhile."""
+    filling.skipped += len(page)
+
+
 def current_query(encoder: str) -> dict[str, Any]:
     """Match the documents that this encoder looked at last."""
     return {"term": {ENCODER_FIELD: encoder}}
@@ -352,11 +357,6 @@ def removal_actions(cluster: Cluster, source: str, made: Sequence[IndexInfo]) ->
             if alias not in ours
         ]
     return [*actions, *({"remove_index": {"index": info.name}} for info in made)]
-
-
-def skip(job: Job, page: list[Pending], filling: Filling) -> None:
-    """Leave what clients changed meanwhile."""
-    filling.skipped += len(page)
 
 
 COPYING = Work(pages_to_copy, copying_actions, settle)
