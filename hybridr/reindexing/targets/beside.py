@@ -133,11 +133,7 @@ class Beside:
 def pages_to_copy(job: Job, share: Share, filling: Filling, meter: Meter) -> Iterator[list[Pending]]:
     """Read pages of the source and leave out what the destination has already."""
     pages = read_pages(
-        job.cluster,
-        job.source,
-        page=job.settings.read_documents,
-        share=share,
-        position=filling.until,
+        job.cluster, job.source, page=job.settings.read_documents, share=share, position=filling.until
     )
     for documents in pages:
         stored = look_up(job.cluster, job.destination, documents)
