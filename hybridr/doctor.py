@@ -26,7 +26,7 @@ from .machine import FEATURES, WITHOUT_AMX, Cpu, amx_works, is_installed, packag
 from .node.process import status as nodes
 from .node.settings import NodeSettings
 from .progress import Progress, silent
-from .reindexing.reindexing import command_of
+from .reindexing.switching import command_of
 from .search.fusions.pipeline import hybrid_query, search_pipeline
 from .search.settings import SearchSettings
 from .serving.deploying import Deployed, deployments, server_problem

@@ -7,7 +7,6 @@ from datetime import datetime, timezone
 from typing import Any
 
 from ..errors import ClusterError, DataError, FingerprintMismatch, NotFound
-from ..files.manifest import fingerprint
 from .connection import Cluster, path_of
 from .record import ROLE, IndexInfo, Record
 from .writing import rejects_of
@@ -24,6 +23,11 @@ def is_destination(info: IndexInfo) -> bool:
 def is_in_place(info: IndexInfo) -> bool:
     """Tell whether the vectors were written into the user's own index."""
     return is_destination(info) and info.record.in_place
+
+
+def is_copy(info: IndexInfo) -> bool:
+    """Tell whether an index holds vectors itself that were written into another: a copy, with its record."""
+    return is_in_place(info) and info.record.source_uuid != info.uuid
 
 
 def command_for(info: IndexInfo) -> str:
@@ -150,11 +154,6 @@ def free_name(cluster: Cluster, source: str) -> str:
     """Name the next destination of a source."""
     taken = [number_of(info) for info in cluster.indices(f"{source}-hybridr-*")]
     return f"{source}-hybridr-{max(taken, default=0) + 1}"
-
-
-def job_of(source: IndexInfo, encoder: str, settings: dict[str, Any]) -> str:
-    """Identify a reindex: the same source, encoder and vector settings go on in the same destination."""
-    return fingerprint([source.uuid, encoder, settings])
 
 
 def check_fingerprint(fingerprint: str, info: IndexInfo) -> None:

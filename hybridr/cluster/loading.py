@@ -60,11 +60,11 @@ def load(
     total = sum(1 for _ in read_corpus(path))
     rejects = rejects_of(settings.index)
     analyzer = settings.analyzer or analyzer_for(language)
-    if not prepare(cluster, settings, job, index_body(settings, fields, language, analyzer), total):
+    if not make_ready(cluster, settings, job, index_body(settings, fields, language, analyzer), total):
         return Loading(settings.index, cluster.count(settings.index), 0, None, language, analyzer, False)
     rejects.clear()
     records = with_contents(read_corpus(path), fields)
-    written = fill(cluster, settings.index, records, total, rejects, progress)
+    written = write_records(cluster, settings.index, records, total, rejects, progress)
     rejects.save()
     refused = total - written
     mark_loaded(cluster, settings.index, refused)
@@ -105,7 +105,7 @@ def index_body(
     return body
 
 
-def prepare(cluster: Cluster, settings: LoadSettings, job: str, body: dict[str, Any], total: int) -> bool:
+def make_ready(cluster: Cluster, settings: LoadSettings, job: str, body: dict[str, Any], total: int) -> bool:
     """Create the index, or take up an interrupted load of the same file; False when nothing is left to do."""
     body["mappings"]["_meta"]["hybridr"]["load"] = {"job": job, "state": "filling"}
     if cluster.exists(settings.index):
@@ -113,12 +113,12 @@ def prepare(cluster: Cluster, settings: LoadSettings, job: str, body: dict[str, 
             cluster.request("DELETE", path_of(cluster.index_info(settings.index).name))
         else:
             return unfinished(cluster, settings.index, job, total)
-    create(cluster, settings, body)
+    create_index(cluster, settings, body)
     cluster.wait_until_usable(settings.index)
     return True
 
 
-def create(cluster: Cluster, settings: LoadSettings, body: dict[str, Any]) -> None:
+def create_index(cluster: Cluster, settings: LoadSettings, body: dict[str, Any]) -> None:
     """Create the index. Raises SettingsError for an analyser that the cluster does not have."""
     try:
         cluster.request("PUT", path_of(settings.index), body)
@@ -149,7 +149,7 @@ def with_contents(records: Iterable[dict[str, Any]], fields: tuple[str, ...]) ->
         yield {**record, CONTENTS: text_of(record, fields)}
 
 
-def fill(
+def write_records(
     cluster: Cluster,
     index: str,
     records: Iterable[dict[str, Any]],

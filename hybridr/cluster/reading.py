@@ -41,32 +41,46 @@ class Position:
 
     seq_no: dict[int, int] = field(default_factory=dict)
 
+    @classmethod
+    def at(cls, other: Position | None) -> Position:
+        """Begin where another stands, which does not move along; None is the start."""
+        return cls(dict(other.seq_no) if other else {})
+
+
+class Share(NamedTuple):
+    """The i-th of n disjoint parts `(i, n)` of an index, between two positions (None: its start, its end)."""
+
+    part: tuple[int, int] = (0, 1)
+    since: Position | None = None
+    until: Position | None = None
+
+
+ALL = Share()
+
 
 def read_pages(
     cluster: Cluster,
     index: str,
     *,
     page: int = 500,
-    part: tuple[int, int] = (0, 1),
+    share: Share = ALL,
     position: Position | None = None,
-    until: Position | None = None,
     unless: dict[str, Any] | None = None,
     fields: Sequence[str] | None = None,
 ) -> Iterator[list[SourceDocument]]:
-    """Yield pages of documents behind `position`, which moves along, and not behind `until`.
+    """Yield pages of the documents of a share, behind `position` if one is given, which moves along.
 
-    `part` (i, n) reads the i-th of n disjoint shares. What the query `unless` matches is left out. `fields`
-    limits `_source`; None takes it whole.
-    Raises DataError when `_source` is disabled.
+    What the query `unless` matches is left out. `fields` limits `_source`; None takes it whole. Raises
+    DataError when `_source` is disabled.
     """
     info = cluster.index_info(index)
     require_source(info)
-    position = position or Position()
+    position, until = position or Position.at(share.since), share.until
     for shard in range(info.shards):
         last = until.seq_no.get(shard, -1) if until else None
         if last is not None and position.seq_no.get(shard, -1) >= last:
             continue
-        body = page_body(page, part, last, unless, fields)
+        body = page_body(page, share.part, last, unless, fields)
         yield from _read_shard(cluster, info.name, shard, body, position)
 
 

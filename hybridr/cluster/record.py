@@ -70,12 +70,14 @@ class Record(Part):
     An index with vectors (`role` "vectors") says whose they are: of which `source`, written by which
     `encoder` (its fingerprint), compared how, made of which `fields`. `aliases` tells which ones hybridr
     made or moved, `original` the settings to set back after the fill, `synced` how far each shard of the
-    source was read. Records of before the stamp `version` read as well.
+    source was read. `target` names where the vectors are if neither `in_place` nor beside the source. Records
+    of before the stamp `version` read as well.
     """
 
     version: int = VERSION
     role: Literal["source", "vectors"] | None = None
     in_place: bool = False
+    target: str | None = None
     source: str = ""
     source_uuid: str = ""
     job: str = ""

@@ -153,7 +153,7 @@ def write(
     deadline = time.monotonic() + patience_s
     wait_s = RETRY_WAIT_S[0]
     while True:
-        actions = send(cluster, index, actions, outcome, rejects, patience_s, params or {})
+        actions = send_once(cluster, index, actions, outcome, rejects, patience_s, params or {})
         if not actions:
             return outcome
         if time.monotonic() + wait_s > deadline:
@@ -165,7 +165,7 @@ def write(
         wait_s = min(2 * wait_s, RETRY_WAIT_S[1])
 
 
-def send(
+def send_once(
     cluster: Cluster,
     index: str,
     actions: list[Action],
@@ -185,7 +185,7 @@ def send(
             return [
                 again
                 for half in halves
-                for again in send(cluster, index, half, outcome, rejects, patience_s, params)
+                for again in send_once(cluster, index, half, outcome, rejects, patience_s, params)
             ]
         if error.status in (400, 413) and len(actions) == 1:
             return book(outcome, rejects, actions[0], error.status, {"reason": error.message})

@@ -68,15 +68,18 @@ def member_of(family: str, name: str) -> Any:
 
 
 class OneOf:
-    """Marks a setting that names a member: `Annotated[str, OneOf("search.fusions")]`; None passes."""
+    """Marks a setting that names a member, or one of `others`; None passes.
 
-    def __init__(self, family: str, **stated: Any) -> None:
-        self.family, self.stated = family, stated
+    `Annotated[str, OneOf("search.fusions", "auto")]`
+    """
+
+    def __init__(self, family: str, *others: str, **stated: Any) -> None:
+        self.family, self.others, self.stated = family, others, stated
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The names that the folder gives now."""
-        return names_of(self.family, **self.stated)
+        """The names that the folder gives now, after the others."""
+        return (*self.others, *names_of(self.family, **self.stated))
 
     def checked(self, value: Any) -> Any:
         """Give the value back; another one is refused as pydantic refuses a wrong literal."""

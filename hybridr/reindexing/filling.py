@@ -9,17 +9,18 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from ..cluster.legs.dense import as_kept
-from ..cluster.reading import Position, settled_position, text_of
+from ..cluster.reading import Position, Share, settled_position, text_of
 from ..cluster.writing import Action, Outcome, by_bytes, write
 from ..encoding.passages import Split, by_passages, split
-from ..errors import ModelError
-from .job import Filling, Job, Meter, Pending, Work
-from .runners.threads import fill_parts
+from ..errors import ModelError, SettingsError
+from ..progress import Progress
+from .job import Filling, Job, Meter, Pending
+from .runners import runner
 
 MAX_PASSES = 20
 MAX_ROUNDS = 5
@@ -29,26 +30,48 @@ S = TypeVar("S")
 END = object()
 
 
+class Work(NamedTuple):
+    """What a target does with a share.
+
+    `pages` reads it and leaves out what is current, counting that in the filling, whose `until` moves along;
+    `actions` writes a page; `settle` sees to the documents of a page that somebody else wrote first.
+    """
+
+    pages: Callable[[Job, Share, Filling, Meter], Iterator[list[Pending]]]
+    actions: Callable[[Job, list[Pending]], list[Action]]
+    settle: Callable[[Job, list[Pending], Filling], None]
+
+
+def meter_of(job: Job, since: Position | None, progress: Progress) -> Meter:
+    """Measure the progress of a filling. Raises SettingsError for a slice that there is not."""
+    _, shares = slice_of(job)
+    return Meter(progress, 0 if since else job.cluster.count(job.source) // shares)
+
+
+def slice_of(job: Job) -> tuple[int, int]:
+    """Give which share (from 1) of how many this process is to fill. Raises SettingsError."""
+    share, shares = map(int, (job.settings.slice or "1/1").split("/"))
+    if share > shares:
+        raise SettingsError(f"slice {job.settings.slice}: the share must be 1 to {shares}")
+    return share, shares
+
+
 def read_to_the_end(
-    job: Job,
-    parts: list[tuple[int, int]],
-    since: Position | None,
-    passes: int,
-    meter: Meter,
-    total: Filling,
-    work: Work,
+    job: Job, work: Work, since: Position | None, passes: int, meter: Meter, total: Filling
 ) -> None:
-    """Read all parts behind `since` again and again until nothing new is in them."""
-    positions = [Position(dict(since.seq_no) if since else {}) for _ in parts]
+    """Work on all shares behind `since` again and again until nothing new is in them."""
+    (share, shares), workers = slice_of(job), job.settings.workers
+    parts = [((share - 1) * workers + worker, shares * workers) for worker in range(workers)]
+    positions = [Position.at(since) for _ in parts]
     for _ in range(passes):
-        before = [dict(position.seq_no) for position in positions]
         settled = settled_position(job.cluster, job.source)
-        for filling in fill_parts(job, parts, positions, settled, meter, work):
+        waiting = [Share(part, at, settled) for part, at in zip(parts, positions, strict=True)]
+        done = runner().run(partial(fill_share, job, work, meter), waiting, job.stop.set)
+        for filling in done:
             total.add(filling)
-        if settled:
-            positions = [Position(dict(settled.seq_no)) for _ in parts]
+        before, positions = positions, [Position.at(settled or filling.until) for filling in done]
         total.until, total.settled = earliest(positions), settled is not None
-        if [position.seq_no for position in positions] == before:
+        if positions == before:
             break
 
 
@@ -58,7 +81,32 @@ def earliest(positions: list[Position]) -> Position:
     return Position({shard: min(position.seq_no[shard] for position in positions) for shard in shards})
 
 
-def send(job: Job, actions: list[Action]) -> Outcome:
+def fill_share(job: Job, work: Work, meter: Meter, share: Share) -> Filling:
+    """Write what is not current in a share; give the counts, and how far it was read."""
+    filling = Filling(until=Position.at(share.since))
+    with (
+        closing(prefetched(work.pages(job, share, filling, meter))) as pages,
+        closing(prefetched(encoded_pages(job, pages))) as encoded,
+    ):
+        for page in encoded:
+            write_page(job, work, page, filling)
+            meter.add(len(page))
+            if job.stop.is_set():
+                break
+    return filling
+
+
+def write_page(job: Job, work: Work, page: list[Pending], filling: Filling) -> None:
+    """Write a page, and settle what conflicts."""
+    job.pace.wait(len(page))
+    outcome = deliver(job, work.actions(job, page))
+    filling.rejected += outcome.rejected
+    filling.book(page)
+    if conflicts := set(outcome.conflicts):
+        work.settle(job, [pending for pending in page if pending.document.doc_id in conflicts], filling)
+
+
+def deliver(job: Job, actions: list[Action]) -> Outcome:
     """Write actions in bodies of the chosen size."""
     total = Outcome()
     for group in by_bytes(actions, job.settings.bulk_bytes):

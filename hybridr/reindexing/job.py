@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from threading import Event, Lock
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,13 +22,91 @@ from ..progress import Progress
 from ..records import Windows
 from .settings import ReindexSettings
 
+CHECK_S = 5.0
+LONGEST_PAUSE_S = 30.0
+FEWEST_QUERIES = 5  # fewer tell nothing about what users wait for
+SLOWER = 5.0  # how many times slower than before counts as slow
+
+
+class Stored(NamedTuple):
+    """What the destination holds of a document.
+
+    `source_seq_no` is the state of the source that it was made of. For a document that a client wrote in the
+    destination (`written_here`) it is the state that the source had when hybridr saw that: -1 for no
+    document, None while nobody has seen it.
+    """
+
+    version: int
+    seq_no: int
+    primary_term: int
+    encoder: str | None
+    source_seq_no: int | None
+    written_here: bool = False
+
+
+def look_up(cluster: Cluster, destination: str, documents: Sequence[SourceDocument]) -> dict[str, Stored]:
+    """Ask the destination which of the documents it holds, and in which state.
+
+    Raises what the server says of a single document: a missing right must not look like a missing document.
+    """
+    wanted = [
+        {"_id": document.doc_id, **({"routing": document.routing} if document.routing else {})}
+        for document in documents
+    ]
+    params = {"stored_fields": f"{ENCODER_FIELD},{SEQ_NO_FIELD}"}
+    path = path_of(destination, "_mget")
+    answer = cluster.request("POST", path, {"docs": wanted}, params, every_shard=True)["docs"]
+    return {found["_id"]: stored_of(found) for found in answer if found.get("found")}
+
+
+def stored_of(found: dict[str, Any]) -> Stored:
+    """Read one answer of `_mget`."""
+    fields = found.get("fields", {})
+    encoder, (number,) = fields.get(ENCODER_FIELD, [None]), fields.get(SEQ_NO_FIELD, [None])
+    written_here = number is None or number < 0
+    origin = -2 - number if number is not None and number < 0 else number
+    return Stored(
+        found["_version"], found["_seq_no"], found["_primary_term"], encoder[0], origin, written_here
+    )
+
+
+def written_here_mark(source_seq_no: int) -> int:
+    """Write what `stored_of` reads: a client wrote the document while the source was in this state."""
+    return -2 - source_seq_no
+
+
+def is_current(document: SourceDocument, stored: Stored | None, encoder: str) -> bool:
+    """Tell whether the destination holds this state of the document, or a newer one a client wrote there."""
+    if stored is None:
+        return False
+    if stored.source_seq_no is None:
+        return stored.version > document.version
+    if stored.source_seq_no == document.seq_no:
+        return stored.written_here or stored.encoder == encoder
+    newer = stored.source_seq_no > document.seq_no
+    return newer and (stored.written_here or stored.version > document.version)
+
+
+class Pending(NamedTuple):
+    """A document to write, what stands in its place, and its vector (None without text).
+
+    One split into passages has a vector `(n, dim)` for its n `spans`; `whole` says that they reach its end.
+    """
+
+    document: SourceDocument
+    stored: Stored | None
+    vector: np.ndarray | None
+    spans: tuple[Span, ...] = ()
+    whole: bool = True
+
 
 @dataclass
 class Filling:
     """Counts of documents: encoded or copied without text, found current, refused, deleted again.
 
-    `shortened` are those of the encoded that have more text than the most passages reach.
-    `until` is how far the source was read to the end; `settled` says that nothing can appear before it.
+    `shortened` are those of the encoded that have more text than the most passages reach, `waiting` were
+    changed by clients while they were encoded. `until` is how far the source was read to the end; `settled`
+    says that nothing can appear before it.
     """
 
     encoded: int = 0
@@ -37,6 +115,7 @@ class Filling:
     rejected: int = 0
     deleted: int = 0
     shortened: int = 0
+    waiting: int = 0
     until: Position = field(default_factory=Position)
     settled: bool = False
 
@@ -48,13 +127,14 @@ class Filling:
         self.rejected += other.rejected
         self.deleted += other.deleted
         self.shortened += other.shortened
+        self.waiting += other.waiting
 
-    def book(self, page: list[Pending]) -> None:
-        """Count a page that was written."""
+    def book(self, page: list[Pending], times: int = 1) -> None:
+        """Count a page that was written; -1 times takes it back."""
         texts = sum(pending.vector is not None for pending in page)
-        self.encoded += texts
-        self.without_text += len(page) - texts
-        self.shortened += sum(not pending.whole for pending in page)
+        self.encoded += times * texts
+        self.without_text += times * (len(page) - texts)
+        self.shortened += times * sum(not pending.whole for pending in page)
 
 
 @dataclass(frozen=True)
@@ -87,6 +167,25 @@ class Job:
         )
 
 
+def chosen_windows(settings: ReindexSettings, encoder: Any) -> Windows | None:
+    """Work out the windows that the settings ask for, None for one vector a document.
+
+    Raises ModelError for an encoder that does not tell where its tokens are, SettingsError when windows
+    would share more than half of their tokens.
+    """
+    if not settings.passages:
+        return None
+    source = require_tokens(encoder)
+    tokens = settings.max_tokens or source.max_tokens
+    half = source.document_room(tokens) // 2
+    if settings.passage_overlap > half:
+        raise SettingsError(
+            f"--passage-overlap {settings.passage_overlap} is more than half of a window of {tokens} tokens",
+            hint=f"--passage-overlap {max(0, half)} at most, or a larger --max-tokens",
+        )
+    return Windows(tokens, settings.passage_overlap, settings.max_passages)
+
+
 class Meter:
     """Adds up the progress of all workers."""
 
@@ -98,14 +197,6 @@ class Meter:
         with self._lock:
             self._done += documents
             self._progress("reindex", self._done, max(self._total, self._done))
-
-
-Work: TypeAlias = Callable[[Job, tuple[int, int], Position, Position | None, Meter], Filling]
-"""Reads one share from a position to another and writes what is not current."""
-CHECK_S = 5.0
-LONGEST_PAUSE_S = 30.0
-FEWEST_QUERIES = 5  # fewer tell nothing about what users wait for
-SLOWER = 5.0  # how many times slower than before counts as slow
 
 
 class SearchLoad(NamedTuple):
@@ -121,35 +212,6 @@ class SearchLoad(NamedTuple):
 
 
 NO_LOAD = SearchLoad(0, 0)
-
-
-class Stored(NamedTuple):
-    """What the destination holds of a document.
-
-    `source_seq_no` is the state of the source that it was made of. For a document that a client wrote in the
-    destination (`written_here`) it is the state that the source had when hybridr saw that: -1 for no
-    document, None while nobody has seen it.
-    """
-
-    version: int
-    seq_no: int
-    primary_term: int
-    encoder: str | None
-    source_seq_no: int | None
-    written_here: bool = False
-
-
-class Pending(NamedTuple):
-    """A document to write, what stands in its place, and its vector (None without text).
-
-    One split into passages has a vector `(n, dim)` for its n `spans`; `whole` says that they reach its end.
-    """
-
-    document: SourceDocument
-    stored: Stored | None
-    vector: np.ndarray | None
-    spans: tuple[Span, ...] = ()
-    whole: bool = True
 
 
 def search_load(cluster: Cluster) -> SearchLoad:
@@ -212,65 +274,3 @@ class Pace:
         else:
             self._pause_s /= 2
         self._checked_at = self._clock()
-
-
-def chosen_windows(settings: ReindexSettings, encoder: Any) -> Windows | None:
-    """Work out the windows that the settings ask for, None for one vector a document.
-
-    Raises ModelError for an encoder that does not tell where its tokens are, SettingsError when windows
-    would share more than half of their tokens.
-    """
-    if not settings.passages:
-        return None
-    source = require_tokens(encoder)
-    tokens = settings.max_tokens or source.max_tokens
-    half = source.document_room(tokens) // 2
-    if settings.passage_overlap > half:
-        raise SettingsError(
-            f"--passage-overlap {settings.passage_overlap} is more than half of a window of {tokens} tokens",
-            hint=f"--passage-overlap {max(0, half)} at most, or a larger --max-tokens",
-        )
-    return Windows(tokens, settings.passage_overlap, settings.max_passages)
-
-
-def look_up(cluster: Cluster, destination: str, documents: Sequence[SourceDocument]) -> dict[str, Stored]:
-    """Ask the destination which of the documents it holds, and in which state.
-
-    Raises what the server says of a single document: a missing right must not look like a missing document.
-    """
-    wanted = [
-        {"_id": document.doc_id, **({"routing": document.routing} if document.routing else {})}
-        for document in documents
-    ]
-    params = {"stored_fields": f"{ENCODER_FIELD},{SEQ_NO_FIELD}"}
-    path = path_of(destination, "_mget")
-    answer = cluster.request("POST", path, {"docs": wanted}, params, every_shard=True)["docs"]
-    return {found["_id"]: stored_of(found) for found in answer if found.get("found")}
-
-
-def stored_of(found: dict[str, Any]) -> Stored:
-    """Read one answer of `_mget`."""
-    fields = found.get("fields", {})
-    encoder, (number,) = fields.get(ENCODER_FIELD, [None]), fields.get(SEQ_NO_FIELD, [None])
-    written_here = number is None or number < 0
-    origin = -2 - number if number is not None and number < 0 else number
-    return Stored(
-        found["_version"], found["_seq_no"], found["_primary_term"], encoder[0], origin, written_here
-    )
-
-
-def written_here_mark(source_seq_no: int) -> int:
-    """Write what `stored_of` reads: a client wrote the document while the source was in this state."""
-    return -2 - source_seq_no
-
-
-def is_current(document: SourceDocument, stored: Stored | None, encoder: str) -> bool:
-    """Tell whether the destination holds this state of the document, or a newer one a client wrote there."""
-    if stored is None:
-        return False
-    if stored.source_seq_no is None:
-        return stored.version > document.version
-    if stored.source_seq_no == document.seq_no:
-        return stored.written_here or stored.encoder == encoder
-    newer = stored.source_seq_no > document.seq_no
-    return newer and (stored.written_here or stored.version > document.version)

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
 from ..cluster.connection import Cluster, path_of
-from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import IndexInfo
-from ..encoding.contract import Encoder
-from ..encoding.passages import split
 from ..errors import AccessDenied, ClusterError
-from ..records import Windows
 
 WATERMARK = "cluster.routing.allocation.disk.watermark.flood_stage"
 THRESHOLD = "cluster.routing.allocation.disk.threshold_enabled"
 UNITS = {"b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40, "pb": 2**50}
-TIMED_DOCUMENTS = 32
-SPLIT_DOCUMENTS = 200
 
 
 @dataclass(frozen=True)
@@ -134,34 +126,3 @@ def check_disk(disk: Disk | None, index: str) -> None:
             f"{disk.usable_bytes / 1e9:.1f} GB below the flood stage ({disk.flood_stage})",
             hint="free disk space, or take fewer replicas on the source's settings",
         )
-
-
-def passages_per_document(
-    cluster: Cluster, source: IndexInfo, encoder: Encoder, fields: Sequence[str], windows: Windows
-) -> float:
-    """Estimate the mean number of passages by splitting some of the source's documents."""
-    sample = sample_documents(cluster, source, SPLIT_DOCUMENTS, fields=fields)
-    texts = [text_of(document.source, fields) for document in sample]
-    return sum(len(split(text, encoder, windows).spans) for text in texts) / max(1, len(texts))
-
-
-def seconds_to_encode(
-    cluster: Cluster,
-    source: IndexInfo,
-    encoder: Encoder,
-    fields: Sequence[str],
-    documents: int,
-    max_tokens: int | None,
-    windows: Windows | None = None,
-) -> float:
-    """Estimate the encoder's seconds for so many documents, by timing some of the source's own."""
-    sample = sample_documents(cluster, source, min(TIMED_DOCUMENTS, documents), fields=fields)
-    texts = [text_of(document.source, fields) for document in sample[:TIMED_DOCUMENTS]]
-    parts = [text[a:b] for text in texts for a, b in split(text, encoder, windows).spans]
-    if not parts:
-        return 0.0
-    timed = parts[:: -(-len(parts) // TIMED_DOCUMENTS)]
-    encoder.encode_documents(timed[:1], max_tokens=max_tokens)  # the first call also makes things ready
-    started = time.perf_counter()
-    encoder.encode_documents(timed, max_tokens=max_tokens)
-    return (time.perf_counter() - started) / len(timed) * len(parts) * documents / len(texts)

@@ -14,19 +14,19 @@ from typing import Any
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import (
     is_destination,
-    is_in_place,
     record_event,
     refused_ids,
     resolve,
     switch,
     switch_actions,
 )
-from ..cluster.reading import Position, SourceDocument, documents_by_id, read_pages
+from ..cluster.reading import Position, Share, SourceDocument, documents_by_id, read_pages
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..cluster.writing import Action, Rejects, by_bytes, delete_action, index_action, rejects_of, write
 from ..errors import ClusterError, NotFound
 from ..files.manifest import fingerprint
 from .job import Stored, look_up
+from .targets import target_of
 
 COPIED = {"range": {SEQ_NO_FIELD: {"gte": 0}}}
 PAGE = 500
@@ -71,26 +71,13 @@ def rollback(
     returned. Raises NotFound when nothing was switched, ClusterError when there are such writes and neither
     `copy_back` nor `discard` was given.
     """
-    current = resolve(cluster, name)
-    if is_in_place(current):
-        raise ClusterError(
-            f"'{current.name}' holds its vectors itself: there is no older index to go back to",
-            hint=f"hybridr remove {current.name}   takes vectors and marks out of its documents",
-        )
-    if not is_destination(current) or current.record.alias not in current.aliases:
-        raise NotFound(
-            f"'{name}' has no vectors behind an alias: nothing to roll back", hint=f"hybridr reindex {name}"
-        )
+    current = way_back(cluster, name)
     alias, previous = current.record.alias, current.record.previous
-    if not cluster.exists(previous):
-        raise NotFound(f"'{previous}', which '{alias}' stood for before, is gone", hint="restore it first")
     writes = find_writes(cluster, current)
     if not (copy_back or discard or dry_run):
         require_none(writes, current, "--copy-back copies them there first, --discard leaves them behind")
     actions = switch_actions(alias, current, previous)
-    returned = Writes()
-    if not dry_run:
-        returned = leave(cluster, current, copy_back)
+    returned = Writes() if dry_run else leave(cluster, current, copy_back)
     dropped = drop and not dry_run and not returned.conflicts
     if dropped:
         cluster.request("DELETE", path_of(current.name))
@@ -103,6 +90,24 @@ def rollback(
         "writes": writes.counts(),
         "returned": returned.counts(),
     }
+
+
+def way_back(cluster: Cluster, name: str) -> IndexInfo:
+    """Find the index that an alias is to leave. Raises NotFound, ClusterError where there is no way back."""
+    current = resolve(cluster, name)
+    if is_destination(current) and not target_of(current.record).apart:
+        raise ClusterError(
+            f"'{current.name}' holds its vectors itself: there is no older index to go back to",
+            hint=f"hybridr remove {current.name}   takes vectors and marks out of its documents",
+        )
+    if not is_destination(current) or current.record.alias not in current.aliases:
+        raise NotFound(
+            f"'{name}' has no vectors behind an alias: nothing to roll back", hint=f"hybridr reindex {name}"
+        )
+    alias, previous = current.record.alias, current.record.previous
+    if not cluster.exists(previous):
+        raise NotFound(f"'{previous}', which '{alias}' stood for before, is gone", hint="restore it first")
+    return current
 
 
 def leave(cluster: Cluster, current: IndexInfo, copy_back: bool) -> Writes:
@@ -227,7 +232,7 @@ class Courier:
         """Yield what the source holds in a state that was copied, or came back, and clients deleted here."""
         if not self.done.deletes_known:
             return
-        copied = read_pages(self.cluster, self.source, page=1000, until=self.synced, fields=())
+        copied = read_pages(self.cluster, self.source, page=1000, share=Share(until=self.synced), fields=())
         for page in chain(self.returned_pages(), copied):
             here = look_up(self.cluster, self.info.name, page) if page else {}
             away = [d for d in page if d.doc_id not in here and d.doc_id not in self.refused]

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from ..cluster.settings import VectorSettings
+from ..files.family import OneOf
 from ..settings import NoOption, Option
 
 
@@ -45,6 +46,9 @@ class ReindexSettings(VectorSettings):
     )
     workers: int = Field(1, ge=1, le=64, description="shares worked on at once, on this machine")
     in_place: bool = Field(False, description="into the index itself, where it has index.knn already")
+    target: NoOption[Annotated[str | None, OneOf("reindexing.targets")]] = Field(
+        None, description="where vectors go; None: beside the source, or as in_place says"
+    )
     accept_rejects: bool = Field(False, description="switch the alias although documents were refused")
     patience_s: Annotated[float, Option("--patience")] = Field(
         300.0, ge=0, description="seconds to wait for a cluster that is away"

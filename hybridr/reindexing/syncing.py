@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -18,8 +18,8 @@ from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import (
     check_fingerprint,
     command_for,
+    is_copy,
     is_destination,
-    is_in_place,
     resolve,
     write_record,
 )
@@ -31,9 +31,9 @@ from ..errors import DataError, NotFound, SettingsError, Unreachable
 from ..progress import Progress, silent
 from .job import Filling, Job
 from .settings import ReindexSettings
-from .targets.beside import fill, renew
-from .targets.in_place import fill_in_place, place_changes
+from .targets import target_of
 
+MADE_WITH = ("target", "in_place", "vector_field", "max_tokens", "vectors")
 UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -78,40 +78,21 @@ def sync(
     info = complete_destination(cluster, name)
     check_fingerprint(encoder.fingerprint, info)
     job = job_of(cluster, info, encoder, settings)
-    if is_in_place(info):
-        filling, renewal = Filling(), renew_in_place(job, info, progress)
-    else:
-        filling = catch_up(job, progress=progress)
-        with unchanged_writes(cluster, info):
-            renewal = renew(job)
+    done = target_of(info.record).sync(job, info, progress)
     return Syncing(
         job.source,
         job.destination,
-        filling.encoded + filling.without_text,
-        filling.deleted,
-        renewal.encoded + renewal.without_text - renewal.skipped - renewal.rejected,
-        renewal.skipped,
-        filling.rejected + renewal.rejected,
+        *done,
         started.isoformat(timespec="seconds"),
         time.monotonic() - clock,
     )
-
-
-def renew_in_place(job: Job, info: IndexInfo, progress: Progress) -> Filling:
-    """Encode what was written into the index since the settled position on record, and move that on."""
-    done = fill_in_place(job, since=synced_position(info), once=True, progress=progress)
-    changes = place_changes(info, done)
-    write_record(job.cluster, info.name, **changes)
-    # As `renew` counts: what clients changed meanwhile was encoded too, and skipped.
-    encoded, rejected = done.encoded + done.waiting, done.rejected
-    return Filling(encoded, done.without_text, skipped=done.waiting, rejected=rejected)
 
 
 def catch_up(job: Job, *, progress: Progress = silent) -> Filling:
     """Bring in what happened to the source since the settled position on record, and move that on."""
     info = job.cluster.index_info(job.destination)
     with unchanged_writes(job.cluster, info):
-        filling = fill(job, since=synced_position(info), once=True, progress=progress)
+        filling = target_of(info.record).fill(job, since=synced_position(info), once=True, progress=progress)
     if filling.settled:
         write_record(job.cluster, info.name, synced=filling.until.seq_no)
     return filling
@@ -125,8 +106,6 @@ def rounds(
     *,
     every_s: float,
     progress: Progress = silent,
-    sleep: Callable[[float], None] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Syncing]:
     """Yield round after round, one every `every_s` seconds, until the caller stops.
 
@@ -134,17 +113,17 @@ def rounds(
     then Unreachable is raised. How far each round came stands in the index: stop it at any moment.
     """
     patience_s = (settings or ReindexSettings()).patience_s
-    worked = clock()
+    worked = time.monotonic()
     while True:
-        began = clock()
+        began = time.monotonic()
         try:
             done = sync(cluster, name, encoder, settings, progress=progress)
-            worked = clock()
+            worked = time.monotonic()
             yield done
         except Unreachable:
-            if clock() - worked > patience_s:
+            if time.monotonic() - worked > patience_s:
                 raise
-        sleep(max(0.0, every_s - (clock() - began)))
+        time.sleep(max(0.0, every_s - (time.monotonic() - began)))
 
 
 def seconds_of(text: str) -> float:
@@ -163,7 +142,7 @@ def complete_destination(cluster: Cluster, name: str) -> IndexInfo:
             f"'{name}' has no complete index with vectors",
             hint=command_for(info) if is_destination(info) else f"hybridr reindex {name}",
         )
-    if is_in_place(info):
+    if not target_of(info.record).apart:
         return info
     source = info.record.source
     if not cluster.exists(source):
@@ -179,17 +158,13 @@ def complete_destination(cluster: Cluster, name: str) -> IndexInfo:
 def synced_position(info: IndexInfo) -> Position | None:
     """Read how far the source is in; None when nobody could tell, or a copy bears another index's record."""
     synced = info.record.synced
-    if is_in_place(info) and info.record.source_uuid != info.uuid:
-        return None
-    return Position(dict(synced)) if synced else None
+    return Position(dict(synced)) if synced and not is_copy(info) else None
 
 
 def job_of(cluster: Cluster, info: IndexInfo, encoder: Encoder, settings: ReindexSettings) -> Job:
     """Work as the reindex did that made the destination."""
-    made: dict[str, Any] = {
-        name: getattr(info.record, name) for name in ("vector_field", "max_tokens", "vectors")
-    }
-    source = info.name if is_in_place(info) else info.record.source
+    made: dict[str, Any] = {name: getattr(info.record, name) for name in MADE_WITH}
+    source = info.record.source if target_of(info.record).apart else info.name
     windows = info.record.passages
     made["passages"] = windows is not None
     if windows:

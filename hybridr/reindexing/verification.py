@@ -1,4 +1,4 @@
-"""Proves that a destination holds what its source holds, with the vectors of one encoder.
+"""Proves that an index holds what its source holds, with the vectors of one encoder.
 
 Every id, state and fingerprint is compared; whole documents and re-encoded vectors for a random sample and
 for every document whose version says that somebody wrote it in the destination.
@@ -7,53 +7,38 @@ for every document whose version says that somebody wrote it in the destination.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import chain
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..cluster.connection import Cluster, path_of
-from ..cluster.destinations import is_destination, is_in_place, refused_ids, resolve
+from ..cluster.destinations import is_destination, refused_ids, resolve
 from ..cluster.legs.dense import as_kept, dense_query
 from ..cluster.legs.lexical import lexical_query
 from ..cluster.reading import (
     Position,
+    Share,
     SourceDocument,
     count_missing,
     documents_by_id,
     read_pages,
+    source_document,
     sources_by_id,
     text_of,
 )
 from ..cluster.record import ENCODER_FIELD, PASSAGE_VECTOR, SEQ_NO_FIELD, IndexInfo
 from ..encoding.contract import Encoder
 from ..encoding.passages import Span, split
-from ..errors import DataError
+from ..errors import ClusterError, DataError
 from ..progress import Progress, silent
 from .job import Stored, is_current, look_up
-from .targets.in_place import Marks, broken_query, marked_query, other_than
+from .targets import SAMPLE, Extent, Finding, target_of
 
-SAMPLE = 64
 PAGE = 1000
 MIN_COSINE = 0.98  # between a stored vector and the text encoded again; int8 documents differ by .016
 NAMED = 5  # ids that a finding names
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One comparison: how many documents were looked at, and the ids of those that differ."""
-
-    name: str
-    looked_at: int
-    differing: list[str] = field(default_factory=list)
-    detail: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """Tell whether nothing differs."""
-        return not self.differing and not self.detail
 
 
 @dataclass(frozen=True)
@@ -87,62 +72,88 @@ def verify(
     name: str,
     encoder: Encoder | None = None,
     *,
-    rejected: Sequence[str] = (),
-    until: Position | None = None,
     sample: int = SAMPLE,
     seed: int | None = None,
     progress: Progress = silent,
 ) -> Verification:
-    """Compare the destination of `name` with its source; without an encoder no text is encoded again.
+    """Compare the vectors of `name` with the documents they stand for, less those that the engine refused.
 
-    `rejected` are ids that the engine refused, which may be missing; documents written to the source after
-    `until` are not looked at, since they are on their way. Raises DataError when `name` has no
-    vectors, NotFound when its source is gone.
+    Without an encoder no text is encoded again. Raises DataError when `name` has no vectors, or is a copy
+    that bears another index's record, NotFound when its source is gone.
     """
     info = resolve(cluster, name)
     if not is_destination(info):
         raise DataError(f"'{name}' has no vectors to verify", hint=f"hybridr reindex {name}")
-    if is_in_place(info):
-        raise DataError(f"'{name}' holds its vectors itself", hint=f"hybridr verify {name}")
-    source = cluster.index_info(info.record.source)
+    extent = Extent(frozenset(refused_ids(info)), None, sample, seed, progress)
+    return verification_of(cluster, info, encoder, extent)
+
+
+def verification_of(
+    cluster: Cluster, info: IndexInfo, encoder: Encoder | None, extent: Extent
+) -> Verification:
+    """Compare as the index's target does."""
+    findings = target_of(info.record).findings(cluster, info, encoder, extent)
+    return Verification(info.record.source, info.name, findings)
+
+
+def require_verified(cluster: Cluster, index: str, encoder: Encoder, extent: Extent) -> IndexInfo:
+    """Raise ClusterError unless all agrees in an index; an alias then stays where it is."""
+    info = cluster.index_info(index)
+    found = verification_of(cluster, info, encoder, extent)
+    if found.ok:
+        return info
+    problems = "; ".join(found.problems())
+    if found.destination == found.source:
+        raise ClusterError(
+            f"not every vector in '{found.source}' fits its document: {problems}",
+            hint="run the same command again; if it stays so, start anew: hybridr remove " + found.source,
+        )
+    raise ClusterError(
+        f"'{found.destination}' differs from '{found.source}', the alias was not switched: {problems}",
+        hint="run the same command again; if it stays so, start anew: delete the destination first",
+    )
+
+
+def compare_with_source(
+    cluster: Cluster, info: IndexInfo, encoder: Encoder | None, extent: Extent
+) -> list[Finding]:
+    """Compare a destination with its source. Raises NotFound when that is gone."""
+    source = cluster.index_info(info.record.source).name
     cluster.refresh(info.name)
-    states, suspects = compare_states(cluster, source, info, frozenset(rejected), until, progress)
+    findings, suspects = compare_states(cluster, info, extent)
     chosen = [
         document
-        for document in random_documents(cluster, source, sample, random.Random(seed))
-        if document.doc_id not in set(rejected) and look_up(cluster, info.name, [document])
+        for document in random_documents(cluster, source, extent.sample, extent.seed)
+        if document.doc_id not in extent.rejected and look_up(cluster, info.name, [document])
     ]
+    if extent.until is None:
+        findings.insert(0, count_finding(cluster, info, extent.rejected))
     documents = {document.doc_id: document for document in [*suspects, *chosen]}
-    findings = states if until else [count_finding(cluster, source, info, rejected), *states]
     findings += compare_documents(cluster, info, list(documents.values()), encoder)
-    return Verification(source.name, info.name, [*findings, probe(cluster, info, chosen, encoder)])
+    return [*findings, probe_query(cluster, info, [document.doc_id for document in chosen], encoder)]
 
 
-def count_finding(cluster: Cluster, source: IndexInfo, info: IndexInfo, rejected: Sequence[str]) -> Finding:
+def count_finding(cluster: Cluster, info: IndexInfo, rejected: Collection[str]) -> Finding:
     """Compare the numbers of documents; with every id of the source found, equal numbers mean equal ids."""
-    expected = cluster.count(source.name) - count_missing(cluster, info.name, rejected)
+    source = info.record.source
+    expected = cluster.count(source) - count_missing(cluster, info.name, rejected)
     found = cluster.count(info.name)
-    differs = f"{found:,} in '{info.name}', {expected:,} expected from '{source.name}'"
+    differs = f"{found:,} in '{info.name}', {expected:,} expected from '{source}'"
     return Finding("count", expected, detail="" if found == expected else differs)
 
 
 def compare_states(
-    cluster: Cluster,
-    source: IndexInfo,
-    info: IndexInfo,
-    rejected: frozenset[str],
-    until: Position | None,
-    progress: Progress,
+    cluster: Cluster, info: IndexInfo, extent: Extent
 ) -> tuple[list[Finding], list[SourceDocument]]:
     """Look every document of the source up in the destination; give findings, and what to look at closely."""
     missing, stale, foreign, suspects = [], [], [], []
-    total, done = cluster.count(source.name), 0
-    progress("verify", 0, total)
-    for document, stored in states(cluster, source, info, until):
+    total, done = cluster.count(info.record.source), 0
+    extent.progress("verify", 0, total)
+    for document, stored in stored_states(cluster, info, extent.until):
         done += 1
         if done % PAGE == 0:
-            progress("verify", done, max(total, done))
-        if document.doc_id in rejected:
+            extent.progress("verify", done, max(total, done))
+        if document.doc_id in extent.rejected:
             continue
         if stored is None:
             missing.append(document.doc_id)
@@ -152,7 +163,7 @@ def compare_states(
             stale.append(document.doc_id)
         elif stored.version != document.version:
             suspects.append(document)
-    progress("verify", done, done)
+    extent.progress("verify", done, done)
     findings = [
         Finding("missing", done, missing),
         Finding("older than the source", done, stale),
@@ -161,33 +172,28 @@ def compare_states(
     return findings, suspects
 
 
-def states(
-    cluster: Cluster, source: IndexInfo, info: IndexInfo, until: Position | None
+def stored_states(
+    cluster: Cluster, info: IndexInfo, until: Position | None
 ) -> Iterator[tuple[SourceDocument, Stored | None]]:
     """Pair every document of the source with its state in the destination."""
-    for page in read_pages(cluster, source.name, page=PAGE, until=until, fields=()):
+    for page in read_pages(cluster, info.record.source, page=PAGE, share=Share(until=until), fields=()):
         found = look_up(cluster, info.name, page)
         yield from ((document, found.get(document.doc_id)) for document in page)
 
 
-def random_documents(
-    cluster: Cluster, source: IndexInfo, count: int, dice: random.Random
-) -> list[SourceDocument]:
-    """Draw documents of the source at random; their text is read from the source itself."""
-    chance = {"random_score": {"seed": dice.randrange(2**31), "field": "_seq_no"}}
+def random_documents(cluster: Cluster, index: str, count: int, seed: int | None) -> list[SourceDocument]:
+    """Draw documents of an index at random, without their text (`seed` None: others each time)."""
+    number = random.Random(seed).randrange(2**31)
+    chance = {"random_score": {"seed": number, "field": "_seq_no"}, "boost_mode": "replace"}
     body = {
         "size": count,
-        "query": {"function_score": {"query": {"match_all": {}}, "boost_mode": "replace", **chance}},
+        "query": {"function_score": {"query": {"match_all": {}}, **chance}},
         "_source": False,
         "version": True,
         "seq_no_primary_term": True,
     }
-    path = path_of(source.name, "_search")
-    hits = cluster.request("POST", path, body, every_shard=True)["hits"]["hits"]
-    return [
-        SourceDocument(h["_id"], {}, h["_version"], h["_seq_no"], h["_primary_term"], h.get("_routing"))
-        for h in hits
-    ]
+    hits = cluster.request("POST", path_of(index, "_search"), body, every_shard=True)["hits"]["hits"]
+    return [source_document(hit) for hit in hits]
 
 
 def compare_documents(
@@ -216,11 +222,11 @@ def compare_documents(
     ]
     findings = [Finding("document", len(documents), changed)]
     if encoder is not None:
-        findings.append(compare_vectors(info, there, copied, encoder))
+        findings.append(compare_with_text(info, there, copied, encoder))
     return findings
 
 
-def compare_vectors(
+def compare_with_text(
     info: IndexInfo, there: dict[str, dict[str, Any]], copied: dict[str, dict[str, Any]], encoder: Encoder
 ) -> Finding:
     """Encode texts again: a document with text has the vector of its text, one without has none.
@@ -257,12 +263,11 @@ def stored_vectors(value: Any, spans: Sequence[Span], passages: bool) -> list[li
     return found if same and all(found) else None
 
 
-def probe(
-    cluster: Cluster, info: IndexInfo, documents: list[SourceDocument], encoder: Encoder | None
+def probe_query(
+    cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str], encoder: Encoder | None
 ) -> Finding:
     """Ask one query of each leg, made from a document with text; each must find something."""
-    ids = [document.doc_id for document in documents]
-    there = sources_by_id(cluster, info.record.source, ids)
+    there = sources_by_id(cluster, info.record.source, doc_ids)
     texts = (text_of(source, info.record.fields) for source in there.values())
     text = next((text for text in texts if text), "")
     if not text:
@@ -276,111 +281,3 @@ def probe(
         bodies.append({"size": 1, "query": query})
     silent_legs = sum(not answer["hits"]["hits"] for answer in cluster.msearch(info.name, bodies))
     return Finding("probe query", len(bodies), detail=f"{silent_legs} found nothing" if silent_legs else "")
-
-
-def verify_in_place(
-    cluster: Cluster,
-    info: IndexInfo,
-    encoder: Encoder | None = None,
-    *,
-    rejected: Sequence[str] = (),
-    until: Position | None = None,
-    sample: int = SAMPLE,
-    seed: int | None = None,
-    progress: Progress = silent,
-) -> Verification:
-    """Compare every mark with the document's text; without an encoder no text is encoded again.
-
-    `rejected` are ids that the index refused; documents written after `until` are not looked at. Raises
-    DataError for a copy that bears another index's record.
-    """
-    if info.record.source_uuid != info.uuid:
-        raise DataError(
-            f"'{info.name}' is a copy of '{info.record.source}', with its record",
-            hint=f"hybridr sync {info.name}   looks at every document and makes the record its own",
-        )
-    cluster.refresh(info.name)
-    marks, refused = Marks.of_index(info), frozenset(rejected)
-    chosen = [
-        document
-        for document in random_documents(cluster, info, sample, random.Random(seed))
-        if document.doc_id not in refused
-    ]
-    findings = compare_marks(cluster, info, marks, refused, until, progress)
-    if encoder is not None:
-        found = sources_by_id(cluster, info.name, [document.doc_id for document in chosen])
-        fitting = {doc_id: source for doc_id, source in found.items() if marks.fits(source)}
-        findings.append(compare_vectors(info, fitting, fitting, encoder))
-    return Verification(info.name, info.name, [*findings, probe(cluster, info, chosen, encoder)])
-
-
-def compare_marks(
-    cluster: Cluster,
-    info: IndexInfo,
-    marks: Marks,
-    refused: frozenset[str],
-    until: Position | None,
-    progress: Progress,
-) -> list[Finding]:
-    """Look at every document: its mark against its text, then the vector that the mark speaks of."""
-    foreign: list[str] = []
-    stale: list[str] = []
-    total, done = cluster.count(info.name), 0
-    progress("verify", 0, total)
-    for page in read_pages(cluster, info.name, page=PAGE, until=until, fields=marks.read_fields):
-        for document in page:
-            if marks.fits(document.source) or document.doc_id in refused:
-                continue
-            (stale if marks.by_encoder(document.source) else foreign).append(document.doc_id)
-        done += len(page)
-        progress("verify", done, max(total, done))
-    broken = [document.doc_id for document in broken_documents(cluster, info, marks, until)]
-    return [
-        Finding("without a vector of this encoder", done, foreign),
-        Finding("vector of an older text", done, stale),
-        Finding("mark without its vector", done, broken),
-    ]
-
-
-def broken_documents(
-    cluster: Cluster, info: IndexInfo, marks: Marks, until: Position | None = None
-) -> Iterator[SourceDocument]:
-    """Yield documents whose mark and vector belie each other."""
-    unless = other_than(broken_query(marks, info.record.vector_field))
-    pages = read_pages(cluster, info.name, page=PAGE, until=until, unless=unless, fields=marks.read_fields)
-    return chain.from_iterable(pages)
-
-
-def count_current(cluster: Cluster, info: IndexInfo, since: Position | None) -> int:
-    """Count the documents whose vector is that of their text.
-
-    Only what was written after `since`, the settled position of the last round, can be stale: that is read.
-    """
-    cluster.refresh(info.name)
-    marks = Marks.of_index(info)
-    query = {"size": 0, "track_total_hits": True, "query": marked_query(marks)}
-    marked = int(cluster.search(info.name, query)["hits"]["total"]["value"])
-    at = Position(dict(since.seq_no)) if since else None
-    pages = read_pages(cluster, info.name, page=PAGE, position=at, fields=marks.read_fields)
-    stale = sum(
-        marks.by_encoder(document.source) and not marks.fits(document.source)
-        for document in chain.from_iterable(pages)
-    )
-    broken = sum(marks.fits(document.source) for document in broken_documents(cluster, info, marks))
-    return marked - stale - broken
-
-
-def verify_index(
-    cluster: Cluster,
-    name: str,
-    encoder: Encoder,
-    *,
-    sample: int = SAMPLE,
-    progress: Progress = silent,
-) -> Verification:
-    """Verify the destination of `name` with the encoder that wrote its vectors, less what was refused."""
-    info = resolve(cluster, name)
-    refused = refused_ids(info)
-    if is_in_place(info):
-        return verify_in_place(cluster, info, encoder, rejected=refused, sample=sample, progress=progress)
-    return verify(cluster, name, encoder, rejected=refused, sample=sample, progress=progress)

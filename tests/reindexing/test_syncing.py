@@ -19,7 +19,7 @@ class Clock:
     def __init__(self) -> None:
         self.now = 0.0
 
-    def __call__(self) -> float:
+    def monotonic(self) -> float:
         return self.now
 
     def sleep(self, seconds: float) -> None:
@@ -37,14 +37,13 @@ def test_rounds_wait_for_a_cluster_that_is_away(monkeypatch: pytest.MonkeyPatch)
         return f"round {len(began)}"
 
     monkeypatch.setattr(syncing, "sync", sync)
+    monkeypatch.setattr(syncing, "time", clock)
     endless = syncing.rounds(
         cast(Cluster, None),
         "x",
         HashingEncoder(),
         ReindexSettings(patience_s=60),
         every_s=30,
-        sleep=clock.sleep,
-        clock=clock,
     )
     assert [next(endless), next(endless)] == ["round 1", "round 4"]
     with pytest.raises(Unreachable):

@@ -15,8 +15,9 @@ from hybridr.cluster.writing import Action, rejects_of
 from hybridr.errors import ClusterError, NotFound
 from hybridr.files.private import remember_text, texts
 from hybridr.reindexing.syncing import sync
+from hybridr.reindexing.targets import Lag
 from hybridr.search.encoders import encoder_for, promote
-from hybridr.status import Lag, remove, standing
+from hybridr.status import remove, standing
 from support.corpus import bulk, delete, fill_index, put_documents, reindexed_alias, sources
 from support.hashing import HashingEncoder
 

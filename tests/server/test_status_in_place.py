@@ -10,7 +10,7 @@ from hybridr import Search, reindex
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.writing import Outcome
 from hybridr.errors import ClusterError, DataError, NotFound
-from hybridr.reindexing.targets.in_place import MARK_FIELD
+from hybridr.reindexing.own_index import MARK_FIELD
 from hybridr.status import remove, standing
 from support.corpus import update
 from support.hashing import HashingEncoder
@@ -46,9 +46,9 @@ def test_remove_leaves_documents_and_settings_as_they_were(cluster: Cluster, ind
 def test_remove_goes_on_and_keeps_what_clients_write(
     cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hybridr import status
+    from hybridr.reindexing.targets import in_place
 
-    original, calls = status.write, []
+    original, calls = in_place.write, []
 
     def failing(*given: Any, **options: Any) -> Outcome:
         if calls:
@@ -57,13 +57,13 @@ def test_remove_goes_on_and_keeps_what_clients_write(
         update(cluster, index, "d4", price=77.0)
         return original(*given, **options)
 
-    monkeypatch.setattr(status, "write", failing)
-    monkeypatch.setattr(status, "PAGE", 10)
+    monkeypatch.setattr(in_place, "write", failing)
+    monkeypatch.setattr(in_place, "REMOVED_TOGETHER", 10)
     with pytest.raises(ClusterError, match="line"):
         remove(cluster, index)
     with pytest.raises(DataError, match="not complete"):
         Search(cluster, index, HashingEncoder(), "dense")
-    monkeypatch.setattr(status, "write", original)
+    monkeypatch.setattr(in_place, "write", original)
     assert remove(cluster, index)["documents"] > 0
     found = raw(cluster, index)
     assert found["d4"]["price"] == 77.0

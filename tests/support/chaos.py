@@ -32,10 +32,10 @@ REFUSED = 3  # exit code of a client that met documents which the index refuses
 PLAIN = "import sys, hybridr_cli; sys.exit(hybridr_cli.main(sys.argv[1:]))"
 WITHOUT_CATCHING_UP = (
     """
-from hybridr.reindexing import job, reindexing
+from hybridr.reindexing import job, switching
 from hybridr.reindexing.targets import beside
 beside.MAX_PASSES = 1
-reindexing.catch_up = lambda work, **_: job.Filling()
+switching.catch_up = lambda work, **_: job.Filling()
 """
     + PLAIN
 )

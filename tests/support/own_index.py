@@ -9,9 +9,9 @@ import numpy as np
 from hybridr import ReindexSettings, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import read_documents
+from hybridr.reindexing.own_index import MARK_FIELD
 from hybridr.reindexing.syncing import Syncing
-from hybridr.reindexing.targets.in_place import MARK_FIELD
-from hybridr.reindexing.verification import verify_in_place
+from hybridr.reindexing.verification import verify
 from support.corpus import bulk, fill_index, text_number
 from support.hashing import HashingEncoder
 
@@ -60,7 +60,7 @@ def assert_vectors_fit(cluster: Cluster, index: str) -> None:
 
 
 def ok(cluster: Cluster, index: str) -> bool:
-    return verify_in_place(cluster, cluster.index_info(index), HashingEncoder()).ok
+    return verify(cluster, index, HashingEncoder()).ok
 
 
 def did(done: Syncing) -> tuple[int, int, int, int]:

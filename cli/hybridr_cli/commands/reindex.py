@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +14,6 @@ if TYPE_CHECKING:
     from hybridr.reindexing.planning import Plan
     from hybridr.reindexing.reindexing import Reindexing
     from hybridr.reindexing.settings import ReindexSettings
-    from hybridr.reindexing.targets.in_place_checks import InPlacePlan
 
 MADE = "the one `adapt` made, else MiniLM"
 
@@ -29,54 +26,43 @@ def reindex(
     encoder: Annotated[Path | None, typer.Option(help="Encoder folder.", show_default=MADE)] = None,
 ) -> None:
     """Write vectors into a new index beside the old one, verify it, switch an alias."""
-    from hybridr.reindexing.planning import preview, source_of
-    from hybridr.reindexing.reindexing import reindex
-    from hybridr.reindexing.targets.in_place_checks import preview_in_place
+    from hybridr.reindexing import reindexing
+    from hybridr.reindexing.planning import source_of
     from hybridr.search.encoders import encoder_for
 
     cluster, progress = session.connect().patient(settings.patience_s), session.output.progress
     source, precision, backend = source_of(cluster, name), settings.precision, settings.backend
     model = encoder_for(cluster, source, encoder, precision=precision, backend=backend, progress=progress)
-    if settings.dry_run and settings.in_place:
-        return show_plan_in_place(session, preview_in_place(cluster, name, model, settings))
     if settings.dry_run:
-        return show_plan(session, preview(cluster, name, model, settings))
-    done = reindex(cluster, name, model, settings, progress=progress)
+        return show_plan(session, reindexing.preview(cluster, name, model, settings))
+    done = reindexing.reindex(cluster, name, model, settings, progress=progress)
     if settings.in_place:
         return show_in_place(session, done, settings.accept_rejects)
     show_result(session, done)
 
 
 def show_plan(session: Session, todo: Plan) -> None:
-    """Print what would be sent."""
-    show_amount(session, todo, f"'{todo.source}'")
-    if windows := todo.passages:
-        session.output.line(
-            f"passages: about {todo.vector_count:,}, of {windows.tokens} tokens, {windows.overlap} of them "
+    """Print what would be sent, and what its owner should know."""
+    out, record, wanted = session.output, todo.record, todo.wanted
+    out.result(todo.to_json() | {"dry_run": True})
+    place = f"'{record.source}'" + (" itself" if record.in_place else "")
+    out.line(f"{wanted.documents:,} documents of {place}, text from {', '.join(record.fields)}")
+    out.line(
+        f"vectors and graph: about {todo.vector_bytes / 1e6:,.0f} MB a copy, encoder {record.encoder[:12]}"
+    )
+    if windows := record.passages:
+        out.line(
+            f"passages: about {wanted.vectors:,}, of {windows.tokens} tokens, {windows.overlap} of them "
             f"shared, at most {windows.most} a document"
         )
     show_estimates(session, todo)
-    show_requests(session, todo, todo.templates)
+    for remark in todo.remarks:
+        out.line(remark)
+    out.requests(todo.requests)
+    out.line("nothing was sent")
 
 
-def show_plan_in_place(session: Session, todo: InPlacePlan) -> None:
-    """Print what would be sent, and what writing into a live index brings with it."""
-    show_amount(session, todo, f"'{todo.index}' itself")
-    show_estimates(session, todo)
-    show_requests(session, todo, todo.consequences)
-
-
-def show_amount(session: Session, todo: Plan | InPlacePlan, where: str) -> None:
-    """Print how much there is to encode."""
-    out = session.output
-    out.result(asdict(todo) | {"dry_run": True})
-    out.line(f"{todo.documents:,} documents of {where}, text from {', '.join(todo.fields)}")
-    out.line(
-        f"vectors and graph: about {todo.vector_bytes / 1e6:,.0f} MB a copy, encoder {todo.encoder[:12]}"
-    )
-
-
-def show_estimates(session: Session, todo: Plan | InPlacePlan) -> None:
+def show_estimates(session: Session, todo: Plan) -> None:
     """Print memory, disk and time."""
     out = session.output
     show_costs(session, todo)
@@ -89,21 +75,13 @@ def show_estimates(session: Session, todo: Plan | InPlacePlan) -> None:
         out.line(f"time: about {todo.seconds:,.0f} s at this encoder's speed on documents of the index")
 
 
-def show_requests(session: Session, todo: Plan | InPlacePlan, remarks: Iterable[str]) -> None:
-    """Print what is to be known before, and the exact requests."""
-    for remark in remarks:
-        session.output.line(remark)
-    session.output.requests(todo.requests)
-    session.output.line("nothing was sent")
-
-
-def show_costs(session: Session, todo: Plan | InPlacePlan) -> None:
+def show_costs(session: Session, todo: Plan) -> None:
     """Print what each form of vectors takes, the chosen one first."""
     from hybridr.cluster.legs.dense import ESTIMATE
 
     out = session.output
     out.line(f"memory of a copy: {ESTIMATE}")
-    for cost in todo.costs:
+    for cost in todo.wanted.costs:
         name = f"{cost.engine} {cost.vectors} {cost.compression or ''}".rstrip()
         out.line(
             f"{'*' if cost.chosen else ' '} {name:<20} {cost.bytes_per_vector:>6,} bytes a vector, "

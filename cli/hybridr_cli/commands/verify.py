@@ -20,12 +20,12 @@ def verify(
 ) -> None:
     """Compare the vectors' index with its source; exit 1 when anything differs. Changes nothing."""
     from hybridr.cluster.destinations import resolve
-    from hybridr.reindexing.verification import verify_index
+    from hybridr.reindexing import verification
     from hybridr.search.encoders import encoder_for
 
     cluster, progress = session.connect(), session.output.progress
     model = encoder_for(cluster, resolve(cluster, name), encoder, progress=progress)
-    found = verify_index(cluster, name, model, sample=sample, progress=progress)
+    found = verification.verify(cluster, name, model, sample=sample, progress=progress)
     session.output.result({**vars(found), "findings": [vars(f) for f in found.findings], "ok": found.ok})
     rows = [
         (f.name, f.looked_at, "ok" if f.ok else f.detail or f"{len(f.differing)} differ")

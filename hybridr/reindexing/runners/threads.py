@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from ...cluster.reading import Position
-from ..job import Filling, Job, Meter, Work
+from . import S, T
 
 
-def fill_parts(
-    job: Job,
-    parts: list[tuple[int, int]],
-    positions: list[Position],
-    until: Position | None,
-    meter: Meter,
-    work: Work,
-) -> list[Filling]:
-    """Work on all parts at once; when one fails, or Ctrl-C is pressed, the others stop after their page."""
-    if len(parts) == 1:
-        return [work(job, parts[0], positions[0], until, meter)]
-    with ThreadPoolExecutor(len(parts)) as pool:
-        try:
-            return list(pool.map(lambda part, at: work(job, part, at, until, meter), parts, positions))
-        except BaseException:
-            job.stop.set()
-            raise
+class Threads:
+    """A thread for each share; one alone runs where it is called."""
+
+    name = "threads"
+
+    def run(self, work: Callable[[S], T], shares: Sequence[S], stop: Callable[[], None]) -> list[T]:
+        """Give `work` of every share; see `Runner`."""
+        if len(shares) == 1:
+            return [work(shares[0])]
+        with ThreadPoolExecutor(len(shares)) as pool:
+            try:
+                return list(pool.map(work, shares))
+            except BaseException:
+                stop()
+                raise

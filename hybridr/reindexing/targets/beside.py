@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...cluster.connection import Cluster
+from ...cluster.default_pipeline import is_searchable
+from ...cluster.destinations import default_alias
 from ...cluster.legs.dense import vector_value
 from ...cluster.reading import (
+    ALL,
     Position,
+    Share,
     SourceDocument,
     count_missing,
     documents_by_id,
@@ -17,73 +20,120 @@ from ...cluster.reading import (
     read_pages,
     settled_position,
 )
-from ...cluster.record import ENCODER_FIELD, SEQ_NO_FIELD
+from ...cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ...cluster.writing import Action, delete_action, index_action
-from ...errors import SettingsError
+from ...encoding.contract import Encoder
+from ...files.remembered import forget
 from ...progress import Progress, silent
-from ..filling import MAX_PASSES, MAX_ROUNDS, encoded_pages, prefetched, read_to_the_end, send
+from ..filling import MAX_PASSES, MAX_ROUNDS, Work, deliver, fill_share, meter_of, read_to_the_end, slice_of
 from ..job import Filling, Job, Meter, Pending, Stored, is_current, look_up, written_here_mark
+from ..new_index import create, plan_new_index
+from ..planning import Plan
+from ..rollback import find_writes
+from ..settings import ReindexSettings
+from ..switching import finish, take_over, tuned_predecessor
+from ..syncing import catch_up, synced_position, unchanged_writes
+from ..verification import compare_with_source, require_verified
+from . import Ending, Extent, Finding, Lag, Round, State
+
+PAGE = 1000
 
 
-def fill(
-    job: Job, *, since: Position | None = None, once: bool = False, progress: Progress = silent
-) -> Filling:
-    """Bring every document of the source, or of this slice, into the destination; give the counts.
+class Beside:
+    """A new index with all documents and their vectors; the source stays as it is."""
 
-    With `since`, the settled `until` of an earlier filling, only what happened after it. Passes go on until
-    one finds nothing new, so what is written meanwhile arrives too, unless it shall be read but `once`;
-    documents that vanished from the source are deleted (whole jobs only).
-    """
-    share, shares = map(int, (job.settings.slice or "1/1").split("/"))
-    if share > shares:
-        raise SettingsError(f"slice {job.settings.slice}: the share must be 1 to {shares}")
-    workers = job.settings.workers
-    parts = [((share - 1) * workers + worker, shares * workers) for worker in range(workers)]
-    meter = Meter(progress, 0 if since else job.cluster.count(job.source) // shares)
-    total = Filling()
-    job.pace.wait(0)  # looks how long searches take before the work begins
-    for _ in range(MAX_ROUNDS):
-        read_to_the_end(job, parts, since, 1 if once else MAX_PASSES, meter, total, fill_part)
-        if shares > 1:
-            break
-        if not none_vanished(job, since, total):
-            total.deleted += delete_vanished(job)
-        if once or total.settled or counts_agree(job):
-            break
-        # A document can become visible after one that was written later: look at all of them once more.
-        total.rejected = total.skipped = 0
-        job.rejects.clear()
-    return total
+    name = "beside"
+    apart = True
 
+    def plan(self, cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
+        """Plan the new index, or find the one that an earlier run began."""
+        return plan_new_index(cluster, name, encoder, settings)
 
-def fill_part(
-    job: Job, part: tuple[int, int], position: Position, until: Position | None, meter: Meter
-) -> Filling:
-    """Read one share from `position` to `until`, or to what is visible now."""
-    filling = Filling()
-    with (
-        closing(prefetched(pending_pages(job, part, position, until, filling, meter))) as pages,
-        closing(prefetched(encoded_pages(job, pages))) as encoded,
-    ):
-        for page in encoded:
-            write_page(job, page, filling)
-            meter.add(len(page))
-            if job.stop.is_set():
+    def begin(self, cluster: Cluster, todo: Plan) -> None:
+        """Create the index, or make it ready to take documents again."""
+        create(cluster, todo)
+
+    def fill(
+        self, job: Job, *, since: Position | None = None, once: bool = False, progress: Progress = silent
+    ) -> Filling:
+        """Bring every document of the source, or of this slice, into the destination; give the counts.
+
+        Documents that vanished from the source are deleted (whole jobs only).
+        """
+        total, meter = Filling(), meter_of(job, since, progress)
+        job.pace.wait(0)  # looks how long searches take before the work begins
+        for _ in range(MAX_ROUNDS):
+            read_to_the_end(job, COPYING, since, 1 if once else MAX_PASSES, meter, total)
+            if slice_of(job)[1] > 1:
                 break
-    return filling
+            if not none_vanished(job, since, total):
+                total.deleted += delete_vanished(job)
+            if once or total.settled or counts_agree(job):
+                break
+            # A document can become visible after one that was written later: look at all of them once more.
+            total.rejected = total.skipped = 0
+            job.rejects.clear()
+        return total
+
+    def complete(self, job: Job, todo: Plan, filling: Filling, progress: Progress) -> Ending:
+        """Encode what clients wrote there, verify, and move the alias unless documents were refused."""
+        filling.add(renew(job))
+        finish(job, todo, filling)
+        extent = Extent(frozenset(job.rejects.ids()), filling.until, progress=progress)
+        require_verified(job.cluster, todo.destination, job.encoder, extent)
+        if filling.rejected and not job.settings.accept_rejects:
+            return Ending(filling.rejected)
+        tuned_before = tuned_predecessor(job.cluster, todo)
+        deployment = take_over(job, todo, filling)
+        return Ending(filling.rejected, True, deployment, tuned_before)
+
+    def sync(self, job: Job, info: IndexInfo, progress: Progress) -> Round:
+        """Bring in what the source took, then encode what clients wrote here."""
+        filling = catch_up(job, progress=progress)
+        with unchanged_writes(job.cluster, info):
+            renewal = renew(job)
+        return Round(
+            filling.encoded + filling.without_text,
+            filling.deleted,
+            renewal.encoded + renewal.without_text - renewal.skipped - renewal.rejected,
+            renewal.skipped,
+            filling.rejected + renewal.rejected,
+        )
+
+    def findings(
+        self, cluster: Cluster, info: IndexInfo, encoder: Encoder | None, extent: Extent
+    ) -> list[Finding]:
+        """Compare every document with the source. Raises NotFound when that is gone."""
+        return compare_with_source(cluster, info, encoder, extent)
+
+    def state(self, cluster: Cluster, info: IndexInfo) -> State:
+        """Count what is current here, what the source has more, and what clients wrote here."""
+        cluster.refresh(info.name)
+        query = {"size": 0, "track_total_hits": True, "query": current_query(info.record.encoder)}
+        current = int(cluster.search(info.name, query)["hits"]["total"]["value"])
+        if not (cluster.exists(info.record.source) and is_searchable(cluster, info)):
+            return State(current)
+        live = info.record.state == "complete"
+        writes = find_writes(cluster, info).counts() if live else None
+        return State(current, lag_of(cluster, info), writes)
+
+    def remove(
+        self, cluster: Cluster, source: str, made: Sequence[IndexInfo], *, dry_run: bool = False
+    ) -> dict[str, Any]:
+        """Delete the indices and put their aliases back, in one atomic step; never the source."""
+        actions = removal_actions(cluster, source, made)
+        if actions and not dry_run:
+            cluster.request("POST", "/_aliases", {"actions": actions})
+        for info in made:
+            if not dry_run:
+                forget(info.record.source_uuid)
+        return {"indices": [info.name for info in made], "actions": actions}
 
 
-def pending_pages(
-    job: Job,
-    part: tuple[int, int],
-    position: Position,
-    until: Position | None,
-    filling: Filling,
-    meter: Meter,
-) -> Iterator[list[Pending]]:
-    """Read pages and leave out what the destination has already."""
+def pages_to_copy(job: Job, share: Share, filling: Filling, meter: Meter) -> Iterator[list[Pending]]:
+    """Read pages of the source and leave out what the destination has already."""
     pages = read_pages(
-        job.cluster, job.source, page=job.settings.read_documents, part=part, position=position, until=until
+        job.cluster, job.source, page=job.settings.read_documents, share=share, position=filling.until
     )
     for documents in pages:
         stored = look_up(job.cluster, job.destination, documents)
@@ -98,34 +148,26 @@ def pending_pages(
             yield pending
 
 
-def write_page(job: Job, page: list[Pending], filling: Filling) -> None:
-    """Write a page; what conflicts is looked at once more, since a deleted id may have come back."""
-    job.pace.wait(len(page))
-    outcome = send(job, [action_of(job, pending) for pending in page])
-    filling.rejected += outcome.rejected
-    conflicts = set(outcome.conflicts)
-    if conflicts:
-        filling.rejected += settle(job, [p for p in page if p.document.doc_id in conflicts])
-    filling.book(page)
+def copying_actions(job: Job, page: list[Pending]) -> list[Action]:
+    """Write each document of the source with its vector."""
+    return [copying_action(job, pending) for pending in page]
 
 
-def settle(job: Job, page: list[Pending]) -> int:
-    """Write what is still missing or older after a conflict; give the number of refused documents.
+def settle(job: Job, page: list[Pending], filling: Filling) -> None:
+    """Write what is still missing or older after a conflict, since a deleted id may have come back.
 
     Another process may write the same documents: each one is written only over what was seen of it.
     """
-    rejected = 0
     for _ in range(MAX_ROUNDS):
         if not page:
             break
         stored = look_up(job.cluster, job.destination, [pending.document for pending in page])
         seen = [pending._replace(stored=stored.get(pending.document.doc_id)) for pending in page]
         behind = [p for p in seen if not is_current(p.document, p.stored, job.encoder.fingerprint)]
-        outcome = send(job, [replacing_action(job, pending) for pending in behind])
-        rejected += outcome.rejected
+        outcome = deliver(job, [replacing_action(job, pending) for pending in behind])
+        filling.rejected += outcome.rejected
         conflicts = set(outcome.conflicts)
         page = [pending for pending in behind if pending.document.doc_id in conflicts]
-    return rejected
 
 
 def replacing_action(job: Job, pending: Pending) -> Action:
@@ -135,12 +177,12 @@ def replacing_action(job: Job, pending: Pending) -> Action:
     version is in the way of the source's.
     """
     if pending.stored is not None:
-        return action_of(job, pending)
+        return copying_action(job, pending)
     document = pending.document
     return index_action(document.doc_id, body_of(job, pending), routing=document.routing, op_type="create")
 
 
-def action_of(job: Job, pending: Pending) -> Action:
+def copying_action(job: Job, pending: Pending) -> Action:
     """Write with the source's version, so that a newer state is never overwritten by an older one.
 
     A document that was deleted and made again starts at version 1: its higher `_seq_no` tells, and it
@@ -167,14 +209,6 @@ def body_of(job: Job, pending: Pending, mark: int | None = None) -> dict[str, An
     return body
 
 
-def counts_agree(job: Job) -> bool:
-    """Tell whether source and destination hold equally many documents, less those that were refused."""
-    cluster = job.cluster
-    cluster.refresh(job.destination)
-    refused = count_missing(cluster, job.destination, job.rejects.ids())
-    return cluster.count(job.destination) + refused == cluster.count(job.source)
-
-
 def none_vanished(job: Job, since: Position | None, total: Filling) -> bool:
     """Prove without reading every id that the source deleted nothing the destination still holds."""
     cluster, source = job.cluster, job.source
@@ -184,6 +218,14 @@ def none_vanished(job: Job, since: Position | None, total: Filling) -> bool:
         return False
     # Equal counts prove it only while nothing happens: an insert may stand against a delete.
     return not total.settled or settled_position(cluster, source) == total.until
+
+
+def counts_agree(job: Job) -> bool:
+    """Tell whether source and destination hold equally many documents, less those that were refused."""
+    cluster = job.cluster
+    cluster.refresh(job.destination)
+    refused = count_missing(cluster, job.destination, job.rejects.ids())
+    return cluster.count(job.destination) + refused == cluster.count(job.source)
 
 
 def delete_vanished(job: Job) -> int:
@@ -199,7 +241,7 @@ def delete_vanished(job: Job) -> int:
             )
             for document in gone
         ]
-        deleted += send(job, actions).written
+        deleted += deliver(job, actions).written
     job.cluster.refresh(job.destination)
     return deleted
 
@@ -207,7 +249,7 @@ def delete_vanished(job: Job) -> int:
 def vanished_pages(cluster: Cluster, source: str, destination: str) -> Iterator[list[SourceDocument]]:
     """Yield the destination's documents that came from the source and are no longer in it."""
     cluster.refresh(destination)
-    for page in read_pages(cluster, destination, page=1000, fields=()):
+    for page in read_pages(cluster, destination, page=PAGE, fields=()):
         ids = [document.doc_id for document in page]
         there = documents_by_id(cluster, source, ids, whole=False)
         gone = [document for document in page if document.doc_id not in there]
@@ -220,38 +262,24 @@ def came_from_source(stored: Stored) -> bool:
     return stored.source_seq_no is not None and stored.source_seq_no >= 0
 
 
-def current_query(encoder: str) -> dict[str, Any]:
-    """Match the documents that this encoder looked at last."""
-    return {"term": {ENCODER_FIELD: encoder}}
-
-
 def renew(job: Job) -> Filling:
     """Give every document of the destination without a current vector the vector of its text.
 
     Each one is written only over the state that was read (`if_seq_no`): what a client changes meanwhile
-    stays, and is found by the next call.
+    stays, is counted as skipped, and is found by the next call.
     """
-    done = Filling()
     job.cluster.refresh(job.destination)
-    with (
-        closing(prefetched(pages_to_renew(job))) as pages,
-        closing(prefetched(encoded_pages(job, pages))) as encoded,
-    ):
-        for page in encoded:
-            job.pace.wait(len(page))
-            outcome = send(job, renewing_actions(job, page))
-            done.book(page)
-            done.rejected += outcome.rejected
-            done.skipped += len(outcome.conflicts)
-    return done
+    return fill_share(job, RENEWING, Meter(silent, 0), ALL)
 
 
-def pages_to_renew(job: Job) -> Iterator[list[Pending]]:
+def pages_to_renew(job: Job, share: Share, filling: Filling, meter: Meter) -> Iterator[list[Pending]]:
     """Read the documents of the destination that bear no mark of this encoder."""
     pages = read_pages(
         job.cluster,
         job.destination,
         page=job.settings.read_documents,
+        share=share,
+        position=filling.until,
         unless=current_query(job.encoder.fingerprint),
     )
     for documents in pages:
@@ -277,3 +305,55 @@ def renewing_actions(job: Job, page: list[Pending]) -> list[Action]:
             )
         )
     return actions
+
+
+def skip(job: Job, page: list[Pending], filling: Filling) -> None:
+    """Leave what clients changed meanwhile."""
+    filling.skipped += len(page)
+
+
+def current_query(encoder: str) -> dict[str, Any]:
+    """Match the documents that this encoder looked at last."""
+    return {"term": {ENCODER_FIELD: encoder}}
+
+
+def lag_of(cluster: Cluster, info: IndexInfo) -> Lag:
+    """Count what the source has and the destination has not; only what happened since is looked at."""
+    source, since = str(info.record.source), synced_position(info)
+    settled = settled_position(cluster, source)
+    inserts = updates = 0
+    for page in read_pages(cluster, source, page=PAGE, share=Share(since=since), fields=()):
+        stored = look_up(cluster, info.name, page)
+        inserts += sum(document.doc_id not in stored for document in page)
+        updates += sum(
+            document.doc_id in stored
+            and not is_current(document, stored[document.doc_id], stored[document.doc_id].encoder or "")
+            for document in page
+        )
+    if since and settled and not hidden_operations(cluster, source, since, settled):
+        return Lag(inserts, updates, 0)
+    return Lag(inserts, updates, sum(map(len, vanished_pages(cluster, source, info.name))))
+
+
+def removal_actions(cluster: Cluster, source: str, made: Sequence[IndexInfo]) -> list[dict[str, Any]]:
+    """Build one atomic step: aliases that were there before go to the source, those made for it go away."""
+    ours = {default_alias(source)} | {
+        alias for info in made for alias, how in info.record.aliases.items() if how == "made"
+    }
+    actions: list[dict[str, Any]] = []
+    for there in cluster.indices(source):
+        actions += [
+            {"remove": {"index": source, "alias": alias, "must_exist": True}}
+            for alias in sorted(ours & there.aliases.keys())
+        ]
+        actions += [
+            {"add": {"index": source, "alias": alias, **options}}
+            for info in made
+            for alias, options in sorted(info.aliases.items())
+            if alias not in ours
+        ]
+    return [*actions, *({"remove_index": {"index": info.name}} for info in made)]
+
+
+COPYING = Work(pages_to_copy, copying_actions, settle)
+RENEWING = Work(pages_to_renew, renewing_actions, skip)

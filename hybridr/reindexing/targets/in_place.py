@@ -1,158 +1,251 @@
-"""The target in place: vectors inside the user's own index, each written over the state that was read.
-
-The fields of an existing index cannot be hidden from `_source`, so a client's partial update keeps the vector
-and whatever says that it is current. Hence the mark beside each vector names encoder and text.
-"""
+"""The target in place: vectors inside the user's own index, each written over the state that was read."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any
 
-from ...cluster.reading import Position, SourceDocument, read_pages, text_of
+from ...cluster.connection import Cluster, path_of
+from ...cluster.destinations import MAX_REFUSED, is_copy, is_in_place, put_record, record_event, write_record
+from ...cluster.reading import (
+    Position,
+    Share,
+    SourceDocument,
+    read_pages,
+    sample_documents,
+    sources_by_id,
+    text_of,
+)
 from ...cluster.record import IndexInfo
-from ...cluster.writing import Action, update_action
-from ...errors import DataError
+from ...cluster.writing import Action, by_bytes, rejects_of, update_action, write
+from ...encoding.contract import Encoder
+from ...errors import ClusterError, DataError
 from ...files.manifest import fingerprint
+from ...files.remembered import forget
 from ...progress import Progress, silent
-from ..filling import MAX_PASSES, encoded_pages, prefetched, read_to_the_end, send
+from ..filling import MAX_PASSES, Work, meter_of, read_to_the_end
 from ..job import Filling, Job, Meter, Pending
+from ..own_index import (
+    MARK_FIELD,
+    Marks,
+    broken_query,
+    changing,
+    check_free,
+    check_index,
+    check_known,
+    check_options,
+    held_query,
+    marked_query,
+    other_than,
+    require_own_versions,
+)
+from ..planning import Plan, propose, source_of
+from ..preflight import check_disk, estimate_disk
+from ..settings import ReindexSettings
+from ..syncing import synced_position
+from ..verification import compare_with_text, probe_query, random_documents, require_verified
+from . import Ending, Extent, Finding, Round, State
 
-CHANGE = "for (name in params.drop) { ctx._source.remove(name) } ctx._source.putAll(params.set)"
-MARK_FIELD = "hybridr_mark"
-ENCODER_DIGITS, TEXT_DIGITS = 16, 32  # 64 bits tell encoders apart, 128 bits texts
-
-
-@dataclass
-class Renewal(Filling):
-    """Counts of a filling; `waiting` were changed by clients while they were encoded."""
-
-    waiting: int = 0
-
-    def add(self, other: Filling) -> None:
-        """Add the counts of another share."""
-        super().add(other)
-        self.waiting += other.waiting if isinstance(other, Renewal) else 0
-
-
-def fill_in_place(
-    job: Job, *, since: Position | None = None, once: bool = False, progress: Progress = silent
-) -> Renewal:
-    """Give every document behind `since` the vector of its text; documents with a fitting mark are skipped.
-
-    Passes go on until one finds nothing new, unless the index shall be read but `once`. Raises DataError for
-    documents whose writer keeps versions of its own.
-    """
-    workers = job.settings.workers
-    parts = [(worker, workers) for worker in range(workers)]
-    total = Renewal()
-    job.pace.wait(0)  # looks how long searches take before the work begins
-    meter = Meter(progress, 0 if since else job.cluster.count(job.destination))
-    read_to_the_end(job, parts, since, 1, meter, total, renew_part)
-    if not once:
-        skipped = total.skipped
-        # Without settled positions a document can become visible behind what was read: begin again.
-        again = total.until if total.settled else None
-        read_to_the_end(job, parts, again, MAX_PASSES, Meter(silent, 0), total, renew_part)
-        total.skipped, total.waiting = skipped, 0
-    return total
+PAGE = 1000
+REMOVED_TOGETHER = 500
+BULK_BYTES = 5_000_000
+OWN_VERSIONS = 1000  # documents that are looked at
+MARK_MAPPING = {"type": "keyword"}
+CONSEQUENCES = (
+    "every document is written anew: its old copy stays on disk until segments merge",
+    "vector and mark are part of _source: searches that return it whole return them too",
+    "every _version rises by one: do not do this where writers number versions (version_type=external)",
+    "whoever writes a whole document drops its vector, until hybridr sync encodes it again",
+)
 
 
-def renew_part(
-    job: Job, part: tuple[int, int], position: Position, until: Position | None, meter: Meter
-) -> Renewal:
-    """Read one share from `position` to `until`, or to what is visible now, and write what is stale."""
-    done = Renewal()
-    with (
-        closing(prefetched(stale_pages(job, part, position, until, done, meter))) as pages,
-        closing(prefetched(encoded_pages(job, pages))) as encoded,
-    ):
-        for page in encoded:
-            write_page(job, page, done)
-            meter.add(len(page))
-            if job.stop.is_set():
-                break
-    return done
+class InPlace:
+    """The index itself: a vector and a mark in each of its documents."""
+
+    name = "in_place"
+    apart = False
+
+    def plan(self, cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
+        """Check that the index can take vectors and loses nothing by it, and say what would be sent.
+
+        Raises SettingsError (options without a meaning here), ClusterError (engine, plugin, no `index.knn`,
+        blocks, disk, other vectors), DataError (empty, no text, `_source` not whole, field taken, external
+        versions), ModelError (dimension), NotFound.
+        """
+        check_options(settings)
+        source_of(cluster, name)
+        info = cluster.index_info(name)
+        check_index(cluster, info)
+        known = is_in_place(info)
+        wanted = propose(cluster, info, encoder, settings, settings.fields or info.record.fields)
+        ours = {settings.vector_field: wanted.mapping, MARK_FIELD: MARK_MAPPING}
+        job = fingerprint([encoder.fingerprint, wanted.job_settings])
+        if known:
+            check_known(info, job)
+        else:
+            check_free(cluster, info, ours, Marks(encoder.fingerprint, settings.max_tokens, wanted.fields))
+            require_own_versions(info.name, sample_documents(cluster, info, OWN_VERSIONS, fields=()))
+        live = known and info.record.state == "complete"
+        disk = None if live else estimate_disk(cluster, info, wanted.costs[0].disk_bytes)
+        check_disk(disk, info.name)
+        state = "complete" if live else "filling"
+        record = info.record.changed(**wanted.remembered(job), in_place=True, state=state)
+        mapping = {"_meta": info.meta_with(record), "properties": ours}
+        requests: list[dict[str, Any]] = [
+            {"method": "PUT", "path": path_of(info.name, "_mapping"), "body": mapping},
+            {"method": "POST", "path": path_of(info.name, "_bulk"), "documents": wanted.documents},
+        ]
+        terms = {"index": info.name, "consequences": CONSEQUENCES}
+        return Plan(wanted, info.name, record, known, live, requests, disk, CONSEQUENCES, terms)
+
+    def begin(self, cluster: Cluster, todo: Plan) -> None:
+        """Map the fields of vectors and marks, and record whose they are."""
+        first = todo.requests[0]
+        cluster.request(first["method"], first["path"], first["body"])
+
+    def fill(
+        self, job: Job, *, since: Position | None = None, once: bool = False, progress: Progress = silent
+    ) -> Filling:
+        """Give every document behind `since` the vector of its text; those with a fitting mark are skipped.
+
+        Raises DataError for documents whose writer keeps versions of its own.
+        """
+        total, meter = Filling(), meter_of(job, since, progress)
+        job.pace.wait(0)  # looks how long searches take before the work begins
+        read_to_the_end(job, WORK, since, 1, meter, total)
+        if not once:
+            skipped = total.skipped
+            # Without settled positions a document can become visible behind what was read: begin again.
+            again = total.until if total.settled else None
+            read_to_the_end(job, WORK, again, MAX_PASSES, Meter(silent, 0), total)
+            total.skipped, total.waiting = skipped, 0
+        return total
+
+    def complete(self, job: Job, todo: Plan, filling: Filling, progress: Progress) -> Ending:
+        """Verify, then record that every document has its vector, or that the refused ones were accepted."""
+        cluster, refused = job.cluster, job.rejects.ids()
+        extent = Extent(frozenset(refused), filling.until, progress=progress)
+        info = require_verified(cluster, todo.destination, job.encoder, extent)
+        changes = place_changes(info, filling) | {
+            "state": "filling" if refused and not job.settings.accept_rejects else "complete",
+            "rejected": len(refused),
+            "refused": refused[:MAX_REFUSED],
+        }
+        details = {"documents": cluster.count(info.name), "encoded": filling.encoded}
+        record_event(cluster, info.name, "filled in place", details, **changes)
+        return Ending(len(refused))
+
+    def sync(self, job: Job, info: IndexInfo, progress: Progress) -> Round:
+        """Encode what was written since the settled position on record, and move that on."""
+        done = self.fill(job, since=synced_position(info), once=True, progress=progress)
+        write_record(job.cluster, info.name, **place_changes(info, done))
+        renewed = done.encoded + done.without_text - done.rejected
+        return Round(0, 0, renewed, done.waiting, done.rejected)
+
+    def findings(
+        self, cluster: Cluster, info: IndexInfo, encoder: Encoder | None, extent: Extent
+    ) -> list[Finding]:
+        """Compare every mark with its document's text. Raises DataError for a copy with another's record."""
+        if is_copy(info):
+            raise DataError(
+                f"'{info.name}' is a copy of '{info.record.source}', with its record",
+                hint=f"hybridr sync {info.name}   looks at every document and makes the record its own",
+            )
+        cluster.refresh(info.name)
+        drawn = random_documents(cluster, info.name, extent.sample, extent.seed)
+        chosen = [document.doc_id for document in drawn if document.doc_id not in extent.rejected]
+        marks = Marks.of_index(info)
+        findings = compare_marks(cluster, info, marks, extent)
+        if encoder is not None:
+            found = sources_by_id(cluster, info.name, chosen)
+            fitting = {doc_id: source for doc_id, source in found.items() if marks.fits(source)}
+            findings.append(compare_with_text(info, fitting, fitting, encoder))
+        return [*findings, probe_query(cluster, info, chosen, encoder)]
+
+    def state(self, cluster: Cluster, info: IndexInfo) -> State:
+        """Count the documents whose vector is that of their text.
+
+        Only what was written after the settled position of the last round can be stale: that is read.
+        """
+        cluster.refresh(info.name)
+        marks = Marks.of_index(info)
+        query = {"size": 0, "track_total_hits": True, "query": marked_query(marks)}
+        marked = int(cluster.search(info.name, query)["hits"]["total"]["value"])
+        new = Share(since=synced_position(info))
+        pages = read_pages(cluster, info.name, page=PAGE, share=new, fields=marks.read_fields)
+        stale = sum(
+            marks.by_encoder(document.source) and not marks.fits(document.source)
+            for document in chain.from_iterable(pages)
+        )
+        broken = sum(marks.fits(document.source) for document in broken_documents(cluster, info, marks))
+        return State(marked - stale - broken)
+
+    def remove(
+        self, cluster: Cluster, source: str, made: Sequence[IndexInfo], *, dry_run: bool = False
+    ) -> dict[str, Any]:
+        """Take vector and mark out of every document, each over the state that was read, then the record.
+
+        Run again it goes on. OpenSearch cannot take the `fields` out of a mapping. Raises ClusterError when
+        documents are refused.
+        """
+        (info,) = made
+        fields = [info.record.vector_field, MARK_FIELD]
+        cluster.refresh(source)
+        held = cluster.search(source, {"size": 0, "track_total_hits": True, "query": held_query(fields[0])})
+        if not dry_run:
+            write_record(cluster, source, state="removing")
+            take_out(cluster, source, fields)
+            left = cluster.index_info(source)
+            put_record(cluster, left, left.record.bare())
+            forget(info.uuid)
+        documents = int(held["hits"]["total"]["value"])
+        return {"indices": [], "actions": [], "documents": documents, "fields": fields}
 
 
-def stale_pages(
-    job: Job, part: tuple[int, int], position: Position, until: Position | None, done: Renewal, meter: Meter
-) -> Iterator[list[Pending]]:
+def stale_pages(job: Job, share: Share, filling: Filling, meter: Meter) -> Iterator[list[Pending]]:
     """Read text and mark of every document, and leave out those whose mark fits and is true."""
-    marks, start = marks_of(job), Position(dict(position.seq_no))
-    for documents in pages_of(job, marks, part, position, until):
+    marks = marks_of(job)
+    for documents in pages_of(job, marks, share, filling.until):
         stale = [document for document in documents if not marks.fits(document.source)]
-        done.skipped += len(documents) - len(stale)
+        filling.skipped += len(documents) - len(stale)
         meter.add(len(documents) - len(stale))
-        yield from checked(job, stale)
+        yield from to_encode(job, stale)
     broken = other_than(broken_query(marks, job.settings.vector_field))
-    for documents in pages_of(job, marks, part, start, until, broken):
+    for documents in pages_of(job, marks, share, Position.at(share.since), broken):
         damaged = [document for document in documents if marks.fits(document.source)]
-        done.skipped -= len(damaged)
-        yield from checked(job, damaged)
+        filling.skipped -= len(damaged)
+        yield from to_encode(job, damaged)
 
 
 def pages_of(
-    job: Job,
-    marks: Marks,
-    part: tuple[int, int],
-    position: Position,
-    until: Position | None,
-    unless: dict[str, Any] | None = None,
+    job: Job, marks: Marks, share: Share, position: Position, unless: dict[str, Any] | None = None
 ) -> Iterator[list[SourceDocument]]:
     """Read what tells whether a mark fits, and what must be encoded."""
     return read_pages(
         job.cluster,
         job.destination,
         page=job.settings.read_documents,
-        part=part,
+        share=share,
         position=position,
-        until=until,
         unless=unless,
         fields=marks.read_fields,
     )
 
 
-def checked(job: Job, documents: list[SourceDocument]) -> Iterator[list[Pending]]:
+def to_encode(job: Job, documents: list[SourceDocument]) -> Iterator[list[Pending]]:
     """Give documents to encode, if there are any. Raises DataError as `require_own_versions` does."""
     require_own_versions(job.destination, documents)
     if documents:
         yield [Pending(document, None, None) for document in documents]
 
 
-def require_own_versions(index: str, documents: list[SourceDocument]) -> None:
-    """Raise DataError for a document whose writer numbers its versions (`version_type=external`).
-
-    An update raises the version by one, and the writer's next one may then be refused as not newer: a lost
-    update. Only versions above the number of operations of the shard prove it.
-    """
-    given = next((document for document in documents if document.version > document.seq_no + 1), None)
-    if given is not None:
-        raise DataError(
-            f"'{index}' has documents with versions of their own (version_type=external), such as "
-            f"'{given.doc_id}' with {given.version}: writing in place raises them, and the next version of "
-            "their writer could be refused",
-            hint=f"without --in-place the index stays as it is: hybridr reindex {index}",
-        )
+def marking_actions(job: Job, page: list[Pending]) -> list[Action]:
+    """Write vector and mark of each document."""
+    return [marking_action(job, pending) for pending in page]
 
 
-def write_page(job: Job, page: list[Pending], done: Renewal) -> None:
-    """Write a page; what clients changed meanwhile waits for the next pass."""
-    job.pace.wait(len(page))
-    outcome = send(job, [action_of(job, pending) for pending in page])
-    waiting = set(outcome.conflicts)
-    written = [pending for pending in page if pending.document.doc_id not in waiting]
-    texts = sum(pending.vector is not None for pending in written)
-    done.encoded += texts
-    done.without_text += len(written) - texts
-    done.rejected += outcome.rejected
-    done.waiting += len(waiting)
-
-
-def action_of(job: Job, pending: Pending) -> Action:
+def marking_action(job: Job, pending: Pending) -> Action:
     """Write our fields over exactly the state that was read; the vector of a text that is gone goes too."""
     document, field = pending.document, job.settings.vector_field
     mark = {MARK_FIELD: marks_of(job).of(text_of(document.source, job.text_fields))}
@@ -169,14 +262,18 @@ def action_of(job: Job, pending: Pending) -> Action:
     )
 
 
-def changing(added: dict[str, Any], drop: list[str]) -> dict[str, Any]:
-    """Change a document by script: a partial document cannot take a field away."""
-    return {"script": {"lang": "painless", "source": CHANGE, "params": {"set": added, "drop": drop}}}
-
-
 def marks_of(job: Job) -> Marks:
     """Give what the marks of a job are made of."""
     return Marks(job.encoder.fingerprint, job.settings.max_tokens, tuple(job.text_fields))
+
+
+def leave_waiting(job: Job, page: list[Pending], filling: Filling) -> None:
+    """Leave what clients changed meanwhile to the next pass: it was not written."""
+    filling.book(page, -1)
+    filling.waiting += len(page)
+
+
+WORK = Work(stale_pages, marking_actions, leave_waiting)
 
 
 def place_changes(info: IndexInfo, filling: Filling) -> dict[str, Any]:
@@ -185,81 +282,69 @@ def place_changes(info: IndexInfo, filling: Filling) -> dict[str, Any]:
     return {"source": info.name, "source_uuid": info.uuid, "synced": synced}
 
 
-class Marks(NamedTuple):
-    """What the marks of an index are made of: the encoder's fingerprint, its input limit, the text fields."""
-
-    encoder: str
-    max_tokens: int | None
-    fields: tuple[str, ...]
-
-    @classmethod
-    def of_index(cls, info: IndexInfo) -> Marks:
-        """Read from the index's record what its marks are made of."""
-        return cls(info.record.encoder, info.record.max_tokens, tuple(info.record.fields))
-
-    @property
-    def encoder_part(self) -> str:
-        """Give what all marks of this encoder begin with."""
-        return fingerprint([self.encoder, self.max_tokens])[:ENCODER_DIGITS] + "-"
-
-    @property
-    def of_no_text(self) -> str:
-        """Give the mark of a document without text, which has no vector."""
-        return self.of("")
-
-    @property
-    def read_fields(self) -> tuple[str, ...]:
-        """Name what must be read of a document to tell whether its mark fits."""
-        return (*self.fields, MARK_FIELD)
-
-    def of(self, text: str) -> str:
-        """Give the mark of a vector of this text."""
-        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-        return self.encoder_part + digest[:TEXT_DIGITS]
-
-    def of_source(self, source: dict[str, Any]) -> str:
-        """Give the mark that a document should bear."""
-        return self.of(text_of(source, self.fields))
-
-    def fits(self, source: dict[str, Any]) -> bool:
-        """Tell whether the document bears the mark of its present text."""
-        return bool(source.get(MARK_FIELD) == self.of_source(source))
-
-    def by_encoder(self, source: dict[str, Any]) -> bool:
-        """Tell whether this encoder looked at the document, in whatever state."""
-        return str(source.get(MARK_FIELD, "")).startswith(self.encoder_part)
+def compare_marks(cluster: Cluster, info: IndexInfo, marks: Marks, extent: Extent) -> list[Finding]:
+    """Look at every document: its mark against its text, then the vector that the mark speaks of."""
+    foreign: list[str] = []
+    stale: list[str] = []
+    total, done = cluster.count(info.name), 0
+    extent.progress("verify", 0, total)
+    for page in read_pages(
+        cluster, info.name, page=PAGE, share=Share(until=extent.until), fields=marks.read_fields
+    ):
+        for document in page:
+            if marks.fits(document.source) or document.doc_id in extent.rejected:
+                continue
+            (stale if marks.by_encoder(document.source) else foreign).append(document.doc_id)
+        done += len(page)
+        extent.progress("verify", done, max(total, done))
+    broken = [document.doc_id for document in broken_documents(cluster, info, marks, extent.until)]
+    return [
+        Finding("without a vector of this encoder", done, foreign),
+        Finding("vector of an older text", done, stale),
+        Finding("mark without its vector", done, broken),
+    ]
 
 
-def marked_query(marks: Marks) -> dict[str, Any]:
-    """Match the documents that this encoder looked at, in whatever state."""
-    return {"prefix": {MARK_FIELD: marks.encoder_part}}
+def broken_documents(
+    cluster: Cluster, info: IndexInfo, marks: Marks, until: Position | None = None
+) -> Iterator[SourceDocument]:
+    """Yield documents whose mark and vector belie each other."""
+    unless = other_than(broken_query(marks, info.record.vector_field))
+    pages = read_pages(
+        cluster, info.name, page=PAGE, share=Share(until=until), unless=unless, fields=marks.read_fields
+    )
+    return chain.from_iterable(pages)
 
 
-def broken_query(marks: Marks, vector_field: str) -> dict[str, Any]:
-    """Match documents whose mark speaks of a vector that is not there, or of none where one is."""
-    vector: dict[str, Any] = {"exists": {"field": vector_field}}
-    no_text: dict[str, Any] = {"term": {MARK_FIELD: marks.of_no_text}}
-    lacking = {"bool": {"must_not": [vector, no_text]}}
-    return {
-        "bool": {
-            "filter": [marked_query(marks)],
-            "should": [lacking, both(vector, no_text)],
-            "minimum_should_match": 1,
-        }
-    }
+def take_out(cluster: Cluster, index: str, fields: list[str]) -> None:
+    """Take fields out of all documents, until none holds one; what clients write meanwhile stays."""
+    unless = other_than(held_query(fields[0]))
+    rejects = rejects_of(index)
+    for _ in range(MAX_PASSES):
+        cluster.refresh(index)
+        seen = 0
+        for page in read_pages(cluster, index, page=REMOVED_TOGETHER, unless=unless, fields=()):
+            seen += len(page)
+            for group in by_bytes([without(document, fields) for document in page], BULK_BYTES):
+                if write(cluster, index, group, rejects=rejects, params={"pipeline": "_none"}).rejected:
+                    raise ClusterError(
+                        f"'{index}' refused documents, which still hold vectors; reasons in {rejects.file}",
+                        hint=f"mend them, then again: hybridr remove {index}",
+                    )
+        if not seen:
+            return
+    raise ClusterError(
+        f"somebody goes on writing vectors into '{index}'",
+        hint=f"stop hybridr sync, then again: hybridr remove {index}",
+    )
 
 
-def held_query(vector_field: str) -> dict[str, Any]:
-    """Match the documents that hold a vector or a mark."""
-    exists: list[dict[str, Any]] = [{"exists": {"field": name}} for name in (vector_field, MARK_FIELD)]
-    return {"bool": {"should": exists, "minimum_should_match": 1}}
-
-
-def both(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Match what both queries match."""
-    return {"bool": {"filter": [one, other]}}
-
-
-def other_than(query: dict[str, Any]) -> dict[str, Any]:
-    """Match what a query does not."""
-    return {"bool": {"must_not": [query]}}
+def without(document: SourceDocument, fields: list[str]) -> Action:
+    """Take fields out of exactly the state that was read."""
+    return update_action(
+        document.doc_id,
+        changing({}, fields),
+        routing=document.routing,
+        if_seq_no=document.seq_no,
+        if_primary_term=document.primary_term,
+    )

@@ -21,8 +21,8 @@ from hybridr.cluster.reading import read_documents
 from hybridr.cluster.writing import rejects_of
 from hybridr.errors import DataError, ModelError
 from hybridr.node import state
+from hybridr.reindexing.own_index import MARK_FIELD
 from hybridr.reindexing.syncing import sync
-from hybridr.reindexing.targets.in_place import MARK_FIELD
 from hybridr.search.fusions.completed import CompletedSearch
 from hybridr.status import remove, standing
 from support.corpus import bulk, put_documents, sources, text_number, update

@@ -12,9 +12,9 @@ import hybridr_cli
 from hybridr import ReindexSettings, Search, reindex, rollback
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError, DataError, HybridrError, SettingsError
+from hybridr.reindexing.own_index import MARK_FIELD
+from hybridr.reindexing.reindexing import plan
 from hybridr.reindexing.syncing import sync
-from hybridr.reindexing.targets.in_place import MARK_FIELD
-from hybridr.reindexing.targets.in_place_checks import plan_in_place
 from hybridr.status import remove, standing
 from support.corpus import bulk, text_number, update
 from support.hashing import HashingEncoder
@@ -90,7 +90,7 @@ def test_an_index_that_is_missing_closed_empty_or_a_data_stream_is_refused(
 ) -> None:
     def refused(name: str, reason: str) -> None:
         with pytest.raises(HybridrError, match=reason):
-            plan_in_place(cluster, name, HashingEncoder(), ReindexSettings(in_place=True))
+            plan(cluster, name, HashingEncoder(), ReindexSettings(in_place=True))
 
     refused(index_name, "no index")
     empty_index(cluster, index_name, {}, {"properties": {"text": {"type": "text"}}})

@@ -13,10 +13,10 @@ import pytest
 
 from hybridr import reindex
 from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr.reindexing.own_index import MARK_FIELD
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.targets import in_place
-from hybridr.reindexing.targets.in_place import MARK_FIELD
-from hybridr.reindexing.verification import verify_in_place
+from hybridr.reindexing.verification import verify
 from hybridr.status import standing
 from support.corpus import bulk, put_documents, sources, text_number, update
 from support.hashing import HashingEncoder
@@ -33,7 +33,7 @@ def test_partial_update_then_verify_then_sync(cluster: Cluster, index: str) -> N
     update(cluster, index, "d4", text="velvet window by a partial update")
     after = raw(cluster, index)["d4"]
     assert (after[VECTOR], after[MARK_FIELD]) == (before[VECTOR], before[MARK_FIELD]), "both stay: a trap"
-    found = verify_in_place(cluster, cluster.index_info(index), HashingEncoder())
+    found = verify(cluster, index, HashingEncoder())
     assert [(one.name, one.differing) for one in found.findings if not one.ok] == [
         ("vector of an older text", ["d4"])
     ]
@@ -79,7 +79,7 @@ def test_a_text_that_a_client_removed_takes_its_vector_along(cluster: Cluster, i
 def test_a_vector_that_a_client_removed_comes_back(cluster: Cluster, index: str) -> None:
     script = {"script": {"source": f"ctx._source.remove('{VECTOR}')"}}
     cluster.request("POST", path_of(index, "_update", "d4"), script, {"refresh": "true"})
-    found = verify_in_place(cluster, cluster.index_info(index), HashingEncoder())
+    found = verify(cluster, index, HashingEncoder())
     assert [one.differing for one in found.findings if one.name == "mark without its vector"] == [["d4"]]
     assert standing(cluster, index).holdings[0].current == 39
     assert did(sync(cluster, index, HashingEncoder())) == (0, 0, 1, 0)

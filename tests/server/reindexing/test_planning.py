@@ -12,7 +12,7 @@ import hybridr_cli
 from hybridr import ReindexSettings, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import HybridrError, ModelError, NotFound
-from hybridr.reindexing.planning import plan
+from hybridr.reindexing.reindexing import plan
 from support.corpus import fill_index
 from support.hashing import HashingEncoder
 

@@ -13,9 +13,9 @@ import hybridr_cli
 from hybridr import ReindexSettings, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError
-from hybridr.reindexing import planning
-from hybridr.reindexing.planning import plan
+from hybridr.reindexing import new_index
 from hybridr.reindexing.preflight import Disk
+from hybridr.reindexing.reindexing import plan
 from support.corpus import fill_index, sources
 from support.hashing import HashingEncoder
 
@@ -59,7 +59,7 @@ def test_a_harmless_template_is_told_and_does_not_change_the_copies(
         settings={"index.final_pipeline": pipeline, "index.default_pipeline": pipeline},
         mappings={"properties": {"extra": {"type": "keyword"}}},
     )
-    (remark,) = plan(cluster, index_name, HashingEncoder(), ReindexSettings()).templates
+    (remark,) = plan(cluster, index_name, HashingEncoder(), ReindexSettings()).remarks
     assert "index.final_pipeline" in remark
     assert "fields extra" in remark
     done = reindex(cluster, index_name, HashingEncoder())
@@ -73,7 +73,7 @@ def test_too_little_disk_is_refused_before_anything_is_made(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill_index(cluster, index_name, 3)
-    monkeypatch.setattr(planning, "estimate_disk", lambda *_: Disk(10**12, 10**9, "95%"))
+    monkeypatch.setattr(new_index, "estimate_disk", lambda *_: Disk(10**12, 10**9, "95%"))
     with pytest.raises(ClusterError, match="needs about 1000.0 GB"):
         reindex(cluster, index_name, HashingEncoder())
     assert not cluster.indices(f"{index_name}-hybridr-*")

@@ -17,7 +17,7 @@ from hybridr import ReindexSettings, reindex
 from hybridr.cluster.connection import Cluster, connect, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import NotFound
-from hybridr.reindexing import reindexing
+from hybridr.reindexing import switching
 from hybridr.reindexing.job import Filling
 from hybridr.reindexing.syncing import sync
 from support.corpus import fill_index, sources, text_number
@@ -107,14 +107,14 @@ def test_what_is_written_while_the_alias_moves_is_there_when_reindex_ends(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill_index(cluster, index_name, 40)
-    original = reindexing.switch
+    original = switching.switch
 
     def switch(*given: Any) -> None:
         cluster.request("PUT", path_of(index_name, "_doc", "late"), {"text": "zephyr"})
         cluster.request("DELETE", path_of(index_name, "_doc", "d3"))
         original(*given)
 
-    monkeypatch.setattr(reindexing, "switch", switch)
+    monkeypatch.setattr(switching, "switch", switch)
     assert reindex(cluster, index_name, HashingEncoder(), SETTINGS).switched
     assert_equal(cluster, index_name)
 
@@ -125,7 +125,7 @@ def test_without_the_last_passes_it_would_not_be(
     from hybridr.reindexing.targets import beside
 
     monkeypatch.setattr(beside, "MAX_PASSES", 1)
-    monkeypatch.setattr(reindexing, "catch_up", lambda _: Filling())
+    monkeypatch.setattr(switching, "catch_up", lambda _: Filling())
     fill_index(cluster, index_name, 400)
     written_while_encoding(cluster, index_name)
     with pytest.raises(AssertionError):

@@ -14,8 +14,8 @@ from hybridr.cluster.connection import Cluster, connect, path_of
 from hybridr.cluster.reading import read_documents
 from hybridr.cluster.writing import Action, Rejects
 from hybridr.errors import ClusterError, Unreachable
-from hybridr.reindexing import reindexing
-from hybridr.reindexing.job import Job, Pending, look_up
+from hybridr.reindexing import switching
+from hybridr.reindexing.job import Filling, Job, Pending, look_up
 from hybridr.reindexing.targets import beside
 from hybridr.reindexing.targets.beside import settle
 from support.corpus import fill_index, put_documents, sources
@@ -57,14 +57,14 @@ def test_an_alias_that_somebody_moves_elsewhere_is_left_there(
 ) -> None:
     fill_index(cluster, index_name, 3)
     first = reindex(cluster, index_name, HashingEncoder())
-    original = reindexing.switch
+    original = switching.switch
 
     def switch(cluster: Cluster, alias: str, old: Any, new: str) -> None:
         add = {"add": {"index": index_name, "alias": alias}}
         cluster.request("POST", "/_aliases", {"actions": [{"remove": {"index": "*", "alias": alias}}, add]})
         original(cluster, alias, old, new)
 
-    monkeypatch.setattr(reindexing, "switch", switch)
+    monkeypatch.setattr(switching, "switch", switch)
     with pytest.raises(ClusterError, match=f"somebody else has moved to '{index_name}' the alias"):
         reindex(cluster, index_name, HashingEncoder(salt="other"))
     assert [info.name for info in cluster.indices(first.alias)] == [index_name]
@@ -75,7 +75,7 @@ def test_two_at_once_make_one_destination(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill_index(cluster, index_name, 200)
-    both, original, done = threading.Barrier(2, timeout=60), reindexing.create, []
+    both, original, done = threading.Barrier(2, timeout=60), beside.create, []
     waited = threading.local()
 
     def create(*given: Any) -> None:
@@ -83,7 +83,7 @@ def test_two_at_once_make_one_destination(
             waited.once = both.wait()  # both have planned to make the same index
         original(*given)
 
-    monkeypatch.setattr(reindexing, "create", create)
+    monkeypatch.setattr(beside, "create", create)
 
     class Refused(HashingEncoder):
         def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
@@ -134,7 +134,9 @@ def test_an_old_page_does_not_replace_what_another_process_wrote(
     )
     answers = iter([{}])  # at first it looks as if the copy had been deleted
     monkeypatch.setattr(beside, "look_up", lambda *given: next(answers, look_up(*given)))
-    assert settle(job, [Pending(old, None, np.ones(16, dtype=np.float32) / 4)]) == 0
+    filling = Filling()
+    settle(job, [Pending(old, None, np.ones(16, dtype=np.float32) / 4)], filling)
+    assert filling.rejected == 0
     cluster.refresh(done.destination)
     assert sources(cluster, done.destination)["d1"]["text"].endswith(" newer")
 

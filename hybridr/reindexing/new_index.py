@@ -1,0 +1,249 @@
+"""The new index beside the source: what it is made of, and what it takes to begin and to end its filling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..cluster.connection import Cluster, path_of
+from ..cluster.destinations import (
+    alias_target,
+    command_for,
+    default_alias,
+    destinations,
+    free_name,
+    is_destination,
+    is_in_place,
+    put_record,
+    switch_actions,
+)
+from ..cluster.reading import require_source
+from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record
+from ..encoding.contract import Encoder
+from ..errors import ClusterError, DataError
+from ..files.manifest import fingerprint
+from .planning import USUAL, Plan, Proposal, propose, source_of
+from .preflight import check_disk, check_templates, estimate_disk
+from .settings import ReindexSettings
+
+DURING_FILL: dict[str, Any] = {"refresh_interval": "-1", "number_of_replicas": 0, "final_pipeline": "_none"}
+LIVE = ("final_pipeline",)  # its owner's settings stay, but no pipeline may change the copies
+# What the server sets itself and refuses or misreads in a new index.
+PRIVATE_SETTINGS = (
+    "uuid",
+    "version.",
+    "creation_date",
+    "provided_name",
+    "history.uuid",
+    "resize.",
+    "blocks.",
+    "verified_before_close",
+    "routing.allocation.initial_recovery.",
+    "shard.",
+    "knn",
+    "replication.",
+)
+
+
+def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
+    """Plan the index that gets the documents of `name`, or find the one that an earlier run began.
+
+    Raises ClusterError (engine, plugin, alias), DataError (empty, no text, no `_source`, field taken),
+    ModelError (dimension), NotFound.
+    """
+    info = source_of(cluster, name)
+    check_source(info, settings)
+    wanted = propose(cluster, info, encoder, settings, settings.fields)
+    alias = settings.alias or recorded_alias(cluster, name)
+    target = check_alias(cluster, alias, info)
+    job = fingerprint([info.uuid, encoder.fingerprint, wanted.job_settings])
+    known = next((found for found in destinations(cluster, info) if found.record.job == job), None)
+    destination = known.name if known else free_name(cluster, info.name)
+    record = new_record(wanted, job, alias, target, known)
+    live = known is not None and known.record.state == "complete" and not left_filling(known)
+    after = {setting: record.original[setting] for setting in (LIVE if live else DURING_FILL)}
+    templates = [] if known else check_templates(cluster, destination)
+    disk = None if known else estimate_disk(cluster, info, wanted.costs[0].disk_bytes)
+    check_disk(disk, destination)
+    return Plan(
+        wanted,
+        destination,
+        record,
+        known is not None,
+        live,
+        requests_of(wanted, record, destination, known is not None, target, after),
+        disk,
+        templates,
+        terms_beside(destination, record, after, templates, wanted.vectors),
+    )
+
+
+def check_source(info: IndexInfo, settings: ReindexSettings) -> None:
+    """Refuse a source that cannot be copied with vectors."""
+    if is_in_place(info):
+        raise ClusterError(
+            f"'{info.name}' holds its vectors itself",
+            hint=f"{command_for(info)} goes on there; hybridr remove {info.name}   takes them away first",
+        )
+    require_source(info)
+    ours = {settings.vector_field, ENCODER_FIELD, SEQ_NO_FIELD}
+    if taken := ours & info.mappings.get("properties", {}).keys():
+        raise DataError(
+            f"index '{info.name}' has a field '{min(taken)}' already",
+            hint="--vector-field NAME chooses another",
+        )
+
+
+def recorded_alias(cluster: Cluster, name: str) -> str:
+    """Name the alias when none is given: that of a destination, or one made from the source's name."""
+    named = cluster.index_info(name)
+    return str(named.record.alias) if is_destination(named) else default_alias(name)
+
+
+def check_alias(cluster: Cluster, alias: str, info: IndexInfo) -> IndexInfo | None:
+    """Refuse to take an alias away from an index that has nothing to do with the source."""
+    target = alias_target(cluster, alias)
+    if target is not None and info.name not in (target.name, target.record.source):
+        raise ClusterError(
+            f"alias '{alias}' stands for '{target.name}', which does not come from '{info.name}'",
+            hint="--alias NAME chooses another name",
+        )
+    return target
+
+
+def new_record(
+    wanted: Proposal, job: str, alias: str, target: IndexInfo | None, known: IndexInfo | None
+) -> Record:
+    """Write down what the index is made of, and what its alias stood for before (`target`)."""
+    found = {name: wanted.info.settings.get(f"index.{name}") for name in DURING_FILL}
+    return Record(
+        **wanted.remembered(job),
+        state="filling",
+        alias=alias,
+        previous=previous_of(target, known, wanted.info),
+        aliases={alias: "moved" if target else "made"},
+        original=known.record.original if known else found,
+        passages=wanted.windows,
+    )
+
+
+def previous_of(target: IndexInfo | None, known: IndexInfo | None, info: IndexInfo) -> str:
+    """Name what a rollback returns to: what the alias stands for now, at first the source."""
+    if target is None:
+        return info.name
+    if known is not None and target.name == known.name:
+        return str(known.record.previous)
+    return target.name
+
+
+def left_filling(known: IndexInfo) -> bool:
+    """Tell whether a killed run left a complete index with the settings of a fill, as one of two can do."""
+    never = DURING_FILL["refresh_interval"]
+    now, original = known.settings.get("index.refresh_interval"), known.record.original["refresh_interval"]
+    return bool(now == never != original)
+
+
+def during(after: dict[str, Any]) -> dict[str, Any]:
+    """Give the values, while the index is filled, of the settings that it has afterwards."""
+    return {setting: DURING_FILL[setting] for setting in after}
+
+
+def requests_of(
+    wanted: Proposal,
+    record: Record,
+    destination: str,
+    exists: bool,
+    target: IndexInfo | None,
+    after: dict[str, Any],
+) -> list[dict[str, Any]]:
+    """Give the exact requests: the index or its settings, documents, its settings again, the alias."""
+    settings = path_of(destination, "_settings")
+    first = {"method": "PUT", "path": path_of(destination), "body": new_index(wanted, record)}
+    if exists:
+        first = {"method": "PUT", "path": settings, "body": {"index": during(after)}}
+    moves = switch_actions(record.alias, target, destination)
+    return [
+        first,
+        {"method": "POST", "path": path_of(destination, "_bulk"), "documents": wanted.documents},
+        {"method": "PUT", "path": settings, "body": {"index": after}},
+        {"method": "POST", "path": "/_aliases", "body": {"actions": moves}},
+    ]
+
+
+def terms_beside(
+    destination: str, record: Record, after: dict[str, Any], templates: list[str], vectors: int
+) -> dict[str, Any]:
+    """Name what a plan says only of a new index."""
+    return {
+        "source": record.source,
+        "destination": destination,
+        "alias": record.alias,
+        "alias_made": record.aliases[record.alias] == "made",
+        "previous": record.previous,
+        "before": during(after),
+        "after": after,
+        "templates": templates,
+        "passages": record.passages and record.passages.to_json(),
+        "vector_count": vectors,
+        "arithmetic": {name: getattr(record, name) for name in USUAL},
+    }
+
+
+def new_index(wanted: Proposal, record: Record) -> dict[str, Any]:
+    """Build the new index from the source's settings, mappings and analysis, plus the vector field."""
+    chosen = copied_settings(wanted.info.settings)
+    index = {name: value for name, value in chosen.items() if name not in DURING_FILL}
+    index |= {name: value for name, value in DURING_FILL.items() if value is not None} | {"knn": True}
+    return {
+        "settings": {"index": index},
+        "mappings": destination_mappings(wanted.info, wanted.mapping, record),
+    }
+
+
+def copied_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """Keep what the user chose of an index's flat settings, without the prefix `index.`."""
+    chosen = {name.removeprefix("index."): value for name, value in settings.items()}
+    return {
+        name: value
+        for name, value in chosen.items()
+        if not any(name == key or (key.endswith(".") and name.startswith(key)) for key in PRIVATE_SETTINGS)
+    }
+
+
+def destination_mappings(info: IndexInfo, vector: dict[str, Any], record: Record) -> dict[str, Any]:
+    """Add the vector and its two companions to the mappings of the source.
+
+    The companions are stored but left out of `_source`: a client's partial update then drops them and
+    keeps the vector, so that stale vectors can be found.
+    """
+    source, hidden = info.mappings, [ENCODER_FIELD, SEQ_NO_FIELD]
+    kept_source = dict(source.get("_source", {}))
+    kept_source["excludes"] = [*kept_source.get("excludes", []), *hidden]
+    return {
+        **source,
+        "_source": kept_source,
+        "_meta": info.meta_with(record),
+        "properties": {
+            **source.get("properties", {}),
+            record.vector_field: vector,
+            ENCODER_FIELD: {"type": "keyword", "store": True},
+            SEQ_NO_FIELD: {"type": "long", "store": True},
+        },
+    }
+
+
+def create(cluster: Cluster, todo: Plan) -> None:
+    """Create the index, or make the one from an earlier run ready to take documents."""
+    first, planned = todo.requests[0], todo.record
+    cluster.request(first["method"], first["path"], first["body"])
+    if todo.exists:
+        info = cluster.index_info(todo.destination)
+        record = info.record.changed(
+            alias=planned.alias,
+            previous=planned.previous,
+            aliases={**planned.aliases, **info.record.aliases},
+            precision=planned.precision,
+            backend=planned.backend,
+        )
+        if record != info.record:  # whatever is written replaces what another process writes now
+            put_record(cluster, info, record)
+    cluster.wait_until_usable(todo.destination)

@@ -1,0 +1,96 @@
+"""What follows when a new index is filled: it is recorded as complete, and its alias moves to it.
+
+A deployment that only clients use comes along; what `tune` found stays where it was found.
+"""
+
+from __future__ import annotations
+
+from ..cluster.connection import Cluster, path_of
+from ..cluster.default_pipeline import DEFAULT, asked_through, found_pipeline, pipeline_path
+from ..cluster.destinations import MAX_REFUSED, alias_target, record_event, switch, write_record
+from ..cluster.reading import count_missing, settled_position
+from ..cluster.record import Deployment, IndexInfo
+from ..errors import ClusterError
+from .job import Filling, Job
+from .planning import Plan
+from .syncing import catch_up
+from .targets import Succession
+
+
+def finish(job: Job, todo: Plan, filling: Filling) -> None:
+    """Restore the original settings, check that every document is there, and record how far the source is in.
+
+    Raises ClusterError when the counts differ; the alias then stays where it is.
+    """
+    cluster, destination, restoring = job.cluster, todo.destination, todo.requests[2]
+    cluster.request(restoring["method"], restoring["path"], restoring["body"])
+    cluster.refresh(destination)
+    expected, found = cluster.count(job.source), cluster.count(destination)
+    refused = job.rejects.ids()
+    differs = found + count_missing(cluster, destination, refused) != expected
+    if differs and not (filling.settled and settled_position(cluster, job.source) != filling.until):
+        raise ClusterError(
+            f"'{destination}' holds {found} documents and {len(refused)} were refused, but "
+            f"'{job.source}' holds {expected}: the alias was not switched",
+            hint="documents written into it are kept by: hybridr sync; else run the same command again",
+        )
+    changes = {
+        "state": "complete",
+        "rejected": len(refused),
+        "refused": refused[:MAX_REFUSED],
+        "synced": filling.until.seq_no if filling.settled else None,
+    }
+    details = {"documents": found, "encoded": filling.encoded, "deleted": filling.deleted}
+    record_event(cluster, destination, "filled", details, **changes)
+
+
+def tuned_predecessor(cluster: Cluster, todo: Plan) -> str | None:
+    """Name the index that has the alias now if it is another one and was tuned: that stays with it."""
+    target = alias_target(cluster, todo.record.alias)
+    replaced = target is not None and target.name != todo.destination
+    return target.name if target is not None and replaced and target.record.tuning else None
+
+
+def take_over(job: Job, todo: Plan, filling: Filling) -> Succession | None:
+    """Move the alias to the destination, with the deployment, and record it when it moved.
+
+    What was written since the last pass comes in right before, and what is under way right after.
+    """
+    cluster, alias = job.cluster, todo.record.alias
+    target = alias_target(cluster, alias)
+    moves = target is not None and target.name != todo.destination
+    deployment = hand_over(cluster, target, todo.destination) if target is not None and moves else None
+    if filling.settled:
+        filling.add(catch_up(job))
+    switch(cluster, alias, target, todo.destination)
+    if filling.settled:
+        filling.add(catch_up(job))
+    if target is None or moves:
+        origin = target.name if target else None
+        record_event(cluster, todo.destination, "switched", {"alias": alias, "from": origin})
+    return deployment
+
+
+def hand_over(cluster: Cluster, old: IndexInfo, new: str) -> Succession | None:
+    """Give an index, before it gets the alias, the deployment of the one that has it now.
+
+    Only what clients alone use can be copied: a model asks for vectors of the old index's encoder. The old
+    index keeps its own, for a rollback. None where nothing is deployed, or the new index is already.
+    """
+    known, target = old.record.deployment, cluster.index_info(new)
+    if not known or target.record.deployment:
+        return None
+    pipeline, body = f"hybridr-{new}", found_pipeline(cluster, known.pipeline)
+    taken = target.settings.get(DEFAULT, "_none") not in ("_none", pipeline)
+    if known.way != "client" or body is None or taken:
+        return Succession(known.way, None, command_of(target, known))
+    cluster.request("PUT", pipeline_path(pipeline), body)
+    cluster.request("PUT", path_of(new, "_settings"), asked_through(pipeline))
+    write_record(cluster, new, deployment=known.model_copy(update={"pipeline": pipeline}))
+    return Succession(known.way, pipeline, None)
+
+
+def command_of(info: IndexInfo, known: Deployment) -> str:
+    """Give the command that deploys an index as a record says."""
+    server = f" --server {known.server}" if known.server else ""
+    return f"hybridr deploy {info.record.source or info.name} --way {known.way}{server}"
