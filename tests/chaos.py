@@ -23,13 +23,12 @@ import numpy as np
 import psutil
 import pytest
 
-from hybridr import node as node_module
 from hybridr.cluster.connection import Cluster, connect, path_of
 from hybridr.cluster.reading import SourceDocument, read_documents, text_of
 from hybridr.cluster.writing import rejects_of
 from hybridr.encoding.opening import load_encoder
 from hybridr.errors import ClusterError, NotFound
-from hybridr.node import process, state
+from hybridr.node import process
 from hybridr.node.settings import NodeSettings
 from tiny import WORDS
 
@@ -204,8 +203,8 @@ class Writer(Loop):
     """Inserts, updates, deletes and makes again documents of a fixed set of ids."""
 
     def __init__(self, node: ChaosNode, index: str, seed: int) -> None:
-        self.node, self.index, self.dice = node_module, index, random.Random(seed)
-        self.cluster = connect(state.state.url)
+        self.node, self.index, self.dice = node, index, random.Random(seed)
+        self.cluster = connect(node.state.url)
         super().__init__()
 
     def step(self) -> None:
@@ -240,8 +239,8 @@ class Reader(Loop):
     """Asks the alias for every document that nobody touches; none may ever be missing."""
 
     def __init__(self, node: ChaosNode, alias: str, documents: dict[str, dict[str, Any]], seed: int) -> None:
-        self.node, self.alias, self.documents, self.dice = node_module, alias, documents, random.Random(seed)
-        self.cluster = connect(state.state.url)
+        self.node, self.alias, self.documents, self.dice = node, alias, documents, random.Random(seed)
+        self.cluster = connect(node.state.url)
         self.ids = list(documents)
         self.indices: list[str] = []
         super().__init__()
@@ -337,7 +336,7 @@ class Client:
 class Chaos:
     """One source under fire: who works on it, and what has been done to them."""
 
-    node_module: ChaosNode
+    node: ChaosNode
     corpus: Corpus
     encoder: Path
     dice: random.Random
