@@ -19,7 +19,7 @@ from ..encoding.opening import load_encoder
 from ..errors import ClusterError
 from ..files.remembered import remember_encoder
 from ..progress import Progress, silent
-from .job import Job
+from .job import Filling, Job
 from .planning import Plan, seconds_to_encode
 from .settings import ReindexSettings
 from .targets import Ending, Succession, target_of
@@ -83,23 +83,7 @@ def reindex(
     if settings.slice is None:
         ending = target.complete(job, todo, filling, progress)
         job.rejects.save()
-    return Reindexing(
-        job.source,
-        job.destination,
-        todo.record.alias or None,
-        cluster.count(job.destination),
-        filling.encoded,
-        filling.skipped,
-        filling.without_text,
-        ending.rejected,
-        filling.deleted,
-        job.rejects.file if ending.rejected else None,
-        ending.switched,
-        time.monotonic() - started,
-        filling.shortened,
-        ending.deployment,
-        ending.tuned_before,
-    )
+    return result_of(job, todo, filling, ending, time.monotonic() - started)
 
 
 def prepare(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
@@ -122,6 +106,27 @@ def job_for(cluster: Cluster, encoder: Encoder, todo: Plan) -> Job:
     rejects.clear()
     return Job(
         cluster, record.source, todo.destination, encoder, record.fields, todo.wanted.settings, rejects
+    )
+
+
+def result_of(job: Job, todo: Plan, filling: Filling, ending: Ending, seconds: float) -> Reindexing:
+    """Say what was done."""
+    return Reindexing(
+        job.source,
+        job.destination,
+        todo.record.alias or None,
+        job.cluster.count(job.destination),
+        filling.encoded,
+        filling.skipped,
+        filling.without_text,
+        ending.rejected,
+        filling.deleted,
+        job.rejects.file if ending.rejected else None,
+        ending.switched,
+        seconds,
+        filling.shortened,
+        ending.deployment,
+        ending.tuned_before,
     )
 
 
