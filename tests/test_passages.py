@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from hashing import HashingEncoder
 from hybridr import ReindexSettings, load_encoder
-from hybridr.cluster.legs.dense import MAX_NEIGHBOURS, dense_query, dense_scores_query, vector_value
+from hybridr.cluster.legs.dense import (
+    MAX_NEIGHBOURS,
+    dense_query,
+    dense_scores_query,
+    vector_value,
+    with_passages,
+)
 from hybridr.encoding.folder import OnnxEncoder
 from hybridr.encoding.passages import Split, by_passages, split
 from hybridr.errors import ModelError, SettingsError
@@ -177,7 +183,7 @@ def test_bodies_with_and_without_passages() -> None:
         "knn": {"v": {"vector": [1.0], "k": 5, "method_parameters": {"ef_search": 10}, "_name": "dense"}}
     }
     ids = {"ids": {"values": ["a"]}}
-    nested = dense_query([1.0], "v", 5, "dense", passages=True, inner_hits="p", filter=ids)["nested"]
+    nested = with_passages(dense_query([1.0], "v", 5, "dense", passages=True, filter=ids))["nested"]
     assert (nested["path"], nested["score_mode"], nested["_name"]) == ("v", "max", "dense")
     assert nested["query"]["knn"]["v.vector"]["filter"] == ids
 

@@ -8,21 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hybridr.cluster.record import Record
 from hybridr.errors import SettingsError
 from hybridr.records import Query
+from hybridr.search.fusions import Legs
 from hybridr.search.fusions.absolute import absolute_weights
-from hybridr.search.fusions.completed import Legs
 from hybridr.search.fusions.pipeline import fuse, search_pipeline
 from hybridr.search.settings import SearchSettings
 from hybridr.tuning.bm25_scores import Similarity
 from hybridr.tuning.choice import Landscape, choose, held_out_gains
 from hybridr.tuning.evidence import Asked
 from hybridr.tuning.judgement import Choice, Point
-from hybridr.tuning.k1_and_b import words_landscape, words_tried
+from hybridr.tuning.k1_and_b import bm25_landscape, bm25_variants
 from hybridr.tuning.tuning import Bm25, Tuning, draw_curve, read_judged
 from hybridr.tuning.variants import Variant, landscape, scores_of, variants
 
-VERSION = (3, 6, 0)
+VERSION, COSINE = (3, 6, 0), Record(similarity="cosine")
 ALONE = Landscape(np.array([0.0, 0.09, 0.25]), np.eye(3))
 
 
@@ -55,7 +56,7 @@ def test_held_out_gains_of_noise_are_not_above_zero() -> None:
 
 @pytest.mark.parametrize("absolute", [True, False])
 def test_variants_hold_one_default_which_is_that_of_search(absolute: bool) -> None:
-    found = variants(VERSION, absolute=absolute)
+    found = variants(VERSION, COSINE if absolute else Record(similarity="ip"))
     [default] = [variant for variant in found if variant.is_default]
     assert default.settings["dense_weight"] == SearchSettings().dense_weight
     assert default.technique == ("absolute" if absolute else "min_max")
@@ -63,7 +64,7 @@ def test_variants_hold_one_default_which_is_that_of_search(absolute: bool) -> No
 
 
 def test_a_lone_peak_does_not_win_over_a_hill() -> None:
-    tried = variants(VERSION, absolute=True)
+    tried = variants(VERSION, COSINE)
     lying = landscape(tried)
     assert lying.nearness.sum(axis=1) == pytest.approx(1.0)
     assert tried[lying.default].is_default
@@ -75,7 +76,7 @@ def test_a_lone_peak_does_not_win_over_a_hill() -> None:
 
 
 def test_old_servers_are_offered_what_they_take() -> None:
-    found = variants((2, 19, 1), absolute=False)
+    found = variants((2, 19, 1), COSINE, ["pipeline"])
     assert {variant.technique for variant in found} == {"min_max", "l2", "rrf"}
     for variant in found:
         search_pipeline(SearchSettings(**variant.settings), (2, 19, 1))
@@ -98,14 +99,14 @@ def test_scores_are_those_of_the_formula_and_of_the_pipeline() -> None:
 
 
 def test_the_curve_is_drawn_the_same_twice(tmp_path: Path) -> None:
-    points = tuple(Point(variant, 0.5) for variant in variants(VERSION, absolute=True))
+    points = tuple(Point(variant, 0.5) for variant in variants(VERSION, COSINE))
     choice = Choice(30, "nDCG@10", 0.5, points[0].variant, 0.0, -0.1, 0.1, False, points)
     found = Tuning("docs", choice, None, None, None, "not asked for")
     for name in ("one.svg", "two.svg"):
         draw_curve(found, tmp_path / name)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
     assert "z_score" in (tmp_path / "one.svg").read_text()
-    words = [Point(word, 0.4) for word in words_tried(Similarity())]
+    words = [Point(word, 0.4) for word in bm25_variants(Similarity())]
     of_words = Choice(30, "nDCG@10", 0.4, words[0].variant, 0.0, -0.1, 0.1, False, tuple(words))
     both = replace(found, bm25=Bm25(Similarity(), of_words, None, ()))
     draw_curve(both, tmp_path / "both.svg")
@@ -123,8 +124,8 @@ def test_judgements_need_queries() -> None:
 
 
 def test_more_is_tried_when_asked_for_and_only_what_a_search_can_do() -> None:
-    plain = variants(VERSION, absolute=True)
-    wide = variants(VERSION, absolute=True, depths=(20,), feedback=("rm3", "rocchio"))
+    plain = variants(VERSION, COSINE)
+    wide = variants(VERSION, COSINE, depths=(20,), feedback=("rm3", "rocchio"))
     assert wide[: len(plain)] == plain
     assert len({str(variant) for variant in wide}) == len(wide)
     assert [variant for variant in wide if variant.is_default] == [plain[landscape(plain).default]]
@@ -139,8 +140,8 @@ def test_more_is_tried_when_asked_for_and_only_what_a_search_can_do() -> None:
 
 @pytest.mark.parametrize("now", [Similarity(), Similarity(0.9, 0.4)], ids=str)
 def test_words_are_judged_from_those_that_the_index_has(now: Similarity) -> None:
-    tried = words_tried(now)
-    lying = words_landscape(tried)
+    tried = bm25_variants(now)
+    lying = bm25_landscape(tried)
     assert tried[lying.default].similarity == now
     assert [word.is_default for word in tried].count(True) == 1
     assert len({word.similarity for word in tried}) == len(tried)

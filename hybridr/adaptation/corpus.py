@@ -73,7 +73,7 @@ def documents_of(source: Source, settings: SpanSettings, progress: Progress) -> 
     from ..cluster.reading import read_documents, text_of
 
     cluster, index = source
-    fields = choose_text_fields(cluster, index, settings.fields)
+    fields = choose_text_fields(cluster, cluster.index_info(index), settings.fields)
     titles = [name for name in fields if name == "title" and len(fields) > 1]
     texts = [name for name in fields if name not in titles]
     for found in read_documents(cluster, index, fields=fields, progress=progress):
@@ -188,7 +188,7 @@ def read_index(cluster: Cluster, index: str, fields: Sequence[str], progress: Pr
     from ..cluster.fields import choose_text_fields
     from ..cluster.reading import read_documents, text_of
 
-    chosen = choose_text_fields(cluster, index, tuple(fields))
+    chosen = choose_text_fields(cluster, cluster.index_info(index), tuple(fields))
     for found in read_documents(cluster, index, fields=chosen, progress=progress):
         yield titled(found.doc_id, found.source, chosen, text_of)
 

@@ -280,13 +280,12 @@ def count_words(text: str) -> int:
     return len(WORD.findall(text))
 
 
-def choose_text_fields(cluster: Cluster, index: str, fields: Sequence[str] = ()) -> tuple[str, ...]:
+def choose_text_fields(cluster: Cluster, info: IndexInfo, fields: Sequence[str] = ()) -> tuple[str, ...]:
     """Check the given fields, or choose those that hold running text, best first.
 
     `title` and `text` are taken where both exist, and what `hybridr load` recorded; else a sample of 200
-    documents decides. Raises NotFound, and DataError for unknown fields or an index without text.
+    documents decides. Raises DataError for unknown fields or an index without text.
     """
-    info = cluster.index_info(index)
     mapped = mapped_fields(info)
     known = {one.name for one in mapped}
     if fields and known.issuperset(fields):

@@ -117,7 +117,7 @@ def plan(cluster: Cluster, source: str, encoder: Encoder, settings: ReindexSetti
     check_engine(cluster, encoder, settings)
     count = check_source(cluster, info, encoder, settings)
     windows = chosen_windows(settings, encoder)
-    fields = choose_text_fields(cluster, info.name, settings.fields)
+    fields = choose_text_fields(cluster, info, settings.fields)
     alias = settings.alias or recorded_alias(cluster, source)
     target = check_alias(cluster, alias, info)
     job = job_of(info, encoder.fingerprint, job_settings(settings, fields, windows))

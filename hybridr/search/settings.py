@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder
 from ..encoding.query_map import MappedEncoder, load_query_map
+from ..files.family import OneOf
 from ..files.remembered import folder_of_map
 from ..settings import Stage
 
@@ -21,8 +22,9 @@ class SearchSettings(Stage):
 
     table: ClassVar[str] = "search"
 
-    fusion: Literal["auto", "absolute", "pipeline"] = Field(
-        "auto", description="absolute: true scores of both legs; pipeline: as the next ones say"
+    fusion: Annotated[str, OneOf("search.fusions", "auto")] = Field(
+        "auto",
+        description="absolute: true scores of both legs; pipeline: as the next ones say; completed: z-scores",
     )
     normalization: Literal["min_max", "l2", "z_score", "rrf"] = "min_max"
     combination: Literal["arithmetic_mean", "geometric_mean", "harmonic_mean"] = "arithmetic_mean"
@@ -31,7 +33,7 @@ class SearchSettings(Stage):
     depth: int = Field(100, ge=1, le=10_000)
     feedback: Literal["none", "rm3", "rocchio"] = Field("none", description="of hybrid searches")
     exact: bool = Field(False, description="dense: compare every vector, walk no graph; slow")
-    completed_weight: float = Field(0.6, ge=0, le=1, description="dense weight with score completion")
+    completed_weight: float = Field(0.6, ge=0, le=1, description="dense weight of the fusion completed")
     lexical_fields: tuple[str, ...] = Field((), description="empty: what the index was reindexed with")
     tuned: bool = Field(True, description="take what `hybridr tune` found for the index, where not given")
     query_map: str = Field("auto", min_length=1, description="auto: that of tune; none; or a folder")

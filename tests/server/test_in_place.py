@@ -18,7 +18,7 @@ import pytest
 
 import hybridr_cli
 from hashing import HashingEncoder
-from hybridr import ReindexSettings, Search, reindex, rollback
+from hybridr import ReindexSettings, Search, SearchSettings, reindex, rollback
 from hybridr.cluster.connection import Cluster, connect, path_of
 from hybridr.cluster.reading import read_documents
 from hybridr.cluster.writing import Outcome, rejects_of
@@ -29,7 +29,6 @@ from hybridr.reindexing.targets import in_place
 from hybridr.reindexing.targets.in_place import MARK_FIELD
 from hybridr.reindexing.targets.in_place_checks import plan_in_place
 from hybridr.reindexing.verification import verify_in_place
-from hybridr.search.fusions.completed import CompletedSearch
 from hybridr.status import remove, standing
 
 from .corpus import bulk, fill_index, put_documents, sources, text_number
@@ -114,7 +113,9 @@ def test_vectors_go_into_the_index_itself(cluster: Cluster, index_name: str) -> 
     searcher = Search(cluster, index_name, HashingEncoder(), "dense")
     assert searcher(text_number(7), 1)[0].doc_id == "d7"
     assert Search(cluster, index_name, HashingEncoder())(text_number(7), 1)[0].doc_id == "d7"
-    assert CompletedSearch(cluster, index_name, HashingEncoder())(text_number(7), 1)[0].doc_id == "d7"
+    completed = SearchSettings(fusion="completed")
+    search = Search(cluster, index_name, HashingEncoder(), settings=completed)
+    assert search(text_number(7), 1)[0].doc_id == "d7"
     assert ok(cluster, index_name)
     (holding,) = standing(cluster, index_name).holdings
     assert (holding.index, holding.documents, holding.current, holding.in_place) == (index_name, 41, 41, True)

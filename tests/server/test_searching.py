@@ -20,7 +20,6 @@ from hybridr.cluster.settings import LoadSettings
 from hybridr.errors import ClusterError, DataError, SettingsError
 from hybridr.records import Query
 from hybridr.search.feedback import FeedbackDocument, TermFeedback, rm3
-from hybridr.search.fusions.completed import CompletedSearch
 from hybridr.search.fusions.pipeline import fuse, hybrid_query
 from hybridr.search.hits import checked
 
@@ -71,7 +70,7 @@ def test_hits_carry_text_and_both_raw_scores(cluster: Cluster, searchable: Any) 
 def test_completion_gives_every_candidate_both_true_scores(cluster: Cluster, searchable: Any) -> None:
     index, encoder = searchable
     text = text_number(5)
-    search = CompletedSearch(cluster, index, encoder, settings=SearchSettings(depth=20))
+    search = Search(cluster, index, encoder, settings=SearchSettings(fusion="completed", depth=20))
     lexical = search.using("lexical").run([Query("q", text)], 300)["q"]
     dense = Search(cluster, index, encoder, "dense").run([Query("q", text)], 300)["q"]
     candidates = search.candidates([text])[0]

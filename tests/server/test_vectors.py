@@ -11,14 +11,13 @@ import pytest
 
 import hybridr_cli
 from hashing import HashingEncoder
-from hybridr import ReindexSettings, Search, reindex
+from hybridr import ReindexSettings, Search, SearchSettings, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import IndexInfo
 from hybridr.errors import ClusterError, SettingsError
 from hybridr.records import Query
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
-from hybridr.search.fusions.completed import CompletedSearch
 from hybridr.search.search import Mode
 from hybridr.status import standing
 
@@ -72,7 +71,8 @@ def test_small_vectors_find_what_floats_find(
         shares = [overlap(small[query.query_id], large[query.query_id]) for query in QUERIES]
         assert np.mean(shares) > 0.9, mode
         assert Search(cluster, index_name, encoder(), mode)(text_number(5), 3)[0].doc_id == "d5"
-    completed = CompletedSearch(cluster, index_name, encoder())(text_number(5), 3)
+    settings = SearchSettings(fusion="completed")
+    completed = Search(cluster, index_name, encoder(), settings=settings)(text_number(5), 3)
     assert completed[0].doc_id == "d5"
 
 

@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
         from hybridr.evaluation.report import checked_format
         from hybridr.evaluation.settings import EvaluateSettings
         from hybridr.search.settings import SearchSettings
-        from hybridr.search.systems import evaluate_index, evaluate_runs
+        from hybridr.search.systems import Compared, Judged, evaluate_index, evaluate_runs
         from hybridr.search.systems import report as write_report
 
         if kind or report:
@@ -69,6 +69,8 @@ def register(app: typer.Typer) -> None:
             EvaluateSettings, interval=interval, resamples=resamples, seed=seed, depth=depth
         )
         files = run_files(run or ())
+        compared = Compared(names(systems), files, names(measures), baseline, statistics)
+        judged = Judged(beir, split, qrels)
         cluster: Cluster | None = None
         if name is not None:
             if beir is None:
@@ -77,29 +79,14 @@ def register(app: typer.Typer) -> None:
             found = evaluate_index(
                 cluster,
                 name,
-                beir,
-                split=split,
-                qrels=qrels,
-                systems=names(systems),
-                runs=files,
-                measures=names(measures),
-                baseline=baseline,
+                judged,
+                compared,
                 encoder=encoder,
                 settings=session.settings(SearchSettings),
-                statistics=statistics,
                 progress=session.output.progress,
             )
         else:
-            found = evaluate_runs(
-                files,
-                beir=beir,
-                split=split,
-                qrels=qrels,
-                measures=names(measures),
-                baseline=baseline,
-                statistics=statistics,
-                progress=session.output.progress,
-            )
+            found = evaluate_runs(judged, compared, progress=session.output.progress)
         written = found.write_runs(runs) if runs else {}
         title = f"{name or 'runs'}: {found.queries} queries"
         if report:

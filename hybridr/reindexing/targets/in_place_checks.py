@@ -81,7 +81,7 @@ def plan_in_place(cluster: Cluster, name: str, encoder: Encoder, settings: Reind
         raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
     known = is_in_place(info)
     given = settings.fields or (tuple(info.record.fields) if known else ())
-    fields = choose_text_fields(cluster, info.name, given)
+    fields = choose_text_fields(cluster, info, given)
     job = fingerprint([encoder.fingerprint, job_settings(settings, fields)])
     vector = vector_mapping(encoder.dim, encoder.similarity, settings, cluster.version)
     if known:
