@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,11 @@ from hybridr.cluster.legs.lexical import Lexical, lexical_query
 from hybridr.cluster.record import IndexInfo, Record
 from hybridr.cluster.settings import VectorSettings
 from hybridr.errors import SettingsError
-from hybridr.files.family import member_of, names_of
+from hybridr.files.family import names_of
 from hybridr.records import Windows
 from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
+from support.members import one_more
 
 VERSION = (3, 6, 0)
 VECTOR = np.array([0.6, 0.8], dtype=np.float32)
@@ -43,12 +43,9 @@ class Phrase(Lexical):
 
 
 @pytest.fixture
-def phrase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    (tmp_path / "phrase.py").write_text(PHRASE)
-    monkeypatch.setattr(legs, "__path__", [*legs.__path__, str(tmp_path)])
-    yield
-    sys.modules.pop("hybridr.cluster.legs.phrase", None)
-    member_of.cache_clear()
+def phrase(tmp_path: Path) -> Iterator[None]:
+    with one_more(legs, "phrase", PHRASE, tmp_path):
+        yield
 
 
 def opened(mode: Any) -> Search:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from hybridr.search.settings import SearchSettings
 from hybridr.search.systems import system
 from hybridr.tuning.evidence import Asked
 from hybridr.tuning.variants import scores_of, variants
+from support.members import one_more
 
 VERSION, COSINE = (3, 6, 0), Record(similarity="cosine")
 LEGS = Legs(
@@ -44,13 +44,9 @@ class Maximum(Fusion):
 
 
 @pytest.fixture
-def maximum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Put one more file into the family's folder."""
-    (tmp_path / "maximum.py").write_text(MAXIMUM)
-    monkeypatch.setattr(fusions, "__path__", [*fusions.__path__, str(tmp_path)])
-    yield
-    sys.modules.pop("hybridr.search.fusions.maximum", None)
-    member_of.cache_clear()
+def maximum(tmp_path: Path) -> Iterator[None]:
+    with one_more(fusions, "maximum", MAXIMUM, tmp_path):
+        yield
 
 
 def test_every_file_is_a_fusion() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,13 @@ import pytest
 
 from hybridr.cluster.record import IndexInfo
 from hybridr.errors import SettingsError
-from hybridr.files.family import member_of, names_of
+from hybridr.files.family import names_of
 from hybridr.records import Query
 from hybridr.search import rerankers
 from hybridr.search.rerankers import FAMILY
 from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
+from support.members import one_more
 
 SHORTEST = '''
 from hybridr.search.rerankers import Reranker
@@ -52,12 +52,9 @@ class OneAnswer:
 
 
 @pytest.fixture
-def shortest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    (tmp_path / "shortest.py").write_text(SHORTEST)
-    monkeypatch.setattr(rerankers, "__path__", [*rerankers.__path__, str(tmp_path)])
-    yield
-    sys.modules.pop("hybridr.search.rerankers.shortest", None)
-    member_of.cache_clear()
+def shortest(tmp_path: Path) -> Iterator[None]:
+    with one_more(rerankers, "shortest", SHORTEST, tmp_path):
+        yield
 
 
 @pytest.fixture
