@@ -35,7 +35,7 @@ from hybridr.progress import Progress
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.reindexing.syncing import synced_position
 from hybridr.search.settings import SearchSettings
-from hybridr.search.systems import Compared, Judged, evaluate_index, evaluate_runs
+from hybridr.search.systems import Compared, JudgedQueries, evaluate_index, evaluate_runs
 from hybridr.tuning.tuning import tune
 
 BASELINES = ("bm25", "hybrid-stock")
@@ -227,7 +227,7 @@ def ask(work: Work, cluster: Cluster, system: str, searched: Searched, qrels: Pa
     found = evaluate_index(
         cluster,
         searched.name,
-        Judged(work.folder, condition.split, qrels),
+        JudgedQueries(work.folder, condition.split, qrels),
         Compared([name], measures=condition.measures, statistics=SOME),
         encoder=searched.encoder,
         settings=SearchSettings(tuned=tuned),
@@ -242,7 +242,7 @@ def result(
     condition = work.condition
     files = {system: work.runs / f"{system}.trec" for system in condition.systems}
     found = evaluate_runs(
-        Judged(work.folder, condition.split, asked.qrels), Compared((), files, condition.measures)
+        JudgedQueries(work.folder, condition.split, asked.qrels), Compared((), files, condition.measures)
     )
     return {
         "name": condition.name,

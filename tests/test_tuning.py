@@ -20,7 +20,7 @@ from hybridr.tuning.choice import Landscape, choose, held_out_gains
 from hybridr.tuning.evidence import Asked
 from hybridr.tuning.judgement import Choice, Point
 from hybridr.tuning.k1_and_b import bm25_landscape, bm25_variants
-from hybridr.tuning.tuning import Bm25, Tuning, draw_curve, read_judged
+from hybridr.tuning.tuning import Bm25Choice, Tuning, draw_curve, read_judged
 from hybridr.tuning.variants import Variant, landscape, scores_of, variants
 
 VERSION, COSINE = (3, 6, 0), Record(similarity="cosine")
@@ -108,7 +108,7 @@ def test_the_curve_is_drawn_the_same_twice(tmp_path: Path) -> None:
     assert "z_score" in (tmp_path / "one.svg").read_text()
     words = [Point(word, 0.4) for word in bm25_variants(Similarity())]
     of_words = Choice(30, "nDCG@10", 0.4, words[0].variant, 0.0, -0.1, 0.1, False, tuple(words))
-    both = replace(found, bm25=Bm25(Similarity(), of_words, None, ()))
+    both = replace(found, bm25=Bm25Choice(Similarity(), of_words, None, ()))
     draw_curve(both, tmp_path / "both.svg")
     assert "k1" in (tmp_path / "both.svg").read_text()
     with pytest.raises(SettingsError, match="SVG"):

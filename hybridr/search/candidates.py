@@ -9,13 +9,13 @@ import numpy as np
 
 from ..cluster.connection import Cluster
 from ..cluster.legs import FAMILY, Leg
-from ..cluster.legs.dense import Dense
+from ..cluster.legs.dense import DenseLeg
 from ..cluster.legs.lexical import highlight
 from ..cluster.record import IndexInfo
 from ..encoding.passages import Span
 from ..files.family import member_of, names_of
 from .fusions import Fusion, Legs, Question, Scores
-from .hits import checked, shown
+from .hits import checked_hits, shown_text
 
 HYBRID, LEXICAL, DENSE = "hybrid", "lexical", "dense"
 INNER_HITS_IN_HYBRID = (3, 0, 0)  # 2.19 leaves them out of the answer without a word
@@ -52,7 +52,7 @@ class Candidates:
     def scores(self, bodies: Sequence[dict[str, Any]]) -> list[dict[str, float]]:
         """Send several searches in one request: document id -> score, best first, of each."""
         answers = self.cluster.msearch(self.info.name, [body | {"_source": False} for body in bodies])
-        return [{hit["_id"]: hit["_score"] for hit in checked(answer)} for answer in answers]
+        return [{hit["_id"]: hit["_score"] for hit in checked_hits(answer)} for answer in answers]
 
     def found(self, questions: Sequence[Question]) -> list[Legs]:
         """Give what both legs say about each question: one retrieval per leg, and what each one missed."""
@@ -90,11 +90,13 @@ class Candidates:
     def best_passages(self, vector: np.ndarray, doc_ids: Sequence[str]) -> dict[str, Any]:
         """Give the inner hits of each document's passage that is nearest to a query vector `(dim,)`."""
         dense = self.legs[DENSE]
-        if not doc_ids or not isinstance(dense, Dense):
+        if not doc_ids or not isinstance(dense, DenseLeg):
             return {}
         query = dense.scores_of(vector, doc_ids, passages=True)
         body = {"size": len(doc_ids), "query": query, "_source": False}
-        return {hit["_id"]: hit["inner_hits"] for hit in checked(self.cluster.search(self.info.name, body))}
+        return {
+            hit["_id"]: hit["inner_hits"] for hit in checked_hits(self.cluster.search(self.info.name, body))
+        }
 
     def texts(
         self, doc_ids: Sequence[str], text: str, question: Question, fields: Sequence[str]
@@ -109,4 +111,6 @@ class Candidates:
         }
         hits = self.cluster.search(self.info.name, body)["hits"]["hits"]
         inner = self.best_passages(question.asked[DENSE], doc_ids) if passages else {}
-        return {hit["_id"]: shown(hit | {"inner_hits": inner.get(hit["_id"], {})}, fields) for hit in hits}
+        return {
+            hit["_id"]: shown_text(hit | {"inner_hits": inner.get(hit["_id"], {})}, fields) for hit in hits
+        }

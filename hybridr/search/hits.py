@@ -11,7 +11,7 @@ from ..errors import ClusterError
 from ..records import Hit
 
 
-def checked(answer: dict[str, Any]) -> list[dict[str, Any]]:
+def checked_hits(answer: dict[str, Any]) -> list[dict[str, Any]]:
     """Give the hits; negative scores are the raw markers of a hybrid query that no pipeline combined.
 
     Raises ClusterError for them, for a time-out and for shards that failed.
@@ -29,13 +29,13 @@ def checked(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 def hit_of(found: dict[str, Any], rank: int, raw: Mapping[str, float], fields: Sequence[str]) -> Hit:
     """Make a hit of what the index answers: with the raw scores of its legs, and the text of these fields."""
-    text, passage = shown(found, fields)
+    text, passage = shown_text(found, fields)
     return Hit(
         found["_id"], found["_score"] or 0.0, rank, raw.get("lexical"), raw.get("dense"), text, passage
     )
 
 
-def shown(found: dict[str, Any], fields: Sequence[str]) -> tuple[str, Span | None]:
+def shown_text(found: dict[str, Any], fields: Sequence[str]) -> tuple[str, Span | None]:
     """Choose what to show: the best of several passages, and where it stands, or marked fragments."""
     whole = text_of(found.get("_source", {}), fields)
     span = best_passage(found.get("inner_hits", {}))

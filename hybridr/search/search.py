@@ -18,7 +18,7 @@ from ..cluster.connection import Cluster
 from ..cluster.destinations import check_fingerprint, command_for, is_destination, resolve
 from ..cluster.fields import choose_text_fields
 from ..cluster.legs import Leg
-from ..cluster.legs.dense import MAX_NEIGHBOURS, Dense, as_kept
+from ..cluster.legs.dense import MAX_NEIGHBOURS, DenseLeg, as_kept
 from ..cluster.legs.lexical import highlight
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder, Vectors
@@ -30,10 +30,10 @@ from .candidates import DENSE, HYBRID, LEXICAL, Alone, Candidates, legs_of, mode
 from .feedback import ROCCHIO_DOCUMENTS, TermFeedback, rocchio
 from .fusions import FAMILY, Candidate, Fusion, Legs, Question, Scales
 from .fusions.absolute import Absolute, known_scale
-from .hits import checked, hit_of
+from .hits import checked_hits, hit_of
 from .rerankers import FAMILY as RERANKERS
 from .rerankers import Reranker
-from .settings import NAMES_A_PIPELINE, SearchSettings, mapped, with_tuning
+from .settings import NAMES_A_PIPELINE, SearchSettings, with_query_map, with_tuning
 from .terms import IdfSums
 
 Mode = Literal["hybrid", "lexical", "dense"]
@@ -178,7 +178,7 @@ class Search:
         body |= {"highlight": highlight(self._shown_fields, text), "_source": self._shown_fields}
         body |= {"size": k, "from": offset}
         answer = self.cluster.search(self.info.name, body, {"include_named_queries_score": "true"})
-        hits = self._candidates.with_passages(checked(answer), question)
+        hits = self._candidates.with_passages(checked_hits(answer), question)
         return [self._hit(found, rank, body) for rank, found in enumerate(hits, offset + 1)]
 
     def _hit(self, found: dict[str, Any], rank: int, body: dict[str, Any]) -> Hit:
@@ -239,7 +239,7 @@ class Search:
         field, few = self.info.record.vector_field, ROCCHIO_DOCUMENTS
         questions = first._questions(texts, first._depth(few), vectors=vectors)
         bodies = [first._joining.body(question, few) | {"_source": [field]} for question in questions]
-        found = [checked(answer) for answer in self.cluster.msearch(self.info.name, bodies)]
+        found = [checked_hits(answer) for answer in self.cluster.msearch(self.info.name, bodies)]
         best = [[hit["_source"][field] for hit in hits if field in hit["_source"]] for hits in found]
         return np.stack([rocchio(*pair) for pair in zip(vectors, best, strict=True)])
 
@@ -258,7 +258,7 @@ class Search:
     def _legs(self) -> dict[str, Leg]:
         made = {leg.name: leg.of(self.info.record, self.lexical_fields) for leg in legs_of(self.mode)}
         dense = made.get(DENSE)
-        if self.mode == DENSE and self.settings.exact and isinstance(dense, Dense):
+        if self.mode == DENSE and self.settings.exact and isinstance(dense, DenseLeg):
             made[DENSE] = replace(dense, exact=True)
         return made
 
@@ -314,7 +314,7 @@ class Search:
         if self.encoder is None:
             raise SettingsError(f"{self.mode} search needs an encoder", hint="--encoder FOLDER")
         check_fingerprint(self.encoder.fingerprint, self.info)
-        return mapped(self.encoder, self.info, self.settings)
+        return with_query_map(self.encoder, self.info, self.settings)
 
 
 def check_request(text: str, k: int) -> None:

@@ -60,7 +60,7 @@ def with_tuning(
     return SearchSettings(**{**found, **given})
 
 
-def mapped(encoder: Encoder, info: IndexInfo, settings: SearchSettings) -> Encoder:
+def with_query_map(encoder: Encoder, info: IndexInfo, settings: SearchSettings) -> Encoder:
     """Put the query map that the settings name before an encoder; none, or one that is gone: the encoder.
 
     Raises ModelError for a folder that is no map, FingerprintMismatch for the map of another encoder.

@@ -89,7 +89,7 @@ def open_search(
     return Search(cluster, info, model, mode, feedback, settings=settings)
 
 
-class Judged(NamedTuple):
+class JudgedQueries(NamedTuple):
     """Queries with judgements: of a split of a BEIR folder, or with `qrels` those of that file.
 
     Without the folder queries have no text, which is enough to measure runs.
@@ -130,7 +130,7 @@ class Compared(NamedTuple):
 def evaluate_index(
     cluster: Cluster,
     name: str,
-    judged: Judged,
+    judged: JudgedQueries,
     compared: Compared = Compared(),
     *,
     encoder: Path | None = None,
@@ -154,19 +154,19 @@ def evaluate_index(
         )
         for name, one in conditions.items()
     }
-    return measured(searches, queries, judgements, compared, progress)
+    return compare(searches, queries, judgements, compared, progress)
 
 
-def evaluate_runs(judged: Judged, compared: Compared, *, progress: Progress = silent) -> Evaluation:
+def evaluate_runs(judged: JudgedQueries, compared: Compared, *, progress: Progress = silent) -> Evaluation:
     """Evaluate TREC run files without a cluster, on `qrels` or on a split of a BEIR folder.
 
     The BEIR folder gives the texts of the queries too. Raises SettingsError when there are no qrels or no
     runs, DataError with file and line for what cannot be read, and what `evaluate` raises.
     """
-    return measured({}, *judged.read(), compared, progress)
+    return compare({}, *judged.read(), compared, progress)
 
 
-def measured(
+def compare(
     searches: Mapping[str, System | Run],
     queries: Sequence[Query],
     judgements: Qrels,

@@ -50,17 +50,17 @@ class Bm25Variant(NamedTuple):
 def bm25_variants(now: Similarity) -> list[Bm25Variant]:
     """List what is tried, first what the index has."""
     others = [Similarity(k1, b) for k1 in K1 for b in B if (k1, b) != now]
-    return [Bm25Variant(one, PULLED * apart(one, now) ** 2) for one in [now, *others]]
+    return [Bm25Variant(one, PULLED * apart_by(one, now) ** 2) for one in [now, *others]]
 
 
-def apart(one: Similarity, other: Similarity) -> float:
+def apart_by(one: Similarity, other: Similarity) -> float:
     """Tell how far two similarities are from each other."""
     return float(np.hypot((one.k1 - other.k1) / SPAN, one.b - other.b))
 
 
 def bm25_landscape(tried: Sequence[Bm25Variant]) -> Landscape:
     """Say how they lie to each other."""
-    away = np.array([[apart(one.similarity, other.similarity) for other in tried] for one in tried])
+    away = np.array([[apart_by(one.similarity, other.similarity) for other in tried] for one in tried])
     near = np.exp(-0.5 * (away / NEIGHBOURHOOD) ** 2)
     distances = np.array([one.distance for one in tried])
     return Landscape(distances, near / near.sum(axis=1, keepdims=True))

@@ -67,7 +67,7 @@ class Map:
 
 
 @dataclass(frozen=True)
-class Bm25:
+class Bm25Choice:
     """What judged queries say about k1 and b, on top of the chosen search.
 
     `choice` is None where `obstacle` says why they cannot be judged. `requests` change them; `closed_s` tells
@@ -93,7 +93,7 @@ class Tuning:
     index: str
     choice: Choice | None
     pipeline: Choice | None
-    bm25: Bm25 | None
+    bm25: Bm25Choice | None
     map: Map | None
     skipped_map: str | None
 
@@ -147,7 +147,7 @@ def choose_by(
     qrels: Qrels,
     settings: TuneSettings,
     progress: Progress,
-) -> tuple[Choice, Choice, Bm25 | None]:
+) -> tuple[Choice, Choice, Bm25Choice | None]:
     """Choose what ranks the judged queries best: of searches, of stored pipelines, of k1 and b."""
     qrels = checked_qrels(qrels)
     queries = judged_queries(queries, qrels)
@@ -202,21 +202,23 @@ def choose_variants(
     return of_all, of_pipelines
 
 
-def choose_bm25(search: Search, asked: Sequence[Asked], qrels: Qrels, measure: str, variant: Variant) -> Bm25:
+def choose_bm25(
+    search: Search, asked: Sequence[Asked], qrels: Qrels, measure: str, variant: Variant
+) -> Bm25Choice:
     """Choose k1 and b for searches by `variant`, where the index's own decide its scores."""
     now = asked[0].similarity
     if obstacle := bm25_obstacle(search, asked):
-        return Bm25(now, None, obstacle, ())
+        return Bm25Choice(now, None, obstacle, ())
     tried = bm25_variants(now)
     score = partial(score_bm25, variant, tried, dense_scale=search.dense_scale)
     values = measured(asked, qrels, measure, score)
     choice = chosen_among(tried, bm25_landscape(tried), values, measure)
-    found = Bm25(now, choice, None, ())
+    found = Bm25Choice(now, choice, None, ())
     requests = change_requests(search.info.name, found.similarity) if found.similarity else ()
     return replace(found, requests=tuple(requests))
 
 
-def applied(cluster: Cluster, index: str, found: Bm25) -> Bm25:
+def applied(cluster: Cluster, index: str, found: Bm25Choice) -> Bm25Choice:
     """Give the index the k1 and b that gain, if any."""
     if found.similarity is None:
         return found
@@ -298,14 +300,14 @@ def compare_maps(
     answers = [documents[probe.position].doc_id for probe in probes]
     real = [Query(f"log {i}", text) for i, text in enumerate(log[:LOG_CAP])] or made
     assert search.encoder is not None
-    before, after = (ranked(search, model, made) for model in (search.encoder, new))
+    before, after = (rankings_of(search, model, made) for model in (search.encoder, new))
     rows = compare_own_documents(before, after, answers)
     if real is not made:
-        before, after = (ranked(search, model, real) for model in (search.encoder, new))
+        before, after = (rankings_of(search, model, real) for model in (search.encoder, new))
     return [*rows, compare_overlap(before, after), compare_kept(before, after)]
 
 
-def ranked(search: Search, encoder: Encoder, queries: Sequence[Query]) -> Rankings:
+def rankings_of(search: Search, encoder: Encoder, queries: Sequence[Query]) -> Rankings:
     """Rank queries by words, by an encoder's vectors, and by both."""
     settings = SearchSettings(tuned=False, query_map="none")
     runs = [
@@ -338,12 +340,12 @@ def draw_curve(found: Tuning, file: Path) -> None:
     panels = 2 if words else 1
     with svg(file, (5.5 * panels, 4), panels=panels) as axes:
         left, *right = np.atleast_1d(axes)
-        draw(left, choice, "dense weight", lambda one: (one.kind, one.settings["dense_weight"]))
+        draw_lines(left, choice, "dense weight", lambda one: (one.kind, one.settings["dense_weight"]))
         if words:
-            draw(right[0], words, "k1", lambda one: (f"b {one.settings['b']:g}", one.settings["k1"]))
+            draw_lines(right[0], words, "k1", lambda one: (f"b {one.settings['b']:g}", one.settings["k1"]))
 
 
-def draw(axes: Any, choice: Choice, over: str, place: Callable[[Any], tuple[str, float]]) -> None:
+def draw_lines(axes: Any, choice: Choice, over: str, place: Callable[[Any], tuple[str, float]]) -> None:
     """Draw a line for each name that `place` gives, over the values that it gives."""
     lines: dict[str, list[tuple[float, float]]] = {}
     for point in choice.curve:

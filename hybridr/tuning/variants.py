@@ -86,22 +86,22 @@ def variants(
 ) -> list[Variant]:
     """List what is tried of these fusions (None: all) on an index with this record, the default among it.
 
-    Every trial is made with the usual depth and without feedback, and with each of `depths` and of
+    Every grid is tried with the usual depth and without feedback, and with each of `depths` and of
     `feedback`.
     """
     members = [member_of(FAMILY, name) for name in fusions or names_of(FAMILY)]
-    trials = [trial for member in members for trial in member.trials if not member.obstacle(record, None)]
-    default = next(one for one in DEFAULTS if any(trial.name == one for trial in trials))
+    grids = [grid for member in members for grid in member.grids if not member.obstacle(record, None)]
+    default = next(one for one in DEFAULTS if any(grid.name == one for grid in grids))
     more: list[dict[str, Any]] = [{}, *({"depth": one} for one in depths)]
     more += [{"feedback": one} for one in feedback]
     found = [
         Variant(
-            trial.settings | added | {"dense_weight": weight},
-            distance(trial.name == default, weight) + (ADDITION if added else 0.0),
+            grid.settings | added | {"dense_weight": weight},
+            distance(grid.name == default, weight) + (ADDITION if added else 0.0),
         )
         for added in more
-        for trial in trials
-        for weight in trial.weights
+        for grid in grids
+        for weight in grid.weights
     ]
     return [variant for variant in found if is_possible(variant, record, version)]
 
@@ -180,7 +180,7 @@ def legs_for(variant: Variant, asked: Asked, similarity: Similarity | None) -> L
 def row_of(variant: Variant, legs: Legs, sides: Sides | None, asked: Asked) -> NDArray[np.float64]:
     """Score the candidates by a variant, `(n,)`: by the sum of its sides, else one weight at a time."""
     if sides is None:
-        scores = fusion_of(variant).scores(cut(legs, variant.depth))
+        scores = fusion_of(variant).scores(cut_legs(legs, variant.depth))
         return np.array([scores.get(doc, np.nan) for doc in asked.candidates])
     weight = variant.settings["dense_weight"]
     row: NDArray[np.float64] = (1 - weight) * sides[0] + weight * sides[1]
@@ -189,13 +189,13 @@ def row_of(variant: Variant, legs: Legs, sides: Sides | None, asked: Asked) -> N
 
 def sides_of(variant: Variant, legs: Legs, asked: Asked) -> Sides | None:
     """Bring both legs to one scale, as the variant does, with lists no longer than its depth."""
-    sides = fusion_of(variant).sides(cut(legs, variant.depth))
+    sides = fusion_of(variant).sides(cut_legs(legs, variant.depth))
     if sides is None:
         return None
     return np.array([[side.get(doc, np.nan) for doc in asked.candidates] for side in sides])
 
 
-def cut(legs: Legs, depth: int) -> Legs:
+def cut_legs(legs: Legs, depth: int) -> Legs:
     """Cut the lists of both legs; true scores of documents in neither are left out."""
     lexical, dense = legs.listed
     if max(len(lexical), len(dense)) <= depth:

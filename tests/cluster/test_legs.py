@@ -11,8 +11,8 @@ import pytest
 
 from hybridr.cluster import legs
 from hybridr.cluster.legs import FAMILY
-from hybridr.cluster.legs.dense import Dense, dense_query, vector_mapping
-from hybridr.cluster.legs.lexical import Lexical, lexical_query
+from hybridr.cluster.legs.dense import DenseLeg, dense_query, vector_mapping
+from hybridr.cluster.legs.lexical import LexicalLeg, lexical_query
 from hybridr.cluster.record import IndexInfo, Record
 from hybridr.cluster.settings import VectorSettings
 from hybridr.errors import SettingsError
@@ -28,10 +28,10 @@ RECORD = Record(dim=2, similarity="cosine", vector_field="v")
 PHRASE = '''
 from dataclasses import dataclass
 
-from hybridr.cluster.legs.lexical import Lexical, lexical_leg
+from hybridr.cluster.legs.lexical import LexicalLeg, lexical_leg
 
 
-class Phrase(Lexical):
+class Phrase(LexicalLeg):
     """The words of the query, one after the other."""
 
     name = "phrase"
@@ -67,7 +67,7 @@ def test_without_the_file_the_mode_is_unknown() -> None:
 
 
 def test_the_lexical_leg_takes_a_text_or_a_query_made_of_it() -> None:
-    leg = Lexical.of(RECORD, ("title", "text"))
+    leg = LexicalLeg.of(RECORD, ("title", "text"))
     assert leg.query("sea", 5) == lexical_query("sea", ("title", "text"))
     made = {"term": {"text": "sea"}}
     assert leg.query(made, 5, shown=True) == {"bool": {"must": [made], "_name": "lexical"}}
@@ -76,7 +76,7 @@ def test_the_lexical_leg_takes_a_text_or_a_query_made_of_it() -> None:
 
 
 def test_the_dense_leg_keeps_and_asks_vectors() -> None:
-    leg = Dense.of(RECORD, ())
+    leg = DenseLeg.of(RECORD, ())
     assert leg.mapping(VERSION) == {
         "v": vector_mapping(2, "cosine", VectorSettings(vector_field="v"), VERSION)
     }
@@ -90,7 +90,7 @@ def test_the_dense_leg_keeps_and_asks_vectors() -> None:
 
 
 def test_the_dense_leg_of_passages_tells_the_best_one_where_it_is_shown() -> None:
-    leg = Dense.of(RECORD.changed(passages=Windows(22, 4, 64)), ())
+    leg = DenseLeg.of(RECORD.changed(passages=Windows(22, 4, 64)), ())
     assert leg.mapping(VERSION)["v"]["type"] == "nested"
     rows = np.stack([VECTOR, VECTOR])
     assert [part["start"] for part in leg.value(rows, [(0, 3), (2, 6)])["v"]] == [0, 2]

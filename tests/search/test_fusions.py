@@ -29,14 +29,14 @@ LEGS = Legs(
     Scales(9.0, 2.0),
 )
 MAXIMUM = '''
-from hybridr.search.fusions import Fusion, Trial
+from hybridr.search.fusions import Fusion, Grid
 
 
 class Maximum(Fusion):
     """The larger of both true scores, the dense one five times."""
 
     name = "maximum"
-    trials = (Trial("maximum", {"fusion": "maximum"}, (0.5,)),)
+    grids = (Grid("maximum", {"fusion": "maximum"}, (0.5,)),)
 
     def scores(self, legs):
         return {doc: max(legs.lexical.get(doc, 0.0), 5 * legs.dense.get(doc, 0.0)) for doc in legs.documents}

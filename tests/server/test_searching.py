@@ -21,7 +21,7 @@ from hybridr.errors import ClusterError, DataError, SettingsError
 from hybridr.records import Query
 from hybridr.search.feedback import FeedbackDocument, TermFeedback, rm3
 from hybridr.search.fusions.pipeline import fuse, hybrid_query
-from hybridr.search.hits import checked
+from hybridr.search.hits import checked_hits
 
 from .corpus import fill_index, text_number
 
@@ -174,7 +174,7 @@ def test_hybrid_without_pipeline_is_an_error(cluster: Cluster, searchable: Any) 
     legs = [lexical_query("anchor", ["text"]), lexical_query("ladder", ["text"])]
     answer = cluster.search(f"{index}-hybridr", {"query": hybrid_query(legs, 10)})
     with pytest.raises(ClusterError, match="raw hybrid scores"):
-        checked(answer)
+        checked_hits(answer)
 
 
 def test_queries_that_are_not_words(cluster: Cluster, searchable: Any) -> None:

@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
         from hybridr.evaluation.report import checked_format
         from hybridr.evaluation.settings import EvaluateSettings
         from hybridr.search.settings import SearchSettings
-        from hybridr.search.systems import Compared, Judged, evaluate_index, evaluate_runs
+        from hybridr.search.systems import Compared, JudgedQueries, evaluate_index, evaluate_runs
         from hybridr.search.systems import report as write_report
 
         if kind or report:
@@ -70,7 +70,7 @@ def register(app: typer.Typer) -> None:
         )
         files = run_files(run or ())
         compared = Compared(names(systems), files, names(measures), baseline, statistics)
-        judged = Judged(beir, split, qrels)
+        judged = JudgedQueries(beir, split, qrels)
         cluster: Cluster | None = None
         if name is not None:
             if beir is None:

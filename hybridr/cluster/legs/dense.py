@@ -153,7 +153,7 @@ def cost_of(form: Form, count: int, dim: int, m: int, version: Version, *, chose
 
 
 @dataclass(frozen=True)
-class Dense:
+class DenseLeg:
     """The vectors of one field, asked by a query vector `(dim,)` as the index keeps it (`as_kept`).
 
     With `most_passages` a document has up to that many vectors, and the best one counts; `exact` compares
@@ -169,7 +169,7 @@ class Dense:
     reads: ClassVar[Literal["text", "vector"]] = "vector"
 
     @classmethod
-    def of(cls, record: Record, fields: Sequence[str]) -> Dense:
+    def of(cls, record: Record, fields: Sequence[str]) -> DenseLeg:
         """Search the vectors that an index's record tells of, whichever fields they were made of."""
         named = {"vector_field": record.vector_field, "engine": record.engine}
         kept = VectorSettings(**named, vectors=record.vectors, compression=record.compression)

@@ -10,7 +10,7 @@ from ..record import Record
 
 
 @dataclass(frozen=True)
-class Lexical:
+class LexicalLeg:
     """BM25 over some text fields, asked by a text, or by a query that feedback made of it."""
 
     fields: tuple[str, ...]
@@ -18,7 +18,7 @@ class Lexical:
     reads: ClassVar[Literal["text", "vector"]] = "text"
 
     @classmethod
-    def of(cls, record: Record, fields: Sequence[str]) -> Lexical:
+    def of(cls, record: Record, fields: Sequence[str]) -> LexicalLeg:
         """Search these fields."""
         return cls(tuple(fields))
 

@@ -80,7 +80,7 @@ class Legs(NamedTuple):
         ]
 
 
-class Trial(NamedTuple):
+class Grid(NamedTuple):
     """What `tune` tries of a fusion: settings of a name of its own, with each of these dense weights."""
 
     name: str
@@ -92,14 +92,14 @@ class Fusion(Protocol):
     """One way to rank by two legs. It gives the `scores` always, and the `body` where `one_request` does it.
 
     Made once a search: raises SettingsError for settings that a server of this version cannot follow. Where
-    `needs_scales`, questions and legs come with their `Scales`. A fusion that names `trials` takes part in
+    `needs_scales`, questions and legs come with their `Scales`. A fusion that names `grids` takes part in
     `tune`.
     """
 
     name: ClassVar[str]
     one_request: ClassVar[bool] = False
     needs_scales: ClassVar[bool] = False
-    trials: ClassVar[Sequence[Trial]] = ()
+    grids: ClassVar[Sequence[Grid]] = ()
     settings: SearchSettings
 
     def __init__(self, settings: SearchSettings, version: tuple[int, int, int]) -> None:

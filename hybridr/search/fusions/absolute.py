@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
-from ...cluster.legs.dense import Dense, as_numbers
+from ...cluster.legs.dense import DenseLeg, as_numbers
 from ...cluster.record import Record
 from ...encoding.contract import Encoder
 from ...encoding.query_map import MappedEncoder
 from ...errors import DownloadError
 from ...files.remembered import remember_spread, spread_known
-from . import Fusion, Legs, Question, Scores, Trial
+from . import Fusion, Grid, Legs, Question, Scores
 
 LEXICAL_SCALE = 4.0
 MINILM_SPREAD = 0.1952
@@ -55,7 +55,7 @@ class Absolute(Fusion):
     name = "absolute"
     one_request = True
     needs_scales = True
-    trials = (Trial("absolute", {"fusion": "absolute"}, TWENTIETHS),)
+    grids = (Grid("absolute", {"fusion": "absolute"}, TWENTIETHS),)
 
     @staticmethod
     def obstacle(record: Record, feedback: str | None) -> str | None:
@@ -69,7 +69,7 @@ class Absolute(Fusion):
     def body(self, question: Question, k: int) -> dict[str, Any]:
         """Rank by both legs' true scores; the engine names that of the lexical leg only."""
         words, vector = question.asked["lexical"], question.asked["dense"]
-        lexical, dense = question.legs["lexical"], cast(Dense, question.legs["dense"])
+        lexical, dense = question.legs["lexical"], cast(DenseLeg, question.legs["dense"])
         weights = absolute_weights(self.settings.dense_weight, *question.scales)
         query = absolute_query(
             lexical.query(words, question.depth),

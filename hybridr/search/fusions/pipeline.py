@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import SettingsError
 from ...files.assets import load_asset
 from ..settings import SearchSettings
-from . import Fusion, Legs, Question, Scores, Trial
+from . import Fusion, Grid, Legs, Question, Scores
 
 FLOOR = 0.001
 MODES = ("apply", "clip", "ignore")
@@ -35,8 +35,8 @@ class Pipeline(Fusion):
 
     name = "pipeline"
     one_request = True
-    trials = tuple(
-        Trial(one, {"fusion": "pipeline", "normalization": one}, TENTHS)
+    grids = tuple(
+        Grid(one, {"fusion": "pipeline", "normalization": one}, TENTHS)
         for one in ("min_max", "l2", "z_score", "rrf")
     )
 
@@ -144,7 +144,7 @@ def fusion_pipeline(technique: Technique, version: tuple[int, int, int]) -> dict
         bounds = [{"mode": mode, "min_score": float(lowest)} for mode, lowest in technique.lower_bounds]
         normalization["parameters"]["lower_bounds"] = bounds
     combination["technique"] = technique.combination
-    return {**pipeline, "description": described(technique)}
+    return {**pipeline, "description": description_of(technique)}
 
 
 def pipeline_file(technique: Technique) -> str:
@@ -154,7 +154,7 @@ def pipeline_file(technique: Technique) -> str:
     return "hybrid-min-max-lower-bounds" if technique.lower_bounds else "hybrid-min-max"
 
 
-def described(technique: Technique) -> str:
+def description_of(technique: Technique) -> str:
     """Say what the pipeline does, in the words by which hybridr knows its own."""
     how = DESCRIPTIONS["lower_bounds" if technique.lower_bounds else technique.normalization]
     mean = technique.combination.removesuffix("_mean")

@@ -13,7 +13,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.errors import SettingsError
 from hybridr.records import Query
 from hybridr.search import fusions
-from hybridr.search.systems import Compared, Judged, evaluate_index
+from hybridr.search.systems import Compared, JudgedQueries, evaluate_index
 from support.members import one_more
 
 pytestmark = pytest.mark.node
@@ -77,5 +77,5 @@ def test_one_new_file_ranks(
     with pytest.raises(SettingsError, match="no one request"):
         search.request(TEXT)
     compared = Compared(("bm25", "hybrid-maximum"), measures=["nDCG@10"])
-    found = evaluate_index(cluster, index_name, Judged(beir), compared, encoder=minilm_encoder_folder)
+    found = evaluate_index(cluster, index_name, JudgedQueries(beir), compared, encoder=minilm_encoder_folder)
     assert list(found.runs["hybrid-maximum"]["q"])[:5] == [hit.doc_id for hit in hits]
