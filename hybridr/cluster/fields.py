@@ -110,7 +110,7 @@ def sample_sources(
 def choose_among(
     info: IndexInfo, mapped: Sequence[MappedField], given: Sequence[str], sources: list[dict[str, Any]]
 ) -> tuple[FieldChoice, dict[str, Contents]]:
-    """Choose among the mapped fields by what a sample holds in them, which comes along, or check the given."""
+    """Choose among the mapped fields by what a sample holds, which comes along, or check those given."""
     names = [one.name for one in mapped if one.type not in VECTOR_TYPES]
     contents = read_contents(sources, names)
     if not given:

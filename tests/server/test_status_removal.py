@@ -39,7 +39,9 @@ def test_removal_in_place_forgets_what_tune_found(cluster: Cluster, index_name: 
     remove(cluster, index_name)
     assert cluster.index_info(index_name).mappings["_meta"] == {"owner": "somebody"}
     other = HashingEncoder(salt="another")
-    reindex(cluster, index_name, other, ReindexSettings(in_place=True, vector_field="other", fields=("text",)))
+    reindex(
+        cluster, index_name, other, ReindexSettings(in_place=True, vector_field="other", fields=("text",))
+    )
     search = Search(cluster, index_name, other)
     assert search.settings.depth == 100
     assert search("text 3")
