@@ -35,7 +35,7 @@ from hybridr.progress import Progress
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.reindexing.syncing import synced_position
 from hybridr.search.settings import SearchSettings
-from hybridr.search.systems import evaluate_index, evaluate_runs
+from hybridr.search.systems import Compared, JudgedQueries, evaluate_index, evaluate_runs
 from hybridr.tuning.tuning import tune
 
 BASELINES = ("bm25", "hybrid-stock")
@@ -227,14 +227,10 @@ def ask(work: Work, cluster: Cluster, system: str, searched: Searched, qrels: Pa
     found = evaluate_index(
         cluster,
         searched.name,
-        work.folder,
-        split=condition.split,
-        qrels=qrels,
-        systems=[name],
-        measures=condition.measures,
+        JudgedQueries(work.folder, condition.split, qrels),
+        Compared([name], measures=condition.measures, statistics=SOME),
         encoder=searched.encoder,
         settings=SearchSettings(tuned=tuned),
-        statistics=SOME,
     )
     write_run(work.runs / f"{system}.trec", found.runs[name], system)
 
@@ -246,7 +242,7 @@ def result(
     condition = work.condition
     files = {system: work.runs / f"{system}.trec" for system in condition.systems}
     found = evaluate_runs(
-        files, beir=work.folder, split=condition.split, qrels=asked.qrels, measures=condition.measures
+        JudgedQueries(work.folder, condition.split, asked.qrels), Compared((), files, condition.measures)
     )
     return {
         "name": condition.name,

@@ -9,13 +9,13 @@ from typing import Any, Protocol
 from .cluster.connection import Cluster
 from .cluster.fields import (
     TEXT_TYPES,
-    Choice,
     Contents,
+    FieldChoice,
     MappedField,
     choose_among,
     count_words,
     mapped_fields,
-    read_sample,
+    sample_sources,
 )
 from .cluster.reading import text_of
 from .languages import ANALYZERS, UNKNOWN, LanguageGuess, analyzer_for, guess_language
@@ -103,7 +103,7 @@ def inspect_index(
     info = cluster.index_info(index)
     documents = cluster.count(info.name)
     mapped = mapped_fields(info)
-    sources = read_sample(cluster, info, mapped, fields, sample, progress)
+    sources = sample_sources(cluster, info, mapped, fields, sample, progress)
     choice, contents = choose_among(info, mapped, fields, sources)
     reports = tuple(_report(one, contents.get(one.name), choice, token_counter) for one in mapped)
     texts = [text_of(source, choice.fields) for source in sources]
@@ -127,7 +127,7 @@ def inspect_index(
 
 
 def _report(
-    one: MappedField, contents: Contents | None, choice: Choice, counter: TokenCounter | None
+    one: MappedField, contents: Contents | None, choice: FieldChoice, counter: TokenCounter | None
 ) -> FieldReport:
     used = one.name in choice.fields
     why = choice.reasons.get(one.name, "")

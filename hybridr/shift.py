@@ -300,7 +300,7 @@ def sample_index(
 ) -> TextSample:
     """Read up to `size` documents of an index at random. Raises DataError when none has text."""
     info = cluster.index_info(index)
-    chosen = choose_text_fields(cluster, index, fields)
+    chosen = choose_text_fields(cluster, info, fields)
     found = sample_documents(cluster, info, size, fields=chosen, seed=seed, progress=progress)
     texts = [text_of(document.source, chosen) for document in found]
     return capped(index, texts, size, queries, seed)

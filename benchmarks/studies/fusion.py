@@ -24,21 +24,22 @@ from numpy.typing import NDArray
 from conditions import the_twelve
 from hybridr import connect
 from hybridr.cluster.destinations import resolve
+from hybridr.cluster.record import Record as IndexRecord
 from hybridr.evaluation.measures import checked_qrels, parse_measure, values_of
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import qrels_file, read_qrels, read_queries
 from hybridr.machine import machine_record
 from hybridr.records import Qrels, Query
 from hybridr.search.encoders import encoder_for
-from hybridr.search.fusions.completed import CompletedSearch
 from hybridr.search.fusions.pipeline import fuse
+from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
 from hybridr.tuning import k1_and_b
 from hybridr.tuning.bm25_scores import Similarity
 from hybridr.tuning.choice import PULL, Landscape, choose, held_out_gains
 from hybridr.tuning.evidence import DEPTH, Asked, ask, with_cosines, with_words
 from hybridr.tuning.judgement import measured
-from hybridr.tuning.k1_and_b import errors_of, words_landscape, words_tried
+from hybridr.tuning.k1_and_b import bm25_landscape, bm25_variants, errors_of
 from hybridr.tuning.variants import (
     DEPTHS,
     NEIGHBOURHOOD,
@@ -46,7 +47,7 @@ from hybridr.tuning.variants import (
     Variant,
     landscape,
     score_all,
-    score_words,
+    score_bm25,
     variants,
 )
 from study import LEAD, Record, Section, add_collections, add_json, machine_of, table
@@ -138,13 +139,13 @@ def values_of_all(
     asked: Sequence[Asked], qrels: Qrels, dense_scale: float, version: tuple[int, int, int]
 ) -> Measured:
     """Measure all variants, and neighbours of the formula."""
-    tried = variants(version, absolute=True, depths=DEPTHS, feedback=("rocchio", "rm3"))
-    default, words = tried[landscape(tried).default], words_tried(asked[0].similarity)
+    tried = variants(version, IndexRecord(similarity="cosine"), depths=DEPTHS, feedback=("rocchio", "rm3"))
+    default, words = tried[landscape(tried).default], bm25_variants(asked[0].similarity)
     return Measured(
         tried,
         measured(asked, qrels, LEAD, partial(score_all, tried, dense_scale=dense_scale)),
         [word.similarity for word in words],
-        measured(asked, qrels, LEAD, partial(score_words, default, words, dense_scale=dense_scale)),
+        measured(asked, qrels, LEAD, partial(score_bm25, default, words, dense_scale=dense_scale)),
         mean_of([fuse(one.legs.listed) for one in asked], asked, qrels),
         neighbours(asked, qrels, dense_scale),
         float(np.quantile(np.concatenate([errors_of(one) for one in asked]), 0.99)),
@@ -154,7 +155,7 @@ def values_of_all(
 def summary(found: Measured) -> dict[str, Any]:
     """Choose by few labels, in every way."""
     labels = Labels(found.tried, found.values)
-    words = words_tried(found.similarities[0])
+    words = bm25_variants(found.similarities[0])
     return {
         "queries": len(found.values),
         "stock": found.stock,
@@ -164,19 +165,19 @@ def summary(found: Measured) -> dict[str, Any]:
         "alone": labels.alone(),
         "labels": labels.gains([PLAIN]),
         "also": {name: labels.gains([PLAIN, name]) for name in ALSO},
-        "bm25": few_labels(found.words, words_landscape(words)),
+        "bm25": few_labels(found.words, bm25_landscape(words)),
     }
 
 
-def opened(name: str, url: str | None) -> CompletedSearch:
+def opened(name: str, url: str | None) -> Search:
     """Open an untuned search of a collection's index."""
     cluster = connect(url)
     info = resolve(cluster, name)
     untuned = SearchSettings(tuned=False, depth=DEPTH)
-    return CompletedSearch(cluster, info.name, encoder_for(cluster, info, None), settings=untuned)
+    return Search(cluster, info, encoder_for(cluster, info, None), settings=untuned)
 
 
-def gathered(search: CompletedSearch, queries: Sequence[Query]) -> list[Asked]:
+def gathered(search: Search, queries: Sequence[Query]) -> list[Asked]:
     """Ask each leg once, and for all that variants need to know of the candidates besides."""
     return with_cosines(search, with_words(search, ask(search, queries), expand=True))
 

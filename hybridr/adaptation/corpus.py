@@ -107,7 +107,7 @@ def read_source(source: Source, fields: Sequence[str], progress: Progress) -> It
 
 def read_index(cluster: Cluster, index: str, fields: Sequence[str], progress: Progress) -> Iterator[Document]:
     """Yield the documents of a live index."""
-    chosen = choose_text_fields(cluster, index, tuple(fields))
+    chosen = choose_text_fields(cluster, cluster.index_info(index), fields)
     for found in read_documents(cluster, index, fields=chosen, progress=progress):
         yield titled(found.doc_id, found.source, chosen)
 

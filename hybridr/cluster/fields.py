@@ -66,11 +66,57 @@ class Contents:
         return sum(pattern.match(text) is not None for text in present) / max(len(present), 1)
 
 
-class Choice(NamedTuple):
+class FieldChoice(NamedTuple):
     """The fields to use, and for every text field why it is used or left out."""
 
     fields: tuple[str, ...]
     reasons: dict[str, str]
+
+
+def choose_text_fields(cluster: Cluster, info: IndexInfo, fields: Sequence[str] = ()) -> tuple[str, ...]:
+    """Check the given fields, or choose those that hold running text, best first.
+
+    `title` and `text` are taken where both exist, and what `hybridr load` recorded; else a sample of 200
+    documents decides. Raises DataError for unknown fields or an index without text.
+    """
+    mapped = mapped_fields(info)
+    known = {one.name for one in mapped}
+    if fields and known.issuperset(fields):
+        return check_fields(info, fields, ())
+    if not fields and (fixed := fixed_choice(info)) is not None:
+        return fixed[0]
+    sources = sample_sources(cluster, info, mapped, fields, CHOOSING_SAMPLE, silent)
+    return choose_among(info, mapped, fields, sources)[0].fields
+
+
+def sample_sources(
+    cluster: Cluster,
+    info: IndexInfo,
+    mapped: Sequence[MappedField],
+    given: Sequence[str],
+    size: int,
+    progress: Progress,
+) -> list[dict[str, Any]]:
+    """Read `size` documents at random. Raises DataError for an index without documents, or without text."""
+    if cluster.count(info.name) == 0:
+        raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
+    if not given and not any(one.type in TEXT_TYPES for one in mapped):
+        raise no_text_fields(info)
+    wanted = [one.name for one in mapped if one.type not in VECTOR_TYPES]
+    documents = sample_documents(cluster, info, size, fields=[*wanted, *given], progress=progress)
+    return [document.source for document in documents]
+
+
+def choose_among(
+    info: IndexInfo, mapped: Sequence[MappedField], given: Sequence[str], sources: list[dict[str, Any]]
+) -> tuple[FieldChoice, dict[str, Contents]]:
+    """Choose among the mapped fields by what a sample holds, which comes along, or check those given."""
+    names = [one.name for one in mapped if one.type not in VECTOR_TYPES]
+    contents = read_contents(sources, names)
+    if not given:
+        return choose_fields(info, contents), contents
+    fields = check_fields(info, given, sources)
+    return FieldChoice(fields, dict.fromkeys(fields, "named by --fields")), contents
 
 
 def mapped_fields(info: IndexInfo) -> list[MappedField]:
@@ -164,7 +210,7 @@ def _unknown(info: IndexInfo, name: str, fields: Mapping[str, MappedField]) -> D
     )
 
 
-def choose(info: IndexInfo, contents: Mapping[str, Contents]) -> Choice:
+def choose_fields(info: IndexInfo, contents: Mapping[str, Contents]) -> FieldChoice:
     """Choose the text fields by what was recorded, by their usual names, else by what they hold.
 
     Raises DataError when the index has no text field, or none with more than labels.
@@ -174,10 +220,10 @@ def choose(info: IndexInfo, contents: Mapping[str, Contents]) -> Choice:
         raise no_text_fields(info)
     if (fixed := fixed_choice(info)) is not None:
         fields, reason = fixed
-        return Choice(
+        return FieldChoice(
             fields, {name: reason if name in fields else "not needed beside them" for name in names}
         )
-    return ranked({name: contents[name] for name in names}, info)
+    return ranked_fields({name: contents[name] for name in names}, info)
 
 
 def fixed_choice(info: IndexInfo) -> tuple[tuple[str, ...], str] | None:
@@ -202,7 +248,7 @@ def no_text_fields(info: IndexInfo) -> DataError:
     return DataError(f"index '{info.name}' has no text fields; its fields: {listed}", hint=hint)
 
 
-def ranked(contents: Mapping[str, Contents], info: IndexInfo) -> Choice:
+def ranked_fields(contents: Mapping[str, Contents], info: IndexInfo) -> FieldChoice:
     """Rank the fields by words per document and drop labels, addresses, copies and what is short."""
     reasons = {name: why for name, one in contents.items() if (why := unfit(name, one))}
     left = {name: one for name, one in contents.items() if name not in reasons}
@@ -221,7 +267,7 @@ def ranked(contents: Mapping[str, Contents], info: IndexInfo) -> Choice:
     if not fields:
         found = "; ".join(f"{name}: {why}" for name, why in sorted(reasons.items()))
         raise DataError(f"no field of index '{info.name}' holds running text ({found})", hint="--fields NAME")
-    return Choice(fields, reasons)
+    return FieldChoice(fields, reasons)
 
 
 def unfit(name: str, contents: Contents) -> str:
@@ -278,50 +324,3 @@ def snake(name: str) -> str:
 def count_words(text: str) -> int:
     """Count words; each sign of Chinese, Japanese and Korean counts as one."""
     return len(WORD.findall(text))
-
-
-def choose_text_fields(cluster: Cluster, index: str, fields: Sequence[str] = ()) -> tuple[str, ...]:
-    """Check the given fields, or choose those that hold running text, best first.
-
-    `title` and `text` are taken where both exist, and what `hybridr load` recorded; else a sample of 200
-    documents decides. Raises NotFound, and DataError for unknown fields or an index without text.
-    """
-    info = cluster.index_info(index)
-    mapped = mapped_fields(info)
-    known = {one.name for one in mapped}
-    if fields and known.issuperset(fields):
-        return check_fields(info, fields, ())
-    if not fields and (fixed := fixed_choice(info)) is not None:
-        return fixed[0]
-    sources = read_sample(cluster, info, mapped, fields, CHOOSING_SAMPLE, silent)
-    return choose_among(info, mapped, fields, sources)[0].fields
-
-
-def read_sample(
-    cluster: Cluster,
-    info: IndexInfo,
-    mapped: Sequence[MappedField],
-    given: Sequence[str],
-    size: int,
-    progress: Progress,
-) -> list[dict[str, Any]]:
-    """Read documents to choose by, at random. Raises DataError where there are none, or no text fields."""
-    if cluster.count(info.name) == 0:
-        raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
-    if not given and not any(one.type in TEXT_TYPES for one in mapped):
-        raise no_text_fields(info)
-    wanted = [one.name for one in mapped if one.type not in VECTOR_TYPES]
-    documents = sample_documents(cluster, info, size, fields=[*wanted, *given], progress=progress)
-    return [document.source for document in documents]
-
-
-def choose_among(
-    info: IndexInfo, mapped: Sequence[MappedField], given: Sequence[str], sources: list[dict[str, Any]]
-) -> tuple[Choice, dict[str, Contents]]:
-    """Choose the text fields, or check the given ones; give what the documents hold besides."""
-    names = [one.name for one in mapped if one.type not in VECTOR_TYPES]
-    contents = read_contents(sources, names)
-    if not given:
-        return choose(info, contents), contents
-    fields = check_fields(info, given, sources)
-    return Choice(fields, dict.fromkeys(fields, "named by --fields")), contents

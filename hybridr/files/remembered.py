@@ -1,6 +1,6 @@
-"""Remembers on this machine where encoders and query maps lie, by fingerprint and by index.
+"""Remembers on this machine where encoders and query maps lie, and what was measured of encoders.
 
-Only paths are kept; whoever loads one checks it against the fingerprint it should have.
+Of folders only paths are kept; whoever loads one checks it against the fingerprint it should have.
 """
 
 from __future__ import annotations
@@ -12,17 +12,20 @@ from typing import Any
 from .atomic import write_json
 from .folders import state_folder
 
+ENCODERS, SPREADS = "encoders.json", "spreads.json"
+_spreads: dict[str, float] = {}
 
-def _read() -> dict[str, str]:
+
+def _read(file: str = ENCODERS) -> dict[str, Any]:
     try:
-        known: Any = json.loads((state_folder() / "encoders.json").read_text(encoding="utf-8"))
+        known: Any = json.loads((state_folder() / file).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return known if isinstance(known, dict) else {}
 
 
 def _remember(key: str, folder: Path) -> None:
-    write_json(state_folder() / "encoders.json", {**_read(), key: str(folder.resolve())})
+    write_json(state_folder() / ENCODERS, {**_read(), key: str(folder.resolve())})
 
 
 def remember_encoder(fingerprint: str, folder: Path | None) -> None:
@@ -51,4 +54,17 @@ def forget(key: str) -> None:
     """Forget an index's promoted encoder; its folder stays."""
     known = _read()
     if known.pop(key, None) is not None:
-        write_json(state_folder() / "encoders.json", known)
+        write_json(state_folder() / ENCODERS, known)
+
+
+def remember_spread(key: str, spread: float) -> None:
+    """Keep the spread of an encoder's cosines. Raises DownloadError where only this process can keep it."""
+    _spreads[key] = spread
+    write_json(state_folder() / SPREADS, {**_read(SPREADS), key: spread})
+
+
+def spread_known(key: str) -> float | None:
+    """Give the spread that was measured before, in this process or another; None for none."""
+    if key not in _spreads and isinstance(known := _read(SPREADS).get(key), float):
+        _spreads[key] = known
+    return _spreads.get(key)

@@ -166,7 +166,7 @@ def propose(
     if count == 0:
         raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
     windows = chosen_windows(settings, encoder)
-    chosen = choose_text_fields(cluster, info.name, tuple(fields))
+    chosen = choose_text_fields(cluster, info, fields)
     return Proposal(cluster, info, encoder, settings, count, chosen, windows)
 
 

@@ -88,7 +88,7 @@ class TermFeedback:
                     FeedbackDocument(frequencies(one, field), score)
                     for one, score in zip(stated, best.values(), strict=True)
                 ],
-                {term: found["doc_freq"] for one in stated for term, found in terms_of(one, field).items()},
+                {term: found["doc_freq"] for one in stated for term, found in terms_in(one, field).items()},
                 max((collection_size(one, field) for one in stated), default=0),
                 words_only=self._filters(field, text),
             )
@@ -119,7 +119,7 @@ class TermFeedback:
         return {found["_id"]: found.get("term_vectors", {}) for found in answers}
 
 
-def terms_of(vectors: Vectors, field: str) -> Mapping[str, Any]:
+def terms_in(vectors: Vectors, field: str) -> Mapping[str, Any]:
     """Give a field's terms with their statistics."""
     terms: Mapping[str, Any] = vectors.get(field, {}).get("terms", {})
     return terms
@@ -127,7 +127,7 @@ def terms_of(vectors: Vectors, field: str) -> Mapping[str, Any]:
 
 def frequencies(vectors: Vectors, field: str) -> dict[str, int]:
     """Give term -> frequency in one document."""
-    return {term: found["term_freq"] for term, found in terms_of(vectors, field).items()}
+    return {term: found["term_freq"] for term, found in terms_in(vectors, field).items()}
 
 
 def collection_size(vectors: Vectors, field: str) -> int:

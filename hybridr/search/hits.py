@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..cluster.reading import text_of
 from ..encoding.passages import Span
 from ..errors import ClusterError
+from ..records import Hit
 
 
-def checked(answer: dict[str, Any]) -> list[dict[str, Any]]:
+def checked_hits(answer: dict[str, Any]) -> list[dict[str, Any]]:
     """Give the hits; negative scores are the raw markers of a hybrid query that no pipeline combined.
 
     Raises ClusterError for them, for a time-out and for shards that failed.
@@ -22,6 +25,25 @@ def checked(answer: dict[str, Any]) -> list[dict[str, Any]]:
             hint="is the plugin opensearch-neural-search on every node? hybridr doctor",
         )
     return hits
+
+
+def hit_of(found: dict[str, Any], rank: int, raw: Mapping[str, float], fields: Sequence[str]) -> Hit:
+    """Make a hit of what the index answers: with the raw scores of its legs, and the text of these fields."""
+    text, passage = shown_text(found, fields)
+    return Hit(
+        found["_id"], found["_score"] or 0.0, rank, raw.get("lexical"), raw.get("dense"), text, passage
+    )
+
+
+def shown_text(found: dict[str, Any], fields: Sequence[str]) -> tuple[str, Span | None]:
+    """Choose what to show: the best of several passages, and where it stands, or marked fragments."""
+    whole = text_of(found.get("_source", {}), fields)
+    span = best_passage(found.get("inner_hits", {}))
+    # A text that a client has changed since may be shorter than its passages were.
+    if span and span != (0, len(whole)) and whole[slice(*span)]:
+        return whole[slice(*span)], span
+    marked = found.get("highlight", {})
+    return " … ".join(part for field in fields for part in marked.get(field, ())), None
 
 
 def best_passage(inner_hits: dict[str, Any]) -> Span | None:

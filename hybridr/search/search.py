@@ -1,8 +1,14 @@
-"""Search: text in, ranked hits out, in mode lexical, dense or hybrid."""
+"""Search: text in, ranked hits out, in mode lexical, dense or hybrid.
+
+Composed of the legs of the mode (`candidates`), a fusion that joins them, and feedback before it; re-rankers
+may look at the hits once more.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -11,43 +17,28 @@ import numpy as np
 from ..cluster.connection import Cluster
 from ..cluster.destinations import check_fingerprint, command_for, is_destination, resolve
 from ..cluster.fields import choose_text_fields
-from ..cluster.legs.dense import (
-    MAX_NEIGHBOURS,
-    as_kept,
-    as_numbers,
-    dense_query,
-    dense_scores_query,
-    exact_query,
-)
-from ..cluster.legs.lexical import highlight, lexical_leg, lexical_query
-from ..cluster.reading import text_of
-from ..encoding.contract import Encoder
-from ..encoding.passages import Span
+from ..cluster.legs import Leg
+from ..cluster.legs.dense import MAX_NEIGHBOURS, DenseLeg, as_kept
+from ..cluster.legs.lexical import highlight
+from ..cluster.record import IndexInfo
+from ..encoding.contract import Encoder, Vectors
 from ..errors import DataError, SettingsError
+from ..files.family import member_of
 from ..languages import says_something
 from ..records import Hit, Query, Run
+from .candidates import DENSE, HYBRID, LEXICAL, Alone, Candidates, legs_of, modes
 from .feedback import ROCCHIO_DOCUMENTS, TermFeedback, rocchio
-from .fusions.absolute import (
-    LARGEST_WINDOW,
-    WINDOW,
-    absolute_obstacle,
-    absolute_query,
-    absolute_weights,
-    dense_scale,
-    dense_script,
-    true_dense_score,
-)
-from .fusions.pipeline import hybrid_query, search_pipeline
-from .hits import best_passage, checked
-from .settings import NAMES_A_PIPELINE, SearchSettings, mapped, with_tuning
+from .fusions import FAMILY, Candidate, Fusion, Legs, Question, Scales
+from .fusions.absolute import Absolute, known_scale
+from .hits import checked_hits, hit_of
+from .rerankers import FAMILY as RERANKERS
+from .rerankers import Reranker
+from .settings import NAMES_A_PIPELINE, SearchSettings, with_query_map, with_tuning
 from .terms import IdfSums
 
 Mode = Literal["hybrid", "lexical", "dense"]
 Feedback = Literal["rm3", "rocchio"]
-LEXICAL, DENSE = "lexical", "dense"
-ABSOLUTE, PIPELINE = "absolute", "pipeline"
 BATCH = 32
-INNER_HITS_IN_HYBRID = (3, 0, 0)  # 2.19 leaves them out of the answer without a word
 
 
 class Search:
@@ -56,73 +47,92 @@ class Search:
     `index` may be the source, the alias or the destination of a reindex. Raises NotFound for a missing
     index, DataError when the mode needs vectors and there are none, FingerprintMismatch when the encoder
     is not the one that wrote them. `feedback="rm3"` expands the lexical leg by the words of its best
-    documents, "rocchio" moves the query vector toward the best of a hybrid search. `fusion` says how a hybrid
-    search joins its legs: "absolute" or "pipeline".
+    documents, "rocchio" moves the query vector toward the best of a hybrid search. `fusion` names how a
+    hybrid search joins its legs; None in other modes.
     """
 
     def __init__(
         self,
         cluster: Cluster,
-        index: str,
+        index: str | IndexInfo,
         encoder: Encoder | None = None,
         mode: Mode = "hybrid",
         feedback: Feedback | None = None,
         *,
         settings: SearchSettings | None = None,
     ) -> None:
-        if mode not in get_args(Mode):
-            raise SettingsError(f"unknown mode '{mode}': {', '.join(get_args(Mode))}")
-        self.cluster = cluster
-        self.info = resolve(cluster, index)
+        if mode not in modes():
+            raise SettingsError(f"unknown mode '{mode}': {', '.join(modes())}")
+        self.cluster, self.mode = cluster, mode
+        self.info = index if isinstance(index, IndexInfo) else resolve(cluster, index)
         self.windows = self.info.record.passages
-        self.mode = mode
-        self.encoder = encoder
         self.settings = with_tuning(settings or SearchSettings(), self.info, feedback=feedback)
         self.lexical_fields = self._lexical_fields()
-        if mode != LEXICAL:
-            self.encoder = self._checked_encoder(index)
+        self.encoder = encoder
+        if any(leg.reads == "vector" for leg in legs_of(mode)):
+            self.encoder = self._checked_encoder(index if isinstance(index, str) else index.name)
         self.given_feedback = feedback
         self.feedback = feedback or self._usual_feedback()
         self._check_feedback()
-        self.fusion = self._fusion()
-        self.pipeline = search_pipeline(self.settings, cluster.version) if self.fusion == PIPELINE else None
-        self.dense_scale = (
-            dense_scale(self.encoder) if self.fusion == ABSOLUTE and self.encoder is not None else 1.0
-        )
+        self.fusion = self._chosen_fusion() if mode == HYBRID else None
+        joining: type[Fusion] = member_of(FAMILY, self.fusion) if self.fusion else Alone
+        self._joining = joining(self.settings, cluster.version)
+        scaled = self.encoder if joining.needs_scales else None
+        self.dense_scale = known_scale(scaled) if scaled else 1.0
         self.query_terms = IdfSums(cluster, self.info.name, self.lexical_fields)
-        self._first = self.using("hybrid", feedback=None) if self.feedback == "rocchio" else None
+        self._candidates = Candidates(cluster, self.info, self._legs())
+        self._rerankers: tuple[Reranker, ...] = ()
+        self._first = self._first_search() if self.feedback == "rocchio" else None
 
     def using(self, mode: Mode, *, feedback: Feedback | Literal["same"] | None = "same") -> Search:
         """Give the same search in another mode, or with another feedback."""
         chosen, settings = self.given_feedback, self.settings
         if feedback != "same":
             chosen, settings = feedback, settings.model_copy(update={"feedback": "none"})
-        return Search(self.cluster, self.info.name, self.encoder, mode, chosen, settings=settings)
+        return Search(self.cluster, self.info, self.encoder, mode, chosen, settings=settings)
+
+    def reranked(self, *names: str) -> Search:
+        """Give the same search, whose best `depth` hits these re-rankers order anew, one after the other."""
+        found = copy(self)
+        found._rerankers = tuple(member_of(RERANKERS, name)() for name in names)
+        return found
 
     def __call__(
-        self, text: str, k: int = 10, *, offset: int = 0, filter: dict[str, Any] | None = None
+        self,
+        text: str,
+        k: int = 10,
+        *,
+        offset: int = 0,
+        filter: dict[str, Any] | None = None,
+        vector: Vectors | None = None,
     ) -> list[Hit]:
         """Give the best `k` documents with text, highlighted by `<em>`, and the raw score of each leg.
 
         The text of a document that the dense leg found by one of several passages is that passage. `offset`
-        skips the best ones: a page. `filter` is a query that every document has to match.
+        skips the best ones: a page. `filter` is a query that every document has to match. `vector` `(dim,)`
+        is the text as the encoder gives it, where it is there already.
         """
         self._check_page(text, k, offset)
-        vectors = self._vectors([text])
-        body = self._bodies([text], vectors, k + offset, filter, shown=True)[0]
-        body |= {"highlight": highlight(self._shown_fields(), text), "_source": self._shown_fields()}
-        body |= {"size": k, "from": offset}
-        answer = self.cluster.search(self.info.name, body, {"include_named_queries_score": "true"})
-        hits = self._with_passages(checked(answer), vectors[0])
-        return [self._hit(found, rank, body) for rank, found in enumerate(hits, offset + 1)]
+        if not self._rerankers:
+            return self._hits(text, k, offset, filter, vector)
+        hits = self._hits(text, max(self.settings.depth, k + offset), 0, filter, vector)
+        for one in self._rerankers:
+            hits = one.rescore(text, hits)
+        return hits[offset : offset + k]
 
     def request(
         self, text: str, k: int = 10, *, offset: int = 0, filter: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Give the body that asks for this page through plain REST, to be extended by aggregations."""
+        """Give the body that asks for this page through plain REST, to be extended by aggregations.
+
+        Raises SettingsError where one request cannot rank so.
+        """
+        if self._rerankers or not self._joining.one_request:
+            ranks = "a re-ranker" if self._rerankers else f"the fusion '{self.fusion}'"
+            raise SettingsError(f"{ranks} ranks here: there is no one request", hint="--fusion absolute")
         self._check_page(text, k, offset)
-        vectors = self._vectors([text])
-        return self._bodies([text], vectors, k + offset, filter)[0] | {"size": k, "from": offset}
+        [question] = self._questions([text], self._depth(k + offset), filter)
+        return self._joining.body(question, k + offset) | {"size": k, "from": offset}
 
     def run(self, queries: Iterable[Query], k: int = 100) -> Run:
         """Rank the best `k` documents for each query: query id -> document id -> score."""
@@ -130,46 +140,144 @@ class Search:
         ranked: Run = {}
         for start in range(0, len(queries), BATCH):
             batch = queries[start : start + BATCH]
-            texts = [query.text for query in batch]
-            found = self.scores(self._bodies(texts, self._vectors(texts), k))
+            found = self._ranked([query.text for query in batch], k)
             ranked.update(zip([query.query_id for query in batch], found, strict=True))
         return ranked
 
+    def candidates(self, texts: Sequence[str]) -> list[list[Candidate]]:
+        """Give every candidate of either leg, with both true scores and the fusion's own, best first."""
+        questions = self._questions(texts, self.settings.depth)
+        return [one.candidates(self._joining.scores(one)) for one in self._candidates.found(questions)]
+
+    def legs(self, texts: Sequence[str]) -> list[Legs]:
+        """Give what both legs say about each query: one retrieval per leg, and what each one missed."""
+        return self._candidates.found(self._questions(texts, self.settings.depth))
+
     def scores(self, bodies: Sequence[dict[str, Any]]) -> list[dict[str, float]]:
         """Send several searches in one request: document id -> score, best first, of each."""
-        answers = self.cluster.msearch(self.info.name, [body | {"_source": False} for body in bodies])
-        return [{hit["_id"]: hit["_score"] for hit in checked(answer)} for answer in answers]
+        return self._candidates.scores(bodies)
 
-    def dense_leg(self, vector: np.ndarray, filter: dict[str, Any] | None = None) -> dict[str, Any]:
+    def dense_leg(self, vector: Vectors, filter: dict[str, Any] | None = None) -> dict[str, Any]:
         """Build the query for the neighbours of a query vector `(dim,)` among what matches `filter`."""
         [kept] = as_kept(vector[None], self.info.record.vectors)
-        return dense_query(
-            as_numbers(kept),
-            self.info.record.vector_field,
-            self.settings.depth,
-            passages=self.windows is not None,
-            filter=filter,
-        )
+        return self._candidates.legs[DENSE].query(kept, self.settings.depth, filter=filter)
+
+    def idf_sums(self, texts: Sequence[str]) -> list[float]:
+        """Give how much the terms of each query weigh in the fields of the lexical leg."""
+        return [len(self.lexical_fields) * one for one in self.query_terms.of(texts)]
+
+    def _hits(
+        self, text: str, k: int, offset: int, filter: dict[str, Any] | None, vector: Vectors | None
+    ) -> list[Hit]:
+        vectors = None if vector is None else vector[None]
+        if not self._joining.one_request:
+            [question] = self._questions([text], self.settings.depth, filter, vectors)
+            return self._joined_here(text, question, slice(offset, offset + k))
+        [question] = self._questions([text], self._depth(k + offset), filter, vectors, shown=True)
+        body = self._joining.body(question, k + offset)
+        body |= {"highlight": highlight(self._shown_fields, text), "_source": self._shown_fields}
+        body |= {"size": k, "from": offset}
+        answer = self.cluster.search(self.info.name, body, {"include_named_queries_score": "true"})
+        hits = self._candidates.with_passages(checked_hits(answer), question)
+        return [self._hit(found, rank, body) for rank, found in enumerate(hits, offset + 1)]
+
+    def _hit(self, found: dict[str, Any], rank: int, body: dict[str, Any]) -> Hit:
+        named = found.get("matched_queries", {})
+        raw = self._joining.raw_scores(found["_score"] or 0.0, named, body)
+        return hit_of(found, rank, raw, self._shown_fields)
+
+    def _joined_here(self, text: str, question: Question, page: slice) -> list[Hit]:
+        """Ask the legs, join them in this process, and look up the texts of the page."""
+        [legs] = self._candidates.found([question])
+        best = legs.candidates(self._joining.scores(legs))[page]
+        texts = self._candidates.texts([one.doc_id for one in best], text, question, self._shown_fields)
+        return [
+            Hit(one.doc_id, one.score, rank, one.lexical, one.dense, *texts.get(one.doc_id, ("", None)))
+            for rank, one in enumerate(best, page.start + 1)
+        ]
+
+    def _ranked(self, texts: Sequence[str], k: int) -> list[dict[str, float]]:
+        if self._rerankers:
+            return [{hit.doc_id: hit.score for hit in self(text, k)} for text in texts]
+        if not self._joining.one_request:
+            return [{one.doc_id: one.score for one in found[:k]} for found in self.candidates(texts)]
+        questions = self._questions(texts, self._depth(k))
+        return self.scores([self._joining.body(question, k) for question in questions])
+
+    def _questions(
+        self,
+        texts: Sequence[str],
+        depth: int,
+        filter: dict[str, Any] | None = None,
+        vectors: Vectors | None = None,
+        *,
+        shown: bool = False,
+    ) -> list[Question]:
+        """Ask each text as the legs read it; `vectors` `(n, dim)` None encodes the texts."""
+        legs = self._candidates.legs
+        asked = {name: self._asked(leg, texts, vectors) for name, leg in legs.items()}
+        scales = [Scales()] * len(texts)
+        if self._joining.needs_scales:
+            scales = [Scales(one, self.dense_scale) for one in self.idf_sums(texts)]
+        return [
+            Question(legs, dict(zip(legs, each, strict=True)), depth, filter, shown, scale)
+            for *each, scale in zip(*asked.values(), scales, strict=True)
+        ]
+
+    def _asked(self, leg: Leg, texts: Sequence[str], vectors: Vectors | None) -> Sequence[Any]:
+        if leg.reads == "text":
+            expanded = self.feedback == "rm3" and leg.name == LEXICAL
+            return self._term_feedback.queries(texts) if expanded else texts
+        assert self.encoder is not None
+        vectors = self.encoder.encode_queries(list(texts)) if vectors is None else vectors
+        if self._first is not None:
+            vectors = self._moved(self._first, texts, vectors)
+        return list(as_kept(vectors, self.info.record.vectors))
+
+    def _moved(self, first: Search, texts: Sequence[str], vectors: Vectors) -> Vectors:
+        """Move query vectors `(n, dim)` toward the best documents of a first search."""
+        field, few = self.info.record.vector_field, ROCCHIO_DOCUMENTS
+        questions = first._questions(texts, first._depth(few), vectors=vectors)
+        bodies = [first._joining.body(question, few) | {"_source": [field]} for question in questions]
+        found = [checked_hits(answer) for answer in self.cluster.msearch(self.info.name, bodies)]
+        best = [[hit["_source"][field] for hit in hits if field in hit["_source"]] for hits in found]
+        return np.stack([rocchio(*pair) for pair in zip(vectors, best, strict=True)])
+
+    def _first_search(self) -> Search:
+        """Give the hybrid search that feedback looks at: by one request, whatever joins the legs after it."""
+        first = self.using("hybrid", feedback=None)
+        if first._joining.one_request:
+            return first
+        settings = first.settings.model_copy(update={"fusion": "auto"})
+        return Search(self.cluster, self.info, self.encoder, settings=settings)
 
     @cached_property
     def _term_feedback(self) -> TermFeedback:
         return TermFeedback(self.cluster, self.info.name, self.lexical_fields)
 
+    def _legs(self) -> dict[str, Leg]:
+        made = {leg.name: leg.of(self.info.record, self.lexical_fields) for leg in legs_of(self.mode)}
+        dense = made.get(DENSE)
+        if self.mode == DENSE and self.settings.exact and isinstance(dense, DenseLeg):
+            made[DENSE] = replace(dense, exact=True)
+        return made
+
+    def _depth(self, k: int) -> int:
+        return max(self.settings.depth, k)
+
+    def _chosen_fusion(self) -> str:
+        """Name the fusion that is set, else absolute where the index and the other settings allow it."""
+        settings, record = self.settings, self.info.record
+        if settings.fusion == "auto":
+            given = settings.model_fields_set & NAMES_A_PIPELINE
+            return "pipeline" if given or Absolute.obstacle(record, self.feedback) else "absolute"
+        if obstacle := member_of(FAMILY, settings.fusion).obstacle(record, self.feedback):
+            raise SettingsError(f"the fusion '{settings.fusion}' cannot rank here: {obstacle}")
+        return settings.fusion
+
     def _usual_feedback(self) -> Feedback | None:
         usual = self.settings.feedback
-        return usual if self.mode == "hybrid" and usual != "none" else None
-
-    def _fusion(self) -> str | None:
-        """Choose how the legs are joined: None where there is only one."""
-        if self.mode != "hybrid":
-            return None
-        obstacle = absolute_obstacle(self.info, self.feedback)
-        if self.settings.fusion == ABSOLUTE and obstacle:
-            raise SettingsError(f"the absolute fusion needs one cosine a document: {obstacle}")
-        if self.settings.fusion == "auto":
-            named = self.settings.model_fields_set & NAMES_A_PIPELINE
-            return PIPELINE if obstacle or named else ABSOLUTE
-        return self.settings.fusion
+        return usual if self.mode == HYBRID and usual != "none" else None
 
     def _check_feedback(self) -> None:
         if self.feedback not in (None, *get_args(Feedback)):
@@ -183,19 +291,13 @@ class Search:
 
     def _check_page(self, text: str, k: int, offset: int) -> None:
         check_request(text, k + offset)
-        if self.fusion == PIPELINE and offset and offset + k > self.settings.depth:
-            raise SettingsError(
-                f"hits {offset + 1} to {offset + k} are beyond the {self.settings.depth} candidates that are "
-                "normalised together: with more of them every score would change",
-                hint=f"--depth {offset + k} for all pages",
-            )
+        self._joining.check_page(offset, k)
 
     def _lexical_fields(self) -> tuple[str, ...]:
-        recorded = self.info.record.lexical_fields
-        return (
-            self.settings.lexical_fields or recorded or choose_text_fields(self.cluster, self.info.name, ())
-        )
+        given = self.settings.lexical_fields or self.info.record.lexical_fields
+        return given or choose_text_fields(self.cluster, self.info)
 
+    @property
     def _shown_fields(self) -> list[str]:
         return list(self.info.record.fields or self.lexical_fields)
 
@@ -212,170 +314,7 @@ class Search:
         if self.encoder is None:
             raise SettingsError(f"{self.mode} search needs an encoder", hint="--encoder FOLDER")
         check_fingerprint(self.encoder.fingerprint, self.info)
-        return mapped(self.encoder, self.info, self.settings)
-
-    def _vectors(self, texts: Sequence[str]) -> Sequence[np.ndarray | None]:
-        if self.mode == LEXICAL or self.encoder is None:
-            return [None] * len(texts)
-        vectors = self.encoder.encode_queries(list(texts))
-        if self.feedback == "rocchio":
-            vectors = self._moved(list(texts), vectors)
-        return list(as_kept(vectors, self.info.record.vectors))
-
-    def _moved(self, texts: list[str], vectors: np.ndarray) -> np.ndarray:
-        """Move query vectors `(n, dim)` toward the best documents of a hybrid search."""
-        field = self.info.record.vector_field
-        first = self._first
-        assert first is not None
-        asked = list(as_kept(vectors, self.info.record.vectors))
-        bodies = [body | {"_source": [field]} for body in first._bodies(texts, asked, ROCCHIO_DOCUMENTS)]
-        found = [checked(answer) for answer in self.cluster.msearch(self.info.name, bodies)]
-        best = [[hit["_source"][field] for hit in hits if field in hit["_source"]] for hits in found]
-        return np.stack([rocchio(*pair) for pair in zip(vectors, best, strict=True)])
-
-    def _bodies(
-        self,
-        texts: list[str],
-        vectors: Sequence[np.ndarray | None],
-        k: int,
-        filter: dict[str, Any] | None = None,
-        *,
-        shown: bool = False,
-    ) -> list[dict[str, Any]]:
-        """Build a body for each text; `shown` asks for the scores of the legs and the best passages too.
-
-        The server runs a named query once more to tell its scores: nothing is named where nobody looks.
-        """
-        queries = self._lexical_queries(texts) if self.mode != DENSE else [{}] * len(texts)
-        sums = self.idf_sums(texts) if self.fusion == ABSOLUTE else [0.0] * len(texts)
-        return [
-            self._body(query, vector, k, filter, idf_sum, shown)
-            for query, vector, idf_sum in zip(queries, vectors, sums, strict=True)
-        ]
-
-    def _lexical_queries(self, texts: list[str]) -> list[dict[str, Any]]:
-        if self.feedback != "rm3":
-            return [lexical_query(text, self.lexical_fields) for text in texts]
-        return self._term_feedback.queries(texts)
-
-    def _nearest(
-        self,
-        vector: np.ndarray,
-        k: int,
-        filter: dict[str, Any] | None = None,
-        *,
-        shown: bool = False,
-        boost: float | None = None,
-    ) -> dict[str, Any]:
-        return dense_query(
-            as_numbers(vector),
-            self.info.record.vector_field,
-            k,
-            DENSE if shown else None,
-            passages=self.windows is not None,
-            inner_hits="passages" if shown else None,
-            filter=filter,
-            boost=boost,
-        )
-
-    def _body(
-        self,
-        query: dict[str, Any],
-        vector: np.ndarray | None,
-        k: int,
-        filter: dict[str, Any] | None,
-        idf_sum: float,
-        shown: bool,
-    ) -> dict[str, Any]:
-        leg = lexical_leg(query, LEXICAL if shown else None, filter)
-        if vector is None:
-            return {"size": k, "query": leg}
-        depth = max(self.settings.depth, k)
-        if self.fusion == ABSOLUTE:
-            return {"size": k, **self._absolute(query, leg, vector, depth, filter, idf_sum)}
-        if self.mode == DENSE and self.settings.exact:
-            record = self.info.record
-            name = DENSE if shown else None
-            exact = exact_query(as_numbers(vector), record.vector_field, record.similarity, name, filter)
-            return {"size": k, "query": exact}
-        dense = self._nearest(vector, depth, filter, shown=shown)
-        if self.mode == DENSE:
-            return {"size": k, "query": dense}
-        return {"size": k, "query": hybrid_query([leg, dense], depth), "search_pipeline": self.pipeline}
-
-    def _absolute(
-        self,
-        query: dict[str, Any],
-        leg: dict[str, Any],
-        vector: np.ndarray,
-        depth: int,
-        filter: dict[str, Any] | None,
-        idf_sum: float,
-    ) -> dict[str, Any]:
-        weights = self.weights(idf_sum)
-        return absolute_query(
-            query,
-            leg,
-            lambda boost: self._nearest(vector, depth, filter, boost=boost),
-            dense_script(as_numbers(vector), self.info.record.vector_field, weights),
-            weights,
-            min(WINDOW * depth, LARGEST_WINDOW),
-        )
-
-    def idf_sums(self, texts: Sequence[str]) -> list[float]:
-        """Give how much the terms of each query weigh in the fields of the lexical leg."""
-        return [len(self.lexical_fields) * one for one in self.query_terms.of(texts)]
-
-    def weights(self, idf_sum: float) -> tuple[float, float]:
-        """Give what the absolute fusion multiplies BM25 and the engine's cosine score (0 to 1) by."""
-        return absolute_weights(self.settings.dense_weight, idf_sum, self.dense_scale)
-
-    def _dense_scores(
-        self, vector: np.ndarray, doc_ids: Sequence[str], *, inner_hits: bool = False
-    ) -> dict[str, Any]:
-        """Ask for the true dense scores of these documents."""
-        most = self.windows.most if self.windows else None
-        query = dense_scores_query(
-            as_numbers(vector),
-            self.info.record.vector_field,
-            doc_ids,
-            most_passages=most,
-            inner_hits=inner_hits,
-        )
-        return {"size": len(doc_ids), "query": query, "_source": False}
-
-    def _with_passages(self, hits: list[dict[str, Any]], vector: np.ndarray | None) -> list[dict[str, Any]]:
-        """Ask for the best passages of dense hits where the answer of a hybrid search lacks them."""
-        supported = self.mode != "hybrid" or self.cluster.version >= INNER_HITS_IN_HYBRID
-        if self.windows is None or vector is None or supported:
-            return hits
-        doc_ids = [hit["_id"] for hit in hits if DENSE in hit.get("matched_queries", {})]
-        inner = self._best_passages(vector, doc_ids)
-        return [hit | {"inner_hits": inner.get(hit["_id"], {})} for hit in hits]
-
-    def _best_passages(self, vector: np.ndarray, doc_ids: Sequence[str]) -> dict[str, Any]:
-        if not doc_ids:
-            return {}
-        body = self._dense_scores(vector, doc_ids, inner_hits=True)
-        return {hit["_id"]: hit["inner_hits"] for hit in checked(self.cluster.search(self.info.name, body))}
-
-    def _hit(self, found: dict[str, Any], rank: int, body: dict[str, Any]) -> Hit:
-        scores = found.get("matched_queries", {})
-        text, passage = self._text(found)
-        lexical, dense, score = scores.get(LEXICAL), scores.get(DENSE), found["_score"] or 0.0
-        if self.fusion == ABSOLUTE:
-            dense = true_dense_score(score, lexical, body)
-        return Hit(found["_id"], score, rank, lexical, dense, text, passage)
-
-    def _text(self, found: dict[str, Any]) -> tuple[str, Span | None]:
-        """Choose what to show: the best of several passages, and where it stands, or marked fragments."""
-        whole = text_of(found.get("_source", {}), self._shown_fields())
-        span = best_passage(found.get("inner_hits", {}))
-        # A text that a client has changed since may be shorter than its passages were.
-        if span and span != (0, len(whole)) and whole[slice(*span)]:
-            return whole[slice(*span)], span
-        marked = found.get("highlight", {})
-        return " … ".join(part for field in self._shown_fields() for part in marked.get(field, ())), None
+        return with_query_map(self.encoder, self.info, self.settings)
 
 
 def check_request(text: str, k: int) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder
 from ..encoding.query_map import MappedEncoder, load_query_map
+from ..files.family import OneOf
 from ..files.remembered import folder_of_map
 from ..settings import NoOption, Stage
 
@@ -21,10 +22,10 @@ class SearchSettings(Stage):
 
     table: ClassVar[str] = "search"
 
-    fusion: Literal["auto", "absolute", "pipeline"] = Field(
+    fusion: Annotated[str, OneOf("search.fusions", "auto")] = Field(
         "auto",
         description="how the legs are joined; absolute: by their true scores; pipeline: as normalization and "
-        "combination say",
+        "combination say; completed: by z-scores of true scores",
     )
     normalization: Literal["min_max", "l2", "z_score", "rrf"] = Field(
         "min_max", description="what a pipeline does to the scores of a leg"
@@ -74,7 +75,7 @@ def with_tuning(
     return SearchSettings(**{**found, **given})
 
 
-def mapped(encoder: Encoder, info: IndexInfo, settings: SearchSettings) -> Encoder:
+def with_query_map(encoder: Encoder, info: IndexInfo, settings: SearchSettings) -> Encoder:
     """Put the query map that the settings name before an encoder; none, or one that is gone: the encoder.
 
     Raises ModelError for a folder that is no map, FingerprintMismatch for the map of another encoder.

@@ -17,13 +17,15 @@ from ..evaluation.evaluation import Evaluation, System, evaluate
 from ..evaluation.measures import MEASURES, needed_depth, parse_measure
 from ..evaluation.report import checked_format, shown_documents, write_report
 from ..evaluation.settings import EvaluateSettings
+from ..files.family import names_of
 from ..files.formats import document_of, qrels_file, read_corpus, read_qrels, read_queries, read_run
 from ..progress import Progress, silent
 from ..records import Qrels, Query, Run
+from .candidates import LEXICAL
 from .encoders import encoder_for
-from .fusions.completed import CompletedSearch
-from .search import LEXICAL, Feedback, Mode, Search
-from .settings import SearchSettings
+from .fusions import FAMILY as FUSIONS
+from .search import Feedback, Mode, Search
+from .settings import SearchSettings, with_tuning
 
 CHECKED_DOCUMENTS, SAMPLE_SEED = 1000, 13
 NO_RUNS: Mapping[str, Path] = MappingProxyType({})
@@ -35,7 +37,11 @@ class Condition(NamedTuple):
     mode: Mode
     feedback: Feedback | None = None
     settings: dict[str, Any] | None = None
-    completed: bool = False
+
+    def chosen(self, given: SearchSettings | None, depth: int) -> SearchSettings:
+        """Give the settings of the system, with candidates at least as deep as that."""
+        settings = SearchSettings(**self.settings) if self.settings else given or SearchSettings()
+        return settings.model_copy(update={"depth": max(settings.depth, depth)})
 
 
 SYSTEMS = {
@@ -48,8 +54,17 @@ SYSTEMS = {
     "hybrid-rocchio": Condition("hybrid", feedback="rocchio"),
     "hybrid-rm3": Condition("hybrid", feedback="rm3"),
     "hybrid-stock": Condition("hybrid", settings={"tuned": False, "fusion": "pipeline"}),
-    "hybrid-completed": Condition("hybrid", settings={"tuned": False}, completed=True),
 }
+
+
+def system(name: str) -> Condition:
+    """Find a system: one of the table, or `hybrid-FUSION` for any fusion. Raises SettingsError."""
+    fused = {f"hybrid-{one}": one for one in names_of(FUSIONS)}
+    if name in fused:
+        return Condition("hybrid", settings={"tuned": False, "fusion": fused[name]})
+    if name not in SYSTEMS:
+        raise SettingsError(f"unknown system '{name}': {', '.join([*SYSTEMS, *fused])}")
+    return SYSTEMS[name]
 
 
 def open_search(
@@ -61,88 +76,111 @@ def open_search(
     *,
     feedback: Feedback | None = None,
     complete: bool = False,
-    progress: Progress = silent,
 ) -> Search:
-    """Open a search of `name` with the encoder that wrote its vectors, or the one in the given folder."""
+    """Open a search of `name` with the encoder that wrote its vectors, or the one in the given folder.
+
+    `complete` takes the fusion `completed`, with all else that `tune` found.
+    """
     info = resolve(cluster, name)
-    model = None if mode == LEXICAL else encoder_for(cluster, info, encoder, progress=progress)
-    kind = CompletedSearch if complete and mode == "hybrid" else Search
-    return kind(cluster, info.name, model, mode, feedback, settings=settings)
+    model = None if mode == LEXICAL else encoder_for(cluster, info, encoder)
+    if complete:
+        found = with_tuning(settings or SearchSettings(), info, feedback=feedback)
+        settings = found.model_copy(update={"fusion": "completed"})
+    return Search(cluster, info, model, mode, feedback, settings=settings)
+
+
+class JudgedQueries(NamedTuple):
+    """Queries with judgements: of a split of a BEIR folder, or with `qrels` those of that file.
+
+    Without the folder queries have no text, which is enough to measure runs.
+    """
+
+    beir: Path | None = None
+    split: str = "test"
+    qrels: Path | None = None
+
+    def read(self) -> tuple[list[Query], Qrels]:
+        """Read them. Raises SettingsError where there are no judgements, DataError for what is wrong."""
+        if self.qrels is None and self.beir is None:
+            raise SettingsError("no judgements", hint="--qrels FILE, or --beir FOLDER")
+        judgements = read_qrels(self.qrels or qrels_file(self.beir or Path(), self.split))
+        if self.beir is None:
+            return [Query(one, "") for one in judgements], judgements
+        return read_queries(self.beir, judgements), judgements
+
+
+class Compared(NamedTuple):
+    """What is compared, and how: named systems of an index and TREC runs, the first with the others.
+
+    `measures` are spelled as in ir-measures; `baseline` None is the first system.
+    """
+
+    systems: Sequence[str] = ("bm25", "dense", "hybrid")
+    runs: Mapping[str, Path] = NO_RUNS
+    measures: Sequence[str] = MEASURES
+    baseline: str | None = None
+    statistics: EvaluateSettings = EvaluateSettings()
+
+    @property
+    def depth(self) -> int:
+        """Count the results of a query that the measures look at."""
+        return self.statistics.depth or needed_depth([parse_measure(one) for one in self.measures])
 
 
 def evaluate_index(
     cluster: Cluster,
     name: str,
-    beir: Path,
+    judged: JudgedQueries,
+    compared: Compared = Compared(),
     *,
-    split: str = "test",
-    qrels: Path | None = None,
-    systems: Sequence[str] = ("bm25", "dense", "hybrid"),
-    runs: Mapping[str, Path] = NO_RUNS,
-    measures: Sequence[str] = MEASURES,
-    baseline: str | None = None,
     encoder: Path | None = None,
     settings: SearchSettings | None = None,
-    statistics: EvaluateSettings | None = None,
     progress: Progress = silent,
 ) -> Evaluation:
     """Evaluate named systems of one index, and given TREC runs, on the judged queries of a BEIR folder.
 
-    `qrels` overrides those of the split. The candidates of each leg are as deep as the measures look.
-    Raises SettingsError for an unknown system, DataError when the index lacks most of the relevant
-    documents, and what `open_search` and `evaluate` raise.
+    The candidates of each leg are as deep as the measures look. Raises SettingsError for an unknown system,
+    DataError when the index lacks most of the relevant documents, and what `Search` and `evaluate` raise.
     """
-    if unknown := [system for system in systems if system not in SYSTEMS]:
-        raise SettingsError(f"unknown system '{unknown[0]}': {', '.join(SYSTEMS)}")
-    judgements = read_qrels(qrels or qrels_file(beir, split))
-    queries = read_queries(beir, judgements)
+    conditions = {one: system(one) for one in compared.systems}
+    queries, judgements = judged.read()
     info = resolve(cluster, name)
     check_collection(cluster, info.name, judgements)
-    statistics = statistics or EvaluateSettings()
-    depth = statistics.depth or needed_depth([parse_measure(measure) for measure in measures])
-    modes = {SYSTEMS[system].mode for system in systems}
-    model = encoder_for(cluster, info, encoder, progress=progress) if modes - {LEXICAL} else None
-    opened: dict[str, System | Run] = {}
-    for system in systems:
-        condition = SYSTEMS[system]
-        kind = CompletedSearch if condition.completed else Search
-        given = settings or SearchSettings()
-        chosen = SearchSettings(**condition.settings) if condition.settings else given
-        chosen = chosen.model_copy(update={"depth": max(chosen.depth, depth)})
-        opened[system] = kind(cluster, info.name, model, condition.mode, condition.feedback, settings=chosen)
-    opened |= read_runs(runs, systems)
-    return evaluate(
-        opened, queries, judgements, measures, baseline=baseline, settings=statistics, progress=progress
-    )
+    encoded = any(one.mode != LEXICAL for one in conditions.values())
+    model = encoder_for(cluster, info, encoder, progress=progress) if encoded else None
+    searches = {
+        name: Search(
+            cluster, info, model, one.mode, one.feedback, settings=one.chosen(settings, compared.depth)
+        )
+        for name, one in conditions.items()
+    }
+    return compare(searches, queries, judgements, compared, progress)
 
 
-def evaluate_runs(
-    runs: Mapping[str, Path],
-    *,
-    beir: Path | None = None,
-    split: str = "test",
-    qrels: Path | None = None,
-    measures: Sequence[str] = MEASURES,
-    baseline: str | None = None,
-    statistics: EvaluateSettings | None = None,
-    progress: Progress = silent,
-) -> Evaluation:
+def evaluate_runs(judged: JudgedQueries, compared: Compared, *, progress: Progress = silent) -> Evaluation:
     """Evaluate TREC run files without a cluster, on `qrels` or on a split of a BEIR folder.
 
     The BEIR folder gives the texts of the queries too. Raises SettingsError when there are no qrels or no
     runs, DataError with file and line for what cannot be read, and what `evaluate` raises.
     """
-    if qrels is None and beir is None:
-        raise SettingsError("no judgements", hint="--qrels FILE, or --beir FOLDER")
-    judgements = read_qrels(qrels or qrels_file(beir or Path(), split))
-    queries = read_queries(beir, judgements) if beir else [Query(one, "") for one in judgements]
+    return compare({}, *judged.read(), compared, progress)
+
+
+def compare(
+    searches: Mapping[str, System | Run],
+    queries: Sequence[Query],
+    judgements: Qrels,
+    compared: Compared,
+    progress: Progress,
+) -> Evaluation:
+    """Measure searches, and the runs to compare them with."""
     return evaluate(
-        read_runs(runs),
+        {**searches, **read_runs(compared.runs, searches)},
         queries,
         judgements,
-        measures,
-        baseline=baseline,
-        settings=statistics,
+        compared.measures,
+        baseline=compared.baseline,
+        settings=compared.statistics,
         progress=progress,
     )
 
@@ -190,7 +228,7 @@ def report(
 
 def _texts_of_index(cluster: Cluster, name: str, wanted: Sequence[str]) -> dict[str, str]:
     info = resolve(cluster, name)
-    fields = info.record.fields or choose_text_fields(cluster, info.name)
+    fields = info.record.fields or choose_text_fields(cluster, info)
     found: dict[str, str] = {}
     for start in range(0, len(wanted), CHECKED_DOCUMENTS):
         sources = sources_by_id(cluster, info.name, wanted[start : start + CHECKED_DOCUMENTS])

@@ -103,11 +103,11 @@ def find_encoder(settings: ServeSettings, cluster: Cluster | None, progress: Pro
     if cluster is not None and settings.index is not None:
         from ..cluster.destinations import resolve
         from ..search.encoders import encoder_for
-        from ..search.settings import mapped
+        from ..search.settings import with_query_map
 
         info = resolve(cluster, settings.index)
         encoder = encoder_for(cluster, info, settings.encoder, progress=progress)
-        return mapped(encoder, info, SearchSettings(query_map=settings.query_map))
+        return with_query_map(encoder, info, SearchSettings(query_map=settings.query_map))
     from ..encoding.opening import load_encoder
     from ..exporting.exporting import minilm_encoder
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from copy import copy
-from typing import Any, NamedTuple, cast
+from functools import partial
+from typing import Any, NamedTuple
 
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from ..cluster.connection import Cluster
-from ..encoding.contract import Encoder, Vectors
+from ..encoding.contract import Vectors
 from ..languages import says_something
 from ..search.fusions.pipeline import hybrid_query
 from ..search.search import Search
@@ -26,17 +26,6 @@ Query = Mapping[str, Any]
 MOST_CLAUSES = 50  # of a bool query that is looked into
 
 
-class EncodedQuery:
-    """Stands for the encoder in one search whose query is encoded already; `vector` is `(dim,)`."""
-
-    def __init__(self, vector: Vectors) -> None:
-        self.vector = vector
-
-    def encode_queries(self, texts: Sequence[str]) -> Vectors:
-        """Give the vector that is there, as `(1, dim)`."""
-        return self.vector[None]
-
-
 class Searches:
     """Searches of one index in every mode; the encoder is checked against the index once, here."""
 
@@ -49,13 +38,12 @@ class Searches:
             "dense": hybrid.using("dense"),
         }
 
-    async def prepare(self, mode: Mode, query: str) -> Search:
-        """Give the search to run for a query; lexical search needs no vector. Raises EncodingFailed."""
-        search = copy(self.modes[mode])
-        if mode != "lexical":
-            [embedding] = await self.embedder.embed("query", [query])
-            search.encoder = cast(Encoder, EncodedQuery(embedding.vector))
-        return search
+    async def vector(self, mode: Mode, query: str) -> Vectors | None:
+        """Encode a query to `(dim,)`; lexical search needs no vector. Raises EncodingFailed."""
+        if mode == "lexical":
+            return None
+        [embedding] = await self.embedder.embed("query", [query])
+        return embedding.vector
 
 
 def add_search(
@@ -72,16 +60,14 @@ def add_search(
     async def search(body: SearchRequest, request: Request) -> Response:
         note(request, mode=body.mode, k=body.k, **({"input": body.query} if settings.log_queries else {}))
         check_query(body.query, settings)
-        mode, warning = body.mode, None
+        mode, vector, warning = body.mode, None, None
         try:
-            prepared = await unless_gone(request, searches.prepare(mode, body.query))
+            vector = await unless_gone(request, searches.vector(mode, body.query))
         except EncodingFailed as error:
             note(request, warning=WARNING, **described(error))
-            mode, warning, prepared = "lexical", WARNING, searches.modes["lexical"]
-        hits = await unless_gone(
-            request,
-            run_in_threadpool(prepared, body.query, body.k, offset=body.offset, filter=body.filter),
-        )
+            mode, warning = "lexical", WARNING
+        asked = partial(searches.modes[mode], offset=body.offset, filter=body.filter, vector=vector)
+        hits = await unless_gone(request, run_in_threadpool(asked, body.query, body.k))
         return found_answer(mode, [hit._asdict() for hit in hits], warning)
 
     return searches

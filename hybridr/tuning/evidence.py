@@ -14,7 +14,8 @@ from ..cluster.reading import documents_by_id
 from ..progress import Progress, silent
 from ..records import Query
 from ..search.feedback import FEEDBACK_DOCUMENTS, TermFeedback, frequencies
-from ..search.fusions.completed import CompletedSearch, Legs
+from ..search.fusions import Legs
+from ..search.search import Search
 from ..search.terms import PLAIN_SCORES, text_vectors
 from .bm25_scores import Postings, Row, Similarity, Weights, postings, rows_of, similarity_of
 from .map_fitting import read_vectors
@@ -43,10 +44,10 @@ class Asked(NamedTuple):
     @property
     def candidates(self) -> list[str]:
         """List the documents that either leg found."""
-        return list(dict.fromkeys([*self.legs.listed[0], *self.legs.listed[1]]))
+        return self.legs.documents
 
 
-def ask(search: CompletedSearch, queries: Sequence[Query], progress: Progress = silent) -> list[Asked]:
+def ask(search: Search, queries: Sequence[Query], progress: Progress = silent) -> list[Asked]:
     """Retrieve once with each leg for every query, and complete the scores of the candidates."""
     asked: list[Asked] = []
     progress("ask", 0, len(queries))
@@ -59,7 +60,7 @@ def ask(search: CompletedSearch, queries: Sequence[Query], progress: Progress = 
 
 
 def with_words(
-    search: CompletedSearch, asked: Sequence[Asked], progress: Progress = silent, *, expand: bool = False
+    search: Search, asked: Sequence[Asked], progress: Progress = silent, *, expand: bool = False
 ) -> list[Asked]:
     """Look up how often the terms of each query stand in its candidates; with `expand` RM3's terms too."""
     terms = TermFeedback(search.cluster, search.info.name, search.lexical_fields)
@@ -95,7 +96,7 @@ def occurrences(
     return [postings(one, old=old) for one in rows]
 
 
-def query_weights(search: CompletedSearch, asked: Sequence[Asked]) -> Iterator[Weights]:
+def query_weights(search: Search, asked: Sequence[Asked]) -> Iterator[Weights]:
     """Give how often each term stands in each query, by field."""
     for batch in parts(asked, AT_ONCE):
         texts = [one.query.text for one in batch]
@@ -114,7 +115,7 @@ def expansions(
             yield weights if any(weights.values()) else {}
 
 
-def routing_of(search: CompletedSearch, asked: Sequence[Asked]) -> dict[str, str | None]:
+def routing_of(search: Search, asked: Sequence[Asked]) -> dict[str, str | None]:
     """Look up the routing of every candidate, without which the server would not find its terms."""
     found: dict[str, str | None] = {}
     for batch in parts(sorted(placed(asked)), DOCUMENTS_AT_ONCE):
@@ -123,7 +124,7 @@ def routing_of(search: CompletedSearch, asked: Sequence[Asked]) -> dict[str, str
     return found
 
 
-def with_cosines(search: CompletedSearch, asked: Sequence[Asked], progress: Progress = silent) -> list[Asked]:
+def with_cosines(search: Search, asked: Sequence[Asked], progress: Progress = silent) -> list[Asked]:
     """Compare the vectors of each query's candidates."""
     assert search.encoder is not None
     rows = read_vectors(search, sorted(placed(asked)), search.encoder, progress)

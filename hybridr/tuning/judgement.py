@@ -15,10 +15,10 @@ from ..evaluation.significance import interval
 from ..records import Qrels
 from .choice import Landscape, Values, choose, held_out_gains
 from .evidence import Asked
-from .k1_and_b import Words
+from .k1_and_b import Bm25Variant
 from .variants import Variant
 
-Tried: TypeAlias = Variant | Words
+Tried: TypeAlias = Variant | Bm25Variant
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..cluster.connection import Cluster, path_of
 from ..errors import ClusterError
-from ..search.fusions.completed import CompletedSearch
+from ..search.search import Search
 from .bm25_scores import Similarity, similarity_obstacle
 from .choice import Landscape
 from .evidence import Asked
@@ -26,7 +26,7 @@ CLOSE, MOST_OFF = 1e-3, 0.01
 OPENING_S = 60.0
 
 
-class Words(NamedTuple):
+class Bm25Variant(NamedTuple):
     """A k1 and b, and how far they are from the index's own, at least 0."""
 
     similarity: Similarity
@@ -47,26 +47,26 @@ class Words(NamedTuple):
         return str(self.similarity)
 
 
-def words_tried(now: Similarity) -> list[Words]:
+def bm25_variants(now: Similarity) -> list[Bm25Variant]:
     """List what is tried, first what the index has."""
     others = [Similarity(k1, b) for k1 in K1 for b in B if (k1, b) != now]
-    return [Words(one, PULLED * apart(one, now) ** 2) for one in [now, *others]]
+    return [Bm25Variant(one, PULLED * apart_by(one, now) ** 2) for one in [now, *others]]
 
 
-def apart(one: Similarity, other: Similarity) -> float:
+def apart_by(one: Similarity, other: Similarity) -> float:
     """Tell how far two similarities are from each other."""
     return float(np.hypot((one.k1 - other.k1) / SPAN, one.b - other.b))
 
 
-def words_landscape(tried: Sequence[Words]) -> Landscape:
+def bm25_landscape(tried: Sequence[Bm25Variant]) -> Landscape:
     """Say how they lie to each other."""
-    away = np.array([[apart(one.similarity, other.similarity) for other in tried] for one in tried])
+    away = np.array([[apart_by(one.similarity, other.similarity) for other in tried] for one in tried])
     near = np.exp(-0.5 * (away / NEIGHBOURHOOD) ** 2)
     distances = np.array([one.distance for one in tried])
     return Landscape(distances, near / near.sum(axis=1, keepdims=True))
 
 
-def words_obstacle(search: CompletedSearch, asked: Sequence[Asked]) -> str | None:
+def bm25_obstacle(search: Search, asked: Sequence[Asked]) -> str | None:
     """Say why other k1 and b cannot be judged; None where the formula gives the server's scores."""
     if why := similarity_obstacle(search.info, search.lexical_fields):
         return why

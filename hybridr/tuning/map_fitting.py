@@ -92,7 +92,7 @@ def fit_query_map(
 
 def sampled(search: Search, settings: MapSettings, progress: Progress) -> list[Document]:
     """Read a random sample of documents, as many as there shall be queries."""
-    fields = choose_text_fields(search.cluster, search.info.name, ())
+    fields = choose_text_fields(search.cluster, search.info)
     titles = [name for name in fields if name == "title" and len(fields) > 1]
     texts = [name for name in fields if name not in titles]
     found = sample_documents(

@@ -41,16 +41,15 @@ from ..files.remembered import remember_map
 from ..progress import Progress, silent
 from ..records import Qrels, Query
 from ..search.encoders import encoder_for
-from ..search.fusions.completed import CompletedSearch
 from ..search.search import Search
 from ..search.settings import SearchSettings
 from .bm25_scores import Similarity
 from .evidence import DEPTH, Asked, ask, with_cosines, with_words
 from .judgement import Choice, chosen_among, measured
-from .k1_and_b import change_requests, change_similarity, words_landscape, words_obstacle, words_tried
+from .k1_and_b import bm25_landscape, bm25_obstacle, bm25_variants, change_requests, change_similarity
 from .map_fitting import fit_query_map, sampled
 from .settings import MapSettings, TuneSettings
-from .variants import DEPTHS, Variant, landscape, score_all, score_words, variants
+from .variants import DEPTHS, Variant, landscape, score_all, score_bm25, variants
 
 LEAST_JUDGED = 10
 PROBES, LOG_CAP, TOP = 200, 500, 20
@@ -68,7 +67,7 @@ class Map:
 
 
 @dataclass(frozen=True)
-class Bm25:
+class Bm25Choice:
     """What judged queries say about k1 and b, on top of the chosen search.
 
     `choice` is None where `obstacle` says why they cannot be judged. `requests` change them; `closed_s` tells
@@ -94,7 +93,7 @@ class Tuning:
     index: str
     choice: Choice | None
     pipeline: Choice | None
-    bm25: Bm25 | None
+    bm25: Bm25Choice | None
     map: Map | None
     skipped_map: str | None
 
@@ -131,7 +130,7 @@ def tune(
     info = resolve(cluster, name)
     model = encoder_for(cluster, info, encoder, progress=progress)
     untuned = SearchSettings(tuned=False, depth=DEPTH)
-    search = CompletedSearch(cluster, info.name, model, settings=untuned)
+    search = Search(cluster, info, model, settings=untuned)
     choice, pipeline, bm25 = choose_by(search, *judged, settings, progress) if judged else (None, None, None)
     fitted, skipped = fitted_map(search, model, settings, map_settings or MapSettings(), judged, progress)
     if settings.bm25 == "apply" and bm25 and not settings.dry_run:
@@ -143,12 +142,12 @@ def tune(
 
 
 def choose_by(
-    search: CompletedSearch,
+    search: Search,
     queries: Sequence[Query],
     qrels: Qrels,
     settings: TuneSettings,
     progress: Progress,
-) -> tuple[Choice, Choice, Bm25 | None]:
+) -> tuple[Choice, Choice, Bm25Choice | None]:
     """Choose what ranks the judged queries best: of searches, of stored pipelines, of k1 and b."""
     qrels = checked_qrels(qrels)
     queries = judged_queries(queries, qrels)
@@ -162,11 +161,11 @@ def choose_by(
     if settings.bm25 == "off":
         return choice, pipeline, None
     assert isinstance(choice.best, Variant)
-    return choice, pipeline, choose_words(search, asked, qrels, settings.measure, choice.best)
+    return choice, pipeline, choose_bm25(search, asked, qrels, settings.measure, choice.best)
 
 
 def gather(
-    search: CompletedSearch, queries: Sequence[Query], settings: TuneSettings, progress: Progress
+    search: Search, queries: Sequence[Query], settings: TuneSettings, progress: Progress
 ) -> list[Asked]:
     """Ask each leg once, and for what the wanted variants need to know of the candidates besides."""
     if "rocchio" in settings.also and (search.windows or search.info.record.similarity != "cosine"):
@@ -174,24 +173,23 @@ def gather(
     asked = ask(search, queries, progress)
     if settings.bm25 != "off" or "rm3" in settings.also:
         asked = with_words(search, asked, progress, expand="rm3" in settings.also)
-    if "rm3" in settings.also and (obstacle := words_obstacle(search, asked)):
+    if "rm3" in settings.also and (obstacle := bm25_obstacle(search, asked)):
         raise SettingsError(f"rm3 cannot be judged: {obstacle}", hint="leave it out of --also")
     return with_cosines(search, asked, progress) if "rocchio" in settings.also else asked
 
 
 def choose_variants(
-    search: CompletedSearch, asked: Sequence[Asked], qrels: Qrels, settings: TuneSettings
+    search: Search, asked: Sequence[Asked], qrels: Qrels, settings: TuneSettings
 ) -> tuple[Choice, Choice]:
     """Choose among all that a search can do, and among what a stored pipeline can.
 
     Depth and feedback are no part of a pipeline.
     """
-    version, absolute = search.cluster.version, search.fusion == "absolute"
-    scale = search.dense_scale
+    version, record, scale = search.cluster.version, search.info.record, search.dense_scale
     depths = DEPTHS if "depth" in settings.also else ()
     feedback = [one for one in settings.also if one != "depth"]
-    everything = variants(version, absolute=absolute, depths=depths, feedback=feedback)
-    pipelines = variants(version, absolute=False)
+    everything = variants(version, record, depths=depths, feedback=feedback)
+    pipelines = variants(version, record, ["pipeline"])
     of_all, of_pipelines = (
         chosen_among(
             tried,
@@ -204,23 +202,23 @@ def choose_variants(
     return of_all, of_pipelines
 
 
-def choose_words(
-    search: CompletedSearch, asked: Sequence[Asked], qrels: Qrels, measure: str, variant: Variant
-) -> Bm25:
+def choose_bm25(
+    search: Search, asked: Sequence[Asked], qrels: Qrels, measure: str, variant: Variant
+) -> Bm25Choice:
     """Choose k1 and b for searches by `variant`, where the index's own decide its scores."""
     now = asked[0].similarity
-    if obstacle := words_obstacle(search, asked):
-        return Bm25(now, None, obstacle, ())
-    tried = words_tried(now)
-    score = partial(score_words, variant, tried, dense_scale=search.dense_scale)
+    if obstacle := bm25_obstacle(search, asked):
+        return Bm25Choice(now, None, obstacle, ())
+    tried = bm25_variants(now)
+    score = partial(score_bm25, variant, tried, dense_scale=search.dense_scale)
     values = measured(asked, qrels, measure, score)
-    choice = chosen_among(tried, words_landscape(tried), values, measure)
-    found = Bm25(now, choice, None, ())
+    choice = chosen_among(tried, bm25_landscape(tried), values, measure)
+    found = Bm25Choice(now, choice, None, ())
     requests = change_requests(search.info.name, found.similarity) if found.similarity else ()
     return replace(found, requests=tuple(requests))
 
 
-def applied(cluster: Cluster, index: str, found: Bm25) -> Bm25:
+def applied(cluster: Cluster, index: str, found: Bm25Choice) -> Bm25Choice:
     """Give the index the k1 and b that gain, if any."""
     if found.similarity is None:
         return found
@@ -228,7 +226,7 @@ def applied(cluster: Cluster, index: str, found: Bm25) -> Bm25:
 
 
 def fitted_map(
-    search: CompletedSearch,
+    search: Search,
     encoder: Encoder,
     settings: TuneSettings,
     map_settings: MapSettings,
@@ -252,14 +250,14 @@ def fitted_map(
 
 
 def judged_veto(
-    search: CompletedSearch, fitted: QueryMap, queries: Sequence[Query], qrels: Qrels, measure: str
+    search: Search, fitted: QueryMap, queries: Sequence[Query], qrels: Qrels, measure: str
 ) -> list[str]:
     """Object to a map with which the judged queries rank worse."""
     assert search.encoder is not None
     queries, parsed = judged_queries(queries, checked_qrels(qrels)), parse_measure(measure)
     ids, means = [query.query_id for query in queries], []
     for model in (search.encoder, MappedEncoder(search.encoder, fitted)):
-        plain = Search(search.cluster, search.info.name, model, settings=SearchSettings(tuned=False))
+        plain = Search(search.cluster, search.info, model, settings=SearchSettings(tuned=False))
         [values] = values_of(plain.run(queries, DEPTH), qrels, [parsed], ids).values()
         means.append(float(np.mean(list(values.values()))))
     old, new = means
@@ -290,7 +288,7 @@ def write_tuning(cluster: Cluster, info: IndexInfo, found: Tuning) -> None:
 
 
 def compare_maps(
-    search: CompletedSearch, new: Encoder, log: Sequence[str], seed: int, progress: Progress = silent
+    search: Search, new: Encoder, log: Sequence[str], seed: int, progress: Progress = silent
 ) -> list[BeforeAfter]:
     """Compare searching without and with a map on queries made from documents, and on a log of real ones.
 
@@ -302,18 +300,18 @@ def compare_maps(
     answers = [documents[probe.position].doc_id for probe in probes]
     real = [Query(f"log {i}", text) for i, text in enumerate(log[:LOG_CAP])] or made
     assert search.encoder is not None
-    before, after = (ranked(search, model, made) for model in (search.encoder, new))
+    before, after = (rankings_of(search, model, made) for model in (search.encoder, new))
     rows = compare_own_documents(before, after, answers)
     if real is not made:
-        before, after = (ranked(search, model, real) for model in (search.encoder, new))
+        before, after = (rankings_of(search, model, real) for model in (search.encoder, new))
     return [*rows, compare_overlap(before, after), compare_kept(before, after)]
 
 
-def ranked(search: Search, encoder: Encoder, queries: Sequence[Query]) -> Rankings:
+def rankings_of(search: Search, encoder: Encoder, queries: Sequence[Query]) -> Rankings:
     """Rank queries by words, by an encoder's vectors, and by both."""
     settings = SearchSettings(tuned=False, query_map="none")
     runs = [
-        Search(search.cluster, search.info.name, encoder, mode, settings=settings).run(queries, TOP)
+        Search(search.cluster, search.info, encoder, mode, settings=settings).run(queries, TOP)
         for mode in ("lexical", "dense", "hybrid")
     ]
     lists = ([list(run[query.query_id]) for query in queries] for run in runs)
@@ -342,12 +340,12 @@ def draw_curve(found: Tuning, file: Path) -> None:
     panels = 2 if words else 1
     with svg(file, (5.5 * panels, 4), panels=panels) as axes:
         left, *right = np.atleast_1d(axes)
-        draw(left, choice, "dense weight", lambda one: (one.kind, one.settings["dense_weight"]))
+        draw_lines(left, choice, "dense weight", lambda one: (one.kind, one.settings["dense_weight"]))
         if words:
-            draw(right[0], words, "k1", lambda one: (f"b {one.settings['b']:g}", one.settings["k1"]))
+            draw_lines(right[0], words, "k1", lambda one: (f"b {one.settings['b']:g}", one.settings["k1"]))
 
 
-def draw(axes: Any, choice: Choice, over: str, place: Callable[[Any], tuple[str, float]]) -> None:
+def draw_lines(axes: Any, choice: Choice, over: str, place: Callable[[Any], tuple[str, float]]) -> None:
     """Draw a line for each name that `place` gives, over the values that it gives."""
     lines: dict[str, list[tuple[float, float]]] = {}
     for point in choice.curve:

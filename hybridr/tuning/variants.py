@@ -8,24 +8,26 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..cluster.record import Record
 from ..errors import SettingsError
+from ..files.family import member_of, names_of
 from ..search.feedback import ROCCHIO_DOCUMENTS, ROCCHIO_WEIGHT
-from ..search.fusions.absolute import absolute_weights
-from ..search.fusions.completed import Legs, Scores
-from ..search.fusions.pipeline import NORMALIZATIONS, rrf, search_pipeline
+from ..search.fusions import FAMILY, Fusion, Legs, Scales, Scores
+from ..search.fusions.absolute import UNSEEN
 from ..search.settings import SearchSettings
 from .bm25_scores import Postings, Similarity
 from .choice import Landscape
 from .evidence import Asked
-from .k1_and_b import Words
+from .k1_and_b import Bm25Variant
 
-TENTHS, TWENTIETHS = [i / 10 for i in range(2, 9)], [i / 20 for i in range(1, 20)]
 DEPTHS = (20, 50)
 ANOTHER_TECHNIQUE = 0.25  # as far from the default as a weight of 0 or 1
 ADDITION = 0.05  # feedback or another depth
 NEIGHBOURHOOD = 0.15  # of weights: the deviation of a bell
 USUAL = SearchSettings()
-UNSEEN = 0.5  # the engine score of a document without a vector
+ANY = (99, 0, 0)  # what a fusion computes here is the same for every version
+DEFAULTS = ("absolute", "min_max")
+"""Trials that a search takes by itself, the first that an index allows."""
 Sides: TypeAlias = NDArray[np.float64]
 """What each leg adds to the score of each candidate, at full weight, `(2, n)`; NaN: in neither list."""
 
@@ -75,46 +77,49 @@ class Variant(NamedTuple):
 
 
 def variants(
-    version: tuple[int, int, int], *, absolute: bool, depths: Sequence[int] = (), feedback: Sequence[str] = ()
+    version: tuple[int, int, int],
+    record: Record,
+    fusions: Sequence[str] | None = None,
+    *,
+    depths: Sequence[int] = (),
+    feedback: Sequence[str] = (),
 ) -> list[Variant]:
-    """List what is tried, the default among it.
+    """List what is tried of these fusions (None: all) on an index with this record, the default among it.
 
-    `absolute` tells whether the index can add up scores. Every technique is tried with the usual depth and
-    without feedback, and with each of `depths` and of `feedback`.
+    Every grid is tried with the usual depth and without feedback, and with each of `depths` and of
+    `feedback`.
     """
-    techniques = [("absolute", TWENTIETHS)] if absolute else []
-    techniques += [("min_max", TENTHS), ("l2", TENTHS), ("z_score", TENTHS), ("rrf", TENTHS)]
-    default = techniques[0][0]
+    members = [member_of(FAMILY, name) for name in fusions or names_of(FAMILY)]
+    grids = [grid for member in members for grid in member.grids if not member.obstacle(record, None)]
+    default = next(one for one in DEFAULTS if any(grid.name == one for grid in grids))
     more: list[dict[str, Any]] = [{}, *({"depth": one} for one in depths)]
     more += [{"feedback": one} for one in feedback]
     found = [
         Variant(
-            named(technique) | added | {"dense_weight": weight},
-            distance(technique == default, weight) + (ADDITION if added else 0.0),
+            grid.settings | added | {"dense_weight": weight},
+            distance(grid.name == default, weight) + (ADDITION if added else 0.0),
         )
         for added in more
-        for technique, weights in techniques
-        for weight in weights
+        for grid in grids
+        for weight in grid.weights
     ]
-    return [variant for variant in found if is_possible(variant, version)]
+    return [variant for variant in found if is_possible(variant, record, version)]
 
 
-def is_possible(variant: Variant, version: tuple[int, int, int]) -> bool:
-    """Tell whether a search can carry a variant out on a cluster of this version."""
-    if variant.technique == "absolute" and variant.feedback == "rm3":
-        return False  # expanded queries have another scale of BM25
+def is_possible(variant: Variant, record: Record, version: tuple[int, int, int]) -> bool:
+    """Tell whether a search of an index with this record can carry a variant out on a cluster."""
     try:
-        search_pipeline(SearchSettings(**variant.settings), version)
+        fusion = fusion_of(variant, version)
     except SettingsError:
         return False
-    return True
+    return fusion.obstacle(record, variant.feedback) is None
 
 
-def named(technique: str) -> dict[str, Any]:
-    """Give the search settings that a technique stands for."""
-    if technique == "absolute":
-        return {"fusion": technique}
-    return {"fusion": "pipeline", "normalization": technique}
+def fusion_of(variant: Variant, version: tuple[int, int, int] = ANY) -> Fusion:
+    """Make the fusion of a variant. Raises SettingsError for what this version cannot do."""
+    settings = SearchSettings(**variant.settings)
+    made: Fusion = member_of(FAMILY, settings.fusion)(settings, version)
+    return made
 
 
 def landscape(tried: Sequence[Variant]) -> Landscape:
@@ -142,32 +147,27 @@ def score_all(
 
     Another `similarity` than the index's (None) needs `asked.words`, rm3 `expanded`, rocchio `cosines`.
     """
-    known: dict[str, tuple[Legs, Sides]] = {}
+    asked = asked._replace(legs=asked.legs._replace(scales=Scales(asked.idf_sum, dense_scale)))
+    known: dict[str, tuple[Legs, Sides | None]] = {}
     rows = []
     for variant in tried:
         if variant.kind not in known:
             legs = legs_for(variant, asked, similarity)
-            known[variant.kind] = legs, sides_of(variant, legs, asked, dense_scale)
+            known[variant.kind] = legs, sides_of(variant, legs, asked)
         legs, sides = known[variant.kind]
-        row = joined(variant, sides)
+        row = row_of(variant, legs, sides, asked)
         if variant.feedback == "rocchio":
-            row = joined(variant, sides_of(variant, turned(asked, legs, row), asked, dense_scale))
+            legs = turned(asked, legs, row)
+            row = row_of(variant, legs, sides_of(variant, legs, asked), asked)
         rows.append(row)
     return np.array(rows)
 
 
-def score_words(
-    variant: Variant, tried: Sequence[Words], asked: Asked, dense_scale: float
+def score_bm25(
+    variant: Variant, tried: Sequence[Bm25Variant], asked: Asked, dense_scale: float
 ) -> NDArray[np.float64]:
-    """Score the candidates of one query by one variant with every k1 and b, `(words, n)`."""
-    return np.concatenate([score_all([variant], asked, dense_scale, word.similarity) for word in tried])
-
-
-def joined(variant: Variant, sides: Sides) -> NDArray[np.float64]:
-    """Add up what both legs give, `(n,)`."""
-    weight = variant.settings["dense_weight"]
-    row: NDArray[np.float64] = (1 - weight) * sides[0] + weight * sides[1]
-    return row
+    """Score the candidates of one query by one variant with every k1 and b, `(k1 and b, n)`."""
+    return np.concatenate([score_all([variant], asked, dense_scale, one.similarity) for one in tried])
 
 
 def legs_for(variant: Variant, asked: Asked, similarity: Similarity | None) -> Legs:
@@ -177,24 +177,35 @@ def legs_for(variant: Variant, asked: Asked, similarity: Similarity | None) -> L
     return asked.legs if similarity is None else reworded(asked, asked.words, similarity)
 
 
-def sides_of(variant: Variant, legs: Legs, asked: Asked, dense_scale: float) -> Sides:
+def row_of(variant: Variant, legs: Legs, sides: Sides | None, asked: Asked) -> NDArray[np.float64]:
+    """Score the candidates by a variant, `(n,)`: by the sum of its sides, else one weight at a time."""
+    if sides is None:
+        scores = fusion_of(variant).scores(cut_legs(legs, variant.depth))
+        return np.array([scores.get(doc, np.nan) for doc in asked.candidates])
+    weight = variant.settings["dense_weight"]
+    row: NDArray[np.float64] = (1 - weight) * sides[0] + weight * sides[1]
+    return row
+
+
+def sides_of(variant: Variant, legs: Legs, asked: Asked) -> Sides | None:
     """Bring both legs to one scale, as the variant does, with lists no longer than its depth."""
-    lists = [first(scores, variant.depth) for scores in legs.listed]
-    found = {*lists[0], *lists[1]}
-    if variant.technique == "absolute":
-        lexical, dense = absolute_weights(0, asked.idf_sum, dense_scale)[0], 2 * dense_scale
-        scaled: list[Scores] = [
-            {doc: lexical * legs.lexical.get(doc, 0.0) for doc in found},
-            {doc: dense * legs.dense.get(doc, UNSEEN) for doc in found},
-        ]
-    else:
-        scaled = [dict.fromkeys(found, 0.0) | on_scale(variant.technique, scores) for scores in lists]
-    return np.array([[side.get(doc, np.nan) for doc in asked.candidates] for side in scaled])
+    sides = fusion_of(variant).sides(cut_legs(legs, variant.depth))
+    if sides is None:
+        return None
+    return np.array([[side.get(doc, np.nan) for doc in asked.candidates] for side in sides])
 
 
-def on_scale(technique: str, scores: Scores) -> dict[str, float]:
-    """Normalise one list as a pipeline does."""
-    return rrf([scores], [1.0]) if technique == "rrf" else NORMALIZATIONS[technique](scores)
+def cut_legs(legs: Legs, depth: int) -> Legs:
+    """Cut the lists of both legs; true scores of documents in neither are left out."""
+    lexical, dense = legs.listed
+    if max(len(lexical), len(dense)) <= depth:
+        return legs
+    lexical, dense = first(lexical, depth), first(dense, depth)
+    found = {*lexical, *dense}
+    true = [
+        {doc: one for doc, one in all_of.items() if doc in found} for all_of in (legs.lexical, legs.dense)
+    ]
+    return legs._replace(listed=(lexical, dense), lexical=true[0], dense=true[1])
 
 
 def reworded(asked: Asked, words: Postings | None, similarity: Similarity) -> Legs:

@@ -22,6 +22,7 @@ from hybridr.cluster.legs.dense import (
     require_form,
     vector_mapping,
     vector_value,
+    with_passages,
 )
 from hybridr.errors import ClusterError, SettingsError
 
@@ -39,7 +40,7 @@ def test_bodies_with_and_without_passages() -> None:
         "knn": {"v": {"vector": [1.0], "k": 5, "method_parameters": {"ef_search": 10}, "_name": "dense"}}
     }
     ids = {"ids": {"values": ["a"]}}
-    nested = dense_query([1.0], "v", 5, "dense", passages=True, inner_hits="p", filter=ids)["nested"]
+    nested = with_passages(dense_query([1.0], "v", 5, "dense", passages=True, filter=ids))["nested"]
     assert (nested["path"], nested["score_mode"], nested["_name"]) == ("v", "max", "dense")
     assert nested["query"]["knn"]["v.vector"]["filter"] == ids
 

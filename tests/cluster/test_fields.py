@@ -8,7 +8,7 @@ import pytest
 
 from hybridr.cluster.fields import (
     check_fields,
-    choose,
+    choose_fields,
     count_words,
     fixed_choice,
     leaf_values,
@@ -38,7 +38,7 @@ def prose(seed: int, length: int = 30) -> str:
 
 def chosen(index: IndexInfo, sources: list[dict]):
     names = [one.name for one in mapped_fields(index)]
-    return choose(index, read_contents(sources, names))
+    return choose_fields(index, read_contents(sources, names))
 
 
 def test_the_mapping_is_flattened_with_analysers_multi_fields_and_nesting() -> None:

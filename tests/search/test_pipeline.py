@@ -106,11 +106,43 @@ def test_what_the_server_would_refuse_is_refused(settings: dict[str, object], me
         fuse([{"a": 1.0}, {"a": 1.0}], **settings)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("technique", TECHNIQUES, ids=pipeline_file)
-def test_every_technique_is_a_file_that_can_be_put(technique: Technique) -> None:
+HOW = {
+    "min_max": "scale each list to 0..1 by its minimum and maximum",
+    "l2": "divide each list by its Euclidean length",
+    "z_score": "standardise each list by its mean and deviation (OpenSearch 3.0 or newer)",
+}
+BOUNDED = "scale each list to 0..1 from its lower bound to its maximum (OpenSearch 3.0 or newer)"
+MEANS = {
+    "arithmetic_mean": "mean",
+    "geometric_mean": "geometric mean of those that hold a document",
+    "harmonic_mean": "harmonic mean of those that hold a document",
+}
+
+
+@pytest.mark.parametrize(
+    "technique", [Technique(), Technique(lower_bounds=BOUNDS), Technique("rrf")], ids=str
+)
+def test_a_file_can_be_put_as_it_is(technique: Technique) -> None:
     body = load_asset("pipelines", f"{pipeline_file(technique)}.json")
     assert fusion_pipeline(technique, NEWEST) == body
     assert body["description"].startswith(MARK)
+
+
+@pytest.mark.parametrize("technique", TECHNIQUES[:-1], ids=str)
+def test_every_technique_of_the_normalization_processor(technique: Technique) -> None:
+    """Word for word what was stored in clusters when each technique had a file of its own."""
+    normalization = {"technique": technique.normalization}
+    if technique.lower_bounds:
+        lowest = [{"mode": "apply", "min_score": 0.0}, {"mode": "clip", "min_score": 0.5}]
+        normalization["parameters"] = {"lower_bounds": lowest}
+    combination = {"technique": technique.combination, "parameters": {"weights": [0.5, 0.5]}}
+    how = BOUNDED if technique.lower_bounds else HOW[technique.normalization]
+    assert fusion_pipeline(technique, NEWEST) == {
+        "description": f"hybridr: {how}, then take the weighted {MEANS[technique.combination]}.",
+        "phase_results_processors": [
+            {"normalization-processor": {"normalization": normalization, "combination": combination}}
+        ],
+    }
 
 
 def test_no_file_without_a_technique() -> None:

@@ -138,4 +138,4 @@ def test_bad_fields_and_folders(cluster: Cluster, books: str, tmp_path, capsys) 
 
 def test_an_index_that_does_not_exist(cluster: Cluster) -> None:
     with pytest.raises(NotFound):
-        choose_text_fields(cluster, "no-such-index")
+        choose_text_fields(cluster, cluster.index_info("no-such-index"))

@@ -14,11 +14,10 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import AccessDenied, SettingsError, Unreachable
 from hybridr.node.state import NodeState
 from hybridr.records import Query
-from hybridr.search.fusions.completed import CompletedSearch
 from hybridr.search.fusions.pipeline import fuse
 from hybridr.tuning.bm25_scores import Similarity
 from hybridr.tuning.evidence import ask, with_words
-from hybridr.tuning.k1_and_b import change_similarity, errors_of, words_obstacle
+from hybridr.tuning.k1_and_b import bm25_obstacle, change_similarity, errors_of
 from support.corpus import fill_index, fill_uneven, put_documents, sources, text_number
 from support.hashing import HashingEncoder
 
@@ -72,10 +71,10 @@ def test_fusion_on_the_older_version(secure: Cluster) -> None:
 def test_other_k1_and_b_have_their_old_factor(secure: Cluster) -> None:
     fill_uneven(secure, "uneven")
     reindex(secure, "uneven", HashingEncoder())
-    search = CompletedSearch(secure, "uneven", HashingEncoder(), settings=SearchSettings(tuned=False))
+    search = Search(secure, "uneven", HashingEncoder(), settings=SearchSettings(tuned=False))
     asked = with_words(search, ask(search, [Query("q", "anchor velvet zephyr")]))
     [one] = asked
-    assert words_obstacle(search, asked) is None
+    assert bm25_obstacle(search, asked) is None
     assert errors_of(one).max() < 1e-5
     assert one.words is not None
     change_similarity(secure, search.info.name, Similarity(0.4, 0.1))

@@ -28,10 +28,10 @@ class FakeSearch:
     def using(self, mode):
         return FakeSearch(None, "", self.encoder, mode)
 
-    def __call__(self, text, k, *, offset=0, filter=None):
+    def __call__(self, text, k, *, offset=0, filter=None, vector=None):
         if FakeSearch.failure:
             raise FakeSearch.failure
-        size = 0 if self.mode == "lexical" else self.encoder.encode_queries([text]).shape[1]
+        size = 0 if vector is None else len(vector)
         return [Hit(f"{self.mode} {size}", 1.0, 1, None, None, "")][:k]
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hybridr.cluster.record import Record
 from hybridr.tuning.choice import Landscape, choose, held_out_gains
 from hybridr.tuning.variants import landscape, variants
 
-VERSION = (3, 6, 0)
+VERSION, COSINE = (3, 6, 0), Record(similarity="cosine")
 ALONE = Landscape(np.array([0.0, 0.09, 0.25]), np.eye(3))
 
 
@@ -40,7 +41,7 @@ def test_held_out_gains_of_noise_are_not_above_zero() -> None:
 
 
 def test_a_lone_peak_does_not_win_over_a_hill() -> None:
-    tried = variants(VERSION, absolute=True)
+    tried = variants(VERSION, COSINE)
     lying = landscape(tried)
     assert lying.nearness.sum(axis=1) == pytest.approx(1.0)
     assert tried[lying.default].is_default

@@ -5,13 +5,13 @@ import pytest
 
 from hybridr.tuning.bm25_scores import Similarity
 from hybridr.tuning.choice import choose
-from hybridr.tuning.k1_and_b import change_requests, words_landscape, words_tried
+from hybridr.tuning.k1_and_b import bm25_landscape, bm25_variants, change_requests
 
 
 @pytest.mark.parametrize("now", [Similarity(), Similarity(0.9, 0.4)], ids=str)
 def test_words_are_judged_from_those_that_the_index_has(now: Similarity) -> None:
-    tried = words_tried(now)
-    lying = words_landscape(tried)
+    tried = bm25_variants(now)
+    lying = bm25_landscape(tried)
     assert tried[lying.default].similarity == now
     assert [word.is_default for word in tried].count(True) == 1
     assert len({word.similarity for word in tried}) == len(tried)

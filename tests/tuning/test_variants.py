@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from hybridr.cluster.record import Record
 from hybridr.records import Query
+from hybridr.search.fusions import Legs
 from hybridr.search.fusions.absolute import absolute_weights
-from hybridr.search.fusions.completed import Legs
 from hybridr.search.fusions.pipeline import fuse, search_pipeline
 from hybridr.search.settings import SearchSettings
 from hybridr.tuning.evidence import Asked
 from hybridr.tuning.variants import Variant, landscape, scores_of, variants
 
-VERSION = (3, 6, 0)
+VERSION, COSINE = (3, 6, 0), Record(similarity="cosine")
 
 
 @pytest.mark.parametrize("absolute", [True, False])
 def test_variants_hold_one_default_which_is_that_of_search(absolute: bool) -> None:
-    found = variants(VERSION, absolute=absolute)
+    found = variants(VERSION, COSINE if absolute else Record(similarity="ip"))
     [default] = [variant for variant in found if variant.is_default]
     assert default.settings["dense_weight"] == SearchSettings().dense_weight
     assert default.technique == ("absolute" if absolute else "min_max")
@@ -25,7 +26,7 @@ def test_variants_hold_one_default_which_is_that_of_search(absolute: bool) -> No
 
 
 def test_old_servers_are_offered_what_they_take() -> None:
-    found = variants((2, 19, 1), absolute=False)
+    found = variants((2, 19, 1), COSINE, ["pipeline"])
     assert {variant.technique for variant in found} == {"min_max", "l2", "rrf"}
     for variant in found:
         search_pipeline(SearchSettings(**variant.settings), (2, 19, 1))
@@ -48,8 +49,8 @@ def test_scores_are_those_of_the_formula_and_of_the_pipeline() -> None:
 
 
 def test_more_is_tried_when_asked_for_and_only_what_a_search_can_do() -> None:
-    plain = variants(VERSION, absolute=True)
-    wide = variants(VERSION, absolute=True, depths=(20,), feedback=("rm3", "rocchio"))
+    plain = variants(VERSION, COSINE)
+    wide = variants(VERSION, COSINE, depths=(20,), feedback=("rm3", "rocchio"))
     assert wide[: len(plain)] == plain
     assert len({str(variant) for variant in wide}) == len(wide)
     assert [variant for variant in wide if variant.is_default] == [plain[landscape(plain).default]]

@@ -10,7 +10,7 @@ import pytest
 
 from hybridr.records import Query
 from hybridr.search.feedback import rocchio
-from hybridr.search.fusions.completed import Legs
+from hybridr.search.fusions import Legs
 from hybridr.search.fusions.pipeline import fuse
 from hybridr.tuning.bm25_scores import Similarity, postings, rows_of
 from hybridr.tuning.evidence import Asked, cosines_of

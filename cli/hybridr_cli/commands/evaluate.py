@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -87,18 +87,19 @@ def measured(
     statistics: EvaluateSettings,
 ) -> Evaluation:
     """Measure systems of an index and run files; without an index the files alone."""
+    from hybridr.search import systems
     from hybridr.search.settings import SearchSettings
-    from hybridr.search.systems import evaluate_index, evaluate_runs
 
-    files, beir = run_files(compared.run or ()), queries.beir
-    both: dict[str, Any] = {"split": queries.split, "qrels": queries.qrels, "baseline": compared.baseline}
-    both |= {"measures": names(compared.measures), "statistics": statistics}
-    both |= {"progress": session.output.progress}
-    if index is None or beir is None:
-        return evaluate_runs(files, beir=beir, **both)
-    settings, systems = session.settings(SearchSettings), names(compared.systems)
-    return evaluate_index(
-        *index, beir, systems=systems, runs=files, encoder=encoder, settings=settings, **both
+    files, progress = run_files(compared.run or ()), session.output.progress
+    judged = systems.JudgedQueries(queries.beir, queries.split, queries.qrels)
+    wanted = systems.Compared(
+        names(compared.systems), files, names(compared.measures), compared.baseline, statistics
+    )
+    if index is None:
+        return systems.evaluate_runs(judged, wanted, progress=progress)
+    settings = session.settings(SearchSettings)
+    return systems.evaluate_index(
+        *index, judged, wanted, encoder=encoder, settings=settings, progress=progress
     )
 
 

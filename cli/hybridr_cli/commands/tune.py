@@ -15,7 +15,7 @@ from ..verbs import app, verb
 if TYPE_CHECKING:
     from hybridr.tuning.judgement import Choice
     from hybridr.tuning.settings import TuneSettings
-    from hybridr.tuning.tuning import Bm25, Tuning
+    from hybridr.tuning.tuning import Bm25Choice, Tuning
 
 
 @verb(app, "tune", cluster=True)
@@ -50,7 +50,7 @@ def show_choice(session: Session, name: str, choice: Choice) -> None:
     session.output.line(f"{name}: {said}; gain on unseen queries {choice.gain:+.4f} {bounds}")
 
 
-def show_bm25(session: Session, found: Bm25) -> None:
+def show_bm25(session: Session, found: Bm25Choice) -> None:
     """Print what judged queries say about k1 and b, and what changes them."""
     out = session.output
     if found.choice is None:

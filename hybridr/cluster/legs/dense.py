@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from ...errors import ClusterError, SettingsError
-from ..record import PASSAGE_VECTOR
+from ..record import PASSAGE_VECTOR, Record
 from ..settings import VectorSettings
 
 Version = tuple[int, int, int]
@@ -152,6 +152,71 @@ def cost_of(form: Form, count: int, dim: int, m: int, version: Version, *, chose
     return Cost(form.engine, form.vectors, form.compression, chosen, size, memory, count * on_disk)
 
 
+@dataclass(frozen=True)
+class DenseLeg:
+    """The vectors of one field, asked by a query vector `(dim,)` as the index keeps it (`as_kept`).
+
+    With `most_passages` a document has up to that many vectors, and the best one counts; `exact` compares
+    every document's instead of walking the graph.
+    """
+
+    settings: VectorSettings
+    dim: int
+    similarity: str
+    most_passages: int | None = None
+    exact: bool = False
+    name: ClassVar[str] = "dense"
+    reads: ClassVar[Literal["text", "vector"]] = "vector"
+
+    @classmethod
+    def of(cls, record: Record, fields: Sequence[str]) -> DenseLeg:
+        """Search the vectors that an index's record tells of, whichever fields they were made of."""
+        named = {"vector_field": record.vector_field, "engine": record.engine}
+        kept = VectorSettings(**named, vectors=record.vectors, compression=record.compression)
+        most = record.passages.most if record.passages else None
+        return cls(kept, record.dim, record.similarity, most)
+
+    @property
+    def field(self) -> str:
+        """Name the field."""
+        return self.settings.vector_field
+
+    def mapping(self, version: Version) -> dict[str, Any]:
+        """Map the field of the vectors."""
+        vector = vector_mapping(self.dim, self.similarity, self.settings, version)
+        return {self.field: vector if self.most_passages is None else passages_mapping(vector)}
+
+    def value(self, encoded: np.ndarray, spans: Sequence[tuple[int, int]] = ()) -> dict[str, Any]:
+        """Give the field a vector `(dim,)`, or one `(n, dim)` for each passage."""
+        return {self.field: vector_value(encoded, spans)}
+
+    def query(
+        self,
+        asked: np.ndarray,
+        k: int,
+        *,
+        filter: dict[str, Any] | None = None,
+        shown: bool = False,
+        boost: float | None = None,
+    ) -> dict[str, Any]:
+        """Find the nearest `k`; where they are `shown`, with the best passage of each."""
+        vector, name = as_numbers(asked), self.name if shown else None
+        if self.exact:
+            return exact_query(vector, self.field, self.similarity, name, filter)
+        passages = self.most_passages is not None
+        query = dense_query(vector, self.field, k, name, passages=passages, filter=filter, boost=boost)
+        return with_passages(query) if passages and shown else query
+
+    def scores_of(
+        self, asked: np.ndarray, doc_ids: Sequence[str], *, passages: bool = False
+    ) -> dict[str, Any]:
+        """Score exactly these documents; with `passages` tell the best one of each too."""
+        most = self.most_passages
+        return dense_scores_query(
+            as_numbers(asked), self.field, doc_ids, most_passages=most, inner_hits=passages
+        )
+
+
 def as_numbers(vector: np.ndarray) -> list[float]:
     """Give a vector `(dim,)` as a request holds it: to 8 decimals, half the bytes that float32 would take."""
     if np.issubdtype(vector.dtype, np.integer):
@@ -215,14 +280,12 @@ def dense_query(
     name: str | None = None,
     *,
     passages: bool = False,
-    inner_hits: str | None = None,
     filter: dict[str, Any] | None = None,
     boost: float | None = None,
 ) -> dict[str, Any]:
     """Find the k documents nearest to a query vector in each shard, by their best passage with `passages`.
 
-    Inner hits of the name `inner_hits` say which passage that is; `filter` is what documents must match,
-    `boost` multiplies the scores.
+    `filter` is what documents must match, `boost` multiplies the scores.
     """
     named = {key: value for key, value in {"_name": name, "boost": boost}.items() if value is not None}
     # A walk of the graph as wide as k alone missed the nearest of all on an open collection.
@@ -232,15 +295,15 @@ def dense_query(
         query["filter"] = filter
     if not passages:
         return {"knn": {field: {**query, **named}}}
-    nested: dict[str, Any] = {
-        "path": field,
-        "query": {"knn": {f"{field}.{PASSAGE_VECTOR}": query}},
-        "score_mode": "max",
-        **named,
-    }
-    if inner_hits:
-        nested["inner_hits"] = {"name": inner_hits, "size": 1, "_source": [f"{field}.start", f"{field}.end"]}
-    return {"nested": nested}
+    near = {"knn": {f"{field}.{PASSAGE_VECTOR}": query}}
+    return {"nested": {"path": field, "query": near, "score_mode": "max", **named}}
+
+
+def with_passages(query: dict[str, Any], name: str = "passages") -> dict[str, Any]:
+    """Have a query of passages tell the best one of each document, as inner hits of this name."""
+    nested = query["nested"]
+    places = [f"{nested['path']}.{end}" for end in ("start", "end")]
+    return {"nested": {**nested, "inner_hits": {"name": name, "size": 1, "_source": places}}}
 
 
 def dense_scores_query(
@@ -265,10 +328,11 @@ def dense_scores_query(
             max(1, len(group) * each),
             passages=most_passages is not None,
             filter={"ids": {"values": list(group)}},
-            inner_hits=f"passages {number}" if inner_hits else None,  # two of one name are refused
         )
-        for number, group in enumerate(groups)
+        for group in groups
     ]
+    if inner_hits:  # two of one name are refused
+        queries = [with_passages(query, f"passages {number}") for number, query in enumerate(queries)]
     return queries[0] if len(queries) == 1 else {"bool": {"should": queries}}
 
 

@@ -2,8 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from ..record import Record
+
+
+@dataclass(frozen=True)
+class LexicalLeg:
+    """BM25 over some text fields, asked by a text, or by a query that feedback made of it."""
+
+    fields: tuple[str, ...]
+    name: ClassVar[str] = "lexical"
+    reads: ClassVar[Literal["text", "vector"]] = "text"
+
+    @classmethod
+    def of(cls, record: Record, fields: Sequence[str]) -> LexicalLeg:
+        """Search these fields."""
+        return cls(tuple(fields))
+
+    def mapping(self, version: tuple[int, int, int]) -> dict[str, Any]:
+        """Map nothing: the texts are there."""
+        return {}
+
+    def value(self, encoded: Any, spans: Sequence[tuple[int, int]] = ()) -> dict[str, Any]:
+        """Give nothing: the texts are there."""
+        return {}
+
+    def query(
+        self,
+        asked: str | Mapping[str, Any],
+        k: int,
+        *,
+        filter: dict[str, Any] | None = None,
+        shown: bool = False,
+        boost: float | None = None,
+    ) -> dict[str, Any]:
+        """Match the words of the text; the size of the search says how many are found, not `k`."""
+        clause = lexical_query(asked, self.fields) if isinstance(asked, str) else dict(asked)
+        return lexical_leg(clause, self.name if shown else None, filter, boost)
+
+    def scores_of(self, asked: str | Mapping[str, Any], doc_ids: Sequence[str]) -> dict[str, Any]:
+        """Score exactly these documents; those without a word of the query stay away."""
+        return among(doc_ids, self.query(asked, len(doc_ids)))
 
 
 def lexical_query(text: str, fields: Sequence[str]) -> dict[str, Any]:
@@ -14,11 +56,14 @@ def lexical_query(text: str, fields: Sequence[str]) -> dict[str, Any]:
 
 
 def lexical_leg(
-    query: dict[str, Any], name: str | None = None, filter: dict[str, Any] | None = None
+    query: dict[str, Any],
+    name: str | None = None,
+    filter: dict[str, Any] | None = None,
+    boost: float | None = None,
 ) -> dict[str, Any]:
-    """Name a lexical query, and limit it to what matches `filter`; its scores stay."""
+    """Name a lexical query, weigh it, and limit it to what matches `filter`; its own scores stay."""
     added: dict[str, Any] = {"filter": [filter]} if filter is not None else {}
-    added |= {"_name": name} if name else {}
+    added |= {key: value for key, value in {"_name": name, "boost": boost}.items() if value is not None}
     return {"bool": {"must": [query], **added}} if added else query
 
 

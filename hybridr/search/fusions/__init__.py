@@ -1,1 +1,133 @@
-"""Fusions: how the legs of a hybrid search become one ranking, one file each."""
+"""Fusions: how the candidates of the legs become one ranking, one file each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+
+from ...cluster.legs import Leg
+from ...cluster.record import Record
+from ..settings import SearchSettings
+
+FAMILY = "search.fusions"
+Scores: TypeAlias = Mapping[str, float]
+"""Document id -> score, best first."""
+
+
+class Scales(NamedTuple):
+    """What brings scores to one scale: the idf of a query's terms, summed up, and an encoder's factor."""
+
+    idf_sum: float = 0.0
+    dense: float = 1.0
+
+
+@dataclass(frozen=True)
+class Question:
+    """One query as the legs ask it: by leg its text, a query made of it, or its vector `(dim,)`.
+
+    Each leg gives `depth` candidates that match `filter`; `shown` asks for what people look at too. The
+    server runs a named query once more to tell its scores: nothing is named where nobody looks.
+    """
+
+    legs: Mapping[str, Leg]
+    asked: Mapping[str, Any]
+    depth: int
+    filter: dict[str, Any] | None = None
+    shown: bool = False
+    scales: Scales = Scales()
+
+    def query(self, leg: str) -> dict[str, Any]:
+        """Build the query of one leg."""
+        return self.legs[leg].query(self.asked[leg], self.depth, filter=self.filter, shown=self.shown)
+
+    def queries(self) -> list[dict[str, Any]]:
+        """Build the query of every leg, in their order."""
+        return [self.query(leg) for leg in self.legs]
+
+
+class Candidate(NamedTuple):
+    """A document with both true scores and the fused one."""
+
+    doc_id: str
+    score: float
+    lexical: float
+    dense: float
+
+
+class Legs(NamedTuple):
+    """What both legs say about one query: the lists they retrieved, and both true scores of the union.
+
+    A document without a lexical score matches no word of the query; one without a dense score has no vector.
+    """
+
+    listed: tuple[Scores, Scores]
+    lexical: Scores
+    dense: Scores
+    scales: Scales = Scales()
+
+    @property
+    def documents(self) -> list[str]:
+        """List the documents that either leg found."""
+        return list(dict.fromkeys([*self.listed[0], *self.listed[1]]))
+
+    def candidates(self, scores: Scores) -> list[Candidate]:
+        """Give the documents of these fused scores, best first; for a missing score 0, or the lowest one."""
+        lowest = min(self.dense.values(), default=0.0)
+        return [
+            Candidate(doc, scores[doc], self.lexical.get(doc, 0.0), self.dense.get(doc, lowest))
+            for doc in sorted(scores, key=lambda doc: -scores[doc])
+        ]
+
+
+class Grid(NamedTuple):
+    """What `tune` tries of a fusion: settings of a name of its own, with each of these dense weights."""
+
+    name: str
+    settings: dict[str, Any]
+    weights: Sequence[float]
+
+
+class Fusion(Protocol):
+    """One way to rank by two legs. It gives the `scores` always, and the `body` where `one_request` does it.
+
+    Made once a search: raises SettingsError for settings that a server of this version cannot follow. Where
+    `needs_scales`, questions and legs come with their `Scales`. A fusion that names `grids` takes part in
+    `tune`.
+    """
+
+    name: ClassVar[str]
+    one_request: ClassVar[bool] = False
+    needs_scales: ClassVar[bool] = False
+    grids: ClassVar[Sequence[Grid]] = ()
+    settings: SearchSettings
+
+    def __init__(self, settings: SearchSettings, version: tuple[int, int, int]) -> None:
+        self.settings = settings
+
+    @staticmethod
+    def obstacle(record: Record, feedback: str | None) -> str | None:
+        """Say why an index with this record cannot be ranked so, with this feedback; None where it can."""
+        return None
+
+    def body(self, question: Question, k: int) -> dict[str, Any]:
+        """Build the one request for the best `k`."""
+        raise NotImplementedError
+
+    def scores(self, legs: Legs) -> dict[str, float]:
+        """Score every candidate, in any order, as the request of `body` would."""
+        raise NotImplementedError
+
+    def sides(self, legs: Legs) -> tuple[Scores, Scores] | None:
+        """Give what each leg adds to each candidate at full weight; None where weights do not just multiply.
+
+        With them `tune` scores all weights at once: (1 - dense weight) x lexical + dense weight x dense.
+        """
+        return None
+
+    def raw_scores(self, score: float, named: Scores, body: dict[str, Any]) -> Scores:
+        """Give the score of each leg for a hit of `body`, of those that the answer names."""
+        return named
+
+    def check_page(self, offset: int, k: int) -> None:
+        """Raise SettingsError for a page that scores cannot be told of."""

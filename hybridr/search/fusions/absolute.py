@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, cast
 
-from ...cluster.record import IndexInfo
+from ...cluster.legs.dense import DenseLeg, as_numbers
+from ...cluster.record import Record
 from ...encoding.contract import Encoder
+from ...encoding.query_map import MappedEncoder
+from ...errors import DownloadError
+from ...files.remembered import remember_spread, spread_known
+from . import Fusion, Grid, Legs, Question, Scores
 
 LEXICAL_SCALE = 4.0
 MINILM_SPREAD = 0.1952
@@ -39,17 +45,60 @@ STATEMENTS = (
 )
 WINDOW = 3  # times the depth: what is scored again, of both legs' candidates and what comes close
 LARGEST_WINDOW = 10_000  # index.max_rescore_window's default
+UNSEEN = 0.5  # the engine score of a document without a vector
+TWENTIETHS = [i / 20 for i in range(1, 20)]
 
 
-def spread_of(encoder: Encoder) -> float:
-    """Give the standard deviation of the cosines between fixed questions and statements, English ones."""
-    return float((encoder.encode_queries(QUESTIONS) @ encoder.encode_documents(STATEMENTS).T).std())
+class Absolute(Fusion):
+    """Adds BM25 by the idf of the query's terms to cosines by the spread of the encoder's."""
 
+    name = "absolute"
+    one_request = True
+    needs_scales = True
+    grids = (Grid("absolute", {"fusion": "absolute"}, TWENTIETHS),)
 
-def dense_scale(encoder: Encoder) -> float:
-    """Give the factor that brings an encoder's cosines to the spread of the packaged one's, at most 8."""
-    spread = spread_of(encoder)
-    return min(MINILM_SPREAD / spread, LARGEST) if spread > 0 else LARGEST
+    @staticmethod
+    def obstacle(record: Record, feedback: str | None) -> str | None:
+        """Say why BM25 and cosines of this index cannot be added up; None where they can."""
+        if record.passages is not None:
+            return "its documents have several vectors (--passages)"
+        if record.similarity != "cosine":
+            return "its encoder compares by inner product"
+        return "rm3 changes the scale of BM25" if feedback == "rm3" else None
+
+    def body(self, question: Question, k: int) -> dict[str, Any]:
+        """Rank by both legs' true scores; the engine names that of the lexical leg only."""
+        words, vector = question.asked["lexical"], question.asked["dense"]
+        lexical, dense = question.legs["lexical"], cast(DenseLeg, question.legs["dense"])
+        weights = absolute_weights(self.settings.dense_weight, *question.scales)
+        query = absolute_query(
+            lexical.query(words, question.depth),
+            question.query("lexical"),
+            lambda boost: dense.query(vector, question.depth, filter=question.filter, boost=boost),
+            dense_script(as_numbers(vector), dense.field, weights),
+            weights,
+            min(WINDOW * question.depth, LARGEST_WINDOW),
+        )
+        return {"size": k, **query}
+
+    def scores(self, legs: Legs) -> dict[str, float]:
+        """Add up what both legs give every candidate."""
+        weight, (lexical, dense) = self.settings.dense_weight, self.sides(legs)
+        return {doc: (1 - weight) * lexical[doc] + weight * dense[doc] for doc in legs.documents}
+
+    def sides(self, legs: Legs) -> tuple[Scores, Scores]:
+        """Bring true scores to one scale; the engine's cosine scores are from 0 to 1."""
+        found = legs.documents
+        lexical, dense = absolute_weights(0, *legs.scales)[0], absolute_weights(1, *legs.scales)[1]
+        return (
+            {doc: lexical * legs.lexical.get(doc, 0.0) for doc in found},
+            {doc: dense * legs.dense.get(doc, UNSEEN) for doc in found},
+        )
+
+    def raw_scores(self, score: float, named: Scores, body: dict[str, Any]) -> Scores:
+        """Solve the sum for the dense score, which the engine does not name on its own."""
+        dense = true_dense_score(score, named.get("lexical"), body)
+        return named if dense is None else {**named, "dense": dense}
 
 
 def absolute_weights(dense_weight: float, idf_sum: float, scale: float) -> tuple[float, float]:
@@ -107,10 +156,35 @@ def true_dense_score(score: float, lexical: float | None, body: dict[str, Any]) 
     return rest / params["dense"] if params["dense"] else None
 
 
-def absolute_obstacle(info: IndexInfo, feedback: str | None) -> str | None:
-    """Say why BM25 and cosines of this index cannot be added up; None where they can."""
-    if info.record.passages is not None:
-        return "its documents have several vectors (--passages)"
-    if info.record.similarity != "cosine":
-        return "its encoder compares by inner product"
-    return "rm3 changes the scale of BM25" if feedback == "rm3" else None
+def dense_scale(encoder: Encoder) -> float:
+    """Measure the factor that brings an encoder's cosines to the spread of the packaged one's, at most 8."""
+    return scale_of(spread_of(encoder))
+
+
+def known_scale(encoder: Encoder) -> float:
+    """Give `dense_scale`, measured once for an encoder and kept on this machine by its fingerprint."""
+    key = scale_key(encoder)
+    spread = spread_known(key)
+    if spread is None:
+        spread = spread_of(encoder)
+        with suppress(DownloadError):  # a search does not fail because nothing can be written
+            remember_spread(key, spread)
+    return scale_of(spread)
+
+
+def scale_key(encoder: Encoder) -> str:
+    """Name what decides an encoder's cosines: its weights, its arithmetic, and its query map."""
+    parts = [encoder.fingerprint]
+    parts += [str(getattr(encoder, name)) for name in ("precision", "backend") if hasattr(encoder, name)]
+    parts += [encoder.query_map.fingerprint] if isinstance(encoder, MappedEncoder) else []
+    return " ".join(parts)
+
+
+def scale_of(spread: float) -> float:
+    """Give the factor that brings cosines of this spread to that of the packaged encoder's, at most 8."""
+    return min(MINILM_SPREAD / spread, LARGEST) if spread > 0 else LARGEST
+
+
+def spread_of(encoder: Encoder) -> float:
+    """Give the standard deviation of the cosines between fixed questions and statements, English ones."""
+    return float((encoder.encode_queries(QUESTIONS) @ encoder.encode_documents(STATEMENTS).T).std())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,14 +12,209 @@ import numpy as np
 from ...errors import SettingsError
 from ...files.assets import load_asset
 from ..settings import SearchSettings
+from . import Fusion, Grid, Legs, Question, Scores
 
 FLOOR = 0.001
 MODES = ("apply", "clip", "ignore")
 MAX_BOUND = 10_000.0
 MAX_LISTS = 5
 MAX_RANK_CONSTANT = 10_000
-Scores = Mapping[str, float]
-"""document id -> score of one list."""
+RRF_WEIGHTS = (3, 1, 0)
+Z_SCORE = LOWER_BOUNDS = (3, 0, 0)
+DESCRIPTIONS = {
+    "min_max": "scale each list to 0..1 by its minimum and maximum",
+    "lower_bounds": "scale each list to 0..1 from its lower bound to its maximum (OpenSearch 3.0 or newer)",
+    "l2": "divide each list by its Euclidean length",
+    "z_score": "standardise each list by its mean and deviation (OpenSearch 3.0 or newer)",
+}
+TENTHS = [i / 10 for i in range(2, 9)]
+
+
+class Pipeline(Fusion):
+    """Normalises the list of each leg and combines them, in the cluster's search pipeline."""
+
+    name = "pipeline"
+    one_request = True
+    grids = tuple(
+        Grid(one, {"fusion": "pipeline", "normalization": one}, TENTHS)
+        for one in ("min_max", "l2", "z_score", "rrf")
+    )
+
+    def __init__(self, settings: SearchSettings, version: tuple[int, int, int]) -> None:
+        self.settings, self.version = settings, version
+        require_version(legs_technique(settings), version)
+
+    @cached_property
+    def pipeline(self) -> dict[str, Any]:
+        """The search pipeline that each request brings along."""
+        return search_pipeline(self.settings, self.version)
+
+    def body(self, question: Question, k: int) -> dict[str, Any]:
+        """Send the legs side by side, with the pipeline that joins them."""
+        query = hybrid_query(question.queries(), question.depth)
+        return {"size": k, "query": query, "search_pipeline": self.pipeline}
+
+    def scores(self, legs: Legs) -> dict[str, float]:
+        """Do what the processor of the pipeline does."""
+        return fuse(legs.listed, **legs_technique(self.settings)._asdict())
+
+    def sides(self, legs: Legs) -> tuple[Scores, Scores] | None:
+        """Normalise each list; a document that is not in it adds nothing."""
+        if self.settings.normalization != "rrf" and self.settings.combination != "arithmetic_mean":
+            return None
+        nothing = dict.fromkeys(legs.documents, 0.0)
+        lexical, dense = (nothing | self._on_scale(scores) for scores in legs.listed)
+        return lexical, dense
+
+    def check_page(self, offset: int, k: int) -> None:
+        """Refuse a page that reaches beyond the candidates."""
+        if offset and offset + k > self.settings.depth:
+            raise SettingsError(
+                f"hits {offset + 1} to {offset + k} are beyond the {self.settings.depth} candidates that are "
+                "normalised together: with more of them every score would change",
+                hint=f"--depth {offset + k} for all pages",
+            )
+
+    def _on_scale(self, scores: Scores) -> dict[str, float]:
+        if self.settings.normalization == "rrf":
+            return rrf([scores], [1.0], self.settings.rank_constant)
+        return NORMALIZATIONS[self.settings.normalization](scores)
+
+
+def hybrid_query(legs: Sequence[dict[str, Any]], depth: int) -> dict[str, Any]:
+    """Run the legs side by side; `depth` candidates of each, whatever the page."""
+    return {"hybrid": {"queries": list(legs), "pagination_depth": depth}}
+
+
+def legs_technique(settings: SearchSettings) -> Technique:
+    """Give the technique of lexical and dense scores, in this order. Raises SettingsError."""
+    weights = (1.0 - settings.dense_weight, settings.dense_weight)
+    technique = Technique(settings.normalization, settings.combination, weights, settings.rank_constant)
+    technique.check()
+    return technique
+
+
+def search_pipeline(settings: SearchSettings, version: tuple[int, int, int]) -> dict[str, Any]:
+    """Build the pipeline that normalises and combines lexical and dense scores, in this order.
+
+    Raises SettingsError where this server version would refuse it, or silently do something else.
+    """
+    return fusion_pipeline(legs_technique(settings), version)
+
+
+class Technique(NamedTuple):
+    """How lists become one, in the words of OpenSearch's search pipelines.
+
+    `normalization` is min_max, l2, z_score or rrf (which takes `rank_constant` and no `combination`);
+    `weights`, one per list, sum to 1; `lower_bounds`, none or one per list, are for min_max.
+    """
+
+    normalization: str = "min_max"
+    combination: str = "arithmetic_mean"
+    weights: tuple[float, ...] = (0.5, 0.5)
+    rank_constant: int = 60
+    lower_bounds: tuple[LowerBound, ...] = ()
+
+    def check(self) -> None:
+        """Raise SettingsError for what the server would refuse, or silently compute otherwise."""
+        check_technique(self.normalization, self.combination, self.weights, len(self.weights))
+        check_bounds(self.normalization, self.lower_bounds, len(self.weights))
+        if not 1 <= self.rank_constant <= MAX_RANK_CONSTANT:
+            raise SettingsError(f"the rank constant is 1 to {MAX_RANK_CONSTANT:,}, got {self.rank_constant}")
+
+
+def fusion_pipeline(technique: Technique, version: tuple[int, int, int]) -> dict[str, Any]:
+    """Build the pipeline of a technique from a file in `opensearch/pipelines/`.
+
+    Raises SettingsError where this server version would refuse it, or silently do something else.
+    """
+    technique.check()
+    require_version(technique, version)
+    pipeline = load_asset("pipelines", f"{pipeline_file(technique)}.json")
+    [processor] = pipeline["phase_results_processors"][0].values()
+    combination = processor["combination"]
+    # Whole numbers would fail on the server, which casts them to doubles.
+    combination["parameters"]["weights"] = [float(weight) for weight in technique.weights]
+    if technique.normalization == "rrf":
+        processor["combination"] = _rank_combination(combination, technique, version)
+        return pipeline
+    normalization = processor["normalization"]
+    normalization["technique"] = technique.normalization
+    if technique.lower_bounds:
+        bounds = [{"mode": mode, "min_score": float(lowest)} for mode, lowest in technique.lower_bounds]
+        normalization["parameters"]["lower_bounds"] = bounds
+    combination["technique"] = technique.combination
+    return {**pipeline, "description": description_of(technique)}
+
+
+def pipeline_file(technique: Technique) -> str:
+    """Name the file of a technique, without its ending; others differ in names and numbers only."""
+    if technique.normalization == "rrf":
+        return "hybrid-rrf"
+    return "hybrid-min-max-lower-bounds" if technique.lower_bounds else "hybrid-min-max"
+
+
+def description_of(technique: Technique) -> str:
+    """Say what the pipeline does, in the words by which hybridr knows its own."""
+    how = DESCRIPTIONS["lower_bounds" if technique.lower_bounds else technique.normalization]
+    mean = technique.combination.removesuffix("_mean")
+    which = "mean" if mean == "arithmetic" else f"{mean} mean of those that hold a document"
+    return f"hybridr: {how}, then take the weighted {which}."
+
+
+def require_version(technique: Technique, version: tuple[int, int, int]) -> None:
+    """Raise SettingsError for what this version refuses, or, as lower bounds, silently leaves out."""
+    if technique.normalization == "z_score" and version < Z_SCORE:
+        raise SettingsError(
+            f"z_score needs OpenSearch 3.0, this is {_dotted(version)}", hint="--normalization min_max"
+        )
+    if technique.lower_bounds and version < LOWER_BOUNDS:
+        raise SettingsError(f"lower bounds need OpenSearch 3.0, this is {_dotted(version)}")
+    alike = len(set(technique.weights)) == 1
+    if technique.normalization == "rrf" and version < RRF_WEIGHTS and not alike:
+        raise SettingsError(f"weights for rrf need OpenSearch 3.1, this is {_dotted(version)}")
+
+
+def _rank_combination(
+    combination: dict[str, Any], technique: Technique, version: tuple[int, int, int]
+) -> dict[str, Any]:
+    if version >= RRF_WEIGHTS:
+        return {**combination, "rank_constant": technique.rank_constant}
+    # 2.19 reads the constant only among the parameters and ignores it silently elsewhere.
+    return {"technique": "rrf", "parameters": {"rank_constant": technique.rank_constant}}
+
+
+def _dotted(version: tuple[int, int, int]) -> str:
+    return ".".join(map(str, version))
+
+
+def check_technique(normalization: str, combination: str, weights: Sequence[float], legs: int) -> None:
+    """Raise SettingsError for what the server would refuse, or silently compute otherwise."""
+    if normalization != "rrf" and normalization not in NORMALIZATIONS:
+        raise SettingsError(f"unknown normalization '{normalization}': min_max, l2, z_score or rrf")
+    if combination not in COMBINATIONS:
+        raise SettingsError(f"unknown combination '{combination}': {', '.join(COMBINATIONS)}")
+    if normalization == "z_score" and combination != "arithmetic_mean":
+        raise SettingsError("z_score can only be combined by arithmetic_mean")
+    if len(weights) != legs:
+        raise SettingsError(f"{len(weights)} weights for {legs} lists")
+    if not 1 <= legs <= MAX_LISTS:
+        raise SettingsError(f"a hybrid query has 1 to {MAX_LISTS} lists, got {legs}")
+    if not all(0 <= weight <= 1 for weight in weights) or abs(sum(weights) - 1) > 0.01:
+        raise SettingsError(f"weights must be at least 0 and sum to 1, got {list(weights)}")
+
+
+def check_bounds(normalization: str, bounds: Sequence[LowerBound], legs: int) -> None:
+    """Raise SettingsError for lower bounds that the server would refuse, or do nothing with."""
+    if bounds and normalization != "min_max":
+        raise SettingsError(f"lower bounds are for min_max, not {normalization}")
+    if bounds and len(bounds) != legs:
+        raise SettingsError(f"{len(bounds)} lower bounds for {legs} lists")
+    for mode, lowest in bounds:
+        if mode not in MODES:
+            raise SettingsError(f"unknown mode of a lower bound '{mode}': {', '.join(MODES)}")
+        if not -MAX_BOUND <= lowest <= MAX_BOUND:
+            raise SettingsError(f"a lower bound is {-MAX_BOUND:,.0f} to {MAX_BOUND:,.0f}, got {lowest}")
 
 
 class LowerBound(NamedTuple):
@@ -118,8 +314,6 @@ COMBINATIONS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
     "geometric_mean": geometric_mean,
     "harmonic_mean": harmonic_mean,
 }
-RRF_WEIGHTS = (3, 1, 0)
-Z_SCORE = LOWER_BOUNDS = (3, 0, 0)
 
 
 def rrf(lists: Sequence[Scores], weights: Sequence[float], rank_constant: int = 60) -> dict[str, float]:
@@ -129,27 +323,6 @@ def rrf(lists: Sequence[Scores], weights: Sequence[float], rank_constant: int = 
         for rank, doc in enumerate(ranking(scores), 1):
             fused[doc] = fused.get(doc, 0.0) + weight / (rank_constant + rank)
     return fused
-
-
-class Technique(NamedTuple):
-    """How lists become one, in the words of OpenSearch's search pipelines.
-
-    `normalization` is min_max, l2, z_score or rrf (which takes `rank_constant` and no `combination`);
-    `weights`, one per list, sum to 1; `lower_bounds`, none or one per list, are for min_max.
-    """
-
-    normalization: str = "min_max"
-    combination: str = "arithmetic_mean"
-    weights: tuple[float, ...] = (0.5, 0.5)
-    rank_constant: int = 60
-    lower_bounds: tuple[LowerBound, ...] = ()
-
-    def check(self) -> None:
-        """Raise SettingsError for what the server would refuse, or silently compute otherwise."""
-        check_technique(self.normalization, self.combination, self.weights, len(self.weights))
-        check_bounds(self.normalization, self.lower_bounds, len(self.weights))
-        if not 1 <= self.rank_constant <= MAX_RANK_CONSTANT:
-            raise SettingsError(f"the rank constant is 1 to {MAX_RANK_CONSTANT:,}, got {self.rank_constant}")
 
 
 def fuse(
@@ -181,107 +354,6 @@ def fuse(
     return {doc: mean([scores.get(doc, 0.0) for scores in scaled], weights) for doc in documents}
 
 
-def check_technique(normalization: str, combination: str, weights: Sequence[float], legs: int) -> None:
-    """Raise SettingsError for what the server would refuse, or silently compute otherwise."""
-    if normalization != "rrf" and normalization not in NORMALIZATIONS:
-        raise SettingsError(f"unknown normalization '{normalization}': min_max, l2, z_score or rrf")
-    if combination not in COMBINATIONS:
-        raise SettingsError(f"unknown combination '{combination}': {', '.join(COMBINATIONS)}")
-    if normalization == "z_score" and combination != "arithmetic_mean":
-        raise SettingsError("z_score can only be combined by arithmetic_mean")
-    if len(weights) != legs:
-        raise SettingsError(f"{len(weights)} weights for {legs} lists")
-    if not 1 <= legs <= MAX_LISTS:
-        raise SettingsError(f"a hybrid query has 1 to {MAX_LISTS} lists, got {legs}")
-    if not all(0 <= weight <= 1 for weight in weights) or abs(sum(weights) - 1) > 0.01:
-        raise SettingsError(f"weights must be at least 0 and sum to 1, got {list(weights)}")
-
-
-def check_bounds(normalization: str, bounds: Sequence[LowerBound], legs: int) -> None:
-    """Raise SettingsError for lower bounds that the server would refuse, or do nothing with."""
-    if bounds and normalization != "min_max":
-        raise SettingsError(f"lower bounds are for min_max, not {normalization}")
-    if bounds and len(bounds) != legs:
-        raise SettingsError(f"{len(bounds)} lower bounds for {legs} lists")
-    for mode, lowest in bounds:
-        if mode not in MODES:
-            raise SettingsError(f"unknown mode of a lower bound '{mode}': {', '.join(MODES)}")
-        if not -MAX_BOUND <= lowest <= MAX_BOUND:
-            raise SettingsError(f"a lower bound is {-MAX_BOUND:,.0f} to {MAX_BOUND:,.0f}, got {lowest}")
-
-
 def ranking(scores: Scores) -> list[str]:
     """Order documents by score, best first; ties keep the order of the list."""
     return sorted(scores, key=lambda doc: -scores[doc])
-
-
-def hybrid_query(legs: Sequence[dict[str, Any]], depth: int) -> dict[str, Any]:
-    """Run the legs side by side; `depth` candidates of each, whatever the page."""
-    return {"hybrid": {"queries": list(legs), "pagination_depth": depth}}
-
-
-def search_pipeline(settings: SearchSettings, version: tuple[int, int, int]) -> dict[str, Any]:
-    """Build the pipeline that normalises and combines lexical and dense scores, in this order.
-
-    Raises SettingsError where this server version would refuse it, or silently do something else.
-    """
-    weights = (1.0 - settings.dense_weight, settings.dense_weight)
-    return fusion_pipeline(
-        Technique(settings.normalization, settings.combination, weights, settings.rank_constant), version
-    )
-
-
-def fusion_pipeline(technique: Technique, version: tuple[int, int, int]) -> dict[str, Any]:
-    """Build the pipeline of a technique from its file in `opensearch/pipelines/`.
-
-    Raises SettingsError where this server version would refuse it, or silently do something else.
-    """
-    technique.check()
-    require_version(technique, version)
-    pipeline = load_asset("pipelines", f"{pipeline_file(technique)}.json")
-    [processor] = pipeline["phase_results_processors"][0].values()
-    # Whole numbers would fail on the server, which casts them to doubles.
-    processor["combination"]["parameters"]["weights"] = [float(weight) for weight in technique.weights]
-    if technique.lower_bounds:
-        bounds = [{"mode": mode, "min_score": float(lowest)} for mode, lowest in technique.lower_bounds]
-        processor["normalization"]["parameters"]["lower_bounds"] = bounds
-    if technique.normalization == "rrf":
-        processor["combination"] = _rank_combination(processor["combination"], technique, version)
-    return pipeline
-
-
-def pipeline_file(technique: Technique) -> str:
-    """Name the file of a technique, without its ending."""
-    if technique.normalization == "rrf":
-        return "hybrid-rrf"
-    mean = technique.combination.removesuffix("_mean")
-    parts = [technique.normalization.replace("_", "-")]
-    parts += [mean] if mean != "arithmetic" else []
-    parts += ["lower-bounds"] if technique.lower_bounds else []
-    return "-".join(["hybrid", *parts])
-
-
-def require_version(technique: Technique, version: tuple[int, int, int]) -> None:
-    """Raise SettingsError for what this version refuses, or, as lower bounds, silently leaves out."""
-    if technique.normalization == "z_score" and version < Z_SCORE:
-        raise SettingsError(
-            f"z_score needs OpenSearch 3.0, this is {_dotted(version)}", hint="--normalization min_max"
-        )
-    if technique.lower_bounds and version < LOWER_BOUNDS:
-        raise SettingsError(f"lower bounds need OpenSearch 3.0, this is {_dotted(version)}")
-    alike = len(set(technique.weights)) == 1
-    if technique.normalization == "rrf" and version < RRF_WEIGHTS and not alike:
-        raise SettingsError(f"weights for rrf need OpenSearch 3.1, this is {_dotted(version)}")
-
-
-def _rank_combination(
-    combination: dict[str, Any], technique: Technique, version: tuple[int, int, int]
-) -> dict[str, Any]:
-    if version >= RRF_WEIGHTS:
-        return {**combination, "rank_constant": technique.rank_constant}
-    # 2.19 reads the constant only among the parameters and ignores it silently elsewhere.
-    return {"technique": "rrf", "parameters": {"rank_constant": technique.rank_constant}}
-
-
-def _dotted(version: tuple[int, int, int]) -> str:
-    return ".".join(map(str, version))

@@ -17,8 +17,8 @@ from hybridr.errors import ClusterError, SettingsError
 from hybridr.records import Query
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
-from hybridr.search.fusions.completed import CompletedSearch
 from hybridr.search.search import Mode
+from hybridr.search.settings import SearchSettings
 from hybridr.status import standing
 from support.corpus import fill_index, put_documents, text_number
 from support.hashing import HashingEncoder
@@ -71,7 +71,9 @@ def test_small_vectors_find_what_floats_find(
         shares = [overlap(small[query.query_id], large[query.query_id]) for query in QUERIES]
         assert np.mean(shares) > 0.9, mode
         assert Search(cluster, index_name, encoder(), mode)(text_number(5), 3)[0].doc_id == "d5"
-    completed = CompletedSearch(cluster, index_name, encoder())(text_number(5), 3)
+    completed = Search(cluster, index_name, encoder(), settings=SearchSettings(fusion="completed"))(
+        text_number(5), 3
+    )
     assert completed[0].doc_id == "d5"
 
 

@@ -14,14 +14,18 @@ pytestmark = pytest.mark.node
 
 
 def test_fields_are_chosen_by_name_or_contents(cluster: Cluster, books: str) -> None:
-    assert choose_text_fields(cluster, books) == ("headline", "book.body", "comments.words")
-    assert choose_text_fields(cluster, books, ("book.body",)) == ("book.body",)
+    assert choose_text_fields(cluster, cluster.index_info(books)) == (
+        "headline",
+        "book.body",
+        "comments.words",
+    )
+    assert choose_text_fields(cluster, cluster.index_info(books), ("book.body",)) == ("book.body",)
     with pytest.raises(DataError, match="has no field 'nothing'"):
-        choose_text_fields(cluster, books, ("nothing",))
+        choose_text_fields(cluster, cluster.index_info(books), ("nothing",))
 
 
 def test_a_field_that_is_not_mapped_can_be_named(cluster: Cluster, index_name: str) -> None:
     documents = [{"title": "a b c", "hidden": {"text": "words in the dark"}}]
     make(cluster, index_name, documents, dynamic="false", properties={"title": {"type": "text"}})
-    assert choose_text_fields(cluster, index_name, ("hidden.text",)) == ("hidden.text",)
+    assert choose_text_fields(cluster, cluster.index_info(index_name), ("hidden.text",)) == ("hidden.text",)
     assert inspect_index(cluster, index_name, fields=("hidden.text",)).lengths.median == 4

@@ -14,9 +14,8 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.legs.lexical import lexical_query
 from hybridr.errors import ClusterError, DataError, SettingsError
 from hybridr.records import Query
-from hybridr.search.fusions.completed import CompletedSearch
 from hybridr.search.fusions.pipeline import fuse, hybrid_query
-from hybridr.search.hits import checked
+from hybridr.search.hits import checked_hits
 from support.corpus import fill_index, text_number
 
 pytestmark = pytest.mark.node
@@ -54,7 +53,7 @@ def test_hits_carry_text_and_both_raw_scores(cluster: Cluster, searchable: Any) 
 def test_completion_gives_every_candidate_both_true_scores(cluster: Cluster, searchable: Any) -> None:
     index, encoder = searchable
     text = text_number(5)
-    search = CompletedSearch(cluster, index, encoder, settings=SearchSettings(depth=20))
+    search = Search(cluster, index, encoder, settings=SearchSettings(fusion="completed", depth=20))
     lexical = search.using("lexical").run([Query("q", text)], 300)["q"]
     dense = Search(cluster, index, encoder, "dense").run([Query("q", text)], 300)["q"]
     candidates = search.candidates([text])[0]
@@ -83,7 +82,7 @@ def test_hybrid_without_pipeline_is_an_error(cluster: Cluster, searchable: Any) 
     legs = [lexical_query("anchor", ["text"]), lexical_query("ladder", ["text"])]
     answer = cluster.search(f"{index}-hybridr", {"query": hybrid_query(legs, 10)})
     with pytest.raises(ClusterError, match="raw hybrid scores"):
-        checked(answer)
+        checked_hits(answer)
 
 
 def test_queries_that_are_not_words(cluster: Cluster, searchable: Any) -> None:

@@ -15,7 +15,6 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.node.state import NodeState
 from hybridr.records import Query
 from hybridr.reindexing.syncing import sync
-from hybridr.search.fusions.completed import CompletedSearch
 from hybridr.search.settings import SearchSettings
 from support.corpus import WORDS, bulk, fill_index, sources, text_number
 from support.long_documents import PASSAGES, encoder, long_text, make, secret, stored, true_scores
@@ -38,7 +37,11 @@ def test_search_gives_the_right_passage(
 ) -> None:
     index_name, texts = searchable
     searches = [Search(cluster, index_name, encoder(), mode) for mode in ("dense", "hybrid")]
-    searches = [CompletedSearch(cluster, index_name, encoder())] if complete else searches
+    searches = (
+        [Search(cluster, index_name, encoder(), settings=SearchSettings(fusion="completed"))]
+        if complete
+        else searches
+    )
     for search in searches:
         hit = search(secret(19), 3)[0]
         assert hit.doc_id == "d19"
@@ -83,7 +86,7 @@ def test_completion_gives_every_candidate_its_best_passages_score(
 ) -> None:
     index_name, texts = searchable
     query = f"{secret(7)} {text_number(6)}"
-    search = CompletedSearch(cluster, index_name, encoder(), settings=SearchSettings(depth=10))
+    search = Search(cluster, index_name, encoder(), settings=SearchSettings(fusion="completed", depth=10))
     candidates = search.candidates([query])[0]
     assert len(candidates) > 10
     expected = true_scores(texts, query, encoder())
@@ -96,7 +99,7 @@ def test_completion_gives_every_candidate_its_best_passages_score(
 def test_true_scores_and_passages_in_several_groups(cluster: Cluster, index_name: str) -> None:
     texts = make(cluster, index_name)
     reindex(cluster, index_name, encoder(), PASSAGES.model_copy(update={"max_passages": 5000}))
-    hits = CompletedSearch(cluster, index_name, encoder())(secret(19), 15)
+    hits = Search(cluster, index_name, encoder(), settings=SearchSettings(fusion="completed"))(secret(19), 15)
     expected = true_scores(texts, secret(19), encoder())
     assert {hit.doc_id: hit.dense_score for hit in hits} == pytest.approx(
         {hit.doc_id: expected[hit.doc_id] for hit in hits}, abs=1e-5
@@ -155,7 +158,10 @@ def test_on_the_older_version(secure_node: NodeState) -> None:
     done = reindex(cluster, "passages", encoder(), PASSAGES)
     assert sources(cluster, done.destination) == sources(cluster, "passages")
     searches = [Search(cluster, "passages", encoder(), mode) for mode in ("dense", "hybrid")]
-    for search in [*searches, CompletedSearch(cluster, "passages", encoder())]:
+    for search in [
+        *searches,
+        Search(cluster, "passages", encoder(), settings=SearchSettings(fusion="completed")),
+    ]:
         hit = search(secret(19), 3)[0]
         assert (hit.doc_id, secret(19) in hit.text) == ("d19", True)
         assert hit.passage

@@ -18,7 +18,7 @@ from hybridr.cluster.destinations import resolve, write_record
 from hybridr.doctor import Check, check_deployments
 from hybridr.errors import ClusterError
 from hybridr.search.fusions.pipeline import hybrid_query
-from hybridr.search.hits import checked
+from hybridr.search.hits import checked_hits
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app, listen
 from hybridr.serving.deploying import deploy, undeploy
@@ -53,7 +53,7 @@ def ask(cluster: Cluster, index: str) -> list[dict[str, Any]]:
         "knn": {"hybridr_vector": {"vector": HashingEncoder().encode_queries(["x"])[0].tolist(), "k": 5}}
     }
     body = {"query": hybrid_query([{"match": {"text": text_number(3)}}, dense], 10)}
-    return checked(cluster.request("POST", path_of(index, "_search"), body))
+    return checked_hits(cluster.request("POST", path_of(index, "_search"), body))
 
 
 def test_status_and_doctor_tell_a_whole_deployment(

@@ -18,10 +18,9 @@ from hybridr.cluster.legs.lexical import among, lexical_query
 from hybridr.errors import ClusterError
 from hybridr.evaluation.measures import parse_measure, values_of
 from hybridr.records import Query
-from hybridr.search.fusions.completed import CompletedSearch
 from hybridr.tuning.bm25_scores import Similarity, similarity_of
 from hybridr.tuning.evidence import Asked, ask, with_cosines, with_words
-from hybridr.tuning.k1_and_b import change_similarity, errors_of, words_obstacle
+from hybridr.tuning.k1_and_b import bm25_obstacle, change_similarity, errors_of
 from hybridr.tuning.settings import TuneSettings
 from hybridr.tuning.tuning import tune
 from hybridr.tuning.variants import Variant, scores_of
@@ -39,12 +38,12 @@ def folder(minilm_encoder_folder: Path) -> Path:
 
 
 @pytest.fixture
-def searched(cluster: Cluster, index_name: str, folder: Path, request: Any) -> CompletedSearch:
+def searched(cluster: Cluster, index_name: str, folder: Path, request: Any) -> Search:
     """An index with vectors; by parameter on several shards."""
     fill_uneven(cluster, index_name, getattr(request, "param", 1))
     reindex(cluster, index_name, folder)
     untuned = SearchSettings(tuned=False)
-    return CompletedSearch(cluster, index_name, load_encoder(folder), settings=untuned)
+    return Search(cluster, index_name, load_encoder(folder), settings=untuned)
 
 
 def judged(cluster: Cluster, index: str) -> tuple[list[Query], dict[str, dict[str, int]]]:
@@ -64,12 +63,10 @@ def scores_of_server(search: Search, one: Asked) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("searched", [1, 3], indirect=True)
-def test_other_k1_and_b_are_what_the_node_answers_with_them(
-    cluster: Cluster, searched: CompletedSearch
-) -> None:
+def test_other_k1_and_b_are_what_the_node_answers_with_them(cluster: Cluster, searched: Search) -> None:
     assert set(searched.lexical_fields) == {"title", "text"}
     asked = with_words(searched, ask(searched, QUERIES))
-    assert words_obstacle(searched, asked) is None
+    assert bm25_obstacle(searched, asked) is None
     assert max(errors_of(one).max() for one in asked) < CLOSE
     before = [scores_of_server(searched, one) for one in asked]
     for similarity in (Similarity(0.4, 0.0), Similarity(2.4, 1.0), Similarity(0.9, 0.4)):
@@ -87,7 +84,7 @@ def test_other_k1_and_b_are_what_the_node_answers_with_them(
 
 
 @pytest.mark.parametrize("searched", [1, 3], indirect=True)
-def test_rm3_is_that_of_a_search_with_feedback(searched: CompletedSearch) -> None:
+def test_rm3_is_that_of_a_search_with_feedback(searched: Search) -> None:
     asked = with_words(searched, ask(searched, QUERIES), expand=True)
     run = searched.using("lexical", feedback="rm3").run(QUERIES, COUNT)
     for one in asked:
@@ -101,7 +98,7 @@ def test_rm3_is_that_of_a_search_with_feedback(searched: CompletedSearch) -> Non
 
 
 @pytest.mark.parametrize("weight", [0.3, 0.7])
-def test_rocchio_is_that_of_a_search_with_feedback(searched: CompletedSearch, weight: float) -> None:
+def test_rocchio_is_that_of_a_search_with_feedback(searched: Search, weight: float) -> None:
     asked = with_cosines(searched, ask(searched, QUERIES))
     settings = SearchSettings(tuned=False, dense_weight=weight)
     search = Search(
@@ -123,23 +120,23 @@ def test_a_similarity_of_the_field_is_its_own(cluster: Cluster, index_name: str,
     fill_uneven(cluster, index_name, similarity="mine")
     reindex(cluster, index_name, folder)
     settings = SearchSettings(tuned=False, lexical_fields=("text",))
-    search = CompletedSearch(cluster, index_name, load_encoder(folder), settings=settings)
+    search = Search(cluster, index_name, load_encoder(folder), settings=settings)
     asked = with_words(search, ask(search, QUERIES))
-    assert "'mine'" in str(words_obstacle(search, asked))
+    assert "'mine'" in str(bm25_obstacle(search, asked))
     assert max(errors_of(one).max() for one in asked) > 0.01
     before = scores_of_server(search, asked[0])
     change_similarity(cluster, search.info.name, Similarity(2.4, 1.0))
     assert scores_of_server(search, asked[0]) == pytest.approx(before)
 
 
-def test_an_index_is_open_after_a_change_that_is_refused(cluster: Cluster, searched: CompletedSearch) -> None:
+def test_an_index_is_open_after_a_change_that_is_refused(cluster: Cluster, searched: Search) -> None:
     with pytest.raises(ClusterError, match="k1"):
         change_similarity(cluster, searched.info.name, Similarity(-1.0, 0.5))
     assert searched.run(QUERIES[:1])["q0"]
     assert similarity_of(resolve(cluster, searched.info.name)) == Similarity()
 
 
-def test_searches_take_up_feedback_that_was_found(cluster: Cluster, searched: CompletedSearch) -> None:
+def test_searches_take_up_feedback_that_was_found(cluster: Cluster, searched: Search) -> None:
     found = {"fusion": "absolute", "dense_weight": 0.4, "feedback": "rocchio"}
     write_record(cluster, searched.info.name, tuning={"search": found})
     name, encoder = searched.info.name, searched.encoder
@@ -156,7 +153,7 @@ def test_searches_take_up_feedback_that_was_found(cluster: Cluster, searched: Co
 
 
 def test_k1_and_b_are_shown_and_changed_only_on_demand(
-    cluster: Cluster, searched: CompletedSearch, folder: Path, capsys: Any, tmp_path: Path
+    cluster: Cluster, searched: Search, folder: Path, capsys: Any, tmp_path: Path
 ) -> None:
     name = searched.info.name
     queries, qrels = judged(cluster, name)
@@ -204,7 +201,7 @@ def test_k1_and_b_are_shown_and_changed_only_on_demand(
 
 
 def test_a_new_index_has_the_source_s_k1_and_b_and_that_is_told(
-    cluster: Cluster, searched: CompletedSearch, folder: Path, capsys: Any
+    cluster: Cluster, searched: Search, folder: Path, capsys: Any
 ) -> None:
     name, source = searched.info.name, searched.info.record.source
     change_similarity(cluster, name, Similarity(0.4, 0.0))
@@ -217,7 +214,7 @@ def test_a_new_index_has_the_source_s_k1_and_b_and_that_is_told(
 
 
 def test_depth_and_feedback_are_tried_when_asked_for(
-    cluster: Cluster, searched: CompletedSearch, folder: Path, capsys: Any, tmp_path: Path
+    cluster: Cluster, searched: Search, folder: Path, capsys: Any, tmp_path: Path
 ) -> None:
     queries, qrels = judged(cluster, searched.info.name)
     beir = str(written(tmp_path, queries, qrels))
@@ -250,7 +247,7 @@ def test_depth_and_feedback_are_tried_when_asked_for(
 
 
 def test_the_estimate_with_k1_and_b_is_of_the_ranking_afterwards(
-    cluster: Cluster, searched: CompletedSearch, folder: Path
+    cluster: Cluster, searched: Search, folder: Path
 ) -> None:
     queries, qrels = judged(cluster, searched.info.name)
     settings = TuneSettings(fit_map=False, bm25="apply")

@@ -1,0 +1,94 @@
+"""The scale of an encoder's cosines: measured once, kept by fingerprint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybridr.cluster.record import IndexInfo
+from hybridr.encoding.query_map import MappedEncoder, QueryMap
+from hybridr.errors import DownloadError
+from hybridr.files import remembered
+from hybridr.search.fusions import absolute
+from hybridr.search.fusions.absolute import QUESTIONS, dense_scale, known_scale
+from hybridr.search.search import Search
+
+DIM = 4
+
+
+class CountingEncoder:
+    similarity, max_tokens, dim = "cosine", 256, DIM
+
+    def __init__(self, fingerprint: str) -> None:
+        self.fingerprint, self.asked = fingerprint, 0
+
+    def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> np.ndarray:
+        self.asked += 1
+        made = np.random.default_rng(len(self.fingerprint)).normal(size=(len(texts), DIM))
+        return (made / np.linalg.norm(made, axis=1, keepdims=True)).astype(np.float32)
+
+    def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> np.ndarray:
+        return -self.encode_queries(texts)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HYBRIDR_HOME", str(tmp_path))
+    monkeypatch.setattr(remembered, "_spreads", {})
+    return tmp_path
+
+
+def test_an_encoder_is_asked_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = CountingEncoder("f1")
+    expected = dense_scale(encoder)
+    encoder.asked = 0
+    assert [known_scale(encoder) for _ in range(3)] == [expected] * 3
+    assert encoder.asked == 2, "the questions and the statements"
+    assert list(json.loads((home / "state" / "spreads.json").read_text())) == ["f1"]
+    monkeypatch.setattr(remembered, "_spreads", {})  # as another process
+    assert known_scale(encoder) == expected
+    assert encoder.asked == 2
+    assert known_scale(CountingEncoder("another")) != expected
+
+
+def test_searches_of_one_encoder_and_their_other_modes_measure_once() -> None:
+    record = {
+        **{"role": "vectors", "source": "docs", "source_uuid": "1", "job": "j", "state": "complete"},
+        **{"encoder": "f2", "dim": DIM, "similarity": "cosine", "vector_field": "v", "fields": ["text"]},
+        "lexical_fields": ["text"],
+    }
+    info = IndexInfo("docs-hybridr", {"index.uuid": "2"}, {"_meta": {"hybridr": record}}, {})
+    encoder, cluster = CountingEncoder("f2"), type("Cluster", (), {"version": (3, 6, 0)})()
+    first: Any = Search(cluster, info, encoder)
+    for search in (
+        first,
+        first.using("hybrid"),
+        first.using("dense").using("hybrid"),
+        Search(cluster, info, encoder),
+    ):
+        assert search.fusion == "absolute"
+        assert search.dense_scale == first.dense_scale
+    assert encoder.asked == 2
+
+
+def test_a_query_map_has_a_scale_of_its_own() -> None:
+    encoder = CountingEncoder("f3")
+    matrix = np.random.default_rng(1).normal(size=(DIM, DIM)).astype(np.float32)
+    mapped = MappedEncoder(encoder, QueryMap(matrix, 0.9, "f3", {}))
+    assert known_scale(mapped) == dense_scale(mapped) != known_scale(encoder) == dense_scale(encoder)
+
+
+def test_a_search_does_not_fail_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> None:
+        raise DownloadError("cannot write")
+
+    monkeypatch.setattr(remembered, "write_json", refused)
+    encoder = CountingEncoder("f4")
+    assert known_scale(encoder) == known_scale(encoder)
+    assert encoder.asked == 2
+    assert len(QUESTIONS) == len(absolute.STATEMENTS)

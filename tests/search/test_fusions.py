@@ -1,0 +1,107 @@
+"""The family of fusions: one new file is a setting, a choice, a system and a part of `tune`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hybridr.cluster.record import Record
+from hybridr.errors import SettingsError
+from hybridr.files.family import OneOf, member_of, names_of
+from hybridr.records import Query
+from hybridr.search import fusions
+from hybridr.search.fusions import FAMILY, Legs, Scales
+from hybridr.search.fusions.pipeline import fuse
+from hybridr.search.settings import SearchSettings
+from hybridr.search.systems import system
+from hybridr.tuning.evidence import Asked
+from hybridr.tuning.variants import scores_of, variants
+from support.members import one_more
+
+VERSION, COSINE = (3, 6, 0), Record(similarity="cosine")
+LEGS = Legs(
+    ({"a": 4.0, "b": 2.0}, {"b": 0.9, "c": 0.8}),
+    {"a": 4.0, "b": 2.0, "c": 1.0},
+    {"a": 0.6, "b": 0.9, "c": 0.8},
+    Scales(9.0, 2.0),
+)
+MAXIMUM = '''
+from hybridr.search.fusions import Fusion, Grid
+
+
+class Maximum(Fusion):
+    """The larger of both true scores, the dense one five times."""
+
+    name = "maximum"
+    grids = (Grid("maximum", {"fusion": "maximum"}, (0.5,)),)
+
+    def scores(self, legs):
+        return {doc: max(legs.lexical.get(doc, 0.0), 5 * legs.dense.get(doc, 0.0)) for doc in legs.documents}
+'''
+
+
+@pytest.fixture
+def maximum(tmp_path: Path) -> Iterator[None]:
+    with one_more(fusions, "maximum", MAXIMUM, tmp_path):
+        yield
+
+
+def test_every_file_is_a_fusion() -> None:
+    assert names_of(FAMILY) == ("absolute", "completed", "pipeline")
+    for name in names_of(FAMILY):
+        made = member_of(FAMILY, name)(SearchSettings(fusion=name), VERSION)
+        assert set(made.scores(LEGS)) == {"a", "b", "c"}
+
+
+def test_a_new_file_is_a_setting_a_choice_and_a_system(maximum: None) -> None:
+    assert SearchSettings(fusion="maximum").fusion == "maximum"
+    [choice] = [one for one in SearchSettings.model_fields["fusion"].metadata if isinstance(one, OneOf)]
+    assert choice.choices == ("auto", "absolute", "completed", "maximum", "pipeline")
+    with pytest.raises(SettingsError, match="'completed', 'maximum' or 'pipeline'"):
+        SearchSettings(fusion="minimum")
+    assert system("hybrid-maximum").settings == {"tuned": False, "fusion": "maximum"}
+
+
+def test_a_new_file_takes_part_in_tune_where_it_says_how(maximum: None) -> None:
+    found = variants(VERSION, COSINE)
+    [variant] = [one for one in found if one.technique == "maximum"]
+    assert [one.is_default for one in found].count(True) == 1
+    assert not variant.is_default
+    asked = Asked(Query("q", "text"), LEGS, 9.0)
+    assert scores_of(variant, asked, 2.0) == {"a": 4.0, "b": 4.5, "c": 4.0}
+    assert "maximum" not in {one.technique for one in variants(VERSION, COSINE, ["pipeline"])}
+
+
+def test_without_the_file_nobody_knows_it() -> None:
+    with pytest.raises(SettingsError, match="'auto', 'absolute', 'completed' or 'pipeline'"):
+        SearchSettings(fusion="maximum")
+    with pytest.raises(SettingsError, match="unknown system 'hybrid-maximum'.*hybrid-completed"):
+        system("hybrid-maximum")
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
+def test_sides_add_up_to_the_scores(weight: float) -> None:
+    for given in ({"fusion": "absolute"}, *({"normalization": one} for one in ("min_max", "l2", "rrf"))):
+        settings = SearchSettings(**{"fusion": "pipeline"} | given, dense_weight=weight)
+        made = member_of(FAMILY, settings.fusion)(settings, VERSION)
+        lexical, dense = made.sides(LEGS)
+        added = {doc: (1 - weight) * lexical[doc] + weight * dense[doc] for doc in LEGS.documents}
+        assert added == pytest.approx(made.scores(LEGS))
+
+
+def test_the_pipeline_scores_as_fuse_does() -> None:
+    settings = SearchSettings(fusion="pipeline", combination="geometric_mean", dense_weight=0.3)
+    made = member_of(FAMILY, "pipeline")(settings, VERSION)
+    assert made.scores(LEGS) == fuse(LEGS.listed, combination="geometric_mean", weights=(0.7, 0.3))
+    assert made.sides(LEGS) is None
+
+
+def test_candidates_are_listed_best_first_with_both_true_scores() -> None:
+    legs = LEGS._replace(dense={"a": 0.6, "b": 0.9}, lexical={"a": 4.0, "b": 2.0})
+    found = legs.candidates({"a": 0.1, "b": 0.5, "c": 0.1})
+    assert [one.doc_id for one in found] == ["b", "a", "c"]
+    assert (found[2].lexical, found[2].dense) == (0.0, 0.6), "no word, and no vector: the lowest of the list"
+    assert np.isclose(found[0].score, 0.5)

@@ -1,0 +1,81 @@
+"""A fusion that is one new file, on a real node: searched with, and evaluated as a system."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hybridr import LoadSettings, Search, SearchSettings, load, load_encoder, reindex
+from hybridr.cluster.connection import Cluster
+from hybridr.errors import SettingsError
+from hybridr.records import Query
+from hybridr.search import fusions
+from hybridr.search.systems import Compared, JudgedQueries, evaluate_index
+from support.members import one_more
+
+pytestmark = pytest.mark.node
+WORDS = "anchor basket candle desert engine forest garden harbor island jacket".split()
+TEXT = "anchor garden n7"
+MAXIMUM = '''
+from hybridr.search.fusions import Fusion
+
+
+class Maximum(Fusion):
+    """The larger of both true scores, the dense one five times."""
+
+    name = "maximum"
+
+    def scores(self, legs):
+        return {doc: max(legs.lexical.get(doc, 0.0), 5 * legs.dense.get(doc, 0.0)) for doc in legs.documents}
+'''
+
+
+@pytest.fixture
+def maximum(tmp_path: Path) -> Iterator[None]:
+    with one_more(fusions, "maximum", MAXIMUM, tmp_path):
+        yield
+
+
+@pytest.fixture
+def beir(tmp_path: Path) -> Path:
+    """Write a folder of forty documents and one judged query."""
+    folder = tmp_path / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    texts = [" ".join([WORDS[n % 10], WORDS[n % 7], WORDS[n % 4], f"n{n}"]) for n in range(40)]
+    rows = [{"_id": f"d{n}", "title": "", "text": text} for n, text in enumerate(texts)]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": TEXT}) + "\n")
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td7\t1\n")
+    return folder
+
+
+def test_one_new_file_ranks(
+    cluster: Cluster, index_name: str, maximum: None, beir: Path, minilm_encoder_folder: Path
+) -> None:
+    load(cluster, beir, LoadSettings(index=index_name))
+    reindex(cluster, index_name, minilm_encoder_folder)
+    encoder, settings = load_encoder(minilm_encoder_folder), SearchSettings(fusion="maximum", depth=20)
+    search = Search(cluster, index_name, encoder, settings=settings)
+    query = [Query("q", TEXT)]
+    lexical, dense = (search.using(mode).run(query, 40)["q"] for mode in ("lexical", "dense"))
+    hits = search(TEXT, 5)
+    assert [hit.rank for hit in hits] == [1, 2, 3, 4, 5]
+    assert "<em>anchor</em>" in hits[0].text
+    for hit in hits:
+        wanted = max(lexical.get(hit.doc_id, 0.0), 5 * dense[hit.doc_id])
+        assert hit.score == pytest.approx(wanted, abs=1e-4)
+        assert hit.lexical_score == pytest.approx(lexical.get(hit.doc_id, 0.0), abs=1e-4)
+    assert list(search.run(query, 5)["q"]) == [hit.doc_id for hit in hits]
+    assert [hit.doc_id for hit in search(TEXT, 2, offset=2)] == [hit.doc_id for hit in hits[2:4]]
+    vector = encoder.encode_queries([TEXT])[0]
+    assert search(TEXT, 5, vector=vector) == hits
+    moved = Search(cluster, index_name, encoder, feedback="rocchio", settings=settings)
+    assert (moved.fusion, moved(TEXT, 1)[0].doc_id) == ("maximum", hits[0].doc_id)
+    with pytest.raises(SettingsError, match="no one request"):
+        search.request(TEXT)
+    compared = Compared(("bm25", "hybrid-maximum"), measures=["nDCG@10"])
+    found = evaluate_index(cluster, index_name, JudgedQueries(beir), compared, encoder=minilm_encoder_folder)
+    assert list(found.runs["hybrid-maximum"]["q"])[:5] == [hit.doc_id for hit in hits]

@@ -1,0 +1,24 @@
+"""A throw-away member of a family, in a folder beside the family's own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from hybridr.files.family import member_of
+
+
+@contextmanager
+def one_more(family: ModuleType, name: str, source: str, folder: Path) -> Iterator[None]:
+    """Put the file of one more member where the family looks, and take all traces of it away again."""
+    (folder / f"{name}.py").write_text(source, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(family, "__path__", [*family.__path__, str(folder)])
+        yield
+    sys.modules.pop(f"{family.__name__}.{name}", None)
+    member_of.cache_clear()
