@@ -26,7 +26,7 @@ from hybridr.cluster.settings import LoadSettings
 from hybridr.errors import DataError
 from hybridr.evaluation.evaluation import Evaluation
 from hybridr.evaluation.settings import EvaluateSettings
-from hybridr.evaluation.significance import compare
+from hybridr.evaluation.significance import compare_systems
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import qrels_file, read_qrels, write_qrels, write_run
 from hybridr.files.manifest import fingerprint, read_manifest, sha256_of, versions
@@ -286,7 +286,7 @@ def comparisons(found: Evaluation) -> dict[str, list[dict[str, Any]]]:
         plain: {plain: lead[plain], own: lead[own]} for plain, own in pairs.items() if plain in lead
     }
     return {
-        baseline: [vars(one) for one in compare(values, baseline, found.settings)]
+        baseline: [vars(one) for one in compare_systems(values, baseline, found.settings)]
         for baseline, values in wanted.items()
         if baseline in values
     }

@@ -120,7 +120,7 @@ def read_environment(stage: type[Stage]) -> dict[str, str]:
     return {field: os.environ[name] for field, name in names.items() if os.environ.get(name)}
 
 
-def resolve(
+def resolve_stage(
     stage: type[S], flags: Mapping[str, Any], *, config: Path | None = None
 ) -> tuple[S, dict[str, str]]:
     """Merge flags (None = not given), environment, file and defaults; say where each value is from."""
@@ -147,5 +147,5 @@ def is_list(stage: type[Stage], field: str) -> bool:
 def resolved_values(stage: type[Stage], *, config: Path | None = None) -> list[tuple[str, Any, str]]:
     """List a stage's settings as (name, value, where from); what must be given by flag shows as None."""
     missing = {name: "(flag)" for name, field in stage.model_fields.items() if field.is_required()}
-    settings, origin = resolve(stage, missing, config=config)
+    settings, origin = resolve_stage(stage, missing, config=config)
     return [(f"{stage.table}.{name}", value, origin[name]) for name, value in settings.record().items()]

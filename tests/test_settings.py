@@ -11,7 +11,7 @@ from hybridr.cluster.settings import ClusterSettings, LoadSettings
 from hybridr.errors import SettingsError
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.search.settings import SearchSettings
-from hybridr.settings import resolve, resolved_values
+from hybridr.settings import resolve_stage, resolved_values
 from hybridr.tuning.settings import TuneSettings
 from hybridr_cli.stages import STAGES
 
@@ -24,21 +24,21 @@ def test_flag_beats_environment_beats_file(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("HYBRIDR_SEARCH_DEPTH", "60")
     monkeypatch.setenv("HYBRIDR_SEARCH_RANK_CONSTANT", "20")
     monkeypatch.setenv("HYBRIDR_URL", "http://environment")
-    settings, origin = resolve(SearchSettings, {"depth": 70, "normalization": None}, config=file)
+    settings, origin = resolve_stage(SearchSettings, {"depth": 70, "normalization": None}, config=file)
     assert (settings.depth, settings.rank_constant, settings.dense_weight) == (70, 20, 0.4)
     assert (origin["depth"], origin["rank_constant"]) == ("flag", "environment")
     assert (origin["dense_weight"], origin["normalization"]) == ("file", "default")
-    assert resolve(ClusterSettings, {}, config=file)[0].url == "http://environment"
+    assert resolve_stage(ClusterSettings, {}, config=file)[0].url == "http://environment"
 
 
 def test_lists_come_from_commas() -> None:
-    assert resolve(ReindexSettings, {"fields": "title, body"})[0].fields == ("title", "body")
-    assert resolve(TuneSettings, {"also": "depth,rm3"})[0].also == ("depth", "rm3")
+    assert resolve_stage(ReindexSettings, {"fields": "title, body"})[0].fields == ("title", "body")
+    assert resolve_stage(TuneSettings, {"also": "depth,rm3"})[0].also == ("depth", "rm3")
 
 
 def test_secrets_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HYBRIDR_PASSWORD", "hunter2hunter2")
-    settings, _ = resolve(ClusterSettings, {"user": "me"})
+    settings, _ = resolve_stage(ClusterSettings, {"user": "me"})
     assert settings.password is not None
     assert settings.password.get_secret_value() == "hunter2hunter2"
     monkeypatch.setenv("HYBRIDR_URL", "https://me:hunter2hunter2@host:9200")
@@ -65,4 +65,4 @@ def test_every_stage_can_be_listed() -> None:
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"no settings file at .*none.toml"):
-        resolve(SearchSettings, {}, config=tmp_path / "none.toml")
+        resolve_stage(SearchSettings, {}, config=tmp_path / "none.toml")

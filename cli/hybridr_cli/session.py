@@ -35,9 +35,9 @@ class Session:
 
     def settings(self, stage: type[S], **flags: Any) -> S:
         """Resolve a stage's settings from flags, environment and file."""
-        from hybridr.settings import resolve
+        from hybridr.settings import resolve_stage
 
-        return resolve(stage, flags, config=self.config)[0]
+        return resolve_stage(stage, flags, config=self.config)[0]
 
     def cluster_settings(self) -> ClusterSettings:
         """Resolve how to reach the cluster that the options, the environment or the file name."""

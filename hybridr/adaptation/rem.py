@@ -219,7 +219,7 @@ def fit(plan: RemPlan, examples: Examples, progress: Progress) -> dict[str, Any]
     run = train(objective, objective.recipe, state, plan.key, processes=processes, progress=progress)
     entry = rem_entry(plan, examples, weights, run)
     if processes.is_main:
-        write(plan, run, entry)
+        write_training(plan, run, entry)
     processes.wait()
     return entry
 
@@ -261,7 +261,7 @@ def rem_entry(
     }
 
 
-def write(plan: RemPlan, run: runs.Training, entry: Mapping[str, Any]) -> None:
+def write_training(plan: RemPlan, run: runs.Training, entry: Mapping[str, Any]) -> None:
     """Write weights, losses, curve and manifest, whole or not at all; the unfinished state goes."""
     settings = plan.settings
     with staged_folder(settings.out) as folder:

@@ -10,10 +10,12 @@ from ..progress import Progress, silent
 from .backbone import read_dam
 from .published import entry_of, fetch_published
 from .ranker import Ranker
-from .rankers import Colbert, Dense, Reranker, Splade, Unicoil
+from .rankers import Colbert, CrossEncoder, Dense, Splade, Unicoil
 from .rem_files import read_rem
 
-RANKERS: dict[str, type[Ranker]] = {kind.ranker: kind for kind in (Dense, Unicoil, Splade, Colbert, Reranker)}
+RANKERS: dict[str, type[Ranker]] = {
+    kind.ranker: kind for kind in (Dense, Unicoil, Splade, Colbert, CrossEncoder)
+}
 CHOICES = {"ranker": tuple(RANKERS), "pooling": ("mean", "cls"), "similarity": ("ip", "cosine")}
 
 

@@ -13,7 +13,7 @@ from ..files.manifest import fingerprint
 from . import adapters
 from .designs import LORA_NEEDS, PARALLEL_NEEDS, Design, Lora, Parallel
 from .ranker import Ranker
-from .rankers import Reranker, Splade
+from .rankers import CrossEncoder, Splade
 from .rem_files import CONFIG, EMBEDDINGS, HEAD_CONFIG, HEAD_WEIGHTS, WEIGHTS
 
 FORMAT = "3.2.1"  # the version of adapter-transformers that writes these very files
@@ -154,7 +154,7 @@ def head_weights(ranker: Ranker, name: str) -> Weights:
 
 def embedding_weights(ranker: Ranker) -> Weights:
     """Give the input embeddings that a re-ranker's REM carries (splade's words are its head's decoder)."""
-    return dict(ranker.backbone.embeddings.named_parameters()) if isinstance(ranker, Reranker) else {}
+    return dict(ranker.backbone.embeddings.named_parameters()) if isinstance(ranker, CrossEncoder) else {}
 
 
 def unfreeze(weights: Weights) -> Weights:
@@ -175,7 +175,7 @@ def write_head(ranker: Ranker, record: Mapping[str, Any], folder: Path) -> list[
         return []
     torch.save(plain_tensors(weights), folder / HEAD_WEIGHTS)
     write_json(folder / HEAD_CONFIG, head_record(ranker, record))
-    if not isinstance(ranker, Reranker):
+    if not isinstance(ranker, CrossEncoder):
         return [HEAD_WEIGHTS, HEAD_CONFIG]
     tensors = plain_tensors(embedding_weights(ranker))
     if "position_embeddings.weight" in tensors:
@@ -191,7 +191,7 @@ def head_record(ranker: Ranker, record: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(ranker, Splade):
         return common | {"config": None, "name": None, "num_labels": 2, "label2id": labels(2)}
     width = int(ranker.head.get_parameter("bias").numel())
-    kind = CLASSIFICATION if isinstance(ranker, Reranker) else TAGGING
+    kind = CLASSIFICATION if isinstance(ranker, CrossEncoder) else TAGGING
     return common | {"config": kind | {"num_labels": width, "label2id": labels(width)}}
 
 

@@ -180,7 +180,7 @@ class Colbert(VectorRanker):
         return vectors
 
 
-class Reranker(Ranker):
+class CrossEncoder(Ranker):
     """Reads query and document together; the score is a linear function of the [CLS] state.
 
     A REM carries its own input embeddings, which replace the DAM's unless `load_embeddings=False`.

@@ -18,7 +18,7 @@ import orjson
 
 from ..errors import AccessDenied, ClusterError, NotFound, Unreachable
 from ..files.family import member_of
-from ..settings import resolve
+from ..settings import resolve_stage
 from .clients import Client
 from .failures import error_of, is_busy, shard_failure
 from .record import IndexInfo
@@ -37,7 +37,7 @@ def connect(url: str | None = None, **auth: Any) -> Cluster:
     Without a url: `HYBRIDR_URL`, else the running embedded node, else localhost:9200.
     Raises Unreachable, AccessDenied, ClusterError (not OpenSearch, or too old), SettingsError.
     """
-    return Cluster.connect(resolve(ClusterSettings, {"url": url, **auth})[0])
+    return Cluster.connect(resolve_stage(ClusterSettings, {"url": url, **auth})[0])
 
 
 class Cluster:

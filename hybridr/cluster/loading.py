@@ -17,7 +17,7 @@ from ..progress import Progress, silent
 from .connection import Cluster, path_of
 from .destinations import write_record
 from .reading import text_of
-from .record import Load
+from .record import Load, Record, meta_of
 from .settings import LoadSettings
 from .writing import Rejects, by_bytes, index_action, rejects_of, write
 
@@ -60,7 +60,8 @@ def load(
     total = sum(1 for _ in read_corpus(path))
     rejects = rejects_of(settings.index)
     analyzer = settings.analyzer or analyzer_for(language)
-    if not make_ready(cluster, settings, job, index_body(settings, fields, language, analyzer), total):
+    body = index_body(settings, fields, language, analyzer, job)
+    if not make_ready(cluster, settings, job, body, total):
         return Loading(settings.index, cluster.count(settings.index), 0, None, language, analyzer, False)
     rejects.clear()
     records = with_contents(read_corpus(path), fields)
@@ -90,9 +91,9 @@ def text_fields(sample: list[dict[str, Any]], given: tuple[str, ...], file: Path
 
 
 def index_body(
-    settings: LoadSettings, fields: tuple[str, ...], language: str, analyzer: str
+    settings: LoadSettings, fields: tuple[str, ...], language: str, analyzer: str, job: str
 ) -> dict[str, Any]:
-    """Build settings and mappings of the new index."""
+    """Build settings and mappings of the new index, with the record of a load that has begun."""
     body = load_asset("mappings", "beir.json")
     index = body["settings"]["index"]
     index["number_of_shards"], index["number_of_replicas"] = settings.shards, settings.replicas
@@ -101,13 +102,14 @@ def index_body(
     body["mappings"]["properties"] = {
         name: {"type": "text", "analyzer": analyzer} for name in (*top_level, CONTENTS)
     }
-    body["mappings"]["_meta"]["hybridr"].update(text_fields=list(fields), language=language)
+    loaded = {"text_fields": fields, "language": language, "load": Load(job=job, state="filling")}
+    record = Record(role="source", lexical_fields=(CONTENTS,), **loaded)
+    body["mappings"] |= {"_meta": meta_of(record)}
     return body
 
 
 def make_ready(cluster: Cluster, settings: LoadSettings, job: str, body: dict[str, Any], total: int) -> bool:
     """Create the index, or take up an interrupted load of the same file; False when nothing is left to do."""
-    body["mappings"]["_meta"]["hybridr"]["load"] = {"job": job, "state": "filling"}
     if cluster.exists(settings.index):
         if settings.replace:
             cluster.request("DELETE", path_of(cluster.index_info(settings.index).name))

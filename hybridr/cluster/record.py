@@ -44,7 +44,7 @@ class FittedMap(Part):
     strength: float
 
 
-class Tuning(Part):
+class Tuned(Part):
     """What `tune` found: settings for searches and stored pipelines, a map, k1 and b with those `before`."""
 
     search: dict[str, Any] | None = None
@@ -107,7 +107,7 @@ class Record(Part):
     history: tuple[dict[str, Any], ...] = ()
     load: Load | None = None
     deployment: Deployment | None = None
-    tuning: Tuning | None = None
+    tuning: Tuned | None = None
 
     def changed(self, **changes: Any) -> Record:
         """Give the record with other values; raises DataError for unknown names and wrong values."""
@@ -194,4 +194,9 @@ class IndexInfo:
     def meta_with(self, record: Record) -> dict[str, Any]:
         """Give the whole `_meta` with this record in it; what others keep there stays."""
         others = {name: value for name, value in self.other_meta.items() if name != "hybridr"}
-        return {**others, "hybridr": kept} if (kept := record.to_json()) else others
+        return others | meta_of(record)
+
+
+def meta_of(record: Record) -> dict[str, Any]:
+    """Give the `_meta` of an index in which nobody else keeps anything; of an empty record nothing."""
+    return {"hybridr": kept} if (kept := record.to_json()) else {}

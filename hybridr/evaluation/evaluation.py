@@ -15,7 +15,7 @@ from ..progress import Progress, silent
 from ..records import Qrels, Query, Run
 from .measures import MEASURES, Values, checked_qrels, needed_depth, parse_measure, values_of
 from .settings import EvaluateSettings
-from .significance import Comparison, compare, interval
+from .significance import Comparison, compare_systems, interval
 
 SHOWN = 10
 
@@ -192,7 +192,7 @@ def evaluate(
         baseline,
         {name: means(found) for name, found in per_query.items()},
         intervals(per_query, settings),
-        compare(per_query, baseline, settings),
+        compare_systems(per_query, baseline, settings),
         per_query,
         runs,
         tuple(judged),

@@ -47,7 +47,7 @@ class Comparison:
     losses: int
 
 
-def compare(
+def compare_systems(
     per_query: Mapping[str, Mapping[str, Mapping[str, float]]], baseline: str, settings: EvaluateSettings
 ) -> list[Comparison]:
     """Compare every other system with the baseline, measure by measure; `per_query` as in Evaluation."""

@@ -83,7 +83,7 @@ def reindex(
     if settings.slice is None:
         ending = target.complete(job, todo, filling, progress)
         job.rejects.save()
-    return result_of(job, todo, filling, ending, time.monotonic() - started)
+    return summary_of(job, todo, filling, ending, time.monotonic() - started)
 
 
 def prepare(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
@@ -109,7 +109,7 @@ def job_for(cluster: Cluster, encoder: Encoder, todo: Plan) -> Job:
     )
 
 
-def result_of(job: Job, todo: Plan, filling: Filling, ending: Ending, seconds: float) -> Reindexing:
+def summary_of(job: Job, todo: Plan, filling: Filling, ending: Ending, seconds: float) -> Reindexing:
     """Say what was done."""
     return Reindexing(
         job.source,

@@ -154,7 +154,7 @@ def evaluate_index(
         )
         for name, one in conditions.items()
     }
-    return compare(searches, queries, judgements, compared, progress)
+    return measured_all(searches, queries, judgements, compared, progress)
 
 
 def evaluate_runs(judged: JudgedQueries, compared: Compared, *, progress: Progress = silent) -> Evaluation:
@@ -163,10 +163,10 @@ def evaluate_runs(judged: JudgedQueries, compared: Compared, *, progress: Progre
     The BEIR folder gives the texts of the queries too. Raises SettingsError when there are no qrels or no
     runs, DataError with file and line for what cannot be read, and what `evaluate` raises.
     """
-    return compare({}, *judged.read(), compared, progress)
+    return measured_all({}, *judged.read(), compared, progress)
 
 
-def compare(
+def measured_all(
     searches: Mapping[str, System | Run],
     queries: Sequence[Query],
     judgements: Qrels,

@@ -19,7 +19,7 @@ import numpy as np
 from ..cluster.connection import Cluster
 from ..cluster.destinations import record_event, resolve
 from ..cluster.record import FittedMap, IndexInfo
-from ..cluster.record import Tuning as Recorded
+from ..cluster.record import Tuned as Recorded
 from ..encoding.contract import Encoder
 from ..encoding.query_map import MappedEncoder, QueryMap
 from ..errors import DataError, SettingsError

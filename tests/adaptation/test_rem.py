@@ -33,8 +33,10 @@ def test_the_loss_falls_and_the_files_give_the_trained_vectors(
     design: str, judged: Judged, dam: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = []
-    write = rem_module.write
-    monkeypatch.setattr(rem_module, "write", lambda plan, *rest: (kept.append(plan), write(plan, *rest)))
+    write = rem_module.write_training
+    monkeypatch.setattr(
+        rem_module, "write_training", lambda plan, *rest: (kept.append(plan), write(plan, *rest))
+    )
     trained = train_rem(
         judged, rem_settings(dam, tmp_path / "rem", design=design, steps=60, learning_rate=1e-2, rank=16)
     )
@@ -166,8 +168,10 @@ def test_the_other_rankers(
     kind: str, full: bool, judged: Judged, dam: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = []
-    write = rem_module.write
-    monkeypatch.setattr(rem_module, "write", lambda plan, *rest: (kept.append(plan), write(plan, *rest)))
+    write = rem_module.write_training
+    monkeypatch.setattr(
+        rem_module, "write_training", lambda plan, *rest: (kept.append(plan), write(plan, *rest))
+    )
     if kind == "rerank":  # what a random BERT can learn of pairs: one document is always the answer
         positives = dict.fromkeys(judged.queries, ("d0",))
         judged = replace(judged, positives=positives, fingerprint="always d0")

@@ -15,7 +15,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable
 from hybridr.files import family
-from hybridr.settings import resolve
+from hybridr.settings import resolve_stage
 
 MEMBER = '''
 from hybridr.cluster.failures import error_of
@@ -66,7 +66,7 @@ def test_the_command_line_takes_a_new_member(
 def test_a_new_member_is_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
     assert family.names_of("cluster.clients") == ("opensearch", "remembered")
     monkeypatch.setenv("HYBRIDR_CLIENT", "remembered")
-    settings, origin = resolve(ClusterSettings, {"url": "memory://here"})
+    settings, origin = resolve_stage(ClusterSettings, {"url": "memory://here"})
     assert (settings.client, origin["client"]) == ("remembered", "environment")
     cluster = Cluster.connect(settings)
     assert (cluster.version, cluster.url) == ((3, 6, 0), "memory://here")

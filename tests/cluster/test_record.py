@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.record import VERSION, Deployment, FittedMap, IndexInfo, Load, Record, Tuning
+from hybridr.cluster.record import VERSION, Deployment, FittedMap, IndexInfo, Load, Record, Tuned
 from hybridr.errors import DataError
 from hybridr.records import Windows
 
@@ -106,7 +106,7 @@ def test_what_others_keep_in_meta_stays() -> None:
 
 def test_a_bare_record_holds_what_load_wrote_and_nothing_else() -> None:
     load = Load(job="l1", state="complete", rejected=2)
-    tuning = Tuning(query_map=FittedMap(fingerprint="f", strength=0.3))
+    tuning = Tuned(query_map=FittedMap(fingerprint="f", strength=0.3))
     loaded = index(OLD).record.changed(load=load, text_fields=("text",), language="en", tuning=tuning)
     assert loaded.bare() == Record(
         role="source", lexical_fields=("contents",), text_fields=("text",), language="en", load=load
@@ -115,9 +115,9 @@ def test_a_bare_record_holds_what_load_wrote_and_nothing_else() -> None:
 
 
 def test_tuning_that_found_nothing_counts_as_none() -> None:
-    assert not Tuning()
-    assert not Tuning(search=None, pipeline=None, query_map=None, bm25=None)
-    assert Tuning(bm25={"k1": 0.9, "b": 0.4})
+    assert not Tuned()
+    assert not Tuned(search=None, pipeline=None, query_map=None, bm25=None)
+    assert Tuned(bm25={"k1": 0.9, "b": 0.4})
 
 
 def test_an_index_without_a_word_holds_floats() -> None:

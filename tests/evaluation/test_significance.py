@@ -12,7 +12,7 @@ from hybridr.evaluation.settings import EvaluateSettings
 from hybridr.evaluation.significance import (
     bootstrap,
     by_family,
-    compare,
+    compare_systems,
     holm,
     interval,
     paired_t,
@@ -108,7 +108,7 @@ def test_compare_by_hand() -> None:
         "new": {"m": {"1": 0.5, "2": 0.7, "3": 0.4, "4": 0.2}},
         "same": {"m": {"1": 0.4, "2": 0.5, "3": 0.4, "4": 0.3}},
     }
-    new, same = compare(per_query, "old", SETTINGS)
+    new, same = compare_systems(per_query, "old", SETTINGS)
     assert (new.system, new.baseline, new.measure) == ("new", "old", "m")
     assert new.difference == pytest.approx(0.05)
     assert (new.wins, new.ties, new.losses) == (2, 1, 1)
@@ -118,7 +118,7 @@ def test_compare_by_hand() -> None:
     assert new.p_randomisation == pytest.approx(6 / 8)
     assert new.p_randomisation_holm == 1.0
     assert (same.p_value, same.wins, same.ties, same.losses) == (1.0, 0, 4, 0)
-    assert compare({"old": per_query["old"]}, "old", SETTINGS) == []
+    assert compare_systems({"old": per_query["old"]}, "old", SETTINGS) == []
 
 
 def test_thousands_of_queries_take_seconds() -> None:

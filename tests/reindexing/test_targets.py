@@ -17,7 +17,7 @@ from hybridr.reindexing.reindexing import plan
 from hybridr.reindexing.syncing import job_of
 from hybridr.reindexing.targets import target_of
 from hybridr.reindexing.verification import verify
-from hybridr.settings import resolve
+from hybridr.settings import resolve_stage
 from hybridr.status import remove, standing
 from support.hashing import HashingEncoder
 
@@ -97,7 +97,7 @@ def test_a_target_that_there_is_not() -> None:
 @pytest.mark.usefixtures("memory")
 def test_a_new_target_is_a_new_file() -> None:
     cluster, encoder = OneIndex(), HashingEncoder()
-    settings, origin = resolve(ReindexSettings, {"target": "memory"})
+    settings, origin = resolve_stage(ReindexSettings, {"target": "memory"})
     assert (settings.target, origin["target"]) == ("memory", "flag")
     todo = plan(cluster, "docs", encoder, settings)
     assert (todo.remarks, todo.terms) == (["kept in memory"], {"in": "memory"})
