@@ -15,7 +15,7 @@ import pytest
 
 import hybridr
 from hybridr.errors import HybridrError
-from hybridr.files.family import names_of
+from hybridr.files.family import files_of, member_of, names_of, statements
 from support import house
 
 ROOT = house.ROOT
@@ -89,6 +89,13 @@ def test_a_family_has_a_protocol_a_test_and_a_row_on_the_page(family: str) -> No
     assert f"`tests/{wing}/test_{folder}.py`" in page
     assert (ROOT / "tests" / wing / f"test_{folder}.py").is_file()
     assert set(names_of(family)) <= set(house.families()[family])
+
+
+def test_every_member_of_a_family_can_be_loaded() -> None:
+    for family, files in house.families().items():
+        for name in files:
+            if family != "adaptation.objectives" or "name" in statements(files_of(family)[name]):
+                assert member_of(family, name).name == name
 
 
 def test_there_are_seven_families() -> None:

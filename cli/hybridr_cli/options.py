@@ -154,6 +154,7 @@ def metavar(field: FieldInfo) -> str | None:
 def described(field: FieldInfo) -> tuple[str, str]:
     """Split a description into a sentence and the default: what it says of None, else the value."""
     said, *unset = re.split(r"(?:^|; )(?:None|empty): ", field.description or "", maxsplit=1)
+    said = "; ".join([said, *(mark.help for mark in field.metadata if getattr(mark, "help", ""))])
     return said[:1].upper() + said[1:] + "." * bool(said), unset[0] if unset else shown(field)
 
 

@@ -45,8 +45,7 @@ class AdaptSettings(Stage):
     )
     objective: Annotated[str | None, OneOf(OBJECTIVES, on="documents")] = Field(
         None,
-        description="what is learnt; span, for a retriever: two spans of one document attract; mlm, for a "
-        "DAM: masked LM",
+        description="what is learnt",
     )
     fields: tuple[str, ...] = Field((), description="text fields of the index; empty: as `inspect` would")
     max_documents: int | None = Field(
@@ -137,7 +136,7 @@ class RemSettings(Stage):
     rem: str | None = Field(None, description="a REM to train on (few-shot); None: a fresh one")
     full: bool = Field(False, description="train all weights and no REM: the baseline DR")
     loss: Annotated[str, OneOf(OBJECTIVES, on="labels")] = Field(
-        "contrast", description="contrast with negatives, or distil from a teacher"
+        "contrast", description="what the REM learns by"
     )
     design: Literal["lora", "parallel", "both"] = Field(
         "lora", description="adapters of the REM; both: as published"

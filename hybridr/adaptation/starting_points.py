@@ -69,13 +69,15 @@ class Fitted:
 def member_that_fits(kind: str, settings: AdaptSettings) -> Any:
     """Load the objective's class: the one asked for, or the usual one for a retriever or a DAM.
 
-    Raises SettingsError when it fits the other.
+    Raises SettingsError when it fits the other, or does not say.
     """
     name = settings.objective or USUAL[kind]
     fitting = names_of(OBJECTIVES, on="documents", fits=kind)
     if name in fitting:
         return member_of(OBJECTIVES, name)
     choice = f"--objective {' or '.join(fitting)}"
+    if name not in {*names_of(OBJECTIVES, fits="retriever"), *names_of(OBJECTIVES, fits="dam")}:
+        raise SettingsError(f'the objective {name} states no `fits`: "retriever" or "dam"')
     if kind == "dam":
         raise SettingsError(f"a DAM beside a REM is fitted with {choice}, not {name}")
     raise SettingsError(

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import ClusterError, DataError, FingerprintMismatch, NotFound
 from .connection import Cluster, path_of
-from .record import ROLE, IndexInfo, Record
+from .record import ROLE, Event, IndexInfo, Record
 from .writing import rejects_of
 
 MAX_EVENTS = 50
@@ -138,7 +138,7 @@ def put_record(cluster: Cluster, info: IndexInfo, record: Record) -> None:
     cluster.request("PUT", path_of(info.name, "_mapping"), {"_meta": info.meta_with(record)})
 
 
-def record_event(cluster: Cluster, index: str, event: str, details: dict[str, Any], **changes: Any) -> None:
+def record_event(cluster: Cluster, index: str, event: Event, details: dict[str, Any], **changes: Any) -> None:
     """Add an event to the history of a destination, with other changes of its record."""
     happened = {"at": datetime.now(timezone.utc).isoformat(timespec="seconds"), "event": event, **details}
     history = (*cluster.index_info(index).record.history, happened)[-MAX_EVENTS:]

@@ -20,6 +20,10 @@ PASSAGE_VECTOR = "vector"  # inside the nested field; `start` and `end` beside i
 NEEDED = ("source", "source_uuid", "job", "state", "encoder", "similarity", "vector_field", "fields")
 
 
+Event = Literal["filled", "filled in place", "switched", "rolled back", "tuned"]
+"""What the history of an index with vectors tells of."""
+
+
 class Part(BaseModel):
     """What all parts of a record share: values never change, unknown names are refused."""
 
@@ -105,6 +109,7 @@ class Record(Part):
     rejected: int = 0
     refused: tuple[str, ...] = ()
     history: tuple[dict[str, Any], ...] = ()
+    """The last 50 events, each with `at` and `event`: see `Event`."""
     load: Load | None = None
     deployment: Deployment | None = None
     tuning: Tuned | None = None

@@ -1,7 +1,8 @@
 """Families: a folder whose every file is one member, found by its file and loaded when it is asked for.
 
 A member is the class of its file that bears the file's name as `name`; a new member is one new file. Other
-plain lines of that class (`on = "documents"`) say what it is for, and are read without importing it.
+plain lines of that class (`on = "documents"`, `help = "by true scores"`) say what it is for, and are read
+without importing it: a subclass of another member states them itself.
 """
 
 from __future__ import annotations
@@ -25,14 +26,19 @@ def names_of(family: str, **stated: Any) -> tuple[str, ...]:
     With `stated`, those whose class states just that, such as `on="documents"`; files without a member fall
     out then.
     """
-    found = {
+    found = files_of(family)
+    if stated:
+        found = {name: file for name, file in found.items() if stated.items() <= statements(file).items()}
+    return tuple(sorted(found))
+
+
+def files_of(family: str) -> dict[str, Path]:
+    """Map the names of a family's files to where they are."""
+    return {
         module.name: Path(folder) / f"{module.name}.py"
         for folder in import_module(f"hybridr.{family}").__path__
         for module in iter_modules([folder])
     }
-    if stated:
-        found = {name: file for name, file in found.items() if stated.items() <= statements(file).items()}
-    return tuple(sorted(found))
 
 
 def statements(file: Path) -> dict[str, Any]:
@@ -81,13 +87,26 @@ class OneOf:
         """The names that the folder gives now, after the others."""
         return (*self.others, *names_of(self.family, **self.stated))
 
+    @property
+    def help(self) -> str:
+        """What the members say of themselves: "absolute: by their true scores; completed: …"."""
+        said = {name: statements(file).get("help") for name, file in sorted(files_of(self.family).items())}
+        return "; ".join(f"{name}: {said[name]}" for name in self.choices if said.get(name))
+
     def checked(self, value: Any) -> Any:
         """Give the value back; another one is refused as pydantic refuses a wrong literal."""
         if value is not None and value not in self.choices:
             named = [f"'{name}'" for name in self.choices]
-            expected = " or ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
+            expected = " or ".join(filter(None, [", ".join(named[:-1]), named[-1]])) + self.left_out(value)
             raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
         return value
+
+    def left_out(self, value: str) -> str:
+        """Say why a file of the family cannot be chosen; nothing where there is no such file."""
+        if value not in names_of(self.family):
+            return ""
+        wanted = " and ".join(f'{name} = "{one}"' for name, one in self.stated.items())
+        return f" ({value}.py is there, but its class does not state {wanted})"
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self.checked, handler(source))

@@ -24,8 +24,7 @@ class SearchSettings(Stage):
 
     fusion: Annotated[str, OneOf("search.fusions", "auto")] = Field(
         "auto",
-        description="how the legs are joined; absolute: by their true scores; pipeline: as normalization and "
-        "combination say; completed: by z-scores of true scores",
+        description="how the legs are joined",
     )
     normalization: Literal["min_max", "l2", "z_score", "rrf"] = Field(
         "min_max", description="what a pipeline does to the scores of a leg"

@@ -27,7 +27,7 @@ from hybridr.reindexing.planning import Plan, Proposal
 from hybridr.reindexing.targets import Ending, Finding, Round, State
 
 class Memory:
-    name = "memory"
+    name = "throwaway"
     apart = False
     kept = {}
     def plan(self, cluster, name, encoder, settings):
@@ -76,12 +76,12 @@ class OneIndex(Cluster):
 @pytest.fixture
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A target in a file of its own, which is all that there is to it."""
-    (tmp_path / "memory.py").write_text(THROWN_AWAY)
+    (tmp_path / "throwaway.py").write_text(THROWN_AWAY)
     monkeypatch.setattr(targets, "__path__", [*targets.__path__, str(tmp_path)])
 
 
 def test_settings_and_records_name_their_target() -> None:
-    assert names_of("reindexing.targets") == ("beside", "in_place")
+    assert set(names_of("reindexing.targets")) >= {"beside", "in_place"}
     assert target_of(ReindexSettings()).name == target_of(Record()).name == "beside"
     assert target_of(ReindexSettings(in_place=True)).name == "in_place"
     assert target_of(Record(in_place=True)).name == "in_place"
@@ -90,23 +90,23 @@ def test_settings_and_records_name_their_target() -> None:
 
 
 def test_a_target_that_there_is_not() -> None:
-    with pytest.raises(SettingsError, match="should be 'beside' or 'in_place', got 'memory'"):
-        ReindexSettings(target="memory")
+    with pytest.raises(SettingsError, match="should be 'beside' or 'in_place', got 'throwaway'"):
+        ReindexSettings(target="throwaway")
 
 
 @pytest.mark.usefixtures("memory")
 def test_a_new_target_is_a_new_file() -> None:
     cluster, encoder = OneIndex(), HashingEncoder()
-    settings, origin = resolve_stage(ReindexSettings, {"target": "memory"})
-    assert (settings.target, origin["target"]) == ("memory", "flag")
+    settings, origin = resolve_stage(ReindexSettings, {"target": "throwaway"})
+    assert (settings.target, origin["target"]) == ("throwaway", "flag")
     todo = plan(cluster, "docs", encoder, settings)
     assert (todo.remarks, todo.terms) == (["kept in memory"], {"in": "memory"})
     done = reindex(cluster, "docs", encoder, settings)
     assert (done.destination, done.encoded, done.switched) == ("docs", 2, False)
     info: Any = cluster.index_info("docs")
-    assert info.record.target == "memory"
-    assert target_of(info.record).name == "memory"
-    assert job_of(cluster, info, encoder, ReindexSettings()).settings.target == "memory"
+    assert info.record.target == "throwaway"
+    assert target_of(info.record).name == "throwaway"
+    assert job_of(cluster, info, encoder, ReindexSettings()).settings.target == "throwaway"
     assert [found.name for found in verify(cluster, "docs", encoder).findings] == ["in memory"]
     (holding,) = standing(cluster, "docs").holdings
     assert holding.current == 2

@@ -129,7 +129,9 @@ def families() -> dict[str, list[str]]:
 
 def first_line(path: Path) -> str:
     """Give the first line of a file's docstring."""
-    return (ast.get_docstring(tree_of(path)) or "").splitlines()[0]
+    docstring = ast.get_docstring(tree_of(path))
+    assert docstring, f"{path} has no docstring, whose first line stands in the tree"
+    return docstring.splitlines()[0]
 
 
 def written_tree() -> str:

@@ -1,14 +1,15 @@
 """Objectives: what a training minimises, one file each.
 
-The class of a member states in plain lines its `name`, that of the file, and `on`, what it is trained on;
-that says where it can be chosen and what it is made of:
+The class of a member states in plain lines its `name`, that of the file, a `help` for the command line, and
+`on`, what it is trained on; that says where it can be chosen and what it is made of. The lines are read
+without importing the file: a subclass of another member states them itself. The shortest member is a
+subclass, of `SpanContrast` with a `loss` and an `unseen_loss` of its own.
 
     "documents"  `adapt --objective`; its `fits` says what comes of it:
-        "retriever"  Member(retriever, documents, unseen, settings, processes), a `LabelFree` with
-                     `candidate(strength)`, the encoder with that share of the change; its Settings have
-                     `fields`, `max_documents`, `held_out` and `seed`
-        "dam"        Member(model, frame, cache, settings, precision, processes), a `LabelFree` with
-                     `budget`, the tokens of its largest micro-batch; its Settings extend `DamSettings`
+        "retriever"  Member(retriever, documents, unseen, settings, processes), which `FitsRetriever`; its
+                     Settings have `fields`, `max_documents`, `held_out` and `seed`
+        "dam"        Member(model, frame, cache, settings, precision, processes), which `FitsDam`; its
+                     Settings extend `DamSettings`
     "labels"     `rem train --loss`: Member(ranker, weights, batches, settings, precision, processes);
                  `teacher = True` where its batches need a teacher's scores
     "pairs"      the same for the re-ranker, which reads query and document together
@@ -26,6 +27,8 @@ from ...settings import Stage
 
 if TYPE_CHECKING:
     import torch
+
+    from ...encoding.retriever import Retriever
 
 Precision = Literal["fp32", "bf16"]
 
@@ -89,6 +92,21 @@ class LabelFree(Objective, Protocol):
 
     def unseen_loss(self) -> float | None:
         """Measure the loss on documents that are not trained on, always the same; None without any."""
+
+
+class FitsRetriever(LabelFree, Protocol):
+    """Adapts a retriever."""
+
+    def candidate(self, strength: float) -> Retriever:
+        """Give the encoder with that share (0..1) of what was learnt."""
+
+
+class FitsDam(LabelFree, Protocol):
+    """Adapts the backbone of a REM."""
+
+    @property
+    def budget(self) -> int:
+        """The tokens of its largest micro-batch."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ class Contrastive(EncodedApart):
     """
 
     name = "contrast"
+    help = "with negatives"
     on = "labels"
 
     def compared(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ class MarginMse(EncodedApart):
     """Squared difference of the margins to a teacher's (Hofstätter et al. 2020; methods.md A.8)."""
 
     name = "distil"
+    help = "from a teacher's scores"
     on = "labels"
     teacher = True
 

@@ -28,6 +28,7 @@ class MaskedLm:
     """Masked-LM training as the training loop wants it; the gradient is that of the one big batch."""
 
     name = "mlm"
+    help = "for a DAM, masked-LM"
     on = "documents"
     fits = "dam"
     title = "masked-LM"

@@ -38,6 +38,7 @@ class SpanContrast:
     """Two spans of one document attract each other, whatever else the batch holds."""
 
     name = "span"
+    help = "for a retriever, two spans of one document attract"
     on = "documents"
     fits = "retriever"
     title = "span contrast"

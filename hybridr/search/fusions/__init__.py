@@ -89,14 +89,19 @@ class Grid(NamedTuple):
 
 
 class Fusion(Protocol):
-    """One way to rank by two legs. It gives the `scores` always, and the `body` where `one_request` does it.
+    """One way to rank by two legs; a member subclasses this: `name`, `help`, `scores`, the rest has defaults.
 
-    Made once a search: raises SettingsError for settings that a server of this version cannot follow. Where
-    `needs_scales`, questions and legs come with their `Scales`. A fusion that names `grids` takes part in
+    Without `one_request` the search asks both legs, completes their true scores by a further request and
+    ranks by `scores`; with it, it sends `body`, and `scores` must rank the same (`tune` uses them).
+    `legs.listed` is what each leg retrieved, `legs.lexical` and `legs.dense` are true scores of the union;
+    `pipeline.py` has the normalisations (all equal scores become 1.0: leave out a document that a leg has no
+    score for). Made once a search: raises SettingsError for settings that a server of this version cannot
+    follow. Where `needs_scales`, questions and legs come with their `Scales`; one with `grids` takes part in
     `tune`.
     """
 
     name: ClassVar[str]
+    help: ClassVar[str] = ""
     one_request: ClassVar[bool] = False
     needs_scales: ClassVar[bool] = False
     grids: ClassVar[Sequence[Grid]] = ()

@@ -53,6 +53,7 @@ class Absolute(Fusion):
     """Adds BM25 by the idf of the query's terms to cosines by the spread of the encoder's."""
 
     name = "absolute"
+    help = "by their true scores"
     one_request = True
     needs_scales = True
     grids = (Grid("absolute", {"fusion": "absolute"}, TWENTIETHS),)

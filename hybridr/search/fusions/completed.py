@@ -18,6 +18,7 @@ class Completed(Fusion):
     """Adds up z-scores of true scores over both lists; `completed_weight` is that of the dense ones."""
 
     name = "completed"
+    help = "by z-scores of true scores, in several requests"
 
     def scores(self, legs: Legs) -> dict[str, float]:
         """Fuse the true scores of every candidate, best first."""

@@ -34,6 +34,7 @@ class Pipeline(Fusion):
     """Normalises the list of each leg and combines them, in the cluster's search pipeline."""
 
     name = "pipeline"
+    help = "as normalization and combination say"
     one_request = True
     grids = tuple(
         Grid(one, {"fusion": "pipeline", "normalization": one}, TENTHS)

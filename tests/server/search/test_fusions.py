@@ -26,7 +26,7 @@ from hybridr.search.fusions import Fusion
 class Maximum(Fusion):
     """The larger of both true scores, the dense one five times."""
 
-    name = "maximum"
+    name = "throwaway"
 
     def scores(self, legs):
         return {doc: max(legs.lexical.get(doc, 0.0), 5 * legs.dense.get(doc, 0.0)) for doc in legs.documents}
@@ -35,7 +35,7 @@ class Maximum(Fusion):
 
 @pytest.fixture
 def maximum(tmp_path: Path) -> Iterator[None]:
-    with one_more(fusions, "maximum", MAXIMUM, tmp_path):
+    with one_more(fusions, "throwaway", MAXIMUM, tmp_path):
         yield
 
 
@@ -57,7 +57,7 @@ def test_one_new_file_ranks(
 ) -> None:
     load(cluster, beir, LoadSettings(index=index_name))
     reindex(cluster, index_name, minilm_encoder_folder)
-    encoder, settings = load_encoder(minilm_encoder_folder), SearchSettings(fusion="maximum", depth=20)
+    encoder, settings = load_encoder(minilm_encoder_folder), SearchSettings(fusion="throwaway", depth=20)
     search = Search(cluster, index_name, encoder, settings=settings)
     query = [Query("q", TEXT)]
     lexical, dense = (search.using(mode).run(query, 40)["q"] for mode in ("lexical", "dense"))
@@ -73,9 +73,9 @@ def test_one_new_file_ranks(
     vector = encoder.encode_queries([TEXT])[0]
     assert search(TEXT, 5, vector=vector) == hits
     moved = Search(cluster, index_name, encoder, feedback="rocchio", settings=settings)
-    assert (moved.fusion, moved(TEXT, 1)[0].doc_id) == ("maximum", hits[0].doc_id)
+    assert (moved.fusion, moved(TEXT, 1)[0].doc_id) == ("throwaway", hits[0].doc_id)
     with pytest.raises(SettingsError, match="no one request"):
         search.request(TEXT)
-    compared = Compared(("bm25", "hybrid-maximum"), measures=["nDCG@10"])
+    compared = Compared(("bm25", "hybrid-throwaway"), measures=["nDCG@10"])
     found = evaluate_index(cluster, index_name, JudgedQueries(beir), compared, encoder=minilm_encoder_folder)
-    assert list(found.runs["hybrid-maximum"]["q"])[:5] == [hit.doc_id for hit in hits]
+    assert list(found.runs["hybrid-throwaway"]["q"])[:5] == [hit.doc_id for hit in hits]
