@@ -221,7 +221,7 @@ def fill(work: Work, cluster: Cluster, wanted: Searched, progress: Progress) -> 
 def ask(work: Work, cluster: Cluster, system: str, searched: Searched, qrels: Path) -> None:
     """Ask one system all queries and keep its run; one that ends in -tuned after label-free tuning."""
     condition, name = work.condition, system.removesuffix(TUNED)
-    if (tuned := name != system) and not resolve(cluster, searched.name).record.tuning:
+    if (tuned := name != system) and resolve(cluster, searched.name).record.tuning is None:
         tune(cluster, searched.name, encoder=searched.encoder)
     name = name.removesuffix(ADAPTED)
     found = evaluate_index(

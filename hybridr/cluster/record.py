@@ -56,7 +56,9 @@ class Tuned(Part):
     query_map: FittedMap | None = None
     bm25: dict[str, Any] | None = None
 
-    def __bool__(self) -> bool:
+    @property
+    def gains(self) -> bool:
+        """Tell whether anything was found."""
         return any((self.search, self.pipeline, self.query_map, self.bm25))
 
 

@@ -47,8 +47,10 @@ def finish(job: Job, todo: Plan, filling: Filling) -> None:
 def tuned_predecessor(cluster: Cluster, todo: Plan) -> str | None:
     """Name the index that has the alias now if it is another one and was tuned: that stays with it."""
     target = alias_target(cluster, todo.record.alias)
-    replaced = target is not None and target.name != todo.destination
-    return target.name if target is not None and replaced and target.record.tuning else None
+    if target is None or target.name == todo.destination:
+        return None
+    tuned = target.record.tuning
+    return target.name if tuned is not None and tuned.gains else None
 
 
 def take_over(job: Job, todo: Plan, filling: Filling) -> Succession | None:

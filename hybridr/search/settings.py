@@ -65,7 +65,8 @@ def with_tuning(
     Whoever names a fusion gets that one with its own defaults: a weight found for one means nothing for
     another. So does whoever asks for a `feedback` that the fusion which was found cannot do.
     """
-    found = (tuning := info.record.tuning) and getattr(tuning, part) or {}
+    tuned = info.record.tuning
+    found = (getattr(tuned, part) if tuned else None) or {}
     if "rm3" in (feedback, settings.feedback) and found.get("fusion") == "absolute":
         return settings
     if not settings.tuned or not found or settings.model_fields_set & NAMES_A_FUSION:

@@ -274,7 +274,7 @@ def saved(fitted: QueryMap, out: Path | None) -> Path:
 def write_tuning(cluster: Cluster, info: IndexInfo, found: Tuning) -> None:
     """Write what a search takes up by itself into the index's record, and which k1 and b it had before."""
     applied = found.map if found.map and not found.map.reasons else None
-    bm25 = info.record.tuning and info.record.tuning.bm25
+    bm25 = info.record.tuning.bm25 if info.record.tuning else None
     if found.bm25 and found.bm25.closed_s is not None and found.bm25.similarity:
         bm25 = {**found.bm25.similarity._asdict(), "before": found.bm25.before._asdict()}
     record = Recorded(

@@ -115,9 +115,9 @@ def test_a_bare_record_holds_what_load_wrote_and_nothing_else() -> None:
 
 
 def test_tuning_that_found_nothing_counts_as_none() -> None:
-    assert not Tuned()
-    assert not Tuned(search=None, pipeline=None, query_map=None, bm25=None)
-    assert Tuned(bm25={"k1": 0.9, "b": 0.4})
+    assert not Tuned().gains
+    assert not Tuned(search=None, pipeline=None, query_map=None, bm25=None).gains
+    assert Tuned(bm25={"k1": 0.9, "b": 0.4}).gains
 
 
 def test_an_index_without_a_word_holds_floats() -> None:

@@ -2,15 +2,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hybridr.cluster.record import Record
+from hybridr.cluster.record import IndexInfo, Record, Tuned
 from hybridr.errors import SettingsError
 from hybridr.tuning.bm25_scores import Similarity
 from hybridr.tuning.judgement import Choice, Point
 from hybridr.tuning.k1_and_b import bm25_variants
-from hybridr.tuning.tuning import Bm25Choice, Tuning, draw_curve, read_judged
+from hybridr.tuning.tuning import Bm25Choice, Tuning, draw_curve, read_judged, write_tuning
 from hybridr.tuning.variants import variants
 
 VERSION, COSINE = (3, 6, 0), Record(similarity="cosine")
@@ -39,3 +40,35 @@ def test_judgements_need_queries() -> None:
     assert read_judged(None, "test", None) is None
     with pytest.raises(SettingsError, match="without queries"):
         read_judged(None, "test", Path("qrels.tsv"))
+
+
+class OneIndex:
+    """A cluster with one index, which keeps the `_meta` that it is given."""
+
+    def __init__(self) -> None:
+        self.info = IndexInfo("docs", {}, {"_meta": {"owner": "somebody"}}, {})
+
+    def index_info(self, name: str) -> IndexInfo:
+        return self.info
+
+    def request(self, method: str, path: str, body: dict[str, Any]) -> None:
+        self.info = IndexInfo("docs", {}, body, {})
+
+
+def test_what_was_found_is_recorded_again_and_again() -> None:
+    cluster, nothing = OneIndex(), Tuning("docs", None, None, None, None, "not asked for")
+    for times in (1, 2):
+        write_tuning(cluster, cluster.info, nothing)
+        assert cluster.info.record.tuning == Tuned()
+        assert len(cluster.info.record.history) == times
+    changed = Bm25Choice(
+        Similarity(), Choice(30, "AP", 0.4, bm25_variants(Similarity())[3], 0, 0, 1, True, ()), None, ()
+    )
+    write_tuning(cluster, cluster.info, replace(nothing, bm25=replace(changed, closed_s=0.5)))
+    kept = cluster.info.record.tuning
+    assert kept is not None
+    assert kept.gains
+    assert kept.bm25["before"] == Similarity()._asdict()
+    write_tuning(cluster, cluster.info, nothing)
+    assert cluster.info.record.tuning.bm25 == kept.bm25, "k1 and b are the index's own until they are changed"
+    assert cluster.info.other_meta["owner"] == "somebody"
