@@ -1,0 +1,52 @@
+"""Connectors that the server will not delete: because of their own model, or by mistake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hybridr.errors import ClusterError, NotFound
+from hybridr.serving import remote_models
+from hybridr.serving.remote_models import RemoteModel, delete_model
+
+OURS, OTHER = "pQ6dAaIB-D-HHKeiZ58h", "rw6dAaIB-D-HHKei5J8Y"
+
+
+class Plugin:
+    """ml-commons, as far as deletions go: `held` are the models that it names for a connector."""
+
+    def __init__(self, held: list[str], models: dict[str, str]) -> None:
+        self.held, self.models, self.deleted = held, models, []
+
+    def request(self, method: str, path: str, body: Any = None) -> Any:
+        name = path.rpartition("/")[2]
+        if method == "GET":
+            if name not in self.models:
+                raise NotFound(f"no model {name}", status=404)
+            return {"connector_id": self.models[name]}
+        if "/connectors/" in path and self.held:
+            text = "1 models are still using this connector, please delete or update the models first"
+            raise ClusterError(f"{text}: [{', '.join(self.held)}]", status=409)
+        self.deleted.append((method, name))
+        return {}
+
+
+def test_a_connector_that_is_held_for_the_model_of_another_stays_without_an_error() -> None:
+    plugin = Plugin(["qw6dAaIB-D-HHKeiaZ9i"], {"qw6dAaIB-D-HHKeiaZ9i": OTHER})
+    delete_model(plugin, RemoteModel("mine", OURS))
+    assert plugin.deleted == [("POST", "_undeploy"), ("DELETE", "mine")]
+
+
+def test_a_connector_is_waited_for_while_its_own_model_is_still_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_models.time, "sleep", lambda seconds: plugin.held.clear())
+    plugin = Plugin(["mine", "qw6dAaIB-D-HHKeiaZ9i"], {"qw6dAaIB-D-HHKeiaZ9i": OTHER})
+    delete_model(plugin, RemoteModel("mine", OURS))
+    assert plugin.deleted[-1] == ("DELETE", OURS)
+
+
+def test_a_connector_in_use_by_another_model_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_models, "CONFLICT_TIMEOUT_S", 0.0)
+    plugin = Plugin(["theirs"], {"theirs": OURS})
+    with pytest.raises(ClusterError, match="still using this connector"):
+        delete_model(plugin, RemoteModel("mine", OURS))
