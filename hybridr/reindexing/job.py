@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..cluster.connection import Cluster, path_of
+from ..cluster.legs.dense import DenseLeg
 from ..cluster.reading import Position, SourceDocument
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD
 from ..cluster.writing import Rejects
@@ -156,6 +157,11 @@ class Job:
         return chosen_windows(self.settings, self.encoder)
 
     @cached_property
+    def leg(self) -> DenseLeg:
+        """Give the leg that the vectors are written for."""
+        return dense_leg(self.settings, self.encoder, self.windows)
+
+    @cached_property
     def pace(self) -> Pace:
         """Give the pace that all workers share."""
         settings = self.settings
@@ -165,6 +171,11 @@ class Job:
             partial(search_load, self.cluster),
             sleep=self.stop.wait,
         )
+
+
+def dense_leg(settings: ReindexSettings, encoder: Encoder, windows: Windows | None) -> DenseLeg:
+    """Give the leg of an encoder's vectors, kept as the settings say."""
+    return DenseLeg(settings, encoder.dim, encoder.similarity, windows.most if windows else None)
 
 
 def chosen_windows(settings: ReindexSettings, encoder: Any) -> Windows | None:

@@ -18,9 +18,7 @@ from ..cluster.legs.dense import (
     cost_of,
     form_of,
     obstacle,
-    passages_mapping,
     require_form,
-    vector_mapping,
 )
 from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import ROLE, IndexInfo, Record
@@ -28,7 +26,7 @@ from ..encoding.contract import Encoder
 from ..encoding.passages import split
 from ..errors import ClusterError, DataError, ModelError
 from ..records import Windows
-from .job import chosen_windows
+from .job import chosen_windows, dense_leg
 from .preflight import Disk
 from .settings import ReindexSettings
 
@@ -58,9 +56,9 @@ class Proposal:
     @property
     def mapping(self) -> dict[str, Any]:
         """Map the field of the vectors."""
-        encoder, version = self.encoder, self.cluster.version
-        vector = vector_mapping(encoder.dim, encoder.similarity, self.settings, version)
-        return passages_mapping(vector) if self.windows else vector
+        leg = dense_leg(self.settings, self.encoder, self.windows)
+        found: dict[str, Any] = leg.mapping(self.cluster.version)[leg.field]
+        return found
 
     @cached_property
     def vectors(self) -> int:

@@ -149,7 +149,7 @@ def is_mistaken(cluster: Cluster, path: str, failure: ClusterError) -> bool:
     ml-commons 3.6 looks for these models by a full-text match of ids: two ids that share what stands between
     two hyphens count as one. All ids of a node share some characters, on some nodes a hyphen among them.
     """
-    if not path.startswith(f"{CONNECTORS.removesuffix('_create')}"):
+    if "/connectors/" not in path:
         return False
     named = re.findall(r"[\w-]+", failure.message.rpartition("[")[2])
     return bool(named) and all(

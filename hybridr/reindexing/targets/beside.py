@@ -8,7 +8,6 @@ from typing import Any
 from ...cluster.connection import Cluster
 from ...cluster.default_pipeline import is_searchable
 from ...cluster.destinations import default_alias
-from ...cluster.legs.dense import vector_value
 from ...cluster.reading import (
     ALL,
     Position,
@@ -205,7 +204,7 @@ def body_of(job: Job, pending: Pending, mark: int | None = None) -> dict[str, An
     }
     body.pop(job.settings.vector_field, None)
     if pending.vector is not None:
-        body[job.settings.vector_field] = vector_value(pending.vector, pending.spans)
+        body |= job.leg.value(pending.vector, pending.spans)
     return body
 
 
