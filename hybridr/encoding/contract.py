@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,18 @@ Precision: TypeAlias = Literal["fp32", "int8"]
 """Of a graph in the folder."""
 Arithmetic: TypeAlias = Literal["fp32", "bf16", "int8"]
 """Of an encoder at work; bf16 needs no graph of its own."""
+
+
+class Reading(NamedTuple):
+    """A text as an encoder reads it: its vector `(dim,)`, and the last states of its tokens.
+
+    `states` are float32 `(tokens, width)`, `spans` the characters `[start, end)` of the text that each of
+    them stands for; special tokens and those of a prefix are left out. One forward pass gives both.
+    """
+
+    vector: Vectors
+    states: Vectors
+    spans: tuple[tuple[int, int], ...]
 
 
 class Encoder(Protocol):
@@ -48,6 +60,25 @@ class Encoder(Protocol):
 
     def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
         """Encode documents to float32 `(n, dim)`, in the order of `texts`."""
+
+
+class TokenEncoder(Encoder, Protocol):
+    """An encoder that shows the states of tokens too."""
+
+    @property
+    def width(self) -> int:
+        """Size of a token's state."""
+
+    def read_queries(self, texts: Sequence[str]) -> list[Reading]:
+        """Read queries, in the order of `texts`; vectors are those of `encode_queries`."""
+
+    def read_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> list[Reading]:
+        """Read documents, in the order of `texts`; vectors are those of `encode_documents`."""
+
+
+def reads_tokens(encoder: object) -> TypeGuard[TokenEncoder]:
+    """Tell whether an encoder shows the states of tokens."""
+    return all(hasattr(encoder, name) for name in ("width", "read_queries", "read_documents"))
 
 
 def checked_texts(texts: Sequence[str]) -> Sequence[str]:

@@ -15,7 +15,7 @@ from ..cluster.connection import Cluster
 from ..cluster.fields import mapped_fields
 from ..cluster.legs.lexical import lexical_query
 from ..languages import is_plain
-from .terms import term_vectors, text_vectors
+from ..vocabulary.terms import term_vectors, text_vectors
 
 LEAST_WEIGHT = 1e-6
 Vectors = Mapping[str, Any]

@@ -34,7 +34,7 @@ from .hits import checked_hits, hit_of
 from .rerankers import FAMILY as RERANKERS
 from .rerankers import Reranker
 from .settings import NAMES_A_PIPELINE, SearchSettings, with_query_map, with_tuning
-from .terms import IdfSums
+from ..vocabulary.terms import IdfSums
 
 Mode = Literal["hybrid", "lexical", "dense"]
 Feedback = Literal["rm3", "rocchio"]

@@ -16,7 +16,7 @@ from ..records import Query
 from ..search.feedback import FEEDBACK_DOCUMENTS, TermFeedback, frequencies
 from ..search.fusions import Legs
 from ..search.search import Search
-from ..search.terms import PLAIN_SCORES, text_vectors
+from ..vocabulary.terms import PLAIN_SCORES, text_vectors
 from .bm25_scores import Postings, Row, Similarity, Weights, postings, rows_of, similarity_of
 from .map_fitting import read_vectors
 

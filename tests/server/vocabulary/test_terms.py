@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hybridr.cluster.connection import Cluster
-from hybridr.search.terms import IdfSums
+from hybridr.vocabulary.terms import IdfSums
 
 pytestmark = pytest.mark.node
 
