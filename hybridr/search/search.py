@@ -26,6 +26,7 @@ from ..errors import DataError, SettingsError
 from ..files.family import member_of
 from ..languages import says_something
 from ..records import Hit, Query, Run
+from ..vocabulary.terms import IdfSums
 from .candidates import DENSE, HYBRID, LEXICAL, Alone, Candidates, legs_of, modes
 from .feedback import ROCCHIO_DOCUMENTS, TermFeedback, rocchio
 from .fusions import FAMILY, Candidate, Fusion, Legs, Question, Scales
@@ -34,7 +35,6 @@ from .hits import checked_hits, hit_of
 from .rerankers import FAMILY as RERANKERS
 from .rerankers import Reranker
 from .settings import NAMES_A_PIPELINE, SearchSettings, with_query_map, with_tuning
-from ..vocabulary.terms import IdfSums
 
 Mode = Literal["hybrid", "lexical", "dense"]
 Feedback = Literal["rm3", "rocchio"]

@@ -15,9 +15,9 @@ from hybridr.node.state import NodeState
 from hybridr.records import Query
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.search.fusions.absolute import STATEMENTS
-from hybridr.vocabulary.terms import IdfSums
 from hybridr.tuning.map_fitting import fit_query_map
 from hybridr.tuning.settings import MapSettings
+from hybridr.vocabulary.terms import IdfSums
 from support.corpus import WORDS, fill_index, put_documents, text_number
 from support.hashing import HashingEncoder
 
