@@ -16,6 +16,7 @@ VERSION = 1
 ROLE = "vectors"
 ENCODER_FIELD = "hybridr_encoder"
 SEQ_NO_FIELD = "hybridr_seq_no"
+BITS_FIELD = "hybridr_tokens"
 PASSAGE_VECTOR = "vector"  # inside the nested field; `start` and `end` beside it
 NEEDED = ("source", "source_uuid", "job", "state", "encoder", "similarity", "vector_field", "fields")
 
@@ -76,8 +77,9 @@ class Record(Part):
     An index with vectors (`role` "vectors") says whose they are: of which `source`, written by which
     `encoder` (its fingerprint), compared how, made of which `fields`. `aliases` tells which ones hybridr
     made or moved, `original` the settings to set back after the fill, `synced` how far each shard of the
-    source was read. `target` names where the vectors are if neither `in_place` nor beside the source. Records
-    of before the stamp `version` read as well.
+    source was read. `token_bits` is the mean state that documents' bits of tokens are taken from, as
+    `encoding/bits.py` writes it; without it they keep none. `target` names where the vectors are if neither
+    `in_place` nor beside the source. Records of before the stamp `version` read as well.
     """
 
     version: int = VERSION
@@ -103,6 +105,7 @@ class Record(Part):
     language: str | None = None
     max_tokens: int | None = None
     passages: Windows | None = None
+    token_bits: str = ""
     engine: str = "lucene"
     vectors: str = "float"
     compression: str | None = None
@@ -127,6 +130,11 @@ class Record(Part):
             return Record()
         kept = {"text_fields": self.text_fields, "language": self.language, "load": self.load}
         return Record(role="source", lexical_fields=self.lexical_fields, **kept)
+
+    @property
+    def vector_fields(self) -> tuple[str, ...]:
+        """Name the fields that hold what the encoder made of a document: the vector, and bits of tokens."""
+        return (self.vector_field, BITS_FIELD) if self.token_bits else (self.vector_field,)
 
     def to_json(self) -> dict[str, Any]:
         """Give what the index keeps: all values ever set and the stamp; of an empty record nothing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -16,6 +16,8 @@ import numpy as np
 from ..cluster.legs.dense import as_kept
 from ..cluster.reading import Position, Share, settled_position, text_of
 from ..cluster.writing import Action, Outcome, by_bytes, write
+from ..encoding.bits import read_bits
+from ..encoding.contract import Vectors, reads_tokens
 from ..encoding.passages import Split, by_passages, split
 from ..errors import ModelError, SettingsError
 from ..progress import Progress
@@ -143,8 +145,10 @@ def parts_by_length(job: Job, pages: Iterator[list[Pending]]) -> Iterator[list[P
 
 
 def encode(job: Job, part: list[Pending]) -> list[Pending]:
-    """Give each document with text its vector, or those of its passages."""
+    """Give each document with text its vector and bits, or the vectors of its passages."""
     texts = [text_of(pending.document.source, job.text_fields) for pending in part]
+    if job.token_mean is not None:
+        return encode_tokens(job, part, texts, job.token_mean)
     splits = [split(text, job.encoder, job.windows) for text in texts]
     return [
         pending
@@ -154,21 +158,41 @@ def encode(job: Job, part: list[Pending]) -> list[Pending]:
 
 
 def encode_passages(job: Job, part: list[Pending], texts: list[str], splits: list[Split]) -> list[Pending]:
-    """Encode the passages of all documents together. Raises ModelError for values that are not numbers."""
+    """Encode the passages of all documents together. Raises ModelError as `checked_vectors` does."""
     passages = [text[a:b] for text, (spans, _) in zip(texts, splits, strict=True) for a, b in spans]
     owners = [number for number, (spans, _) in enumerate(splits) for _ in spans]
     vectors = job.encoder.encode_documents(passages, max_tokens=job.settings.max_tokens)  # (passages, dim)
-    if not np.isfinite(vectors).all():
-        bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
-        raise ModelError(
-            f"the encoder gives no finite vector for document '{part[owners[bad]].document.doc_id}'",
-            hint="the encoder is damaged: export it again",
-        )
-    rows = np.split(as_kept(vectors, job.settings.vectors), np.cumsum([len(one.spans) for one in splits]))
+    kept = checked_vectors(job, vectors, [part[owner] for owner in owners])
+    rows = np.split(kept, np.cumsum([len(one.spans) for one in splits]))
     return [
         with_vectors(pending, found, one, job.windows is not None)
         for pending, found, one in zip(part, rows, splits, strict=False)
     ]
+
+
+def encode_tokens(job: Job, part: list[Pending], texts: list[str], mean: Vectors) -> list[Pending]:
+    """Read each document with text to its end: the vector of its beginning, bits of all tokens."""
+    there = [number for number, text in enumerate(texts) if text]
+    read, limit = [texts[number] for number in there], job.settings.max_tokens
+    assert reads_tokens(job.encoder)
+    vectors, bits = read_bits(job.encoder, read, mean, max_tokens=limit)
+    kept = checked_vectors(job, vectors, [part[number] for number in there])
+    found = dict(zip(there, zip(kept, bits, strict=True), strict=True))
+    return [
+        pending._replace(vector=found[number][0], bits=found[number][1]) if number in found else pending
+        for number, pending in enumerate(part)
+    ]
+
+
+def checked_vectors(job: Job, vectors: np.ndarray, owners: Sequence[Pending]) -> np.ndarray:
+    """Give vectors `(n, dim)` the values that are sent. Raises ModelError for what is no number."""
+    if not np.isfinite(vectors).all():
+        bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
+        raise ModelError(
+            f"the encoder gives no finite vector for document '{owners[bad].document.doc_id}'",
+            hint="the encoder is damaged: export it again",
+        )
+    return as_kept(vectors, job.settings.vectors)
 
 
 def with_vectors(pending: Pending, vectors: np.ndarray, found: Split, passages: bool) -> Pending:

@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..cluster.bit_field import bits_value
 from ..cluster.connection import Cluster, path_of
 from ..cluster.legs.dense import DenseLeg
 from ..cluster.reading import Position, SourceDocument
-from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD
+from ..cluster.record import BITS_FIELD, ENCODER_FIELD, SEQ_NO_FIELD
 from ..cluster.writing import Rejects
-from ..encoding.contract import Encoder
+from ..encoding.bits import Bits, mean_from_text
+from ..encoding.contract import Encoder, Vectors
 from ..encoding.passages import Span, require_tokens
 from ..errors import ClusterError, SettingsError
 from ..progress import Progress
@@ -92,6 +94,7 @@ class Pending(NamedTuple):
     """A document to write, what stands in its place, and its vector (None without text).
 
     One split into passages has a vector `(n, dim)` for its n `spans`; `whole` says that they reach its end.
+    `bits` are those of its tokens, where the index keeps them.
     """
 
     document: SourceDocument
@@ -99,6 +102,7 @@ class Pending(NamedTuple):
     vector: np.ndarray | None
     spans: tuple[Span, ...] = ()
     whole: bool = True
+    bits: Bits | None = None
 
 
 @dataclass
@@ -140,7 +144,7 @@ class Filling:
 
 @dataclass(frozen=True)
 class Job:
-    """Everything a share of the work needs to know."""
+    """Everything a share of the work needs to know; `token_bits` is that of the index's record."""
 
     cluster: Cluster
     source: str
@@ -149,6 +153,7 @@ class Job:
     text_fields: tuple[str, ...]
     settings: ReindexSettings
     rejects: Rejects
+    token_bits: str = ""
     stop: Event = field(default_factory=Event)
 
     @cached_property
@@ -160,6 +165,23 @@ class Job:
     def leg(self) -> DenseLeg:
         """Give the leg that the vectors are written for."""
         return dense_leg(self.settings, self.encoder, self.windows)
+
+    @cached_property
+    def token_mean(self) -> Vectors | None:
+        """Give the mean `(width,)` that bits of tokens are taken from; None where the index keeps none."""
+        return mean_from_text(self.token_bits) if self.token_bits else None
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Name the fields that `values` fills."""
+        return (self.leg.field, BITS_FIELD) if self.token_bits else (self.leg.field,)
+
+    def values(self, pending: Pending) -> dict[str, Any]:
+        """Give what the encoder made of a document, by field; of one without text nothing."""
+        if pending.vector is None:
+            return {}
+        bits = {} if pending.bits is None else bits_value(pending.bits)
+        return self.leg.value(pending.vector, pending.spans) | bits
 
     @cached_property
     def pace(self) -> Pace:

@@ -17,7 +17,7 @@ from ..cluster.destinations import (
     switch_actions,
 )
 from ..cluster.reading import require_source
-from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record
+from ..cluster.record import BITS_FIELD, ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record
 from ..encoding.contract import Encoder
 from ..errors import ClusterError, DataError
 from ..files.manifest import fingerprint
@@ -62,7 +62,7 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     live = known is not None and known.record.state == "complete" and not left_filling(known)
     after = {setting: record.original[setting] for setting in (LIVE if live else DURING_FILL)}
     templates = [] if known else check_templates(cluster, destination)
-    disk = None if known else estimate_disk(cluster, info, wanted.costs[0].disk_bytes)
+    disk = None if known else estimate_disk(cluster, info, wanted.disk_bytes)
     check_disk(disk, destination)
     return Plan(
         wanted,
@@ -86,6 +86,8 @@ def check_source(info: IndexInfo, settings: ReindexSettings) -> None:
         )
     require_source(info)
     ours = {settings.vector_field, ENCODER_FIELD, SEQ_NO_FIELD}
+    if settings.token_bits:
+        ours.add(BITS_FIELD)
     if taken := ours & info.mappings.get("properties", {}).keys():
         raise DataError(
             f"index '{info.name}' has a field '{min(taken)}' already",
@@ -116,7 +118,7 @@ def new_record(
     """Write down what the index is made of, and what its alias stood for before (`target`)."""
     found = {name: wanted.info.settings.get(f"index.{name}") for name in DURING_FILL}
     return Record(
-        **wanted.remembered(job),
+        **wanted.remembered(job, known.record if known else None),
         state="filling",
         alias=alias,
         previous=previous_of(target, known, wanted.info),
@@ -189,13 +191,13 @@ def terms_beside(
 
 
 def new_index(wanted: Proposal, record: Record) -> dict[str, Any]:
-    """Build the new index from the source's settings, mappings and analysis, plus the vector field."""
+    """Build the new index from the source's settings, mappings and analysis, plus our fields."""
     chosen = copied_settings(wanted.info.settings)
     index = {name: value for name, value in chosen.items() if name not in DURING_FILL}
     index |= {name: value for name, value in DURING_FILL.items() if value is not None} | {"knn": True}
     return {
         "settings": {"index": index},
-        "mappings": destination_mappings(wanted.info, wanted.mapping, record),
+        "mappings": destination_mappings(wanted.info, wanted.mappings, record),
     }
 
 
@@ -209,13 +211,14 @@ def copied_settings(settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def destination_mappings(info: IndexInfo, vector: dict[str, Any], record: Record) -> dict[str, Any]:
-    """Add the vector and its two companions to the mappings of the source.
+def destination_mappings(info: IndexInfo, ours: dict[str, Any], record: Record) -> dict[str, Any]:
+    """Add the vector, bits of tokens and their two companions to the mappings of the source.
 
     The companions are stored but left out of `_source`: a client's partial update then drops them and
-    keeps the vector, so that stale vectors can be found.
+    keeps the vector, so that stale vectors can be found. Bits are read from doc values only.
     """
-    source, hidden = info.mappings, [ENCODER_FIELD, SEQ_NO_FIELD]
+    source = info.mappings
+    hidden = [ENCODER_FIELD, SEQ_NO_FIELD, *(name for name in ours if name == BITS_FIELD)]
     kept_source = dict(source.get("_source", {}))
     kept_source["excludes"] = [*kept_source.get("excludes", []), *hidden]
     return {
@@ -224,7 +227,7 @@ def destination_mappings(info: IndexInfo, vector: dict[str, Any], record: Record
         "_meta": info.meta_with(record),
         "properties": {
             **source.get("properties", {}),
-            record.vector_field: vector,
+            **ours,
             ENCODER_FIELD: {"type": "keyword", "store": True},
             SEQ_NO_FIELD: {"type": "long", "store": True},
         },

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster
@@ -74,23 +75,26 @@ def marked_query(marks: Marks) -> dict[str, Any]:
     return {"prefix": {MARK_FIELD: marks.encoder_part}}
 
 
-def broken_query(marks: Marks, vector_field: str) -> dict[str, Any]:
-    """Match documents whose mark speaks of a vector that is not there, or of none where one is."""
-    vector: dict[str, Any] = {"exists": {"field": vector_field}}
+def broken_query(marks: Marks, fields: Sequence[str]) -> dict[str, Any]:
+    """Match documents whose mark speaks of a vector that is not there, or of none where one is.
+
+    `fields` are those of the vector and of token bits, where there are any.
+    """
     no_text: dict[str, Any] = {"term": {MARK_FIELD: marks.of_no_text}}
-    lacking = {"bool": {"must_not": [vector, no_text]}}
+    whole = {"bool": {"filter": [{"exists": {"field": name}} for name in fields]}}
+    lacking = {"bool": {"must_not": [whole, no_text]}}
     return {
         "bool": {
             "filter": [marked_query(marks)],
-            "should": [lacking, both(vector, no_text)],
+            "should": [lacking, both(held_query(fields), no_text)],
             "minimum_should_match": 1,
         }
     }
 
 
-def held_query(vector_field: str) -> dict[str, Any]:
-    """Match the documents that hold a vector or a mark."""
-    exists: list[dict[str, Any]] = [{"exists": {"field": name}} for name in (vector_field, MARK_FIELD)]
+def held_query(fields: Iterable[str]) -> dict[str, Any]:
+    """Match the documents that hold one of these fields."""
+    exists: list[dict[str, Any]] = [{"exists": {"field": name}} for name in fields]
     return {"bool": {"should": exists, "minimum_should_match": 1}}
 
 
@@ -181,7 +185,7 @@ def check_free(cluster: Cluster, info: IndexInfo, ours: dict[str, dict[str, Any]
     if there and not taken:
         # What `remove` leaves in the mapping may be used again; and whoever puts a `_meta` of his own takes
         # our record away, while the marks still prove what is ours.
-        foreign = both(held_query(next(iter(ours))), other_than(marked_query(marks)))
+        foreign = both(held_query(ours), other_than(marked_query(marks)))
         found = cluster.search(info.name, {"query": foreign, "size": 0, "terminate_after": 1})
         taken = list(ours) if found["hits"]["total"]["value"] else []
     if taken:

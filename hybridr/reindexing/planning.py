@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
+from ..cluster.bit_field import BITS_MAPPING, SOURCE_BYTES
 from ..cluster.connection import Cluster
 from ..cluster.destinations import is_destination
 from ..cluster.fields import choose_text_fields, searchable_fields
@@ -21,10 +22,11 @@ from ..cluster.legs.dense import (
     require_form,
 )
 from ..cluster.reading import sample_documents, text_of
-from ..cluster.record import ROLE, IndexInfo, Record
-from ..encoding.contract import Encoder
-from ..encoding.passages import split
-from ..errors import ClusterError, DataError, ModelError
+from ..cluster.record import BITS_FIELD, ROLE, IndexInfo, Record
+from ..encoding.bits import MOST_TOKENS, bytes_a_token, mean_as_text, mean_state
+from ..encoding.contract import Encoder, reads_tokens
+from ..encoding.passages import require_tokens, split
+from ..errors import ClusterError, DataError, ModelError, SettingsError
 from ..records import Windows
 from .job import chosen_windows, dense_leg
 from .preflight import Disk
@@ -33,6 +35,7 @@ from .settings import ReindexSettings
 MAX_DIM = 16_000
 TIMED_DOCUMENTS = 32
 SPLIT_DOCUMENTS = 200
+MEAN_DOCUMENTS, MEAN_AT_ONCE = 200, 50  # the states of so many documents' tokens are in memory
 USUAL = {"precision": "fp32", "backend": "onnx"}
 
 
@@ -54,11 +57,11 @@ class Proposal:
         return job_settings(self.settings, self.fields, self.windows)
 
     @property
-    def mapping(self) -> dict[str, Any]:
-        """Map the field of the vectors."""
+    def mappings(self) -> dict[str, Any]:
+        """Map the field of the vectors, and that of token bits: name -> mapping."""
         leg = dense_leg(self.settings, self.encoder, self.windows)
-        found: dict[str, Any] = leg.mapping(self.cluster.version)[leg.field]
-        return found
+        bits = {BITS_FIELD: BITS_MAPPING} if self.settings.token_bits else {}
+        return leg.mapping(self.cluster.version) | bits
 
     @cached_property
     def vectors(self) -> int:
@@ -83,9 +86,42 @@ class Proposal:
             for one in (form, *(other for other in FORMS if other != form and free(other)))
         ]
 
-    def remembered(self, job: str) -> dict[str, Any]:
-        """Give what the index remembers of where its vectors are from, wherever they are written."""
+    @cached_property
+    def token_bytes(self) -> int:
+        """Estimate the bytes of all token bits on disk, by a sample of the documents.
+
+        They lie there as base64 too, as the vectors do as text: see `Cost`.
+        """
+        if not self.settings.token_bits:
+            return 0
+        assert reads_tokens(self.encoder)
+        texts, source = some_texts(self, SPLIT_DOCUMENTS), require_tokens(self.encoder)
+        tokens = sum(len(source.token_spans(text, MOST_TOKENS)) for text in texts) / max(1, len(texts))
+        return round(self.documents * tokens * bytes_a_token(self.encoder.width) * (1 + SOURCE_BYTES))
+
+    @property
+    def disk_bytes(self) -> int:
+        """Estimate what the vectors, their graph and token bits take on disk, in one copy."""
+        return self.costs[0].disk_bytes + self.token_bytes
+
+    def token_mean(self) -> str:
+        """Fit the mean that bits of tokens are taken from, to a sample of documents; empty without bits."""
+        if not self.settings.token_bits:
+            return ""
+        assert reads_tokens(self.encoder)
+        texts = [text for text in some_texts(self, MEAN_DOCUMENTS) if text]
+        parts = (texts[start : start + MEAN_AT_ONCE] for start in range(0, len(texts), MEAN_AT_ONCE))
+        read = (self.encoder.read_documents(part, max_tokens=self.settings.max_tokens) for part in parts)
+        states = (reading.states for readings in read for reading in readings)
+        return mean_as_text(mean_state(states, self.encoder.width))
+
+    def remembered(self, job: str, known: Record | None) -> dict[str, Any]:
+        """Give what the index remembers of where its vectors are from, wherever they are written.
+
+        `known` is the record of an earlier run, whose mean of tokens stays.
+        """
         encoder, settings = self.encoder, self.settings
+        bits = known.token_bits if known else self.token_mean()
         return {
             "role": ROLE,
             "source": self.info.name,
@@ -103,6 +139,7 @@ class Proposal:
             "compression": form_of(settings).compression,
             **arithmetic_of(encoder),
             **({"target": settings.target} if settings.target else {}),
+            **({"token_bits": bits} if bits else {}),
         }
 
 
@@ -129,7 +166,7 @@ class Plan:
 
     @property
     def vector_bytes(self) -> int:
-        """Give the bytes of all vectors and their graph on disk, in one copy."""
+        """Give the bytes of all vectors and their graph on disk, in one copy; those of token bits beside."""
         return self.wanted.costs[0].disk_bytes
 
     def to_json(self) -> dict[str, Any]:
@@ -143,6 +180,7 @@ class Plan:
             "lexical_fields": self.record.lexical_fields,
             "encoder": self.record.encoder,
             "vector_bytes": self.vector_bytes,
+            "token_bytes": self.wanted.token_bytes,
             "requests": self.requests,
             "disk": asdict(self.disk) if self.disk else None,
             "seconds": self.seconds,
@@ -155,9 +193,11 @@ def propose(
 ) -> Proposal:
     """Check what every target needs. `fields` are those given; none: as `inspect` would choose.
 
-    Raises ClusterError (engine, plugin), DataError (empty, no text), ModelError (dimension), SettingsError.
+    Raises ClusterError (engine, plugin), DataError (empty, no text), ModelError (dimension, no states of
+    tokens), SettingsError.
     """
     check_engine(cluster, encoder, settings)
+    check_tokens(encoder, settings)
     if encoder.dim > MAX_DIM:
         raise ModelError(f"the encoder gives {encoder.dim} dimensions, OpenSearch takes at most {MAX_DIM}")
     count = cluster.count(info.name)
@@ -174,6 +214,25 @@ def check_engine(cluster: Cluster, encoder: Encoder, settings: ReindexSettings) 
     require_form(form, encoder.similarity, cluster.version, embedded=embedded)
     if cluster.plugins() and "opensearch-knn" not in cluster.plugins():
         raise ClusterError("the plugin opensearch-knn is not on every node", hint="hybridr doctor")
+
+
+def check_tokens(encoder: Encoder, settings: ReindexSettings) -> None:
+    """Refuse token bits where no search could use them, or the encoder does not show its tokens' states."""
+    if not settings.token_bits:
+        return
+    if settings.passages:
+        raise SettingsError(
+            "--token-bits and --passages exclude each other: token bits reach the end of every document",
+            hint="leave --passages out",
+        )
+    if encoder.similarity != "cosine":
+        raise ModelError("--token-bits needs an encoder that compares by cosine, this one has inner products")
+    if not reads_tokens(encoder):
+        raise ModelError(
+            "the encoder does not show the states of its tokens, which --token-bits needs",
+            hint="export it again: hybridr export",
+        )
+    require_tokens(encoder)
 
 
 def source_of(cluster: Cluster, name: str) -> IndexInfo:
@@ -196,10 +255,12 @@ def job_settings(
 ) -> dict[str, Any]:
     """Name the settings that decide what the vectors are; the others may change between two runs.
 
-    One vector a document goes unnamed, as before there were passages: older destinations are still known.
+    One vector a document and no bits go unnamed, as before there were others: older destinations are still
+    known.
     """
     return {
         **({"passages": windows.to_json()} if windows else {}),
+        **({"token_bits": True} if settings.token_bits else {}),
         "fields": fields,
         "compression": form_of(settings).compression,
         **settings.model_dump(

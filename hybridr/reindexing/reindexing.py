@@ -104,9 +104,8 @@ def job_for(cluster: Cluster, encoder: Encoder, todo: Plan) -> Job:
     remember_encoder(encoder.fingerprint, getattr(encoder, "folder", None))
     rejects, record = rejects_of(todo.destination), todo.record
     rejects.clear()
-    return Job(
-        cluster, record.source, todo.destination, encoder, record.fields, todo.wanted.settings, rejects
-    )
+    settings, bits = todo.wanted.settings, record.token_bits
+    return Job(cluster, record.source, todo.destination, encoder, record.fields, settings, rejects, bits)
 
 
 def summary_of(job: Job, todo: Plan, filling: Filling, ending: Ending, seconds: float) -> Reindexing:

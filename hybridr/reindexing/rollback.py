@@ -178,7 +178,7 @@ class Courier:
     def written(self) -> Iterator[list[Pair]]:
         """Yield what clients wrote here, beside the state in the source, where the two differ."""
         self.cluster.refresh(self.info.name)
-        ours = {self.info.record.vector_field, ENCODER_FIELD, SEQ_NO_FIELD}
+        ours = {*self.info.record.vector_fields, ENCODER_FIELD, SEQ_NO_FIELD}
         for page in read_pages(self.cluster, self.info.name, page=PAGE, unless=COPIED):
             stored = look_up(self.cluster, self.info.name, page)
             there = documents_by_id(self.cluster, self.source, [document.doc_id for document in page])

@@ -29,6 +29,10 @@ class ReindexSettings(VectorSettings):
     max_passages: int = Field(
         64, ge=1, le=5_000, description="passages of a document; what follows has no vector"
     )
+    token_bits: bool = Field(
+        False,
+        description="keep a bit for each dimension of each token, for late interaction: 48 bytes a token",
+    )
     precision: Literal["fp32", "bf16", "int8"] | None = Field(
         None, description="number format of the encoder on documents, queries are fp32; None: as exported"
     )

@@ -177,6 +177,7 @@ def job_of(cluster: Cluster, info: IndexInfo, encoder: Encoder, settings: Reinde
         tuple(info.record.fields),
         settings.model_copy(update={**made, "slice": None}),
         rejects_of(info.name),
+        info.record.token_bits,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..cluster.bit_field import held_bits
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import is_destination, refused_ids, resolve
 from ..cluster.legs.dense import as_kept, dense_query
@@ -28,8 +29,9 @@ from ..cluster.reading import (
     sources_by_id,
     text_of,
 )
-from ..cluster.record import ENCODER_FIELD, PASSAGE_VECTOR, SEQ_NO_FIELD, IndexInfo
-from ..encoding.contract import Encoder
+from ..cluster.record import ENCODER_FIELD, PASSAGE_VECTOR, SEQ_NO_FIELD, IndexInfo, Record
+from ..encoding.bits import Bits, agreement, mean_from_text, read_bits
+from ..encoding.contract import Encoder, TokenEncoder, reads_tokens
 from ..encoding.passages import Span, split
 from ..errors import ClusterError, DataError
 from ..progress import Progress, silent
@@ -38,6 +40,7 @@ from .targets import SAMPLE, Extent, Finding, target_of
 
 PAGE = 1000
 MIN_COSINE = 0.98  # between a stored vector and the text encoded again; int8 documents differ by .016
+MIN_AGREEMENT = 0.85  # of the bits stored and those read again
 NAMED = 5  # ids that a finding names
 
 
@@ -213,8 +216,7 @@ def compare_documents(
         if doc_id not in stored or stored[doc_id].source_seq_no in (None, document.seq_no)
     }
     copied = {doc_id: found.get(doc_id, {}) for doc_id in ids}
-    field_name = info.record.vector_field
-    ours = {field_name, ENCODER_FIELD, SEQ_NO_FIELD}
+    ours = {*info.record.vector_fields, ENCODER_FIELD, SEQ_NO_FIELD}
     changed = [
         doc_id
         for doc_id, source in there.items()
@@ -222,8 +224,43 @@ def compare_documents(
     ]
     findings = [Finding("document", len(documents), changed)]
     if encoder is not None:
-        findings.append(compare_with_text(info, there, copied, encoder))
+        findings += compare_with_encoder(cluster, info, there, copied, encoder)
     return findings
+
+
+def compare_with_encoder(
+    cluster: Cluster,
+    info: IndexInfo,
+    there: dict[str, dict[str, Any]],
+    copied: dict[str, dict[str, Any]],
+    encoder: Encoder,
+) -> list[Finding]:
+    """Read the texts of documents again, and compare their vectors, and the bits of their tokens if any."""
+    findings = [compare_with_text(info, there, copied, encoder)]
+    if info.record.token_bits and reads_tokens(encoder):
+        held = held_bits(cluster, info.name, list(there))
+        findings.append(compare_bits(info.record, there, held, encoder))
+    return findings
+
+
+def compare_bits(
+    record: Record, there: dict[str, dict[str, Any]], held: dict[str, bytes], encoder: TokenEncoder
+) -> Finding:
+    """Read texts again: a document with text has bits for each of its tokens, one without has none."""
+    texts = {doc_id: text_of(source, record.fields) for doc_id, source in there.items()}
+    read = {doc_id: text for doc_id, text in texts.items() if text}
+    mean = mean_from_text(record.token_bits)
+    _, again = read_bits(encoder, list(read.values()), mean, max_tokens=record.max_tokens)
+    expected = dict(zip(read, again, strict=True))
+    wrong = [doc_id for doc_id in there if not same_bits(expected.get(doc_id), held.get(doc_id))]
+    return Finding("token bits", len(there), wrong)
+
+
+def same_bits(expected: Bits | None, held: bytes | None) -> bool:
+    """Tell whether a document holds the bits of its text, as far as another arithmetic may differ."""
+    if expected is None or held is None:
+        return expected is None and held is None
+    return len(held) == expected.size and agreement(expected, held) >= MIN_AGREEMENT
 
 
 def compare_with_text(

@@ -196,16 +196,14 @@ def copying_action(job: Job, pending: Pending) -> Action:
 
 
 def body_of(job: Job, pending: Pending, mark: int | None = None) -> dict[str, Any]:
-    """Put the vector and its two companions into the document; `mark` None is the source's `_seq_no`."""
-    body = {
-        **pending.document.source,
+    """Put vector, bits and their two companions into the document; `mark` None is the source's `_seq_no`."""
+    document = pending.document
+    return {
+        **{name: value for name, value in document.source.items() if name not in job.fields},
         ENCODER_FIELD: job.encoder.fingerprint,
-        SEQ_NO_FIELD: pending.document.seq_no if mark is None else mark,
+        SEQ_NO_FIELD: document.seq_no if mark is None else mark,
+        **job.values(pending),
     }
-    body.pop(job.settings.vector_field, None)
-    if pending.vector is not None:
-        body |= job.leg.value(pending.vector, pending.spans)
-    return body
 
 
 def none_vanished(job: Job, since: Position | None, total: Filling) -> bool:

@@ -44,7 +44,7 @@ from ..planning import Plan, propose, source_of
 from ..preflight import check_disk, estimate_disk
 from ..settings import ReindexSettings
 from ..syncing import synced_position
-from ..verification import compare_with_text, probe_query, random_documents, require_verified
+from ..verification import compare_with_encoder, probe_query, random_documents, require_verified
 from . import Ending, Extent, Finding, Round, State
 
 PAGE = 1000
@@ -79,7 +79,7 @@ class InPlace:
         check_index(cluster, info)
         known = is_in_place(info)
         wanted = propose(cluster, info, encoder, settings, settings.fields or info.record.fields)
-        ours = {settings.vector_field: wanted.mapping, MARK_FIELD: MARK_MAPPING}
+        ours = {**wanted.mappings, MARK_FIELD: MARK_MAPPING}
         job = fingerprint([encoder.fingerprint, wanted.job_settings])
         if known:
             check_known(info, job)
@@ -87,10 +87,11 @@ class InPlace:
             check_free(cluster, info, ours, Marks(encoder.fingerprint, settings.max_tokens, wanted.fields))
             require_own_versions(info.name, sample_documents(cluster, info, OWN_VERSIONS, fields=()))
         live = known and info.record.state == "complete"
-        disk = None if live else estimate_disk(cluster, info, wanted.costs[0].disk_bytes)
+        disk = None if live else estimate_disk(cluster, info, wanted.disk_bytes)
         check_disk(disk, info.name)
         state = "complete" if live else "filling"
-        record = info.record.changed(**wanted.remembered(job), in_place=True, state=state)
+        remembered = wanted.remembered(job, info.record if known else None)
+        record = info.record.changed(**remembered, in_place=True, state=state)
         mapping = {"_meta": info.meta_with(record), "properties": ours}
         requests: list[dict[str, Any]] = [
             {"method": "PUT", "path": path_of(info.name, "_mapping"), "body": mapping},
@@ -160,7 +161,7 @@ class InPlace:
         if encoder is not None:
             found = sources_by_id(cluster, info.name, chosen)
             fitting = {doc_id: source for doc_id, source in found.items() if marks.fits(source)}
-            findings.append(compare_with_text(info, fitting, fitting, encoder))
+            findings += compare_with_encoder(cluster, info, fitting, fitting, encoder)
         return [*findings, probe_query(cluster, info, chosen, encoder)]
 
     def state(self, cluster: Cluster, info: IndexInfo) -> State:
@@ -190,9 +191,9 @@ class InPlace:
         documents are refused.
         """
         (info,) = made
-        fields = [info.record.vector_field, MARK_FIELD]
+        fields = [*info.record.vector_fields, MARK_FIELD]
         cluster.refresh(source)
-        held = cluster.search(source, {"size": 0, "track_total_hits": True, "query": held_query(fields[0])})
+        held = cluster.search(source, {"size": 0, "track_total_hits": True, "query": held_query(fields)})
         if not dry_run:
             write_record(cluster, source, state="removing")
             take_out(cluster, source, fields)
@@ -211,7 +212,7 @@ def stale_pages(job: Job, share: Share, filling: Filling, meter: Meter) -> Itera
         filling.skipped += len(documents) - len(stale)
         meter.add(len(documents) - len(stale))
         yield from to_encode(job, stale)
-    broken = other_than(broken_query(marks, job.settings.vector_field))
+    broken = other_than(broken_query(marks, job.fields))
     for documents in pages_of(job, marks, share, Position.at(share.since), broken):
         damaged = [document for document in documents if marks.fits(document.source)]
         filling.skipped -= len(damaged)
@@ -247,12 +248,10 @@ def marking_actions(job: Job, page: list[Pending]) -> list[Action]:
 
 def marking_action(job: Job, pending: Pending) -> Action:
     """Write our fields over exactly the state that was read; the vector of a text that is gone goes too."""
-    document, field = pending.document, job.settings.vector_field
+    document, values = pending.document, job.values(pending)
     mark = {MARK_FIELD: marks_of(job).of(text_of(document.source, job.text_fields))}
-    if pending.vector is not None:
-        change: dict[str, Any] = {"doc": {**mark, field: pending.vector}}
-    else:
-        change = changing(mark, drop=[field])
+    gone = [name for name in job.fields if name not in values]
+    change = changing(mark | values, drop=gone) if gone else {"doc": mark | values}
     return update_action(
         document.doc_id,
         change,
@@ -309,7 +308,7 @@ def broken_documents(
     cluster: Cluster, info: IndexInfo, marks: Marks, until: Position | None = None
 ) -> Iterator[SourceDocument]:
     """Yield documents whose mark and vector belie each other."""
-    unless = other_than(broken_query(marks, info.record.vector_field))
+    unless = other_than(broken_query(marks, info.record.vector_fields))
     pages = read_pages(
         cluster, info.name, page=PAGE, share=Share(until=until), unless=unless, fields=marks.read_fields
     )
@@ -318,7 +317,7 @@ def broken_documents(
 
 def take_out(cluster: Cluster, index: str, fields: list[str]) -> None:
     """Take fields out of all documents, until none holds one; what clients write meanwhile stays."""
-    unless = other_than(held_query(fields[0]))
+    unless = other_than(held_query(fields))
     rejects = rejects_of(index)
     for _ in range(MAX_PASSES):
         cluster.refresh(index)

@@ -1,0 +1,107 @@
+"""Token states in one bit a dimension: what a document keeps for late interaction, and its arithmetic.
+
+A token's bits are the signs of its state less the mean state of the collection's tokens. Two tokens are as
+near as their bits agree, 1 - 2 x hamming / width, which follows the cosine of their states (Charikar 2002).
+Late interaction (Khattab and Zaharia 2020) takes each query token's nearest token of a document.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .contract import TokenEncoder, Vectors
+
+Bits: TypeAlias = NDArray[np.uint8]
+"""`(tokens, bytes)`, 8 bytes for every 64 dimensions begun; what is over is 0."""
+BITS_OF_LONG = 64
+MOST_TOKENS = 16_384  # of a document; what follows has no bits
+MOST_QUERY_TOKENS = 32  # those of the greatest weight; each costs a pass over the tokens of every candidate
+KEPT_MEAN = np.dtype("<f2")
+ONES = np.array([number.bit_count() for number in range(256)], dtype=np.uint8)
+
+
+def bytes_a_token(width: int) -> int:
+    """Give the bytes that a token of this many dimensions takes: 48 of 384."""
+    return -(-width // BITS_OF_LONG) * BITS_OF_LONG // 8
+
+
+def bits_of(states: Vectors, mean: Vectors) -> Bits:
+    """Keep of states `(tokens, width)` which values are above those of their mean `(width,)`."""
+    packed = np.packbits(states > mean, axis=1)
+    found: Bits = np.pad(packed, ((0, 0), (0, bytes_a_token(len(mean)) - packed.shape[1])))
+    return found
+
+
+def mean_state(states: Iterable[Vectors], width: int) -> Vectors:
+    """Give the mean `(width,)` of all tokens of some documents' states, as an index keeps it; 0 of none."""
+    total, count = np.zeros(width), 0
+    for one in states:
+        total += one.sum(axis=0, dtype=np.float64)
+        count += len(one)
+    return (total / max(1, count)).astype(KEPT_MEAN).astype(np.float32)
+
+
+def mean_as_text(mean: Vectors) -> str:
+    """Write a mean `(width,)` as base64 of float16, 1 kB of 384 values."""
+    return base64.b64encode(mean.astype(KEPT_MEAN).tobytes()).decode()
+
+
+def mean_from_text(text: str) -> Vectors:
+    """Read what `mean_as_text` wrote."""
+    return np.frombuffer(base64.b64decode(text), dtype=KEPT_MEAN).astype(np.float32)
+
+
+def read_bits(
+    encoder: TokenEncoder, texts: Sequence[str], mean: Vectors, *, max_tokens: int | None = None
+) -> tuple[Vectors, list[Bits]]:
+    """Read documents to their ends: vectors `(n, dim)` of the beginnings, bits of all tokens up to 16,384.
+
+    What is longer than the encoder's limit is read on in windows that follow each other. Vectors are those of
+    `encode_documents`, from the same pass.
+    """
+    vectors = np.zeros((len(texts), encoder.dim), dtype=np.float32)
+    found: list[list[Bits]] = [[np.zeros((0, bytes_a_token(len(mean))), dtype=np.uint8)] for _ in texts]
+    ahead, first = dict(enumerate(texts)), True
+    while ahead:
+        readings = encoder.read_documents(list(ahead.values()), max_tokens=max_tokens)
+        if first:
+            vectors, first = np.stack([reading.vector for reading in readings]), False
+        rest = {}
+        for (number, text), (_, states, spans) in zip(ahead.items(), readings, strict=True):
+            found[number].append(bits_of(states, mean))
+            behind = text[spans[-1][1] :] if spans else ""
+            if behind.strip() and sum(map(len, found[number])) < MOST_TOKENS:
+                rest[number] = behind
+        ahead = rest
+    return vectors, [np.concatenate(parts)[:MOST_TOKENS] for parts in found]
+
+
+def heaviest(bits: Bits, weights: Vectors) -> tuple[Bits, Vectors]:
+    """Leave of a query's tokens those with a weight, at most 32; weights `(tokens,)` then add up to 1."""
+    order = np.argsort(-weights, kind="stable")[:MOST_QUERY_TOKENS]
+    kept = np.sort(order[weights[order] > 0])
+    return bits[kept], weights[kept] / weights[kept].sum() if len(kept) else weights[kept]
+
+
+def late_interaction(query: Bits, weights: Vectors, document: Bits, width: int) -> float:
+    """Add up, by the weights `(query tokens,)`, how near each token's nearest in the document is.
+
+    From 0 to 1 with weights that add up to 1; less than nothing counts as 0, as does a document of no tokens.
+    """
+    if not len(document) or not len(query):
+        return 0.0
+    apart = ONES[query[:, None] ^ document].sum(axis=2, dtype=np.int64)  # (query tokens, document tokens)
+    return max(0.0, float(weights @ (1 - 2 * apart.min(axis=1) / width)))
+
+
+def agreement(one: Bits, other: bytes) -> float:
+    """Give the share of bits, from 0 to 1, in which a document's equal others of the same size; 1 of none."""
+    if not one.size:
+        return 1.0
+    apart = ONES[one.reshape(-1) ^ np.frombuffer(other, dtype=np.uint8)]
+    return 1.0 - float(apart.sum(dtype=np.int64)) / (8 * one.size)
