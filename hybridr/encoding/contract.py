@@ -13,6 +13,8 @@ from ..errors import DataError
 Vectors: TypeAlias = NDArray[np.float32]
 Forward: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], Vectors]
 """Token ids and mask `(n, tokens)` in, vectors `(n, dim)` out."""
+StatesForward: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], tuple[Vectors, Vectors]]
+"""The same in, states of tokens `(n, tokens, width)` and vectors `(n, dim)` out."""
 Backend: TypeAlias = Literal["onnx", "openvino", "torch"]
 Precision: TypeAlias = Literal["fp32", "int8"]
 """Of a graph in the folder."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MissingExtra, ModelError
-from .contract import Forward, Vectors
+from .contract import Forward, StatesForward, Vectors
 from .tokens import BATCH_TOKENS
 
 # ONNX Runtime reports usage to its makers unless this is set before it is imported; searching somebody's
@@ -25,7 +26,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 import onnxruntime  # noqa: E402
 
 GRAPHS: dict[str, str] = {"fp32": "onnx/model.onnx", "int8": "onnx/model_int8.onnx"}
-OUTPUT = "sentence_embedding"
+STATES, OUTPUT = "last_hidden_state", "sentence_embedding"
 PRECISIONS: dict[str, tuple[str, ...]] = {
     "onnx": ("fp32", "int8"),
     "openvino": ("fp32", "bf16"),
@@ -36,9 +37,14 @@ GPU_BATCH_TOKENS = 65_536
 
 
 class Engine(NamedTuple):
-    """An opened graph and how many tokens a batch should have, its padding included."""
+    """An opened graph and how many tokens a batch should have, its padding included.
+
+    `read` is for a graph that shows the states of tokens; `width` is their size, None where it does not.
+    """
 
     run: Forward
+    read: StatesForward
+    width: int | None
     batch_tokens: int
 
 
@@ -88,7 +94,12 @@ def open_onnx(graph: Path) -> Engine:
         vectors: Vectors = session.run([OUTPUT], feed(names, ids, mask))[0]
         return vectors
 
-    return Engine(run, BATCH_TOKENS)
+    def read(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
+        states, vectors = session.run([STATES, OUTPUT], feed(names, ids, mask))
+        return states, vectors
+
+    shapes = {value.name: value.shape for value in session.get_outputs()}
+    return Engine(run, read, state_width(shapes), BATCH_TOKENS)
 
 
 def open_openvino(graph: Path, precision: str, threads: int) -> Engine:
@@ -108,16 +119,30 @@ def open_openvino(graph: Path, precision: str, threads: int) -> Engine:
         },
     )
     names = {value.get_any_name() for value in model.inputs}
-    output = next(value for value in model.outputs if OUTPUT in value.get_names())
+    outputs = {name: value for value in model.outputs for name in value.get_names()}
+    shapes = {name: shape_of(value) for name, value in outputs.items()}
     own = threading.local()
 
-    def run(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
+    def infer(ids: NDArray[np.int64], mask: NDArray[np.int64], *wanted: str) -> list[Vectors]:
         if not hasattr(own, "request"):
             own.request = model.create_infer_request()
-        found = own.request.infer(feed(names, ids, mask))[output]
-        return np.array(found, dtype=np.float32)  # its memory is the request's, and used again
+        found = own.request.infer(feed(names, ids, mask))
+        # Their memory is the request's, and used again.
+        return [np.array(found[outputs[name]], dtype=np.float32) for name in wanted]
 
-    return Engine(run, BATCH_TOKENS)
+    def run(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
+        return infer(ids, mask, OUTPUT)[0]
+
+    def read(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
+        states, vectors = infer(ids, mask, STATES, OUTPUT)
+        return states, vectors
+
+    return Engine(run, read, state_width(shapes), BATCH_TOKENS)
+
+
+def shape_of(value: Any) -> list[int | None]:
+    """Give the sizes of an OpenVINO output; None where they depend on the input."""
+    return [size.get_length() if size.is_static else None for size in value.get_partial_shape()]
 
 
 def open_torch(folder: Path, precision: str) -> Engine:
@@ -135,7 +160,17 @@ def open_torch(folder: Path, precision: str) -> Engine:
         with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
             return model.run(ids, mask)
 
-    return Engine(run, GPU_BATCH_TOKENS if device == "cuda" else BATCH_TOKENS)
+    def read(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
+        with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
+            return model.read(ids, mask)
+
+    return Engine(run, read, model.width, GPU_BATCH_TOKENS if device == "cuda" else BATCH_TOKENS)
+
+
+def state_width(shapes: Mapping[str, Sequence[Any]]) -> int | None:
+    """Read the size of a token's state off the shapes of a graph's outputs; None where it shows none."""
+    *_, width = shapes.get(STATES) or (None,)
+    return width if isinstance(width, int) else None
 
 
 def feed(names: set[str], ids: NDArray[np.int64], mask: NDArray[np.int64]) -> dict[str, Any]:

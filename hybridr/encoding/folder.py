@@ -12,10 +12,10 @@ import psutil
 
 from ..errors import HybridrError, ModelError
 from ..files.manifest import FILE_NAME, read_manifest, sha256_of
-from .contract import Vectors, checked_limit, checked_texts, prefixed
-from .engines import GRAPHS, PRECISIONS, Engine, graph_of, open_engine
+from .contract import Reading, Vectors, checked_limit, checked_texts, prefixed
+from .engines import GRAPHS, PRECISIONS, STATES, Engine, graph_of, open_engine
 from .packaged import MAX_TOKENS
-from .tokens import TOKENIZER_FILE, TextTokenizer, encode_ids
+from .tokens import TOKENIZER_FILE, TextTokenizer, encode_ids, read_tokens
 
 AGAIN = "make it again with `hybridr adapt` or `hybridr export`"
 
@@ -59,6 +59,14 @@ class OnnxEncoder:
         return open_engine(self.folder, "fp32", self.backend, self._threads)
 
     @property
+    def width(self) -> int:
+        """Size of a token's state. Raises AttributeError, so that `reads_tokens` tells no, where the graph
+        does not show states: `hybridr export` makes one that does."""
+        if self._documents.width is None:
+            raise AttributeError(f"the graph of {self.folder} has no output {STATES}")
+        return self._documents.width
+
+    @property
     def query_prefix(self) -> str:
         """What is put before every query; empty for most."""
         return self._prefixes["query"]
@@ -70,6 +78,16 @@ class OnnxEncoder:
     def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
         """Encode documents to float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
         return self._encode(self._documents, texts, self._prefixes["document"], max_tokens)
+
+    def read_queries(self, texts: Sequence[str]) -> list[Reading]:
+        """Read queries, in the order of `texts`: vectors, and the states of tokens. Raises DataError,
+        AttributeError where there is no `width`."""
+        return self._read(self._queries, texts, self._prefixes["query"], None)
+
+    def read_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> list[Reading]:
+        """Read documents, in the order of `texts`: vectors, and the states of tokens. Raises DataError,
+        AttributeError where there is no `width`."""
+        return self._read(self._documents, texts, self._prefixes["document"], max_tokens)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Count each text's tokens with [CLS] and [SEP], uncut and without a prefix."""
@@ -89,6 +107,14 @@ class OnnxEncoder:
         limit = checked_limit(max_tokens, self.max_tokens, self.max_positions)
         ids = list(self._tokenizer.ids(prefixed(texts, prefix), limit))
         return encode_ids(ids, self.dim, engine.run, budget=engine.batch_tokens, threads=self._threads)
+
+    def _read(
+        self, engine: Engine, texts: Sequence[str], prefix: str, max_tokens: int | None
+    ) -> list[Reading]:
+        limit = checked_limit(max_tokens, self.max_tokens, self.max_positions)
+        found = list(self._tokenizer.read(prefixed(texts, prefix), limit, len(prefix)))
+        sizes = self.dim, self.width
+        return read_tokens(found, sizes, engine.read, budget=engine.batch_tokens, threads=self._threads)
 
 
 def verify_encoder(folder: Path, precision: str | None = None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import DataError, FingerprintMismatch, ModelError, SettingsError
 from ..files.atomic import staged_folder
 from ..files.manifest import fingerprint, read_manifest, sha256_of, write_manifest
-from .contract import Encoder, Vectors
+from .contract import Encoder, Reading, Vectors, reads_tokens
 
 FILE = "query_map.safetensors"
 MATRIX = "matrix"
@@ -144,6 +144,12 @@ class MappedEncoder:
     def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
         """Encode documents to float32 `(n, dim)`, as the encoder does."""
         return self.encoder.encode_documents(texts, max_tokens=max_tokens)
+
+    def read_queries(self, texts: Sequence[str]) -> list[Reading]:
+        """Read queries and map their vectors; the states of tokens stay. Needs an encoder that reads."""
+        assert reads_tokens(self.encoder)
+        found = self.encoder.read_queries(texts)
+        return [one._replace(vector=self.query_map.apply(one.vector[None])[0]) for one in found]
 
 
 def lengths(vectors: Vectors) -> Vectors:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ..errors import MissingExtra
 from ..files.manifest import fingerprint, read_manifest
-from .contract import Vectors, checked_limit, prefixed
-from .tokens import TextTokenizer, encode_ids
+from .contract import Reading, Vectors, checked_limit, prefixed
+from .tokens import TextTokenizer, encode_ids, read_tokens
 
 try:
     import torch
@@ -96,9 +96,13 @@ class BackboneModel(torch.nn.Module):
         """Run one batch without gradients."""
         self.eval()
         with torch.inference_mode():
-            found = self.answer(*(torch.from_numpy(array).to(self.device) for array in arrays))
+            found = self.answer(*self.on_device(arrays))
         result: Vectors = found.float().cpu().numpy()
         return result
+
+    def on_device(self, arrays: Iterable[NDArray[np.int64]]) -> Iterator[torch.Tensor]:
+        """Bring arrays to where the weights are."""
+        return (torch.from_numpy(array).to(self.device) for array in arrays)
 
 
 class Retriever(BackboneModel):
@@ -113,6 +117,11 @@ class Retriever(BackboneModel):
     def dim(self) -> int:
         """Size of a vector."""
         return int(self.config.hidden_size)
+
+    @property
+    def width(self) -> int:
+        """Size of a token's state: vectors are pooled from them."""
+        return self.dim
 
     @property
     def input_names(self) -> list[str]:
@@ -149,6 +158,13 @@ class Retriever(BackboneModel):
         vectors: torch.Tensor = self(*inputs)[1]
         return vectors
 
+    def read(self, *arrays: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
+        """Run one batch without gradients, for states `(n, tokens, width)` and vectors `(n, dim)`."""
+        self.eval()
+        with torch.inference_mode():
+            states, vectors = self(*self.on_device(arrays))
+        return states.float().cpu().numpy(), vectors.float().cpu().numpy()
+
     def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
         """Encode queries to float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
         return self._encode(texts, self.usage.prefixes["query"], max_tokens)
@@ -157,9 +173,22 @@ class Retriever(BackboneModel):
         """Encode documents to float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
         return self._encode(texts, self.usage.prefixes["document"], max_tokens)
 
+    def read_queries(self, texts: Sequence[str]) -> list[Reading]:
+        """Read queries, in the order of `texts`: vectors, and the states of tokens. Raises DataError."""
+        return self._read(texts, self.usage.prefixes["query"], None)
+
+    def read_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> list[Reading]:
+        """Read documents, in the order of `texts`: vectors, and the states of tokens. Raises DataError."""
+        return self._read(texts, self.usage.prefixes["document"], max_tokens)
+
     def _encode(self, texts: Sequence[str], prefix: str, max_tokens: int | None) -> Vectors:
         rows = list(self.tokenizer.ids(prefixed(texts, prefix), self.limit(max_tokens)))
         return encode_ids(rows, self.dim, self.run)
+
+    def _read(self, texts: Sequence[str], prefix: str, max_tokens: int | None) -> list[Reading]:
+        texts = prefixed(texts, prefix)
+        found = list(self.tokenizer.read(texts, self.limit(max_tokens), len(prefix)))
+        return read_tokens(found, (self.dim, self.width), self.read)
 
 
 def longest_input(config: Any) -> int:

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from .contract import Forward, Vectors
+from .contract import Forward, Reading, StatesForward, Vectors
 
 # Small batches stay in the processor's cache, and pad less: 2,048 tokens take a tenth more time, 256 no less.
 BATCH_TOKENS = 512
 TOKENIZER_FILE = "tokenizer.json"
 LEAST_BATCH_TOKENS = 128  # a batch is not split among threads below this
 TOKENIZED_AT_ONCE = 512  # texts; the tokenizer's own records are a hundred times larger than the ids
+
+
+class TokenizedText(NamedTuple):
+    """The token ids of a text, special ones too, and those among them that stand for characters of it.
+
+    `places` are positions in `ids`, `spans` the characters `[start, end)` of each place. Characters are
+    Python's: OpenSearch's offsets count a character beyond U+FFFF twice, as UTF-16 does.
+    """
+
+    ids: list[int]
+    places: list[int]
+    spans: tuple[tuple[int, int], ...]
 
 
 class TextTokenizer:
@@ -31,6 +44,16 @@ class TextTokenizer:
         for start in range(0, len(texts), TOKENIZED_AT_ONCE):
             part = list(texts[start : start + TOKENIZED_AT_ONCE])
             yield from (encoding.ids for encoding in tokenizer.encode_batch_fast(part))
+
+    def read(self, texts: Sequence[str], limit: int, skipped: int) -> Iterator[TokenizedText]:
+        """Yield each text's ids, at most `limit`, and spans counted from character `skipped`, the prefix's
+        end."""
+        tokenizer = self._tokenizer(limit)
+        for start in range(0, len(texts), TOKENIZED_AT_ONCE):
+            for found in tokenizer.encode_batch(list(texts[start : start + TOKENIZED_AT_ONCE])):
+                spans = [(max(start - skipped, 0), end - skipped) for start, end in found.offsets]
+                places = [place for place, (start, end) in enumerate(spans) if start < end]
+                yield TokenizedText(found.ids, places, tuple(spans[place] for place in places))
 
     def spans(self, text: str, limit: int) -> list[tuple[int, int, int | None]]:
         """Give start and end of the first `limit` tokens in characters, and the number of each one's word."""
@@ -68,13 +91,46 @@ def encode_ids(
 ) -> Vectors:
     """Run token ids through `run(ids, mask)`, `threads` batches at once; `(n, dim)` in the order given."""
     vectors = np.zeros((len(ids), dim), dtype=np.float32)
-    lengths = [len(row) for row in ids]
-    share = max(LEAST_BATCH_TOKENS, -(-sum(lengths) // threads))  # few texts shall not wait for one thread
-    work = list(batches(lengths, min(budget, share)))
 
     def fill(batch: NDArray[np.int64]) -> None:
         vectors[batch] = run(*padded([ids[position] for position in batch]))
 
+    fill_all(fill, [len(row) for row in ids], budget, threads)
+    return vectors
+
+
+def read_tokens(
+    texts: Sequence[TokenizedText],
+    sizes: tuple[int, int],
+    read: StatesForward,
+    *,
+    budget: int = BATCH_TOKENS,
+    threads: int = 1,
+) -> list[Reading]:
+    """Run texts through `read(ids, mask)` in the batches of `encode_ids`, so that vectors are the same.
+
+    `sizes` are those of a vector and of a token's state.
+    """
+    dim, width = sizes
+    vectors = np.zeros((len(texts), dim), dtype=np.float32)
+    states: list[Vectors] = [np.zeros((len(text.places), width), dtype=np.float32) for text in texts]
+
+    def fill(batch: NDArray[np.int64]) -> None:
+        found, vectors[batch] = read(*padded([texts[position].ids for position in batch]))
+        for position, rows in zip(batch, found, strict=True):
+            states[position][:] = rows[texts[position].places]
+
+    fill_all(fill, [len(text.ids) for text in texts], budget, threads)
+    spans = [text.spans for text in texts]
+    return list(map(Reading, vectors, states, spans))
+
+
+def fill_all(
+    fill: Callable[[NDArray[np.int64]], None], lengths: Sequence[int], budget: int, threads: int
+) -> None:
+    """Call `fill` with the positions of every batch, `threads` batches at once."""
+    share = max(LEAST_BATCH_TOKENS, -(-sum(lengths) // threads))  # few texts shall not wait for one thread
+    work = list(batches(lengths, min(budget, share)))
     if threads == 1 or len(work) < 2:
         for batch in work:
             fill(batch)
@@ -82,7 +138,6 @@ def encode_ids(
         with ThreadPoolExecutor(min(threads, len(work))) as pool:
             for _ in pool.map(fill, work):
                 pass
-    return vectors
 
 
 def padded(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -9,12 +9,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hybridr.encoding.contract import Reading
+
 
 class HashingEncoder:
-    """Every word adds a fixed random direction; vectors `(n, dim)` have length 1."""
+    """Every word adds a fixed random direction; vectors `(n, dim)` have length 1.
+
+    A token is a word or a sign. Its state, of length 1 too, is a sum over its runs of three letters, so that
+    "wing" is near "wings" and far from "flow".
+    """
 
     similarity = "cosine"
     max_tokens = 256
+    width = 24
 
     def __init__(self, dim: int = 16, salt: str = "") -> None:
         self.dim = dim
@@ -29,6 +36,12 @@ class HashingEncoder:
         self.encoded += texts
         return self.encode_queries(texts)
 
+    def read_queries(self, texts: Sequence[str]) -> list[Reading]:
+        return self._readings(texts, self.encode_queries(texts), self.max_tokens)
+
+    def read_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> list[Reading]:
+        return self._readings(texts, self.encode_documents(texts), max_tokens or self.max_tokens)
+
     def token_spans(self, text: str, limit: int) -> list[tuple[int, int, int | None]]:
         words = itertools.islice(re.finditer(r"\S+", text), limit)
         return [(*word.span(), number) for number, word in enumerate(words)]
@@ -36,10 +49,26 @@ class HashingEncoder:
     def document_room(self, max_tokens: int | None = None) -> int:
         return (max_tokens or self.max_tokens) - 2
 
+    def _readings(self, texts: Sequence[str], vectors: np.ndarray, limit: int) -> list[Reading]:
+        found = []
+        for text, vector in zip(texts, vectors, strict=True):
+            tokens = list(itertools.islice(re.finditer(r"\w+|[^\w\s]", text), limit - 2))
+            states = [self._state(token.group().lower()) for token in tokens]
+            shown = np.array(states, dtype=np.float32).reshape(-1, self.width)
+            found.append(Reading(vector, shown, tuple(token.span() for token in tokens)))
+        return found
+
     def _vector(self, text: str) -> np.ndarray:
-        total = sum((self._direction(word) for word in text.lower().split()), np.zeros(self.dim))
+        return self._mean(text.lower().split(), self.dim)
+
+    def _state(self, word: str) -> np.ndarray:
+        marked = f"^{word}$"
+        return self._mean([marked[at : at + 3] for at in range(len(marked) - 2)], self.width)
+
+    def _mean(self, parts: Sequence[str], size: int) -> np.ndarray:
+        total = sum((self._direction(part, size) for part in parts), np.zeros(size))
         return total / (np.linalg.norm(total) or 1.0)
 
-    def _direction(self, word: str) -> np.ndarray:
-        seed = int.from_bytes(hashlib.sha256(f"{self.salt}{word}".encode()).digest()[:4], "little")
-        return np.random.default_rng(seed).normal(size=self.dim)
+    def _direction(self, part: str, size: int) -> np.ndarray:
+        seed = int.from_bytes(hashlib.sha256(f"{self.salt}{part}".encode()).digest()[:4], "little")
+        return np.random.default_rng(seed).normal(size=size)
