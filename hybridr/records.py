@@ -29,8 +29,8 @@ class Query(NamedTuple):
 class Hit(NamedTuple):
     """One ranked document; ranks start at 1, raw scores are None where the leg did not find it.
 
-    `parts` is what each part adds to the score, where that is a sum. `passage` is where the best passage of a longer document begins and ends, in characters of its joined
-    text; `text` is that passage then.
+    `passage` is where the best passage of a longer document begins and ends, in characters of its joined
+    text; `text` is that passage then. `parts` is what each part adds to the score, where that is a sum.
     """
 
     doc_id: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
@@ -30,7 +30,6 @@ class Part(NamedTuple):
     clauses: Sequence[dict[str, Any]]
 
 
-NO_PARTS: Mapping[str, Part] = MappingProxyType({})
 NO_SCORES: Mapping[str, tuple[float, Scores]] = MappingProxyType({})
 
 
@@ -49,7 +48,7 @@ class Question:
     filter: dict[str, Any] | None = None
     shown: bool = False
     scales: Scales = Scales()
-    signals: Mapping[str, Part] = NO_PARTS
+    signals: Mapping[str, Part] = field(default_factory=dict)
 
     def query(self, leg: str) -> dict[str, Any]:
         """Build the query of one leg."""
@@ -112,8 +111,8 @@ class Fusion(Protocol):
     `legs.listed` is what each leg retrieved, `legs.lexical` and `legs.dense` are true scores of the union;
     `pipeline.py` has the normalisations (all equal scores become 1.0: leave out a document that a leg has no
     score for). Made once a search: raises SettingsError for settings that a server of this version cannot
-    follow. Where `needs_scales`, questions and legs come with their `Scales`, and where `takes_signals` with those of the
-    index; one with `grids` takes part in `tune`.
+    follow. Where `needs_scales`, questions and legs come with their `Scales`, and where `takes_signals` with
+    those of the index; one with `grids` takes part in `tune`.
     """
 
     name: ClassVar[str]

@@ -30,7 +30,7 @@ class Weights(NamedTuple):
 
 
 class Absolute(Fusion):
-    """Adds BM25 by the idf of the query's terms to cosines by the spread of the encoder's, and the signals."""
+    """Adds BM25 by the idf of the query's terms to cosines by the spread of the encoder's, and signals."""
 
     name = "absolute"
     help = "by their true scores"
