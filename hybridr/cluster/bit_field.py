@@ -91,4 +91,5 @@ def held_bits(cluster: Cluster, index: str, doc_ids: Sequence[str]) -> dict[str,
         "docvalue_fields": [BITS_FIELD],
     }
     hits = cluster.search(index, body)["hits"]["hits"]
-    return {hit["_id"]: base64.b64decode(hit["fields"][BITS_FIELD][0]) for hit in hits if "fields" in hit}
+    values = {hit["_id"]: hit["fields"][BITS_FIELD][0] for hit in hits if "fields" in hit}
+    return {doc_id: base64.b64decode(value + "==") for doc_id, value in values.items()}  # sent unpadded

@@ -303,10 +303,11 @@ def stored_vectors(value: Any, spans: Sequence[Span], passages: bool) -> list[li
 def probe_query(
     cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str], encoder: Encoder | None
 ) -> Finding:
-    """Ask one query of each leg, made from a document with text; each must find something."""
+    """Ask one query of each leg, made from the longest text, which has words if any has; each must find
+    something."""
     there = sources_by_id(cluster, info.record.source, doc_ids)
     texts = (text_of(source, info.record.fields) for source in there.values())
-    text = next((text for text in texts if text), "")
+    text = max(texts, key=len, default="")
     if not text:
         return Finding("probe query", 0)
     words = " ".join(text.split()[:20])

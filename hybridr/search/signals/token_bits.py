@@ -1,0 +1,61 @@
+"""Token bits: late interaction of the query's tokens with those of the document, by one bit a dimension.
+
+The document's bits were written by `hybridr reindex --token-bits`. Of each token of the query the nearest token
+of the document counts, by its share of idf: words that the analyser leaves out weigh nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...cluster.bit_field import bits_query
+from ...encoding.bits import bits_of, heaviest, mean_from_text
+from ...encoding.contract import Vectors, reads_tokens
+from ...vocabulary.terms import Word
+from ..calibration import known_state_scale
+from . import Asked, Place, Signal
+
+SCALE = 1.44
+
+
+class TokenBits(Signal):
+    """Adds for each token of the query how near the nearest token of the document is."""
+
+    name = "token_bits"
+    help = "tokens of the document near those of the query"
+    weight = 0.4
+    usual = False
+    reads_tokens = True
+
+    def __init__(self, place: Place) -> None:
+        self.mean = mean_from_text(place.info.record.token_bits)
+        self.factor = SCALE * known_state_scale(place.encoder)
+
+    @classmethod
+    def obstacle(cls, place: Place) -> str | None:
+        """Say that the encoder shows no tokens, or that the index keeps no bits of them."""
+        if not reads_tokens(place.encoder):
+            return "the encoder does not show the states of tokens"
+        if not place.info.record.token_bits:
+            return (
+                f"the index keeps no bits of tokens: hybridr reindex {place.info.record.source} --token-bits"
+            )
+        return None
+
+    def clauses(self, asked: Asked) -> list[dict[str, Any]]:
+        """Compare the tokens that stand for words of the index with those of each document."""
+        _, states, spans = asked.reading
+        weights = token_weights(asked.analysed.words, spans)
+        if not weights.any():
+            return []
+        bits, shares = heaviest(bits_of(states, self.mean), weights)
+        return [bits_query(bits, shares, len(self.mean), self.factor)]
+
+
+def token_weights(words: Sequence[Word], spans: Sequence[tuple[int, int]]) -> Vectors:
+    """Give each token of a text `(tokens,)` the idf of the heaviest word that it is a part of; 0 without one."""
+    over = ([word.idf for word in words if word.start < end and start < word.end] for start, end in spans)
+    return np.array([max(found, default=0.0) for found in over], dtype=np.float32)
