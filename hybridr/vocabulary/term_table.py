@@ -65,9 +65,9 @@ class TermTable:
         return self.vectors.astype(np.float32)
 
     def nearest(self, states: Vectors, count: int) -> tuple[NDArray[np.int64], Vectors]:
-        """Find the `count` rows nearest to each state `(n, width)`: rows and cosines `(n, count)`, best first.
+        """Find the `count` rows nearest to each state `(n, width)`, or all of a smaller table.
 
-        A smaller table gives all its rows.
+        Gives rows and cosines `(n, count)`, best first.
         """
         count = min(count, len(self.terms))
         cosines = unit(states) @ self.rows.T
