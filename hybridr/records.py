@@ -30,7 +30,7 @@ class Hit(NamedTuple):
     """One ranked document; ranks start at 1, raw scores are None where the leg did not find it.
 
     `passage` is where the best passage of a longer document begins and ends, in characters of its joined
-    text; `text` is that passage then.
+    text; `text` is that passage then. `parts` is what each part adds to the score, where that is a sum.
     """
 
     doc_id: str
@@ -40,6 +40,7 @@ class Hit(NamedTuple):
     dense_score: float | None = None
     text: str = ""
     passage: tuple[int, int] | None = None
+    parts: dict[str, float] | None = None
 
 
 @dataclass(frozen=True)

@@ -125,6 +125,14 @@ def mapped_fields(info: IndexInfo) -> list[MappedField]:
     return sorted(_leaves(info.mappings.get("properties", {}), "", default, nested=False))
 
 
+def mapping_of(info: IndexInfo, field: str) -> dict[str, Any]:
+    """Find the mapping of a field by its dotted name; empty where there is none."""
+    found: dict[str, Any] = info.mappings
+    for part in field.split("."):
+        found = (found.get("properties") or found.get("fields") or {}).get(part, {})
+    return found
+
+
 def searchable_fields(info: IndexInfo, fields: Sequence[str]) -> tuple[str, ...]:
     """Leave out fields inside nested objects, which a plain query does not see.
 

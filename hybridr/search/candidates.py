@@ -10,7 +10,7 @@ import numpy as np
 from ..cluster.connection import Cluster
 from ..cluster.legs import FAMILY, Leg
 from ..cluster.legs.dense import DenseLeg
-from ..cluster.legs.lexical import highlight
+from ..cluster.legs.lexical import among, highlight
 from ..cluster.record import IndexInfo
 from ..encoding.passages import Span
 from ..files.family import member_of, names_of
@@ -66,9 +66,27 @@ class Candidates:
             ]
         )
         more = zip(second[::2], second[1::2], strict=True)
+        told = self._told(questions, listed)
         return [
-            Legs((lexical, dense), {**lexical, **more_lexical}, {**dense, **more_dense}, one.scales)
-            for one, (lexical, dense), (more_lexical, more_dense) in zip(questions, listed, more, strict=True)
+            Legs(lists, {**lists[0], **lexical}, {**lists[1], **dense}, one.scales, parts)
+            for one, lists, (lexical, dense), parts in zip(questions, listed, more, told, strict=True)
+        ]
+
+    def _told(
+        self, questions: Sequence[Question], listed: Sequence[tuple[Scores, Scores]]
+    ) -> list[dict[str, tuple[float, Scores]]]:
+        """Ask for the signals of every candidate."""
+        unions = [list({**lexical, **dense}) for lexical, dense in listed]
+        bodies = [
+            {"size": len(union), "query": among(union, {"bool": {"should": list(part.clauses)}})}
+            for one, union in zip(questions, unions, strict=True)
+            for part in one.signals.values()
+            if part.clauses
+        ]
+        found = iter(self.scores(bodies))
+        return [
+            {name: (part.weight, next(found) if part.clauses else {}) for name, part in one.signals.items()}
+            for one in questions
         ]
 
     def _missing(self, question: Question, lexical: Scores, dense: Scores) -> Iterator[dict[str, Any]]:

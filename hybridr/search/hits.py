@@ -27,12 +27,18 @@ def checked_hits(answer: dict[str, Any]) -> list[dict[str, Any]]:
     return hits
 
 
-def hit_of(found: dict[str, Any], rank: int, raw: Mapping[str, float], fields: Sequence[str]) -> Hit:
+def named_scores(found: dict[str, Any]) -> Mapping[str, float]:
+    """Give the scores of the named queries that a hit matches."""
+    named: Mapping[str, float] = found.get("matched_queries", {})
+    return named
+
+
+def hit_of(found: dict[str, Any], rank: int, parts: dict[str, float] | None, fields: Sequence[str]) -> Hit:
     """Make a hit of what the index answers: with the raw scores of its legs, and the text of these fields."""
     text, passage = shown_text(found, fields)
-    return Hit(
-        found["_id"], found["_score"] or 0.0, rank, raw.get("lexical"), raw.get("dense"), text, passage
-    )
+    raw = named_scores(found)
+    score = found["_score"] or 0.0
+    return Hit(found["_id"], score, rank, raw.get("lexical"), raw.get("dense"), text, passage, parts)
 
 
 def shown_text(found: dict[str, Any], fields: Sequence[str]) -> tuple[str, Span | None]:

@@ -21,20 +21,23 @@ from ..cluster.legs import Leg
 from ..cluster.legs.dense import MAX_NEIGHBOURS, DenseLeg, as_kept
 from ..cluster.legs.lexical import highlight
 from ..cluster.record import IndexInfo
-from ..encoding.contract import Encoder, Vectors
+from ..encoding.contract import Encoder, Reading, Vectors
 from ..errors import DataError, SettingsError
 from ..files.family import member_of
 from ..languages import says_something
 from ..records import Hit, Query, Run
-from ..vocabulary.terms import IdfSums
+from ..vocabulary.terms import Analysis
+from .calibration import known_scale
 from .candidates import DENSE, HYBRID, LEXICAL, Alone, Candidates, legs_of, modes
 from .feedback import ROCCHIO_DOCUMENTS, TermFeedback, rocchio
-from .fusions import FAMILY, Candidate, Fusion, Legs, Question, Scales
-from .fusions.absolute import Absolute, known_scale
-from .hits import checked_hits, hit_of
+from .fusions import FAMILY, Candidate, Fusion, Legs, Part, Question, Scales
+from .fusions.absolute import Absolute, lexical_root
+from .hits import checked_hits, hit_of, named_scores
+from .parts import Parts, parts_of
 from .rerankers import FAMILY as RERANKERS
 from .rerankers import Reranker
 from .settings import NAMES_A_PIPELINE, SearchSettings, with_query_map, with_tuning
+from .signals import Asked, Place
 
 Mode = Literal["hybrid", "lexical", "dense"]
 Feedback = Literal["rm3", "rocchio"]
@@ -79,7 +82,8 @@ class Search:
         self._joining = joining(self.settings, cluster.version)
         scaled = self.encoder if joining.needs_scales else None
         self.dense_scale = known_scale(scaled) if scaled else 1.0
-        self.query_terms = IdfSums(cluster, self.info.name, self.lexical_fields)
+        self.analysis = Analysis(cluster, self.info, self.lexical_fields)
+        self.parts = self._parts()
         self._candidates = Candidates(cluster, self.info, self._legs())
         self._rerankers: tuple[Reranker, ...] = ()
         self._first = self._first_search() if self.feedback == "rocchio" else None
@@ -104,18 +108,18 @@ class Search:
         *,
         offset: int = 0,
         filter: dict[str, Any] | None = None,
-        vector: Vectors | None = None,
+        reading: Reading | None = None,
     ) -> list[Hit]:
         """Give the best `k` documents with text, highlighted by `<em>`, and the raw score of each leg.
 
         The text of a document that the dense leg found by one of several passages is that passage. `offset`
-        skips the best ones: a page. `filter` is a query that every document has to match. `vector` `(dim,)`
-        is the text as the encoder gives it, where it is there already.
+        skips the best ones: a page. `filter` is a query that every document has to match. `reading` is the
+        text as the encoder reads it, where that is there already.
         """
         self._check_page(text, k, offset)
         if not self._rerankers:
-            return self._hits(text, k, offset, filter, vector)
-        hits = self._hits(text, max(self.settings.depth, k + offset), 0, filter, vector)
+            return self._hits(text, k, offset, filter, reading)
+        hits = self._hits(text, max(self.settings.depth, k + offset), 0, filter, reading)
         for one in self._rerankers:
             hits = one.rescore(text, hits)
         return hits[offset : offset + k]
@@ -164,27 +168,26 @@ class Search:
 
     def idf_sums(self, texts: Sequence[str]) -> list[float]:
         """Give how much the terms of each query weigh in the fields of the lexical leg."""
-        return [len(self.lexical_fields) * one for one in self.query_terms.of(texts)]
+        return [len(self.lexical_fields) * one.idf_sum for one in self.analysis.of(texts)]
 
     def _hits(
-        self, text: str, k: int, offset: int, filter: dict[str, Any] | None, vector: Vectors | None
+        self, text: str, k: int, offset: int, filter: dict[str, Any] | None, reading: Reading | None
     ) -> list[Hit]:
-        vectors = None if vector is None else vector[None]
+        readings = None if reading is None else [reading]
         if not self._joining.one_request:
-            [question] = self._questions([text], self.settings.depth, filter, vectors)
+            [question] = self._questions([text], self.settings.depth, filter, readings)
             return self._joined_here(text, question, slice(offset, offset + k))
-        [question] = self._questions([text], self._depth(k + offset), filter, vectors, shown=True)
+        [question] = self._questions([text], self._depth(k + offset), filter, readings, shown=True)
         body = self._joining.body(question, k + offset)
         body |= {"highlight": highlight(self._shown_fields, text), "_source": self._shown_fields}
         body |= {"size": k, "from": offset}
         answer = self.cluster.search(self.info.name, body, {"include_named_queries_score": "true"})
         hits = self._candidates.with_passages(checked_hits(answer), question)
-        return [self._hit(found, rank, body) for rank, found in enumerate(hits, offset + 1)]
+        return [self._hit(found, rank, question) for rank, found in enumerate(hits, offset + 1)]
 
-    def _hit(self, found: dict[str, Any], rank: int, body: dict[str, Any]) -> Hit:
-        named = found.get("matched_queries", {})
-        raw = self._joining.raw_scores(found["_score"] or 0.0, named, body)
-        return hit_of(found, rank, raw, self._shown_fields)
+    def _hit(self, found: dict[str, Any], rank: int, question: Question) -> Hit:
+        parts = self._joining.parts(question, named_scores(found))
+        return hit_of(found, rank, parts, self._shown_fields)
 
     def _joined_here(self, text: str, question: Question, page: slice) -> list[Hit]:
         """Ask the legs, join them in this process, and look up the texts of the page."""
@@ -209,39 +212,50 @@ class Search:
         texts: Sequence[str],
         depth: int,
         filter: dict[str, Any] | None = None,
-        vectors: Vectors | None = None,
+        readings: Sequence[Reading] | None = None,
         *,
         shown: bool = False,
     ) -> list[Question]:
-        """Ask each text as the legs read it; `vectors` `(n, dim)` None encodes the texts."""
+        """Ask each text as the legs read it; `readings` None has the encoder read the texts."""
         legs = self._candidates.legs
-        asked = {name: self._asked(leg, texts, vectors) for name, leg in legs.items()}
+        if readings is None and self.encoder is not None:
+            readings = self.parts.read(self.encoder, texts)
+        asked = {name: self._asked(leg, texts, readings) for name, leg in legs.items()}
         scales = [Scales()] * len(texts)
         if self._joining.needs_scales:
             scales = [Scales(one, self.dense_scale) for one in self.idf_sums(texts)]
+        parts = self._asked_parts(texts, readings, scales)
         return [
-            Question(legs, dict(zip(legs, each, strict=True)), depth, filter, shown, scale)
-            for *each, scale in zip(*asked.values(), scales, strict=True)
+            Question(legs, dict(zip(legs, each, strict=True)), depth, filter, shown, scale, part)
+            for *each, scale, part in zip(*asked.values(), scales, parts, strict=True)
         ]
 
-    def _asked(self, leg: Leg, texts: Sequence[str], vectors: Vectors | None) -> Sequence[Any]:
+    def _asked_parts(
+        self, texts: Sequence[str], readings: Sequence[Reading] | None, scales: Sequence[Scales]
+    ) -> list[dict[str, Part]]:
+        if not self.parts.signals or readings is None:
+            return [{} for _ in texts]
+        roots = [lexical_root(one.idf_sum) for one in scales]
+        return self.parts.of(list(map(Asked, texts, self.analysis.of(texts), readings, roots)))
+
+    def _asked(self, leg: Leg, texts: Sequence[str], readings: Sequence[Reading] | None) -> Sequence[Any]:
         if leg.reads == "text":
             expanded = self.feedback == "rm3" and leg.name == LEXICAL
             return self._term_feedback.queries(texts) if expanded else texts
-        assert self.encoder is not None
-        vectors = self.encoder.encode_queries(list(texts)) if vectors is None else vectors
+        assert readings is not None
+        vectors = np.stack([one.vector for one in readings])
         if self._first is not None:
-            vectors = self._moved(self._first, texts, vectors)
+            vectors = self._moved(self._first, texts, readings)
         return list(as_kept(vectors, self.info.record.vectors))
 
-    def _moved(self, first: Search, texts: Sequence[str], vectors: Vectors) -> Vectors:
-        """Move query vectors `(n, dim)` toward the best documents of a first search."""
+    def _moved(self, first: Search, texts: Sequence[str], readings: Sequence[Reading]) -> Vectors:
+        """Move query vectors toward the best documents of a first search; `(n, dim)`."""
         field, few = self.info.record.vector_field, ROCCHIO_DOCUMENTS
-        questions = first._questions(texts, first._depth(few), vectors=vectors)
+        questions = first._questions(texts, first._depth(few), readings=readings)
         bodies = [first._joining.body(question, few) | {"_source": [field]} for question in questions]
         found = [checked_hits(answer) for answer in self.cluster.msearch(self.info.name, bodies)]
         best = [[hit["_source"][field] for hit in hits if field in hit["_source"]] for hits in found]
-        return np.stack([rocchio(*pair) for pair in zip(vectors, best, strict=True)])
+        return np.stack([rocchio(one.vector, near) for one, near in zip(readings, best, strict=True)])
 
     def _first_search(self) -> Search:
         """Give the hybrid search that feedback looks at: by one request, whatever joins the legs after it."""
@@ -261,6 +275,12 @@ class Search:
         if self.mode == DENSE and self.settings.exact and isinstance(dense, DenseLeg):
             made[DENSE] = replace(dense, exact=True)
         return made
+
+    def _parts(self) -> Parts:
+        if self.encoder is None or not self._joining.takes_signals:
+            return Parts({}, {})
+        place = Place(self.cluster, self.info, self.lexical_fields, self.encoder)
+        return parts_of(place, self.settings.signals)
 
     def _depth(self, k: int) -> int:
         return max(self.settings.depth, k)

@@ -34,6 +34,10 @@ class SearchSettings(Stage):
     )
     dense_weight: float = Field(0.5, ge=0, le=1, description="weight of the dense leg, 0 to 1")
     rank_constant: NoOption[int] = Field(60, ge=1, le=10_000, description="rank constant of rrf")
+    signals: tuple[Annotated[str, OneOf("search.signals", "auto", "all", "none")], ...] = Field(
+        ("auto",),
+        description="further parts of a score; auto: all usual ones that the index can give",
+    )
     depth: int = Field(100, ge=1, le=10_000, description="candidates of each leg")
     feedback: Literal["none", "rm3", "rocchio"] = Field(
         "none",

@@ -53,6 +53,7 @@ SYSTEMS = {
     "dense-rocchio": Condition("dense", feedback="rocchio"),
     "hybrid-rocchio": Condition("hybrid", feedback="rocchio"),
     "hybrid-rm3": Condition("hybrid", feedback="rm3"),
+    "hybrid-plain": Condition("hybrid", settings={"tuned": False, "signals": ("none",)}),
     "hybrid-stock": Condition("hybrid", settings={"tuned": False, "fusion": "pipeline"}),
 }
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..cluster.fields import mapping_of
 from ..cluster.record import IndexInfo
 from ..evaluation.bm25 import idf
 
@@ -49,14 +50,6 @@ def similarity_obstacle(info: IndexInfo, fields: Iterable[str]) -> str | None:
         if named := mapping_of(info, field).get("similarity"):
             return f"the field '{field}' has a similarity of its own, '{named}'"
     return None
-
-
-def mapping_of(info: IndexInfo, field: str) -> dict[str, Any]:
-    """Find the mapping of a field by its dotted name; empty where there is none."""
-    found: dict[str, Any] = info.mappings
-    for part in field.split("."):
-        found = (found.get("properties") or found.get("fields") or {}).get(part, {})
-    return found
 
 
 class Postings(NamedTuple):

@@ -30,7 +30,7 @@ class Asked(NamedTuple):
 
     `words` and `expanded` are the terms of the query, and of the one that RM3 makes of it, in the candidates,
     which the index scores by `similarity`; `cosines` are those between the candidates, `(n, n)`, 0 where one
-    has no vector.
+    has no vector. `usual` are the signals that a search takes up by itself, of those in `legs`.
     """
 
     query: Query
@@ -40,6 +40,7 @@ class Asked(NamedTuple):
     expanded: Postings | None = None
     cosines: NDArray[np.float32] | None = None
     similarity: Similarity = Similarity()
+    usual: tuple[str, ...] = ()
 
     @property
     def candidates(self) -> list[str]:
@@ -54,7 +55,7 @@ def ask(search: Search, queries: Sequence[Query], progress: Progress = silent) -
     for batch in parts(queries, AT_ONCE):
         texts = [query.text for query in batch]
         found = zip(batch, search.legs(texts), search.idf_sums(texts), strict=True)
-        asked += [Asked(*one) for one in found]
+        asked += [Asked(*one, usual=search.parts.usual) for one in found]
         progress("ask", len(asked), len(queries))
     return asked
 

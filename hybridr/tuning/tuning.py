@@ -49,7 +49,7 @@ from .judgement import Choice, chosen_among, measured
 from .k1_and_b import bm25_landscape, bm25_obstacle, bm25_variants, change_requests, change_similarity
 from .map_fitting import fit_query_map, sampled
 from .settings import MapSettings, TuneSettings
-from .variants import DEPTHS, Variant, landscape, score_all, score_bm25, variants
+from .variants import DEPTHS, Variant, landscape, other_signals, score_all, score_bm25, variants
 
 LEAST_JUDGED = 10
 PROBES, LOG_CAP, TOP = 200, 500, 20
@@ -129,7 +129,7 @@ def tune(
         raise SettingsError("k1, b, depth and feedback are judged by queries only", hint="--beir FOLDER")
     info = resolve(cluster, name)
     model = encoder_for(cluster, info, encoder, progress=progress)
-    untuned = SearchSettings(tuned=False, depth=DEPTH)
+    untuned = SearchSettings(tuned=False, depth=DEPTH, signals=("all",))
     search = Search(cluster, info, model, settings=untuned)
     choice, pipeline, bm25 = choose_by(search, *judged, settings, progress) if judged else (None, None, None)
     fitted, skipped = fitted_map(search, model, settings, map_settings or MapSettings(), judged, progress)
@@ -188,7 +188,8 @@ def choose_variants(
     version, record, scale = search.cluster.version, search.info.record, search.dense_scale
     depths = DEPTHS if "depth" in settings.also else ()
     feedback = [one for one in settings.also if one != "depth"]
-    everything = variants(version, record, depths=depths, feedback=feedback)
+    signals = other_signals(search.parts.usual, search.parts.others)
+    everything = variants(version, record, depths=depths, feedback=feedback, signals=signals)
     pipelines = variants(version, record, ["pipeline"])
     of_all, of_pipelines = (
         chosen_among(

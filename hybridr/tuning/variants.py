@@ -69,6 +69,7 @@ class Variant(NamedTuple):
         named = [self.technique]
         named += [f"depth {self.depth}"] if "depth" in self.settings else []
         named += [self.feedback] if "feedback" in self.settings else []
+        named += [f"signals {' '.join(self.settings['signals'])}"] if "signals" in self.settings else []
         return ", ".join(named)
 
     def __str__(self) -> str:
@@ -83,17 +84,19 @@ def variants(
     *,
     depths: Sequence[int] = (),
     feedback: Sequence[str] = (),
+    signals: Sequence[tuple[str, ...]] = (),
 ) -> list[Variant]:
     """List what is tried of these fusions (None: all) on an index with this record, the default among it.
 
-    Every grid is tried with the usual depth and without feedback, and with each of `depths` and of
-    `feedback`.
+    Every grid is tried with the usual depth and signals and without feedback, and with each of `depths`,
+    `feedback` and `signals`, these where the fusion takes any.
     """
     members = [member_of(FAMILY, name) for name in fusions or names_of(FAMILY)]
     grids = [grid for member in members for grid in member.grids if not member.obstacle(record, None)]
     default = next(one for one in DEFAULTS if any(grid.name == one for grid in grids))
     more: list[dict[str, Any]] = [{}, *({"depth": one} for one in depths)]
     more += [{"feedback": one} for one in feedback]
+    more += [{"signals": one} for one in signals]
     found = [
         Variant(
             grid.settings | added | {"dense_weight": weight},
@@ -106,11 +109,20 @@ def variants(
     return [variant for variant in found if is_possible(variant, record, version)]
 
 
+def other_signals(usual: Sequence[str], others: Sequence[str]) -> list[tuple[str, ...]]:
+    """List what is tried instead of the usual signals: none, all but one, each of the others besides."""
+    fewer = [tuple(one for one in usual if one != left_out) for left_out in usual]
+    more = [(*kept, one) for one in others for kept in (usual, *fewer)]
+    return list(dict.fromkeys([*(one or ("none",) for one in [(), *fewer] if usual), *map(tuple, more)]))
+
+
 def is_possible(variant: Variant, record: Record, version: tuple[int, int, int]) -> bool:
     """Tell whether a search of an index with this record can carry a variant out on a cluster."""
     try:
         fusion = fusion_of(variant, version)
     except SettingsError:
+        return False
+    if "signals" in variant.settings and not fusion.takes_signals:
         return False
     return fusion.obstacle(record, variant.feedback) is None
 
@@ -174,7 +186,9 @@ def legs_for(variant: Variant, asked: Asked, similarity: Similarity | None) -> L
     """Give what both legs say of the candidates before the query vector moves."""
     if variant.feedback == "rm3":
         return reworded(asked, asked.expanded, similarity or asked.similarity)
-    return asked.legs if similarity is None else reworded(asked, asked.words, similarity)
+    legs = asked.legs if similarity is None else reworded(asked, asked.words, similarity)
+    chosen = variant.settings.get("signals", asked.usual)
+    return legs._replace(signals={name: one for name, one in legs.signals.items() if name in chosen})
 
 
 def row_of(variant: Variant, legs: Legs, sides: Sides | None, asked: Asked) -> NDArray[np.float64]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from ...cluster.legs import Leg
@@ -22,12 +23,23 @@ class Scales(NamedTuple):
     dense: float = 1.0
 
 
+class Part(NamedTuple):
+    """What a signal asks: queries whose scores add up to it, and its weight beside a dense weight of .5."""
+
+    weight: float
+    clauses: Sequence[dict[str, Any]]
+
+
+NO_SCORES: Mapping[str, tuple[float, Scores]] = MappingProxyType({})
+
+
 @dataclass(frozen=True)
 class Question:
     """One query as the legs ask it: by leg its text, a query made of it, or its vector `(dim,)`.
 
-    Each leg gives `depth` candidates that match `filter`; `shown` asks for what people look at too. The
-    server runs a named query once more to tell its scores: nothing is named where nobody looks.
+    Each leg gives `depth` candidates that match `filter`; `signals` are further parts of the score, by name.
+    `shown` asks for what people look at too: the server runs a named query once more to tell its scores, so
+    nothing is named where nobody looks.
     """
 
     legs: Mapping[str, Leg]
@@ -36,6 +48,7 @@ class Question:
     filter: dict[str, Any] | None = None
     shown: bool = False
     scales: Scales = Scales()
+    signals: Mapping[str, Part] = field(default_factory=dict)
 
     def query(self, leg: str) -> dict[str, Any]:
         """Build the query of one leg."""
@@ -59,12 +72,14 @@ class Legs(NamedTuple):
     """What both legs say about one query: the lists they retrieved, and both true scores of the union.
 
     A document without a lexical score matches no word of the query; one without a dense score has no vector.
+    `signals` are the weight and the scores of each further part.
     """
 
     listed: tuple[Scores, Scores]
     lexical: Scores
     dense: Scores
     scales: Scales = Scales()
+    signals: Mapping[str, tuple[float, Scores]] = NO_SCORES
 
     @property
     def documents(self) -> list[str]:
@@ -96,14 +111,15 @@ class Fusion(Protocol):
     `legs.listed` is what each leg retrieved, `legs.lexical` and `legs.dense` are true scores of the union;
     `pipeline.py` has the normalisations (all equal scores become 1.0: leave out a document that a leg has no
     score for). Made once a search: raises SettingsError for settings that a server of this version cannot
-    follow. Where `needs_scales`, questions and legs come with their `Scales`; one with `grids` takes part in
-    `tune`.
+    follow. Where `needs_scales`, questions and legs come with their `Scales`, and where `takes_signals` with
+    those of the index; one with `grids` takes part in `tune`.
     """
 
     name: ClassVar[str]
     help: ClassVar[str] = ""
     one_request: ClassVar[bool] = False
     needs_scales: ClassVar[bool] = False
+    takes_signals: ClassVar[bool] = False
     grids: ClassVar[Sequence[Grid]] = ()
     settings: SearchSettings
 
@@ -130,9 +146,10 @@ class Fusion(Protocol):
         """
         return None
 
-    def raw_scores(self, score: float, named: Scores, body: dict[str, Any]) -> Scores:
-        """Give the score of each leg for a hit of `body`, of those that the answer names."""
-        return named
+    def parts(self, question: Question, named: Scores) -> dict[str, float] | None:
+        """Split a hit's score into what each part adds to it, by the scores that the answer names; None
+        where it is no sum."""
+        return None
 
     def check_page(self, offset: int, k: int) -> None:
         """Raise SettingsError for a page that scores cannot be told of."""

@@ -1,61 +1,42 @@
-"""The absolute fusion: true scores of both legs, added up by one rescoring request."""
+"""The absolute fusion: true scores of both legs and of the signals, added up by one rescoring request."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, NamedTuple, cast
 
 from ...cluster.legs.dense import DenseLeg, as_numbers
 from ...cluster.record import Record
-from ...encoding.contract import Encoder
-from ...encoding.query_map import MappedEncoder
-from ...errors import DownloadError
-from ...files.remembered import remember_spread, spread_known
-from . import Fusion, Grid, Legs, Question, Scores
+from . import Fusion, Grid, Legs, Question, Scales, Scores
 
 LEXICAL_SCALE = 4.0
-MINILM_SPREAD = 0.1952
-"""Of the packaged encoder, by `spread_of`."""
-LARGEST = 8.0  # a model of another language may see no difference between these texts
-QUESTIONS = (
-    "how do vaccines work",
-    "capital of Portugal",
-    "sort a list of numbers in Python",
-    "symptoms of iron deficiency",
-    "how to change a bicycle tyre",
-    "what causes earthquakes",
-    "interest rate on savings accounts",
-    "recipe for tomato soup",
-    "who wrote Hamlet",
-    "speed of sound in water",
-)
-STATEMENTS = (
-    "A vaccine shows the immune system a harmless part of a germ, so that it recognises the germ later.",
-    "Lisbon lies at the mouth of the Tagus and has been the capital of Portugal since the 13th century.",
-    "The built-in function sorted returns a new list with the items in ascending order.",
-    "Too little iron makes people tired and pale, and short of breath when they climb stairs.",
-    "Lever the tyre off the rim, take out the tube, put in a new one and pump it up.",
-    "Rocks on both sides of a fault slip suddenly and send waves through the ground.",
-    "Banks pay savers a yearly share of the balance, which changes with the central bank's rate.",
-    "Fry onions and garlic, add ripe tomatoes and stock, cook for half an hour and blend.",
-    "The tragedy of the Danish prince was written by William Shakespeare about 1600.",
-    "Sound travels more than four times faster in water than in air, about 1,480 metres per second.",
-)
+TAKEN = 0.2  # by each signal of the words' weight
+NO_SIGNALS: Mapping[str, float] = MappingProxyType({})
 WINDOW = 3  # times the depth: what is scored again, of both legs' candidates and what comes close
 LARGEST_WINDOW = 10_000  # index.max_rescore_window's default
 UNSEEN = 0.5  # the engine score of a document without a vector
 TWENTIETHS = [i / 20 for i in range(1, 20)]
 
 
+class Weights(NamedTuple):
+    """What each part of a score is multiplied by: BM25, an engine's cosine score, and the signals by name."""
+
+    lexical: float
+    dense: float
+    signals: Mapping[str, float]
+
+
 class Absolute(Fusion):
-    """Adds BM25 by the idf of the query's terms to cosines by the spread of the encoder's."""
+    """Adds BM25 by the idf of the query's terms to cosines by the spread of the encoder's, and signals."""
 
     name = "absolute"
     help = "by their true scores"
     one_request = True
     needs_scales = True
+    takes_signals = True
     grids = (Grid("absolute", {"fusion": "absolute"}, TWENTIETHS),)
 
     @staticmethod
@@ -68,124 +49,112 @@ class Absolute(Fusion):
         return "rm3 changes the scale of BM25" if feedback == "rm3" else None
 
     def body(self, question: Question, k: int) -> dict[str, Any]:
-        """Rank by both legs' true scores; the engine names that of the lexical leg only."""
-        words, vector = question.asked["lexical"], question.asked["dense"]
-        lexical, dense = question.legs["lexical"], cast(DenseLeg, question.legs["dense"])
-        weights = absolute_weights(self.settings.dense_weight, *question.scales)
-        query = absolute_query(
-            lexical.query(words, question.depth),
-            question.query("lexical"),
-            lambda boost: dense.query(vector, question.depth, filter=question.filter, boost=boost),
-            dense_script(as_numbers(vector), dense.field, weights),
-            weights,
-            min(WINDOW * question.depth, LARGEST_WINDOW),
-        )
-        return {"size": k, **query}
+        """Rank by the true scores of all parts, in one request; the engine names them where they are shown.
+
+        The candidates come from both legs. The best of each shard are scored again, where a document of one
+        leg only gets its score of the other. No pipeline is needed: pages, filters and aggregations stay as
+        usual.
+        """
+        vector, dense = question.asked["dense"], cast(DenseLeg, question.legs["dense"])
+        weights = self.weights(question)
+        boost = weights.dense / weights.lexical if weights.lexical else 1.0
+        near = dense.query(vector, question.depth, filter=question.filter, boost=boost)
+        known = {"bool": {"should": [*weighted(question, weights).values(), {"match_all": {"boost": 0.0}}]}}
+        script = dense_script(as_numbers(vector), dense.field, weights.dense)
+        body: dict[str, Any] = {
+            "size": k,
+            "query": {"bool": {"should": [replace(question, shown=False).query("lexical"), near]}},
+            "rescore": {
+                "window_size": min(WINDOW * question.depth, LARGEST_WINDOW),
+                "query": {
+                    "query_weight": 0.0,
+                    "rescore_query_weight": 1.0,
+                    "rescore_query": {"script_score": {"query": known, "script": script}},
+                },
+            },
+        }
+        return body | {"post_filter": named(question, weights)} if question.shown else body
+
+    def weights(self, question: Question) -> Weights:
+        """Give the weights of a question's parts."""
+        shares = {name: part.weight for name, part in question.signals.items()}
+        return absolute_weights(self.settings.dense_weight, question.scales, shares)
 
     def scores(self, legs: Legs) -> dict[str, float]:
-        """Add up what both legs give every candidate."""
+        """Add up what all parts give every candidate."""
         weight, (lexical, dense) = self.settings.dense_weight, self.sides(legs)
         return {doc: (1 - weight) * lexical[doc] + weight * dense[doc] for doc in legs.documents}
 
     def sides(self, legs: Legs) -> tuple[Scores, Scores]:
-        """Bring true scores to one scale; the engine's cosine scores are from 0 to 1."""
-        found = legs.documents
-        lexical, dense = absolute_weights(0, *legs.scales)[0], absolute_weights(1, *legs.scales)[1]
-        return (
-            {doc: lexical * legs.lexical.get(doc, 0.0) for doc in found},
-            {doc: dense * legs.dense.get(doc, UNSEEN) for doc in found},
-        )
+        """Bring true scores to one scale, the signals beside BM25; the engine's cosine scores are 0 to 1."""
+        shares = {name: weight for name, (weight, _) in legs.signals.items()}
+        without, alone = (absolute_weights(weight, legs.scales, shares) for weight in (0, 1))
+        told = [(without.signals[name], scores) for name, (_, scores) in legs.signals.items()]
+        told.append((without.lexical, legs.lexical))
+        lexical = {doc: sum(one * found.get(doc, 0.0) for one, found in told) for doc in legs.documents}
+        return lexical, {doc: alone.dense * legs.dense.get(doc, UNSEEN) for doc in legs.documents}
 
-    def raw_scores(self, score: float, named: Scores, body: dict[str, Any]) -> Scores:
-        """Solve the sum for the dense score, which the engine does not name on its own."""
-        dense = true_dense_score(score, named.get("lexical"), body)
-        return named if dense is None else {**named, "dense": dense}
+    def parts(self, question: Question, named: Scores) -> dict[str, float]:
+        """Split a hit's score into what words, cosine and each signal add."""
+        weights = self.weights(question)
+        own = {"words": weights.lexical * named.get("lexical", 0.0)}
+        own["cosine"] = weights.dense * named.get("dense", UNSEEN)
+        return own | {name: weights.signals[name] * named.get(name, 0.0) for name in question.signals}
 
 
-def absolute_weights(dense_weight: float, idf_sum: float, scale: float) -> tuple[float, float]:
-    """Give what BM25 and an engine's cosine score, (1 + cosine) / 2, are multiplied by before they are added.
+def lexical_root(idf_sum: float) -> float:
+    """Give what BM25 is divided by to stand beside a cosine; 0 for a query without terms."""
+    return LEXICAL_SCALE * math.sqrt(idf_sum)
 
-    The sum is (1 - w) BM25 / (4 root of the idf sum) + w (1 + cosine). A query without known terms has no
-    lexical part.
+
+def absolute_weights(
+    dense_weight: float, scales: Scales, signals: Mapping[str, float] = NO_SIGNALS
+) -> Weights:
+    """Give what BM25, an engine's cosine score, (1 + cosine) / 2, and the signals are multiplied by.
+
+    The sum is (1 - w) BM25 / (4 root of the idf sum) + w (1 + cosine) without signals. Each of them takes a
+    fifth of the words' weight; its own is for w = .5, and falls with that of the words. A query without known
+    terms has no lexical part.
     """
-    root = LEXICAL_SCALE * math.sqrt(idf_sum)
-    return (1 - dense_weight) / root if root else 0.0, 2 * dense_weight * scale
+    root, share = lexical_root(scales.idf_sum), 1 - dense_weight
+    words = max(0.0, 1 - TAKEN * len(signals)) * share
+    return Weights(
+        words / root if root else 0.0,
+        2 * dense_weight * scales.dense,
+        {name: 2 * share * weight for name, weight in signals.items()},
+    )
 
 
-def absolute_query(
-    lexical: dict[str, Any],
-    leg: dict[str, Any],
-    dense: Callable[[float], dict[str, Any]],
-    scored: dict[str, Any],
-    weights: tuple[float, float],
-    window: int,
-) -> dict[str, Any]:
-    """Rank by `weights[0]` x BM25 + `weights[1]` x dense score, both true for every candidate, in one search.
-
-    The candidates come from both legs: `leg`, which is `lexical` with name and filter, and `dense`, which
-    builds the k-NN query of a boost. The best `window` of each shard are scored again, where a document of
-    one leg only gets its score of the other by `scored`, the script that `dense_script` builds. No pipeline
-    is needed: pages, filters and aggregations stay as usual.
-    """
-    boost = weights[1] / weights[0] if weights[0] else 1.0
-    either = {"bool": {"should": [lexical, {"match_all": {"boost": 0.0}}]}}
-    script = {"script_score": {"query": either, "script": scored}}
-    return {
-        "query": {"bool": {"should": [leg, dense(boost)]}},
-        "rescore": {
-            "window_size": window,
-            "query": {"query_weight": 0.0, "rescore_query_weight": 1.0, "rescore_query": script},
-        },
+def weighted(question: Question, weights: Weights) -> dict[str, dict[str, Any]]:
+    """Build the query of the words and of each signal, whose scores are what they add to the sum."""
+    words = question.legs["lexical"].query(question.asked["lexical"], question.depth, boost=weights.lexical)
+    return {"words": words} | {
+        name: {"bool": {"should": list(part.clauses), "boost": weights.signals[name]}}
+        for name, part in question.signals.items()
+        if part.clauses and weights.signals[name]
     }
 
 
-def dense_script(vector: Sequence[float], field: str, weights: tuple[float, float]) -> dict[str, Any]:
+def named(question: Question, weights: Weights) -> dict[str, Any]:
+    """Build a filter that lets all hits pass, whose named queries the engine scores for those it returns."""
+    vector, dense = question.asked["dense"], cast(DenseLeg, question.legs["dense"])
+    script = dense_script(as_numbers(vector), dense.field, 1.0)
+    cosine = {"script_score": {"query": {"match_all": {"boost": 0.0}}, "script": script, "_name": "dense"}}
+    words = replace(question, filter=None).query("lexical")
+    told = [
+        {"bool": {"should": list(part.clauses), "_name": name}}
+        for name, part in question.signals.items()
+        if part.clauses
+    ]
+    return {"bool": {"filter": [{"match_all": {}}], "should": [words, cosine, *told]}}
+
+
+def dense_script(vector: Sequence[float], field: str, weight: float) -> dict[str, Any]:
     """Add the exact cosine as an engine score, 0 to 1 and .5 without a vector, to the score of the query."""
     return {
         "source": (
-            f"params.lexical * _score + (doc['{field}'].size() == 0 ? params.dense / 2.0 : "
-            f"params.dense * (1.0 + cosineSimilarity(params.vector, doc['{field}'])) / 2.0)"
+            f"_score + params.dense * (doc['{field}'].size() == 0 ? {UNSEEN} : "
+            f"(1.0 + cosineSimilarity(params.vector, doc['{field}'])) / 2.0)"
         ),
-        "params": {"lexical": weights[0], "dense": weights[1], "vector": list(vector)},
+        "params": {"dense": weight, "vector": list(vector)},
     }
-
-
-def true_dense_score(score: float, lexical: float | None, body: dict[str, Any]) -> float | None:
-    """Solve the absolute fusion for the dense score, which the engine does not name on its own."""
-    params = body["rescore"]["query"]["rescore_query"]["script_score"]["script"]["params"]
-    rest = score - params["lexical"] * (lexical or 0.0)
-    return rest / params["dense"] if params["dense"] else None
-
-
-def dense_scale(encoder: Encoder) -> float:
-    """Measure the factor that brings an encoder's cosines to the spread of the packaged one's, at most 8."""
-    return scale_of(spread_of(encoder))
-
-
-def known_scale(encoder: Encoder) -> float:
-    """Give `dense_scale`, measured once for an encoder and kept on this machine by its fingerprint."""
-    key = scale_key(encoder)
-    spread = spread_known(key)
-    if spread is None:
-        spread = spread_of(encoder)
-        with suppress(DownloadError):  # a search does not fail because nothing can be written
-            remember_spread(key, spread)
-    return scale_of(spread)
-
-
-def scale_key(encoder: Encoder) -> str:
-    """Name what decides an encoder's cosines: its weights, its arithmetic, and its query map."""
-    parts = [encoder.fingerprint]
-    parts += [str(getattr(encoder, name)) for name in ("precision", "backend") if hasattr(encoder, name)]
-    parts += [encoder.query_map.fingerprint] if isinstance(encoder, MappedEncoder) else []
-    return " ".join(parts)
-
-
-def scale_of(spread: float) -> float:
-    """Give the factor that brings cosines of this spread to that of the packaged encoder's, at most 8."""
-    return min(MINILM_SPREAD / spread, LARGEST) if spread > 0 else LARGEST
-
-
-def spread_of(encoder: Encoder) -> float:
-    """Give the standard deviation of the cosines between fixed questions and statements, English ones."""
-    return float((encoder.encode_queries(QUESTIONS) @ encoder.encode_documents(STATEMENTS).T).std())

@@ -1,0 +1,60 @@
+"""Which shard a routing value leads to, computed as OpenSearch does; no right is needed to ask nothing.
+
+Source: OperationRouting.generateShardId, Murmur3HashFunction and MetadataCreateIndexService of OpenSearch.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+from .record import IndexInfo
+
+SPLITS = 10  # an index can be split by 2 so often, up to 1,024 shards, unless its settings say otherwise
+
+
+def routing_values(info: IndexInfo, most: int) -> list[str]:
+    """Give a routing value for each of an index's first `most` shards, in their order."""
+    wanted = min(info.shards, most)
+    found: dict[int, str] = {}
+    for number in count():
+        if len(found) == wanted:
+            return [found[shard] for shard in range(wanted)]
+        shard = shard_of(str(number), info)
+        if shard < wanted:
+            found.setdefault(shard, str(number))
+    raise AssertionError
+
+
+def shard_of(routing: str, info: IndexInfo) -> int:
+    """Give the number of the shard that holds what is routed so."""
+    given = info.settings.get("index.number_of_routing_shards")
+    places = int(given) if given else routing_shards(info.shards)
+    return (murmur3(routing.encode("utf-16-le")) % places) // (places // info.shards)
+
+
+def routing_shards(shards: int) -> int:
+    """Give how many shards an index could be split into by default."""
+    return shards << max(1, SPLITS - (shards - 1).bit_length())
+
+
+def murmur3(data: bytes) -> int:
+    """Hash bytes to a signed number of 32 bits: MurmurHash3 x86 with seed 0 (Appleby 2011)."""
+    hashed, whole = 0, len(data) & ~3
+    for start in range(0, whole, 4):
+        hashed ^= mixed(int.from_bytes(data[start : start + 4], "little"))
+        hashed = (rotated(hashed, 13) * 5 + 0xE6546B64) & 0xFFFFFFFF
+    hashed ^= mixed(int.from_bytes(data[whole:], "little")) ^ len(data)
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        hashed = ((hashed ^ hashed >> shift) * factor) & 0xFFFFFFFF
+    hashed ^= hashed >> 16
+    return hashed - (hashed >> 31 << 32)
+
+
+def mixed(part: int) -> int:
+    """Spread the bits of four bytes."""
+    return rotated(part * 0xCC9E2D51 & 0xFFFFFFFF, 15) * 0x1B873593 & 0xFFFFFFFF
+
+
+def rotated(value: int, bits: int) -> int:
+    """Turn 32 bits to the left."""
+    return (value << bits | value >> 32 - bits) & 0xFFFFFFFF

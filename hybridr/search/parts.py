@@ -1,0 +1,70 @@
+"""The parts of a score besides words and cosine: which signals a search takes up, and what they ask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..encoding.contract import Encoder, Reading, reads_tokens
+from ..errors import SettingsError
+from ..files.family import member_of, names_of
+from .fusions import Part
+from .signals import FAMILY, Asked, Place, Signal
+
+SETS = ("auto", "all", "none")
+
+
+class Parts:
+    """The signals of one search by name; `left_out` says why it does without others."""
+
+    def __init__(self, signals: Mapping[str, Signal], left_out: Mapping[str, str]) -> None:
+        self.signals, self.left_out = signals, left_out
+
+    @property
+    def usual(self) -> tuple[str, ...]:
+        """Name those that a search takes up by itself."""
+        return tuple(name for name, signal in self.signals.items() if signal.usual)
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Name those that have to be asked for."""
+        return tuple(name for name in self.signals if name not in self.usual)
+
+    def read(self, encoder: Encoder, texts: Sequence[str]) -> list[Reading]:
+        """Read queries, the states of their tokens too where a signal needs them."""
+        if reads_tokens(encoder) and any(one.reads_tokens for one in self.signals.values()):
+            return encoder.read_queries(texts)
+        return [without_tokens(vector) for vector in encoder.encode_queries(list(texts))]
+
+    def of(self, asked: Sequence[Asked]) -> list[dict[str, Part]]:
+        """Say what each signal asks for each query."""
+        return [
+            {name: Part(signal.weight, signal.clauses(one)) for name, signal in self.signals.items()}
+            for one in asked
+        ]
+
+
+def parts_of(place: Place, chosen: Sequence[str]) -> Parts:
+    """Make the signals that are chosen: by name, `auto` for the usual ones that can be had, `all`, or `none`.
+
+    Raises SettingsError for a named one that this index or encoder cannot give.
+    """
+    names = [one for one in chosen if one not in SETS]
+    wanted = [one for one in names_of(FAMILY) if one in names or is_among(one, chosen)]
+    obstacles = {name: member_of(FAMILY, name).obstacle(place) for name in wanted}
+    for name in names:
+        if reason := obstacles[name]:
+            raise SettingsError(f"no {name} here: {reason}", hint="--signals auto")
+    made = {name: member_of(FAMILY, name)(place) for name in wanted if not obstacles[name]}
+    return Parts(made, {name: reason for name, reason in obstacles.items() if reason})
+
+
+def is_among(name: str, chosen: Sequence[str]) -> bool:
+    """Tell whether a signal is in one of the chosen sets."""
+    return "all" in chosen or ("auto" in chosen and bool(member_of(FAMILY, name).usual))
+
+
+def without_tokens(vector: np.ndarray) -> Reading:
+    """Give the reading of a text of which only the vector `(dim,)` is known."""
+    return Reading(vector, np.zeros((0, 0), dtype=np.float32), ())

@@ -1,0 +1,59 @@
+"""Signals: what a ranking knows of a document besides BM25 and its vector, without labels; one file each.
+
+The class of a member states in plain lines its `name`, that of the file, a `help` for the command line, its
+`weight` beside a dense weight of .5, and `usual`, whether a search takes it up by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from ...cluster.connection import Cluster
+from ...cluster.record import IndexInfo
+from ...encoding.contract import Encoder, Reading
+from ...vocabulary.terms import Analysed
+
+FAMILY = "search.signals"
+
+
+class Place(NamedTuple):
+    """Where a search looks: an index, the text fields that it searches, and the encoder of its vectors."""
+
+    cluster: Cluster
+    info: IndexInfo
+    fields: Sequence[str]
+    encoder: Encoder
+
+
+class Asked(NamedTuple):
+    """A query as the index and the encoder read it; BM25 is divided by `root` to stand beside a cosine."""
+
+    text: str
+    analysed: Analysed
+    reading: Reading
+    root: float
+
+
+class Signal(Protocol):
+    """One part of a score; a member subclasses this: `name`, `help`, `weight`, `clauses`, maybe `obstacle`.
+
+    Made once a search. Where it `reads_tokens`, queries come with the states of their tokens.
+    """
+
+    name: ClassVar[str]
+    help: ClassVar[str]
+    weight: ClassVar[float]
+    usual: ClassVar[bool] = True
+    reads_tokens: ClassVar[bool] = False
+
+    def __init__(self, place: Place) -> None:
+        """Take what is needed of an index for which there is no `obstacle`."""
+
+    @classmethod
+    def obstacle(cls, place: Place) -> str | None:
+        """Say why this index or encoder cannot give the signal; None where they can."""
+        return None
+
+    def clauses(self, asked: Asked) -> list[dict[str, Any]]:
+        """Build the queries whose scores add up to the signal of a document; none: it has nothing to say."""
