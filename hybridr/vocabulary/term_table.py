@@ -70,7 +70,8 @@ class TermTable:
         Gives rows and cosines `(n, count)`, best first.
         """
         count = min(count, len(self.terms))
-        cosines = unit(states) @ self.rows.T
+        # In this order of factors it takes half the time of the other one.
+        cosines = np.ascontiguousarray((self.rows @ unit(states).T).T)
         found = np.argpartition(-cosines, count - 1, axis=1)[:, :count]
         order = np.argsort(-np.take_along_axis(cosines, found, axis=1), axis=1, kind="stable")
         rows = np.take_along_axis(found, order, axis=1)
