@@ -63,8 +63,7 @@ def add_search(
         except EncodingFailed as error:
             note(request, warning=WARNING, **described(error))
             mode, warning = "lexical", WARNING
-        vector = None if reading is None else reading.vector
-        asked = partial(searches.modes[mode], offset=body.offset, filter=body.filter, vector=vector)
+        asked = partial(searches.modes[mode], offset=body.offset, filter=body.filter, reading=reading)
         hits = await unless_gone(request, run_in_threadpool(asked, body.query, body.k))
         return found_answer(mode, [hit._asdict() for hit in hits], warning)
 
