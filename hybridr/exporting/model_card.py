@@ -24,8 +24,8 @@ tags: [{library}, opensearch, hybridr]
 | input | {max_tokens} tokens with [CLS] and [SEP]; prefixes: query "{query}", document "{document}" |
 | graph | {precision}, pooling and normalisation inside; inputs `input_ids`, `attention_mask` and, for BERT, \
 `token_type_ids`; outputs `sentence_embedding` and, of every token, `last_hidden_state` |
-| ONNX against torch | largest difference {gap:.1e} over {texts} texts{int8}; of tokens' states, at length 1, \
-{states:.1e} |
+| ONNX against torch | largest difference {gap:.1e} over {texts} texts{int8}; of tokens' states, at length \
+1, {states:.1e} |
 | nDCG@10 | {ndcg} |
 | fingerprint | `{fingerprint}` |
 | made by | hybridr {hybridr}, {created} |
