@@ -15,6 +15,7 @@ from .records import Windows
 from .reindexing.rollback import find_writes, require_none
 from .reindexing.targets import Lag, target_of
 from .serving.deploying import Deployed, deployment_of, undeploy
+from .vocabulary.storage import KeptTable, drop_term_tables, kept_table
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Holding:
     in_place: bool = False
     passages: Windows | None = None
     deployment: Deployed | None = None
+    term_table: KeptTable | None = None
 
 
 @dataclass(frozen=True)
@@ -100,15 +102,16 @@ def holding(cluster: Cluster, info: IndexInfo) -> Holding:
         in_place=info.record.in_place,
         passages=info.record.passages,
         deployment=deployment_of(cluster, info),
+        term_table=kept_table(cluster, info),
     )
 
 
 def remove(cluster: Cluster, name: str, *, discard: bool = False, dry_run: bool = False) -> dict[str, Any]:
     """Delete every index with vectors of `name` and local files, and put its aliases back; never the source.
 
-    Gives source, indices, files, the alias actions, which are sent as one atomic step, and the requests that
-    take a deployment away, which are sent first. Raises NotFound when there is nothing, ClusterError when
-    clients wrote what the source lacks, or the source is gone, unless `discard`.
+    Gives source, indices, files, fingerprints of term tables, the alias actions, which are sent as one atomic
+    step, and the requests that take a deployment away, which are sent first. Raises NotFound when there is
+    nothing, ClusterError when clients wrote what the source lacks, or the source is gone, unless `discard`.
     """
     source, made = made_of(cluster, name)
     files = texts(source)
@@ -120,12 +123,14 @@ def remove(cluster: Cluster, name: str, *, discard: bool = False, dry_run: bool 
     requests = withdraw(cluster, made, dry_run=dry_run)
     removed = target.remove(cluster, source, made, dry_run=dry_run)
     if not dry_run:
+        drop_term_tables(cluster, made)
         delete_texts(files)
     return {
         "source": source,
         **removed,
         "files": [text.to_json() for text in files],
         "requests": requests,
+        "term_tables": [info.record.term_table.fingerprint for info in made if info.record.term_table],
         "removed": not dry_run,
     }
 

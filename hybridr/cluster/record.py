@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import DataError
 from ..records import Windows
@@ -61,6 +61,15 @@ class Tuned(Part):
     def gains(self) -> bool:
         """Tell whether anything was found."""
         return any((self.search, self.pipeline, self.query_map, self.bm25))
+
+
+class FittedTable(Part):
+    """The term table of an index: how many terms, from how many documents, in how many parts it is kept."""
+
+    fingerprint: str = Field(pattern=r"^[0-9a-f]{64}$")
+    terms: int
+    documents: int
+    parts: int = Field(ge=1, le=16)
 
 
 class Load(Part):
@@ -118,6 +127,7 @@ class Record(Part):
     load: Load | None = None
     deployment: Deployment | None = None
     tuning: Tuned | None = None
+    term_table: FittedTable | None = None
 
     def changed(self, **changes: Any) -> Record:
         """Give the record with other values; raises DataError for unknown names and wrong values."""

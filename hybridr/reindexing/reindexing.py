@@ -19,6 +19,7 @@ from ..encoding.opening import load_encoder
 from ..errors import ClusterError
 from ..files.remembered import remember_encoder
 from ..progress import Progress, silent
+from ..vocabulary.provision import Provision, provide_term_table
 from .job import Filling, Job
 from .planning import Plan, seconds_to_encode
 from .settings import ReindexSettings
@@ -32,7 +33,8 @@ class Reindexing:
     """What a reindex did: counts of documents, and whether the alias was switched; in place there is none.
 
     `shortened` have more text than `max_passages` reach. `deployment` is what became of the deployment of the
-    index that had the alias before, `tuned_before` names it if `tune` found something for it.
+    index that had the alias before, `tuned_before` names it if `tune` found something for it. `term_table` is
+    what became of the table for soft terms, None where none was asked for.
     """
 
     source: str
@@ -50,10 +52,13 @@ class Reindexing:
     shortened: int = 0
     deployment: Succession | None = None
     tuned_before: str | None = None
+    term_table: Provision | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields as JSON values."""
-        return {**asdict(self), "rejects_file": str(self.rejects_file) if self.rejects_file else None}
+        file = str(self.rejects_file) if self.rejects_file else None
+        table = self.term_table.to_json() if self.term_table else None
+        return {**asdict(self), "rejects_file": file, "term_table": table}
 
 
 def reindex(
@@ -69,7 +74,7 @@ def reindex(
     Running it again goes on where it stopped, or brings in what changed. Documents without text are copied
     without a vector. Documents that the engine refuses go to a rejects file, and the alias is switched only
     with `accept_rejects`. Raises the errors of `plan`, and ClusterError when the count is wrong at the end.
-    With the setting `in_place` the vectors go into `source` itself.
+    With the setting `in_place` the vectors go into `source` itself. At the end the index gets a term table.
     """
     started = time.monotonic()
     settings = settings or ReindexSettings()
@@ -79,11 +84,14 @@ def reindex(
     todo, target = prepare(cluster, source, encoder, settings), target_of(settings)
     job = job_for(cluster, encoder, todo)
     filling = target.fill(job, progress=progress)
-    ending = Ending(filling.rejected)
+    ending, table = Ending(filling.rejected), None
     if settings.slice is None:
         ending = target.complete(job, todo, filling, progress)
         job.rejects.save()
-    return summary_of(job, todo, filling, ending, time.monotonic() - started)
+        if settings.term_table:
+            table = provide_term_table(cluster, todo.destination, encoder, progress=progress)
+    done = summary_of(job, todo, filling, ending, time.monotonic() - started)
+    return replace(done, term_table=table)
 
 
 def prepare(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:

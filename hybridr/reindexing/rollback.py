@@ -25,6 +25,7 @@ from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..cluster.writing import Action, Rejects, by_bytes, delete_action, index_action, rejects_of, write
 from ..errors import ClusterError, NotFound
 from ..files.manifest import fingerprint
+from ..vocabulary.storage import drop_term_tables
 from .job import Stored, look_up
 from .targets import target_of
 
@@ -81,6 +82,7 @@ def rollback(
     dropped = drop and not dry_run and not returned.conflicts
     if dropped:
         cluster.request("DELETE", path_of(current.name))
+        drop_term_tables(cluster, [current])
     return {
         "alias": alias,
         "from": current.name,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..cluster.connection import Cluster
-from ..cluster.destinations import record_event, resolve
+from ..cluster.destinations import is_destination, record_event, resolve
 from ..cluster.record import FittedMap, IndexInfo
 from ..cluster.record import Tuned as Recorded
 from ..encoding.contract import Encoder
@@ -43,6 +43,7 @@ from ..records import Qrels, Query
 from ..search.encoders import encoder_for
 from ..search.search import Search
 from ..search.settings import SearchSettings
+from ..vocabulary.provision import Provision, provide_term_table
 from .bm25_scores import Similarity
 from .evidence import DEPTH, Asked, ask, with_cosines, with_words
 from .judgement import Choice, chosen_among, measured
@@ -88,7 +89,10 @@ class Bm25Choice:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What `tune` found: `choice` for searches, `pipeline` for what `deploy` stores in the cluster."""
+    """What `tune` found: `choice` for searches, `pipeline` for what `deploy` stores in the cluster.
+
+    `term_table` is what became of the table for soft terms, None in a dry run.
+    """
 
     index: str
     choice: Choice | None
@@ -96,10 +100,11 @@ class Tuning:
     bm25: Bm25Choice | None
     map: Map | None
     skipped_map: str | None
+    term_table: Provision | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Give everything as JSON values."""
-        found = asdict(self)
+        found = asdict(self) | {"term_table": self.term_table.to_json() if self.term_table else None}
         if self.map and self.map.folder:
             found["map"]["folder"] = str(self.map.folder)
         if self.bm25:
@@ -120,6 +125,7 @@ def tune(
 ) -> Tuning:
     """Tune the search of an index with vectors, and write what was found into its record.
 
+    One made before there were term tables gets one first, so that soft terms are tuned too.
     `judged` are queries with judgements. Nothing is written with `dry_run`. Raises DataError for fewer than
     10 judged queries or without vectors, FingerprintMismatch for another encoder, SettingsError for what
     this index cannot do or what needs judged queries.
@@ -129,13 +135,17 @@ def tune(
         raise SettingsError("k1, b, depth and feedback are judged by queries only", hint="--beir FOLDER")
     info = resolve(cluster, name)
     model = encoder_for(cluster, info, encoder, progress=progress)
+    table = None
+    if is_destination(info) and not settings.dry_run:
+        table = provide_term_table(cluster, info.name, model, progress=progress)
+        info = cluster.index_info(info.name)
     untuned = SearchSettings(tuned=False, depth=DEPTH, signals=("all",))
     search = Search(cluster, info, model, settings=untuned)
     choice, pipeline, bm25 = choose_by(search, *judged, settings, progress) if judged else (None, None, None)
     fitted, skipped = fitted_map(search, model, settings, map_settings or MapSettings(), judged, progress)
     if settings.bm25 == "apply" and bm25 and not settings.dry_run:
         bm25 = applied(cluster, info.name, bm25)
-    found = Tuning(info.name, choice, pipeline, bm25, fitted, skipped)
+    found = Tuning(info.name, choice, pipeline, bm25, fitted, skipped, table)
     if not settings.dry_run:
         write_tuning(cluster, info, found)
     return found

@@ -75,7 +75,7 @@ def fit_term_table(
         for reading, found in zip(readings, words, strict=True):
             sums.add(reading, found)
     progress("term table", len(texts), len(texts))
-    return sums.table(encoder.fingerprint, origin)
+    return sums.table(encoder.fingerprint, origin | {"documents": len(texts)})
 
 
 def obstacle(info: IndexInfo, encoder: Encoder) -> str:

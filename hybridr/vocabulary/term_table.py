@@ -65,12 +65,13 @@ class TermTable:
         return self.vectors.astype(np.float32)
 
     def nearest(self, states: Vectors, count: int) -> tuple[NDArray[np.int64], Vectors]:
-        """Find the `count` rows nearest to each state `(n, width)`: rows and cosines `(n, count)`, best first.
+        """Find the `count` rows nearest to each state `(n, width)`, or all of a smaller table.
 
-        A smaller table gives all its rows.
+        Gives rows and cosines `(n, count)`, best first.
         """
         count = min(count, len(self.terms))
-        cosines = unit(states) @ self.rows.T
+        # In this order of factors it takes half the time of the other one.
+        cosines = np.ascontiguousarray((self.rows @ unit(states).T).T)
         found = np.argpartition(-cosines, count - 1, axis=1)[:, :count]
         order = np.argsort(-np.take_along_axis(cosines, found, axis=1), axis=1, kind="stable")
         rows = np.take_along_axis(found, order, axis=1)

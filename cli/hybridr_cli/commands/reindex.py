@@ -121,6 +121,8 @@ def show_counts(session: Session, done: Reindexing, index: str, already: str) ->
         f"{index}: {done.documents:,} documents, {done.encoded:,} encoded, {done.skipped:,} were "
         f"{already} already, {done.without_text:,} without text, in {done.seconds:.0f} s"
     )
+    if done.term_table:
+        session.output.line(f"term table: {done.term_table.described}")
 
 
 def stop_if_refused(session: Session, done: Reindexing, left: str) -> None:

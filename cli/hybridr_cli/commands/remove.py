@@ -38,6 +38,8 @@ def show(session: Session, todo: dict[str, Any]) -> None:
     """List what goes and what comes back."""
     for index in todo["indices"]:
         session.output.line(f"index {index}: deleted")
+    for fingerprint in todo["term_tables"]:
+        session.output.line(f"term table {fingerprint[:12]}: deleted")
     for request in todo["requests"]:
         session.output.line(f"{request['method']} {request['path']}")
     for action in todo["actions"]:

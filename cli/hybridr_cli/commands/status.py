@@ -52,6 +52,9 @@ def show(session: Session, holding: Holding) -> None:
     if windows := holding.passages:
         out.line(f"  passages of {windows.tokens} tokens, {windows.overlap} shared, at most {windows.most}")
     out.line(f"  encoder {holding.encoder[:12]}: {holding.encoder_folder or 'its folder is not known here'}")
+    if table := holding.term_table:
+        where = " and ".join(f"this {one}" for one in table.places) or "NOWHERE: hybridr tune fits it again"
+        out.line(f"  term table: {table.terms:,} terms of {table.documents:,} documents, in {where}")
     if deployed := holding.deployment:
         state = "whole" if not deployed.missing else f"NOT WHOLE: {'; '.join(deployed.missing)}"
         model = f", model {deployed.model} asks {deployed.server or 'its server'}" if deployed.model else ""

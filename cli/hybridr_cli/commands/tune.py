@@ -77,6 +77,8 @@ def show(session: Session, found: Tuning) -> None:
         show_choice(session, "deployed pipeline", found.pipeline)
     if found.bm25 is not None:
         show_bm25(session, found.bm25)
+    if found.term_table is not None:
+        out.line(f"term table: {found.term_table.described}")
     if found.map is None:
         return out.line(f"query map: none, {found.skipped_map}")
     for row in found.map.rows:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...encoding.contract import Reading, Vectors, reads_tokens
-from ...vocabulary.term_table import open_term_table
+from ...vocabulary.storage import open_term_table
 from ...vocabulary.terms import Analysed
 from ..calibration import known_state_scale
 from . import Asked, Place, Signal

@@ -1,6 +1,6 @@
 """Token bits: late interaction of the query's tokens with those of the document, by one bit a dimension.
 
-The document's bits were written by `hybridr reindex --token-bits`. Of each token of the query the nearest token
+The document's bits were written by `hybridr reindex --token-bits`. Of each token of the query the nearest one
 of the document counts, by its share of idf: words that the analyser leaves out weigh nothing.
 """
 
@@ -31,6 +31,7 @@ class TokenBits(Signal):
     reads_tokens = True
 
     def __init__(self, place: Place) -> None:
+        assert reads_tokens(place.encoder)
         self.mean = mean_from_text(place.info.record.token_bits)
         self.factor = SCALE * known_state_scale(place.encoder)
 
@@ -56,6 +57,6 @@ class TokenBits(Signal):
 
 
 def token_weights(words: Sequence[Word], spans: Sequence[tuple[int, int]]) -> Vectors:
-    """Give each token of a text `(tokens,)` the idf of the heaviest word that it is a part of; 0 without one."""
+    """Give each token `(tokens,)` the idf of the heaviest word that it is a part of; 0 without one."""
     over = ([word.idf for word in words if word.start < end and start < word.end] for start, end in spans)
     return np.array([max(found, default=0.0) for found in over], dtype=np.float32)

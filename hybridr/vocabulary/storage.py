@@ -1,0 +1,235 @@
+"""Where term tables are kept: in parts in a hidden index of the cluster, and as a copy on this machine.
+
+An index names its table by fingerprint, which is the sha256 of all parts: whoever else may write that index
+can take a table away, and not change one.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import shutil
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..cluster.connection import Cluster, path_of
+from ..cluster.destinations import readable, write_record
+from ..cluster.record import FittedTable, IndexInfo
+from ..cluster.writing import delete_action
+from ..errors import AccessDenied, ClusterError, DownloadError, ModelError, NotFound
+from ..files.folders import data_folder
+from .term_table import TermTable, load_term_table, unpacked
+
+INDEX = ".hybridr-term-tables"
+BODY = {
+    "settings": {"index": {"hidden": True, "number_of_shards": 1, "auto_expand_replicas": "0-1"}},
+    "mappings": {
+        "dynamic": False,
+        "properties": {"index_uuid": {"type": "keyword"}},
+        "_meta": {"owner": "hybridr"},
+    },
+}
+EXISTS = "resource_already_exists_exception"
+PART_BYTES = 1_000_000
+MISSING_S = 60.0
+"""For how long a table that was found nowhere is not looked for again."""
+MOST_OPEN = 8
+DIGITS = 64  # of a fingerprint
+MOST_PARTS = 10_000
+
+_open: dict[str, TermTable] = {}
+_missing: dict[tuple[str, str], float] = {}
+
+
+def open_term_table(cluster: Cluster, info: IndexInfo) -> TermTable | None:
+    """Open the table that an index names, from this machine or the cluster; None where there is none to use.
+
+    It is kept in memory: the next call asks nobody.
+    """
+    if (named := info.record.term_table) is None:
+        return None
+    key = (cluster.url, named.fingerprint)
+    if named.fingerprint not in _open and time.monotonic() >= _missing.get(key, 0.0):
+        found = local_table(named.fingerprint) or fetched_table(cluster, named)
+        if found is None:
+            _missing[key] = time.monotonic() + MISSING_S
+        else:
+            remember_open(found)
+    table = _open.get(named.fingerprint)
+    return table if table is not None and table.encoder == info.record.encoder else None
+
+
+def remember_open(table: TermTable) -> None:
+    """Keep a table in memory, in place of the one that was opened first."""
+    _open[table.fingerprint] = table
+    while len(_open) > MOST_OPEN:
+        del _open[next(iter(_open))]
+
+
+def folder_of_table(fingerprint: str) -> Path:
+    """Name the folder of a table's copy on this machine."""
+    return data_folder() / "term-tables" / fingerprint[:16]
+
+
+def local_table(fingerprint: str) -> TermTable | None:
+    """Open the copy on this machine, if it is there whole."""
+    try:
+        table = load_term_table(folder_of_table(fingerprint))
+    except ModelError:
+        return None
+    return table if table.fingerprint == fingerprint else None
+
+
+def fetched_table(cluster: Cluster, named: FittedTable) -> TermTable | None:
+    """Read a table from the cluster and keep a copy here; None when it is not there as it was written."""
+    try:
+        data = b"".join(part_of(cluster, named.fingerprint, number) for number in range(named.parts))
+        if hashlib.sha256(data).hexdigest() != named.fingerprint:
+            return None
+        table = unpacked(data)
+    except (ClusterError, ModelError):
+        return None
+    with suppress(DownloadError):  # a copy saves the next process a request, no more
+        table.save(folder_of_table(named.fingerprint))
+    return table
+
+
+def part_of(cluster: Cluster, fingerprint: str, number: int) -> bytes:
+    """Read one part. Raises ModelError for one that hybridr did not write, ClusterError."""
+    found = cluster.request("GET", path_of(INDEX, "_doc", f"{fingerprint}-{number}"))["_source"].get("data")
+    try:
+        if isinstance(found, str) and len(found) <= 2 * PART_BYTES:
+            return b64decode(found, validate=True)
+    except (binascii.Error, ValueError):
+        pass
+    raise ModelError(f"part {number} of the term table {fingerprint[:12]} is not what was written")
+
+
+def keep_term_table(cluster: Cluster, index: str, table: TermTable) -> tuple[FittedTable, str]:
+    """Keep a table here and in the cluster, and let the index name it; the ones that it named before go.
+
+    Gives what the index remembers, and where the table is missing: "" when the cluster took it. The record
+    is written first, so that nobody takes parts away as those of no index while the others follow.
+    """
+    with suppress(DownloadError):
+        table.save(folder_of_table(table.fingerprint))
+    remember_open(table)
+    named, parts = named_as(table), split_up(table.packed())
+    info = cluster.index_info(index)
+    if info.record.term_table != named:
+        write_record(cluster, index, term_table=named)
+    try:
+        write_parts(cluster, info, named, parts)
+    except AccessDenied as error:
+        return named, f"kept on this machine only: {error.message}"
+    drop_term_tables(cluster, [info])
+    return named, ""
+
+
+def split_up(data: bytes) -> list[bytes]:
+    """Cut a table into parts."""
+    return [data[start : start + PART_BYTES] for start in range(0, len(data), PART_BYTES)]
+
+
+def named_as(table: TermTable) -> FittedTable:
+    """Give what an index remembers of its table."""
+    return FittedTable(
+        fingerprint=table.fingerprint,
+        terms=len(table.terms),
+        documents=table.origin["documents"],
+        parts=len(split_up(table.packed())),
+    )
+
+
+def write_parts(cluster: Cluster, info: IndexInfo, named: FittedTable, parts: Sequence[bytes]) -> None:
+    """Write the parts of an index's table, over those that may be there."""
+    try:
+        if not cluster.exists(INDEX):
+            cluster.request("PUT", path_of(INDEX), BODY)
+    except ClusterError as error:
+        if error.kind != EXISTS:
+            raise
+    for number, part in enumerate(parts):
+        source = {"index": info.name, "index_uuid": info.uuid, "data": b64encode(part).decode()}
+        cluster.request("PUT", path_of(INDEX, "_doc", f"{named.fingerprint}-{number}"), source)
+
+
+@dataclass(frozen=True)
+class KeptTable:
+    """The table that an index names: its size, and the `places` where it is now, "cluster" and "machine"."""
+
+    fingerprint: str
+    terms: int
+    documents: int
+    places: tuple[str, ...]
+
+
+def kept_table(cluster: Cluster, info: IndexInfo) -> KeptTable | None:
+    """Look where the table of an index is; None where it names none."""
+    if (named := info.record.term_table) is None:
+        return None
+    found = {
+        "cluster": is_in_cluster(cluster, named),
+        "machine": local_table(named.fingerprint) is not None,
+    }
+    places = tuple(place for place, there in found.items() if there)
+    return KeptTable(named.fingerprint, named.terms, named.documents, places)
+
+
+def is_in_cluster(cluster: Cluster, named: FittedTable) -> bool:
+    """Tell whether the cluster has every part of a table, as far as this user may see."""
+    ids = [{"_id": f"{named.fingerprint}-{number}", "_source": False} for number in range(named.parts)]
+    try:
+        found = cluster.request("POST", path_of(INDEX, "_mget"), {"docs": ids})["docs"]
+    except (AccessDenied, NotFound):
+        return False
+    return all(one.get("found") for one in found)
+
+
+def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
+    """Delete the tables made for these indices that no index names now; give their fingerprints.
+
+    Another index may name one too: a copy of this one. The hidden index goes with its last part. What the
+    user may not delete in the cluster stays there.
+    """
+    before = {info.record.term_table.fingerprint for info in infos if info.record.term_table}
+    parts = parts_of(cluster, {info.uuid for info in infos})
+    if not (before or parts):
+        return []
+    gone = (before | {part[:DIGITS] for part in parts}) - fingerprints_named(cluster)
+    for fingerprint in gone:
+        _open.pop(fingerprint, None)
+        shutil.rmtree(folder_of_table(fingerprint), ignore_errors=True)
+    delete_parts(cluster, [part for part in parts if part[:DIGITS] in gone])
+    return sorted(gone)
+
+
+def parts_of(cluster: Cluster, uuids: Collection[str]) -> list[str]:
+    """List the ids of the parts that were written for indices; none without the right to look."""
+    wanted = {"size": MOST_PARTS, "_source": False, "query": {"terms": {"index_uuid": sorted(uuids)}}}
+    try:
+        cluster.refresh(INDEX)
+        return [hit["_id"] for hit in cluster.search(INDEX, wanted)["hits"]["hits"]]
+    except (AccessDenied, NotFound):
+        return []
+
+
+def fingerprints_named(cluster: Cluster) -> set[str]:
+    """List the tables that any index names."""
+    records = [info.record for info in cluster.indices("*") if readable(info)]
+    return {record.term_table.fingerprint for record in records if record.term_table}
+
+
+def delete_parts(cluster: Cluster, parts: Sequence[str]) -> None:
+    """Delete parts, and the hidden index when none is left."""
+    if not parts:
+        return
+    body = b"".join(delete_action(part).body for part in parts)
+    with suppress(AccessDenied, NotFound):
+        cluster.request("POST", path_of(INDEX, "_bulk"), body, {"refresh": "true"})
+        if cluster.count(INDEX) == 0:
+            cluster.request("DELETE", path_of(INDEX))
