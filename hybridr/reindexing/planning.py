@@ -115,7 +115,7 @@ class Proposal:
         states = (reading.states for readings in read for reading in readings)
         return mean_as_text(mean_state(states, self.encoder.width))
 
-    def remembered(self, job: str, known: Record | None) -> dict[str, Any]:
+    def remembered(self, job: str, known: Record | None = None) -> dict[str, Any]:
         """Give what the index remembers of where its vectors are from, wherever they are written.
 
         `known` is the record of an earlier run, whose mean of tokens stays.

@@ -1,0 +1,79 @@
+"""Token bits as a part of a search on a real node: the score is that of our arithmetic."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hybridr import ReindexSettings, Search, SearchSettings, reindex
+from hybridr.cluster.bit_field import held_bits
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.record import BITS_FIELD
+from hybridr.encoding.bits import bits_of, heaviest, late_interaction, mean_from_text
+from hybridr.errors import SettingsError
+from hybridr.search.calibration import known_state_scale
+from hybridr.search.signals.token_bits import SCALE, token_weights
+from support.corpus import bulk, fill_index, text_number
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+TEXT = text_number(5)
+ODD = {
+    "one": "anchor",
+    "empty": "",
+    "emoji": "\U0001f469\u200d\U0001f467 anchor \U0001f469\u200d\U0001f467",
+    "invisible": "\u200b\u200b",
+    "long": "anchor " + " ".join(f"w{number}" for number in range(600)) + " " + TEXT,
+}
+WITH_BITS = SearchSettings(signals=("token_bits",), depth=100)
+
+
+@pytest.fixture(params=[1, 3])
+def search(cluster: Cluster, index_name: str, request: pytest.FixtureRequest) -> Search:
+    settings = {"number_of_replicas": 0, "number_of_shards": request.param}
+    fill_index(cluster, index_name, 60, settings=settings)
+    lines = [line for doc, text in ODD.items() for line in ({"index": {"_id": doc}}, {"text": text})]
+    bulk(cluster, index_name, lines)
+    reindex(cluster, index_name, HashingEncoder(), ReindexSettings(token_bits=True, fields=("text",)))
+    return Search(cluster, index_name, HashingEncoder(), settings=WITH_BITS)
+
+
+def expected_part(search: Search, text: str, held: dict[str, bytes]) -> dict[str, float]:
+    mean = mean_from_text(search.info.record.token_bits)
+    [reading], [analysed] = search.encoder.read_queries([text]), search.analysis.of([text])
+    query, weights = heaviest(bits_of(reading.states, mean), token_weights(analysed.words, reading.spans))
+    factor = 0.4 * SCALE * known_state_scale(search.encoder)
+    return {
+        doc: factor
+        * late_interaction(query, weights, np.frombuffer(bits, np.uint8).reshape(-1, 8), len(mean))
+        for doc, bits in held.items()
+    }
+
+
+@pytest.mark.parametrize("text", [TEXT, "anchor", f"anchor {ODD['emoji']}", " ".join([TEXT] * 9)])
+def test_the_part_of_each_hit_is_ours(cluster: Cluster, search: Search, text: str) -> None:
+    hits = search(text, 40)
+    expected = expected_part(search, text, held_bits(cluster, search.info.name, [hit.doc_id for hit in hits]))
+    for hit in hits:
+        assert hit.parts is not None
+        assert hit.parts["token_bits"] == pytest.approx(expected.get(hit.doc_id, 0.0), abs=1e-4)
+        assert hit.score == pytest.approx(sum(hit.parts.values()), abs=1e-4)
+    assert {hit.doc_id for hit in hits} & {"one", "emoji", "long"}
+
+
+def test_hits_bring_no_bits_along_and_other_searches_do_without(cluster: Cluster, search: Search) -> None:
+    body = search.request(TEXT)
+    assert BITS_FIELD in str(body["rescore"])
+    assert not any(
+        BITS_FIELD in hit["_source"] for hit in cluster.search(search.info.name, body)["hits"]["hits"]
+    )
+    plain = Search(cluster, search.info.name, HashingEncoder())
+    assert BITS_FIELD not in str(plain.request(TEXT))
+    assert plain(TEXT)[0].doc_id in ("d5", "long")
+
+
+def test_an_index_without_bits_says_how_it_gets_them(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 5)
+    reindex(cluster, index_name, HashingEncoder())
+    with pytest.raises(SettingsError, match=f"reindex {index_name} --token-bits"):
+        Search(cluster, index_name, HashingEncoder(), settings=WITH_BITS)
