@@ -6,18 +6,23 @@ import json
 import secrets
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import hybridr_cli
-from hybridr import Search, SearchSettings, connect, reindex, rollback
+from hybridr import ReindexSettings, Search, SearchSettings, connect, reindex, rollback
+from hybridr.cluster.bit_field import held_bits
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.encoding.bits import late_interaction
 from hybridr.errors import AccessDenied, SettingsError, Unreachable
 from hybridr.node.state import NodeState
 from hybridr.records import Query
+from hybridr.reindexing.verification import verify
 from hybridr.search.fusions.pipeline import fuse
 from hybridr.tuning.bm25_scores import Similarity
 from hybridr.tuning.evidence import ask, with_words
 from hybridr.tuning.k1_and_b import bm25_obstacle, change_similarity, errors_of
+from support.bits import asked_bits
 from support.corpus import fill_index, fill_uneven, put_documents, sources, text_number
 from support.hashing import HashingEncoder
 
@@ -66,6 +71,23 @@ def test_fusion_on_the_older_version(secure: Cluster) -> None:
     ):
         with pytest.raises(SettingsError, match="OpenSearch 3"):
             Search(secure, "fused", encoder, settings=settings)
+
+
+def test_token_bits_on_the_older_version(secure: Cluster) -> None:
+    fill_index(secure, "tokens", 40, settings={"number_of_shards": 2, "number_of_replicas": 0})
+    settings = ReindexSettings(token_bits=True, fields=("text",))
+    assert reindex(secure, "tokens", HashingEncoder(), settings).encoded == 40
+    assert verify(secure, "tokens", HashingEncoder()).ok
+    search = Search(secure, "tokens", HashingEncoder(), settings=SearchSettings(signals=("token_bits",)))
+    hits = search(text_number(5), 40)
+    assert hits[0].doc_id == "d5"
+    query, weights, factor = asked_bits(search, text_number(5))
+    held = held_bits(secure, search.info.name, [hit.doc_id for hit in hits])
+    for hit in hits:
+        kept = np.frombuffer(held[hit.doc_id], np.uint8).reshape(-1, 8)
+        near = late_interaction(query, weights, kept, HashingEncoder.width)
+        assert hit.parts is not None
+        assert hit.parts["token_bits"] == pytest.approx(factor * near, abs=1e-4)
 
 
 def test_other_k1_and_b_have_their_old_factor(secure: Cluster) -> None:

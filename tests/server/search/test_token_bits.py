@@ -9,10 +9,9 @@ from hybridr import ReindexSettings, Search, SearchSettings, reindex
 from hybridr.cluster.bit_field import held_bits
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import BITS_FIELD
-from hybridr.encoding.bits import bits_of, heaviest, late_interaction, mean_from_text
+from hybridr.encoding.bits import late_interaction
 from hybridr.errors import SettingsError
-from hybridr.search.calibration import known_state_scale
-from hybridr.search.signals.token_bits import SCALE, token_weights
+from support.bits import asked_bits
 from support.corpus import bulk, fill_index, text_number
 from support.hashing import HashingEncoder
 
@@ -39,15 +38,10 @@ def search(cluster: Cluster, index_name: str, request: pytest.FixtureRequest) ->
 
 
 def expected_part(search: Search, text: str, held: dict[str, bytes]) -> dict[str, float]:
-    mean = mean_from_text(search.info.record.token_bits)
-    [reading], [analysed] = search.encoder.read_queries([text]), search.analysis.of([text])
-    query, weights = heaviest(bits_of(reading.states, mean), token_weights(analysed.words, reading.spans))
-    factor = 0.4 * SCALE * known_state_scale(search.encoder)
-    return {
-        doc: factor
-        * late_interaction(query, weights, np.frombuffer(bits, np.uint8).reshape(-1, 8), len(mean))
-        for doc, bits in held.items()
-    }
+    query, weights, factor = asked_bits(search, text)
+    width = HashingEncoder.width
+    kept = {doc: np.frombuffer(bits, np.uint8).reshape(-1, 8) for doc, bits in held.items()}
+    return {doc: factor * late_interaction(query, weights, one, width) for doc, one in kept.items()}
 
 
 @pytest.mark.parametrize("text", [TEXT, "anchor", f"anchor {ODD['emoji']}", " ".join([TEXT] * 9)])
