@@ -267,7 +267,7 @@ class Search:
 
     @cached_property
     def _term_feedback(self) -> TermFeedback:
-        return TermFeedback(self.cluster, self.info.name, self.lexical_fields)
+        return TermFeedback(self.cluster, self.info, self.lexical_fields)
 
     def _legs(self) -> dict[str, Leg]:
         made = {leg.name: leg.of(self.info.record, self.lexical_fields) for leg in legs_of(self.mode)}
