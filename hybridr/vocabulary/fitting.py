@@ -106,7 +106,10 @@ def origin_of(cluster: Cluster, info: IndexInfo, documents: int = SAMPLE, seed: 
 def analysing_fields(info: IndexInfo, searched: Sequence[str]) -> list[str]:
     """Choose one of the searched fields for each analyser that they have."""
     analyzers = {one.name: one.analyzer for one in mapped_fields(info)}
-    return list({analyzers.get(name, name): name for name in reversed(searched)}.values())[::-1]
+    first: dict[str, str] = {}
+    for name in searched:
+        first.setdefault(analyzers.get(name, name), name)
+    return list(first.values())
 
 
 def reach(reading: Reading) -> int:

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybridr.cluster.record import IndexInfo
+from hybridr.encoding.contract import Reading
+from hybridr.errors import DataError
+from hybridr.vocabulary import fitting
+from hybridr.vocabulary.fitting import StateSums, Word, analysing_fields, characters, obstacle, words_in
+from hybridr.vocabulary.term_table import unit
+from support.hashing import HashingEncoder
+
+
+def answer(**fields: dict[str, list[tuple[int, int]]]) -> dict[str, Any]:
+    """What the server tells of a text: field -> term -> offsets."""
+    return {
+        "term_vectors": {
+            name: {
+                "terms": {
+                    term: {"tokens": [{"start_offset": start, "end_offset": end} for start, end in spans]}
+                    for term, spans in terms.items()
+                }
+            }
+            for name, terms in fields.items()
+        }
+    }
+
+
+def info_of(record: dict[str, Any], **properties: Any) -> IndexInfo:
+    return IndexInfo("i", {"index.uuid": "u"}, {"_meta": {"hybridr": record}, "properties": properties}, {})
+
+
+def read(text: str) -> Reading:
+    return HashingEncoder().read_documents([text])[0]
+
+
+def test_offsets_become_characters() -> None:
+    text = "a🚀b 機翼 é"
+    assert characters(text).tolist() == [0, 1, 1, 2, 3, 4, 5, 6, 7, 8]
+    found = words_in(answer(text={"b": [(3, 4)], "機翼": [(5, 7)], "🚀": [(1, 3)], "é": [(8, 9)]}), text)
+    assert found == [Word("🚀", 1, 2), Word("b", 2, 3), Word("機翼", 4, 6), Word("é", 7, 8)]
+    assert [text[word.start : word.end] for word in found] == [word.term for word in found]
+
+
+def test_offsets_beyond_the_text_end_with_it() -> None:
+    assert words_in(answer(text={"x": [(1, 99)]}), "ab") == [Word("x", 1, 2)]
+    assert words_in({"error": {"type": "x"}}, "ab") == []
+    assert words_in({}, "") == []
+
+
+def test_terms_at_one_place_count_once_each_and_no_text_has_more_than_the_bound() -> None:
+    synonyms = answer(text={"nyc": [(0, 3)], "york": [(0, 3)]}, title={"nyc": [(0, 3)]})
+    assert words_in(synonyms, "nyc") == [Word("nyc", 0, 3), Word("york", 0, 3)]
+    grams = {f"g{size}": [(0, size)] for size in range(1, 5_000)}
+    assert len(words_in(answer(text=grams), "x" * 5_000)) == fitting.WORDS_OF_A_TEXT
+
+
+def test_a_row_is_the_mean_of_the_states_that_its_occurrences_overlap() -> None:
+    sums, texts = StateSums(24), ["wing tip vortex", "the wing tip", "no more"]
+    words = [
+        [Word("wingtip", 0, 8), Word("rest", 9, 15)],
+        [Word("wingtip", 4, 12), Word("behind", 50, 60)],
+        [Word("behind", 70, 80), Word("rest", 0, 2)],
+    ]
+    readings = [read(text) for text in texts]
+    for reading, found in zip(readings, words, strict=True):
+        sums.add(reading, found)
+    table = sums.table("e", {"documents": 3})
+    first = unit(readings[0].states[:2].mean(axis=0, keepdims=True))
+    second = unit(readings[1].states[1:3].mean(axis=0, keepdims=True))
+    assert table.terms == ("rest", "wingtip"), "what lies behind the last token has no state"
+    np.testing.assert_allclose(table.rows[1], unit(first + second)[0], atol=1e-3)
+    mean = np.concatenate([one.states for one in readings]).mean(axis=0)
+    np.testing.assert_allclose(table.mean, mean, atol=1e-6)
+
+
+def test_terms_of_one_document_are_left_out_and_frequent_ones_come_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    texts = ["flow wing", "flow wing", "flow rare", "rare flow once once"]
+    sums = StateSums(24)
+    for text in texts:
+        sums.add(read(text), [Word(text[slice(*span)], *span) for span in read(text).spans])
+    assert sums.table("e", {}).terms == ("flow", "rare", "wing")
+    monkeypatch.setattr(fitting, "TABLE_BYTES", 2 * (48 + 8))
+    assert sums.table("e", {}).terms == ("flow", "rare")
+    monkeypatch.setattr(fitting, "TABLE_BYTES", 10)
+    with pytest.raises(DataError, match="no word occurs in two"):
+        sums.table("e", {})
+
+
+def test_an_analyser_that_makes_endless_terms_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "COLLECTED", 3)
+    sums = StateSums(24)
+    for _ in range(2):
+        sums.add(read("a c d e f"), [Word("acdef"[at], 2 * at, 2 * at + 1) for at in range(5)])
+    assert set(sums.table("e", {}).terms) == {"a", "c", "d"}
+
+
+def test_the_largest_table_is_below_ten_megabytes() -> None:
+    sums, terms = StateSums(384), [f"機翼機翼機翼機翼{number}" for number in range(60_000)]
+    sums.rows = {term: row for row, term in enumerate(terms)}
+    sums.sums += 1
+    sums.documents += 2
+    sums.occurrences += 2
+    sums.tokens = 1
+    assert 9_000_000 < len(sums.table("e", {"documents": 1}).packed()) < 10_000_000
+
+
+@pytest.mark.parametrize("count", [2, 5, 40])
+def test_the_cosine_with_others_is_that_of_each_with_the_rest(count: int) -> None:
+    states = np.random.default_rng(count).normal(1, 1, size=(count, 24))
+    states /= np.linalg.norm(states, axis=1, keepdims=True)
+    total = states.sum(axis=0)
+    others = [total - one for one in states]
+    plain = np.mean([one @ rest / np.linalg.norm(rest) for one, rest in zip(states, others, strict=True)])
+    found = fitting.cosines_with_others(np.float32(total[None]), np.array([count]))
+    assert found[0] == pytest.approx(plain, abs=0.01)
+
+
+def test_texts_without_tokens_or_words_add_nothing() -> None:
+    sums = StateSums(24)
+    sums.add(read(""), [])
+    sums.add(read("🚀"), [])
+    sums.add(read(""), [Word("x", 0, 0)])
+    with pytest.raises(DataError, match="no word"):
+        sums.table("e", {})
+
+
+def test_what_is_analysed_ends_behind_the_last_token() -> None:
+    assert fitting.reach(read("wing tip")) == 8 + fitting.BEHIND_LIMIT
+    assert fitting.reach(read("")) == fitting.BEHIND_LIMIT
+
+
+def test_one_field_is_asked_for_each_analyser() -> None:
+    text, english = {"type": "text"}, {"type": "text", "analyzer": "english"}
+    info = info_of({}, title=english, text=text, body=english)
+    assert analysing_fields(info, ("title", "text", "body")) == ["title", "text"]
+    assert analysing_fields(info, ("body", "unmapped")) == ["body", "unmapped"]
+
+
+def test_obstacles_are_named() -> None:
+    class Blind:
+        similarity = "cosine"
+
+    class Product(HashingEncoder):
+        similarity = "ip"
+
+    split = {"passages": {"tokens": 100, "overlap": 10, "most": 5}}
+    assert obstacle(info_of({}), HashingEncoder()) == ""
+    assert "no states of tokens" in obstacle(info_of({}), Blind())  # type: ignore[arg-type]
+    assert "each passage" in obstacle(info_of(split), HashingEncoder())
+    assert "inner product" in obstacle(info_of({}), Product())
