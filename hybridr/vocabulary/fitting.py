@@ -1,8 +1,8 @@
 """Fits a term table to a live index: its encoder reads a sample of documents, its analyser says the words.
 
 The index is only read. The encoder reads the same text as when the vectors were made, up to its limit, and
-the node analyses that text the way each searched field does: terms are those of the index, and any analyser
-is right by itself.
+the node analyses what each searched field holds of it: terms are those of the index, and any analyser is
+right by itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cluster.connection import Cluster, path_of
-from ..cluster.fields import choose_text_fields, mapped_fields, searchable_fields
+from ..cluster.fields import choose_text_fields, searchable_fields
 from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder, Reading, Vectors, reads_tokens
@@ -34,6 +34,30 @@ COLLECTED = 60_000
 WORDS_OF_A_TEXT = 2_000
 AT_ONCE = 32
 BEHIND_LIMIT = 100  # characters that are analysed behind the last token, so that its word is whole
+
+
+class Content(NamedTuple):
+    """What a searched field holds: characters from `start` on of the text that the encoder reads.
+
+    It is indexed from the field `of`: its own, or the one that it is a multi-field of.
+    """
+
+    field: str
+    of: str
+    start: int
+    text: str
+
+
+class Text(NamedTuple):
+    """A document's text as the encoder reads it, and what each searched field holds of it."""
+
+    text: str
+    contents: tuple[Content, ...]
+
+    def upto(self, end: int) -> Text:
+        """Give what stands before a character."""
+        kept = [one._replace(text=one.text[: max(0, end - one.start)]) for one in self.contents]
+        return Text(self.text[:end], tuple(one for one in kept if one.text))
 
 
 class Word(NamedTuple):
@@ -62,18 +86,17 @@ def fit_term_table(
         raise DataError(f"'{info.name}' can have no term table: {reason}")
     assert reads_tokens(encoder)
     origin = origin_of(cluster, info, documents, seed)
-    fields = origin["inputs"]["fields"]
+    fields, searched = origin["inputs"]["fields"], origin["inputs"]["searched"]
     sampled = sample_documents(cluster, info, documents, fields=fields, seed=seed, progress=progress)
-    texts = [text for one in sampled if (text := text_of(one.source, fields))]
+    texts = [found for one in sampled if (found := laid_out(one.source, fields, searched)).text]
     sums = StateSums(encoder.width)
     for start in range(0, len(texts), AT_ONCE):
         progress("term table", start, len(texts))
         part = texts[start : start + AT_ONCE]
-        readings = encoder.read_documents(part, max_tokens=info.record.max_tokens)
-        read = [text[: reach(one)] for text, one in zip(part, readings, strict=True)]
-        words = words_of(cluster, info.name, origin["inputs"]["analysed"], read)
-        for reading, found in zip(readings, words, strict=True):
-            sums.add(reading, found)
+        readings = encoder.read_documents([one.text for one in part], max_tokens=info.record.max_tokens)
+        read = [one.upto(reach(reading)) for one, reading in zip(part, readings, strict=True)]
+        for reading, words in zip(readings, words_of(cluster, info.name, read), strict=True):
+            sums.add(reading, words)
     progress("term table", len(texts), len(texts))
     return sums.table(encoder.fingerprint, origin | {"documents": len(texts)})
 
@@ -97,19 +120,10 @@ def origin_of(cluster: Cluster, info: IndexInfo, documents: int = SAMPLE, seed: 
         "index": info.name,
         "index_uuid": info.uuid,
         "fields": list(fields),
-        "analysed": analysing_fields(info, record.lexical_fields or searchable_fields(info, fields)),
+        "searched": list(record.lexical_fields or searchable_fields(info, fields)),
         "max_tokens": record.max_tokens,
     }
     return {"settings": {"documents": documents, "seed": seed}, "inputs": inputs}
-
-
-def analysing_fields(info: IndexInfo, searched: Sequence[str]) -> list[str]:
-    """Choose one of the searched fields for each analyser that they have."""
-    analyzers = {one.name: one.analyzer for one in mapped_fields(info)}
-    first: dict[str, str] = {}
-    for name in searched:
-        first.setdefault(analyzers.get(name, name), name)
-    return list(first.values())
 
 
 def reach(reading: Reading) -> int:
@@ -117,31 +131,49 @@ def reach(reading: Reading) -> int:
     return max((end for _, end in reading.spans), default=0) + BEHIND_LIMIT
 
 
-def words_of(cluster: Cluster, index: str, fields: Sequence[str], texts: Sequence[str]) -> list[list[Word]]:
-    """Give the terms of each text in order, as these fields of the index analyse it; at most 2,000."""
-    options = {
-        "fields": list(fields),
-        "offsets": True,
-        "positions": False,
-        "payloads": False,
-        "field_statistics": False,
-    }
-    docs = [{"doc": dict.fromkeys(fields, text)} | options for text in texts]
-    answers = cluster.request("POST", path_of(index, "_mtermvectors"), {"docs": docs})["docs"]
-    return [words_in(answer, text) for answer, text in zip(answers, texts, strict=True)]
+def laid_out(source: dict[str, Any], fields: Sequence[str], searched: Sequence[str]) -> Text:
+    """Say what the searched fields hold of a document's text, which is that of `fields` one after the other.
+
+    A searched field that is none of them, such as the target of a `copy_to`, is taken to hold all of it.
+    """
+    own = {name: text_of(source, (name,)) for name in fields}
+    starts, length = {}, 0
+    for name, text in own.items():
+        starts[name] = length
+        length += len(text) + 1 if text else 0
+    whole, contents = text_of(source, fields), []
+    for name in searched:
+        of = next((one for one in fields if name == one or name.startswith(f"{one}.")), name)
+        contents.append(Content(name, of, starts.get(of, 0), own.get(of, whole)))
+    return Text(whole, tuple(one for one in contents if one.text))
 
 
-def words_in(answer: dict[str, Any], text: str) -> list[Word]:
-    """Read the terms of a text; the server counts UTF-16 units, Python characters."""
-    found = {
-        (token["start_offset"], token["end_offset"], term)
+def words_of(cluster: Cluster, index: str, texts: Sequence[Text]) -> list[list[Word]]:
+    """Give the terms of each text in order, as the searched fields analyse it; at most 2,000."""
+    options = {"offsets": True, "positions": False, "payloads": False, "field_statistics": False}
+    contents = [one for text in texts for one in text.contents]
+    if not contents:
+        return [[] for _ in texts]
+    docs = [{"doc": {one.of: one.text}, "fields": [one.field], **options} for one in contents]
+    answers = iter(cluster.request("POST", path_of(index, "_mtermvectors"), {"docs": docs})["docs"])
+    found = [{word for one in text.contents for word in words_in(next(answers), one)} for text in texts]
+    return [sorted(words, key=in_order)[:WORDS_OF_A_TEXT] for words in found]
+
+
+def in_order(word: Word) -> tuple[int, int, str]:
+    """Order words by their place."""
+    return word.start, word.end, word.term
+
+
+def words_in(answer: dict[str, Any], content: Content) -> list[Word]:
+    """Read the terms of a field; the server counts UTF-16 units, Python characters."""
+    place = characters(content.text) + content.start
+    return [
+        Word(term, *(int(place[min(token[f"{at}_offset"], len(place) - 1)]) for at in ("start", "end")))
         for field in answer.get("term_vectors", {}).values()
         for term, one in field["terms"].items()
         for token in one["tokens"]
-    }
-    place = characters(text)
-    first = sorted(found)[:WORDS_OF_A_TEXT]
-    return [Word(term, *(int(place[min(at, len(place) - 1)]) for at in span)) for *span, term in first]
+    ]
 
 
 def characters(text: str) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ from hybridr.cluster.record import IndexInfo
 from hybridr.encoding.contract import Reading
 from hybridr.errors import DataError
 from hybridr.vocabulary import fitting
-from hybridr.vocabulary.fitting import StateSums, Word, analysing_fields, characters, obstacle, words_in
+from hybridr.vocabulary.fitting import Content, StateSums, Word, characters, laid_out, obstacle, words_in
 from hybridr.vocabulary.term_table import unit
 from support.hashing import HashingEncoder
 
@@ -40,22 +40,44 @@ def read(text: str) -> Reading:
 def test_offsets_become_characters() -> None:
     text = "a🚀b 機翼 é"
     assert characters(text).tolist() == [0, 1, 1, 2, 3, 4, 5, 6, 7, 8]
-    found = words_in(answer(text={"b": [(3, 4)], "機翼": [(5, 7)], "🚀": [(1, 3)], "é": [(8, 9)]}), text)
-    assert found == [Word("🚀", 1, 2), Word("b", 2, 3), Word("機翼", 4, 6), Word("é", 7, 8)]
-    assert [text[word.start : word.end] for word in found] == [word.term for word in found]
+    content = Content("text", "text", 6, text)
+    told = answer(text={"🚀": [(1, 3)], "b": [(3, 4)], "機翼": [(5, 7)], "é": [(8, 9)]})
+    found = words_in(told, content)
+    assert found == [Word("🚀", 7, 8), Word("b", 8, 9), Word("機翼", 10, 12), Word("é", 13, 14)]
+    assert [f"title {text}"[word.start : word.end] for word in found] == [word.term for word in found]
 
 
 def test_offsets_beyond_the_text_end_with_it() -> None:
-    assert words_in(answer(text={"x": [(1, 99)]}), "ab") == [Word("x", 1, 2)]
-    assert words_in({"error": {"type": "x"}}, "ab") == []
-    assert words_in({}, "") == []
+    content = Content("text", "text", 0, "ab")
+    assert words_in(answer(text={"x": [(1, 99)]}), content) == [Word("x", 1, 2)]
+    assert words_in({"error": {"type": "x"}}, content) == []
 
 
-def test_terms_at_one_place_count_once_each_and_no_text_has_more_than_the_bound() -> None:
-    synonyms = answer(text={"nyc": [(0, 3)], "york": [(0, 3)]}, title={"nyc": [(0, 3)]})
-    assert words_in(synonyms, "nyc") == [Word("nyc", 0, 3), Word("york", 0, 3)]
-    grams = {f"g{size}": [(0, size)] for size in range(1, 5_000)}
-    assert len(words_in(answer(text=grams), "x" * 5_000)) == fitting.WORDS_OF_A_TEXT
+def test_each_searched_field_has_its_place_in_the_text() -> None:
+    source = {"title": " Wing  tip ", "text": ["flow", "", "over\nit"], "other": "x"}
+    found = laid_out(source, ("title", "text"), ("text", "text.english", "title", "contents", "other"))
+    assert found.text == "Wing tip flow over it"
+    assert found.contents == (
+        Content("text", "text", 9, "flow over it"),
+        Content("text.english", "text", 9, "flow over it"),
+        Content("title", "title", 0, "Wing tip"),
+        Content("contents", "contents", 0, found.text),
+        Content("other", "other", 0, found.text),
+    )
+    for one in found.contents:
+        assert found.text[one.start :].startswith(one.text)
+    assert [(one.field, one.text) for one in found.upto(11).contents[:3]] == [
+        ("text", "fl"),
+        ("text.english", "fl"),
+        ("title", "Wing tip"),
+    ]
+    assert [one.field for one in found.upto(4).contents] == ["title", "contents", "other"]
+
+
+def test_a_missing_field_takes_no_place() -> None:
+    found = laid_out({"text": "flow"}, ("title", "text"), ("title", "text"))
+    assert found.contents == (Content("text", "text", 0, "flow"),)
+    assert laid_out({}, ("title",), ("title", "contents")) == ("", ())
 
 
 def test_a_row_is_the_mean_of_the_states_that_its_occurrences_overlap() -> None:
@@ -133,13 +155,6 @@ def test_texts_without_tokens_or_words_add_nothing() -> None:
 def test_what_is_analysed_ends_behind_the_last_token() -> None:
     assert fitting.reach(read("wing tip")) == 8 + fitting.BEHIND_LIMIT
     assert fitting.reach(read("")) == fitting.BEHIND_LIMIT
-
-
-def test_one_field_is_asked_for_each_analyser() -> None:
-    text, english = {"type": "text"}, {"type": "text", "analyzer": "english"}
-    info = info_of({}, title=english, text=text, body=english)
-    assert analysing_fields(info, ("title", "text", "body")) == ["title", "text"]
-    assert analysing_fields(info, ("body", "unmapped")) == ["body", "unmapped"]
 
 
 def test_obstacles_are_named() -> None:
