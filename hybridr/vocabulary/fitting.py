@@ -238,4 +238,5 @@ def cosines_with_others(sums: Vectors, counts: NDArray[np.int64]) -> NDArray[np.
     Its own share in a row would flatter it: most terms occur two or three times. Norms are averaged first.
     """
     squares = np.sum(sums.astype(np.float64) ** 2, axis=1)
-    return np.asarray((squares / counts - 1) / np.sqrt(squares * (1 - 2 / counts) + 1))
+    cosines = (squares / counts - 1) / np.sqrt(squares * (1 - 2 / counts) + 1)
+    return np.asarray(np.clip(cosines, -1.0, 1.0))

@@ -141,6 +141,8 @@ def test_the_cosine_with_others_is_that_of_each_with_the_rest(count: int) -> Non
     plain = np.mean([one @ rest / np.linalg.norm(rest) for one, rest in zip(states, others, strict=True)])
     found = fitting.cosines_with_others(np.float32(total[None]), np.array([count]))
     assert found[0] == pytest.approx(plain, abs=0.01)
+    alike = np.float32([[0.1, 0.3, 0.7]]) * np.float32(count / np.sqrt(0.59))
+    assert 0.999 < fitting.cosines_with_others(alike, np.array([count]))[0] <= 1
 
 
 def test_texts_without_tokens_or_words_add_nothing() -> None:
