@@ -223,6 +223,23 @@ def test_removal_without_rights_for_the_hidden_index_removes_the_rest(
     assert parts_there(cluster, info), "what may not be deleted stays"
 
 
+def test_who_may_not_see_all_indices_deletes_no_table(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy could name it that this user does not see."""
+    info, indices = made(cluster, index_name), Cluster.indices
+
+    def forbidding_all(self: Cluster, pattern: str) -> list[IndexInfo]:
+        if pattern == "*":
+            raise AccessDenied("the cluster forbids it (403): no permissions", status=403)
+        return indices(self, pattern)
+
+    monkeypatch.setattr(Cluster, "indices", forbidding_all)
+    assert remove(cluster, index_name)["term_tables"] == []
+    assert not cluster.exists(info.name)
+    assert parts_there(cluster, info)
+
+
 def forbidding(request: Callable[..., Any]) -> Callable[..., Any]:
     """Answer 403 to whatever concerns the hidden index."""
 
