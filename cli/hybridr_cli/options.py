@@ -19,6 +19,7 @@ import typer
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
+    from hybridr.files.family import OneOf
     from hybridr.settings import Stage
 
 NUMBERS_AND_PATHS = (bool, int, float, Path)
@@ -137,24 +138,27 @@ def alternatives(annotation: Any) -> list[Any]:
 
 def metavar(field: FieldInfo) -> str | None:
     """Show the choices, or that there may be several; None leaves it to typer."""
-    from hybridr.files.family import OneOf
-
-    for mark in field.metadata:
-        if isinstance(mark, OneOf):
-            return f"<{'|'.join(mark.choices)}>"
     kind = alternatives(field.annotation)[0]
+    several, marks = get_origin(kind) is tuple, marks_of(field)
+    if marks:
+        return f"<{(',' if several else '|').join(marks[0].choices)}>"
     if get_origin(kind) is Literal:
         return f"<{'|'.join(get_args(kind))}>"
-    if get_origin(kind) is tuple:
-        inner = get_args(kind)[0]
-        return f"<{','.join(get_args(inner) or 'abc')}>"
-    return None
+    return f"<{','.join(get_args(get_args(kind)[0]) or ('abc',))}>" if several else None
+
+
+def marks_of(field: FieldInfo) -> list[OneOf]:
+    """Give the family that a field, or each of its several values, is a member of; empty for none."""
+    from hybridr.files.family import OneOf
+
+    inner = (mark for kind in get_args(field.annotation) for mark in getattr(kind, "__metadata__", ()))
+    return [mark for mark in (*field.metadata, *inner) if isinstance(mark, OneOf)]
 
 
 def described(field: FieldInfo) -> tuple[str, str]:
     """Split a description into a sentence and the default: what it says of None, else the value."""
     said, *unset = re.split(r"(?:^|; )(?:None|empty): ", field.description or "", maxsplit=1)
-    said = "; ".join([said, *(mark.help for mark in field.metadata if getattr(mark, "help", ""))])
+    said = "; ".join([said, *(mark.help for mark in marks_of(field) if mark.help)])
     return said[:1].upper() + said[1:] + "." * bool(said), unset[0] if unset else shown(field)
 
 
@@ -165,4 +169,4 @@ def shown(field: FieldInfo) -> str:
         return ""
     if isinstance(value, float):
         return f"{value:g}"
-    return "yes" if value is True else str(value)
+    return "yes" if value is True else ",".join(value) if isinstance(value, tuple) else str(value)

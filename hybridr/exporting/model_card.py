@@ -23,8 +23,9 @@ tags: [{library}, opensearch, hybridr]
 {modules}| vector | {dim} dimensions, {similarity}, {pooling} pooling |
 | input | {max_tokens} tokens with [CLS] and [SEP]; prefixes: query "{query}", document "{document}" |
 | graph | {precision}, pooling and normalisation inside; inputs `input_ids`, `attention_mask` and, for BERT, \
-`token_type_ids`; output `sentence_embedding` |
-| ONNX against torch | largest difference {gap:.1e} over {texts} texts{int8} |
+`token_type_ids`; outputs `sentence_embedding` and, of every token, `last_hidden_state` |
+| ONNX against torch | largest difference {gap:.1e} over {texts} texts{int8}; of tokens' states, at length \
+1, {states:.1e} |
 | nDCG@10 | {ndcg} |
 | fingerprint | `{fingerprint}` |
 | made by | hybridr {hybridr}, {created} |
@@ -78,6 +79,7 @@ def render_card(manifest: Mapping[str, Any]) -> str:
         query=encoder["prefixes"]["query"],
         document=encoder["prefixes"]["document"],
         gap=parity["max_abs_difference"],
+        states=parity["states"]["max_abs_difference"],
         texts=parity["texts"],
         ndcg=render_ndcg(parity),
         modules=render_modules(manifest.get("assembly")),

@@ -1,4 +1,4 @@
-"""Is an exported graph the encoder that it was made from? Vectors and nDCG on the documents at hand."""
+"""Is an exported graph the encoder that it was made from? Vectors, states of tokens and nDCG."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..encoding.contract import Encoder, Vectors
+from ..encoding.contract import Reading, TokenEncoder, Vectors
 from ..encoding.folder import OnnxEncoder
 from ..encoding.retriever import Retriever
 from ..errors import ModelError
@@ -30,56 +30,88 @@ def measure_parity(
     """Compare the graphs in `folder`, described by `encoder`, with torch; give the manifest's `parity` entry.
 
     The first 128 `documents` are encoded, 128 tokens of each, with the probes made from them, and generated
-    texts of all lengths up to 128 in all, 16 at least. Raises ModelError when a vector of the fp32 graph is
-    more than 1e-4 away in any place, or the vectors of the int8 graph have a mean cosine below 0.9.
+    texts of all lengths up to 128 in all, 16 at least. States of tokens are compared at length 1, as those
+    who use them compare them. Raises ModelError when a vector or a state of the fp32 graph is more than 1e-4
+    away in any place, or the vectors of the int8 graph have a mean cosine below 0.9.
     """
     given = [text if isinstance(text, Document) else Document("", text) for text in documents[:DOCUMENTS]]
     probes, texts = make_probes(given, seed=0)
     made = generated_texts(retriever, max(GENERATED, TEXTS - len(texts) - len(probes)))
-    forms: dict[str, Encoder] = {"torch": retriever, "fp32": OnnxEncoder(folder, encoder, precision="fp32")}
+    forms: dict[str, TokenEncoder] = {
+        "torch": retriever,
+        "fp32": OnnxEncoder(folder, encoder, precision="fp32"),
+    }
     if encoder["precision"] == "int8":
         forms["int8"] = OnnxEncoder(folder, encoder, precision="int8")
-    found = {name: encode_all(form, probes, texts, made) for name, form in forms.items()}
+    read = {name: read_all(form, probes, texts, made) for name, form in forms.items()}
+    found = {name: np.stack([one.vector for one in form]) for name, form in read.items()}
     return {
         "texts": len(texts) + len(probes) + len(made),
         **vector_parity(found),
+        "states": state_parity(read),
         **ranking_parity(found, probes, len(texts)),
     }
 
 
-def encode_all(
-    encoder: Encoder, probes: Sequence[Probe], texts: Sequence[str], made: Sequence[str]
-) -> Vectors:
-    """Encode probes, documents and generated texts to one array, `(probes + texts + made, dim)`."""
+def read_all(
+    encoder: TokenEncoder, probes: Sequence[Probe], texts: Sequence[str], made: Sequence[str]
+) -> list[Reading]:
+    """Read probes, documents and generated texts, in this order."""
     limit = min(DOCUMENT_TOKENS, encoder.max_tokens)
-    queries = encoder.encode_queries([probe.text for probe in probes])
-    documents = encoder.encode_documents(texts, max_tokens=limit)
-    return np.concatenate([queries, documents, encoder.encode_documents(made)])
+    queries = encoder.read_queries([probe.text for probe in probes])
+    return queries + encoder.read_documents(texts, max_tokens=limit) + encoder.read_documents(made)
 
 
 def vector_parity(found: Mapping[str, Vectors]) -> dict[str, Any]:
     """Compare each form's vectors with torch's. Raises ModelError when they differ too much."""
     reference = found["torch"]
-    gap = float(np.abs(reference - found["fp32"]).max())
+    record: dict[str, Any] = measure_fp32(reference, found["fp32"], f"{len(reference)} texts")
+    return record | ({"int8_cosine": measure_int8(reference, found["int8"])} if "int8" in found else {})
+
+
+def state_parity(read: Mapping[str, Sequence[Reading]]) -> dict[str, Any]:
+    """Compare the states of each form's tokens with torch's, at length 1; int8 is told, not judged. Raises
+    ModelError when fp32 differs too much."""
+    found = {name: unit_states(form) for name, form in read.items()}
+    reference = found["torch"]
+    record: dict[str, Any] = {"tokens": len(reference)}
+    record |= measure_fp32(reference, found["fp32"], f"the states of {len(reference)} tokens")
+    return record | ({"int8_cosine": mean_and_least(reference, found["int8"])} if "int8" in found else {})
+
+
+def unit_states(read: Sequence[Reading]) -> Vectors:
+    """Give the states of the tokens of all texts, `(tokens, width)`, each scaled to length 1."""
+    states = np.concatenate([one.states for one in read])
+    result: Vectors = states / np.maximum(np.linalg.norm(states, axis=1, keepdims=True), 1e-12)
+    return result
+
+
+def measure_fp32(reference: Vectors, found: Vectors, compared: str) -> dict[str, float]:
+    """Compare the fp32 graph's rows `(n, dim)` with torch's. Raises ModelError when they differ too much."""
+    gap = float(np.abs(reference - found).max(initial=0.0))
     if not gap <= FP32_TOLERANCE:
         raise ModelError(
-            f"ONNX and torch differ by {gap:.2g} over {len(reference)} texts, {FP32_TOLERANCE:g} is allowed",
+            f"ONNX and torch differ by {gap:.2g} over {compared}, {FP32_TOLERANCE:g} is allowed",
             hint="nothing was exported; try other versions of torch and onnxruntime",
         )
-    record: dict[str, Any] = {"max_abs_difference": gap, "tolerance": FP32_TOLERANCE}
-    return record | ({"int8_cosine": measure_int8(reference, found["int8"])} if "int8" in found else {})
+    return {"max_abs_difference": gap, "tolerance": FP32_TOLERANCE}
 
 
 def measure_int8(reference: Vectors, found: Vectors) -> dict[str, float]:
     """Compare int8 vectors with fp32 ones `(n, dim)`. Raises ModelError when they are far apart."""
-    cosines = cosine(reference, found)
-    mean, least = float(cosines.mean()), float(cosines.min())
-    if not mean >= INT8_COSINE:
+    kept = mean_and_least(reference, found)
+    if not kept["mean"] >= INT8_COSINE:
         raise ModelError(
-            f"int8 keeps a mean cosine of {mean:.3f} to fp32, {INT8_COSINE} is needed",
+            f"int8 keeps a mean cosine of {kept['mean']:.3f} to fp32, {INT8_COSINE} is needed",
             hint="this model does not bear int8: export with --precision fp32",
         )
-    return {"mean": mean, "least": least}
+    return kept
+
+
+def mean_and_least(reference: Vectors, found: Vectors) -> dict[str, float]:
+    """Give the mean and the least cosine of two arrays' rows."""
+    cosines = cosine(reference, found)
+    return {"mean": float(cosines.mean()), "least": float(cosines.min())}
 
 
 def cosine(left: Vectors, right: Vectors) -> Vectors:

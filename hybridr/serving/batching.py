@@ -2,7 +2,7 @@
 
 One thread encodes. When it is free a request starts at once; nothing ever waits for company. Requests take
 turns: a long one is cut into parts of `budget` tokens and goes to the end of the queue after each, and
-queries and passages alternate, so that a query waits for at most two parts.
+the sides alternate, so that a query waits for the part under way and at most one of each other side.
 """
 
 from __future__ import annotations
@@ -11,25 +11,23 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from threading import Condition, Thread
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-import numpy as np
-
-from ..encoding.contract import Vectors
 from .requests import EncodingFailed, Refused
 
-Encode: TypeAlias = Callable[[Sequence[str]], Vectors]
+Encode: TypeAlias = Callable[[Sequence[str]], Sequence[Any]]
+"""Texts in, what is found for each of them out."""
 RETRY_AFTER_S = 1
 
 
 class EncodingJob:
-    """The texts of one request, and the vectors found so far; `future` ends with all of them."""
+    """The texts of one request, and what was found for them so far; `future` ends with all of it."""
 
-    def __init__(self, side: str, texts: Sequence[str], tokens: Sequence[int], dim: int) -> None:
+    def __init__(self, side: str, texts: Sequence[str], tokens: Sequence[int]) -> None:
         self.side, self.texts, self.tokens = side, texts, tokens
-        self.future: Future[Vectors] = Future()
+        self.future: Future[list[Any]] = Future()
         self.left = sorted(range(len(texts)), key=lambda position: (tokens[position], position))[::-1]
-        self.vectors: Vectors = np.empty((len(texts), dim), dtype=np.float32)
+        self.found: list[Any] = [None] * len(texts)
 
     def take(self, room: int, at_least: int) -> list[int]:
         """Take the shortest texts that are left, as many as `room` tokens hold; texts of like length pad
@@ -40,11 +38,12 @@ class EncodingJob:
             room -= self.tokens[taken[-1]]
         return taken
 
-    def collect(self, positions: Sequence[int], vectors: Vectors) -> None:
-        """Keep the vectors `(len(positions), dim)` of a part; the last part ends the job."""
-        self.vectors[positions] = vectors
+    def collect(self, positions: Sequence[int], found: Sequence[Any]) -> None:
+        """Keep what was found for a part; the last part ends the job."""
+        for position, one in zip(positions, found, strict=True):
+            self.found[position] = one
         if not self.left and self.future.set_running_or_notify_cancel():
-            self.future.set_result(self.vectors)
+            self.future.set_result(self.found)
 
     def fail(self, error: Exception) -> None:
         """End the job with an error."""
@@ -58,20 +57,19 @@ JobPart: TypeAlias = tuple[EncodingJob, list[int]]
 class BatchQueue:
     """Encode the texts of many requests with one thread.
 
-    `encode` maps a side to the function for it, which gives `(n, dim)`; `budget` is in tokens;
-    `count(texts, tokens)` is told of every batch. At most `most` texts wait, or those of one request that
-    found none waiting. The thread starts with the first job.
+    `encode` maps a side to the function for it; `budget` is in tokens; `count(texts, tokens)` is told of
+    every batch. At most `most` texts wait, or those of one request that found none waiting. The thread starts
+    with the first job.
     """
 
     def __init__(
         self,
         encode: Mapping[str, Encode],
-        dim: int,
         budget: int,
         count: Callable[[int, int], None],
         most: int = 2**31,
     ) -> None:
-        self.dim, self.budget, self.most = dim, budget, most
+        self.budget, self.most = budget, most
         self._encode = encode
         self._count = count
         self._waiting: dict[str, deque[EncodingJob]] = {side: deque() for side in encode}
@@ -86,7 +84,7 @@ class BatchQueue:
 
     def put(self, side: str, texts: Sequence[str], tokens: Sequence[int]) -> EncodingJob:
         """Queue texts of so many `tokens` each. Raises Refused (503) after `close`, or when it is full."""
-        job = EncodingJob(side, texts, tokens, self.dim)
+        job = EncodingJob(side, texts, tokens)
         with self._changed:
             if self._closed:
                 raise Refused(503, "the server is stopping", "ask again when it is back")
@@ -158,7 +156,7 @@ class BatchQueue:
     def _run(self, parts: Sequence[JobPart]) -> None:
         """Encode parts together; when that fails each alone, so that one request cannot fail another."""
         try:
-            vectors = self._vectors(parts)
+            found = self._found(parts)
         except Exception as error:
             if len(parts) > 1:
                 for part in parts:
@@ -168,16 +166,16 @@ class BatchQueue:
             return
         start = 0
         for job, positions in parts:
-            job.collect(positions, vectors[start : start + len(positions)])
+            job.collect(positions, found[start : start + len(positions)])
             start += len(positions)
 
-    def _vectors(self, parts: Sequence[JobPart]) -> Vectors:
+    def _found(self, parts: Sequence[JobPart]) -> Sequence[Any]:
         texts = [job.texts[position] for job, positions in parts for position in positions]
         self._count(len(texts), sum(job.tokens[position] for job, taken in parts for position in taken))
-        vectors = self._encode[parts[0][0].side](texts)
-        if vectors.shape != (len(texts), self.dim):
-            raise ValueError(f"{len(texts)} texts gave vectors {vectors.shape}, not of size {self.dim}")
-        return vectors
+        found = self._encode[parts[0][0].side](texts)
+        if len(found) != len(texts):
+            raise ValueError(f"the encoder gave {len(found)} answers to {len(texts)} texts")
+        return found
 
     def _fail(self, job: EncodingJob, error: Exception) -> None:
         with self._changed:

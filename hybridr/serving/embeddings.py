@@ -1,27 +1,33 @@
-"""`/v1/embeddings`: the queue of texts, and the cache of query vectors."""
+"""`/v1/embeddings`: the queue of texts, and the cache of queries."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import blake2b
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from fastapi import FastAPI, Request, Response
+from numpy.typing import NDArray
 from starlette.concurrency import run_in_threadpool
 
-from ..encoding.contract import Encoder, Vectors
-from .batching import BatchQueue
+from ..encoding.contract import Encoder, Reading, TokenEncoder, Vectors, reads_tokens
+from .batching import BatchQueue, Encode
 from .doorway import unless_gone
 from .requests import SIDES, EmbeddingRequest, answer, check_embedding, side_of
 from .settings import ServeSettings, Side
 from .telemetry import Metrics, note
 
 COUNTED_AT_ONCE = 20_000  # characters; more would hold up the event loop for milliseconds
+TOKENS_A_QUERY = 16  # whose states are kept, in the mean: ten thousand queries of 384 values take 120 MB
+NO_STATES: NDArray[np.float16] = np.empty((0, 0), dtype=np.float16)
+Use: TypeAlias = Side | Literal["reading"]
+"""What a text is encoded for: a side of `/v1/embeddings`, or a search, which wants a query's tokens too."""
 
 
 def add_embeddings(app: FastAPI, embedder: Embedder, settings: ServeSettings) -> None:
@@ -66,16 +72,53 @@ def wire_value(vector: Vectors, encoding: str) -> Any:
 
 
 class Embedding(NamedTuple):
-    """A vector `(dim,)`, and the tokens of its text; None where the encoder cannot count them."""
+    """A vector `(dim,)`, and the tokens of its text; None where the encoder cannot count them.
+
+    States `(tokens, width)` and spans are those of a `Reading`, and empty for what was not read.
+    """
 
     vector: Vectors
     tokens: int | None
+    states: NDArray[np.float16] = NO_STATES
+    spans: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def reading(self) -> Reading:
+        """Give the text as the encoder read it. States were rounded to float16, those of a first reading too:
+        what is asked twice is answered the same."""
+        return Reading(self.vector, self.states.astype(np.float32), self.spans)
 
 
-class VectorCache:
-    """The `size` embeddings used last; 0 keeps none. Safe to use from several threads.
+def encoding_by_use(encoder: Encoder) -> dict[str, Encode]:
+    """Give what encodes texts for each use; "reading" only where the encoder shows the states of tokens."""
+    encode = {"query": encoder.encode_queries, "passage": encoder.encode_documents}
+    found: dict[str, Encode] = {use: partial(encode_each, one, encoder.dim) for use, one in encode.items()}
+    return found | ({"reading": partial(read_each, encoder)} if reads_tokens(encoder) else {})
 
-    Keys are digests of side, encoder fingerprint, token limit and text: no text stays in memory, and a long
+
+def encode_each(
+    encode: Callable[[Sequence[str]], Vectors], dim: int, texts: Sequence[str]
+) -> list[Embedding]:
+    """Give vectors alone. Raises ValueError when they are not `(n, dim)`."""
+    vectors = encode(texts)
+    if vectors.shape != (len(texts), dim):
+        raise ValueError(f"{len(texts)} texts gave vectors {vectors.shape}, not of size {dim}")
+    return [Embedding(vector, None) for vector in vectors]
+
+
+def read_each(encoder: TokenEncoder, texts: Sequence[str]) -> list[Embedding]:
+    """Give vectors and the states of tokens."""
+    return [
+        Embedding(one.vector, None, one.states.astype(np.float16), one.spans)
+        for one in encoder.read_queries(texts)
+    ]
+
+
+class QueryCache:
+    """The `size` embeddings used last, with the states of 16 times as many tokens; 0 keeps none. Safe to use
+    from several threads.
+
+    Keys are digests of use, encoder fingerprint, token limit and text: no text stays in memory, and a long
     one takes no more room than a short one.
     """
 
@@ -83,33 +126,37 @@ class VectorCache:
         self.size = size
         self._start = f"{fingerprint} {max_tokens}"
         self._found: OrderedDict[bytes, Embedding] = OrderedDict()
+        self._states = 0
         self._lock = Lock()
 
     def __len__(self) -> int:
         return len(self._found)
 
-    def get(self, side: str, text: str) -> Embedding | None:
+    def get(self, use: Use, text: str) -> Embedding | None:
         """Give what was kept for a text, which makes it the last to go; None when there is nothing."""
-        key = self._key(side, text)
+        key = self._key(use, text)
         with self._lock:
             found = self._found.get(key)
             if found is not None:
                 self._found.move_to_end(key)
             return found
 
-    def put(self, side: str, text: str, embedding: Embedding) -> None:
+    def put(self, use: Use, text: str, embedding: Embedding) -> None:
         """Keep a copy of an embedding; a row of a batch would keep the whole batch alive."""
         if not self.size:
             return
-        key, kept = self._key(side, text), embedding._replace(vector=embedding.vector.copy())
+        key, kept = self._key(use, text), embedding._replace(vector=embedding.vector.copy())
         with self._lock:
+            if (before := self._found.pop(key, None)) is not None:
+                self._states -= len(before.states)
             self._found[key] = kept
-            self._found.move_to_end(key)
-            if len(self._found) > self.size:
-                self._found.popitem(last=False)
+            self._states += len(kept.states)
+            while len(self._found) > self.size or self._states > self.size * TOKENS_A_QUERY:
+                _, oldest = self._found.popitem(last=False)
+                self._states -= len(oldest.states)
 
-    def _key(self, side: str, text: str) -> bytes:
-        return blake2b(f"{side} {self._start} {text}".encode(), digest_size=20).digest()
+    def _key(self, use: Use, text: str) -> bytes:
+        return blake2b(f"{use} {self._start} {text}".encode(), digest_size=20).digest()
 
 
 class Embedder:
@@ -118,43 +165,49 @@ class Embedder:
     def __init__(self, encoder: Encoder, settings: ServeSettings, metrics: Metrics) -> None:
         self.encoder = encoder
         self.metrics = metrics
-        self.cache = VectorCache(settings.cache_queries, encoder.fingerprint, encoder.max_tokens)
-        encode = {"query": encoder.encode_queries, "passage": encoder.encode_documents}
+        self.cache = QueryCache(settings.cache_queries, encoder.fingerprint, encoder.max_tokens)
         self.queue = BatchQueue(
-            encode, encoder.dim, settings.batch_tokens, metrics.count_batch, settings.max_waiting
+            encoding_by_use(encoder), settings.batch_tokens, metrics.count_batch, settings.max_waiting
         )
         metrics.watch_queue(self.queue.__len__)
 
-    async def embed(self, side: Side, texts: Sequence[str]) -> list[Embedding]:
+    async def read(self, text: str) -> Reading:
+        """Read a query, without states where the encoder does not show them. Raises what `embed` raises."""
+        [found] = await self.embed("reading" if reads_tokens(self.encoder) else "query", [text])
+        return found.reading
+
+    async def embed(self, use: Use, texts: Sequence[str]) -> list[Embedding]:
         """Give the embedding of each text. A cancelled call leaves nothing in the queue.
 
         Raises EncodingFailed; Refused when the server is stopping.
         """
-        found: list[Embedding | None] = self._look_up(texts) if side == "query" else [None] * len(texts)
+        found: list[Embedding | None] = [None] * len(texts)
+        if use != "passage":
+            found = self._look_up(use, texts)
         missing = [position for position, known in enumerate(found) if known is None]
         if missing:
-            fresh = await self._encode(side, [texts[position] for position in missing])
+            fresh = await self._encode(use, [texts[position] for position in missing])
             for position, embedding in zip(missing, fresh, strict=True):
                 found[position] = embedding
-                if side == "query":
-                    self.cache.put(side, texts[position], embedding)
+                if use != "passage":
+                    self.cache.put(use, texts[position], embedding)
         return [embedding for embedding in found if embedding is not None]
 
     def close(self) -> None:
         """End the encoder's thread."""
         self.queue.close()
 
-    def _look_up(self, texts: Sequence[str]) -> list[Embedding | None]:
-        found = [self.cache.get("query", text) for text in texts]
+    def _look_up(self, use: Use, texts: Sequence[str]) -> list[Embedding | None]:
+        found = [self.cache.get(use, text) for text in texts]
         misses = found.count(None)
         self.metrics.count_lookups(len(found) - misses, misses)
         return found
 
-    async def _encode(self, side: Side, texts: Sequence[str]) -> list[Embedding]:
+    async def _encode(self, use: Use, texts: Sequence[str]) -> list[Embedding]:
         counted = await self._count(texts)
-        vectors = await self._wait(side, texts, counted or [len(text) // 4 + 2 for text in texts])
+        found = await self._wait(use, texts, counted or [len(text) // 4 + 2 for text in texts])
         tokens: Sequence[int | None] = counted or [None] * len(texts)
-        return list(map(Embedding, vectors, tokens))
+        return [one._replace(tokens=count) for one, count in zip(found, tokens, strict=True)]
 
     async def _count(self, texts: Sequence[str]) -> list[int]:
         """Count the tokens of each text; nothing for an encoder that cannot."""
@@ -165,8 +218,8 @@ class Embedder:
         counted: list[int] = count(texts) if small else await run_in_threadpool(count, texts)
         return counted
 
-    async def _wait(self, side: Side, texts: Sequence[str], tokens: Sequence[int]) -> Vectors:
-        job = self.queue.put(side, texts, [min(count, self.encoder.max_tokens) for count in tokens])
+    async def _wait(self, use: Use, texts: Sequence[str], tokens: Sequence[int]) -> list[Embedding]:
+        job = self.queue.put(use, texts, [min(count, self.encoder.max_tokens) for count in tokens])
         try:
             return await asyncio.wrap_future(job.future)
         except asyncio.CancelledError:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from ..cluster.connection import Cluster
-from ..encoding.contract import Vectors
+from ..encoding.contract import Reading
 from ..languages import says_something
 from ..search.fusions.pipeline import hybrid_query
 from ..search.search import Search
@@ -38,12 +38,9 @@ class Searches:
             "dense": hybrid.using("dense"),
         }
 
-    async def vector(self, mode: Mode, query: str) -> Vectors | None:
-        """Encode a query to `(dim,)`; lexical search needs no vector. Raises EncodingFailed."""
-        if mode == "lexical":
-            return None
-        [embedding] = await self.embedder.embed("query", [query])
-        return embedding.vector
+    async def read(self, mode: Mode, query: str) -> Reading | None:
+        """Read a query for its vector and tokens; lexical search needs neither. Raises EncodingFailed."""
+        return None if mode == "lexical" else await self.embedder.read(query)
 
 
 def add_search(
@@ -60,13 +57,13 @@ def add_search(
     async def search(body: SearchRequest, request: Request) -> Response:
         note(request, mode=body.mode, k=body.k, **({"input": body.query} if settings.log_queries else {}))
         check_query(body.query, settings)
-        mode, vector, warning = body.mode, None, None
+        mode, reading, warning = body.mode, None, None
         try:
-            vector = await unless_gone(request, searches.vector(mode, body.query))
+            reading = await unless_gone(request, searches.read(mode, body.query))
         except EncodingFailed as error:
             note(request, warning=WARNING, **described(error))
             mode, warning = "lexical", WARNING
-        asked = partial(searches.modes[mode], offset=body.offset, filter=body.filter, vector=vector)
+        asked = partial(searches.modes[mode], offset=body.offset, filter=body.filter, reading=reading)
         hits = await unless_gone(request, run_in_threadpool(asked, body.query, body.k))
         return found_answer(mode, [hit._asdict() for hit in hits], warning)
 

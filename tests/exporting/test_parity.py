@@ -7,9 +7,10 @@ import pytest
 
 from hybridr.encoding.opening import load_encoder
 from hybridr.encoding.sentence_transformers import read_retriever
+from hybridr.errors import ModelError
 from hybridr.evaluation.label_free import gain, make_probes
 from hybridr.exporting.exporting import export
-from hybridr.exporting.parity import DOCUMENTS, generated_texts
+from hybridr.exporting.parity import DOCUMENTS, cosine, generated_texts
 from hybridr.files.manifest import read_manifest
 from support.tiny import tiny_corpus, tiny_retriever
 
@@ -36,6 +37,36 @@ def test_the_parity_holds_ndcg_of_every_form_on_the_documents(tmp_path: Path) ->
     card = (folder / "README.md").read_text()
     assert f"torch {found['torch']:.4f}, fp32 {found['fp32']:.4f}, int8 {found['int8']:.4f} on" in card
     assert f"{len(probes)} queries made from 60 documents" in card
+
+
+def test_the_parity_tells_of_the_states_of_tokens(tmp_path: Path) -> None:
+    retriever, documents = tiny_retriever(query="ask "), tiny_corpus(20)
+    folder = export(retriever, tmp_path / "encoder", precision="int8", texts=documents)
+    states = (read_manifest(folder) or {})["parity"]["states"]
+    probes, texts = make_probes(documents, 0)
+    made = generated_texts(retriever, 128 - len(texts) - len(probes))
+    rows = retriever.read_queries([one.text for one in probes]) + retriever.read_documents([*texts, *made])
+    assert states["tokens"] == sum(len(row.spans) for row in rows)
+    assert 0 < states["max_abs_difference"] <= states["tolerance"] == 1e-4
+    narrow = load_encoder(folder, precision="int8")
+    ours = np.concatenate([row.states for row in narrow.read_documents([*texts, *made])])
+    theirs = np.concatenate([row.states for row in retriever.read_documents([*texts, *made])])
+    cosines = cosine(ours, theirs)
+    assert 0.5 < states["int8_cosine"]["least"] <= cosines.min() + 1e-6
+    assert states["int8_cosine"]["mean"] == pytest.approx(cosines.mean(), abs=0.05)
+
+
+def test_states_that_differ_export_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    retriever = tiny_retriever()
+
+    def read(*arrays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        states, vectors = type(retriever).read(retriever, *arrays)
+        return states + 0.01, vectors
+
+    monkeypatch.setattr(retriever, "read", read)
+    with pytest.raises(ModelError, match="differ by .* over the states of .* tokens"):
+        export(retriever, tmp_path / "encoder", texts=tiny_corpus(5))
+    assert not (tmp_path / "encoder").exists()
 
 
 def test_ndcg_is_measured_on_a_part_of_many_documents(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The vectors of queries that were asked before."""
+"""What is kept of queries that were asked before, and what the encoder is asked for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hybridr.serving.application import create_app
-from hybridr.serving.embeddings import Embedding, VectorCache
+from hybridr.serving.embeddings import Embedding, QueryCache, encode_each
 from hybridr.serving.settings import ServeSettings
 from support.hashing import HashingEncoder
 
@@ -17,7 +17,7 @@ def embedding(value: float) -> Embedding:
 
 
 def test_the_one_not_used_for_longest_goes_first():
-    cache = VectorCache(2, "f", 256)
+    cache = QueryCache(2, "f", 256)
     for number, text in enumerate("ab"):
         cache.put("query", text, embedding(number))
     assert cache.get("query", "a").tokens == 0
@@ -28,20 +28,20 @@ def test_the_one_not_used_for_longest_goes_first():
 
 
 def test_a_size_of_nothing_keeps_nothing():
-    cache = VectorCache(0, "f", 256)
+    cache = QueryCache(0, "f", 256)
     cache.put("query", "a", embedding(1))
     assert cache.get("query", "a") is None
 
 
 @pytest.mark.parametrize("other", [("g", 256), ("f", 128)])
 def test_side_encoder_and_token_limit_are_part_of_the_key(other):
-    cache, foreign = VectorCache(9, "f", 256), VectorCache(9, *other)
+    cache, foreign = QueryCache(9, "f", 256), QueryCache(9, *other)
     assert cache._key("query", "a") != foreign._key("query", "a")
     assert cache._key("query", "a") != cache._key("passage", "a")
 
 
 def test_a_batch_does_not_live_on_in_the_cache():
-    cache, batch = VectorCache(9, "f", 256), np.zeros((1000, 3), dtype=np.float32)
+    cache, batch = QueryCache(9, "f", 256), np.zeros((1000, 3), dtype=np.float32)
     cache.put("query", "a", Embedding(batch[0], 1))
     assert cache.get("query", "a").vector.base is None
 
@@ -54,6 +54,12 @@ class CountingEncoder(HashingEncoder):
     def encode_queries(self, texts, *, max_tokens=None):
         self.asked += texts
         return super().encode_queries(texts)
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (2, 4), (6,)])
+def test_vectors_of_another_shape_are_an_error(shape):
+    with pytest.raises(ValueError, match="2 texts gave vectors"):
+        encode_each(lambda texts: np.zeros(shape, np.float32), 3, ["a", "b"])
 
 
 def test_repeated_queries_are_encoded_once_and_passages_every_time():

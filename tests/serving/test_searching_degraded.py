@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
+
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
@@ -19,6 +23,7 @@ class FakeSearch:
     """Answers with its mode and the size of the query's vector."""
 
     failure: Exception | None = None
+    asked: ClassVar[dict[str, Any]] = {}
     lexical_fields = ("text",)
     info = IndexInfo("docs", {}, {}, {})
 
@@ -31,6 +36,7 @@ class FakeSearch:
     def __call__(self, text, k, *, offset=0, filter=None, vector=None):
         if FakeSearch.failure:
             raise FakeSearch.failure
+        FakeSearch.asked[text] = vector
         size = 0 if vector is None else len(vector)
         return [Hit(f"{self.mode} {size}", 1.0, 1, None, None, "")][:k]
 
@@ -67,6 +73,22 @@ def test_search_uses_the_vector_of_the_batch(client, mode, found):
     answer = client.post("/search", json={"query": "a cat", "mode": mode})
     assert answer.json()["hits"][0]["doc_id"] == found
     assert "warning" not in answer.headers
+
+
+def test_clients_at_once_get_the_vectors_of_their_own_queries(client, encoder):
+    texts = [f"cat {number}" for number in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda text: client.post("/search", json={"query": text}), texts * 2))
+    assert {answer.status_code for answer in answers} == {200}
+    for text, one in zip(texts, encoder.read_queries(texts), strict=True):
+        np.testing.assert_array_equal(FakeSearch.asked[text], one.vector)
+    kept = client.app.state.embedder.cache._found.values()
+    assert sorted(len(one.states) for one in kept) == [2] * 40
+
+
+def test_lexical_search_reads_nothing(client):
+    client.post("/search", json={"query": "a cat", "mode": "lexical"})
+    assert len(client.app.state.embedder.cache) == 0
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "dense"])

@@ -6,7 +6,7 @@ import pytest
 
 from hybridr.cluster.record import Record
 from hybridr.records import Query
-from hybridr.search.fusions import Legs
+from hybridr.search.fusions import Legs, Scales
 from hybridr.search.fusions.absolute import absolute_weights
 from hybridr.search.fusions.pipeline import fuse, search_pipeline
 from hybridr.search.settings import SearchSettings
@@ -36,7 +36,7 @@ def test_scores_are_those_of_the_formula_and_of_the_pipeline() -> None:
     listed = ({"a": 4.0, "b": 2.0}, {"b": 0.9, "c": 0.8})
     legs = Legs(listed, {**listed[0], "c": 1.0}, {**listed[1], "a": 0.6})
     asked = Asked(Query("q", "text"), legs, 9.0)
-    lexical, dense = absolute_weights(0.3, 9.0, 2.0)
+    lexical, dense, _ = absolute_weights(0.3, Scales(9.0, 2.0))
     assert (lexical, dense) == (pytest.approx(0.7 / 12), pytest.approx(1.2))
     found = scores_of(Variant({"fusion": "absolute", "dense_weight": 0.3}, 0.0), asked, 2.0)
     assert found == pytest.approx(

@@ -50,6 +50,9 @@ def search(
     request: Annotated[
         bool, typer.Option("--request", help="Print the body for plain REST, do not search.")
     ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show what each part adds to the score, not the texts.")
+    ] = False,
 ) -> None:
     """Search in one of three modes, with highlighted text and the raw score of each leg."""
     from hybridr.search.systems import open_search
@@ -67,8 +70,14 @@ def search(
         session.output.result(body)
         return session.output.line(json.dumps(body))
     hits = searcher(text, page.k, offset=page.offset, filter=wanted)
-    session.output.result({"mode": ranking.mode, "hits": [hit._asdict() for hit in hits]})
-    show(session, hits)
+    left_out = dict(searcher.parts.left_out)
+    found = {"mode": ranking.mode, "hits": [hit._asdict() for hit in hits], "left_out": left_out}
+    session.output.result(found)
+    if not explain:
+        return show(session, hits)
+    show_parts(session, hits)
+    for name, reason in left_out.items():
+        session.output.line(f"without {name}: {reason}")
 
 
 def read_filter(text: str | None) -> dict[str, Any] | None:
@@ -100,6 +109,18 @@ def show(session: Session, hits: list[Hit]) -> None:
         for hit in hits
     ]
     session.output.table(("rank", "document", "score", "BM25", "dense", "text"), rows)
+
+
+def show_parts(session: Session, hits: list[Hit]) -> None:
+    """Print what each part adds to the scores; of a fusion that is no sum, the raw scores."""
+    parts = list(hits[0].parts or ()) if hits else []
+    if not parts:
+        return show(session, hits)
+    rows = [
+        (hit.rank, hit.doc_id, f"{hit.score:.4f}", *(f"{(hit.parts or {})[name]:.4f}" for name in parts))
+        for hit in hits
+    ]
+    session.output.table(("rank", "document", "score", *parts), rows)
 
 
 def raw(score: float | None) -> str:

@@ -16,7 +16,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.errors import SettingsError
 from hybridr.evaluation.bm25 import idf
 from hybridr.records import Query
-from hybridr.search.fusions.absolute import MINILM_SPREAD, spread_of
+from hybridr.search.calibration import MINILM_SPREAD, spread_of
 from hybridr_cli import main
 from support.corpus import bulk, fill_index, text_number
 from support.hashing import HashingEncoder
@@ -71,7 +71,7 @@ def test_legs_are_named_only_where_their_scores_are_shown(cluster: Cluster, inde
 
 @pytest.mark.parametrize("dense_weight", [0.0, 0.5, 0.9])
 def test_every_candidate_has_its_true_score(cluster: Cluster, index: str, dense_weight: float) -> None:
-    settings = SearchSettings(dense_weight=dense_weight, depth=DEPTH)
+    settings = SearchSettings(dense_weight=dense_weight, depth=DEPTH, signals=("none",))
     search = Search(cluster, index, encoder(), settings=settings)
     assert search.fusion == "absolute"
     expected = expected_scores(cluster, search.info.name, TEXT, dense_weight)
@@ -150,7 +150,7 @@ def test_the_request_takes_aggregations(cluster: Cluster, index: str) -> None:
 
 
 def test_words_that_nobody_wrote_leave_the_dense_leg(cluster: Cluster, index: str) -> None:
-    search = Search(cluster, index, encoder(), settings=SearchSettings(depth=DEPTH))
+    search = Search(cluster, index, encoder(), settings=SearchSettings(depth=DEPTH, signals=("none",)))
     for text in ("xyzzy qwertz", "!!!"):
         dense = search.using("dense").run([Query("q", text)], 10)["q"]
         assert list(search.run([Query("q", text)], 10)["q"]) == list(dense)
@@ -171,18 +171,6 @@ def test_what_has_no_cosine_takes_the_pipeline(cluster: Cluster, index: str) -> 
     assert Search(cluster, index, encoder(), settings=SearchSettings(normalization="l2")).fusion == "pipeline"
     with pytest.raises(SettingsError, match="rm3 changes the scale"):
         Search(cluster, index, encoder(), feedback="rm3", settings=SearchSettings(fusion="absolute"))
-
-
-def test_spread_of_a_constant_encoder_is_bounded() -> None:
-    from hybridr.search.fusions.absolute import dense_scale
-
-    class Constant:
-        def encode_queries(self, texts: Any) -> np.ndarray:
-            return np.ones((len(texts), 1), dtype=np.float32)
-
-        encode_documents = encode_queries
-
-    assert dense_scale(Constant()) == 8.0  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("mode", ["dense", "hybrid"])

@@ -13,6 +13,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.errors import SettingsError
 from hybridr.records import Query
 from hybridr.search import fusions
+from hybridr.search.parts import without_tokens
 from hybridr.search.systems import Compared, JudgedQueries, evaluate_index
 from support.members import one_more
 
@@ -71,7 +72,7 @@ def test_one_new_file_ranks(
     assert list(search.run(query, 5)["q"]) == [hit.doc_id for hit in hits]
     assert [hit.doc_id for hit in search(TEXT, 2, offset=2)] == [hit.doc_id for hit in hits[2:4]]
     vector = encoder.encode_queries([TEXT])[0]
-    assert search(TEXT, 5, vector=vector) == hits
+    assert search(TEXT, 5, reading=without_tokens(vector)) == hits
     moved = Search(cluster, index_name, encoder, feedback="rocchio", settings=settings)
     assert (moved.fusion, moved(TEXT, 1)[0].doc_id) == ("throwaway", hits[0].doc_id)
     with pytest.raises(SettingsError, match="no one request"):

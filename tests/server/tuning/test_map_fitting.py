@@ -14,7 +14,7 @@ from hybridr.errors import DataError, FingerprintMismatch
 from hybridr.node.state import NodeState
 from hybridr.records import Query
 from hybridr.reindexing.settings import ReindexSettings
-from hybridr.search.fusions.absolute import STATEMENTS
+from hybridr.search.calibration import STATEMENTS
 from hybridr.tuning.map_fitting import fit_query_map
 from hybridr.tuning.settings import MapSettings
 from hybridr.vocabulary.terms import IdfSums

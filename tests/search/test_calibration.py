@@ -14,8 +14,8 @@ from hybridr.cluster.record import IndexInfo
 from hybridr.encoding.query_map import MappedEncoder, QueryMap
 from hybridr.errors import DownloadError
 from hybridr.files import remembered
-from hybridr.search.fusions import absolute
-from hybridr.search.fusions.absolute import QUESTIONS, dense_scale, known_scale
+from hybridr.search import calibration
+from hybridr.search.calibration import MINILM_SPREAD, QUESTIONS, known_scale, scale_of, spread_of
 from hybridr.search.search import Search
 
 DIM = 4
@@ -41,6 +41,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HYBRIDR_HOME", str(tmp_path))
     monkeypatch.setattr(remembered, "_spreads", {})
     return tmp_path
+
+
+def dense_scale(encoder: Any) -> float:
+    return scale_of(spread_of(encoder), MINILM_SPREAD)
 
 
 def test_an_encoder_is_asked_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,4 +95,8 @@ def test_a_search_does_not_fail_where_nothing_can_be_kept(monkeypatch: pytest.Mo
     encoder = CountingEncoder("f4")
     assert known_scale(encoder) == known_scale(encoder)
     assert encoder.asked == 2
-    assert len(QUESTIONS) == len(absolute.STATEMENTS)
+    assert len(QUESTIONS) == len(calibration.STATEMENTS)
+
+
+def test_the_factor_is_bounded() -> None:
+    assert scale_of(0.0, MINILM_SPREAD) == scale_of(1e-9, MINILM_SPREAD) == 8.0

@@ -1,0 +1,33 @@
+"""Where routing values lead; that a real node agrees is tested in tests/server/vocabulary/test_terms.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from hybridr.cluster.record import IndexInfo
+from hybridr.cluster.routing import murmur3, routing_shards, routing_values, shard_of
+
+
+def index(shards: int, **settings: str) -> IndexInfo:
+    return IndexInfo("docs", {"index.number_of_shards": str(shards), **settings}, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    # OpenSearch's own Murmur3HashFunctionTests
+    [("hell", 0x5A0CB7C3), ("hello", 0xD7C31989), ("hello w", 0x22AB2984), ("hello wo", 0xDF0CA123)],
+)
+def test_the_hash_is_that_of_opensearch(text: str, wanted: int) -> None:
+    assert murmur3(text.encode("utf-16-le")) & 0xFFFFFFFF == wanted
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3, 5, 8, 40])
+def test_each_of_the_first_shards_has_a_value(shards: int) -> None:
+    values = routing_values(index(shards), 8)
+    assert [shard_of(value, index(shards)) for value in values] == list(range(min(shards, 8)))
+
+
+def test_places_are_what_an_index_can_be_split_into() -> None:
+    assert [routing_shards(shards) for shards in (1, 2, 3, 5, 1024, 2000)] == [1024, 1024, 768, 640, 2048, 4000]
+    other = index(4, **{"index.number_of_routing_shards": "12"})
+    assert {shard_of(str(number), other) for number in range(50)} == {0, 1, 2, 3}

@@ -1,0 +1,209 @@
+"""The family of signals: what each asks of a query, how a search takes them up, and a new one is one file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybridr.cluster.record import IndexInfo
+from hybridr.encoding.contract import Reading
+from hybridr.errors import SettingsError
+from hybridr.search import signals
+from hybridr.search.fusions import Scales
+from hybridr.search.fusions.absolute import absolute_weights, lexical_root
+from hybridr.search.parts import parts_of
+from hybridr.search.settings import SearchSettings
+from hybridr.search.signals import Asked, Place
+from hybridr.search.signals.phrases import MOST, Phrases, phrases_of
+from hybridr.search.signals.soft_terms import MOST_WORDS, SoftTerms, words_of
+from hybridr.tuning.variants import other_signals
+from hybridr.vocabulary.term_table import TermTable
+from hybridr.vocabulary.terms import Analysed, Word
+from support.hashing import HashingEncoder
+from support.members import one_more
+
+CONSTANT = '''
+from hybridr.search.signals import Signal
+
+
+class Constant(Signal):
+    """The same for every document."""
+
+    name = "throwaway"
+    help = "nothing at all"
+    weight = 0.3
+
+    def __init__(self, place):
+        pass
+
+    def clauses(self, asked):
+        return [{"match_all": {}}]
+'''
+
+
+@pytest.fixture
+def constant(tmp_path: Path) -> Iterator[None]:
+    with one_more(signals, "throwaway", CONSTANT, tmp_path):
+        yield
+
+
+def place(**mapping: Any) -> Place:
+    properties = {"text": {"type": "text", **mapping}}
+    info = IndexInfo("docs", {"index.uuid": "u"}, {"properties": properties}, {})
+    return Place(None, info, ["text"], HashingEncoder())  # type: ignore[arg-type]
+
+
+def words(text: str, *, stop: tuple[str, ...] = ()) -> tuple[Word, ...]:
+    """Read a text as an analyser that cuts at blanks and leaves out stop words, but not their places."""
+    found, start = [], 0
+    for position, word in enumerate(text.split()):
+        start = text.index(word, start)
+        if word not in stop:
+            found.append(Word("text", word.lower(), position, start, start + len(word), len(word)))
+        start += len(word)
+    return tuple(found)
+
+
+def asked(text: str, found: tuple[Word, ...], root: float = 4.0) -> Asked:
+    [reading] = HashingEncoder().read_queries([text])
+    return Asked(text, Analysed(found, 1.0), reading, root)
+
+
+def test_phrases_are_neighbours_and_keep_the_gap_of_stop_words() -> None:
+    text = "Flow over the heated wing"
+    assert phrases_of(text, "text", words(text, stop=("over", "the")), 9) == [
+        "Flow over the heated",
+        "heated wing",
+    ]
+    assert phrases_of(text, "text", words(text), 9) == ["over the heated", "heated wing", "Flow over"]
+    assert phrases_of(text, "title", words(text), 9) == []
+    assert phrases_of("wing", "text", words("wing"), 9) == []
+    assert phrases_of("the of", "text", words("the of"), 9) == []
+
+
+def test_a_pair_counts_once_and_long_queries_keep_the_heaviest() -> None:
+    assert phrases_of("a1 b1 a1 b1", "text", words("a1 b1 a1 b1"), 9) == ["a1 b1", "b1 a1"]
+    text = " ".join(f"w{'x' * (number % 40)}{number}" for number in range(200))
+    kept = phrases_of(text, "text", words(text), MOST)
+    assert len(kept) == MOST
+    assert min(map(len, kept)) > 70
+    assert len(Phrases(place()).clauses(asked(text, words(text)))) == MOST
+
+
+def test_of_several_terms_at_one_place_the_shortest_stands_for_it() -> None:
+    shingled = (
+        Word("text", "new york", 0, 0, 8, 1.0),
+        Word("text", "new", 0, 0, 3, 1.0),
+        Word("text", "york", 1, 4, 8, 1.0),
+    )
+    assert phrases_of("new york", "text", shingled, 9) == ["new york"]
+
+
+def test_signs_of_chinese_pair_to_three_signs() -> None:
+    bigrams = (Word("text", "北京", 0, 0, 2, 2.0), Word("text", "京大", 1, 1, 3, 2.0))
+    assert phrases_of("北京大", "text", bigrams, 9) == ["北京大"]
+
+
+@pytest.mark.parametrize("options", ["docs", "freqs"])
+def test_without_positions_phrases_are_left_out_with_a_word(options: str) -> None:
+    assert "positions" in str(Phrases.obstacle(place(index_options=options)))
+    found = parts_of(place(index_options=options), ["auto"])
+    assert set(found.left_out) == {"phrases", "soft_terms"}
+    assert not found.signals
+    with pytest.raises(SettingsError, match="no phrases here: the index keeps no positions"):
+        parts_of(place(index_options=options), ["phrases"])
+
+
+def test_a_query_without_known_words_has_no_phrases() -> None:
+    assert Phrases(place()).clauses(asked("b a", words("b a"), root=0.0)) == []
+
+
+def test_words_take_the_states_of_the_tokens_that_they_overlap() -> None:
+    reading = Reading(np.zeros(4), np.eye(4, dtype=np.float32), ((0, 2), (2, 5), (6, 9), (9, 10)))
+    read = Analysed((Word("text", "flows", 0, 0, 5, 3.0), Word("text", "wing", 1, 6, 9, 1.0)), 4.0)
+    flows, wing = words_of(read, reading)
+    assert flows.state.tolist() == [0.5, 0.5, 0.0, 0.0]
+    assert flows.share == 0.75
+    assert wing.state.tolist() == [0.0, 0.0, 1.0, 0.0]
+    assert wing.share == 0.25
+    beyond = Analysed((Word("text", "late", 9, 40, 44, 1.0),), 1.0)
+    assert words_of(beyond, reading) == []
+    assert words_of(Analysed(), Reading(np.zeros(4), np.zeros((0, 4), np.float32), ())) == []
+
+
+def soft_terms(monkeypatch: pytest.MonkeyPatch, terms: str) -> SoftTerms:
+    found = tuple(terms.split())
+    rows = np.array([one.states[0] for one in HashingEncoder().read_queries(found)], dtype=np.float16)
+    table = TermTable(found, rows, np.zeros(HashingEncoder.width, np.float32), 0.7, "", {})
+    monkeypatch.setattr("hybridr.search.signals.soft_terms.open_term_table", lambda *_: table)
+    monkeypatch.setattr("hybridr.search.signals.soft_terms.known_state_scale", lambda _: 1.0)
+    return SoftTerms(place())
+
+
+def test_near_words_count_by_how_near_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = soft_terms(monkeypatch, "wing wings flow basket candle")
+    [clause] = made.clauses(asked("wing", words("wing")))
+    boosts = {
+        one["constant_score"]["filter"]["term"]["text"]: one["constant_score"]["boost"]
+        for one in clause["dis_max"]["queries"]
+    }
+    assert list(boosts)[:2] == ["wing", "wings"]
+    assert boosts["wing"] > boosts["wings"] > 0
+    assert min(boosts.values()) > 0
+
+
+def test_a_word_that_the_table_lacks_matches_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = soft_terms(monkeypatch, "wing wings flow basket candle")
+    [clause] = made.clauses(asked("zephyr", words("zephyr")))
+    terms = [one["constant_score"]["filter"]["term"]["text"] for one in clause["dis_max"]["queries"]]
+    assert "zephyr" in terms
+
+
+def test_long_queries_ask_for_their_heaviest_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = soft_terms(monkeypatch, "wing wings flow basket candle")
+    text = " ".join(f"word{number}" for number in range(200))
+    found = made.clauses(asked(text, words(text)))
+    assert len(found) <= MOST_WORDS
+
+
+def test_soft_terms_need_token_states_and_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Bare:
+        similarity = "cosine"
+
+    blind = place()._replace(encoder=Bare())  # type: ignore[arg-type]
+    assert "does not show" in str(SoftTerms.obstacle(blind))
+    assert "no table" in str(SoftTerms.obstacle(place()))
+
+
+def test_weights_move_from_the_words_to_the_signals() -> None:
+    root = lexical_root(9.0)
+    plain = absolute_weights(0.5, Scales(9.0, 1.0))
+    assert (plain.lexical, plain.dense, plain.signals) == (pytest.approx(0.5 / root), 1.0, {})
+    both = absolute_weights(0.5, Scales(9.0, 1.0), {"phrases": 0.1, "soft_terms": 0.2})
+    assert both.lexical == pytest.approx(0.3 / root)
+    assert both.signals == {"phrases": pytest.approx(0.1), "soft_terms": pytest.approx(0.2)}
+    assert absolute_weights(1.0, Scales(9.0, 1.0), {"phrases": 0.1}).signals == {"phrases": 0.0}
+    assert absolute_weights(0.5, Scales(0.0, 1.0), {"phrases": 0.1}).lexical == 0.0
+
+
+def test_a_new_file_is_a_setting_and_a_part(constant: None) -> None:
+    assert SearchSettings(signals=("throwaway",)).signals == ("throwaway",)
+    found = parts_of(place(), ["auto"])
+    assert set(found.signals) == {"phrases", "throwaway"}
+    [parts] = found.of([asked("a1 b1", words("a1 b1"))])
+    assert parts["throwaway"].weight == 0.3
+    assert parts["throwaway"].clauses == [{"match_all": {}}]
+    with pytest.raises(SettingsError, match="'nothing'"):
+        SearchSettings(signals=("nothing",))
+
+
+def test_tune_tries_fewer_and_further_signals() -> None:
+    assert other_signals(["phrases", "soft_terms"], []) == [("none",), ("soft_terms",), ("phrases",)]
+    assert other_signals([], []) == []
+    more = other_signals(["phrases", "soft_terms"], ["token_bits"])
+    assert ("phrases", "soft_terms", "token_bits") in more
+    assert ("phrases", "token_bits") in more
