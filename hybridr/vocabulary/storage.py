@@ -197,7 +197,7 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
     who may not see all indices nothing is deleted, and what may not be deleted stays.
     """
     before = {info.record.term_table.fingerprint for info in infos if info.record.term_table}
-    parts = parts_of(cluster, {info.uuid for info in infos})
+    parts = stored_parts(cluster, {info.uuid for info in infos})
     if not (before or parts):
         return []
     try:
@@ -211,10 +211,12 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
     return sorted(gone)
 
 
-def parts_of(cluster: Cluster, uuids: Collection[str]) -> list[str]:
+def stored_parts(cluster: Cluster, uuids: Collection[str]) -> list[str]:
     """List the ids of the parts that were written for indices; none without the right to look."""
     wanted = {"size": MOST_PARTS, "_source": False, "query": {"terms": {"index_uuid": sorted(uuids)}}}
     try:
+        if not cluster.exists(INDEX):
+            return []
         with suppress(AccessDenied):
             cluster.refresh(INDEX)
         return [hit["_id"] for hit in cluster.search(INDEX, wanted)["hits"]["hits"]]

@@ -9,8 +9,15 @@ from hybridr.cluster.record import IndexInfo
 from hybridr.encoding.contract import Reading
 from hybridr.errors import DataError
 from hybridr.vocabulary import fitting
-from hybridr.vocabulary.fitting import Content, StateSums, Word, characters, laid_out, obstacle, words_in
-from hybridr.vocabulary.term_table import unit
+from hybridr.vocabulary.fitting import (
+    Content,
+    Occurrence,
+    StateSums,
+    laid_out,
+    table_obstacle,
+    told_occurrences,
+)
+from hybridr.vocabulary.term_table import of_length_one
 from support.hashing import HashingEncoder
 
 
@@ -39,18 +46,17 @@ def read(text: str) -> Reading:
 
 def test_offsets_become_characters() -> None:
     text = "a🚀b 機翼 é"
-    assert characters(text).tolist() == [0, 1, 1, 2, 3, 4, 5, 6, 7, 8]
     content = Content("text", "text", 6, text)
     told = answer(text={"🚀": [(1, 3)], "b": [(3, 4)], "機翼": [(5, 7)], "é": [(8, 9)]})
-    found = words_in(told, content)
-    assert found == [Word("🚀", 7, 8), Word("b", 8, 9), Word("機翼", 10, 12), Word("é", 13, 14)]
+    found = told_occurrences(told, content)
+    assert found == [("🚀", 7, 8), ("b", 8, 9), ("機翼", 10, 12), ("é", 13, 14)]
     assert [f"title {text}"[word.start : word.end] for word in found] == [word.term for word in found]
 
 
-def test_offsets_beyond_the_text_end_with_it() -> None:
+def test_an_answer_without_terms_tells_of_none() -> None:
     content = Content("text", "text", 0, "ab")
-    assert words_in(answer(text={"x": [(1, 99)]}), content) == [Word("x", 1, 2)]
-    assert words_in({"error": {"type": "x"}}, content) == []
+    assert told_occurrences(answer(text={}), content) == []
+    assert told_occurrences({"error": {"type": "x"}}, content) == []
 
 
 def test_each_searched_field_has_its_place_in_the_text() -> None:
@@ -83,18 +89,18 @@ def test_a_missing_field_takes_no_place() -> None:
 def test_a_row_is_the_mean_of_the_states_that_its_occurrences_overlap() -> None:
     sums, texts = StateSums(24), ["wing tip vortex", "the wing tip", "no more"]
     words = [
-        [Word("wingtip", 0, 8), Word("rest", 9, 15)],
-        [Word("wingtip", 4, 12), Word("behind", 50, 60)],
-        [Word("behind", 70, 80), Word("rest", 0, 2)],
+        [Occurrence("wingtip", 0, 8), Occurrence("rest", 9, 15)],
+        [Occurrence("wingtip", 4, 12), Occurrence("behind", 50, 60)],
+        [Occurrence("behind", 70, 80), Occurrence("rest", 0, 2)],
     ]
     readings = [read(text) for text in texts]
     for reading, found in zip(readings, words, strict=True):
         sums.add(reading, found)
     table = sums.table("e", {"documents": 3})
-    first = unit(readings[0].states[:2].mean(axis=0, keepdims=True))
-    second = unit(readings[1].states[1:3].mean(axis=0, keepdims=True))
+    first = of_length_one(readings[0].states[:2].mean(axis=0, keepdims=True))
+    second = of_length_one(readings[1].states[1:3].mean(axis=0, keepdims=True))
     assert table.terms == ("rest", "wingtip"), "what lies behind the last token has no state"
-    np.testing.assert_allclose(table.rows[1], unit(first + second)[0], atol=1e-3)
+    np.testing.assert_allclose(table.rows[1], of_length_one(first + second)[0], atol=1e-3)
     mean = np.concatenate([one.states for one in readings]).mean(axis=0)
     np.testing.assert_allclose(table.mean, mean, atol=1e-6)
 
@@ -105,7 +111,7 @@ def test_terms_of_one_document_are_left_out_and_frequent_ones_come_first(
     texts = ["flow wing", "flow wing", "flow rare", "rare flow once once"]
     sums = StateSums(24)
     for text in texts:
-        sums.add(read(text), [Word(text[slice(*span)], *span) for span in read(text).spans])
+        sums.add(read(text), [Occurrence(text[slice(*span)], *span) for span in read(text).spans])
     assert sums.table("e", {}).terms == ("flow", "rare", "wing")
     monkeypatch.setattr(fitting, "TABLE_BYTES", 2 * (48 + 8))
     assert sums.table("e", {}).terms == ("flow", "rare")
@@ -118,7 +124,7 @@ def test_an_analyser_that_makes_endless_terms_is_bounded(monkeypatch: pytest.Mon
     monkeypatch.setattr(fitting, "COLLECTED", 3)
     sums = StateSums(24)
     for _ in range(2):
-        sums.add(read("a c d e f"), [Word("acdef"[at], 2 * at, 2 * at + 1) for at in range(5)])
+        sums.add(read("a c d e f"), [Occurrence("acdef"[at], 2 * at, 2 * at + 1) for at in range(5)])
     assert set(sums.table("e", {}).terms) == {"a", "c", "d"}
 
 
@@ -149,7 +155,7 @@ def test_texts_without_tokens_or_words_add_nothing() -> None:
     sums = StateSums(24)
     sums.add(read(""), [])
     sums.add(read("🚀"), [])
-    sums.add(read(""), [Word("x", 0, 0)])
+    sums.add(read(""), [Occurrence("x", 0, 0)])
     with pytest.raises(DataError, match="no word"):
         sums.table("e", {})
 
@@ -167,7 +173,7 @@ def test_obstacles_are_named() -> None:
         similarity = "ip"
 
     split = {"passages": {"tokens": 100, "overlap": 10, "most": 5}}
-    assert obstacle(info_of({}), HashingEncoder()) == ""
-    assert "no states of tokens" in obstacle(info_of({}), Blind())  # type: ignore[arg-type]
-    assert "each passage" in obstacle(info_of(split), HashingEncoder())
-    assert "inner product" in obstacle(info_of({}), Product())
+    assert table_obstacle(info_of({}), HashingEncoder()) == ""
+    assert "no states of tokens" in table_obstacle(info_of({}), Blind())  # type: ignore[arg-type]
+    assert "each passage" in table_obstacle(info_of(split), HashingEncoder())
+    assert "inner product" in table_obstacle(info_of({}), Product())

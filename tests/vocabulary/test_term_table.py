@@ -10,13 +10,13 @@ import pytest
 from safetensors.numpy import save
 
 from hybridr.errors import ModelError
-from hybridr.vocabulary.term_table import FILE, TermTable, load_term_table, unit, unpacked
+from hybridr.vocabulary.term_table import FILE, TermTable, load_term_table, of_length_one, unpacked
 
 TERMS = ("wing", "flow", "機翼", "🚀", 'quo"te\n', "shock wave")
 
 
 def table_of(count: int = len(TERMS), width: int = 8, seed: int = 3) -> TermTable:
-    rows = unit(np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32))
+    rows = of_length_one(np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32))
     terms = TERMS if count == len(TERMS) else tuple(f"t{number}" for number in range(count))
     mean = rows.mean(axis=0)
     return TermTable(terms, rows.astype(np.float16), mean, 0.75, "e" * 64, {"inputs": {"index": "a"}})
@@ -26,7 +26,7 @@ def test_the_nearest_rows_come_first() -> None:
     table = table_of(500, 16)
     states = np.random.default_rng(4).normal(size=(7, 16)).astype(np.float32)
     rows, cosines = table.nearest(states, 30)
-    plain = unit(states) @ table.vectors.astype(np.float32).T
+    plain = of_length_one(states) @ table.vectors.astype(np.float32).T
     np.testing.assert_array_equal(rows, np.argsort(-plain, axis=1)[:, :30])
     np.testing.assert_allclose(cosines, -np.sort(-plain, axis=1)[:, :30], atol=1e-6)
 

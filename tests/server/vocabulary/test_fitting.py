@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.vocabulary.fitting import WORDS_OF_A_TEXT, fit_term_table, laid_out, words_of
+from hybridr.vocabulary.fitting import WORDS_OF_A_TEXT, fit_term_table, laid_out, occurrences_in
 from hybridr.vocabulary.term_table import TermTable
 from support.corpus import bulk
 from support.hashing import HashingEncoder
@@ -47,12 +47,14 @@ def filled(cluster: Cluster, name: str, analyzer: str, shards: int) -> str:
     analysis["analyzer"]["grams"]["tokenizer"] = "grams"
     index = {"number_of_shards": shards, "number_of_replicas": 0, "analysis": analysis}
     properties = {"title": {"type": "text"}, "text": {"type": "text", "analyzer": analyzer}}
-    cluster.request(
-        "PUT", path_of(name), {"settings": {"index": index}, "mappings": {"properties": properties}}
-    )
+    mappings = {"dynamic": "strict", "properties": properties, "_routing": {"required": True}}
+    cluster.request("PUT", path_of(name), {"settings": {"index": index}, "mappings": mappings})
     lines: list[dict[str, Any]] = []
     for number, text in enumerate(TEXTS):
-        lines += [{"index": {"_id": str(number)}}, {"title": f"paper {number % 2}", "text": text}]
+        lines += [
+            {"index": {"_id": str(number), "routing": str(number)}},
+            {"title": f"paper {number % 2}", "text": text},
+        ]
     bulk(cluster, name, lines)
     return name
 
@@ -104,7 +106,7 @@ def test_the_same_index_gives_the_same_table(cluster: Cluster, index_name: str) 
 def test_a_long_text_has_bounded_words(cluster: Cluster, index_name: str) -> None:
     filled(cluster, index_name, "starts", 1)
     long, short = (laid_out({"text": text}, ["text"], ["text"]) for text in ("abcdefghij " * 2_000, ""))
-    [words, none] = words_of(cluster, index_name, [long, short])
+    [words, none] = occurrences_in(cluster, index_name, [long, short])
     assert len(words) == WORDS_OF_A_TEXT
     assert words[:2] == [("a", 0, 10), ("ab", 0, 10)]
-    assert none == words_of(cluster, index_name, [short])[0] == []
+    assert none == occurrences_in(cluster, index_name, [short])[0] == []

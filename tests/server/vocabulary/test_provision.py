@@ -73,7 +73,7 @@ def test_a_new_encoder_gets_a_table_of_its_own_and_leaves_the_first(
         table = open_term_table(cluster, info)
         assert table is not None
         assert table.encoder == info.record.encoder
-        assert storage.parts_of(cluster, {info.uuid})
+        assert storage.stored_parts(cluster, {info.uuid})
 
 
 def test_a_table_of_other_fields_is_fitted_anew_and_the_old_parts_go(
@@ -81,13 +81,13 @@ def test_a_table_of_other_fields_is_fitted_anew_and_the_old_parts_go(
 ) -> None:
     first = provide_term_table(cluster, bare, HashingEncoder()).table
     assert first is not None
-    monkeypatch.setattr(provision, "origin_of", lambda *_: {"inputs": {"fields": ["title"]}})
+    monkeypatch.setattr(provision, "table_origin", lambda *_: {"inputs": {"fields": ["title"]}})
     second = provide_term_table(cluster, bare, HashingEncoder())
     assert second.fitted
     assert fits == [bare, bare]
     info = cluster.index_info(bare)
     assert info.record.term_table == second.table
-    parts = {part[: storage.DIGITS] for part in storage.parts_of(cluster, {info.uuid})}
+    parts = {part[: storage.DIGITS] for part in storage.stored_parts(cluster, {info.uuid})}
     assert parts == {info.record.term_table.fingerprint}
 
 
@@ -121,7 +121,7 @@ def test_killed_between_parts_it_is_whole_after_the_next_run(
     table = open_term_table(cluster, cluster.index_info(bare))
     assert table is not None
     assert table.fingerprint == found.table.fingerprint
-    assert len(storage.parts_of(cluster, {info.uuid})) == found.table.parts
+    assert len(storage.stored_parts(cluster, {info.uuid})) == found.table.parts
 
 
 PROVIDE = """
@@ -150,7 +150,7 @@ def test_two_processes_at_once_leave_one_whole_table(
     info = cluster.index_info(bare)
     assert open_term_table(cluster, info) is not None
     assert info.record.term_table is not None
-    assert len(storage.parts_of(cluster, {info.uuid})) == info.record.term_table.parts
+    assert len(storage.stored_parts(cluster, {info.uuid})) == info.record.term_table.parts
 
 
 def test_without_rights_for_the_hidden_index_it_stays_on_this_machine(

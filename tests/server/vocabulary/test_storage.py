@@ -31,7 +31,7 @@ def named_by(info: IndexInfo) -> FittedTable:
 
 
 def parts_there(cluster: Cluster, info: IndexInfo) -> list[str]:
-    return sorted(storage.parts_of(cluster, {info.uuid}))
+    return sorted(storage.stored_parts(cluster, {info.uuid}))
 
 
 def test_another_machine_finds_the_table_in_the_cluster(
