@@ -160,8 +160,8 @@ def race_reindex(
     that its connector cannot take are left out for all.
 
     No term table is fitted: the others have none. Half of the encoding alone goes before the reindex and half
-    after it, so that a machine that slows down slows both. Everything made on the cluster is deleted; cluster settings that the server's way needs
-    are set for its time only. Raises what the steps raise.
+    after it, so that a machine that slows down slows both. Everything made on the cluster is deleted; cluster
+    settings that the server's way needs are set for its time only. Raises what the steps raise.
     """
     index = f"hybridr-bench-{secrets.token_hex(4)}"
     settings = (settings or ReindexSettings()).model_copy(update={"term_table": False})
