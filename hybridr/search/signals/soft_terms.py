@@ -14,7 +14,7 @@ from ...encoding.contract import Reading, Vectors, reads_tokens
 from ...vocabulary.storage import open_term_table
 from ...vocabulary.terms import Analysed
 from ..calibration import known_state_scale
-from . import Asked, Place, Signal
+from . import Place, QueryReading, Signal
 
 NEAREST = 30
 SCALE = 1.31
@@ -44,9 +44,9 @@ class SoftTerms(Signal):
             return f"no table of terms was fitted: hybridr tune {place.info.name}"
         return None
 
-    def clauses(self, asked: Asked) -> list[dict[str, Any]]:
+    def clauses(self, asked: QueryReading) -> list[dict[str, Any]]:
         """Take for each word the best of the near words that a document holds."""
-        words = words_of(asked.analysed, asked.reading)[: MOST_CLAUSES // (NEAREST * len(self.fields))]
+        words = soft_words(asked.analysed, asked.reading)[: MOST_CLAUSES // (NEAREST * len(self.fields))]
         if not words or self.table is None:
             return []
         places, cosines = self.table.nearest(np.stack([word.state for word in words]), NEAREST)
@@ -81,7 +81,7 @@ class SoftWord(NamedTuple):
     share: float
 
 
-def words_of(analysed: Analysed, reading: Reading) -> list[SoftWord]:
+def soft_words(analysed: Analysed, reading: Reading) -> list[SoftWord]:
     """Bring the index's terms and the encoder's tokens together, by the characters that both stand for.
 
     The terms that weigh most come first.
