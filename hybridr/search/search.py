@@ -30,14 +30,14 @@ from ..vocabulary.terms import Analysis
 from .calibration import known_scale
 from .candidates import DENSE, HYBRID, LEXICAL, Alone, Candidates, legs_of, modes
 from .feedback import ROCCHIO_DOCUMENTS, TermFeedback, rocchio
-from .fusions import FAMILY, Candidate, Fusion, Legs, Part, Question, Scales
+from .fusions import FAMILY, Candidate, Fusion, Legs, Question, Scales, Weighted
 from .fusions.absolute import Absolute, lexical_root
 from .hits import checked_hits, hit_of, named_scores
-from .parts import Parts, parts_of
 from .rerankers import FAMILY as RERANKERS
 from .rerankers import Reranker
 from .settings import NAMES_A_PIPELINE, SearchSettings, with_query_map, with_tuning
-from .signals import Asked, Place
+from .signal_set import SignalSet, signals_taken
+from .signals import Place, QueryReading
 
 Mode = Literal["hybrid", "lexical", "dense"]
 Feedback = Literal["rm3", "rocchio"]
@@ -83,7 +83,7 @@ class Search:
         scaled = self.encoder if joining.needs_scales else None
         self.dense_scale = known_scale(scaled) if scaled else 1.0
         self.analysis = Analysis(cluster, self.info, self.lexical_fields)
-        self.parts = self._parts()
+        self.signals = self._signals()
         self._candidates = Candidates(cluster, self.info, self._legs())
         self._rerankers: tuple[Reranker, ...] = ()
         self._first = self._first_search() if self.feedback == "rocchio" else None
@@ -109,17 +109,23 @@ class Search:
         offset: int = 0,
         filter: dict[str, Any] | None = None,
         reading: Reading | None = None,
+        explain: bool = False,
     ) -> list[Hit]:
         """Give the best `k` documents with text, highlighted by `<em>`, and the raw score of each leg.
 
         The text of a document that the dense leg found by one of several passages is that passage. `offset`
         skips the best ones: a page. `filter` is a query that every document has to match. `reading` is the
-        text as the encoder reads it, where that is there already.
+        text as the encoder reads it, where that is there already. `explain` has hits tell what each part adds
+        to their score.
         """
         self._check_page(text, k, offset)
+        depth = max(self.settings.depth, k + offset)
+        readings = None if reading is None else [reading]
+        [question] = self._questions([text], depth, filter, readings)
+        question = replace(question, shown=True, explained=explain)
         if not self._rerankers:
-            return self._hits(text, k, offset, filter, reading)
-        hits = self._hits(text, max(self.settings.depth, k + offset), 0, filter, reading)
+            return self._hits(text, k, offset, question)
+        hits = self._hits(text, depth, 0, question)
         for one in self._rerankers:
             hits = one.rescore(text, hits)
         return hits[offset : offset + k]
@@ -170,14 +176,10 @@ class Search:
         """Give how much the terms of each query weigh in the fields of the lexical leg."""
         return [len(self.lexical_fields) * one.idf_sum for one in self.analysis.of(texts)]
 
-    def _hits(
-        self, text: str, k: int, offset: int, filter: dict[str, Any] | None, reading: Reading | None
-    ) -> list[Hit]:
-        readings = None if reading is None else [reading]
+    def _hits(self, text: str, k: int, offset: int, question: Question) -> list[Hit]:
         if not self._joining.one_request:
-            [question] = self._questions([text], self.settings.depth, filter, readings)
+            question = replace(question, depth=self.settings.depth, shown=False)
             return self._joined_here(text, question, slice(offset, offset + k))
-        [question] = self._questions([text], self._depth(k + offset), filter, readings, shown=True)
         body = self._joining.body(question, k + offset)
         body |= {"highlight": highlight(self._shown_fields, text), "_source": self._shown_fields}
         body |= {"size": k, "from": offset}
@@ -186,7 +188,7 @@ class Search:
         return [self._hit(found, rank, question) for rank, found in enumerate(hits, offset + 1)]
 
     def _hit(self, found: dict[str, Any], rank: int, question: Question) -> Hit:
-        parts = self._joining.parts(question, named_scores(found))
+        parts = self._joining.parts(question, named_scores(found)) if question.explained else None
         return hit_of(found, rank, parts, self._shown_fields)
 
     def _joined_here(self, text: str, question: Question, page: slice) -> list[Hit]:
@@ -213,30 +215,28 @@ class Search:
         depth: int,
         filter: dict[str, Any] | None = None,
         readings: Sequence[Reading] | None = None,
-        *,
-        shown: bool = False,
     ) -> list[Question]:
         """Ask each text as the legs read it; `readings` None has the encoder read the texts."""
         legs = self._candidates.legs
         if readings is None and self.encoder is not None:
-            readings = self.parts.read(self.encoder, texts)
+            readings = self.signals.read(self.encoder, texts)
         asked = {name: self._asked(leg, texts, readings) for name, leg in legs.items()}
         scales = [Scales()] * len(texts)
         if self._joining.needs_scales:
             scales = [Scales(one, self.dense_scale) for one in self.idf_sums(texts)]
         parts = self._asked_parts(texts, readings, scales)
         return [
-            Question(legs, dict(zip(legs, each, strict=True)), depth, filter, shown, scale, part)
+            Question(legs, dict(zip(legs, each, strict=True)), depth, filter, scales=scale, signals=part)
             for *each, scale, part in zip(*asked.values(), scales, parts, strict=True)
         ]
 
     def _asked_parts(
         self, texts: Sequence[str], readings: Sequence[Reading] | None, scales: Sequence[Scales]
-    ) -> list[dict[str, Part]]:
-        if not self.parts.signals or readings is None:
+    ) -> list[dict[str, Weighted]]:
+        if not self.signals.members or readings is None:
             return [{} for _ in texts]
         roots = [lexical_root(one.idf_sum) for one in scales]
-        return self.parts.of(list(map(Asked, texts, self.analysis.of(texts), readings, roots)))
+        return self.signals.of(list(map(QueryReading, texts, self.analysis.of(texts), readings, roots)))
 
     def _asked(self, leg: Leg, texts: Sequence[str], readings: Sequence[Reading] | None) -> Sequence[Any]:
         if leg.reads == "text":
@@ -267,7 +267,7 @@ class Search:
 
     @cached_property
     def _term_feedback(self) -> TermFeedback:
-        return TermFeedback(self.cluster, self.info.name, self.lexical_fields)
+        return TermFeedback(self.cluster, self.info, self.lexical_fields)
 
     def _legs(self) -> dict[str, Leg]:
         made = {leg.name: leg.of(self.info.record, self.lexical_fields) for leg in legs_of(self.mode)}
@@ -276,11 +276,11 @@ class Search:
             made[DENSE] = replace(dense, exact=True)
         return made
 
-    def _parts(self) -> Parts:
+    def _signals(self) -> SignalSet:
         if self.encoder is None or not self._joining.takes_signals:
-            return Parts({}, {})
+            return SignalSet({}, {})
         place = Place(self.cluster, self.info, self.lexical_fields, self.encoder)
-        return parts_of(place, self.settings.signals)
+        return signals_taken(place, self.settings.signals)
 
     def _depth(self, k: int) -> int:
         return max(self.settings.depth, k)

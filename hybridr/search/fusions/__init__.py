@@ -23,7 +23,7 @@ class Scales(NamedTuple):
     dense: float = 1.0
 
 
-class Part(NamedTuple):
+class Weighted(NamedTuple):
     """What a signal asks: queries whose scores add up to it, and its weight beside a dense weight of .5."""
 
     weight: float
@@ -38,8 +38,8 @@ class Question:
     """One query as the legs ask it: by leg its text, a query made of it, or its vector `(dim,)`.
 
     Each leg gives `depth` candidates that match `filter`; `signals` are further parts of the score, by name.
-    `shown` asks for what people look at too: the server runs a named query once more to tell its scores, so
-    nothing is named where nobody looks.
+    `shown` asks for what people look at too, `explained` for the score of each signal: the server runs a
+    named query once more to tell its scores, so nothing is named where nobody looks.
     """
 
     legs: Mapping[str, Leg]
@@ -48,7 +48,8 @@ class Question:
     filter: dict[str, Any] | None = None
     shown: bool = False
     scales: Scales = Scales()
-    signals: Mapping[str, Part] = field(default_factory=dict)
+    signals: Mapping[str, Weighted] = field(default_factory=dict)
+    explained: bool = False
 
     def query(self, leg: str) -> dict[str, Any]:
         """Build the query of one leg."""
