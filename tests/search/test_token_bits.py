@@ -9,8 +9,8 @@ import pytest
 
 from hybridr.cluster.record import IndexInfo, Record, meta_of
 from hybridr.encoding.bits import MOST_QUERY_TOKENS, bits_of, mean_as_text
-from hybridr.search.parts import parts_of
-from hybridr.search.signals import Asked, Place
+from hybridr.search.signal_set import signals_taken
+from hybridr.search.signals import Place, QueryReading
 from hybridr.search.signals.token_bits import SCALE, TokenBits, token_weights
 from hybridr.vocabulary.terms import Analysed, Word
 from support.hashing import HashingEncoder
@@ -31,9 +31,9 @@ def signal(monkeypatch: pytest.MonkeyPatch) -> TokenBits:
     return TokenBits(place())
 
 
-def asked(text: str, words: tuple[Word, ...]) -> Asked:
+def asked(text: str, words: tuple[Word, ...]) -> QueryReading:
     [reading] = HashingEncoder().read_queries([text])
-    return Asked(text, Analysed(words, 1.0), reading, 4.0)
+    return QueryReading(text, Analysed(words, 1.0), reading, 4.0)
 
 
 def test_tokens_weigh_what_the_word_does_that_they_are_part_of() -> None:
@@ -77,4 +77,4 @@ def test_it_is_left_out_with_a_word_and_by_itself() -> None:
     assert "does not show" in str(TokenBits.obstacle(place(encoder=Bare())))
     assert "reindex docs --token-bits" in str(TokenBits.obstacle(place(Record(source="docs"))))
     assert TokenBits.obstacle(place()) is None
-    assert "token_bits" not in parts_of(place(), ["auto"]).signals
+    assert "token_bits" not in signals_taken(place(), ["auto"]).members

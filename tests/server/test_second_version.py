@@ -79,7 +79,7 @@ def test_token_bits_on_the_older_version(secure: Cluster) -> None:
     assert reindex(secure, "tokens", HashingEncoder(), settings).encoded == 40
     assert verify(secure, "tokens", HashingEncoder()).ok
     search = Search(secure, "tokens", HashingEncoder(), settings=SearchSettings(signals=("token_bits",)))
-    hits = search(text_number(5), 40)
+    hits = search(text_number(5), 40, explain=True)
     assert hits[0].doc_id == "d5"
     query, weights, factor = asked_bits(search, text_number(5))
     held = held_bits(secure, search.info.name, [hit.doc_id for hit in hits])

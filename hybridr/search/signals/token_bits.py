@@ -16,7 +16,7 @@ from ...encoding.bits import bits_of, heaviest, mean_from_text
 from ...encoding.contract import Vectors, reads_tokens
 from ...vocabulary.terms import Word
 from ..calibration import known_state_scale
-from . import Asked, Place, Signal
+from . import Place, QueryReading, Signal
 
 SCALE = 1.44
 
@@ -46,7 +46,7 @@ class TokenBits(Signal):
             )
         return None
 
-    def clauses(self, asked: Asked) -> list[dict[str, Any]]:
+    def clauses(self, asked: QueryReading) -> list[dict[str, Any]]:
         """Compare the tokens that stand for words of the index with those of each document."""
         _, states, spans = asked.reading
         weights = token_weights(asked.analysed.words, spans)

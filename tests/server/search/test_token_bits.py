@@ -46,7 +46,7 @@ def expected_part(search: Search, text: str, held: dict[str, bytes]) -> dict[str
 
 @pytest.mark.parametrize("text", [TEXT, "anchor", f"anchor {ODD['emoji']}", " ".join([TEXT] * 9)])
 def test_the_part_of_each_hit_is_ours(cluster: Cluster, search: Search, text: str) -> None:
-    hits = search(text, 40)
+    hits = search(text, 40, explain=True)
     expected = expected_part(search, text, held_bits(cluster, search.info.name, [hit.doc_id for hit in hits]))
     for hit in hits:
         assert hit.parts is not None
