@@ -133,6 +133,13 @@ def mapping_of(info: IndexInfo, field: str) -> dict[str, Any]:
     return found
 
 
+def source_field(info: IndexInfo, field: str) -> str:
+    """Name the field of a document that this field is made of: of a multi-field the one that it is below."""
+    parts = field.split(".")
+    names = (".".join(parts[:length]) for length in range(1, len(parts)))
+    return next((name for name in names if "type" in mapping_of(info, name)), field)
+
+
 def searchable_fields(info: IndexInfo, fields: Sequence[str]) -> tuple[str, ...]:
     """Leave out fields inside nested objects, which a plain query does not see.
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ..cluster.connection import Cluster
 from ..cluster.fields import mapped_fields
 from ..cluster.legs.lexical import lexical_query
+from ..cluster.record import IndexInfo
 from ..languages import is_plain
 from ..vocabulary.terms import term_vectors, text_vectors
 
@@ -38,14 +39,14 @@ class TermFeedback:
     """
 
     def __init__(
-        self, cluster: Cluster, index: str, fields: Sequence[str], *, words_only: bool | None = None
+        self, cluster: Cluster, info: IndexInfo, fields: Sequence[str], *, words_only: bool | None = None
     ) -> None:
-        self.cluster, self.index, self.fields, self.words_only = cluster, index, tuple(fields), words_only
+        self.cluster, self.info, self.fields, self.words_only = cluster, info, tuple(fields), words_only
 
     @cached_property
     def analyzers(self) -> dict[str, str]:
         """Name the analyser of every mapped field."""
-        return {one.name: one.analyzer for one in mapped_fields(self.cluster.index_info(self.index))}
+        return {one.name: one.analyzer for one in mapped_fields(self.info)}
 
     def queries(self, texts: Sequence[str]) -> list[dict[str, Any]]:
         """Give the expanded query of each text: weighted terms, not analysed again."""
@@ -53,7 +54,7 @@ class TermFeedback:
             {"size": FEEDBACK_DOCUMENTS, "_source": False, "query": lexical_query(text, self.fields)}
             for text in texts
         ]
-        found = [answer["hits"]["hits"] for answer in self.cluster.msearch(self.index, bodies)]
+        found = [answer["hits"]["hits"] for answer in self.cluster.msearch(self.info.name, bodies)]
         routing = {hit["_id"]: hit.get("_routing") for hits in found for hit in hits}
         best = [{hit["_id"]: hit["_score"] for hit in hits} for hits in found]
         expanded = self.weights(texts, best, routing)
@@ -70,7 +71,7 @@ class TermFeedback:
         `best` are the documents of its first search with their scores; `routing` has all of them.
         """
         vectors = self.document_vectors(routing)
-        asked = text_vectors(self.cluster, self.index, self.fields, texts)
+        asked = text_vectors(self.cluster, self.info, self.fields, texts)
         return [
             self._expanded(text, query, scores, vectors)
             for text, query, scores in zip(texts, asked, best, strict=True)
@@ -115,7 +116,7 @@ class TermFeedback:
         wanted = [
             {"_id": doc_id, **({"routing": value} if value else {})} for doc_id, value in routing.items()
         ]
-        answers = term_vectors(self.cluster, self.index, self.fields, wanted)
+        answers = term_vectors(self.cluster, self.info.name, self.fields, wanted)
         return {found["_id"]: found.get("term_vectors", {}) for found in answers}
 
 

@@ -55,7 +55,7 @@ def ask(search: Search, queries: Sequence[Query], progress: Progress = silent) -
     for batch in parts(queries, AT_ONCE):
         texts = [query.text for query in batch]
         found = zip(batch, search.legs(texts), search.idf_sums(texts), strict=True)
-        asked += [Asked(*one, usual=search.parts.usual) for one in found]
+        asked += [Asked(*one, usual=search.signals.usual) for one in found]
         progress("ask", len(asked), len(queries))
     return asked
 
@@ -64,7 +64,7 @@ def with_words(
     search: Search, asked: Sequence[Asked], progress: Progress = silent, *, expand: bool = False
 ) -> list[Asked]:
     """Look up how often the terms of each query stand in its candidates; with `expand` RM3's terms too."""
-    terms = TermFeedback(search.cluster, search.info.name, search.lexical_fields)
+    terms = TermFeedback(search.cluster, search.info, search.lexical_fields)
     routing = routing_of(search, asked)
     plain = list(query_weights(search, asked))
     found = [one._replace(similarity=similarity_of(search.info)) for one in asked]
@@ -101,7 +101,7 @@ def query_weights(search: Search, asked: Sequence[Asked]) -> Iterator[Weights]:
     """Give how often each term stands in each query, by field."""
     for batch in parts(asked, AT_ONCE):
         texts = [one.query.text for one in batch]
-        for vectors in text_vectors(search.cluster, search.info.name, search.lexical_fields, texts):
+        for vectors in text_vectors(search.cluster, search.info, search.lexical_fields, texts):
             yield {field: frequencies(vectors, field) for field in search.lexical_fields}
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 from ..cluster.connection import Cluster, path_of
-from ..cluster.fields import mapping_of
+from ..cluster.fields import mapping_of, source_field
 from ..cluster.record import IndexInfo
 from ..cluster.routing import routing_values
 from ..evaluation.bm25 import idf
@@ -74,7 +74,7 @@ class Analysis:
     def _read(self, texts: Sequence[str]) -> list[Analysed]:
         shards = len(self._routing)
         wanted = [
-            {"doc": dict.fromkeys(self.fields, text), "routing": value, **self._analysers}
+            {"doc": given_as(self.info, self.fields, text), "routing": value, **self._analysers}
             for text in texts
             for value in self._routing
         ]
@@ -146,10 +146,17 @@ def character_places(text: str) -> Any:
     return CharacterPlaces(text) if not text.isascii() and max(text, default="") > "\uffff" else int
 
 
-def text_vectors(cluster: Cluster, index: str, fields: Sequence[str], texts: Sequence[str]) -> list[Vectors]:
+def given_as(info: IndexInfo, fields: Sequence[str], text: str) -> dict[str, str]:
+    """Give the document that holds a text in all these fields."""
+    return {source_field(info, field): text for field in fields}
+
+
+def text_vectors(
+    cluster: Cluster, info: IndexInfo, fields: Sequence[str], texts: Sequence[str]
+) -> list[Vectors]:
     """Give the terms of each text, by field, with the frequencies they have in one shard of the index."""
-    wanted = [{"doc": dict.fromkeys(fields, text)} for text in texts]
-    answers = term_vectors(cluster, index, fields, wanted)
+    wanted = [{"doc": given_as(info, fields, text)} for text in texts]
+    answers = term_vectors(cluster, info.name, fields, wanted)
     return [answer.get("term_vectors", {}) for answer in answers]
 
 

@@ -28,6 +28,13 @@ def test_each_of_the_first_shards_has_a_value(shards: int) -> None:
 
 
 def test_places_are_what_an_index_can_be_split_into() -> None:
-    assert [routing_shards(shards) for shards in (1, 2, 3, 5, 1024, 2000)] == [1024, 1024, 768, 640, 2048, 4000]
+    assert [routing_shards(shards) for shards in (1, 2, 3, 5, 1024, 2000)] == [
+        1024,
+        1024,
+        768,
+        640,
+        2048,
+        4000,
+    ]
     other = index(4, **{"index.number_of_routing_shards": "12"})
     assert {shard_of(str(number), other) for number in range(50)} == {0, 1, 2, 3}

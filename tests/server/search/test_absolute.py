@@ -159,7 +159,8 @@ def test_words_that_nobody_wrote_leave_the_dense_leg(cluster: Cluster, index: st
 @pytest.mark.parametrize("form", [{"vectors": "byte"}, {"vectors": "sq"}], ids=lambda form: form["vectors"])
 def test_small_vectors_score_alike(cluster: Cluster, index: str, form: dict[str, Any]) -> None:
     done = reindex(cluster, index, encoder(), ReindexSettings(**form, alias=f"{index}-{form['vectors']}"))
-    search = Search(cluster, done.destination, encoder(), settings=SearchSettings(depth=50))
+    settings = SearchSettings(depth=50, signals=("none",))
+    search = Search(cluster, done.destination, encoder(), settings=settings)
     assert search.fusion == "absolute"
     expected = expected_scores(cluster, search.info.name, TEXT, 0.5)
     for doc, score in search.run([Query("q", TEXT)], 20)["q"].items():

@@ -31,7 +31,7 @@ def test_rm3_expands_by_the_words_of_the_best_documents(cluster: Cluster, search
     everywhere = Counter(word for number in range(300) for word in set(text_number(number).split()))
     documents = [FeedbackDocument(words[hit.doc_id], hit.score) for hit in first]
     expected = rm3(text.split(), documents, everywhere, 300)
-    query = TermFeedback(cluster, next(iter(found)), ["text"]).queries([text])[0]
+    query = TermFeedback(cluster, cluster.index_info(next(iter(found))), ["text"]).queries([text])[0]
     weights = {
         clause["term"]["text"]["value"]: clause["term"]["text"]["boost"] for clause in query["bool"]["should"]
     }
@@ -65,7 +65,7 @@ def test_rm3_expands_chinese_by_character_pairs(cluster: Cluster, index_name: st
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = load(cluster, file, LoadSettings(index=index_name, k1=0.9, b=0.4))
     assert (done.language, done.analyzer) == ("zh", "cjk")
-    body = TermFeedback(cluster, index_name, ["contents"]).queries(["病毒"])[0]
+    body = TermFeedback(cluster, cluster.index_info(index_name), ["contents"]).queries(["病毒"])[0]
     weights = {
         clause["term"]["contents"]["value"]: clause["term"]["contents"]["boost"]
         for clause in body["bool"]["should"]
@@ -74,7 +74,8 @@ def test_rm3_expands_chinese_by_character_pairs(cluster: Cluster, index_name: st
     assert weights == pytest.approx(
         {pair: 0.5 / len(pairs) + 0.5 * (pair == "病毒") for pair in pairs}, abs=1e-6
     )
-    filtered = TermFeedback(cluster, index_name, ["contents"], words_only=True).queries(["病毒"])[0]
+    info = cluster.index_info(index_name)
+    filtered = TermFeedback(cluster, info, ["contents"], words_only=True).queries(["病毒"])[0]
     assert [clause["term"]["contents"]["value"] for clause in filtered["bool"]["should"]] == ["病毒"]
     plain = Search(cluster, index_name, mode="lexical").run([Query("q", "病毒")])["q"]
     expanded = Search(cluster, index_name, mode="lexical", feedback="rm3").run([Query("q", "病毒")])["q"]

@@ -17,7 +17,7 @@ from hybridr.reindexing.settings import ReindexSettings
 from hybridr.search.calibration import STATEMENTS
 from hybridr.tuning.map_fitting import fit_query_map
 from hybridr.tuning.settings import MapSettings
-from hybridr.vocabulary.terms import IdfSums
+from hybridr.vocabulary.terms import Analysis
 from support.corpus import WORDS, fill_index, put_documents, text_number
 from support.hashing import HashingEncoder
 
@@ -105,7 +105,8 @@ def test_the_old_factor_of_bm25_is_in_the_weights(secure_node: NodeState, cluste
     for each in (connect(secure_node.url), cluster):
         fill_index(each, "t-factor", 60)
         texts = [text_number(number) for number in range(5)]
-        roots = np.sqrt(IdfSums(each, "t-factor", ["text"]).of(texts))
+        read = Analysis(each, each.index_info("t-factor"), ["text"]).of(texts)
+        roots = np.sqrt([one.idf_sum for one in read])
         runs = Search(each, "t-factor", mode="lexical").run([Query(text, text) for text in texts], 1)
         shares.append([max(runs[text].values()) / root for text, root in zip(texts, roots, strict=True)])
         each.request("DELETE", "/t-factor")
