@@ -20,7 +20,7 @@ NEAREST = 30
 """Where nearness begins: at the cosine of this neighbour."""
 KEPT = 20  # of them: each costs a cluster time, and the last add next to nothing
 SCALE = 1.31
-MOST_CLAUSES = 600  # a cluster takes 1,024 in all: of long queries the words that weigh most are asked
+MOST_CLAUSES = 900  # a cluster takes 1,024 in all: of long queries the words that weigh most are asked
 
 
 class SoftTerms(Signal):
@@ -48,7 +48,8 @@ class SoftTerms(Signal):
 
     def clauses(self, asked: QueryReading) -> list[dict[str, Any]]:
         """Take for each word the best of the near words that a document holds."""
-        words = soft_words(asked.analysed, asked.reading)[: MOST_CLAUSES // (KEPT * len(self.fields))]
+        room = max(0, MOST_CLAUSES - len(asked.analysed.words))
+        words = soft_words(asked.analysed, asked.reading)[: room // (KEPT * len(self.fields))]
         if not words or self.table is None:
             return []
         places, cosines = self.table.nearest(np.stack([word.state for word in words]), NEAREST)
