@@ -21,7 +21,7 @@ from ..cluster.record import BITS_FIELD, ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo,
 from ..encoding.contract import Encoder
 from ..errors import ClusterError, DataError
 from ..files.manifest import fingerprint
-from .planning import USUAL, Plan, Proposal, propose, source_of
+from .planning import FREEING, USUAL, Plan, Proposal, propose, source_of
 from .preflight import check_disk, check_templates, estimate_disk
 from .settings import ReindexSettings
 
@@ -91,7 +91,7 @@ def check_source(info: IndexInfo, settings: ReindexSettings) -> None:
     if taken := ours & info.mappings.get("properties", {}).keys():
         raise DataError(
             f"index '{info.name}' has a field '{min(taken)}' already",
-            hint="--vector-field NAME chooses another",
+            hint=FREEING.get(min(taken), "--vector-field NAME chooses another"),
         )
 
 

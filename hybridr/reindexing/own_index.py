@@ -17,11 +17,13 @@ from ..cluster.reading import SourceDocument, require_source, text_of
 from ..cluster.record import IndexInfo
 from ..errors import ClusterError, DataError, SettingsError
 from ..files.manifest import fingerprint
+from .planning import FREEING
 from .settings import ReindexSettings
 
 MARK_FIELD = "hybridr_mark"
 ENCODER_DIGITS, TEXT_DIGITS = 16, 32  # 64 bits tell encoders apart, 128 bits texts
 CHANGE = "for (name in params.drop) { ctx._source.remove(name) } ctx._source.putAll(params.set)"
+OUR_NAMES = {MARK_FIELD: None, **FREEING}  # what to do when one is taken
 BLOCKS = ("write", "read_only", "read_only_allow_delete", "metadata")
 
 
@@ -192,7 +194,7 @@ def check_free(cluster: Cluster, info: IndexInfo, ours: dict[str, dict[str, Any]
         kind = properties.get(taken[0], {}).get("type", "object")
         raise DataError(
             f"index '{info.name}' has a field '{taken[0]}' already ({kind}), which is not free",
-            hint="--vector-field NAME chooses another" if taken[0] != MARK_FIELD else None,
+            hint=OUR_NAMES.get(taken[0], "--vector-field NAME chooses another"),
         )
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
+
+import numpy as np
 
 from ..cluster.bit_field import BITS_MAPPING, SOURCE_BYTES
 from ..cluster.connection import Cluster
@@ -23,7 +25,7 @@ from ..cluster.legs.dense import (
 )
 from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import BITS_FIELD, ROLE, IndexInfo, Record
-from ..encoding.bits import MOST_TOKENS, bytes_a_token, mean_as_text, mean_state
+from ..encoding.bits import MOST_TOKENS, bytes_a_token, mean_as_text, mean_state, read_bits
 from ..encoding.contract import Encoder, reads_tokens
 from ..encoding.passages import require_tokens, split
 from ..errors import ClusterError, DataError, ModelError, SettingsError
@@ -36,6 +38,7 @@ MAX_DIM = 16_000
 TIMED_DOCUMENTS = 32
 SPLIT_DOCUMENTS = 200
 MEAN_DOCUMENTS, MEAN_AT_ONCE = 200, 50  # the states of so many documents' tokens are in memory
+FREEING = {BITS_FIELD: "leave --token-bits out"}  # what to do when a field is taken
 USUAL = {"precision": "fp32", "backend": "onnx"}
 
 
@@ -275,6 +278,15 @@ def some_texts(wanted: Proposal, count: int) -> list[str]:
     return [text_of(document.source, wanted.fields) for document in sample]
 
 
+def encoding_of(wanted: Proposal) -> Callable[[list[str]], object]:
+    """Give what the filling does with texts: encode their beginnings, or read all of them for bits."""
+    encoder, most = wanted.encoder, wanted.settings.max_tokens
+    if wanted.settings.token_bits and reads_tokens(encoder):
+        mean = np.zeros(encoder.width, dtype=np.float32)
+        return partial(read_bits, encoder, mean=mean, max_tokens=most)
+    return partial(encoder.encode_documents, max_tokens=most)
+
+
 def seconds_to_encode(wanted: Proposal) -> float:
     """Estimate the encoder's seconds for all documents, by timing some of them."""
     texts = some_texts(wanted, min(TIMED_DOCUMENTS, wanted.documents))[:TIMED_DOCUMENTS]
@@ -282,9 +294,9 @@ def seconds_to_encode(wanted: Proposal) -> float:
     parts = [text[a:b] for text, found in spans for a, b in found]
     if not parts:
         return 0.0
-    timed, most = parts[:: -(-len(parts) // TIMED_DOCUMENTS)], wanted.settings.max_tokens
-    wanted.encoder.encode_documents(timed[:1], max_tokens=most)  # the first call also makes things ready
+    timed, encode = parts[:: -(-len(parts) // TIMED_DOCUMENTS)], encoding_of(wanted)
+    encode(timed[:1])  # the first call also makes things ready
     started = time.perf_counter()
-    wanted.encoder.encode_documents(timed, max_tokens=most)
+    encode(timed)
     each = (time.perf_counter() - started) / len(timed)
     return each * len(parts) * wanted.documents / len(texts)
