@@ -24,7 +24,7 @@ from .progress import Progress, silent
 from .records import Hit
 from .reindexing.reindexing import Reindexing, reindex
 from .search.encoders import promote
-from .search.systems import JudgedQueries, evaluate_index, open_search
+from .search.systems import Compared, JudgedQueries, evaluate_index, open_search
 
 INDEX = "pydocs"
 QUESTION = "wait until all threads have reached a point"
@@ -72,7 +72,8 @@ def demonstrate(
     with clock.timing("search"):
         hits = open_search(cluster, INDEX)(QUESTION, 3)
     with clock.timing("evaluate"):
-        evaluation = evaluate_index(cluster, INDEX, JudgedQueries(folder), progress=progress)
+        compared = Compared(("bm25", "dense", "hybrid-plain", "hybrid"))
+        evaluation = evaluate_index(cluster, INDEX, JudgedQueries(folder), compared, progress=progress)
     return Demonstration(node, loading, adaptation, reindexing, hits, evaluation, clock.seconds)
 
 

@@ -144,7 +144,7 @@ def metavar(field: FieldInfo) -> str | None:
         return f"<{(',' if several else '|').join(marks[0].choices)}>"
     if get_origin(kind) is Literal:
         return f"<{'|'.join(get_args(kind))}>"
-    return f"<{','.join(get_args(get_args(kind)[0]) or ('abc',))}>" if several else None
+    return f"<{','.join(get_args(get_args(kind)[0]) or 'abc')}>" if several else None
 
 
 def marks_of(field: FieldInfo) -> list[OneOf]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from itertools import accumulate
+from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,8 +26,9 @@ from ..progress import Progress, silent
 from .term_table import TermTable, of_length_one
 from .terms import character_places
 
-SAMPLE = 1_000
-"""Documents: with so many the ranking was the same as with all, with 300 worse (design notes, signals.md)."""
+SAMPLE, MOST_TOKENS = 3_000, 300_000
+"""Documents, and tokens of them that are read at most: those take about 40 s on two cores. With 1,000
+documents soft terms gain half as much on some collections."""
 MOST_TERMS = 6_000
 """Each costs every search; those that one document of the sample has help where texts are short or code."""
 TABLE_BYTES = 9_500_000
@@ -92,6 +94,7 @@ def fit_term_table(
     fields, searched = origin["inputs"]["fields"], origin["inputs"]["searched"]
     sampled = sample_documents(cluster, info, documents, fields=fields, seed=seed, progress=progress)
     texts = [found for one in sampled if (found := laid_out(one.source, fields, searched)).text]
+    Random(seed).shuffle(texts)  # those of the first tokens stand for all
     sums = StateSums(encoder.width)
     for start in range(0, len(texts), AT_ONCE):
         progress("term table", start, len(texts))
@@ -100,8 +103,10 @@ def fit_term_table(
         read = [one.upto(reach(reading)) for one, reading in zip(part, readings, strict=True)]
         for reading, words in zip(readings, occurrences_in(cluster, info.name, read), strict=True):
             sums.add(reading, words)
+        if sums.tokens >= MOST_TOKENS:
+            break
     progress("term table", len(texts), len(texts))
-    return sums.table(encoder.fingerprint, origin | {"documents": len(texts)})
+    return sums.table(encoder.fingerprint, origin | {"documents": sums.texts})
 
 
 def table_obstacle(info: IndexInfo, encoder: Encoder) -> str:
@@ -128,7 +133,8 @@ def table_origin(
         "searched": list(record.lexical_fields or searchable_fields(info, fields)),
         "max_tokens": record.max_tokens,
     }
-    return {"settings": {"documents": documents, "seed": seed}, "inputs": inputs}
+    settings = {"documents": documents, "tokens": MOST_TOKENS, "terms": MOST_TERMS, "seed": seed}
+    return {"settings": settings, "inputs": inputs}
 
 
 def reach(reading: Reading) -> int:
@@ -193,12 +199,13 @@ class StateSums:
         self.sums = np.zeros((COLLECTED, width), dtype=np.float32)  # of states of length 1
         self.occurrences = np.zeros(COLLECTED, dtype=np.int64)
         self.documents = np.zeros(COLLECTED, dtype=np.int64)
-        self.total, self.tokens = np.zeros(width), 0
+        self.total, self.tokens, self.texts = np.zeros(width), 0, 0
 
     def add(self, reading: Reading, words: Sequence[Occurrence]) -> None:
         """Add a text. A word's state is the mean of the tokens that it overlaps; without one it has none."""
         self.total += reading.states.sum(axis=0, dtype=np.float64)
         self.tokens += len(reading.states)
+        self.texts += 1
         starts, ends = np.array(reading.spans, dtype=np.int64).reshape(-1, 2).T
         first = np.searchsorted(ends, [word.start for word in words], side="right")
         last = np.searchsorted(starts, [word.end for word in words], side="left")

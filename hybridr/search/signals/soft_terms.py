@@ -18,6 +18,7 @@ from . import Place, QueryReading, Signal
 
 NEAREST = 30
 """Where nearness begins: at the cosine of this neighbour."""
+LEAST_TERMS = 300  # among fewer the 30th is not far enough to tell near from far
 KEPT = 20  # of them: each costs a cluster time, and the last add next to nothing
 SCALE = 1.31
 MOST_CLAUSES = 900  # a cluster takes 1,024 in all: of long queries the words that weigh most are asked
@@ -42,9 +43,11 @@ class SoftTerms(Signal):
         """Say that the encoder shows no tokens, or that no table was fitted."""
         if not reads_tokens(place.encoder):
             return "the encoder does not show the states of tokens"
-        if open_term_table(place.cluster, place.info) is None:
+        table = open_term_table(place.cluster, place.info)
+        if table is None:
             return f"no table of terms was fitted: hybridr tune {place.info.name}"
-        return None
+        few = len(table.terms) < LEAST_TERMS
+        return f"the index has too few words, {len(table.terms)}" if few else None
 
     def clauses(self, asked: QueryReading) -> list[dict[str, Any]]:
         """Take for each word the best of the near words that a document holds."""

@@ -16,6 +16,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.errors import SettingsError
 from hybridr.evaluation.bm25 import idf
 from hybridr.records import Query
+from hybridr.search.signals import soft_terms
 from hybridr.search.signals.soft_terms import KEPT, NEAREST, SCALE
 from hybridr.vocabulary.storage import open_term_table
 from support.corpus import bulk
@@ -58,6 +59,11 @@ def make(cluster: Cluster, name: str, shards: int, **field: Any) -> None:
 def drop(cluster: Cluster, name: str) -> None:
     for info in cluster.indices(f"{name}*"):
         cluster.request("DELETE", f"/{info.name}")
+
+
+@pytest.fixture(autouse=True)
+def few_words_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(soft_terms, "LEAST_TERMS", 1)
 
 
 @pytest.fixture(scope="module", params=[1, 3])
@@ -198,6 +204,12 @@ def test_signals_are_chosen_and_left_out_with_a_word(cluster: Cluster, index: st
     for mode in ("lexical", "dense"):
         assert not Search(cluster, index, encoder(), mode).signals.members
     assert not Search(cluster, index, encoder(), settings=SearchSettings(fusion="pipeline")).signals.members
+
+
+def test_among_few_words_none_is_near(cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(soft_terms, "LEAST_TERMS", 300)
+    left_out = Search(cluster, index, encoder()).signals.left_out
+    assert left_out["soft_terms"].startswith("the index has too few words, ")
 
 
 def test_an_index_without_positions_has_no_phrases(cluster: Cluster) -> None:
