@@ -122,15 +122,16 @@ def remove(cluster: Cluster, name: str, *, discard: bool = False, dry_run: bool 
         require_no_loss(cluster, source, made)
     requests = withdraw(cluster, made, dry_run=dry_run)
     removed = target.remove(cluster, source, made, dry_run=dry_run)
+    tables = [info.record.term_table.fingerprint for info in made if info.record.term_table]
     if not dry_run:
-        drop_term_tables(cluster, made)
+        tables = drop_term_tables(cluster, made)
         delete_texts(files)
     return {
         "source": source,
         **removed,
         "files": [text.to_json() for text in files],
         "requests": requests,
-        "term_tables": [info.record.term_table.fingerprint for info in made if info.record.term_table],
+        "term_tables": tables,
         "removed": not dry_run,
     }
 

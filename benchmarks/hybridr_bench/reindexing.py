@@ -159,12 +159,12 @@ def race_reindex(
     server reindex the first `server_documents` with its defaults and with each of `server_batches`. Records
     that its connector cannot take are left out for all.
 
-    Half of the encoding alone goes before the reindex and half after it, so that a machine that slows
-    down slows both. Everything made on the cluster is deleted; cluster settings that the server's way needs
-    are set for its time only. Raises what the steps raise.
+    No term table is fitted: the others have none. Half of the encoding alone goes before the reindex and half
+    after it, so that a machine that slows down slows both. Everything made on the cluster is deleted; cluster
+    settings that the server's way needs are set for its time only. Raises what the steps raise.
     """
     index = f"hybridr-bench-{secrets.token_hex(4)}"
-    settings = settings or ReindexSettings()
+    settings = (settings or ReindexSettings()).model_copy(update={"term_table": False})
     with ExitStack() as undo:
         undo.callback(delete_index, cluster, index)
         shuffled = [record for record in records if PLACEHOLDER not in str(record)]

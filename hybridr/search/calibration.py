@@ -17,6 +17,7 @@ MINILM_SPREAD = 0.1952
 MINILM_STATES = 0.5169  # by `state_spread_of`
 NEAR_TOKENS = 30
 LARGEST = 8.0  # a model of another language may see no difference between these texts
+LARGEST_OF_STATES = 2.0
 QUESTIONS = (
     "how do vaccines work",
     "capital of Portugal",
@@ -52,8 +53,9 @@ def known_scale(encoder: Encoder) -> float:
 
 
 def known_state_scale(encoder: TokenEncoder) -> float:
-    """Give the same factor for how much nearer a token is to its nearest than to others, by their states."""
-    return scale_of(known(f"{scale_key(encoder)} states", lambda: state_spread_of(encoder)), MINILM_STATES)
+    """Give the same factor, at most 2, for how much nearer a token is to its nearest than to others."""
+    spread = known(f"{scale_key(encoder)} states", lambda: state_spread_of(encoder))
+    return scale_of(spread, MINILM_STATES, LARGEST_OF_STATES)
 
 
 def known(key: str, measure: Callable[[], float]) -> float:
@@ -74,9 +76,9 @@ def scale_key(encoder: Encoder) -> str:
     return " ".join(parts)
 
 
-def scale_of(spread: float, usual: float) -> float:
-    """Give the factor that brings a spread to the usual one, at most 8."""
-    return min(usual / spread, LARGEST) if spread > 0 else LARGEST
+def scale_of(spread: float, usual: float, largest: float = LARGEST) -> float:
+    """Give the factor that brings a spread to the usual one, up to the largest one."""
+    return min(usual / spread, largest) if spread > 0 else largest
 
 
 def spread_of(encoder: Encoder) -> float:

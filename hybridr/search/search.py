@@ -30,14 +30,14 @@ from ..vocabulary.terms import Analysis
 from .calibration import known_scale
 from .candidates import DENSE, HYBRID, LEXICAL, Alone, Candidates, legs_of, modes
 from .feedback import ROCCHIO_DOCUMENTS, TermFeedback, rocchio
-from .fusions import FAMILY, Candidate, Fusion, Legs, Part, Question, Scales
+from .fusions import FAMILY, Candidate, Fusion, Legs, Question, Scales, Weighted
 from .fusions.absolute import Absolute, lexical_root
 from .hits import checked_hits, hit_of, named_scores
-from .parts import Parts, parts_of
 from .rerankers import FAMILY as RERANKERS
 from .rerankers import Reranker
 from .settings import NAMES_A_PIPELINE, SearchSettings, with_query_map, with_tuning
-from .signals import Asked, Place
+from .signal_set import SignalSet, signals_taken
+from .signals import Place, QueryReading
 
 Mode = Literal["hybrid", "lexical", "dense"]
 Feedback = Literal["rm3", "rocchio"]
@@ -83,7 +83,7 @@ class Search:
         scaled = self.encoder if joining.needs_scales else None
         self.dense_scale = known_scale(scaled) if scaled else 1.0
         self.analysis = Analysis(cluster, self.info, self.lexical_fields)
-        self.parts = self._parts()
+        self.signals = self._signals()
         self._candidates = Candidates(cluster, self.info, self._legs())
         self._rerankers: tuple[Reranker, ...] = ()
         self._first = self._first_search() if self.feedback == "rocchio" else None
@@ -219,7 +219,7 @@ class Search:
         """Ask each text as the legs read it; `readings` None has the encoder read the texts."""
         legs = self._candidates.legs
         if readings is None and self.encoder is not None:
-            readings = self.parts.read(self.encoder, texts)
+            readings = self.signals.read(self.encoder, texts)
         asked = {name: self._asked(leg, texts, readings) for name, leg in legs.items()}
         scales = [Scales()] * len(texts)
         if self._joining.needs_scales:
@@ -232,11 +232,11 @@ class Search:
 
     def _asked_parts(
         self, texts: Sequence[str], readings: Sequence[Reading] | None, scales: Sequence[Scales]
-    ) -> list[dict[str, Part]]:
-        if not self.parts.signals or readings is None:
+    ) -> list[dict[str, Weighted]]:
+        if not self.signals.members or readings is None:
             return [{} for _ in texts]
         roots = [lexical_root(one.idf_sum) for one in scales]
-        return self.parts.of(list(map(Asked, texts, self.analysis.of(texts), readings, roots)))
+        return self.signals.of(list(map(QueryReading, texts, self.analysis.of(texts), readings, roots)))
 
     def _asked(self, leg: Leg, texts: Sequence[str], readings: Sequence[Reading] | None) -> Sequence[Any]:
         if leg.reads == "text":
@@ -276,11 +276,11 @@ class Search:
             made[DENSE] = replace(dense, exact=True)
         return made
 
-    def _parts(self) -> Parts:
+    def _signals(self) -> SignalSet:
         if self.encoder is None or not self._joining.takes_signals:
-            return Parts({}, {})
+            return SignalSet({}, {})
         place = Place(self.cluster, self.info, self.lexical_fields, self.encoder)
-        return parts_of(place, self.settings.signals)
+        return signals_taken(place, self.settings.signals)
 
     def _depth(self, k: int) -> int:
         return max(self.settings.depth, k)

@@ -55,7 +55,7 @@ def ask(search: Search, queries: Sequence[Query], progress: Progress = silent) -
     for batch in parts(queries, AT_ONCE):
         texts = [query.text for query in batch]
         found = zip(batch, search.legs(texts), search.idf_sums(texts), strict=True)
-        asked += [Asked(*one, usual=search.parts.usual) for one in found]
+        asked += [Asked(*one, usual=search.signals.usual) for one in found]
         progress("ask", len(asked), len(queries))
     return asked
 

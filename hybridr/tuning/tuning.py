@@ -198,7 +198,7 @@ def choose_variants(
     version, record, scale = search.cluster.version, search.info.record, search.dense_scale
     depths = DEPTHS if "depth" in settings.also else ()
     feedback = [one for one in settings.also if one != "depth"]
-    signals = other_signals(search.parts.usual, search.parts.others)
+    signals = other_signals(search.signals.usual, search.signals.others)
     everything = variants(version, record, depths=depths, feedback=feedback, signals=signals)
     pipelines = variants(version, record, ["pipeline"])
     of_all, of_pipelines = (

@@ -1,8 +1,8 @@
 """Fits a term table to a live index: its encoder reads a sample of documents, its analyser says the words.
 
 The index is only read. The encoder reads the same text as when the vectors were made, up to its limit, and
-the node analyses that text the way each searched field does: terms are those of the index, and any analyser
-is right by itself.
+the node analyses what each searched field holds of it: terms are those of the index, and any analyser is
+right by itself.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cluster.connection import Cluster, path_of
-from ..cluster.fields import choose_text_fields, mapped_fields, searchable_fields
+from ..cluster.fields import choose_text_fields, searchable_fields
 from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder, Reading, Vectors, reads_tokens
 from ..errors import DataError
 from ..progress import Progress, silent
-from .term_table import TermTable, unit
+from .term_table import TermTable, of_length_one
+from .terms import character_places
 
 SAMPLE = 1_000
 """Documents: with so many the ranking was the same as with all, with 300 worse (design notes, signals.md)."""
@@ -36,7 +37,31 @@ AT_ONCE = 32
 BEHIND_LIMIT = 100  # characters that are analysed behind the last token, so that its word is whole
 
 
-class Word(NamedTuple):
+class Content(NamedTuple):
+    """What a searched field holds: characters from `start` on of the text that the encoder reads.
+
+    It is indexed from the field `of`: its own, or the one that it is a multi-field of.
+    """
+
+    field: str
+    of: str
+    start: int
+    text: str
+
+
+class LaidOut(NamedTuple):
+    """A document's text as the encoder reads it, and what each searched field holds of it."""
+
+    text: str
+    contents: tuple[Content, ...]
+
+    def upto(self, end: int) -> LaidOut:
+        """Give what stands before a character."""
+        kept = [one._replace(text=one.text[: max(0, end - one.start)]) for one in self.contents]
+        return LaidOut(self.text[:end], tuple(one for one in kept if one.text))
+
+
+class Occurrence(NamedTuple):
     """A term, and the characters `[start, end)` of a text that it stands for."""
 
     term: str
@@ -56,29 +81,28 @@ def fit_term_table(
     """Fit a table to a random sample of the documents of an index with vectors.
 
     Terms occur in two documents of the sample at least; those of most documents come first until the table
-    has 9.5 MB. Raises DataError where `obstacle` names one, or where no term is left.
+    has 9.5 MB. Raises DataError where `table_obstacle` names one, or where no term is left.
     """
-    if reason := obstacle(info, encoder):
+    if reason := table_obstacle(info, encoder):
         raise DataError(f"'{info.name}' can have no term table: {reason}")
     assert reads_tokens(encoder)
-    origin = origin_of(cluster, info, documents, seed)
-    fields = origin["inputs"]["fields"]
+    origin = table_origin(cluster, info, documents, seed)
+    fields, searched = origin["inputs"]["fields"], origin["inputs"]["searched"]
     sampled = sample_documents(cluster, info, documents, fields=fields, seed=seed, progress=progress)
-    texts = [text for one in sampled if (text := text_of(one.source, fields))]
+    texts = [found for one in sampled if (found := laid_out(one.source, fields, searched)).text]
     sums = StateSums(encoder.width)
     for start in range(0, len(texts), AT_ONCE):
         progress("term table", start, len(texts))
         part = texts[start : start + AT_ONCE]
-        readings = encoder.read_documents(part, max_tokens=info.record.max_tokens)
-        read = [text[: reach(one)] for text, one in zip(part, readings, strict=True)]
-        words = words_of(cluster, info.name, origin["inputs"]["analysed"], read)
-        for reading, found in zip(readings, words, strict=True):
-            sums.add(reading, found)
+        readings = encoder.read_documents([one.text for one in part], max_tokens=info.record.max_tokens)
+        read = [one.upto(reach(reading)) for one, reading in zip(part, readings, strict=True)]
+        for reading, words in zip(readings, occurrences_in(cluster, info.name, read), strict=True):
+            sums.add(reading, words)
     progress("term table", len(texts), len(texts))
     return sums.table(encoder.fingerprint, origin | {"documents": len(texts)})
 
 
-def obstacle(info: IndexInfo, encoder: Encoder) -> str:
+def table_obstacle(info: IndexInfo, encoder: Encoder) -> str:
     """Say why searches of an index could not use a term table; empty when they can."""
     if not reads_tokens(encoder):
         return "its encoder shows no states of tokens"
@@ -89,7 +113,9 @@ def obstacle(info: IndexInfo, encoder: Encoder) -> str:
     return ""
 
 
-def origin_of(cluster: Cluster, info: IndexInfo, documents: int = SAMPLE, seed: int = 13) -> dict[str, Any]:
+def table_origin(
+    cluster: Cluster, info: IndexInfo, documents: int = SAMPLE, seed: int = 13
+) -> dict[str, Any]:
     """Say what a table of this index would be made of: the same origin and encoder give the same table."""
     record = info.record
     fields = record.fields or choose_text_fields(cluster, info)
@@ -97,16 +123,10 @@ def origin_of(cluster: Cluster, info: IndexInfo, documents: int = SAMPLE, seed: 
         "index": info.name,
         "index_uuid": info.uuid,
         "fields": list(fields),
-        "analysed": analysing_fields(info, record.lexical_fields or searchable_fields(info, fields)),
+        "searched": list(record.lexical_fields or searchable_fields(info, fields)),
         "max_tokens": record.max_tokens,
     }
     return {"settings": {"documents": documents, "seed": seed}, "inputs": inputs}
-
-
-def analysing_fields(info: IndexInfo, searched: Sequence[str]) -> list[str]:
-    """Choose one of the searched fields for each analyser that they have."""
-    analyzers = {one.name: one.analyzer for one in mapped_fields(info)}
-    return list({analyzers.get(name, name): name for name in reversed(searched)}.values())[::-1]
 
 
 def reach(reading: Reading) -> int:
@@ -114,37 +134,53 @@ def reach(reading: Reading) -> int:
     return max((end for _, end in reading.spans), default=0) + BEHIND_LIMIT
 
 
-def words_of(cluster: Cluster, index: str, fields: Sequence[str], texts: Sequence[str]) -> list[list[Word]]:
-    """Give the terms of each text in order, as these fields of the index analyse it; at most 2,000."""
-    options = {
-        "fields": list(fields),
-        "offsets": True,
-        "positions": False,
-        "payloads": False,
-        "field_statistics": False,
-    }
-    docs = [{"doc": dict.fromkeys(fields, text)} | options for text in texts]
-    answers = cluster.request("POST", path_of(index, "_mtermvectors"), {"docs": docs})["docs"]
-    return [words_in(answer, text) for answer, text in zip(answers, texts, strict=True)]
+def laid_out(source: dict[str, Any], fields: Sequence[str], searched: Sequence[str]) -> LaidOut:
+    """Say what the searched fields hold of a document's text, which is that of `fields` one after the other.
+
+    A searched field that is none of them, such as the target of a `copy_to`, is taken to hold all of it.
+    """
+    own = {name: text_of(source, (name,)) for name in fields}
+    starts, length = {}, 0
+    for name, text in own.items():
+        starts[name] = length
+        length += len(text) + 1 if text else 0
+    whole, contents = text_of(source, fields), []
+    for name in searched:
+        of = next((one for one in fields if name == one or name.startswith(f"{one}.")), name)
+        contents.append(Content(name, of, starts.get(of, 0), own.get(of, whole)))
+    return LaidOut(whole, tuple(one for one in contents if one.text))
 
 
-def words_in(answer: dict[str, Any], text: str) -> list[Word]:
-    """Read the terms of a text; the server counts UTF-16 units, Python characters."""
-    found = {
-        (token["start_offset"], token["end_offset"], term)
+def occurrences_in(cluster: Cluster, index: str, texts: Sequence[LaidOut]) -> list[list[Occurrence]]:
+    """Give the terms of each text in order, as the searched fields analyse it; at most 2,000."""
+    options = {"offsets": True, "positions": False, "payloads": False, "field_statistics": False}
+    contents = [one for text in texts for one in text.contents]
+    if not contents:
+        return [[] for _ in texts]
+    # Some indices take no document without routing; any will do.
+    wanted = [{"doc": {one.of: one.text}, "fields": [one.field], "routing": "0"} for one in contents]
+    docs = [one | options for one in wanted]
+    answers = iter(cluster.request("POST", path_of(index, "_mtermvectors"), {"docs": docs})["docs"])
+    found = [
+        {word for one in text.contents for word in told_occurrences(next(answers), one)} for text in texts
+    ]
+    return [sorted(words, key=in_order)[:WORDS_OF_A_TEXT] for words in found]
+
+
+def in_order(word: Occurrence) -> tuple[int, int, str]:
+    """Order words by their place."""
+    return word.start, word.end, word.term
+
+
+def told_occurrences(answer: dict[str, Any], content: Content) -> list[Occurrence]:
+    """Read the terms of a field; the server counts UTF-16 units, Python characters."""
+    place_of = character_places(content.text)
+    return [
+        Occurrence(term, *(content.start + place_of(token[f"{at}_offset"]) for at in ("start", "end")))
         for field in answer.get("term_vectors", {}).values()
         for term, one in field["terms"].items()
         for token in one["tokens"]
-    }
-    place = characters(text)
-    first = sorted(found)[:WORDS_OF_A_TEXT]
-    return [Word(term, *(int(place[min(at, len(place) - 1)]) for at in span)) for *span, term in first]
-
-
-def characters(text: str) -> NDArray[np.int64]:
-    """Say for each UTF-16 offset of a text, its end included, which character it is in."""
-    units = np.fromiter((1 + (char > "\uffff") for char in text), dtype=np.int64, count=len(text))
-    return np.append(np.repeat(np.arange(len(text)), units), len(text))
+    ]
 
 
 class StateSums:
@@ -157,7 +193,7 @@ class StateSums:
         self.documents = np.zeros(COLLECTED, dtype=np.int64)
         self.total, self.tokens = np.zeros(width), 0
 
-    def add(self, reading: Reading, words: Sequence[Word]) -> None:
+    def add(self, reading: Reading, words: Sequence[Occurrence]) -> None:
         """Add a text. A word's state is the mean of the tokens that it overlaps; without one it has none."""
         self.total += reading.states.sum(axis=0, dtype=np.float64)
         self.tokens += len(reading.states)
@@ -168,7 +204,7 @@ class StateSums:
         seen = (last > first) & (rows >= 0)
         rows, first, last = rows[seen], first[seen], last[seen]
         until = np.vstack([np.zeros_like(self.total), reading.states.cumsum(axis=0, dtype=np.float64)])
-        np.add.at(self.sums, rows, unit(until[last] - until[first]))
+        np.add.at(self.sums, rows, of_length_one(until[last] - until[first]))
         np.add.at(self.occurrences, rows, 1)
         self.documents[np.unique(rows)] += 1
 
@@ -189,7 +225,7 @@ class StateSums:
             raise DataError("no word occurs in two of the sampled documents: there is no term table")
         return TermTable(
             tuple(terms[row] for row in kept),
-            unit(self.sums[kept]).astype(np.float16),
+            of_length_one(self.sums[kept]).astype(np.float16),
             np.asarray(self.total / self.tokens, dtype=np.float32),
             float(np.mean(cosines_with_others(self.sums[kept], self.occurrences[kept]))),
             encoder,
@@ -203,4 +239,5 @@ def cosines_with_others(sums: Vectors, counts: NDArray[np.int64]) -> NDArray[np.
     Its own share in a row would flatter it: most terms occur two or three times. Norms are averaged first.
     """
     squares = np.sum(sums.astype(np.float64) ** 2, axis=1)
-    return np.asarray((squares / counts - 1) / np.sqrt(squares * (1 - 2 / counts) + 1))
+    cosines = (squares / counts - 1) / np.sqrt(squares * (1 - 2 / counts) + 1)
+    return np.asarray(np.clip(cosines, -1.0, 1.0))

@@ -10,7 +10,7 @@ from ..cluster.record import FittedTable, IndexInfo
 from ..encoding.contract import Encoder
 from ..errors import HybridrError
 from ..progress import Progress, silent
-from .fitting import fit_term_table, obstacle, origin_of
+from .fitting import fit_term_table, table_obstacle, table_origin
 from .storage import is_in_cluster, keep_term_table, named_as, open_term_table
 from .term_table import TermTable
 
@@ -49,7 +49,7 @@ def provide_term_table(
     """
     try:
         info = cluster.index_info(index)
-        if reason := obstacle(info, encoder):
+        if reason := table_obstacle(info, encoder):
             return Provision(None, note=reason)
         table = fitting_table(cluster, info, encoder)
         if table is not None and is_in_cluster(cluster, known := named_as(table)):
@@ -67,5 +67,5 @@ def fitting_table(cluster: Cluster, info: IndexInfo, encoder: Encoder) -> TermTa
     table = open_term_table(cluster, info)
     if table is None or table.encoder != encoder.fingerprint:
         return None
-    origin = origin_of(cluster, info)
+    origin = table_origin(cluster, info)
     return table if all(table.origin.get(name) == origin[name] for name in origin) else None

@@ -148,7 +148,7 @@ def named_as(table: TermTable) -> FittedTable:
 def write_parts(cluster: Cluster, info: IndexInfo, named: FittedTable, parts: Sequence[bytes]) -> None:
     """Write the parts of an index's table, over those that may be there."""
     try:
-        if not cluster.exists(INDEX):
+        if not cluster.indices(INDEX):
             cluster.request("PUT", path_of(INDEX), BODY)
     except ClusterError as error:
         if error.kind != EXISTS:
@@ -193,14 +193,17 @@ def is_in_cluster(cluster: Cluster, named: FittedTable) -> bool:
 def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
     """Delete the tables made for these indices that no index names now; give their fingerprints.
 
-    Another index may name one too: a copy of this one. The hidden index goes with its last part. What the
-    user may not delete in the cluster stays there.
+    Another index may name one too: a copy of this one. The hidden index goes with its last part. For a user
+    who may not see all indices nothing is deleted, and what may not be deleted stays.
     """
     before = {info.record.term_table.fingerprint for info in infos if info.record.term_table}
-    parts = parts_of(cluster, {info.uuid for info in infos})
+    parts = stored_parts(cluster, {info.uuid for info in infos})
     if not (before or parts):
         return []
-    gone = (before | {part[:DIGITS] for part in parts}) - fingerprints_named(cluster)
+    try:
+        gone = (before | {part[:DIGITS] for part in parts}) - fingerprints_named(cluster)
+    except AccessDenied:
+        return []
     for fingerprint in gone:
         _open.pop(fingerprint, None)
         shutil.rmtree(folder_of_table(fingerprint), ignore_errors=True)
@@ -208,18 +211,21 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
     return sorted(gone)
 
 
-def parts_of(cluster: Cluster, uuids: Collection[str]) -> list[str]:
+def stored_parts(cluster: Cluster, uuids: Collection[str]) -> list[str]:
     """List the ids of the parts that were written for indices; none without the right to look."""
     wanted = {"size": MOST_PARTS, "_source": False, "query": {"terms": {"index_uuid": sorted(uuids)}}}
     try:
-        cluster.refresh(INDEX)
+        if not cluster.exists(INDEX):
+            return []
+        with suppress(AccessDenied):
+            cluster.refresh(INDEX)
         return [hit["_id"] for hit in cluster.search(INDEX, wanted)["hits"]["hits"]]
     except (AccessDenied, NotFound):
         return []
 
 
 def fingerprints_named(cluster: Cluster) -> set[str]:
-    """List the tables that any index names."""
+    """List the tables that any index names. Raises AccessDenied."""
     records = [info.record for info in cluster.indices("*") if readable(info)]
     return {record.term_table.fingerprint for record in records if record.term_table}
 

@@ -71,7 +71,7 @@ class TermTable:
         """
         count = min(count, len(self.terms))
         # In this order of factors it takes half the time of the other one.
-        cosines = np.ascontiguousarray((self.rows @ unit(states).T).T)
+        cosines = np.ascontiguousarray((self.rows @ of_length_one(states).T).T)
         found = np.argpartition(-cosines, count - 1, axis=1)[:, :count]
         order = np.argsort(-np.take_along_axis(cosines, found, axis=1), axis=1, kind="stable")
         rows = np.take_along_axis(found, order, axis=1)
@@ -164,7 +164,7 @@ def flaw(table: TermTable) -> str:
     return ""
 
 
-def unit(states: Vectors) -> Vectors:
+def of_length_one(states: Vectors) -> Vectors:
     """Give every state `(n, width)` length 1; a zero stays one."""
     lengths = np.linalg.norm(states, axis=1, keepdims=True)
     return np.asarray(states / np.where(lengths > 0, lengths, 1.0), dtype=np.float32)

@@ -15,11 +15,11 @@ from hybridr.errors import SettingsError
 from hybridr.search import signals
 from hybridr.search.fusions import Scales
 from hybridr.search.fusions.absolute import absolute_weights, lexical_root
-from hybridr.search.parts import parts_of
 from hybridr.search.settings import SearchSettings
-from hybridr.search.signals import Asked, Place
+from hybridr.search.signal_set import signals_taken
+from hybridr.search.signals import Place, QueryReading
 from hybridr.search.signals.phrases import MOST, Phrases, phrases_of
-from hybridr.search.signals.soft_terms import MOST_WORDS, SoftTerms, words_of
+from hybridr.search.signals.soft_terms import MOST_CLAUSES, NEAREST, SoftTerms, soft_words
 from hybridr.tuning.variants import other_signals
 from hybridr.vocabulary.term_table import TermTable
 from hybridr.vocabulary.terms import Analysed, Word
@@ -68,9 +68,9 @@ def words(text: str, *, stop: tuple[str, ...] = ()) -> tuple[Word, ...]:
     return tuple(found)
 
 
-def asked(text: str, found: tuple[Word, ...], root: float = 4.0) -> Asked:
+def asked(text: str, found: tuple[Word, ...], root: float = 4.0) -> QueryReading:
     [reading] = HashingEncoder().read_queries([text])
-    return Asked(text, Analysed(found, 1.0), reading, root)
+    return QueryReading(text, Analysed(found, 1.0), reading, root)
 
 
 def test_phrases_are_neighbours_and_keep_the_gap_of_stop_words() -> None:
@@ -111,11 +111,11 @@ def test_signs_of_chinese_pair_to_three_signs() -> None:
 @pytest.mark.parametrize("options", ["docs", "freqs"])
 def test_without_positions_phrases_are_left_out_with_a_word(options: str) -> None:
     assert "positions" in str(Phrases.obstacle(place(index_options=options)))
-    found = parts_of(place(index_options=options), ["auto"])
+    found = signals_taken(place(index_options=options), ["auto"])
     assert set(found.left_out) == {"phrases", "soft_terms"}
-    assert not found.signals
+    assert not found.members
     with pytest.raises(SettingsError, match="no phrases here: the index keeps no positions"):
-        parts_of(place(index_options=options), ["phrases"])
+        signals_taken(place(index_options=options), ["phrases"])
 
 
 def test_a_query_without_known_words_has_no_phrases() -> None:
@@ -125,14 +125,14 @@ def test_a_query_without_known_words_has_no_phrases() -> None:
 def test_words_take_the_states_of_the_tokens_that_they_overlap() -> None:
     reading = Reading(np.zeros(4), np.eye(4, dtype=np.float32), ((0, 2), (2, 5), (6, 9), (9, 10)))
     read = Analysed((Word("text", "flows", 0, 0, 5, 3.0), Word("text", "wing", 1, 6, 9, 1.0)), 4.0)
-    flows, wing = words_of(read, reading)
+    flows, wing = soft_words(read, reading)
     assert flows.state.tolist() == [0.5, 0.5, 0.0, 0.0]
     assert flows.share == 0.75
     assert wing.state.tolist() == [0.0, 0.0, 1.0, 0.0]
     assert wing.share == 0.25
     beyond = Analysed((Word("text", "late", 9, 40, 44, 1.0),), 1.0)
-    assert words_of(beyond, reading) == []
-    assert words_of(Analysed(), Reading(np.zeros(4), np.zeros((0, 4), np.float32), ())) == []
+    assert soft_words(beyond, reading) == []
+    assert soft_words(Analysed(), Reading(np.zeros(4), np.zeros((0, 4), np.float32), ())) == []
 
 
 def soft_terms(monkeypatch: pytest.MonkeyPatch, terms: str) -> SoftTerms:
@@ -167,7 +167,7 @@ def test_long_queries_ask_for_their_heaviest_words(monkeypatch: pytest.MonkeyPat
     made = soft_terms(monkeypatch, "wing wings flow basket candle")
     text = " ".join(f"word{number}" for number in range(200))
     found = made.clauses(asked(text, words(text)))
-    assert len(found) <= MOST_WORDS
+    assert len(found) == MOST_CLAUSES // NEAREST
 
 
 def test_soft_terms_need_token_states_and_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,8 +192,8 @@ def test_weights_move_from_the_words_to_the_signals() -> None:
 
 def test_a_new_file_is_a_setting_and_a_part(constant: None) -> None:
     assert SearchSettings(signals=("throwaway",)).signals == ("throwaway",)
-    found = parts_of(place(), ["auto"])
-    assert set(found.signals) == {"phrases", "throwaway"}
+    found = signals_taken(place(), ["auto"])
+    assert set(found.members) == {"phrases", "throwaway"}
     [parts] = found.of([asked("a1 b1", words("a1 b1"))])
     assert parts["throwaway"].weight == 0.3
     assert parts["throwaway"].clauses == [{"match_all": {}}]

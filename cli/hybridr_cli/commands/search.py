@@ -70,7 +70,7 @@ def search(
         session.output.result(body)
         return session.output.line(json.dumps(body))
     hits = searcher(text, page.k, offset=page.offset, filter=wanted)
-    left_out = dict(searcher.parts.left_out)
+    left_out = dict(searcher.signals.left_out)
     found = {"mode": ranking.mode, "hits": [hit._asdict() for hit in hits], "left_out": left_out}
     session.output.result(found)
     if not explain:

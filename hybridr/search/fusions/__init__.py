@@ -23,7 +23,7 @@ class Scales(NamedTuple):
     dense: float = 1.0
 
 
-class Part(NamedTuple):
+class Weighted(NamedTuple):
     """What a signal asks: queries whose scores add up to it, and its weight beside a dense weight of .5."""
 
     weight: float
@@ -48,7 +48,7 @@ class Question:
     filter: dict[str, Any] | None = None
     shown: bool = False
     scales: Scales = Scales()
-    signals: Mapping[str, Part] = field(default_factory=dict)
+    signals: Mapping[str, Weighted] = field(default_factory=dict)
 
     def query(self, leg: str) -> dict[str, Any]:
         """Build the query of one leg."""

@@ -26,7 +26,7 @@ class Place(NamedTuple):
     encoder: Encoder
 
 
-class Asked(NamedTuple):
+class QueryReading(NamedTuple):
     """A query as the index and the encoder read it; BM25 is divided by `root` to stand beside a cosine."""
 
     text: str
@@ -55,5 +55,5 @@ class Signal(Protocol):
         """Say why this index or encoder cannot give the signal; None where they can."""
         return None
 
-    def clauses(self, asked: Asked) -> list[dict[str, Any]]:
+    def clauses(self, asked: QueryReading) -> list[dict[str, Any]]:
         """Build the queries whose scores add up to the signal of a document; none: it has nothing to say."""

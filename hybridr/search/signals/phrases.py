@@ -12,7 +12,7 @@ from typing import Any
 from ...cluster.fields import mapping_of
 from ...evaluation.bm25 import STOP_WORDS
 from ...vocabulary.terms import Word
-from . import Asked, Place, Signal
+from . import Place, QueryReading, Signal
 
 SCALE = 3.5
 HALF = 0.5  # the mean of both idf counts, not their sum
@@ -37,7 +37,7 @@ class Phrases(Signal):
             return None
         return f"the index keeps no positions of words in {', '.join(place.fields)}"
 
-    def clauses(self, asked: Asked) -> list[dict[str, Any]]:
+    def clauses(self, asked: QueryReading) -> list[dict[str, Any]]:
         """Match each pair in each field as the text has it between the first and the last letter."""
         if not asked.root:
             return []

@@ -14,12 +14,11 @@ from ...encoding.contract import Reading, Vectors, reads_tokens
 from ...vocabulary.storage import open_term_table
 from ...vocabulary.terms import Analysed
 from ..calibration import known_state_scale
-from . import Asked, Place, Signal
+from . import Place, QueryReading, Signal
 
 NEAREST = 30
 SCALE = 1.31
-MOST_WORDS = 24  # those that weigh most: a cluster takes about a thousand clauses in all
-LEAST = 0.002  # a clause that adds less to a score is left out
+MOST_CLAUSES = 600  # a cluster takes 1,024 in all: of long queries the words that weigh most are asked
 
 
 class SoftTerms(Signal):
@@ -31,6 +30,7 @@ class SoftTerms(Signal):
     reads_tokens = True
 
     def __init__(self, place: Place) -> None:
+        assert reads_tokens(place.encoder)
         self.fields = place.fields
         self.table = open_term_table(place.cluster, place.info)
         self.scale = SCALE * known_state_scale(place.encoder)
@@ -44,9 +44,9 @@ class SoftTerms(Signal):
             return f"no table of terms was fitted: hybridr tune {place.info.name}"
         return None
 
-    def clauses(self, asked: Asked) -> list[dict[str, Any]]:
+    def clauses(self, asked: QueryReading) -> list[dict[str, Any]]:
         """Take for each word the best of the near words that a document holds."""
-        words = words_of(asked.analysed, asked.reading)
+        words = soft_words(asked.analysed, asked.reading)[: MOST_CLAUSES // (NEAREST * len(self.fields))]
         if not words or self.table is None:
             return []
         places, cosines = self.table.nearest(np.stack([word.state for word in words]), NEAREST)
@@ -63,7 +63,7 @@ class SoftTerms(Signal):
         clauses = [
             {"constant_score": {"filter": self._holds(term), "boost": one}}
             for term, one in weights.items()
-            if one > LEAST * SCALE * 0
+            if one > 0
         ]
         return {"dis_max": {"queries": clauses}} if clauses else {}
 
@@ -81,8 +81,11 @@ class SoftWord(NamedTuple):
     share: float
 
 
-def words_of(analysed: Analysed, reading: Reading) -> list[SoftWord]:
-    """Bring the index's terms and the encoder's tokens together, by the characters that both stand for."""
+def soft_words(analysed: Analysed, reading: Reading) -> list[SoftWord]:
+    """Bring the index's terms and the encoder's tokens together, by the characters that both stand for.
+
+    The terms that weigh most come first.
+    """
     spans = np.array(reading.spans, dtype=np.int64).reshape(-1, 2)
     states: dict[str, list[Vectors]] = {}
     weights: dict[str, float] = {}
@@ -92,7 +95,7 @@ def words_of(analysed: Analysed, reading: Reading) -> list[SoftWord]:
         if over.any():
             states.setdefault(word.term, []).append(reading.states[over].mean(axis=0))
     total = sum(weights.values())
-    heaviest = sorted(states, key=lambda term: -weights[term])[:MOST_WORDS]
+    heaviest = sorted(states, key=lambda term: -weights[term])
     return [
         SoftWord(term, np.mean(states[term], axis=0), weights[term] / total) for term in heaviest if total
     ]

@@ -74,9 +74,8 @@ def test_rm3_expands_chinese_by_character_pairs(cluster: Cluster, index_name: st
     assert weights == pytest.approx(
         {pair: 0.5 / len(pairs) + 0.5 * (pair == "病毒") for pair in pairs}, abs=1e-6
     )
-    filtered = TermFeedback(cluster, cluster.index_info(index_name), ["contents"], words_only=True).queries(
-        ["病毒"]
-    )[0]
+    info = cluster.index_info(index_name)
+    filtered = TermFeedback(cluster, info, ["contents"], words_only=True).queries(["病毒"])[0]
     assert [clause["term"]["contents"]["value"] for clause in filtered["bool"]["should"]] == ["病毒"]
     plain = Search(cluster, index_name, mode="lexical").run([Query("q", "病毒")])["q"]
     expanded = Search(cluster, index_name, mode="lexical", feedback="rm3").run([Query("q", "病毒")])["q"]

@@ -13,7 +13,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.errors import SettingsError
 from hybridr.records import Query
 from hybridr.search import fusions
-from hybridr.search.parts import without_tokens
+from hybridr.search.signal_set import without_tokens
 from hybridr.search.systems import Compared, JudgedQueries, evaluate_index
 from support.members import one_more
 

@@ -9,58 +9,58 @@ import numpy as np
 from ..encoding.contract import Encoder, Reading, reads_tokens
 from ..errors import SettingsError
 from ..files.family import member_of, names_of
-from .fusions import Part
-from .signals import FAMILY, Asked, Place, Signal
+from .fusions import Weighted
+from .signals import FAMILY, Place, QueryReading, Signal
 
 SETS = ("auto", "all", "none")
 
 
-class Parts:
+class SignalSet:
     """The signals of one search by name; `left_out` says why it does without others."""
 
-    def __init__(self, signals: Mapping[str, Signal], left_out: Mapping[str, str]) -> None:
-        self.signals, self.left_out = signals, left_out
+    def __init__(self, members: Mapping[str, Signal], left_out: Mapping[str, str]) -> None:
+        self.members, self.left_out = members, left_out
 
     @property
     def usual(self) -> tuple[str, ...]:
         """Name those that a search takes up by itself."""
-        return tuple(name for name, signal in self.signals.items() if signal.usual)
+        return tuple(name for name, signal in self.members.items() if signal.usual)
 
     @property
     def others(self) -> tuple[str, ...]:
         """Name those that have to be asked for."""
-        return tuple(name for name in self.signals if name not in self.usual)
+        return tuple(name for name in self.members if name not in self.usual)
 
     def read(self, encoder: Encoder, texts: Sequence[str]) -> list[Reading]:
         """Read queries, the states of their tokens too where a signal needs them."""
-        if reads_tokens(encoder) and any(one.reads_tokens for one in self.signals.values()):
+        if reads_tokens(encoder) and any(one.reads_tokens for one in self.members.values()):
             return encoder.read_queries(texts)
         return [without_tokens(vector) for vector in encoder.encode_queries(list(texts))]
 
-    def of(self, asked: Sequence[Asked]) -> list[dict[str, Part]]:
+    def of(self, asked: Sequence[QueryReading]) -> list[dict[str, Weighted]]:
         """Say what each signal asks for each query."""
         return [
-            {name: Part(signal.weight, signal.clauses(one)) for name, signal in self.signals.items()}
+            {name: Weighted(signal.weight, signal.clauses(one)) for name, signal in self.members.items()}
             for one in asked
         ]
 
 
-def parts_of(place: Place, chosen: Sequence[str]) -> Parts:
+def signals_taken(place: Place, chosen: Sequence[str]) -> SignalSet:
     """Make the signals that are chosen: by name, `auto` for the usual ones that can be had, `all`, or `none`.
 
     Raises SettingsError for a named one that this index or encoder cannot give.
     """
     names = [one for one in chosen if one not in SETS]
-    wanted = [one for one in names_of(FAMILY) if one in names or is_among(one, chosen)]
+    wanted = [one for one in names_of(FAMILY) if one in names or is_taken(one, chosen)]
     obstacles = {name: member_of(FAMILY, name).obstacle(place) for name in wanted}
     for name in names:
         if reason := obstacles[name]:
             raise SettingsError(f"no {name} here: {reason}", hint="--signals auto")
     made = {name: member_of(FAMILY, name)(place) for name in wanted if not obstacles[name]}
-    return Parts(made, {name: reason for name, reason in obstacles.items() if reason})
+    return SignalSet(made, {name: reason for name, reason in obstacles.items() if reason})
 
 
-def is_among(name: str, chosen: Sequence[str]) -> bool:
+def is_taken(name: str, chosen: Sequence[str]) -> bool:
     """Tell whether a signal is in one of the chosen sets."""
     return "all" in chosen or ("auto" in chosen and bool(member_of(FAMILY, name).usual))
 
