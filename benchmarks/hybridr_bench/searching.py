@@ -23,7 +23,7 @@ import urllib3
 from hybridr.cluster.connection import Cluster, as_json, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.legs.lexical import lexical_query
-from hybridr.encoding.contract import Encoder, Reading, TokenEncoder, Vectors
+from hybridr.encoding.contract import Encoder, Reading, Vectors, reads_tokens
 from hybridr.errors import ClusterError, SettingsError
 from hybridr.node.process import status
 from hybridr.progress import Progress, silent
@@ -31,6 +31,7 @@ from hybridr.search.encoders import encoder_for
 from hybridr.search.fusions.pipeline import hybrid_query, search_pipeline
 from hybridr.search.search import Mode, Search
 from hybridr.search.settings import SearchSettings
+from hybridr.search.signal_set import without_tokens
 from hybridr.search.systems import open_search
 from hybridr.serving.deploying import TEXT_WAYS, deploy, undeploy
 from hybridr.serving.local_models import settings_to_run
@@ -71,9 +72,9 @@ Request = tuple[str, bytes]
 class KnownQueries:
     """An encoder that looks known queries up: their vectors and the states of their tokens."""
 
-    def __init__(self, encoder: TokenEncoder, texts: Sequence[str]) -> None:
-        self._encoder = encoder
-        self._readings = dict(zip(texts, encoder.read_queries(texts), strict=True))
+    def __init__(self, encoder: Encoder, texts: Sequence[str]) -> None:
+        self._encoder: Any = encoder
+        self._readings = dict(zip(texts, readings_of(encoder, texts), strict=True))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._encoder, name)
@@ -81,14 +82,23 @@ class KnownQueries:
     def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
         """Give float32 `(n, dim)`; only queries that were not named at the start are encoded."""
         if any(text not in self._readings for text in texts):
-            return self._encoder.encode_queries(texts, max_tokens=max_tokens)
+            found: Vectors = self._encoder.encode_queries(texts, max_tokens=max_tokens)
+            return found
         return np.stack([self._readings[text].vector for text in texts])
 
     def read_queries(self, texts: Sequence[str]) -> list[Reading]:
         """Give the readings of texts; only queries that were not named at the start are read."""
         if any(text not in self._readings for text in texts):
-            return self._encoder.read_queries(texts)
+            found: list[Reading] = self._encoder.read_queries(texts)
+            return found
         return [self._readings[text] for text in texts]
+
+
+def readings_of(encoder: Encoder, texts: Sequence[str]) -> list[Reading]:
+    """Read queries, with the states of their tokens where the encoder shows them."""
+    if reads_tokens(encoder):
+        return encoder.read_queries(texts)
+    return [without_tokens(vector) for vector in encoder.encode_queries(texts)]
 
 
 class NotingCluster(Cluster):
