@@ -282,7 +282,7 @@ class Asking:
         texts, noting = self.texts, NotingCluster(self.cluster)
         search = open_search(noting, self.index, kind.mode, settings=kind.settings, complete=kind.completed)
         search.encoder = self.encoder
-        search.analysis.remembered = 0  # every query is a new one
+        search.analysis.remembered = len(texts) // 2  # every query is a new one, but analysed once
         search(texts[0], HITS)  # what it asks once and remembers
         sent: list[list[Request]] = []
         for text in texts:
