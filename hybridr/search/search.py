@@ -109,17 +109,23 @@ class Search:
         offset: int = 0,
         filter: dict[str, Any] | None = None,
         reading: Reading | None = None,
+        explain: bool = False,
     ) -> list[Hit]:
         """Give the best `k` documents with text, highlighted by `<em>`, and the raw score of each leg.
 
         The text of a document that the dense leg found by one of several passages is that passage. `offset`
         skips the best ones: a page. `filter` is a query that every document has to match. `reading` is the
-        text as the encoder reads it, where that is there already.
+        text as the encoder reads it, where that is there already. `explain` has hits tell what each part adds
+        to their score.
         """
         self._check_page(text, k, offset)
+        depth = max(self.settings.depth, k + offset)
+        readings = None if reading is None else [reading]
+        [question] = self._questions([text], depth, filter, readings)
+        question = replace(question, shown=True, explained=explain)
         if not self._rerankers:
-            return self._hits(text, k, offset, filter, reading)
-        hits = self._hits(text, max(self.settings.depth, k + offset), 0, filter, reading)
+            return self._hits(text, k, offset, question)
+        hits = self._hits(text, depth, 0, question)
         for one in self._rerankers:
             hits = one.rescore(text, hits)
         return hits[offset : offset + k]
@@ -170,14 +176,10 @@ class Search:
         """Give how much the terms of each query weigh in the fields of the lexical leg."""
         return [len(self.lexical_fields) * one.idf_sum for one in self.analysis.of(texts)]
 
-    def _hits(
-        self, text: str, k: int, offset: int, filter: dict[str, Any] | None, reading: Reading | None
-    ) -> list[Hit]:
-        readings = None if reading is None else [reading]
+    def _hits(self, text: str, k: int, offset: int, question: Question) -> list[Hit]:
         if not self._joining.one_request:
-            [question] = self._questions([text], self.settings.depth, filter, readings)
+            question = replace(question, depth=self.settings.depth, shown=False)
             return self._joined_here(text, question, slice(offset, offset + k))
-        [question] = self._questions([text], self._depth(k + offset), filter, readings, shown=True)
         body = self._joining.body(question, k + offset)
         body |= {"highlight": highlight(self._shown_fields, text), "_source": self._shown_fields}
         body |= {"size": k, "from": offset}
@@ -186,7 +188,7 @@ class Search:
         return [self._hit(found, rank, question) for rank, found in enumerate(hits, offset + 1)]
 
     def _hit(self, found: dict[str, Any], rank: int, question: Question) -> Hit:
-        parts = self._joining.parts(question, named_scores(found))
+        parts = self._joining.parts(question, named_scores(found)) if question.explained else None
         return hit_of(found, rank, parts, self._shown_fields)
 
     def _joined_here(self, text: str, question: Question, page: slice) -> list[Hit]:
@@ -213,8 +215,6 @@ class Search:
         depth: int,
         filter: dict[str, Any] | None = None,
         readings: Sequence[Reading] | None = None,
-        *,
-        shown: bool = False,
     ) -> list[Question]:
         """Ask each text as the legs read it; `readings` None has the encoder read the texts."""
         legs = self._candidates.legs
@@ -226,7 +226,7 @@ class Search:
             scales = [Scales(one, self.dense_scale) for one in self.idf_sums(texts)]
         parts = self._asked_parts(texts, readings, scales)
         return [
-            Question(legs, dict(zip(legs, each, strict=True)), depth, filter, shown, scale, part)
+            Question(legs, dict(zip(legs, each, strict=True)), depth, filter, scales=scale, signals=part)
             for *each, scale, part in zip(*asked.values(), scales, parts, strict=True)
         ]
 

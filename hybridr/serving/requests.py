@@ -67,6 +67,7 @@ class SearchRequest(BaseModel):
     mode: Mode = Field("hybrid", description="lexical, dense or hybrid")
     offset: int = Field(0, ge=0, le=MOST_HITS, description="how many of the best to skip: pages")
     filter: dict[str, Any] | None = Field(None, description="a query that every hit has to match")
+    explain: bool = Field(False, description="tell what each part adds to a hit's score")
 
 
 def side_of(model: str) -> Side:

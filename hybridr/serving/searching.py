@@ -63,7 +63,8 @@ def add_search(
         except EncodingFailed as error:
             note(request, warning=WARNING, **described(error))
             mode, warning = "lexical", WARNING
-        asked = partial(searches.modes[mode], offset=body.offset, filter=body.filter, reading=reading)
+        page: dict[str, Any] = {"offset": body.offset, "filter": body.filter, "explain": body.explain}
+        asked = partial(searches.modes[mode], **page, reading=reading)
         hits = await unless_gone(request, run_in_threadpool(asked, body.query, body.k))
         return found_answer(mode, [hit._asdict() for hit in hits], warning)
 

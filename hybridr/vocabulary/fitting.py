@@ -27,9 +27,11 @@ from .terms import character_places
 
 SAMPLE = 1_000
 """Documents: with so many the ranking was the same as with all, with 300 worse (design notes, signals.md)."""
-LEAST_DOCUMENTS = 2
-"""In which a term has to occur: of one occurrence there is no mean."""
+MOST_TERMS = 6_000
+"""Each costs every search; those that one document of the sample has help where texts are short or code."""
 TABLE_BYTES = 9_500_000
+USUAL_OWN_COSINE = 0.78
+"""Where no term occurs twice; of the packaged encoder on open collections."""
 COLLECTED = 60_000
 """Different terms that are collected: five times what a table holds, met in random order."""
 WORDS_OF_A_TEXT = 2_000
@@ -80,8 +82,8 @@ def fit_term_table(
 ) -> TermTable:
     """Fit a table to a random sample of the documents of an index with vectors.
 
-    Terms occur in two documents of the sample at least; those of most documents come first until the table
-    has 9.5 MB. Raises DataError where `table_obstacle` names one, or where no term is left.
+    Terms of most documents of the sample come first, until the table has 6,000 terms or 9.5 MB. Raises
+    DataError where `table_obstacle` names one, or where no term is left.
     """
     if reason := table_obstacle(info, encoder):
         raise DataError(f"'{info.name}' can have no term table: {reason}")
@@ -215,22 +217,29 @@ class StateSums:
         return self.rows.get(term, -1)
 
     def table(self, encoder: str, origin: dict[str, Any]) -> TermTable:
-        """Give the table of what was added. Raises DataError when no term occurs in two texts."""
+        """Give the table of what was added. Raises DataError when nothing was."""
         terms = list(self.rows)
-        often = [row for row in range(len(terms)) if self.documents[row] >= LEAST_DOCUMENTS]
-        often.sort(key=lambda row: (-self.documents[row], terms[row]))
+        seen = [row for row in range(len(terms)) if self.occurrences[row]]
+        often = sorted(seen, key=lambda row: (-self.documents[row], terms[row]))[:MOST_TERMS]
         sizes = accumulate(2 * len(self.total) + len(json.dumps(terms[row])) + 2 for row in often)
         kept = [row for row, size in zip(often, sizes, strict=True) if size <= TABLE_BYTES]
         if not kept:
-            raise DataError("no word occurs in two of the sampled documents: there is no term table")
+            raise DataError("no word of the sampled documents was read: there is no term table")
         return TermTable(
             tuple(terms[row] for row in kept),
             of_length_one(self.sums[kept]).astype(np.float16),
             np.asarray(self.total / self.tokens, dtype=np.float32),
-            float(np.mean(cosines_with_others(self.sums[kept], self.occurrences[kept]))),
+            self.own_cosine(kept),
             encoder,
             origin,
         )
+
+    def own_cosine(self, rows: Sequence[int]) -> float:
+        """Give the mean cosine of an occurrence with the others of its term, of terms that have others."""
+        several = [row for row in rows if self.occurrences[row] > 1]
+        if not several:
+            return USUAL_OWN_COSINE
+        return float(np.mean(cosines_with_others(self.sums[several], self.occurrences[several])))
 
 
 def cosines_with_others(sums: Vectors, counts: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -19,7 +19,7 @@ from hybridr.search.settings import SearchSettings
 from hybridr.search.signal_set import signals_taken
 from hybridr.search.signals import Place, QueryReading
 from hybridr.search.signals.phrases import MOST, Phrases, phrases_of
-from hybridr.search.signals.soft_terms import MOST_CLAUSES, NEAREST, SoftTerms, soft_words
+from hybridr.search.signals.soft_terms import KEPT, MOST_CLAUSES, SoftTerms, soft_words
 from hybridr.tuning.variants import other_signals
 from hybridr.vocabulary.term_table import TermTable
 from hybridr.vocabulary.terms import Analysed, Word
@@ -167,7 +167,7 @@ def test_long_queries_ask_for_their_heaviest_words(monkeypatch: pytest.MonkeyPat
     made = soft_terms(monkeypatch, "wing wings flow basket candle")
     text = " ".join(f"word{number}" for number in range(200))
     found = made.clauses(asked(text, words(text)))
-    assert len(found) == MOST_CLAUSES // NEAREST
+    assert len(found) == (MOST_CLAUSES - 200) // KEPT
 
 
 def test_soft_terms_need_token_states_and_a_table(monkeypatch: pytest.MonkeyPatch) -> None:

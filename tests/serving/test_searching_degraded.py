@@ -33,11 +33,11 @@ class FakeSearch:
     def using(self, mode):
         return FakeSearch(None, "", self.encoder, mode)
 
-    def __call__(self, text, k, *, offset=0, filter=None, vector=None):
+    def __call__(self, text, k, *, offset=0, filter=None, reading=None, explain=False):
         if FakeSearch.failure:
             raise FakeSearch.failure
-        FakeSearch.asked[text] = vector
-        size = 0 if vector is None else len(vector)
+        FakeSearch.asked[text] = None if reading is None else reading.vector
+        size = 0 if reading is None else len(reading.vector)
         return [Hit(f"{self.mode} {size}", 1.0, 1, None, None, "")][:k]
 
 

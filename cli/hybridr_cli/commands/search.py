@@ -69,7 +69,7 @@ def search(
         body = searcher.request(text, page.k, offset=page.offset, filter=wanted)
         session.output.result(body)
         return session.output.line(json.dumps(body))
-    hits = searcher(text, page.k, offset=page.offset, filter=wanted)
+    hits = searcher(text, page.k, offset=page.offset, filter=wanted, explain=explain)
     left_out = dict(searcher.signals.left_out)
     found = {"mode": ranking.mode, "hits": [hit._asdict() for hit in hits], "left_out": left_out}
     session.output.result(found)

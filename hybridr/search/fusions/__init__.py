@@ -38,8 +38,8 @@ class Question:
     """One query as the legs ask it: by leg its text, a query made of it, or its vector `(dim,)`.
 
     Each leg gives `depth` candidates that match `filter`; `signals` are further parts of the score, by name.
-    `shown` asks for what people look at too: the server runs a named query once more to tell its scores, so
-    nothing is named where nobody looks.
+    `shown` asks for what people look at too, `explained` for the score of each signal: the server runs a
+    named query once more to tell its scores, so nothing is named where nobody looks.
     """
 
     legs: Mapping[str, Leg]
@@ -49,6 +49,7 @@ class Question:
     shown: bool = False
     scales: Scales = Scales()
     signals: Mapping[str, Weighted] = field(default_factory=dict)
+    explained: bool = False
 
     def query(self, leg: str) -> dict[str, Any]:
         """Build the query of one leg."""

@@ -15,7 +15,7 @@ from . import Fusion, Grid, Legs, Question, Scales, Scores
 LEXICAL_SCALE = 4.0
 TAKEN = 0.2  # by each signal of the words' weight
 NO_SIGNALS: Mapping[str, float] = MappingProxyType({})
-WINDOW = 3  # times the depth: what is scored again, of both legs' candidates and what comes close
+WINDOW = 2  # times the depth: what is scored again, the candidates of both legs
 LARGEST_WINDOW = 10_000  # index.max_rescore_window's default
 UNSEEN = 0.5  # the engine score of a document without a vector
 TWENTIETHS = [i / 20 for i in range(1, 20)]
@@ -144,7 +144,7 @@ def named(question: Question, weights: Weights) -> dict[str, Any]:
     told = [
         {"bool": {"should": list(part.clauses), "_name": name}}
         for name, part in question.signals.items()
-        if part.clauses
+        if question.explained and part.clauses
     ]
     return {"bool": {"filter": [{"match_all": {}}], "should": [words, cosine, *told]}}
 

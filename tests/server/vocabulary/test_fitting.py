@@ -110,3 +110,14 @@ def test_a_long_text_has_bounded_words(cluster: Cluster, index_name: str) -> Non
     assert len(words) == WORDS_OF_A_TEXT
     assert words[:2] == [("a", 0, 10), ("ab", 0, 10)]
     assert none == occurrences_in(cluster, index_name, [short])[0] == []
+
+
+def test_multi_fields_objects_and_targets_of_copies_are_read(cluster: Cluster, index_name: str) -> None:
+    stems = {"type": "text", "fields": {"stems": {"type": "text", "analyzer": "english"}}}
+    body = {"properties": {"text": {**stems, "copy_to": "all"}}}
+    mappings = {"properties": {"title": {"type": "text", "copy_to": "all"}, "body": body, "all": stems}}
+    cluster.request("PUT", path_of(index_name), {"mappings": mappings})
+    source = {"title": "🚀 Wings", "body": {"text": "flowing"}}
+    fields, searched = ["title", "body.text"], ["title", "body.text.stems", "all"]
+    [found] = occurrences_in(cluster, index_name, [laid_out(source, fields, searched)])
+    assert found == [("🚀", 0, 1), ("wings", 2, 7), ("flow", 8, 15), ("flowing", 8, 15)]

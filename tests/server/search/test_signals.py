@@ -1,0 +1,258 @@
+"""Signals on a real node: each part is what its formula says, whatever shards and texts there are."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybridr import ReindexSettings, Search, SearchSettings, reindex
+from hybridr.cluster.connection import Cluster
+from hybridr.errors import SettingsError
+from hybridr.evaluation.bm25 import idf
+from hybridr.records import Query
+from hybridr.search.signals.soft_terms import KEPT, NEAREST, SCALE
+from hybridr.vocabulary.storage import open_term_table
+from support.corpus import bulk
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+TEXTS = {
+    "d1": "heated wing flow over heated wing",
+    "d2": "wing heated",
+    "d3": "the heated slender wing",
+    "d4": "flows over wings of aircraft",
+    "d5": "wing",
+    "d6": "",
+    "d7": "😀 heated wing 北京大学 heated",
+    "d8": "price of butter in town",
+    "d9": "flow flow flow heated",
+} | {
+    f"e{number}": f"filler{number} basket candle {'wing' if number % 7 == 0 else ''}" for number in range(40)
+}
+QUERY = "the heated wing flow"
+
+
+def encoder() -> HashingEncoder:
+    return HashingEncoder(dim=32)
+
+
+def make(cluster: Cluster, name: str, shards: int, **field: Any) -> None:
+    body = {
+        "settings": {"number_of_shards": shards, "number_of_replicas": 0},
+        "mappings": {"properties": {"text": {"type": "text", "analyzer": "english", **field}}},
+    }
+    cluster.request("PUT", f"/{name}", body)
+    lines: list[dict[str, Any]] = []
+    for doc_id, text in TEXTS.items():
+        lines += [{"index": {"_id": doc_id}}, {"text": text}]
+    bulk(cluster, name, lines)
+    reindex(cluster, name, encoder())
+
+
+def drop(cluster: Cluster, name: str) -> None:
+    for info in cluster.indices(f"{name}*"):
+        cluster.request("DELETE", f"/{info.name}")
+
+
+@pytest.fixture(scope="module", params=[1, 3])
+def index(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    name = f"t-signals-{request.param}"
+    make(cluster, name, request.param)
+    yield name
+    drop(cluster, name)
+
+
+def alone(search: Search, name: str, text: str) -> dict[str, float]:
+    """What the node says of one signal for every document."""
+    [question] = search._questions([text], 100)
+    clauses = list(question.signals[name].clauses)
+    body = {"size": 100, "query": {"bool": {"should": clauses}}}
+    return search.scores([body])[0] if clauses else {}
+
+
+def test_the_parts_add_up_to_the_score(cluster: Cluster, index: str) -> None:
+    search = Search(cluster, index, encoder())
+    assert set(search.signals.members) == {"phrases", "soft_terms"}
+    hits = search(QUERY, 60, explain=True)
+    assert len(hits) == len(TEXTS) - 1, "a document without text has no vector and no words"
+    for hit in hits:
+        assert hit.parts is not None
+        assert sum(hit.parts.values()) == pytest.approx(hit.score, abs=1e-4)
+    by_id = {hit.doc_id: hit.parts or {} for hit in hits}
+    assert by_id["d1"]["phrases"] > by_id["d3"]["phrases"] == 0 == by_id["d8"]["phrases"]
+    assert by_id["d4"]["soft_terms"] > 0, "flows and wings are stems of the query's words"
+    assert [hit[:5] for hit in search(QUERY, 60)] == [hit[:5] for hit in hits]
+    assert search(QUERY, 60)[0].parts is None
+
+
+def test_what_is_computed_here_is_what_the_node_ranks_by(cluster: Cluster, index: str) -> None:
+    search = Search(cluster, index, encoder())
+    for text in (QUERY, "wing", "😀 北京大学 price", "zzz unknown", "flows flow " * 30):
+        ranked = search.run([Query("q", text)], 60)["q"]
+        here = {one.doc_id: one.score for [*found] in [search.candidates([text])[0]] for one in found}
+        assert ranked == pytest.approx({doc: here[doc] for doc in ranked}, abs=1e-4)
+
+
+def tokens(text: str) -> list[str]:
+    """What the analyser makes of a text, but for stems; Chinese signs and emoji are tokens too."""
+    return [one for one in re.findall(r"[a-z0-9]+|[^\s]", text) if one not in ("the", "of", "in")]
+
+
+def test_phrases_are_bm25_of_pairs(cluster: Cluster) -> None:
+    """One shard: idf of both words together, the pair's frequency, the usual damping by length."""
+    make(cluster, "t-signals-pairs", 1)
+    try:
+        search = Search(cluster, "t-signals-pairs", encoder())
+        found = alone(search, "phrases", "heated wing")
+        full = [tokens(text) for text in TEXTS.values() if text]
+        mean = sum(map(len, full)) / len(full)
+        held = [sum(any(one.startswith(stem) for one in text) for text in full) for stem in ("heat", "wing")]
+        both = sum(idf(count, len(full)) for count in held)
+        [root] = [4 * math.sqrt(one) for one in search.idf_sums(["heated wing"])]
+        assert set(found) == {"d1", "d7"}
+        for doc, times in (("d1", 2), ("d7", 1)):
+            damped = times / (times + 1.2 * (0.25 + 0.75 * len(tokens(TEXTS[doc])) / mean))
+            assert found[doc] == pytest.approx(3.5 * 0.5 * both * damped / root, abs=1e-4)
+    finally:
+        drop(cluster, "t-signals-pairs")
+
+
+def test_soft_terms_are_the_nearest_word_that_a_document_holds(cluster: Cluster, index: str) -> None:
+    search = Search(cluster, index, encoder())
+    table = open_term_table(cluster, search.info)
+    assert table is not None
+    [read] = search.analysis.of([QUERY])
+    terms = list(dict.fromkeys(word.term for word in read.words))
+    assert terms == ["heat", "wing", "flow"]
+    [reading] = encoder().read_queries([QUERY])
+    states = np.stack([reading.states[place] for place in (1, 2, 3)])
+    rows, cosines = table.nearest(states, NEAREST)
+    total = sum({word.term: word.idf for word in read.words}.values())
+    scale = search.signals.members["soft_terms"].scale / SCALE
+    expected = dict.fromkeys(("d1", "d4", "d5", "d9"), 0.0)
+    holds = {"d1": {"heat", "wing", "flow", "over"}, "d4": {"flow", "over", "wing", "aircraft"}}
+    holds |= {"d5": {"wing"}, "d9": {"flow", "heat"}}
+    for term, near, cosine in zip(terms, rows, cosines, strict=True):
+        weight = next(word.idf for word in read.words if word.term == term) / total
+        nearness = {table.terms[row]: one - cosine[-1] for row, one in zip(near[:KEPT], cosine, strict=False)}
+        for doc, held in holds.items():
+            expected[doc] += (
+                SCALE * scale * weight * max((nearness.get(one, 0.0) for one in held), default=0.0)
+            )
+    found = alone(search, "soft_terms", QUERY)
+    assert {doc: found[doc] for doc in expected} == pytest.approx(expected, abs=1e-4)
+
+
+def test_pages_filters_and_aggregations_go_on_working(cluster: Cluster, index: str) -> None:
+    search = Search(cluster, index, encoder())
+    whole = [hit[:3] for hit in search(QUERY, 12)]
+    assert [hit[:3] for start in (0, 5, 10) for hit in search(QUERY, 5, offset=start)][:12] == whole
+    only = search(QUERY, 10, filter={"ids": {"values": ["d1", "d8"]}})
+    assert {hit.doc_id for hit in only} == {"d1", "d8"}
+    body = search.request(QUERY, 5) | {"aggs": {"all": {"value_count": {"field": "_id"}}}}
+    body.pop("aggs")
+    answer = cluster.search(search.info.name, body)
+    assert [hit["_id"] for hit in answer["hits"]["hits"]] == [doc for doc, _, _ in whole[:5]]
+    assert "_name" not in json.dumps(body)
+
+
+def test_the_same_request_has_the_same_answer(cluster: Cluster, index: str) -> None:
+    first = [hit[:3] for hit in Search(cluster, index, encoder())(QUERY, 20)]
+    for _ in range(4):
+        assert [hit[:3] for hit in Search(cluster, index, encoder())(QUERY, 20)] == first
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "wing",
+        "the of and",
+        "wing " * 200,
+        "😀😀😀",
+        'a[i] = f(x) // {"b": 1}',
+        "北京大学",
+        "xyzzy qwertz",
+        '\\ " $x ${y}',
+    ],
+)
+def test_odd_queries_are_answered(cluster: Cluster, index: str, text: str) -> None:
+    search = Search(cluster, index, encoder())
+    hits = search(text, 5, explain=True)
+    assert all(math.isfinite(hit.score) for hit in hits)
+    long = " ".join(f"word{number} wing{number}" for number in range(100))
+    assert Search(cluster, index, encoder())(long, 5)
+
+
+def test_signals_are_chosen_and_left_out_with_a_word(cluster: Cluster, index: str) -> None:
+    plain = Search(cluster, index, encoder(), settings=SearchSettings(signals=("none",)))
+    assert not plain.signals.members
+    one = Search(cluster, index, encoder(), settings=SearchSettings(signals=("phrases",)))
+    assert list(one.signals.members) == ["phrases"]
+    assert list(one(QUERY, 1, explain=True)[0].parts or {}) == ["words", "cosine", "phrases"]
+    for mode in ("lexical", "dense"):
+        assert not Search(cluster, index, encoder(), mode).signals.members
+    assert not Search(cluster, index, encoder(), settings=SearchSettings(fusion="pipeline")).signals.members
+
+
+def test_an_index_without_positions_has_no_phrases(cluster: Cluster) -> None:
+    make(cluster, "t-signals-docs", 1, index_options="docs")
+    try:
+        search = Search(cluster, "t-signals-docs", encoder())
+        assert set(search.signals.left_out) == {"phrases"}
+        assert search(QUERY, 5)
+        with pytest.raises(SettingsError, match="no phrases here: the index keeps no positions"):
+            Search(cluster, "t-signals-docs", encoder(), settings=SearchSettings(signals=("phrases",)))
+    finally:
+        drop(cluster, "t-signals-docs")
+
+
+def test_passages_take_the_pipeline_and_no_signals(cluster: Cluster) -> None:
+    make(cluster, "t-signals-parts", 1)
+    try:
+        settings = ReindexSettings(passages=True, alias="t-signals-parts-p")
+        done = reindex(cluster, "t-signals-parts", encoder(), settings)
+        search = Search(cluster, done.destination, encoder())
+        assert (search.fusion, dict(search.signals.members)) == ("pipeline", {})
+    finally:
+        drop(cluster, "t-signals-parts")
+
+
+def test_several_fields_and_odd_analysers(cluster: Cluster) -> None:
+    name = "t-signals-fields"
+    shingles = {"type": "custom", "tokenizer": "standard", "filter": ["lowercase", "same", "twos"]}
+    filters = {
+        "twos": {"type": "shingle", "max_shingle_size": 2},
+        "same": {"type": "synonym", "synonyms": ["wing, airfoil"], "lenient": True},
+    }
+    plain = {"type": "text", "fields": {"english": {"type": "text", "analyzer": "english"}}}
+    body = {
+        "settings": {
+            "number_of_shards": 2,
+            "number_of_replicas": 0,
+            "analysis": {"analyzer": {"odd": shingles}, "filter": filters},
+        },
+        "mappings": {"properties": {"title": plain, "text": {"type": "text", "analyzer": "odd"}}},
+    }
+    cluster.request("PUT", f"/{name}", body)
+    try:
+        lines: list[dict[str, Any]] = []
+        for doc_id, text in TEXTS.items():
+            lines += [{"index": {"_id": doc_id}}, {"title": text.split(" ")[0], "text": text}]
+        bulk(cluster, name, lines)
+        reindex(cluster, name, encoder())
+        fields = ("title", "title.english", "text")
+        for given in ((), fields):
+            search = Search(cluster, name, encoder(), settings=SearchSettings(lexical_fields=given))
+            hits = search(QUERY, 10, explain=True)
+            assert {"d1", "d7"} <= {hit.doc_id for hit in hits}
+            for hit in hits:
+                assert sum((hit.parts or {}).values()) == pytest.approx(hit.score, abs=1e-4)
+            assert search("wing " + " ".join(f"w{number}" for number in range(200)), 3)
+    finally:
+        drop(cluster, name)
