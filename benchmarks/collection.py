@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib import metadata
@@ -275,14 +275,14 @@ def adaptation_record(adaptation: Adaptation) -> dict[str, Any]:
     }
 
 
-def comparisons(found: Evaluation) -> dict[str, list[dict[str, Any]]]:
+def comparisons(found: Evaluation, baselines: Sequence[str] = BASELINES) -> dict[str, list[dict[str, Any]]]:
     """Compare by the leading measure: every system with each baseline, each adapted one with its unadapted.
 
     The result is baseline -> comparisons; Holm's correction is over the comparisons with one baseline.
     """
     lead = {name: {found.measures[0]: values[found.measures[0]]} for name, values in found.per_query.items()}
     pairs = {name.replace(ADAPTED, ""): name for name in lead if ADAPTED in name}
-    wanted = {baseline: lead for baseline in BASELINES} | {
+    wanted = {baseline: lead for baseline in baselines} | {
         plain: {plain: lead[plain], own: lead[own]} for plain, own in pairs.items() if plain in lead
     }
     return {

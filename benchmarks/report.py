@@ -6,7 +6,6 @@ With `--check` nothing is written; the exit code is 1 when one of them does not 
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 from pathlib import Path
@@ -15,8 +14,8 @@ from typing import Any
 from hybridr.errors import DataError
 from hybridr.files.manifest import fingerprint
 from hybridr.files.pictures import svg
-from studies.collections import REFERENCE, comparison, of_group, overview, systems_of
-from study import HERE, RESULTS, Section, all_sections
+from studies.collections import REFERENCE, comparison, of_group, overview, systems_of, with_default
+from study import HERE, Section, all_sections, read_result
 
 PAGE, README = HERE / "README.md", HERE.parent / "README.md"
 PLOT = HERE / "plots" / "headline.svg"
@@ -83,7 +82,7 @@ def read(file: Path) -> str:
 
 def drawn() -> Changes:
     """Collect what the plot shows."""
-    return changes_of(read_result(RANKINGS) or {})
+    return changes_of(with_default(read_result(RANKINGS) or {}))
 
 
 def is_plot_current() -> bool:
@@ -96,7 +95,8 @@ def render_readme() -> str:
     page, record = read(README), read_result(RANKINGS)
     if not BLOCK.search(page):
         raise DataError("README.md has no <!-- headline --> and <!-- /headline -->, each on its own line")
-    return BLOCK.sub(lambda _: f"{overview(record) if record else MISSING}\n", page)
+    shown = overview(with_default(record)) if record else MISSING
+    return BLOCK.sub(lambda _: f"{shown}\n", page)
 
 
 def render_page() -> str:
@@ -109,15 +109,6 @@ def render_section(section: Section) -> str:
     record = read_result(section.result)
     body = section.render(record) if record else section.missing
     return f"## {section.title}\n\n    {section.command}\n\n{body}"
-
-
-def read_result(name: str) -> dict[str, Any] | None:
-    """Read `name`.json, or every file of the folder `name` by its name; None when there is neither."""
-    if (RESULTS / name).is_dir():
-        files = sorted((RESULTS / name).glob("*.json"))
-        return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files} or None
-    file = RESULTS / f"{name}.json"
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
 
 def changes_of(record: dict[str, Any]) -> Changes:

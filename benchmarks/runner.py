@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from bar import Bar
 from collection import Asked, Work, measure
@@ -27,9 +28,12 @@ from hybridr.errors import HybridrError
 from hybridr.files.atomic import write_json
 from hybridr.node import process
 from hybridr.node.settings import NodeSettings
+from hybridr.progress import Progress
 from study import HERE, LEAD, RESULTS
 
 INTERRUPTED = 130
+Measuring = Callable[[Work, Cluster, Progress, Callable[[int, int], None]], dict[str, Any]]
+"""Measures what is left of one collection and gives its result; the last argument hears of steps."""
 
 
 def add_places(parser: argparse.ArgumentParser) -> None:
@@ -41,8 +45,11 @@ def add_places(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--again", action="store_true", help="ask finished systems once more")
 
 
-def run_open(works: list[Work], places: Places, url: str | None) -> int:
-    """Run what is not finished; a collection that cannot be read does not stop the rest."""
+def run_open(works: list[Work], places: Places, url: str | None, measuring: Measuring | None = None) -> int:
+    """Run what is not finished; a collection that cannot be read does not stop the rest.
+
+    `measuring` None measures the condition's systems.
+    """
     left, failed = [], 0
     for work in works:
         try:
@@ -51,7 +58,7 @@ def run_open(works: list[Work], places: Places, url: str | None) -> int:
             failed += places.file_failure(work.condition.name, error, print_error)
     if finished := len(works) - len(left) - failed:
         print(f"{finished} of {len(works)} are finished already", file=sys.stderr)
-    return (run_works(left, places, url) if left else 0) or int(failed > 0)
+    return (run_works(left, places, url, measuring or measure) if left else 0) or int(failed > 0)
 
 
 def print_error(text: str) -> None:
@@ -123,7 +130,7 @@ class Places:
         return bool(json.loads(file.read_text(encoding="utf-8")).get("condition") == wanted)
 
 
-def run_works(works: list[Work], places: Places, url: str | None) -> int:
+def run_works(works: list[Work], places: Places, url: str | None, measuring: Measuring) -> int:
     """Run conditions one after the other; a failed one does not stop the next."""
     cluster = open_cluster(url)
     finished: list[str] = []
@@ -132,7 +139,7 @@ def run_works(works: list[Work], places: Places, url: str | None) -> int:
         for work in works:
             bar.begin(work.condition.name)
             try:
-                if attempt(work, cluster, places, bar):
+                if attempt(work, cluster, places, bar, measuring):
                     finished.append(work.condition.name)
             except KeyboardInterrupt:
                 bar.say(interrupted(work, works, finished))
@@ -150,11 +157,11 @@ def open_cluster(url: str | None) -> Cluster:
     return connect(process.start(NodeSettings(name="bench", heap="2g")).url)
 
 
-def attempt(work: Work, cluster: Cluster, places: Places, bar: Bar) -> bool:
+def attempt(work: Work, cluster: Cluster, places: Places, bar: Bar, measuring: Measuring) -> bool:
     """Run one condition and file what came of it; tell whether it is finished."""
     name = work.condition.name
     try:
-        record = measure(work, cluster, bar, bar.step)
+        record = measuring(work, cluster, bar, bar.step)
     except Exception as error:
         places.file_failure(name, error, bar.say)
         return False

@@ -98,6 +98,16 @@ def kept(file: Path, settings: Record) -> Record | None:
     return found if found.get("settings") == settings else None
 
 
+def read_result(name: str) -> Record | None:
+    """Read `name`.json, or every file of the folder `name` by its name; None when there is neither."""
+    if (RESULTS / name).is_dir():
+        files = sorted((RESULTS / name).glob("*.json"))
+        return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files} or None
+    file = RESULTS / f"{name}.json"
+    found: Record | None = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+    return found
+
+
 def own_process(name: str, *arguments: object) -> list[str]:
     """Give the command that runs a study, or one part of it, in a process of its own."""
     return [sys.executable, str(HERE / "run.py"), name, *map(str, arguments)]

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import numpy as np
@@ -23,7 +23,7 @@ import urllib3
 from hybridr.cluster.connection import Cluster, as_json, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.legs.lexical import lexical_query
-from hybridr.encoding.contract import Encoder, Vectors
+from hybridr.encoding.contract import Encoder, Reading, Vectors, reads_tokens
 from hybridr.errors import ClusterError, SettingsError
 from hybridr.node.process import status
 from hybridr.progress import Progress, silent
@@ -31,6 +31,7 @@ from hybridr.search.encoders import encoder_for
 from hybridr.search.fusions.pipeline import hybrid_query, search_pipeline
 from hybridr.search.search import Mode, Search
 from hybridr.search.settings import SearchSettings
+from hybridr.search.signal_set import without_tokens
 from hybridr.search.systems import open_search
 from hybridr.serving.deploying import TEXT_WAYS, deploy, undeploy
 from hybridr.serving.local_models import settings_to_run
@@ -43,14 +44,25 @@ from .reindexing import having_set, obstacle, serving
 WAYS: tuple[Way, ...] = ("client", "neural", "transparent")
 """Timed unless others are named: `local` needs PyTorch's libraries on the node."""
 
-SEARCHES: dict[str, tuple[Mode, SearchSettings, bool]] = {
-    "lexical": ("lexical", SearchSettings(), False),
-    "dense": ("dense", SearchSettings(query_map="none"), False),
-    "stock": ("hybrid", SearchSettings(tuned=False, fusion="pipeline"), False),
-    "hybrid": ("hybrid", SearchSettings(tuned=False), False),
-    "completed": ("hybrid", SearchSettings(tuned=False), True),
+
+class Kind(NamedTuple):
+    """What is searched: a mode with its settings, and whether z-scores are `completed`."""
+
+    mode: Mode
+    settings: SearchSettings
+    completed: bool = False
+
+
+SEARCHES = {
+    "lexical": Kind("lexical", SearchSettings()),
+    "dense": Kind("dense", SearchSettings(query_map="none")),
+    "stock": Kind("hybrid", SearchSettings(tuned=False, fusion="pipeline")),
+    "plain": Kind("hybrid", SearchSettings(tuned=False, signals=("none",))),
+    "hybrid": Kind("hybrid", SearchSettings(tuned=False)),
+    "completed": Kind("hybrid", SearchSettings(tuned=False), completed=True),
 }
-"""By name: the mode, the settings, and whether z-scores are completed; `stock` fuses by the pipeline."""
+"""`stock` fuses by the pipeline, `plain` is the default without signals."""
+OVER_STOCK = ("plain", "hybrid", "completed")
 BY_HAND, BY_SEARCH, AS_BYTES = "by hand", "Search", "as bytes"
 HITS, TIMEOUT_S = 10, 60.0
 Request = tuple[str, bytes]
@@ -58,20 +70,35 @@ Request = tuple[str, bytes]
 
 
 class KnownQueries:
-    """An encoder that looks the vectors of known queries up."""
+    """An encoder that looks known queries up: their vectors and the states of their tokens."""
 
     def __init__(self, encoder: Encoder, texts: Sequence[str]) -> None:
-        self._encoder = encoder
-        self._vectors = dict(zip(texts, encoder.encode_queries(texts), strict=True))
+        self._encoder: Any = encoder
+        self._readings = dict(zip(texts, readings_of(encoder, texts), strict=True))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._encoder, name)
 
     def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
         """Give float32 `(n, dim)`; only queries that were not named at the start are encoded."""
-        if any(text not in self._vectors for text in texts):
-            return self._encoder.encode_queries(texts, max_tokens=max_tokens)
-        return np.stack([self._vectors[text] for text in texts])
+        if any(text not in self._readings for text in texts):
+            found: Vectors = self._encoder.encode_queries(texts, max_tokens=max_tokens)
+            return found
+        return np.stack([self._readings[text].vector for text in texts])
+
+    def read_queries(self, texts: Sequence[str]) -> list[Reading]:
+        """Give the readings of texts; only queries that were not named at the start are read."""
+        if any(text not in self._readings for text in texts):
+            found: list[Reading] = self._encoder.read_queries(texts)
+            return found
+        return [self._readings[text] for text in texts]
+
+
+def readings_of(encoder: Encoder, texts: Sequence[str]) -> list[Reading]:
+    """Read queries, with the states of their tokens where the encoder shows them."""
+    if reads_tokens(encoder):
+        return encoder.read_queries(texts)
+    return [without_tokens(vector) for vector in encoder.encode_queries(texts)]
 
 
 class NotingCluster(Cluster):
@@ -137,11 +164,10 @@ class SearchRace:
         return {
             "clients": clients,
             "over_legs": {name: ratio(p50[name], legs) for name in ("stock", "hybrid")},
-            "over_stock": {
-                name: ratio(search[name][0], search["stock"][0]) for name in ("hybrid", "completed")
-            },
+            "over_stock": {name: ratio(search[name][0], search["stock"][0]) for name in OVER_STOCK},
+            "over_plain": {"hybrid": ratio(search["hybrid"][0], search["plain"][0])},
             "more_than_stock_ms": {
-                name: difference(search[name][0], search["stock"][0]) for name in ("hybrid", "completed")
+                name: difference(search[name][0], search["stock"][0]) for name in OVER_STOCK
             },
             "client_overhead_ms": {name: difference(*pair) for name, pair in search.items()},
             "deployed_over_hand": {
@@ -175,7 +201,8 @@ def race_search(
     sender = Sender(cluster.url, max(times.clients))
     hands = hand_written(cluster, name, known, texts)
     lanes = [sending(mode, sender, hands[mode]) for mode in ("lexical", "dense", "stock", "hybrid")]
-    lanes += [lane for kind in SEARCHES for lane in search_lanes(cluster, name, kind, known, texts, sender)]
+    asking = Asking(cluster, name, known, texts, sender)
+    lanes += [lane for called, kind in SEARCHES.items() for lane in asking.lanes(called, kind)]
     take_turns(lanes, times, progress)
     pairs: dict[str, tuple[Lane, Lane]] = {}
     if not (reason := obstacle(cluster)):
@@ -240,28 +267,35 @@ def sending(name: str, sender: Sender, requests: Sequence[Request]) -> Lane:
     return Lane(name, lambda number: sender.send(requests[number % len(requests)]))
 
 
-def search_lanes(
-    cluster: Cluster, name: str, kind: str, encoder: Encoder, texts: Sequence[str], sender: Sender
-) -> Iterator[Lane]:
-    """Ask by `Search`, and by the bytes of the requests that it sends for each text."""
-    noting = NotingCluster(cluster)
-    mode, settings, complete = SEARCHES[kind]
-    search = open_search(noting, name, mode, settings=settings, complete=complete)
-    search.encoder = encoder
-    search.query_terms.remembered = 0  # every query is a new one
-    search(texts[0], HITS)  # what it asks once and remembers
-    sent: list[list[Request]] = []
-    for text in texts:
-        noting.sent.clear()
-        search(text, HITS)
-        sent.append(list(noting.sent))
+@dataclass(frozen=True)
+class Asking:
+    """Searches of one index for these texts, whose readings the encoder knows."""
 
-    def replay(number: int) -> None:
-        for request in sent[number % len(sent)]:
-            sender.send(request)
+    cluster: Cluster
+    index: str
+    encoder: Encoder
+    texts: Sequence[str]
+    sender: Sender
 
-    yield Lane(f"{kind}, {BY_SEARCH}", lambda number: search(texts[number % len(texts)], HITS))
-    yield Lane(f"{kind}, {AS_BYTES}", replay)
+    def lanes(self, name: str, kind: Kind) -> Iterator[Lane]:
+        """Ask by `Search`, and by the bytes of the requests that it sends for each text."""
+        texts, noting = self.texts, NotingCluster(self.cluster)
+        search = open_search(noting, self.index, kind.mode, settings=kind.settings, complete=kind.completed)
+        search.encoder = self.encoder
+        search.analysis.remembered = len(texts) // 2  # every query is a new one, but analysed once
+        search(texts[0], HITS)  # what it asks once and remembers
+        sent: list[list[Request]] = []
+        for text in texts:
+            noting.sent.clear()
+            search(text, HITS)
+            sent.append(list(noting.sent))
+
+        def replay(number: int) -> None:
+            for request in sent[number % len(sent)]:
+                self.sender.send(request)
+
+        yield Lane(f"{name}, {BY_SEARCH}", lambda number: search(texts[number % len(texts)], HITS))
+        yield Lane(f"{name}, {AS_BYTES}", replay)
 
 
 def race_way(

@@ -21,21 +21,25 @@ from conditions import ADAPTED, Condition, chosen, read_conditions, the_twelve
 from hybridr import load_encoder
 from hybridr.exporting.exporting import minilm_encoder
 from runner import Places, add_places, folder_of, run_open
-from study import LEAD, Record, Section, add_collections, machine_of, table
+from study import LEAD, Record, Section, add_collections, machine_of, read_result, table
 
-REFERENCE, BASELINE, DENSE = "hybrid-stock", "bm25", "dense"
+REFERENCE, BASELINE, DENSE, DEFAULT = "hybrid-stock", "bm25", "dense", "hybrid"
+SIGNALS = "signals"
+SAMPLE = ("settings", "inputs", "encoder")
+"""What two results have in common when they are of the same queries and documents."""
 SIGNIFICANT = 0.05
 LABELS = {"bm25": "BM25", "rm3": "BM25+RM3"}
-SHOWN = ("bm25", "rm3", "dense", "hybrid-stock", "hybrid", "hybrid-tuned")
+SHOWN = ("bm25", "rm3", "dense", "hybrid-stock", "hybrid-plain", "hybrid")
 """What the main README shows; the page has all."""
 LEGEND = (
     "b+ and b-: significantly better and worse than BM25; h+ and h-: than hybrid-stock (two-sided paired "
     "t-test over queries, p < .05 after Holm over the systems of a set). hybrid-stock is OpenSearch's own "
-    "normalization-processor: min_max, .5/.5, 100 candidates a leg; hybrid the default of "
-    "`hybridr search`, which adds up true scores (docs/ranking.md). -tuned: after `hybridr tune` without "
-    "labels, with the query map that it fits. -adapted: after `hybridr adapt` of the encoder to this set "
-    "without labels and a second reindex; vetoed: the gate kept the unadapted encoder, whose value stands "
-    "there. The defaults were chosen on these sets."
+    "normalization-processor: min_max, .5/.5, 100 candidates a leg; hybrid-plain adds up true scores of "
+    "words and vectors (docs/ranking.md); hybrid, the default of `hybridr search`, signals too: its values "
+    "are those of the study of signals below, where it was not asked here, over the same queries. -tuned: "
+    "after `hybridr tune` without labels, with the query map that it fits. -adapted: after `hybridr adapt` "
+    "of the encoder to this set without labels and a second reindex; vetoed: the gate kept the unadapted "
+    "encoder, whose value stands there. The defaults were chosen on these sets."
 )
 COMPLETED = "hybrid-completed: z-scores of true scores over both lists."
 ADAPTATIONS = (
@@ -80,13 +84,34 @@ def with_encoder(there: list[tuple[Condition, Path]], runs: Path) -> list[Work]:
 
 def render(record: Record) -> str:
     """Render the tables, the plot, and what was not expected."""
+    record = with_default(record)
     machines = dict.fromkeys(machine_of(found["machine"]) for found in record.values())
     servers = dict.fromkeys(found["versions"]["opensearch"] for found in record.values())
     said = (
         f"Whole corpora, at most {most_queries():,} queries a set, a random choice where there are more. "
         f"OpenSearch {', '.join(servers)}; the packaged MiniLM in fp32. {'. '.join(machines)}."
     )
-    return "\n\n".join([said, tables(record), PLOT, *not_run(), expectation(record)])
+    return "\n\n".join([said, tables(record), PLOT, *not_asked(record), *not_run(), expectation(record)])
+
+
+def with_default(record: Record) -> Record:
+    """Put the default beside the other systems as the study of signals measured it, over the same sample."""
+    signals = read_result(SIGNALS) or {}
+    return {name: beside(found, signals.get(name)) for name, found in record.items()}
+
+
+def beside(found: Record, other: Record | None) -> Record:
+    """Add the default of another result, and what it was compared with; nothing if it was asked here too."""
+    if other is None or DEFAULT in found["systems"]:
+        return found
+    if any(found.get(name) != other[name] for name in SAMPLE):
+        return found
+    compared = {
+        baseline: rows + [one for one in other["comparisons"].get(baseline, []) if one["system"] == DEFAULT]
+        for baseline, rows in found["comparisons"].items()
+    }
+    systems = found["systems"] | {DEFAULT: other["systems"][DEFAULT]}
+    return found | {"systems": systems, "comparisons": compared}
 
 
 def tables(record: Record) -> str:
@@ -126,11 +151,21 @@ def values_table(record: Record, systems: list[str]) -> str:
 
 
 def systems_of(record: Record) -> list[str]:
-    """Name the systems of all conditions and results, in the order of the conditions."""
-    named = [system for condition in read_conditions().values() for system in condition.systems]
-    return list(
-        dict.fromkeys([*named, *(system for found in record.values() for system in found["systems"])])
-    )
+    """Name the systems of all results, in the order of the conditions."""
+    ran = dict.fromkeys(system for found in record.values() for system in found["systems"])
+    return list(dict.fromkeys([*(one for one in named_systems() if one in ran), *ran]))
+
+
+def named_systems() -> list[str]:
+    """Name the systems of all conditions."""
+    return list(dict.fromkeys(one for condition in read_conditions().values() for one in condition.systems))
+
+
+def not_asked(record: Record) -> list[str]:
+    """Name the systems that were run on no set."""
+    ran = systems_of(record)
+    missing = [system for system in named_systems() if system not in ran]
+    return [f"Not run on any set so far: {', '.join(missing)}."] if missing else []
 
 
 def most_queries() -> int:

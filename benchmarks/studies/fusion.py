@@ -268,9 +268,10 @@ def powered(asked: Asked, power: float, weight: float, dense_scale: float) -> di
 
 LARGE = 150
 ABOUT_NEIGHBOURS = """\
-The default is (1 - w) BM25 / (4 I^p) + w (1 + cosine) with p = .5 and w = .5, I the sum of
-the idf of the query's terms; other powers are scaled to agree where I is 25. Change against plain hybrid
-(min_max, .5/.5). The default was chosen by looking at these sets: the figures are no estimate for others."""
+Without signals the default is (1 - w) BM25 / (4 I^p) + w (1 + cosine) with p = .5 and w = .5, I the
+sum of the idf of the query's terms; other powers are scaled to agree where I is 25. Change against plain
+hybrid (min_max, .5/.5). The default was chosen by looking at these sets: the figures are no estimate for
+others."""
 ABOUT_LABELS = """\
 Choosing technique and weight by n random judged queries, as `hybridr tune` does: gain over the
 default on the other queries. 5 %: what one in twenty choices does not reach, on the worst set."""

@@ -22,13 +22,14 @@ RESULT_OF = {
     "serve": "serve-speed",
 }
 SEARCH_NOTES = """\
-`stock` fuses by OpenSearch's pipeline; `hybrid` is the default, true scores of both legs in one
-request; `completed` fuses z-scores of true scores here, from several. Every query is new to
-`Search`: it asks for the weight of its terms first. `by hand` sends bodies written beforehand:
-for `neural` and `transparent` it asks `hybridr serve` for the vector first, as a client without
-a deployment would. `as bytes` sends what `Search` sends. No figure holds an encoding: vectors
-of queries come from a table and from the cache of `hybridr serve`. Ten hits, 100 candidates of
-each leg. `small` holds 10,000 documents of `scale_open_en`, spread over it."""
+`stock` fuses by OpenSearch's pipeline; `plain` adds up true scores of both legs in one request;
+`hybrid` is the default, which adds the signals that the index can give; `completed` fuses
+z-scores of true scores here, from several. Every query is new to `Search`: it asks for the
+weight of its terms first. `by hand` sends bodies written beforehand: for `neural` and
+`transparent` it asks `hybridr serve` for the vector first, as a client without a deployment
+would. `as bytes` sends what `Search` sends. No figure holds an encoding: queries come read from
+a table, and from the cache of `hybridr serve`. Ten hits, 100 candidates of each leg. `small`
+holds 10,000 documents of `scale_open_en`, spread over it."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -103,6 +104,10 @@ def compared(index: Record) -> list[list[str]]:
         *(
             (f"{name} / stock, both by Search", [one["over_stock"][name] for one in found])
             for name in found[0]["over_stock"]
+        ),
+        *(
+            (f"{name} / plain, both by Search", [one["over_plain"][name] for one in found])
+            for name in found[0].get("over_plain", ())
         ),
         *(
             (f"{way} / by hand", [one["deployed_over_hand"][way] for one in found])

@@ -51,7 +51,7 @@ class Candidates:
 
     def scores(self, bodies: Sequence[dict[str, Any]]) -> list[dict[str, float]]:
         """Send several searches in one request: document id -> score, best first, of each."""
-        if not bodies:
+        if not bodies:  # the server refuses an empty request
             return []
         answers = self.cluster.msearch(self.info.name, [body | {"_source": False} for body in bodies])
         return [{hit["_id"]: hit["_score"] for hit in checked_hits(answer)} for answer in answers]
