@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlencode
 
 import numpy as np
@@ -23,7 +23,7 @@ import urllib3
 from hybridr.cluster.connection import Cluster, as_json, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.legs.lexical import lexical_query
-from hybridr.encoding.contract import Encoder, Vectors
+from hybridr.encoding.contract import Encoder, Reading, TokenEncoder, Vectors, reads_tokens
 from hybridr.errors import ClusterError, SettingsError
 from hybridr.node.process import status
 from hybridr.progress import Progress, silent
@@ -58,11 +58,13 @@ Request = tuple[str, bytes]
 
 
 class KnownQueries:
-    """An encoder that looks the vectors of known queries up."""
+    """An encoder that looks known queries up: their vectors, and the states of their tokens."""
 
     def __init__(self, encoder: Encoder, texts: Sequence[str]) -> None:
         self._encoder = encoder
         self._vectors = dict(zip(texts, encoder.encode_queries(texts), strict=True))
+        readings = encoder.read_queries(texts) if reads_tokens(encoder) else []
+        self._readings = dict(zip(texts, readings, strict=False))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._encoder, name)
@@ -72,6 +74,12 @@ class KnownQueries:
         if any(text not in self._vectors for text in texts):
             return self._encoder.encode_queries(texts, max_tokens=max_tokens)
         return np.stack([self._vectors[text] for text in texts])
+
+    def read_queries(self, texts: Sequence[str]) -> list[Reading]:
+        """Read queries as the encoder does; only those that were not named at the start are read."""
+        if any(text not in self._readings for text in texts):
+            return cast(TokenEncoder, self._encoder).read_queries(texts)
+        return [self._readings[text] for text in texts]
 
 
 class NotingCluster(Cluster):
@@ -248,7 +256,7 @@ def search_lanes(
     mode, settings, complete = SEARCHES[kind]
     search = open_search(noting, name, mode, settings=settings, complete=complete)
     search.encoder = encoder
-    search.query_terms.remembered = 0  # every query is a new one
+    search.analysis.remembered = 0  # every query is a new one
     search(texts[0], HITS)  # what it asks once and remembers
     sent: list[list[Request]] = []
     for text in texts:
