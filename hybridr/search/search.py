@@ -26,7 +26,7 @@ from ..errors import DataError, SettingsError
 from ..files.family import member_of
 from ..languages import says_something
 from ..records import Hit, Query, Run
-from ..vocabulary.terms import Analysis
+from ..vocabulary.terms import Analysed, Analysis
 from .calibration import known_scale
 from .candidates import DENSE, HYBRID, LEXICAL, Alone, Candidates, legs_of, modes
 from .feedback import ROCCHIO_DOCUMENTS, TermFeedback, rocchio
@@ -72,7 +72,7 @@ class Search:
         self.settings = with_tuning(settings or SearchSettings(), self.info, feedback=feedback)
         self.lexical_fields = self._lexical_fields()
         self.encoder = encoder
-        if any(leg.reads == "vector" for leg in legs_of(mode)):
+        if self._needs_readings:
             self.encoder = self._checked_encoder(index if isinstance(index, str) else index.name)
         self.given_feedback = feedback
         self.feedback = feedback or self._usual_feedback()
@@ -174,7 +174,10 @@ class Search:
 
     def idf_sums(self, texts: Sequence[str]) -> list[float]:
         """Give how much the terms of each query weigh in the fields of the lexical leg."""
-        return [len(self.lexical_fields) * one.idf_sum for one in self.analysis.of(texts)]
+        return [self._idf_sum(one) for one in self.analysis.of(texts)]
+
+    def _idf_sum(self, text: Analysed) -> float:
+        return len(self.lexical_fields) * text.idf_sum
 
     def _hits(self, text: str, k: int, offset: int, question: Question) -> list[Hit]:
         if not self._joining.one_request:
@@ -218,25 +221,30 @@ class Search:
     ) -> list[Question]:
         """Ask each text as the legs read it; `readings` None has the encoder read the texts."""
         legs = self._candidates.legs
-        if readings is None and self.encoder is not None:
+        if readings is None and self.encoder is not None and self._needs_readings:
             readings = self.signals.read(self.encoder, texts)
         asked = {name: self._asked(leg, texts, readings) for name, leg in legs.items()}
-        scales = [Scales()] * len(texts)
+        scales, read = [Scales()] * len(texts), [Analysed()] * len(texts)
         if self._joining.needs_scales:
-            scales = [Scales(one, self.dense_scale) for one in self.idf_sums(texts)]
-        parts = self._asked_parts(texts, readings, scales)
+            read = self.analysis.of(texts)
+            scales = [Scales(self._idf_sum(one), self.dense_scale) for one in read]
+        parts = self._asked_parts(texts, read, readings, scales)
         return [
             Question(legs, dict(zip(legs, each, strict=True)), depth, filter, scales=scale, signals=part)
             for *each, scale, part in zip(*asked.values(), scales, parts, strict=True)
         ]
 
     def _asked_parts(
-        self, texts: Sequence[str], readings: Sequence[Reading] | None, scales: Sequence[Scales]
+        self,
+        texts: Sequence[str],
+        analysed: Sequence[Analysed],
+        readings: Sequence[Reading] | None,
+        scales: Sequence[Scales],
     ) -> list[dict[str, Weighted]]:
         if not self.signals.members or readings is None:
             return [{} for _ in texts]
         roots = [lexical_root(one.idf_sum) for one in scales]
-        return self.signals.of(list(map(QueryReading, texts, self.analysis.of(texts), readings, roots)))
+        return self.signals.of(list(map(QueryReading, texts, analysed, readings, roots)))
 
     def _asked(self, leg: Leg, texts: Sequence[str], readings: Sequence[Reading] | None) -> Sequence[Any]:
         if leg.reads == "text":
@@ -316,6 +324,10 @@ class Search:
     def _lexical_fields(self) -> tuple[str, ...]:
         given = self.settings.lexical_fields or self.info.record.lexical_fields
         return given or choose_text_fields(self.cluster, self.info)
+
+    @property
+    def _needs_readings(self) -> bool:
+        return any(leg.reads == "vector" for leg in legs_of(self.mode))
 
     @property
     def _shown_fields(self) -> list[str]:

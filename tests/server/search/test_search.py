@@ -50,6 +50,16 @@ def test_hits_carry_text_and_both_raw_scores(cluster: Cluster, searchable: Any) 
         assert hit.dense_score == pytest.approx(dense[hit.doc_id], abs=1e-5)
 
 
+def test_lexical_search_does_not_ask_its_encoder(
+    cluster: Cluster, searchable: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, encoder = searchable
+    search = Search(cluster, index, encoder).using("lexical")
+    for name in ("encode_queries", "read_queries"):
+        monkeypatch.setattr(encoder, name, lambda *_, **__: pytest.fail("lexical search reads nothing"))
+    assert search(text_number(5), 1)[0].doc_id == "d5"
+
+
 def test_completion_gives_every_candidate_both_true_scores(cluster: Cluster, searchable: Any) -> None:
     index, encoder = searchable
     text = text_number(5)
