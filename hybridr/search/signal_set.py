@@ -31,9 +31,14 @@ class SignalSet:
         """Name those that have to be asked for."""
         return tuple(name for name in self.members if name not in self.usual)
 
+    @property
+    def reads_tokens(self) -> bool:
+        """Tell whether any of them needs the states of a query's tokens."""
+        return any(one.reads_tokens for one in self.members.values())
+
     def read(self, encoder: Encoder, texts: Sequence[str]) -> list[Reading]:
         """Read queries, the states of their tokens too where a signal needs them."""
-        if reads_tokens(encoder) and any(one.reads_tokens for one in self.members.values()):
+        if self.reads_tokens and reads_tokens(encoder):
             return encoder.read_queries(texts)
         return [without_tokens(vector) for vector in encoder.encode_queries(list(texts))]
 

@@ -15,6 +15,7 @@ from ..encoding.contract import Reading
 from ..languages import says_something
 from ..search.fusions.pipeline import hybrid_query
 from ..search.search import Search
+from ..search.signal_set import without_tokens
 from .doorway import unless_gone
 from .embeddings import Embedder
 from .requests import EncodingFailed, Mode, SearchRequest, answer, check_query
@@ -39,8 +40,16 @@ class Searches:
         }
 
     async def read(self, mode: Mode, query: str) -> Reading | None:
-        """Read a query for its vector and tokens; lexical search needs neither. Raises EncodingFailed."""
-        return None if mode == "lexical" else await self.embedder.read(query)
+        """Read a query for its vector, and for its tokens where a signal needs them; not for lexical search.
+
+        Raises EncodingFailed.
+        """
+        if mode == "lexical":
+            return None
+        if self.modes[mode].signals.reads_tokens:
+            return await self.embedder.read(query)
+        [embedding] = await self.embedder.embed("query", [query])
+        return without_tokens(embedding.vector)
 
 
 def add_search(

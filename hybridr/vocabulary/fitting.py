@@ -199,11 +199,10 @@ class StateSums:
         self.sums = np.zeros((COLLECTED, width), dtype=np.float32)  # of states of length 1
         self.occurrences = np.zeros(COLLECTED, dtype=np.int64)
         self.documents = np.zeros(COLLECTED, dtype=np.int64)
-        self.total, self.tokens, self.texts = np.zeros(width), 0, 0
+        self.width, self.tokens, self.texts = width, 0, 0
 
     def add(self, reading: Reading, words: Sequence[Occurrence]) -> None:
         """Add a text. A word's state is the mean of the tokens that it overlaps; without one it has none."""
-        self.total += reading.states.sum(axis=0, dtype=np.float64)
         self.tokens += len(reading.states)
         self.texts += 1
         starts, ends = np.array(reading.spans, dtype=np.int64).reshape(-1, 2).T
@@ -212,7 +211,7 @@ class StateSums:
         rows = np.array([self.row_of(word.term) for word in words], dtype=np.int64)
         seen = (last > first) & (rows >= 0)
         rows, first, last = rows[seen], first[seen], last[seen]
-        until = np.vstack([np.zeros_like(self.total), reading.states.cumsum(axis=0, dtype=np.float64)])
+        until = np.vstack([np.zeros(self.width), reading.states.cumsum(axis=0, dtype=np.float64)])
         np.add.at(self.sums, rows, of_length_one(until[last] - until[first]))
         np.add.at(self.occurrences, rows, 1)
         self.documents[np.unique(rows)] += 1
@@ -228,14 +227,13 @@ class StateSums:
         terms = list(self.rows)
         seen = [row for row in range(len(terms)) if self.occurrences[row]]
         often = sorted(seen, key=lambda row: (-self.documents[row], terms[row]))[:MOST_TERMS]
-        sizes = accumulate(2 * len(self.total) + len(json.dumps(terms[row])) + 2 for row in often)
+        sizes = accumulate(2 * self.width + len(json.dumps(terms[row])) + 2 for row in often)
         kept = [row for row, size in zip(often, sizes, strict=True) if size <= TABLE_BYTES]
         if not kept:
             raise DataError("no word of the sampled documents was read: there is no term table")
         return TermTable(
             tuple(terms[row] for row in kept),
             of_length_one(self.sums[kept]).astype(np.float16),
-            np.asarray(self.total / self.tokens, dtype=np.float32),
             self.own_cosine(kept),
             encoder,
             origin,

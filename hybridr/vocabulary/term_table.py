@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,7 @@ from ..files.manifest import read_manifest, sha256_of, write_manifest
 FILE = "term_table.safetensors"
 MOST_BYTES = 10_000_000
 ROUNDING = 0.01
-AXES, LIKELY = 96, 4
+FREQUENT, REMEMBERED = 200, 2_000  # terms
 AGAIN = "fit it again: hybridr tune NAME"
 
 
@@ -33,14 +33,13 @@ AGAIN = "fit it again: hybridr tune NAME"
 class TermTable:
     """Terms as the index has them, and their mean states `(terms, width)`, float16 of length 1.
 
-    `mean` `(width,)` is the mean state of all tokens of the sample. `own_cosine` is what an occurrence of a
+    `own_cosine` is what an occurrence of a
     term has with the row made of the term's other ones, in the mean over terms. `encoder` is the fingerprint
     of the encoder whose states these are, `origin` says what the table was made of.
     """
 
     terms: tuple[str, ...]
     vectors: NDArray[np.float16]
-    mean: Vectors
     own_cosine: float
     encoder: str
     origin: Mapping[str, Any]
@@ -48,7 +47,7 @@ class TermTable:
     @property
     def width(self) -> int:
         """Size of a state."""
-        return len(self.mean)
+        return int(self.vectors.shape[1])
 
     @cached_property
     def places(self) -> Mapping[str, int]:
@@ -65,29 +64,38 @@ class TermTable:
         """Give the vectors in float32, in which they are compared."""
         return self.vectors.astype(np.float32)
 
+    def near(self, term: str, count: int) -> list[tuple[str, float]]:
+        """Give the `count` terms nearest to one with their cosines, itself first; nothing for an unknown one.
+
+        They are remembered: the words of queries come again.
+        """
+        if term not in self.places:
+            return []
+        if (term, count) not in self._near:
+            [found] = self._nearest([self.places[term]], count)
+            if len(self._near) >= REMEMBERED:
+                self._near.clear()
+            self._near[term, count] = found
+            return found
+        return self._near[term, count]
+
+    def usual_cosine(self, count: int) -> float:
+        """Give the cosine of the `count`-th nearest term, in the mean over frequent terms."""
+        found = self._nearest(range(min(FREQUENT, len(self.terms))), count)
+        return float(np.mean([near[-1][1] for near in found]))
+
     @cached_property
-    def outline(self) -> tuple[Vectors, Vectors]:
-        """Give the main axes of the rows `(width, axes)`, and what the rows have on them `(terms, axes)`.
+    def _near(self) -> dict[tuple[str, int], list[tuple[str, float]]]:
+        return {}
 
-        Of the thirty nearest the first twenty are found among four times as many by them to .996 on three
-        open collections, for a quarter of the time.
-        """
-        _, axes = np.linalg.eigh(self.rows.T @ self.rows)
-        main = np.ascontiguousarray(axes[:, -AXES:], dtype=np.float32)
-        return main, self.rows @ main
-
-    def nearest(self, states: Vectors, count: int) -> tuple[NDArray[np.int64], Vectors]:
-        """Find the rows nearest to each state `(n, width)`: rows and cosines `(n, count)`, best first.
-
-        They are looked for among the nearest four times as many by the main axes. A smaller table gives all
-        its rows.
-        """
-        count, directions = min(count, len(self.terms)), of_length_one(states)
-        likely, (axes, rows) = min(LIKELY * count, len(self.terms)), self.outline
-        found = np.argpartition(-((directions @ axes) @ rows.T), likely - 1, axis=1)[:, :likely]
-        cosines = np.einsum("nlw,nw->nl", self.rows[found], directions)
-        order = np.argsort(-cosines, axis=1, kind="stable")[:, :count]
-        return np.take_along_axis(found, order, axis=1), np.take_along_axis(cosines, order, axis=1)
+    def _nearest(self, places: Sequence[int], count: int) -> list[list[tuple[str, float]]]:
+        cosines = self.rows[list(places)] @ self.rows.T  # (n, terms)
+        best = np.argsort(-cosines, axis=1, kind="stable")[:, :count]
+        values = np.take_along_axis(cosines, best, axis=1)
+        return [
+            [(self.terms[place], value) for place, value in zip(*pair, strict=True)]
+            for pair in zip(best.tolist(), values.tolist(), strict=True)
+        ]
 
     def packed(self) -> bytes:
         """Give the table as one safetensors file; equal tables give equal bytes."""
@@ -102,7 +110,7 @@ class TermTable:
         # In a tensor: safetensors writes its own metadata in no fixed order.
         text = np.frombuffer(json.dumps(about, sort_keys=True).encode(), dtype=np.uint8)
         vectors = np.ascontiguousarray(self.vectors, dtype=np.float16)
-        return save({"about": text, "mean": self.mean, "vectors": vectors})
+        return save({"about": text, "vectors": vectors})
 
     def save(self, folder: Path) -> Path:
         """Write the table as a folder of its own, whole or not at all; what stood there is replaced."""
@@ -144,7 +152,6 @@ def unpacked(data: bytes) -> TermTable:
         table = TermTable(
             tuple(about["terms"]),
             tensors["vectors"],
-            tensors["mean"],
             about["own_cosine"],
             about["encoder"],
             about["origin"],
@@ -161,11 +168,10 @@ def flaw(table: TermTable) -> str:
     kinds = {type(term) for term in table.terms}
     if kinds != {str} or len(set(table.terms)) != len(table.terms):
         return "its terms are no different strings"
-    if table.mean.dtype != np.float32 or table.mean.ndim != 1:
-        return f"its mean is {table.mean.dtype} {table.mean.shape}"
-    if table.vectors.dtype != np.float16 or table.vectors.shape != (len(table.terms), table.width):
+    shape = table.vectors.shape
+    if table.vectors.dtype != np.float16 or len(shape) != 2 or shape[0] != len(table.terms):
         return f"its vectors are {table.vectors.dtype} {table.vectors.shape}"
-    if not (np.isfinite(table.mean).all() and np.isfinite(table.vectors).all()):
+    if not np.isfinite(table.vectors).all():
         return "it holds numbers that are not finite"
     if np.abs(np.linalg.norm(table.rows, axis=1) - 1).max() > ROUNDING:
         return "its vectors are not of length 1"

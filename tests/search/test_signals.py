@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from hybridr.cluster.record import IndexInfo
-from hybridr.encoding.contract import Reading
 from hybridr.errors import SettingsError
 from hybridr.search import signals
 from hybridr.search.fusions import Scales
@@ -19,7 +18,7 @@ from hybridr.search.settings import SearchSettings
 from hybridr.search.signal_set import signals_taken
 from hybridr.search.signals import Place, QueryReading
 from hybridr.search.signals.phrases import MOST, Phrases, phrases_of
-from hybridr.search.signals.soft_terms import KEPT, MOST_CLAUSES, SoftTerms, soft_words
+from hybridr.search.signals.soft_terms import KEPT, MOST_CLAUSES, SCALE, SoftTerms, shares_of
 from hybridr.tuning.variants import other_signals
 from hybridr.vocabulary.term_table import TermTable
 from hybridr.vocabulary.terms import Analysed, Word
@@ -122,23 +121,17 @@ def test_a_query_without_known_words_has_no_phrases() -> None:
     assert Phrases(place()).clauses(asked("b a", words("b a"), root=0.0)) == []
 
 
-def test_words_take_the_states_of_the_tokens_that_they_overlap() -> None:
-    reading = Reading(np.zeros(4), np.eye(4, dtype=np.float32), ((0, 2), (2, 5), (6, 9), (9, 10)))
-    read = Analysed((Word("text", "flows", 0, 0, 5, 3.0), Word("text", "wing", 1, 6, 9, 1.0)), 4.0)
-    flows, wing = soft_words(read, reading)
-    assert flows.state.tolist() == [0.5, 0.5, 0.0, 0.0]
-    assert flows.share == 0.75
-    assert wing.state.tolist() == [0.0, 0.0, 1.0, 0.0]
-    assert wing.share == 0.25
-    beyond = Analysed((Word("text", "late", 9, 40, 44, 1.0),), 1.0)
-    assert soft_words(beyond, reading) == []
-    assert soft_words(Analysed(), Reading(np.zeros(4), np.zeros((0, 4), np.float32), ())) == []
+def test_terms_share_the_idf_of_a_text() -> None:
+    read = Analysed((*words("flow wing flow"), Word("title", "wing", 0, 5, 9, 6.0)), 0.0)
+    assert shares_of(read) == {"wing": 0.6, "flow": 0.4}
+    assert list(shares_of(read)) == ["wing", "flow"]
+    assert shares_of(Analysed()) == {}
 
 
 def soft_terms(monkeypatch: pytest.MonkeyPatch, terms: str) -> SoftTerms:
     found = tuple(terms.split())
     rows = np.array([one.states[0] for one in HashingEncoder().read_queries(found)], dtype=np.float16)
-    table = TermTable(found, rows, np.zeros(HashingEncoder.width, np.float32), 0.7, "", {})
+    table = TermTable(found, rows, 0.7, "", {})
     monkeypatch.setattr("hybridr.search.signals.soft_terms.open_term_table", lambda *_: table)
     monkeypatch.setattr("hybridr.search.signals.soft_terms.known_state_scale", lambda _: 1.0)
     return SoftTerms(place())
@@ -152,15 +145,17 @@ def test_near_words_count_by_how_near_they_are(monkeypatch: pytest.MonkeyPatch) 
         for one in clause["dis_max"]["queries"]
     }
     assert list(boosts)[:2] == ["wing", "wings"]
-    assert boosts["wing"] > boosts["wings"] > 0
     assert min(boosts.values()) > 0
+    share = SCALE * (made.table.own_cosine - made.table.near("wing", 30)[-1][1])
+    assert boosts["wing"] == pytest.approx(share, abs=1e-6)
 
 
 def test_a_word_that_the_table_lacks_matches_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     made = soft_terms(monkeypatch, "wing wings flow basket candle")
     [clause] = made.clauses(asked("zephyr", words("zephyr")))
-    terms = [one["constant_score"]["filter"]["term"]["text"] for one in clause["dis_max"]["queries"]]
-    assert "zephyr" in terms
+    [itself] = clause["dis_max"]["queries"]
+    assert itself["constant_score"]["filter"] == {"term": {"text": "zephyr"}}
+    assert itself["constant_score"]["boost"] > 0
 
 
 def test_long_queries_ask_for_their_heaviest_words(monkeypatch: pytest.MonkeyPatch) -> None:

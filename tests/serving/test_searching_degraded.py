@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,6 +26,7 @@ class FakeSearch:
     failure: Exception | None = None
     asked: ClassVar[dict[str, Any]] = {}
     lexical_fields = ("text",)
+    signals = SimpleNamespace(reads_tokens=True)
     info = IndexInfo("docs", {}, {}, {})
 
     def __init__(self, cluster, index, encoder, mode="hybrid") -> None:

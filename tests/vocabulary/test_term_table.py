@@ -10,6 +10,7 @@ import pytest
 from safetensors.numpy import save
 
 from hybridr.errors import ModelError
+from hybridr.vocabulary import term_table
 from hybridr.vocabulary.term_table import FILE, TermTable, load_term_table, of_length_one, unpacked
 
 TERMS = ("wing", "flow", "機翼", "🚀", 'quo"te\n', "shock wave")
@@ -18,30 +19,37 @@ TERMS = ("wing", "flow", "機翼", "🚀", 'quo"te\n', "shock wave")
 def table_of(count: int = len(TERMS), width: int = 8, seed: int = 3) -> TermTable:
     rows = of_length_one(np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32))
     terms = TERMS if count == len(TERMS) else tuple(f"t{number}" for number in range(count))
-    mean = rows.mean(axis=0)
-    return TermTable(terms, rows.astype(np.float16), mean, 0.75, "e" * 64, {"inputs": {"index": "a"}})
+    return TermTable(terms, rows.astype(np.float16), 0.75, "e" * 64, {"inputs": {"index": "a"}})
 
 
-def test_the_nearest_rows_come_first() -> None:
+def test_the_nearest_terms_come_first_and_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     table = table_of(500, 16)
-    states = np.random.default_rng(4).normal(size=(7, 16)).astype(np.float32)
-    rows, cosines = table.nearest(states, 30)
-    plain = of_length_one(states) @ table.vectors.astype(np.float32).T
-    np.testing.assert_array_equal(rows, np.argsort(-plain, axis=1)[:, :30])
-    np.testing.assert_allclose(cosines, -np.sort(-plain, axis=1)[:, :30], atol=1e-6)
+    plain = table.rows[7] @ table.rows.T
+    near = table.near("t7", 30)
+    assert [term for term, _ in near] == [f"t{place}" for place in np.argsort(-plain)[:30]]
+    assert near[0] == ("t7", pytest.approx(1, abs=1e-3))
+    assert [cosine for _, cosine in near] == pytest.approx(sorted(plain, reverse=True)[:30], abs=1e-6)
+    monkeypatch.setattr(TermTable, "_nearest", None)
+    assert table.near("t7", 30) is near
+    assert table.near("unknown", 30) == []
 
 
-def test_a_small_table_gives_all_its_rows_and_a_state_of_zeros_is_near_none() -> None:
-    rows, cosines = table_of().nearest(np.zeros((1, 8), dtype=np.float32), 30)
-    assert sorted(rows[0]) == list(range(6))
-    assert not cosines.any()
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(term_table, "REMEMBERED", 3)
+    table = table_of(500, 16)
+    for number in range(20):
+        table.near(f"t{number}", 2)
+        assert len(table._near) <= 3
 
 
-def test_a_term_is_found_in_its_row() -> None:
-    table = table_of()
-    rows, cosines = table.nearest(table.rows[[table.places["機翼"]]], 1)
-    assert table.terms[rows[0, 0]] == "機翼"
-    assert cosines[0, 0] == pytest.approx(1, abs=1e-3)
+def test_a_small_table_gives_all_its_terms() -> None:
+    assert sorted(term for term, _ in table_of().near("wing", 30)) == sorted(TERMS)
+
+
+def test_the_usual_cosine_is_the_mean_of_frequent_terms() -> None:
+    table = table_of(500, 16)
+    wanted = np.mean([table.near(f"t{number}", 30)[-1][1] for number in range(200)])
+    assert table.usual_cosine(30) == pytest.approx(wanted, abs=1e-6)
 
 
 def test_a_table_comes_back_as_it_was_saved(tmp_path: Path) -> None:
@@ -51,7 +59,6 @@ def test_a_table_comes_back_as_it_was_saved(tmp_path: Path) -> None:
     assert (found.terms, found.own_cosine, found.encoder) == (TERMS, 0.75, "e" * 64)
     assert found.origin == {"inputs": {"index": "a"}}
     np.testing.assert_array_equal(found.vectors, table.vectors)
-    np.testing.assert_array_equal(found.mean, table.mean)
     assert (tmp_path / "table" / FILE).stat().st_mode & 0o077 == 0, "it holds words of documents"
     assert table_of(seed=5).fingerprint != table.fingerprint
 
@@ -73,7 +80,7 @@ def test_a_damaged_folder_is_refused(tmp_path: Path) -> None:
 def changed(table: TermTable, about: dict[str, Any], tensors: dict[str, np.ndarray]) -> bytes:
     told = {"terms": table.terms, "own_cosine": 0.5, "encoder": "e", "origin": {}, **about}
     text = np.frombuffer(json.dumps(told).encode(), dtype=np.uint8)
-    return save({"about": text, "mean": table.mean, "vectors": table.vectors, **tensors})
+    return save({"about": text, "vectors": table.vectors, **tensors})
 
 
 def test_what_is_sound_is_read() -> None:
@@ -104,15 +111,11 @@ def test_what_a_stranger_tells_is_refused(about: dict[str, Any], wrong: str) -> 
     ("name", "change", "wrong"),
     [
         ("vectors", lambda rows: rows.astype(np.float64), "its vectors are float64"),
-        ("vectors", lambda rows: rows[:, :4].copy(), "its vectors are float16"),
         ("vectors", lambda rows: rows * np.float16("inf"), "not finite"),
         ("vectors", lambda rows: rows * np.float16(1000), "not of length 1"),
         ("vectors", lambda rows: rows * np.float16(0), "not of length 1"),
-        ("mean", lambda mean: mean.astype(np.int32), "its mean is int32"),
-        ("mean", lambda mean: mean.reshape(2, 4), "its mean is float32"),
-        ("mean", lambda mean: mean * np.float32("nan"), "not finite"),
-        ("about", lambda mean: np.frombuffer(b"[" * 100_000, dtype=np.uint8), "damaged"),
-        ("about", lambda mean: np.frombuffer(b"\xff\xfe", dtype=np.uint8), "damaged"),
+        ("about", lambda _: np.frombuffer(b"[" * 100_000, dtype=np.uint8), "damaged"),
+        ("about", lambda _: np.frombuffer(b"\xff\xfe", dtype=np.uint8), "damaged"),
     ],
 )
 def test_what_a_stranger_computes_is_refused(
@@ -120,7 +123,7 @@ def test_what_a_stranger_computes_is_refused(
 ) -> None:
     table = table_of()
     with np.errstate(invalid="ignore"), pytest.raises(ModelError, match=wrong):
-        unpacked(changed(table, {}, {name: change(getattr(table, name, table.mean))}))
+        unpacked(changed(table, {}, {name: change(getattr(table, name, None))}))
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00" * 40, b"\xff" * 40, b"{}" * 50, b"\x00" * 10_000_001])

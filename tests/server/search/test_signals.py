@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
 from hybridr import ReindexSettings, Search, SearchSettings, reindex
@@ -16,6 +15,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.errors import SettingsError
 from hybridr.evaluation.bm25 import idf
 from hybridr.records import Query
+from hybridr.search.calibration import known_state_scale
 from hybridr.search.signals import soft_terms
 from hybridr.search.signals.soft_terms import KEPT, NEAREST, SCALE
 from hybridr.vocabulary.storage import open_term_table
@@ -136,21 +136,19 @@ def test_soft_terms_are_the_nearest_word_that_a_document_holds(cluster: Cluster,
     [read] = search.analysis.of([QUERY])
     terms = list(dict.fromkeys(word.term for word in read.words))
     assert terms == ["heat", "wing", "flow"]
-    [reading] = encoder().read_queries([QUERY])
-    states = np.stack([reading.states[place] for place in (1, 2, 3)])
-    rows, cosines = table.nearest(states, NEAREST)
     total = sum({word.term: word.idf for word in read.words}.values())
-    scale = search.signals.members["soft_terms"].scale / SCALE
+    scale = known_state_scale(encoder())
     expected = dict.fromkeys(("d1", "d4", "d5", "d9"), 0.0)
     holds = {"d1": {"heat", "wing", "flow", "over"}, "d4": {"flow", "over", "wing", "aircraft"}}
     holds |= {"d5": {"wing"}, "d9": {"flow", "heat"}}
-    for term, near, cosine in zip(terms, rows, cosines, strict=True):
+    for term in terms:
+        near = table.near(term, NEAREST)
         weight = next(word.idf for word in read.words if word.term == term) / total
-        nearness = {table.terms[row]: one - cosine[-1] for row, one in zip(near[:KEPT], cosine, strict=False)}
+        cosines = dict(near[:KEPT]) | {term: table.own_cosine}
+        nearness = {one: max(cosine - near[-1][1], 0.0) for one, cosine in cosines.items()}
         for doc, held in holds.items():
-            expected[doc] += (
-                SCALE * scale * weight * max((nearness.get(one, 0.0) for one in held), default=0.0)
-            )
+            best = max((nearness.get(one, 0.0) for one in held), default=0.0)
+            expected[doc] += SCALE * scale * weight * best
     found = alone(search, "soft_terms", QUERY)
     assert {doc: found[doc] for doc in expected} == pytest.approx(expected, abs=1e-4)
 
