@@ -104,7 +104,7 @@ def test_rocchio_is_that_of_a_search_with_feedback(searched: Search, weight: flo
     search = Search(
         searched.cluster, searched.info.name, searched.encoder, feedback="rocchio", settings=settings
     )
-    run = search.run(QUERIES, 100)
+    run = search.run(QUERIES, COUNT)
     plain = Variant({"fusion": "absolute", "dense_weight": weight}, 0.1)
     moved = plain._replace(settings=plain.settings | {"feedback": "rocchio"})
     for one in asked:
