@@ -99,8 +99,11 @@ def take_step(
     torch.manual_seed(seed_of(recipe.seed, step, processes.rank))  # dropout's, the same after a restart
     optimizer.zero_grad(set_to_none=True)
     total = torch.zeros((), dtype=torch.float64, device=processes.device)
-    for part in objective.parts(step):
-        with torch.autocast(processes.device.type, dtype=torch.bfloat16, enabled=recipe.precision == "bf16"):
+    mixed = torch.autocast(processes.device.type, dtype=torch.bfloat16, enabled=recipe.precision == "bf16")
+    with mixed:
+        parts = objective.parts(step)
+    for part in parts:
+        with mixed:
             loss = objective.loss(part)
         loss.backward()  # type: ignore[no-untyped-call]
         total += loss.detach()
