@@ -111,12 +111,12 @@ def fit_dam(
 ) -> DamFit:
     """Train a DAM on documents by `settings.objective`, from the source DAM `settings.base`.
 
-    The result lies in `settings.out`. `documents` are an iterable of Document, a CorpusFile, or (cluster, index). Each is one example; repeated
-    and empty texts are left out (Zhan et al. 2022, methods.md A.8). A run that was finished with the same
-    texts and settings is not done again. An unfinished one goes on bit for bit, and on its own tokens: the
-    source is not read again, so a plain iterable must be the same one. What is read goes `through` a
-    function that yields the same documents and may note them. Under `accelerate launch` all processes call
-    this together; the main one prepares and writes.
+    The result lies in `settings.out`. `documents` are an iterable of Document, a CorpusFile, or (cluster,
+    index). Each is one example; repeated and empty texts are left out (Zhan et al. 2022, methods.md A.8).
+    A run that was finished with the same texts and settings is not done again. An unfinished one goes on bit
+    for bit, and on its own tokens: the source is not read again, so a plain iterable must be the same one.
+    What is read goes `through` a function that yields the same documents and may note them. Under
+    `accelerate launch` all processes call this together; the main one prepares and writes.
 
     Raises ModelError (base, vocabulary, memory, loss), DataError (no usable text), DownloadError (base,
     disk) and SettingsError.

@@ -60,7 +60,10 @@ class AdaptSettings(Stage):
     )
     rank: NoOption[int | None] = Field(None, ge=1, le=512, description="LoRA rank of span contrast")
     strength: float | None = Field(
-        None, ge=0, le=1, description="share of the learnt change that is kept; None: .3 for span, 1 for a DAM"
+        None,
+        ge=0,
+        le=1,
+        description="share of the learnt change that is kept; None: .3 for span, 1 for a DAM",
     )
     pooling: Literal["mean", "cls"] | None = Field(
         None, description="how tokens become one vector, with a REM; None: as published, mean"

@@ -172,9 +172,7 @@ def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progres
     )
 
 
-def dam_settings(
-    settings: AdaptSettings, kind: type[DamSettings], used: Mapping[str, str]
-) -> DamSettings:
+def dam_settings(settings: AdaptSettings, kind: type[DamSettings], used: dict[str, str]) -> DamSettings:
     """Give the settings of the DAM's training, `used` among them; the DAM is kept beside the encoder."""
     own = settings.own(kind) | used | {"out": settings.out / DAM_FOLDER}
     return kind(**{name: value for name, value in own.items() if name != "max_tokens"})

@@ -350,6 +350,14 @@ def choose_masked(ids: Ids, text: Ids, frame: Frame, random: Generator) -> Ids:
     return pool[random.integers(0, len(pool), 1)]
 
 
+def choose_words(ids: Ids, text: Ids, frame: Frame, random: Generator) -> Ids:
+    """Choose 15 % of the words, each with all its tokens; one token when chance chooses none."""
+    begins = ~np.isin(ids[text], frame.rests) | (np.diff(text, prepend=-2) > 1)
+    word = np.cumsum(begins) - 1
+    chosen = text[(random.random(len(text)) < MASKED)[word] & ~np.isin(ids[text], frame.special)]
+    return chosen if len(chosen) else choose_masked(ids, text, frame, random)
+
+
 def corrupted(targets: Ids, frame: Frame, random: Generator) -> Ids:
     """Give what the model sees instead: 80 % [MASK], 10 % any token of the vocabulary, 10 % the token."""
     chance = random.random(len(targets))

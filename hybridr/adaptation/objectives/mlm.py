@@ -48,9 +48,10 @@ class MaskedLm:
         precision: Precision,
         processes: Processes,
     ) -> None:
-        """Take a DAM, whose model is trained in place; the first documents of the cache, at most a fifth, are not trained on.
+        """Take a DAM, whose model is trained in place.
 
-        `precision` is what the loop computes in.
+        The first documents of the cache, at most a fifth, are not trained on. `precision` is what the loop
+        computes in.
         """
         attention = fastest_attention(processes.device, precision)
         self.model: Any = prepared(dam.model, settings.dropout, attention).to(processes.device)
