@@ -12,6 +12,7 @@ from ..encoding.opening import load_encoder
 from ..errors import HybridrError, SettingsError
 from ..evaluation.label_free import BeforeAfter
 from ..exporting.exporting import export, require_replaceable
+from ..files.family import member_of
 from ..files.formats import read_query_log
 from ..files.manifest import fingerprint, read_manifest
 from ..progress import Progress, silent
@@ -19,7 +20,7 @@ from .corpus import Source
 from .gate import GateReport, compare_encoders
 from .loop import Processes
 from .runs import manifest_of, recorded, result_of
-from .settings import AdaptSettings
+from .settings import OBJECTIVES, AdaptSettings
 from .starting_points import Fitted, Start, start_from_dam, start_from_retriever
 
 NOT_RECORDED = {"out", "queries", "device"}
@@ -139,10 +140,12 @@ def run_key(start: Start, settings: AdaptSettings, queries: Sequence[str]) -> st
 def adaptation_entry(start: Start, fitted: Fitted, settings: AdaptSettings) -> dict[str, Any]:
     """Give the `adaptation` entry of the manifest, but for the gate's decision."""
     objective = start.identity["objective"]
+    member = member_of(OBJECTIVES, objective)
     values = recorded(settings, without=NOT_RECORDED)
     return {
         "language": start.language,
         "objective": objective,
+        "method": f"{member.title}, {source}" if (source := getattr(member, "source", "")) else member.title,
         "settings": values | {"objective": objective, "strength": fitted.strength},
         "training": {"read": start.read, **fitted.training},
     }

@@ -109,6 +109,39 @@ def test_the_fitted_dam_and_the_rem_become_one_encoder(
     assert not (adapted.folder / ".training").exists()
 
 
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_coco_fits_the_vector_that_ranks(
+    settings: Callable[..., AdaptSettings], dam: Path, rem: Path, pooling: str
+) -> None:
+    asked = settings(objective="coco", pooling=pooling, force=False)
+    found = adapt(tiny_corpus(200), asked)
+    assert (found.objective, found.documents, found.steps) == ("coco", 160, 12)
+    assert {row.name for row in found.gate.rows}
+    assert found.unseen_loss_end is not None
+    assert found.unseen_loss_start is not None
+    assert found.unseen_loss_end < found.unseen_loss_start
+    manifest = read_manifest(found.folder) or {}
+    own = read_manifest(found.folder / "dam") or {}
+    assert own["settings"]["pooling"] == manifest["encoder"]["pooling"] == pooling
+    assert manifest["parity"]["max_abs_difference"] < 1e-4
+    assert "12 steps of `coco` (COCO, Yu et al. 2022, COCO-DR)" in (found.folder / "README.md").read_text()
+    forced = adapt(tiny_corpus(200), asked.model_copy(update={"force": True}))
+    ranker = assemble(forced.folder / "dam", rem, pooling=pooling)
+    np.testing.assert_allclose(
+        load_encoder(forced.folder).encode_documents(TEXTS),
+        ranker.encode_documents(TEXTS, max_tokens=64),
+        atol=1e-4,
+    )
+    assert adapt(tiny_corpus(200), asked.model_copy(update={"force": True})).reused
+
+
+def test_coco_without_a_rem_is_refused(settings: Callable[..., AdaptSettings], tmp_path: Path) -> None:
+    retriever = export(tiny_retriever(), tmp_path / "retriever")
+    with pytest.raises(SettingsError, match="coco training would undo what") as caught:
+        adapt(tiny_corpus(200), settings(base=str(retriever), rem=None, objective="coco"))
+    assert "a DAM as --base and a --rem" in str(caught.value.hint)
+
+
 def test_a_finished_run_returns_and_another_strength_needs_no_training(
     adapted: Adaptation, settings: Callable[..., AdaptSettings], dam: Path, rem: Path
 ) -> None:
