@@ -15,6 +15,7 @@ from tokenizers.models import BPE
 from ..assembly.assembly import local_path
 from ..assembly.backbone import WEIGHT_FILES, Dam, read_dam, write_dam_files
 from ..encoding.packaged import minilm
+from ..encoding.passages import BREAKLESS_ENDS, SENTENCE_ENDS
 from ..errors import DataError, ModelError
 from ..files.atomic import staged_folder
 from ..files.family import member_of
@@ -36,7 +37,6 @@ MOST_UNKNOWN = 0.5  # share of tokens
 NOT_RECORDED = {"out", "device", "checkpoint_every"}
 NOT_COMPARED = NOT_RECORDED | {"base"}  # its weights and tokenizer are
 PIECE, BLANK = "##", "Ġ"  # what begins a token inside a word (BERT), and at its beginning (RoBERTa)
-SENTENCE_ENDS = frozenset(".!?…。！？")
 Through: TypeAlias = Callable[[Iterable[Document]], Iterable[Document]]
 
 
@@ -182,35 +182,30 @@ def frame_of(dam: Dam) -> Frame:
         mask,
         special,
         vocabulary,
-        stops=tuple(ids_of(tokenizer, ends_sentence)),
-        rests=tuple(ids_of(tokenizer, continues_bytes if is_byte_level(tokenizer) else continues_piece)),
+        stops=ids_of(tokenizer, is_full_stop),
+        rests=ids_of(tokenizer, goes_on(tokenizer)),
     )
 
 
-def ids_of(tokenizer: Tokenizer, chosen: Callable[[str], bool]) -> list[int]:
+def ids_of(tokenizer: Tokenizer, chosen: Callable[[str], bool]) -> tuple[int, ...]:
     """List the ids of the tokens that are `chosen`, ascending."""
-    return sorted(number for token, number in tokenizer.get_vocab().items() if chosen(token))
+    return tuple(sorted(number for token, number in tokenizer.get_vocab().items() if chosen(token)))
 
 
-def ends_sentence(token: str) -> bool:
+def is_full_stop(token: str) -> bool:
     """Tell whether a token is nothing but full stops and their like."""
     marks = token.removeprefix(PIECE).removeprefix(BLANK)
-    return bool(marks) and set(marks) <= SENTENCE_ENDS
+    return bool(marks) and set(marks) <= SENTENCE_ENDS | BREAKLESS_ENDS
 
 
-def continues_piece(token: str) -> bool:
-    """Tell whether a token of BERT goes on with the word before it."""
-    return token.startswith(PIECE)
+def goes_on(tokenizer: Tokenizer) -> Callable[[str], bool]:
+    """Give what tells a token that goes on with the word before it.
 
-
-def continues_bytes(token: str) -> bool:
-    """Tell whether a token of RoBERTa goes on with the word before it: no blank stands before its letters."""
-    return token[:1].isalnum()
-
-
-def is_byte_level(tokenizer: Tokenizer) -> bool:
-    """Tell whether a blank is part of the token that follows it."""
-    return isinstance(tokenizer.model, BPE)
+    BERT marks such a token; RoBERTa marks the others by a blank, which punctuation may lack.
+    """
+    if isinstance(tokenizer.model, BPE):
+        return lambda token: token[:1].isalnum() and not token.startswith(BLANK)
+    return lambda token: token.startswith(PIECE)
 
 
 def require_vocabulary(dam: Dam, tokenizer: Tokenizer, vocabulary: int) -> None:

@@ -351,7 +351,7 @@ def choose_masked(ids: Ids, text: Ids, frame: Frame, random: Generator) -> Ids:
 
 
 def choose_words(ids: Ids, text: Ids, frame: Frame, random: Generator) -> Ids:
-    """Choose 15 % of the words, each with all its tokens; one token when chance chooses none."""
+    """Choose 15 % of the words, each with all its tokens; single tokens when chance chooses no word."""
     begins = ~np.isin(ids[text], frame.rests) | (np.diff(text, prepend=-2) > 1)
     word = np.cumsum(begins) - 1
     chosen = text[(random.random(len(text)) < MASKED)[word] & ~np.isin(ids[text], frame.special)]

@@ -14,10 +14,11 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models
 
-from hybridr.adaptation.dam import fit_dam, frame_of
+from hybridr.adaptation.dam import fit_dam, frame_of, goes_on, ids_of, is_full_stop
 from hybridr.adaptation.loop import Processes, make_optimizer, take_step
-from hybridr.adaptation.objectives.coco import SpansAndMaskedLm, cut_spans, draw_spans
+from hybridr.adaptation.objectives.coco import SpansAndMaskedLm, cut_spans, draw_pairs
 from hybridr.adaptation.settings import DamSettings
 from hybridr.adaptation.token_cache import Frame, TokenCache, build_cache
 from hybridr.assembly.assembly import assemble
@@ -202,6 +203,22 @@ def test_two_processes_give_the_weights_of_one(base: Path, tmp_path: Path) -> No
 FRAME = Frame((2,), (3,), 4, (0, 2, 3, 4), 107, stops=(STOP,))
 
 
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_the_tokenizer_tells_full_stops_and_word_pieces(kind: str) -> None:
+    pieces = {
+        "bert": (models.WordPiece, ["[UNK]", "play", "##ing", ".", "##.", "...", "?", ",", "。", "a."]),
+        "roberta": (models.BPE, ["<unk>", "Ġplay", "ing", ".", "Ġ.", "...", "?", ",", "Ġ", "a."]),
+    }
+    make, words = pieces[kind]
+    vocabulary = {word: number for number, word in enumerate(words)}
+    given = {"vocab": vocabulary, "unk_token": words[0]} | ({"merges": []} if kind == "roberta" else {})
+    tokenizer = Tokenizer(make(**given))
+    named = {words[number] for number in ids_of(tokenizer, is_full_stop)}
+    assert named == {"bert": {".", "##.", "...", "?", "。"}, "roberta": {".", "Ġ.", "...", "?"}}[kind]
+    rests = {words[number] for number in ids_of(tokenizer, goes_on(tokenizer))}
+    assert rests == {"bert": {"##ing", "##."}, "roberta": {"ing", "a."}}[kind]
+
+
 def sentences(*lengths: int) -> np.ndarray:
     return np.concatenate([[*range(5, 4 + length), STOP] for length in lengths]).astype(np.int64)
 
@@ -230,7 +247,7 @@ def test_a_document_of_one_sentence_gives_it_twice_and_masks_each_by_itself(
 ) -> None:
     documents = [Document(f"d{i}", document.text.split(".")[0]) for i, document in enumerate(tiny_corpus(60))]
     cache = build_cache(documents, tiny_tokenizer(), tmp_path / "tokens", seed=1)
-    begins, lengths = draw_spans(cache, FRAME, np.arange(9), 30, 1, np.random.default_rng(0))
+    begins, lengths = draw_pairs(cache, FRAME, np.arange(9), 30, 1, np.random.default_rng(0))
     assert (begins[::2] == begins[1::2]).all()
     assert (lengths[::2] == lengths[1::2]).all()
     windows = objective(base, cache, held_out=0, batch_size=50).windows(1)
@@ -240,7 +257,7 @@ def test_a_document_of_one_sentence_gives_it_twice_and_masks_each_by_itself(
 
 
 def test_two_spans_of_a_document_are_disjoint(cache: TokenCache) -> None:
-    begins, lengths = draw_spans(cache, FRAME, np.arange(200), 30, 1, np.random.default_rng(0))
+    begins, lengths = draw_pairs(cache, FRAME, np.arange(200), 30, 1, np.random.default_rng(0))
     first, second = begins[::2], begins[1::2]
     assert ((first + lengths[::2] <= second) | (second + lengths[1::2] <= first)).all()
     assert {len(begins), len(lengths)} == {400}

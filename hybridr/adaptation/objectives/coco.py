@@ -111,7 +111,7 @@ class SpansAndMaskedLm(MaskedLm):
 
     def pairs(self, rows: Ids, random: Generator) -> TokenWindows:
         """Draw two spans of each document, and mask their words."""
-        spans = draw_spans(self.cache, self.frame, rows, self.span_tokens, self.seed, random)
+        spans = draw_pairs(self.cache, self.frame, rows, self.span_tokens, self.seed, random)
         return masked_windows(self.cache, self.frame, spans, self.max_tokens, random, choose_words)
 
     def share(self, windows: TokenWindows) -> Iterator[Any]:
@@ -216,7 +216,7 @@ def batch_of(size: int, documents: int, processes: int) -> int:
     return max(1, min(size, documents) // processes) * processes
 
 
-def draw_spans(
+def draw_pairs(
     cache: TokenCache, frame: Frame, rows: Ids, longest: int, seed: int, random: Generator
 ) -> tuple[Ids, Ids]:
     """Draw two different spans of each document; begins in `cache.ids` and lengths, `(2n,)`: a1 b1 a2 b2 …
