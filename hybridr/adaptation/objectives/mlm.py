@@ -100,7 +100,8 @@ class MaskedLm:
 
     def micro_batches(self, windows: TokenWindows, own: Ids) -> Iterator[tuple[Ids, MicroBatch]]:
         """Cut the texts `own` of a batch into micro-batches; also say which each holds."""
-        for group in cut(windows.lengths[own], self.budget, OVERHEAD) if len(own) else ():
+        widths = np.minimum(rounded(windows.lengths[own], WIDTHS), self.max_tokens)
+        for group in cut(widths, self.budget, OVERHEAD) if len(own) else ():
             part = padded_part(windows, own[group], self.padding, self.max_tokens)
             yield own[group], MicroBatch(*(to_device(field, self.processes.device) for field in part))
 
@@ -223,8 +224,8 @@ def padded_part(windows: TokenWindows, rows: Ids, padding: int, limit: int) -> M
     )
 
 
-def rounded(size: int, step: int) -> int:
-    """Round up to a multiple of `step`."""
+def rounded(size: Any, step: int) -> Any:
+    """Round a number, or each of an array, up to a multiple of `step`."""
     return -(-size // step) * step
 
 
