@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
 
-from hybridr.adaptation.loop import Processes, make_optimizer, take_step
+from hybridr.adaptation.loop import Processes, train
 from hybridr.adaptation.objectives import Recipe
 from hybridr.adaptation.objectives.coco import Spans, SpansAndMaskedLm
 from hybridr.adaptation.objectives.heads import ProjectionHead, fill
@@ -20,17 +21,6 @@ from hybridr.assembly.backbone import read_dam
 
 FRAME = Frame((2,), (3,), 4, (), 0)  # batches come ready made: nothing is drawn
 Arrays = dict[str, np.ndarray]
-
-
-class Watched(Processes):
-    """Notes the norm of what was added up last: the gradients of all weights, before they are cut."""
-
-    norm = 0.0
-
-    def add_up(self, tensors: Iterable[torch.Tensor]) -> None:
-        gradients = list(tensors)
-        self.norm = float(torch.stack([one.double().norm() for one in gradients]).norm())
-        super().add_up(gradients)
 
 
 class Replayed(SpansAndMaskedLm):
@@ -47,7 +37,7 @@ class Replayed(SpansAndMaskedLm):
             held_out=0,
         )
         dam = read_dam(models / case["start"])
-        super().__init__(dam, FRAME, no_documents(), given, "fp32", Watched("cpu"))
+        super().__init__(dam, FRAME, no_documents(), given, "fp32", Processes("cpu"))
         self.batches, self.records = batches, dict[str, float]()
         self.masks = bool(settings["mlm_weight"])
         self.temperature, self.late = settings["temperature"], bool(settings["mlm_backbone"])
@@ -92,31 +82,21 @@ def replay_coco(folder: Path, models: Path) -> Arrays:
     """Replay the case in `folder`, whose `start` lies below `models`; keys as in its `expected.npz`."""
     case = json.loads((folder / "case.json").read_text(encoding="utf-8"))
     with np.load(folder / "batches.npz") as stored:
-        batches = dict(stored.items())
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        objective = Replayed(case, batches, models)
-        objective.module.train(objective.dropout)
-        records = dict(stepped(objective, case))
-    finally:
-        torch.set_num_threads(threads)
-    return records | {f"final/{name}": weight.detach().numpy() for name, weight in objective.trained()}
+        objective = Replayed(case, dict(stored.items()), models)
+    terms: dict[str, list[float]] = {name: [] for name in wanted_terms(case)}
 
-
-def stepped(objective: Replayed, case: dict[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
-    """Take the steps of a case, and give what was recorded, by name."""
-    recipe, optimizer = optimiser_of(case, objective)
-    watched: Any = objective.processes
-    found: dict[str, list[float]] = {name: [] for name in ("loss", "gradient_norm", *wanted_terms(case))}
-    for step in range(1, case["steps"] + 1):
+    def look(*_: Any) -> None:
+        for name, values in terms.items():
+            values.append(objective.records.get(name.removeprefix("loss_"), 0.0))
         objective.records = {}
-        found["loss"].append(take_step(objective, recipe, optimizer, watched, step))
-        found["gradient_norm"].append(watched.norm)
-        for name in wanted_terms(case):
-            found[name].append(objective.records.get(name.removeprefix("loss_"), 0.0))
-    for name, values in found.items():
-        yield name, np.asarray(values)
+
+    with TemporaryDirectory() as place:
+        state = Path(place) / "training.safetensors"
+        own = {"processes": objective.processes, "progress": look}
+        run = train(objective, recipe_of(case), state, "trace", **own)
+    seen = terms | {"loss": run.losses, "gradient_norm": run.observed["gradient_norm"]}
+    found = {name: np.asarray(values) for name, values in seen.items()}
+    return found | {f"final/{name}": weight.detach().numpy() for name, weight in objective.trained()}
 
 
 def wanted_terms(case: dict[str, Any]) -> list[str]:
@@ -125,22 +105,12 @@ def wanted_terms(case: dict[str, Any]) -> list[str]:
     return ["loss_contrast", *masked_lm]
 
 
-def optimiser_of(case: dict[str, Any], objective: Replayed) -> tuple[Recipe, torch.optim.Optimizer]:
-    """Make the optimiser: the product's AdamW with the case's settings, or plain descent."""
-    asked = case["optimiser"]
-    recipe = Recipe(
-        steps=case["steps"],
-        learning_rate=asked["rate"],
-        seed=0,
-        weight_decay=asked.get("weight_decay", 0.0),
-        clip=case["clip"],
-    )
-    if asked["name"] == "sgd":
-        return recipe, torch.optim.SGD(list(objective.weights.values()), lr=asked["rate"])
-    optimizer = make_optimizer(objective.weights, recipe)
-    for group in optimizer.param_groups:
-        group.update(betas=tuple(asked["betas"]), eps=asked["eps"])
-    return recipe, optimizer
+def recipe_of(case: dict[str, Any]) -> Recipe:
+    """Give the case's optimiser and clipping."""
+    asked = dict(case["optimiser"])
+    name, rate = asked.pop("name"), asked.pop("rate")
+    asked |= {"betas": tuple(asked["betas"])} if "betas" in asked else {}
+    return Recipe(case["steps"], rate, seed=0, clip=case["clip"], optimizer=name, **asked)
 
 
 def named(prefix: str, module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
