@@ -123,6 +123,11 @@ def require_retriever(settings: AdaptSettings) -> None:
     """Raise SettingsError when the base is a DAM, which ranks nothing without a REM."""
     published, folder = entry_of(settings.base), Path(settings.base)
     bare = (folder / "config.json").is_file() and not (folder / "modules.json").is_file()
+    if published is not None and published.kind == "full":
+        raise SettingsError(
+            f"{settings.base} is a published encoder without the files of a retriever",
+            hint=f"hybridr export --dam {settings.base} --out FOLDER, then --base FOLDER",
+        )
     if bare or (published is not None and not folder.exists()):
         raise SettingsError(
             f"{settings.base} is no retriever: alone, a masked-LM backbone (DAM) ranks nothing",

@@ -142,6 +142,13 @@ def test_coco_without_a_rem_is_refused(settings: Callable[..., AdaptSettings], t
     assert "a DAM as --base and a --rem" in str(caught.value.hint)
 
 
+def test_a_published_encoder_is_exported_first(settings: Callable[..., AdaptSettings]) -> None:
+    for name in ("OpenMatch/cocodr-base-msmarco", "Dense-bert_base-contrast-msmarco"):
+        with pytest.raises(SettingsError, match="without the files of a retriever") as caught:
+            adapt(tiny_corpus(50), settings(base=name, rem=None))
+        assert f"hybridr export --dam {name}" in str(caught.value.hint)
+
+
 def test_a_finished_run_returns_and_another_strength_needs_no_training(
     adapted: Adaptation, settings: Callable[..., AdaptSettings], dam: Path, rem: Path
 ) -> None:
@@ -261,7 +268,7 @@ def test_what_cannot_work_is_said_before_training(
         yield
 
     if kind == "span":
-        with pytest.raises(SettingsError, match="--objective mlm, not span"):
+        with pytest.raises(SettingsError, match="--objective coco or mlm, not span"):
             adapt(unread(), settings(objective="span"))
     elif kind == "no rem":
         for base in (settings().base, "DAM-bert_base-mlm-msmarco"):
