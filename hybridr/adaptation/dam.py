@@ -96,7 +96,7 @@ class DamPlan:
         That is its texts, wherever they came from, for a result; its source for the tokens of an unfinished
         run, which goes on from those.
         """
-        compared = runs.recorded(self.settings, without=NOT_COMPARED)
+        compared = runs.recorded(self.settings, without=NOT_COMPARED | self.member.unused)
         return fingerprint(
             [VERSION, compared, self.base["weights"], self.base["tokenizer"], self.precision, corpus]
         )

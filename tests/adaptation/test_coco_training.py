@@ -264,14 +264,22 @@ def test_two_spans_of_a_document_are_disjoint(cache: TokenCache) -> None:
     assert 0.3 < (first < second).mean() < 0.7
 
 
-def test_a_batch_holds_no_document_twice(base: Path, cache: TokenCache) -> None:
+def test_a_batch_holds_no_document_twice(
+    base: Path, cache: TokenCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = objective(base, cache, batch_size=4096)
     assert found.batch_size == found.documents == len(cache) - 20
     assert len(found.windows(1).lengths) == 2 * found.documents
     small = objective(base, cache, batch_size=30)
-    steps = small.documents // 30  # of one epoch
-    drawn = [row for step in range(1, steps + 1) for row in np.split(small.windows(step).ids, 1)[0][:1]]
-    assert len(drawn) == steps
+    steps = small.documents // 30  # of an epoch
+    drawn: list[np.ndarray] = []
+    monkeypatch.setattr(small, "pairs", lambda rows, random: drawn.append(rows))
+    for step in range(1, 2 * steps + 1):
+        small.windows(step)
+    epochs = np.concatenate(drawn[:steps]), np.concatenate(drawn[steps:])
+    assert [len(set(rows.tolist())) for rows in epochs] == [30 * steps] * 2
+    assert epochs[0].min() >= small.held_out
+    assert not np.array_equal(*epochs)
 
 
 def test_documents_too_short_for_a_span_are_left_out(base: Path, tmp_path: Path) -> None:
@@ -337,6 +345,16 @@ def test_a_run_killed_by_sigkill_ends_with_the_same_weights(base: Path, tmp_path
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=with_support())
     for name in ("model.safetensors", "condenser.safetensors"):
         assert same(weights_of(out, name), weights_of(whole.folder, name)), f"{name}, killed at step {step}"
+
+
+def test_settings_that_an_objective_does_not_use_do_not_train_it_anew(base: Path, tmp_path: Path) -> None:
+    for objective, again in (("mlm", True), ("coco", False)):
+        out = tmp_path / objective
+        asked: dict[str, Any] = {"objective": objective, "steps": 1}
+        fit_dam(tiny_corpus(50), dam_settings(base, out, **asked))
+        assert fit_dam(tiny_corpus(50), dam_settings(base, out, **asked)).reused
+        found = fit_dam(tiny_corpus(50), dam_settings(base, out, pooling="mean", **asked))
+        assert found.reused is again
 
 
 # --- refusals

@@ -117,6 +117,10 @@ class FitsDam(LabelFree, Protocol):
     def documents(self) -> int:
         """How many are trained on."""
 
+    @property
+    def unused(self) -> frozenset[str]:
+        """Settings that the result does not follow from."""
+
     def leave(self, folder: Path) -> list[str]:
         """Write what was trained beside the DAM into its folder, and name the files."""
 

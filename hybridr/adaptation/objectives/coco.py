@@ -59,6 +59,7 @@ class SpansAndMaskedLm(MaskedLm):
     title = "COCO"
     source = "Yu et al. 2022, COCO-DR"
     strength = 1.0
+    unused = frozenset[str]()
     temperature = 1.0
     late = True
     """Whether the backbone's own states restore masked tokens too, beside a head's ("late masked-LM")."""
@@ -121,7 +122,8 @@ class SpansAndMaskedLm(MaskedLm):
         found = [(np.searchsorted(own, rows), part) for rows, part in self.micro_batches(windows, own)]
         seed = torch.initial_seed()  # of the step: both passes of a micro-batch drop the same
         parts = [Spans(part, torch.from_numpy(rows), seed + i) for i, (rows, part) in enumerate(found)]
-        return iter(parts if len(parts) == self.processes.count == 1 else self.cached(parts))
+        alone = not parts or len(parts) == self.processes.count == 1
+        return iter(parts if alone else self.cached(parts))
 
     def cached(self, parts: list[Spans]) -> list[Spans]:
         """Give each micro-batch its part of the contrast, as a value and as a gradient by its vectors."""

@@ -37,6 +37,8 @@ class MaskedLm:
     source = "Zhan et al. 2022"
     Settings = DamSettings
     strength = 1.0
+    unused = frozenset({"span_tokens", "pooling", "head_layers", "skip_from"})
+    """Settings that the result does not follow from."""
     shared_loss = False
 
     def __init__(
