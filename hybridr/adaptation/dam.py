@@ -182,12 +182,12 @@ def frame_of(dam: Dam) -> Frame:
         mask,
         special,
         vocabulary,
-        stops=ids_of(tokenizer, is_full_stop),
-        rests=ids_of(tokenizer, goes_on(tokenizer)),
+        stops=ids_that(tokenizer, is_full_stop),
+        rests=ids_that(tokenizer, goes_on(tokenizer)),
     )
 
 
-def ids_of(tokenizer: Tokenizer, chosen: Callable[[str], bool]) -> tuple[int, ...]:
+def ids_that(tokenizer: Tokenizer, chosen: Callable[[str], bool]) -> tuple[int, ...]:
     """List the ids of the tokens that are `chosen`, ascending."""
     return tuple(sorted(number for token, number in tokenizer.get_vocab().items() if chosen(token)))
 

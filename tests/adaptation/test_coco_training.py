@@ -16,7 +16,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models
 
-from hybridr.adaptation.dam import fit_dam, frame_of, goes_on, ids_of, is_full_stop
+from hybridr.adaptation.dam import fit_dam, frame_of, goes_on, ids_that, is_full_stop
 from hybridr.adaptation.loop import Processes, make_optimizer, take_step
 from hybridr.adaptation.objectives.coco import SpansAndMaskedLm, cut_spans, draw_pairs
 from hybridr.adaptation.settings import DamSettings
@@ -213,9 +213,9 @@ def test_the_tokenizer_tells_full_stops_and_word_pieces(kind: str) -> None:
     vocabulary = {word: number for number, word in enumerate(words)}
     given = {"vocab": vocabulary, "unk_token": words[0]} | ({"merges": []} if kind == "roberta" else {})
     tokenizer = Tokenizer(make(**given))
-    named = {words[number] for number in ids_of(tokenizer, is_full_stop)}
+    named = {words[number] for number in ids_that(tokenizer, is_full_stop)}
     assert named == {"bert": {".", "##.", "...", "?", "。"}, "roberta": {".", "Ġ.", "...", "?"}}[kind]
-    rests = {words[number] for number in ids_of(tokenizer, goes_on(tokenizer))}
+    rests = {words[number] for number in ids_that(tokenizer, goes_on(tokenizer))}
     assert rests == {"bert": {"##ing", "##."}, "roberta": {"ing", "a."}}[kind]
 
 
