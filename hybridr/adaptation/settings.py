@@ -49,18 +49,21 @@ class AdaptSettings(Stage):
     )
     fields: tuple[str, ...] = Field((), description="text fields of the index; empty: as `inspect` would")
     max_documents: int | None = Field(
-        None, ge=10, description="random sample of a larger index; None: 20,000 for span, all for mlm"
+        None, ge=10, description="random sample of a larger index; None: 20,000 for span, all for a DAM"
     )
     steps: int | None = Field(None, ge=1, le=1_000_000, description="optimiser steps")
     batch_size: int | None = Field(None, ge=2, le=4096, description="documents per step")
     learning_rate: float | None = Field(None, gt=0, lt=1, description="highest learning rate")
     temperature: NoOption[float | None] = Field(None, gt=0, le=10, description="of span contrast")
     span_tokens: NoOption[int | None] = Field(
-        None, ge=8, le=510, description="longest span, in tokens of the model"
+        None, ge=8, le=510, description="longest span of span and coco, in tokens of the model"
     )
     rank: NoOption[int | None] = Field(None, ge=1, le=512, description="LoRA rank of span contrast")
     strength: float | None = Field(
-        None, ge=0, le=1, description="share of the learnt change that is kept; None: .3 for span, 1 for mlm"
+        None,
+        ge=0,
+        le=1,
+        description="share of the learnt change that is kept; None: .3 for span, 1 for a DAM",
     )
     pooling: Literal["mean", "cls"] | None = Field(
         None, description="how tokens become one vector, with a REM; None: as published, mean"
@@ -93,12 +96,15 @@ class AdaptSettings(Stage):
 
 
 class DamSettings(Stage):
-    """Masked-LM training of a DAM; defaults are those of Zhan et al. 2022 for a target corpus."""
+    """Training of a DAM; defaults are those of Zhan et al. 2022 for a target corpus."""
 
     table: ClassVar[str] = "dam"
 
     out: Path = Field(Path("dam"), description="folder of the DAM")
     base: str = Field("minilm", min_length=1, description="source DAM: minilm, a published name, a folder")
+    objective: Annotated[str, OneOf(OBJECTIVES, on="documents", fits="dam")] = Field(
+        "mlm", description="what is learnt"
+    )
     fields: tuple[str, ...] = Field((), description="text fields; empty: title and text, or as `inspect`")
     max_documents: int | None = Field(None, ge=2, description="random sample of a larger corpus")
     steps: int = Field(20_000, ge=1, le=10_000_000, description="optimiser steps")
@@ -114,6 +120,14 @@ class DamSettings(Stage):
     precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="number format of training")
     token_budget: int | None = Field(
         None, ge=64, description="tokens of a micro-batch; None: 4,096 on a processor, 65,536 on a GPU"
+    )
+    span_tokens: int = Field(30, ge=8, le=510, description="coco: longest span, in tokens of the model")
+    pooling: Literal["cls", "mean"] = Field("cls", description="coco: how a span becomes one vector")
+    head_layers: int | None = Field(
+        None, ge=0, le=24, description="coco: layers of a Condenser head; None: those of the base, or 0"
+    )
+    skip_from: int | None = Field(
+        None, ge=0, description="coco: layer that the Condenser head reads; None: the middle one"
     )
     dropout: float = Field(
         0.0, ge=0, lt=1, description="share dropped in training; 0 costs nothing, BERT was trained with 0.1"

@@ -51,8 +51,8 @@ GRAPH_ONLY = """
 ADAPTATION = """
 ## Adaptation
 
-Trained without labels on {documents:,} documents: {steps} steps of `{objective}`, loss \
-{first:.3f} to {last:.3f}, strength {strength:g}, seed {seed}.
+Trained without labels on {documents:,} documents: {steps} steps of `{objective}`{method}, \
+loss {first:.3f} to {last:.3f}, strength {strength:g}, seed {seed}.
 
 {gate}
 
@@ -130,6 +130,7 @@ def render_adaptation(record: Mapping[str, Any]) -> str:
         documents=training["documents"],
         steps=training["steps"],
         objective=settings["objective"],
+        method=f" ({record['method']})" if "method" in record else "",
         first=training["loss_start"],
         last=training["loss_end"],
         strength=settings["strength"],
