@@ -109,9 +109,22 @@ class FitsDam(LabelFree, Protocol):
         """The tokens of its largest micro-batch."""
 
 
+class Memory(Protocol):
+    """What a training carries from step to step beside the weights and the optimiser."""
+
+    def tensors(self) -> Mapping[str, torch.Tensor]:
+        """Give what a checkpoint holds of it."""
+
+    def take(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Go on from what `tensors` gave at a checkpoint."""
+
+    def observed(self) -> Mapping[str, Any]:
+        """Give what the last step measured, numbers or lists of them, for the log: always the same names."""
+
+
 @dataclass(frozen=True)
 class Recipe:
-    """How the weights are moved: AdamW with betas .9 and .999, eps 1e-8."""
+    """How the weights are moved: by AdamW, or by plain gradient descent ("sgd")."""
 
     steps: int
     learning_rate: float
@@ -126,6 +139,10 @@ class Recipe:
     """Norm that the gradient is cut to; 0 leaves it."""
     precision: Precision = "fp32"
     checkpoint_every: int = 100
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Of AdamW, as `eps`."""
+    eps: float = 1e-8
 
     def rate(self, step: int) -> float:
         """Give the learning rate of a step, numbered from 1."""
