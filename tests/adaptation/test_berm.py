@@ -62,10 +62,10 @@ def test_passages_without_or_with_one_unit_have_no_loss() -> None:
 
 def test_bm25_of_units_by_hand() -> None:
     queries, documents = Rows.of([[0, 5, 6, 5, 2]]), Rows.of([[0, 5, 9, 4, 7, 6, 2], [0, 5, 4, 2]])
-    frequencies, count, average = berm.unit_statistics(documents, [4], 10)
-    assert (frequencies[5], frequencies[6], count, average) == (2, 1, 2, pytest.approx(5 / 3))
+    frequencies, units, average = berm.unit_statistics(documents, [4], 10)
+    assert (frequencies[5], frequencies[6], units, average) == (2, 1, 3, pytest.approx(5 / 3))
     reader = np.array([0, 0.5, 0.0, 0, 0, 3.0, 0])
-    found = berm.Bm25Units(queries, documents, frequencies, count, average, lambda *_: reader)
+    found = berm.Bm25Units(queries, documents, frequencies, 2, average, lambda *_: reader)
     spans = berm.find_units(documents[0], [4])
     idf = [np.log(1 + (2 - held + 0.5) / (held + 0.5)) for held in (2, 1)]
     length = 1 - 0.75 + 0.75 * 2 / average

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ import numpy as np
 import torch
 
 from hybridr.adaptation.batches import Batches, Limits, read_examples
+from hybridr.adaptation.corpus import read_target
 from hybridr.adaptation.judged import Judged, read_judged_beir
 from hybridr.adaptation.loop import Processes
 from hybridr.adaptation.objectives.contrast import Contrastive
 from hybridr.adaptation.rem import train_rem
 from hybridr.adaptation.settings import RemSettings
 from hybridr.assembly.assembly import assemble
+from support.places import with_support
 from support.tiny import tiny_corpus, tiny_texts
 
 SETTINGS: dict[str, Any] = {
@@ -62,7 +65,22 @@ def main() -> None:
             sys.stdout.write(f"{done}\n")
             sys.stdout.flush()
 
-    train_rem(read_judged_beir(folder), RemSettings(**values), progress=report)
+    target = read_target("tiny", tiny_corpus(60), seed=4) if "invariant" in sys.argv else None
+    train_rem(read_judged_beir(folder), RemSettings(**values), target=target, progress=report)
+
+
+def program(
+    *launcher: str, toy: Path, values: dict[str, Any], invariant: bool = False
+) -> subprocess.Popen[str]:
+    """Start this file as a program, to be killed or launched twice; `invariant` to a tiny target."""
+    command = [sys.executable, *launcher, __file__, str(toy), json.dumps(values, default=str)]
+    return subprocess.Popen(
+        [*command, "invariant"] if invariant else command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=with_support() | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"},
+    )
 
 
 TEXTS = tiny_texts(8, longest=20, seed=5)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
-from ...errors import MissingExtra
+from ...errors import DataError, MissingExtra
 from ..batches import Numbers, Rows
-from .labelled import Compared, EncodedApart, Passages, Plain
+from ..judged import Judged, read_lines
+from ..runs import Panel, Training
+from .labelled import ComparedBatch, EncodedApart, Materials, Passages, Plain
 
 try:
     import torch
@@ -22,10 +27,19 @@ except ImportError as missing:
 
 ENDS = (".", "?", "!", "。", "？", "！")
 """Tokens that end a sentence, where the vocabulary has them."""
+ANSWERS = '{"query-id": "q1", "corpus-id": "d1", "answers": [{"start": 17, "score": 0.93}]}'
 Span: TypeAlias = tuple[int, int]
 """Positions of a unit's tokens in its passage, the second excluded."""
 UnitScores: TypeAlias = Callable[[int, int, Sequence[Span]], NDArray[np.float64]]
 """Scores a passage's units for a query: numbers of query and passage, and the units."""
+
+
+AnswerScores: TypeAlias = Callable[[int, int], NDArray[Any] | None]
+"""A reader's score per position of a passage, by numbers of query and passage; None where it gave none."""
+
+
+def no_reader(query: int, document: int) -> None:
+    """Score nothing."""
 
 
 def find_units(ids: NDArray[Any], ends: Collection[int], *, released: bool = False) -> list[Span]:
@@ -59,8 +73,7 @@ class Bm25Units:
     """Passages in all."""
     average: float
     """Tokens of a unit, without what ends it."""
-    reader: Callable[[int, int], NDArray[Any] | None] = lambda query, document: None
-    """A reader's score per position of a passage, by numbers of query and passage; None without."""
+    reader: AnswerScores = no_reader
     k1: float = 1.5
     b: float = 0.75
     delta: float = 0.1
@@ -85,15 +98,25 @@ class Bm25Units:
         return float((idf * found / (found + self.k1 * length)).sum())
 
 
-def unit_statistics(documents: Rows, ends: Collection[int], vocabulary: int) -> tuple[Numbers, int, float]:
-    """Give the passages that hold each token, their number, and the tokens of an average unit."""
+class UnitStatistics(NamedTuple):
+    """What BM25 of units needs to know of a collection."""
+
+    frequencies: Numbers
+    """Passages that hold a token, by its id."""
+    units: int
+    average: float
+    """Tokens of a unit."""
+
+
+def unit_statistics(documents: Rows, ends: Collection[int], vocabulary: int) -> UnitStatistics:
+    """Count tokens and units of passages."""
     frequencies = np.zeros(vocabulary, dtype=np.int64)
     tokens = units = 0
     for row in documents:
         frequencies[np.unique(row)] += 1
         lengths = [end - start for start, end in find_units(row, ends)]
         tokens, units = tokens + sum(lengths), units + len(lengths)
-    return frequencies, len(documents), tokens / max(1, units)
+    return UnitStatistics(frequencies, units, tokens / max(1, units))
 
 
 def unit_means(states: Tensor, units: Sequence[Sequence[Span]]) -> tuple[Tensor, Tensor]:
@@ -154,6 +177,72 @@ def extract(
     return torch.where(essential >= 0, found, 0.0)
 
 
+class Reader:
+    """What a reader (a model that marks answers in a passage) said about queries and their passages."""
+
+    def __init__(self, scores: Mapping[tuple[int, int], NDArray[np.float64]]) -> None:
+        """Take a score per position of a passage, by numbers of query and passage."""
+        self.scores = scores
+
+    def __call__(self, query: int, document: int) -> NDArray[np.float64] | None:
+        """Give the scores of a passage."""
+        return self.scores.get((query, document))
+
+    @classmethod
+    def read(cls, file: Path, judged: Judged, objective: EncodedApart) -> Reader:
+        """Read lines of "query-id", "corpus-id" and "answers", a list of "start" and "score".
+
+        `start` counts characters of the passage, its title before its text, as question-answering models
+        give it. Raises DataError.
+        """
+        answers: dict[str, dict[str, list[tuple[int, float]]]] = {}
+        for number, line in read_lines(file):
+            try:
+                record = json.loads(line)
+                found = [(int(one["start"]), float(one["score"])) for one in record["answers"]]
+                answers.setdefault(str(record["corpus-id"]), {})[str(record["query-id"])] = found
+            except (ValueError, KeyError, TypeError):
+                raise DataError(
+                    f"{file}:{number}: no query, document and answers in {line[:80]!r}", hint=ANSWERS
+                ) from None
+        queries = {query_id: number for number, query_id in enumerate(judged.queries)}
+        tokenizer = Tokenizer.from_str(str(objective.module.tokens.definition))
+        tokenizer.enable_truncation(objective.limits.document)
+        scores = {}
+        for number, document in enumerate(judged.documents()):
+            for query_id, found in answers.get(document.doc_id, {}).items():
+                if query_id in queries:
+                    offsets = tokenizer.encode(document.contents).offsets
+                    scores[queries[query_id], number] = place_answers(found, offsets)
+        if not scores:
+            raise DataError(f"{file}: no answer is of a judged query and a document of the corpus")
+        return cls(scores)
+
+
+def place_answers(
+    answers: Sequence[tuple[int, float]], offsets: Sequence[tuple[int, int]]
+) -> NDArray[np.float64]:
+    """Give each token the largest score of an answer that begins in it, else 0."""
+    found = np.zeros(len(offsets))
+    for start, score in answers:
+        for place, (first, last) in enumerate(offsets):
+            if first <= start < last:
+                found[place] = max(found[place], score)
+    return found
+
+
+def ids_of(definition: str | None, tokens: Sequence[str]) -> list[int]:
+    """Give the ids of those tokens that a tokenizer has. Raises DataError when it has none of them."""
+    tokenizer = Tokenizer.from_str(definition) if definition else None
+    found = [tokenizer.token_to_id(token) for token in tokens] if tokenizer else []
+    if not any(number is not None for number in found):
+        raise DataError(
+            "the DAM's tokenizer has no token that ends a sentence, so passages cannot be cut into units",
+            hint="train without --units",
+        )
+    return [number for number in found if number is not None]
+
+
 class Berm(Plain):
     """A passage's vector balances its units, and the query finds the essential one (Xu et al. 2023).
 
@@ -183,7 +272,32 @@ class Berm(Plain):
         self.seen: dict[str, Any] = {}
         """What the last step computed, by name."""
 
-    def loss(self, compared: Compared) -> Tensor:
+    @classmethod
+    def made(cls, objective: EncodedApart, materials: Materials) -> Berm:
+        """Make it with BM25 of the corpus, and a reader's answers where there are some. Raises DataError."""
+        settings, tokens = materials.settings, objective.module.tokens
+        examples = objective.batches.examples
+        ends = ids_of(tokens.definition, ENDS)
+        statistics = unit_statistics(examples.documents, ends, tokens.vocabulary)
+        if statistics.units <= len(examples.documents):
+            raise DataError(
+                f"the {len(examples.documents):,} documents hold {statistics.units:,} sentences: with one "
+                "each there is nothing to balance or extract",
+                hint="train without --units",
+            )
+        reader = Reader.read(settings.reader, materials.judged, objective) if settings.reader else no_reader
+        scores = Bm25Units(
+            examples.queries,
+            examples.documents,
+            statistics.frequencies,
+            len(examples.documents),
+            statistics.average,
+            reader,
+        )
+        variant = settings.variant or "paper"
+        return cls(objective, scores, ends, alpha=settings.balance, beta=settings.extract, variant=variant)
+
+    def loss(self, compared: ComparedBatch) -> Tensor:
         """Give ranking loss, balance and extract, weighed."""
         objective, passages = self.objective, compared.passages
         own = objective.own(compared.batch)
@@ -230,6 +344,19 @@ class Berm(Plain):
         """Give the terms of the loss and the units of a passage, on average."""
         names = ("loss_ranking", "loss_balance", "loss_extract")
         return {name: self.seen[name] for name in names} | {"units": float(self.seen["unit_counts"].mean())}
+
+    def record(self, run: Training) -> dict[str, Any]:
+        """Give the units of a passage on average, and both terms at the start and at the end."""
+        observed, tenth = run.observed, max(1, len(run.losses) // 10)
+        ends = {
+            name: [float(np.mean(observed[name][:tenth])), float(np.mean(observed[name][-tenth:]))]
+            for name in ("loss_balance", "loss_extract")
+        }
+        return {"units": float(np.mean(observed["units"])), **ends}
+
+    def panel(self, run: Training) -> Panel:
+        """Give both terms."""
+        return Panel("term", {name: run.observed[f"loss_{name}"] for name in ("balance", "extract")})
 
 
 def tokens_of(passages: Passages) -> list[NDArray[Any]]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from ...errors import MissingExtra
 from ..batches import Numbers
+from ..settings import RemSettings
 from .idro import Grouped
-from .labelled import Compared, EncodedApart
+from .labelled import ComparedBatch, EncodedApart
 
 try:
     import torch
@@ -78,7 +79,12 @@ class GroupDro(Grouped):
         self.rule = rule or GreedyDro()
         self.means, self.sizes = torch.zeros_like(self.weights), torch.ones_like(self.weights)
 
-    def moved(self, compared: Compared, groups: Tensor, means: Tensor, sizes: Tensor) -> Tensor:
+    @classmethod
+    def over(cls, objective: EncodedApart, groups: Numbers, settings: RemSettings) -> GroupDro:
+        """Make it with the published constants."""
+        return cls(objective, groups, settings.clusters)
+
+    def moved(self, compared: ComparedBatch, groups: Tensor, means: Tensor, sizes: Tensor) -> Tensor:
         """Move running means and sizes, and give the weights that follow."""
         self.means, self.sizes, weights = self.rule.step(self.means, self.sizes, means, sizes)
         return weights

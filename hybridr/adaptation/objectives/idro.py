@@ -7,9 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from ...errors import MissingExtra
+from ...evaluation.clusters import cluster
 from ..batches import Numbers
-from .labelled import Compared, EncodedApart, Plain
+from ..runs import Panel, Training
+from ..settings import RemSettings
+from .labelled import ComparedBatch, EncodedApart, Materials, Plain
 
 try:
     import torch
@@ -19,6 +24,7 @@ except ImportError as missing:
     raise MissingExtra(missing.name or "torch", "train", "training a model") from missing
 
 LAYER = re.compile(r"\blayer\.(\d+)\.")
+GROUPED = ("weights_after", "group_losses", "group_sizes")  # what the log has by group
 Layers = Sequence[int] | Literal["all"] | None
 """Numbers of encoder layers from 0; "all" are all encoder weights, None is the last quarter of the layers."""
 
@@ -95,7 +101,24 @@ class Grouped(Plain):
         self.seen: dict[str, Tensor] = {}
         """What the last step computed, by name."""
 
-    def loss(self, compared: Compared) -> Tensor:
+    @classmethod
+    def made(cls, objective: EncodedApart, materials: Materials) -> Grouped:
+        """Cluster the queries by their vectors as they are now, the same in all processes."""
+        settings, processes = materials.settings, objective.processes
+        groups = torch.zeros(len(objective.batches.examples.queries), dtype=torch.int64)
+        if processes.is_main:
+            queries = [row.tolist() for row in objective.batches.examples.queries]
+            vectors = objective.module.encode_queries(queries, max_tokens=objective.limits.query)
+            groups = torch.from_numpy(cluster(vectors, settings.clusters, settings.seed))
+        processes.add_up([groups := groups.to(processes.device)])
+        return cls.over(objective, groups.cpu().numpy(), settings)
+
+    @classmethod
+    def over(cls, objective: EncodedApart, groups: Numbers, settings: RemSettings) -> Grouped:
+        """Make it over the groups of all queries, as the settings say."""
+        raise NotImplementedError
+
+    def loss(self, compared: ComparedBatch) -> Tensor:
         """Give the weighted loss, and move the weights; they are constants in it."""
         numbers = torch.from_numpy(compared.batch.queries).to(self.groups.device)
         groups, former = self.groups[numbers], self.weights
@@ -110,7 +133,7 @@ class Grouped(Plain):
         }
         return self.weighted(compared.losses, groups, means, self.weights if self.used == "new" else former)
 
-    def moved(self, compared: Compared, groups: Tensor, means: Tensor, sizes: Tensor) -> Tensor:
+    def moved(self, compared: ComparedBatch, groups: Tensor, means: Tensor, sizes: Tensor) -> Tensor:
         """Give the new weights `(k,)` from the groups `(n,)` of the batch, their mean losses and sizes."""
         raise NotImplementedError
 
@@ -119,17 +142,36 @@ class Grouped(Plain):
         raise NotImplementedError
 
     def tensors(self) -> dict[str, Tensor]:
-        """Give the weights."""
-        return {"weights": self.weights}
+        """Give weights and groups."""
+        return {"weights": self.weights, "groups": self.groups}
 
     def take(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from these weights."""
-        self.weights = tensors["weights"].to(self.weights.device)
+        """Go on from these."""
+        self.weights, self.groups = (tensors[name].to(self.weights.device) for name in ("weights", "groups"))
 
     def observed(self) -> dict[str, Any]:
-        """Give weights and mean losses by group."""
-        names = ("weights_after", "group_losses", "group_sizes")
-        return {name: self.seen[name].tolist() for name in names}
+        """Give the unweighted loss, and weights and mean losses by group."""
+        found: dict[str, Any] = {name: self.seen[name].tolist() for name in GROUPED}
+        return found | {"loss_ranking": self.seen["row_losses"].mean().item()}
+
+    def record(self, run: Training) -> dict[str, Any]:
+        """Give each cluster's queries, its weights on average and at the end, and its loss where present."""
+        weights, losses, sizes = (np.array(run.observed[name]) for name in GROUPED)
+        seen = np.maximum(1, (sizes > 0).sum(0))
+        rows = zip(
+            np.bincount(self.groups.cpu().numpy(), minlength=len(self.weights)).tolist(),
+            weights.mean(0).tolist(),
+            weights[-1].tolist(),
+            (losses.sum(0) / seen).tolist(),
+            strict=True,
+        )
+        names = ("queries", "mean_weight", "last_weight", "mean_loss")
+        return {"clusters": [dict(zip(names, row, strict=True)) for row in rows]}
+
+    def panel(self, run: Training) -> Panel:
+        """Give the weight of each cluster."""
+        weights = np.array(run.observed["weights_after"]).T
+        return Panel("weight of a cluster", {str(number): row for number, row in enumerate(weights)})
 
 
 class Idro(Grouped):
@@ -159,7 +201,12 @@ class Idro(Grouped):
         super().__init__(objective, groups, self.rule.start(count), used)
         self.gradients = GroupGradients(objective, layers)
 
-    def moved(self, compared: Compared, groups: Tensor, means: Tensor, sizes: Tensor) -> Tensor:
+    @classmethod
+    def over(cls, objective: EncodedApart, groups: Numbers, settings: RemSettings) -> Idro:
+        """Make the released variant, or that of the paper."""
+        return cls(objective, groups, settings.clusters, IdroRule(variant=settings.variant or "code"))
+
+    def moved(self, compared: ComparedBatch, groups: Tensor, means: Tensor, sizes: Tensor) -> Tensor:
         """Move the weights by the rule."""
         products = self.gradients.products(compared.losses, groups, means, sizes)
         return self.rule.step(self.weights, means, sizes, products)
@@ -182,7 +229,7 @@ class GroupGradients:
         self.processes = objective.processes
         self.weights = weights_in(objective.weights, layers, int(objective.module.config.num_hidden_layers))
         owners = list(owners_of(objective.module, self.weights))
-        self.at_once = objective.rows_apart and all(map(is_plain, owners))
+        self.at_once = objective.rows_apart and all(map(is_known, owners))
         self.calls: list[tuple[torch.nn.Module, Tensor, Tensor]] = []
         for owner in owners if self.at_once else ():
             owner.register_forward_hook(self.keep)
@@ -252,7 +299,7 @@ def owners_of(model: torch.nn.Module, weights: Sequence[torch.nn.Parameter]) -> 
     )
 
 
-def is_plain(module: torch.nn.Module) -> bool:
+def is_known(module: torch.nn.Module) -> bool:
     """Tell whether `gradients_of` knows the module, and all of it is trained."""
     known = isinstance(module, torch.nn.Linear | torch.nn.LayerNorm)
     return known and all(weight.requires_grad for weight in module.parameters(recurse=False))

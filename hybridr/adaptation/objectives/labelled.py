@@ -9,8 +9,10 @@ from typing import Any
 from ...assembly.ranker import Ranker
 from ...assembly.rankers import Colbert, Dense
 from ...errors import MissingExtra
-from ..batches import Batch, Batches, Limits, Numbers, Rows
+from ..batches import Batch, Batches, Limits, Numbers, Rows, TargetTexts
+from ..judged import Judged
 from ..loop import Processes
+from ..runs import Panel, Training
 from ..settings import RemSettings
 from . import Precision, Recipe
 
@@ -39,7 +41,7 @@ class Passages:
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedBatch:
     """What a method is given of a step: the batch of all processes, and the loss of each of its queries."""
 
     batch: Batch
@@ -56,14 +58,28 @@ class Compared:
     """Vectors of what the method encodes beside the batch."""
 
 
+@dataclass(frozen=True)
+class Materials:
+    """What a method is made of beside the objective."""
+
+    settings: RemSettings
+    judged: Judged
+    target: TargetTexts | None = None
+
+
 class Plain:
     """No method: the mean of the queries' losses. What all methods are made from."""
+
+    @classmethod
+    def made(cls, objective: EncodedApart, materials: Materials) -> Plain:
+        """Make it for a training."""
+        return cls()
 
     def encoded(self, step: int) -> tuple[Tensor, ...]:
         """Encode what the method reads beside the batch of a step, by all processes together."""
         return ()
 
-    def loss(self, compared: Compared) -> Tensor:
+    def loss(self, compared: ComparedBatch) -> Tensor:
         """Give the scalar to minimise."""
         return compared.losses.mean()
 
@@ -77,6 +93,14 @@ class Plain:
     def observed(self) -> dict[str, Any]:
         """Give what the last step measured, for the log."""
         return {}
+
+    def record(self, run: Training) -> dict[str, Any]:
+        """Describe as JSON what came of it in a run, for the manifest."""
+        return {}
+
+    def panel(self, run: Training) -> Panel | None:
+        """Give what is drawn beside the losses of a run; None where that is nothing."""
+        return None
 
 
 class Labelled:
@@ -144,7 +168,7 @@ class EncodedApart(Labelled):
         )
         with torch.autocast(queries.device.type, enabled=False):
             losses = self.compared(part, queries, positives, negatives)
-            found = Compared(part, losses, queries, positives, negatives, passages, beside)
+            found = ComparedBatch(part, losses, queries, positives, negatives, passages, beside)
             return self.method.loss(found) + self.penalty(part.step, queries, positives, negatives)
 
     def compared(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:

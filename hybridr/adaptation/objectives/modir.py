@@ -10,14 +10,14 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.random import default_rng
-from numpy.typing import NDArray
 
 from ...errors import MissingExtra, SettingsError
-from ...evaluation.domain_accuracy import DomainAccuracy, domain_accuracy
-from ..batches import Numbers, Rows, TargetBatches
+from ...evaluation.shift_statistics import domain_accuracy
+from ..batches import Rows, TargetBatches
 from ..loop import make_optimizer
+from ..runs import Panel, Training
 from . import Recipe
-from .labelled import Compared, EncodedApart, Plain
+from .labelled import ComparedBatch, EncodedApart, Materials, Plain
 
 try:
     import torch
@@ -27,7 +27,8 @@ except ImportError as missing:
     raise MissingExtra(missing.name or "torch", "train", "training a model") from missing
 
 SAMPLE = 256  # texts of a kind, for the diagnosis
-ENCODED = 64  # of them at once
+DIAGNOSES = 4  # while a training lasts; one more follows
+CLASSIFIER_RATE = 5  # times the encoder's, as published
 DOMAINS = (0, 0, 1, 1)  # of source queries, source documents, target queries, target documents
 Traversal = Literal["all", "released", "repeat"]
 
@@ -205,6 +206,25 @@ class Modir(Plain):
         self.seen: dict[str, Any] = {}
         """What the last step computed, by name."""
 
+    @classmethod
+    def made(cls, objective: EncodedApart, materials: Materials) -> Modir:
+        """Make it for the target and as the settings say; diagnosed before the first step and three more."""
+        settings, target = materials.settings, materials.target
+        assert target is not None  # which chose this method
+        rate = settings.classifier_rate or CLASSIFIER_RATE * objective.recipe.learning_rate
+        game = Game(
+            loss=settings.adversary,
+            weight=settings.invariance,
+            half_life=settings.half_life,
+            queue=settings.queue,
+            entries=settings.queue_entries,
+            traversal=settings.traversal,
+            recipe=Recipe(steps=0, learning_rate=rate, seed=settings.seed),
+        )
+        batches = TargetBatches(target, objective.batches.size, settings.seed)
+        every = max(1, -(-objective.recipe.steps // DIAGNOSES))
+        return cls(objective, batches, game, diagnosis=Diagnosis(objective, batches, every, settings.seed))
+
     def encoded(self, step: int) -> tuple[Tensor, ...]:
         """Encode target queries, and a document each: the second one in odd steps, the first in even ones."""
         objective = self.objective
@@ -217,7 +237,7 @@ class Modir(Plain):
         documents = objective.encode(texts.documents, numbers, limits.document)
         return tuple(objective.processes.gathered(one.vectors) for one in (queries, documents))
 
-    def loss(self, compared: Compared) -> Tensor:
+    def loss(self, compared: ComparedBatch) -> Tensor:
         """Train the classifier on the queue, and give ranking and adversarial loss of the same vectors."""
         step, ranking = compared.batch.step, compared.losses.mean()
         vectors = (compared.queries, source_documents(compared), *compared.beside)
@@ -239,21 +259,49 @@ class Modir(Plain):
     def tensors(self) -> dict[str, Tensor]:
         """Give classifier and queue, and what was diagnosed last."""
         found = self.classifier.tensors()
-        return found | {"diagnosis": torch.tensor(self.diagnosis.last)} if self.diagnosis else found
+        return (
+            found | {"diagnosis": torch.tensor(list(self.diagnosis.last.values()))}
+            if self.diagnosis
+            else found
+        )
 
     def take(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on from these."""
         self.classifier.take(tensors)
         if self.diagnosis is not None:
-            self.diagnosis.last = DomainAccuracy(*tensors["diagnosis"].tolist())
+            self.diagnosis.last = dict(zip(self.diagnosis.last, tensors["diagnosis"].tolist(), strict=True))
 
     def observed(self) -> dict[str, Any]:
         """Give the terms of the loss, lambda, and how well the classifier tells a new batch."""
         names = ("loss_ranking", "loss_adversarial", "lambda", "local_accuracy")
         found = {name: self.seen[name] for name in names} | {"loss_classifier": self.classifier.losses[-1]}
         if self.diagnosis is not None:
-            found |= {f"accuracy_{side}": value for side, value in self.diagnosis.last._asdict().items()}
+            found |= {f"accuracy_{side}": value for side, value in self.diagnosis.last.items()}
         return found
+
+    def record(self, run: Training) -> dict[str, Any]:
+        """Give how well the domains are told apart, at the start and at the end of a run."""
+        observed, tenth = run.observed, max(1, len(run.losses) // 10)
+        local = observed["local_accuracy"]
+        assert self.diagnosis is not None  # as `made` makes it
+        return {
+            "target_queries": len(self.target.texts.queries),
+            "target_documents": len(self.target.texts.documents),
+            "local_accuracy": [float(np.mean(local[:tenth])), float(np.mean(local[-tenth:]))],
+            **{
+                f"accuracy_{side}": [observed[f"accuracy_{side}"][0], value]
+                for side, value in self.diagnosis.now().items()
+            },
+        }
+
+    def panel(self, run: Training) -> Panel:
+        """Give the domain accuracies."""
+        names = {
+            "running classifier, new batch": "local_accuracy",
+            "fresh classifier, queries": "accuracy_queries",
+            "fresh classifier, documents": "accuracy_documents",
+        }
+        return Panel("domain accuracy", {name: run.observed[key] for name, key in names.items()})
 
 
 class Diagnosis:
@@ -265,7 +313,7 @@ class Diagnosis:
         random = default_rng([seed, 12])
         relevant = Rows.of([row[:1] for row in examples.positives]).values
         self.samples = [
-            (rows, random.permutation(numbers)[:SAMPLE].astype(np.int64), limit)
+            (rows, random.permutation(numbers)[:SAMPLE].tolist(), limit)
             for rows, numbers, limit in (
                 (examples.queries, np.arange(len(examples.queries)), limits.query),
                 (examples.documents, relevant, limits.document),
@@ -274,7 +322,7 @@ class Diagnosis:
             )
         ]
         self.objective, self.every, self.seed = objective, every, seed
-        self.last = DomainAccuracy(0.0, 0.0)
+        self.last = dict.fromkeys(("queries", "documents"), 0.0)
         """What was measured last."""
 
     def measure(self, step: int) -> None:
@@ -282,26 +330,21 @@ class Diagnosis:
         if (step - 1) % self.every == 0:
             self.now()
 
-    def now(self) -> DomainAccuracy:
+    def now(self) -> dict[str, float]:
         """Encode the samples and train the classifier; the training's own random numbers stay."""
         module = self.objective.module
         training = module.training
-        with torch.random.fork_rng(), torch.no_grad():
-            module.eval()
-            queries, documents, others, passages = (self.vectors(*sample) for sample in self.samples)
-            module.train(training)
-        self.last = domain_accuracy((queries, documents), (others, passages), self.seed)
+        queries, documents, others, passages = (
+            module.encode_documents([rows[number].tolist() for number in numbers], max_tokens=limit)
+            for rows, numbers, limit in self.samples
+        )
+        module.train(training)
+        groups = [(queries, others), (documents, passages)]
+        self.last = dict(zip(("queries", "documents"), domain_accuracy(groups, self.seed), strict=True))
         return self.last
 
-    def vectors(self, rows: Rows, numbers: Numbers, limit: int) -> NDArray[np.float32]:
-        """Encode a sample; `(n, dim)`."""
-        parts = [numbers[start : start + ENCODED] for start in range(0, len(numbers), ENCODED)]
-        found = [self.objective.encode(rows, part, limit).vectors for part in parts]
-        vectors: NDArray[np.float32] = torch.cat(found).cpu().numpy()
-        return vectors
 
-
-def source_documents(compared: Compared) -> Tensor:
+def source_documents(compared: ComparedBatch) -> Tensor:
     """Give a document `(n, dim)` of each source query: its first negative in odd steps, else its positive."""
     if compared.batch.step % 2 == 0:
         return compared.positives
