@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,12 +16,14 @@ from hybridr.adaptation.corpus import read_target
 from hybridr.adaptation.judged import Judged, read_judged_beir
 from hybridr.adaptation.loop import Processes
 from hybridr.adaptation.objectives.contrast import Contrastive
+from hybridr.adaptation.objectives.labelled import EncodedApart
 from hybridr.adaptation.rem import train_rem
 from hybridr.adaptation.settings import RemSettings
 from hybridr.assembly.assembly import assemble
 from support.places import with_support
 from support.tiny import tiny_corpus, tiny_texts
 
+E = TypeVar("E", bound=EncodedApart)
 SETTINGS: dict[str, Any] = {
     "steps": 12,
     "batch_size": 8,
@@ -94,12 +96,17 @@ def vectors(dam: Path, rem: Path | None = None) -> np.ndarray:
     return assemble(dam, rem).encode_documents(TEXTS)
 
 
-def objective(judged: Judged, dam: Path, size: int = 40, **values: Any) -> Contrastive:
+def objective_of(kind: type[E], judged: Judged, dam: Path, size: int, negatives: int, **values: Any) -> E:
+    """Set up an objective on the toy collection; it has no trained weights yet."""
     ranker: Any = assemble(dam)
     examples = read_examples(judged, None, ranker.tokens, Limits())
-    batches = Batches(examples, size, 3, 7)
+    batches = Batches(examples, size, negatives, 7)
     given = RemSettings(dam=str(dam), **values)
-    return Contrastive(ranker, {}, batches, given, "fp32", Processes("cpu"))
+    return kind(ranker, {}, batches, given, "fp32", Processes("cpu"))
+
+
+def objective(judged: Judged, dam: Path, size: int = 40, **values: Any) -> Contrastive:
+    return objective_of(Contrastive, judged, dam, size, 3, **values)
 
 
 def write_teacher(file: Path, judged: Judged) -> Path:
