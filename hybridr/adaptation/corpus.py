@@ -15,6 +15,7 @@ from ..cluster.fields import choose_text_fields
 from ..cluster.reading import read_documents, text_of
 from ..errors import DataError
 from ..evaluation.label_free import draw_probes
+from ..evaluation.shift_statistics import LEAST_VECTORS
 from ..files.formats import document_of, read_jsonl
 from ..files.manifest import fingerprint
 from ..languages import guess_language
@@ -25,7 +26,8 @@ from .settings import SpanSettings
 LONGEST_TEXT = 20_000  # characters; far beyond what the encoder reads, and small enough to keep
 LEAST_DOCUMENTS = 40
 TARGET_DOCUMENTS, TARGET_QUERIES = 20_000, 10_000
-GIVE_QUERIES = "--target-queries FILE gives some, one per line"
+LEAST_QUERIES = LEAST_VECTORS  # that a diagnosis of domains needs
+GIVE_QUERIES = "--target-queries FILE gives some, one per line; without it they are made from documents"
 LANGUAGE_SAMPLE = 500  # documents
 TITLE_FIELD = "title"
 GZIP_RATIO = 4  # text shrinks to a third or a quarter
@@ -99,7 +101,7 @@ def read_target(
 ) -> TargetDomain:
     """Read at most `most` documents of a target, and its queries: those given, else made from documents.
 
-    Raises DataError for fewer than 40 documents, and when no query was given or can be made.
+    Raises DataError for fewer than 40 documents or 10 queries.
     """
     drawn = draw_sample(source, SpanSettings(max_documents=most, seed=seed), progress)
     if queries:
@@ -108,8 +110,8 @@ def read_target(
         probes = draw_probes(drawn.documents, TARGET_QUERIES, seed)
         texts = tuple(probe.text for probe in probes)
         made_from = tuple(probe.position for probe in probes)
-    if not texts:
-        raise DataError(f"{name} gives no queries: none can be made from its documents", hint=GIVE_QUERIES)
+    if len(texts) < LEAST_QUERIES:
+        raise DataError(f"{name}: {len(texts)} queries, {LEAST_QUERIES} are needed", hint=GIVE_QUERIES)
     key = fingerprint([drawn.fingerprint, list(texts)])
     return TargetDomain(name, tuple(drawn.documents), texts, made_from, key)
 

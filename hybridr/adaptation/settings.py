@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ..errors import SettingsError
 from ..files.family import OneOf, names_of
@@ -137,7 +137,7 @@ class RemSettings(Stage):
     rem: str | None = Field(None, description="a REM to train on (few-shot); None: a fresh one")
     full: bool = Field(False, description="train all weights and no REM: the baseline DR")
     loss: Annotated[str, OneOf(OBJECTIVES, on="labels")] = Field(
-        "contrast", description="what the REM learns by"
+        "contrast", description="what the REM learns by; with --robust pairwise unless it is given"
     )
     robust: Annotated[str | None, OneOf(OBJECTIVES, on="robust")] = Field(
         None, description="weigh clusters of queries"
@@ -216,6 +216,15 @@ class RemSettings(Stage):
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where the model is trained")
     checkpoint_every: NoOption[int] = Field(100, ge=1, description="steps between checkpoints")
     seed: int = Field(2022, ge=0, description="seed of sample, weights, batches and dropout")
+
+    @model_validator(mode="before")
+    @classmethod
+    def choose_loss(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Let clusters be weighed by queries with their own negatives, as in COCO-DR, unless a loss is given.
+
+        A query's loss depends on its own texts then, and one backward pass tells all clusters' gradients.
+        """
+        return {"loss": "pairwise", **values} if values.get("robust") else values
 
 
 def require_consistent(settings: RemSettings) -> None:

@@ -19,16 +19,15 @@ from hybridr.adaptation.settings import RemSettings
 from hybridr.assembly.assembly import assemble
 from hybridr.assembly.rem_files import read_rem
 from hybridr.errors import DataError, ModelError, SettingsError
-from hybridr.evaluation import shift_statistics
 from hybridr.exporting.exporting import export
 from hybridr.files.manifest import read_manifest
 from hybridr.records import Document
-from support.rem_training import SETTINGS, program, rem_settings, write_teacher
+from support.rem_training import SETTINGS, TEXTS, program, rem_settings, write_teacher
 from support.tiny import tiny_corpus
 
 METHODS: dict[str, dict[str, Any]] = {
-    "idro": {"robust": "idro", "clusters": 4, "loss": "pairwise"},
-    "idro of the paper, in batch": {"robust": "idro", "clusters": 4, "variant": "paper"},
+    "idro": {"robust": "idro", "clusters": 4},
+    "idro of the paper, in batch": {"robust": "idro", "clusters": 4, "variant": "paper", "loss": "contrast"},
     "groupdro": {"robust": "groupdro", "clusters": 4},
     "modir": {"queue": 6, "queue_entries": 2, "loss": "pairwise"},
     "berm": {"units": "sentence"},
@@ -218,6 +217,39 @@ def test_a_loss_that_is_not_a_number_stops_every_method(
             train_rem(judged, given, target=target_of(name, target))
 
 
+def test_clusters_are_weighed_by_pairwise_losses_unless_another_is_given(dam: Path) -> None:
+    assert RemSettings(dam=str(dam), robust="idro").loss == "pairwise"
+    assert RemSettings(dam=str(dam), robust="idro", loss="contrast").loss == "contrast"
+    assert RemSettings(dam=str(dam)).loss == "contrast"
+
+
+def test_the_commands(toy: Path, dam: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import hybridr_cli
+
+    common = ["--dam", str(dam), "--beir", str(toy), "--steps", "2", "--rank", "4", "--batch-size", "8"]
+    train = ["rem", "train", *common, "--device", "cpu"]
+    log = tmp_path / "log.txt"
+    log.write_text("".join(f"{text} {number}\n" for number, text in enumerate([*TEXTS, *TEXTS[:3]])))
+    target = ["--invariant-to", str(toy)]
+    for name, options in (
+        ("groupdro", ["--robust", "groupdro", "--clusters", "3"]),
+        ("modir", [*target, "--adversary", "gan", "--invariance", "0.5"]),
+        ("berm", ["--units", "sentence"]),
+    ):
+        out = ["--out", str(tmp_path / name)]
+        assert hybridr_cli.main([*train, *options, *out, "--json"]) == 0, name
+        assert json.loads(capsys.readouterr().out)["method"]["name"] == name
+        assert hybridr_cli.main([*train, *options, *out]) == 0
+        assert "its course is in losses.svg" in capsys.readouterr().out
+    given = [*train, *target, "--target-queries", str(log), "--out", str(tmp_path / "log"), "--json"]
+    assert hybridr_cli.main(given) == 0
+    assert json.loads(capsys.readouterr().out)["method"]["target_queries"] == 11
+    assert hybridr_cli.main([*train, "--target-queries", str(log)]) == 2
+    assert "--invariant-to" in capsys.readouterr().err
+    assert hybridr_cli.main([*train, *target, "--units", "sentence"]) == 2
+    assert "--invariant-to and --units are methods" in capsys.readouterr().err
+
+
 def test_a_queue_longer_than_the_training_repeats_the_newest() -> None:
     game = modir.Game(queue=6, entries=2)
     assert game.reads(2) == [0, 1, 1, 1, 1, 1]
@@ -232,18 +264,17 @@ def test_a_target_needs_documents_and_queries() -> None:
     numbers = [Document(str(number), f"{number}") for number in range(60)]
     made = read_target("numbers", numbers)
     assert made.queries[0].isdigit()  # a text of one word is its own query
-    given = read_target("log", tiny_corpus(60), ["one query", "another"])
-    assert (given.queries, given.made_from) == (("one query", "another"), (-1, -1))
+    log = [f"query {number}" for number in range(10)]
+    given = read_target("log", tiny_corpus(60), log)
+    assert (given.queries, given.made_from) == (tuple(log), (-1,) * 10)
+    with pytest.raises(DataError, match="log: 9 queries, 10 are needed"):
+        read_target("log", tiny_corpus(60), log[:9])
 
 
 def test_few_target_queries_come_more_than_once(judged: Judged, dam: Path, tmp_path: Path) -> None:
-    few = read_target("log", tiny_corpus(60), [f"red fox {number}" for number in range(3)])
-    given = rem_settings(dam, tmp_path / "rem", **METHODS["modir"])
-    with pytest.raises(DataError, match=f"at least {shift_statistics.LEAST_VECTORS} vectors of source and"):
-        train_rem(judged, given, target=few)
-    ten = read_target("log", tiny_corpus(60), [f"red fox {number}" for number in range(10)])
-    more = given.model_copy(update={"batch_size": 20, "out": tmp_path / "ten"})
-    assert train_rem(judged, more, target=ten).method is not None
+    few = read_target("log", tiny_corpus(60), [f"red fox {number}" for number in range(10)])
+    given = rem_settings(dam, tmp_path / "rem", **METHODS["modir"] | {"batch_size": 20, "steps": 3})
+    assert train_rem(judged, given, target=few).method is not None
 
 
 def test_documents_of_one_sentence_and_a_tokenizer_without_periods(
