@@ -34,13 +34,14 @@ from . import runs
 from .batches import Batches, Examples, Limits, Rows, TargetTexts, read_distilled, read_examples
 from .corpus import TargetDomain
 from .judged import Judged, Ranking, mine, rank_by
-from .loop import Processes, choose_precision, train
+from .loop import CHECKPOINTS, Processes, choose_precision, train
 from .objectives import Precision
 from .objectives.labelled import Materials
 from .settings import OBJECTIVES, RemSettings, require_consistent, require_method
 
 VERSION = 2  # of the procedure; a change of its results makes finished runs start anew
 STAGE = "rem"
+VECTORS = 4  # of each query in an entry of MoDIR's queue
 PATHS = {"out", "dam", "rem", "negatives", "teacher", "reader"}
 NOT_RECORDED = PATHS | {"device"}
 NOT_COMPARED = NOT_RECORDED | {"precision", "checkpoint_every"}  # what lies at the paths is
@@ -261,8 +262,10 @@ def fit(plan: RemPlan, rank: Ranking | None, progress: Progress) -> dict[str, An
     settings, processes = plan.settings, plan.processes
     first = read(plan, 0, rank, progress)
     weights = make_trainable(plan)
-    room = sum(map(torch.numel, weights.values())) * BYTES_PER_WEIGHT
-    require_space(settings.out, room * settings.episodes)
+    room = sum(map(torch.numel, weights.values())) * BYTES_PER_WEIGHT * settings.episodes
+    queue = settings.queue * settings.batch_size * processes.count if plan.target else 0
+    vectors = CHECKPOINTS * VECTORS * queue * int(plan.ranker.config.hidden_size)
+    require_space(settings.out, room + 4 * vectors)
     plan.ranker.to(processes.device)
     run = runs.Training()
     for episode in range(settings.episodes):
@@ -280,6 +283,8 @@ def fit(plan: RemPlan, rank: Ranking | None, progress: Progress) -> dict[str, An
             progress=progress,
         )
         run = run.followed_by(trained)
+        if method is not None:
+            method.finish()
     entry = rem_entry(plan, first, weights, run) | method_entry(plan, method, trained)
     if processes.is_main:
         write_training(plan, run, entry, method and method.panel(run))

@@ -215,6 +215,10 @@ class Idro(Grouped):
         """Weigh the mean losses of the groups."""
         return self.rule.loss(means, weights)
 
+    def finish(self) -> None:
+        """Watch the layers no more."""
+        self.gradients.unwatch()
+
 
 class GroupGradients:
     """Inner products of the gradients of groups' mean losses, over the weights of some layers.
@@ -231,8 +235,13 @@ class GroupGradients:
         owners = list(owners_of(objective.module, self.weights))
         self.at_once = objective.rows_apart and all(map(is_known, owners))
         self.calls: list[tuple[torch.nn.Module, Tensor, Tensor]] = []
-        for owner in owners if self.at_once else ():
-            owner.register_forward_hook(self.keep)
+        watched = owners if self.at_once else []
+        self.hooks = [owner.register_forward_hook(self.keep) for owner in watched]
+
+    def unwatch(self) -> None:
+        """Let go of the layers."""
+        for hook in self.hooks:
+            hook.remove()
 
     def keep(self, module: torch.nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         """Remember what a module read and gave."""

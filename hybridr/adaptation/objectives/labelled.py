@@ -94,6 +94,9 @@ class Plain:
         """Give what the last step measured, for the log."""
         return {}
 
+    def finish(self) -> None:
+        """Take back what the method put into the model."""
+
     def record(self, run: Training) -> dict[str, Any]:
         """Describe as JSON what came of it in a run, for the manifest."""
         return {}

@@ -15,7 +15,7 @@ from ...errors import MissingExtra, SettingsError
 from ...evaluation.shift_statistics import domain_accuracy
 from ..batches import Rows, TargetBatches
 from ..loop import make_optimizer
-from ..runs import Panel, Training
+from ..runs import Panel, Training, moved
 from . import Recipe
 from .labelled import ComparedBatch, EncodedApart, Materials, Plain
 
@@ -167,15 +167,13 @@ class Classifier:
 
     def take(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on from these."""
-        device = self.weights.device
         with torch.no_grad():
             self.weights.copy_(tensors["classifier"])
-        self.queue.extend(tensors["queue"].to(device))
+        self.queue.extend(tensors["queue"].to(self.weights.device))
         moments = {name.removeprefix("moment."): one for name, one in tensors.items() if "moment." in name}
         if moments:
-            count = {"step": moments.pop("step")}
-            self.optimizer.state[self.weights] = count | {
-                name: value.to(device) for name, value in moments.items()
+            self.optimizer.state[self.weights] = {
+                part: moved(value, part, self.weights) for part, value in moments.items()
             }
 
 
