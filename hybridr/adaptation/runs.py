@@ -33,6 +33,7 @@ MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 MEMORY, OBSERVED = "memory.", "observed."  # what names in a checkpoint begin with
 SMOOTHED = 50  # points of the running mean
 CURVE_POINTS = 200
+LEGEND = 6  # names in a panel that has one
 R = TypeVar("R")
 
 
@@ -52,9 +53,19 @@ class Training:
         for name, value in observed.items():
             self.observed.setdefault(name, []).append(value)
 
+    def followed_by(self, other: Training) -> Training:
+        """Join this run and one that went on from its weights."""
+        observed = {name: [*values, *other.observed[name]] for name, values in self.observed.items()}
+        return Training(
+            [*self.losses, *other.losses],
+            self.resumed_from + other.resumed_from,
+            self.seconds + other.seconds,
+            observed or other.observed,
+        )
+
     def line(self, step: int) -> str:
         """Give a step, numbered from 1, as JSON for the log."""
-        more = {name: values[step - 1] for name, values in self.observed.items()}
+        more = {name: values[step - 1] for name, values in sorted(self.observed.items())}
         return json.dumps({"step": step, "loss": self.losses[step - 1], **more}) + "\n"
 
     @property
@@ -229,6 +240,14 @@ def append_step(path: Path, run: Training) -> None:
         file.write(run.line(len(run.losses)))
 
 
+@dataclass(frozen=True)
+class Panel:
+    """What is drawn beside a curve of losses: values per step, by name."""
+
+    label: str
+    series: Mapping[str, Sequence[float]]
+
+
 def write_history(folder: Path, state: Path, losses: Sequence[float], *, label: str = "loss") -> list[str]:
     """Put the log of an unfinished run and its curve into the folder of the result; name the files."""
     shutil.copyfile(state / LOSSES_FILE, folder / LOSSES_FILE)
@@ -236,13 +255,34 @@ def write_history(folder: Path, state: Path, losses: Sequence[float], *, label: 
     return [LOSSES_FILE, CURVE_FILE]
 
 
-def write_curve(path: Path, losses: Sequence[float], *, label: str = "loss") -> None:
-    """Draw one loss per step as SVG, the single steps pale and their running mean on top."""
-    steps = np.arange(1, len(losses) + 1)
-    width = max(1, len(losses) // SMOOTHED)
-    means = np.convolve(losses, np.ones(width) / width, mode="valid")
-    with storing(path), svg(path, (7, 3.5)) as axes:
-        axes.plot(steps, losses, color="#9db8d2", linewidth=0.8)
-        axes.plot(steps[width - 1 :], means, color="#1f4e79", linewidth=1.6)
+def write_curve(
+    path: Path, losses: Sequence[float], *, label: str = "loss", beside: Panel | None = None
+) -> None:
+    """Draw one loss per step as SVG, the single steps pale and their running mean on top.
+
+    What stands `beside` it has a panel of its own.
+    """
+    with storing(path), svg(path, (12 if beside else 7, 3.5), panels=2 if beside else 1) as drawn:
+        axes = drawn[0] if beside else drawn
+        axes.plot(range(1, len(losses) + 1), losses, color="#9db8d2", linewidth=0.8)
+        axes.plot(*smoothed(losses), color="#1f4e79", linewidth=1.6)
         axes.set(xlabel="optimiser step", ylabel=label)
         axes.grid(alpha=0.3)
+        if beside:
+            draw_panel(drawn[1], beside)
+
+
+def smoothed(values: Sequence[float]) -> tuple[Any, Any]:
+    """Give the running mean of one value per step, and its steps."""
+    width = max(1, len(values) // SMOOTHED)
+    return np.arange(width, len(values) + 1), np.convolve(values, np.ones(width) / width, mode="valid")
+
+
+def draw_panel(axes: Any, panel: Panel) -> None:
+    """Draw a line a name, with a legend where they are few."""
+    for name, values in panel.series.items():
+        axes.plot(*smoothed(values), linewidth=1.2, label=name)
+    axes.set(xlabel="optimiser step", ylabel=panel.label)
+    axes.grid(alpha=0.3)
+    if len(panel.series) <= LEGEND:
+        axes.legend()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from ..files.family import OneOf
+from ..errors import SettingsError
+from ..files.family import OneOf, names_of
 from ..settings import NoOption, Option, Stage
 
 OBJECTIVES = "adaptation.objectives"
@@ -150,7 +151,42 @@ class RemSettings(Stage):
     rem: str | None = Field(None, description="a REM to train on (few-shot); None: a fresh one")
     full: bool = Field(False, description="train all weights and no REM: the baseline DR")
     loss: Annotated[str, OneOf(OBJECTIVES, on="labels")] = Field(
-        "contrast", description="what the REM learns by"
+        "contrast", description="what the REM learns by; with --robust pairwise unless it is given"
+    )
+    robust: Annotated[str | None, OneOf(OBJECTIVES, on="robust")] = Field(
+        None, description="weigh clusters of queries"
+    )
+    clusters: int = Field(50, ge=2, le=10_000, description="clusters of queries, with --robust")
+    invariance: float = Field(
+        1.0, ge=0, le=1000, description="weight of --invariant-to; it halves every 10,000 steps"
+    )
+    adversary: Literal["confusion", "minimax", "gan"] = Field(
+        "confusion", description="how vectors confuse the classifier of domains, with --invariant-to"
+    )
+    half_life: NoOption[float] = Field(10_000, gt=0, description="steps in which invariance halves")
+    queue: NoOption[int] = Field(
+        1000, ge=1, le=100_000, description="steps whose vectors the classifier of domains reads"
+    )
+    queue_entries: NoOption[int] = Field(50, ge=1, description="of the queue, in one of its updates")
+    traversal: NoOption[Literal["all", "released", "repeat"]] = Field(
+        "all", description="from where the queue is read"
+    )
+    classifier_rate: NoOption[float | None] = Field(
+        None, gt=0, lt=1, description="the classifier's learning rate; None: five times the encoder's"
+    )
+    units: Literal["sentence"] | None = Field(
+        None, description="balance the units of passages, and extract the essential one (BERM)"
+    )
+    balance: NoOption[float] = Field(0.1, ge=0, le=100, description="weight of balance, with units")
+    extract: NoOption[float] = Field(1.0, ge=0, le=100, description="weight of extract, with units")
+    reader: Path | None = Field(
+        None, description="a reader's answers, JSONL, which say with BM25 which unit is essential"
+    )
+    variant: Literal["paper", "code"] | None = Field(
+        None, description="a method's form, of its paper or as released; None: idro code, units paper"
+    )
+    episodes: int = Field(
+        1, ge=1, le=100, description="rounds of training; each mines negatives (and clusters) anew"
     )
     design: Literal["lora", "parallel", "both"] = Field(
         "lora", description="adapters of the REM; both: as published"
@@ -194,3 +230,66 @@ class RemSettings(Stage):
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where the model is trained")
     checkpoint_every: NoOption[int] = Field(100, ge=1, description="steps between checkpoints")
     seed: int = Field(2022, ge=0, description="seed of sample, weights, batches and dropout")
+
+    @model_validator(mode="before")
+    @classmethod
+    def choose_loss(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Let clusters be weighed by queries with their own negatives, as in COCO-DR, unless a loss is given.
+
+        A query's loss depends on its own texts then, and one backward pass tells all clusters' gradients.
+        """
+        return {"loss": "pairwise", **values} if values.get("robust") else values
+
+
+def require_consistent(settings: RemSettings) -> None:
+    """Raise SettingsError when two settings contradict each other."""
+    taught = names_of(OBJECTIVES, on="labels", teacher=True)
+    if settings.full and settings.rem:
+        raise SettingsError("--full trains all weights, --rem continues a REM: give one of them")
+    if (settings.loss in taught) != (settings.teacher is not None):
+        raise SettingsError(
+            "distillation needs --teacher FILE with scores, and only distillation takes it",
+            hint=f"--loss {' or '.join(taught)} --teacher SCORES.jsonl",
+        )
+    alone = settings.loss in (*taught, "pairwise")
+    if (alone or settings.ranker == "rerank") and not settings.negatives_per_query:
+        raise SettingsError(f"{settings.loss} of {settings.ranker} needs --negatives-per-query 1 or more")
+    if settings.batch_size == 1 and not settings.negatives_per_query:
+        raise SettingsError(
+            "a batch of one query has nothing to tell its document from",
+            hint="--batch-size 2 or more, or --negatives-per-query 1 or more",
+        )
+    if settings.ranker == "rerank" and settings.loss != "contrast":
+        raise SettingsError("a re-ranker is trained by --loss contrast only")
+    if settings.ranker != "dense" and (settings.pooling, settings.similarity) != ("mean", "ip"):
+        raise SettingsError(f"pooling and similarity are for the dense ranker, not for {settings.ranker}")
+
+
+def require_method(settings: RemSettings, *, invariant: bool) -> None:
+    """Raise SettingsError when methods stand in each other's way, or cannot stand on what is trained.
+
+    `invariant` says whether there is a target that vectors shall not be told from.
+    """
+    options = {"--robust": settings.robust, "--invariant-to": invariant, "--units": settings.units}
+    given = [name for name, value in options.items() if value]
+    if len(given) > 1:
+        raise SettingsError(f"{' and '.join(given)} are methods of their own: give one of them")
+    if given and settings.ranker != "dense":
+        raise SettingsError(f"{given[0]} is for the dense ranker, not for {settings.ranker}")
+    if invariant and not settings.negatives_per_query:
+        raise SettingsError("--invariant-to needs --negatives-per-query 1 or more")
+    if invariant and settings.queue % settings.queue_entries:
+        raise SettingsError(
+            f"a queue of {settings.queue} is no multiple of the {settings.queue_entries} entries of an update"
+        )
+    if settings.reader and not settings.units:
+        raise SettingsError("--reader says which unit is essential: it needs --units sentence")
+    if settings.variant and settings.robust != "idro" and not settings.units:
+        raise SettingsError("--variant is of --robust idro and of --units: give one of them")
+    if settings.episodes == 1:
+        return
+    if settings.ranker != "dense" or settings.teacher or invariant:
+        raise SettingsError(
+            "--episodes mines negatives anew by the ranker itself: it needs the dense ranker, and neither "
+            "--teacher nor --invariant-to",
+        )

@@ -104,11 +104,12 @@ def origin_of(manifest: Mapping[str, Any], adapted: bool) -> str:
 
 
 def render_modules(assembly: Mapping[str, Any] | None) -> str:
-    """Render a row each for DAM and REM; nothing for encoders that were not assembled."""
+    """Render a row each for DAM, REM and method; nothing for encoders that were not assembled."""
     if not assembly:
         return ""
     rem = f"`{assembly['rem']}`" if assembly["rem"] else "none"
-    return f"| domain module (DAM) | `{assembly['dam']}` |\n| relevance module (REM) | {rem} |\n"
+    method = f"| trained by | {assembly['method']} |\n" if assembly.get("method") else ""
+    return f"| domain module (DAM) | `{assembly['dam']}` |\n| relevance module (REM) | {rem} |\n{method}"
 
 
 def render_ndcg(parity: Mapping[str, Any]) -> str:

@@ -12,15 +12,14 @@ import numpy as np
 import torch
 
 from hybridr.adaptation.loop import Processes, train
-from hybridr.adaptation.objectives import Recipe
 from hybridr.adaptation.objectives.coco import Spans, SpansAndMaskedLm
 from hybridr.adaptation.objectives.heads import ProjectionHead, fill
 from hybridr.adaptation.settings import DamSettings
 from hybridr.adaptation.token_cache import Frame, TokenCache, TokenWindows
 from hybridr.assembly.backbone import read_dam
+from support.traces import Arrays, recipe_of
 
 FRAME = Frame((2,), (3,), 4, (), 0)  # batches come ready made: nothing is drawn
-Arrays = dict[str, np.ndarray]
 
 
 class Replayed(SpansAndMaskedLm):
@@ -93,7 +92,8 @@ def replay_coco(folder: Path, models: Path) -> Arrays:
     with TemporaryDirectory() as place:
         state = Path(place) / "training.safetensors"
         own = {"processes": objective.processes, "progress": look}
-        run = train(objective, recipe_of(case), state, "trace", **own)
+        recipe = recipe_of(case["optimiser"], case["steps"], case["clip"])
+        run = train(objective, recipe, state, "trace", **own)
     seen = terms | {"loss": run.losses, "gradient_norm": run.observed["gradient_norm"]}
     found = {name: np.asarray(values) for name, values in seen.items()}
     return found | {f"final/{name}": weight.detach().numpy() for name, weight in objective.trained()}
@@ -103,14 +103,6 @@ def wanted_terms(case: dict[str, Any]) -> list[str]:
     """Name the terms that a case records: with masked-LM all, also those that it lacks."""
     masked_lm = ["loss_mlm_backbone", "loss_mlm_head"] if case["settings"]["mlm_weight"] else []
     return ["loss_contrast", *masked_lm]
-
-
-def recipe_of(case: dict[str, Any]) -> Recipe:
-    """Give the case's optimiser and clipping."""
-    asked = dict(case["optimiser"])
-    name, rate = asked.pop("name"), asked.pop("rate")
-    asked |= {"betas": tuple(asked["betas"])} if "betas" in asked else {}
-    return Recipe(case["steps"], rate, seed=0, clip=case["clip"], optimizer=name, **asked)
 
 
 def named(prefix: str, module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
