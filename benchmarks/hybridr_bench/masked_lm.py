@@ -157,7 +157,8 @@ class Track:
         settings = DamSettings(
             batch_size=self.batch_size, max_tokens=self.max_tokens, seed=SEED, held_out=self.held_out
         )
-        return MaskedLm(model, self.frame, self.cache, settings, precision, Processes("cpu"))
+        dam = replace(self.dam, model=model)
+        return MaskedLm(dam, self.frame, self.cache, settings, precision, Processes("cpu"))
 
 
 class Ours:

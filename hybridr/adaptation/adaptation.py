@@ -12,6 +12,7 @@ from ..encoding.opening import load_encoder
 from ..errors import HybridrError, SettingsError
 from ..evaluation.label_free import BeforeAfter
 from ..exporting.exporting import export, require_replaceable
+from ..files.family import member_of
 from ..files.formats import read_query_log
 from ..files.manifest import fingerprint, read_manifest
 from ..progress import Progress, silent
@@ -19,7 +20,7 @@ from .corpus import Source
 from .gate import GateReport, compare_encoders
 from .loop import Processes
 from .runs import manifest_of, recorded, result_of
-from .settings import AdaptSettings
+from .settings import OBJECTIVES, AdaptSettings
 from .starting_points import Fitted, Start, start_from_dam, start_from_retriever
 
 NOT_RECORDED = {"out", "queries", "device"}
@@ -122,6 +123,11 @@ def require_retriever(settings: AdaptSettings) -> None:
     """Raise SettingsError when the base is a DAM, which ranks nothing without a REM."""
     published, folder = entry_of(settings.base), Path(settings.base)
     bare = (folder / "config.json").is_file() and not (folder / "modules.json").is_file()
+    if published is not None and published.kind == "full":
+        raise SettingsError(
+            f"{settings.base} is a published encoder without the files of a retriever",
+            hint=f"hybridr export --dam {settings.base} --out FOLDER, then --base FOLDER",
+        )
     if bare or (published is not None and not folder.exists()):
         raise SettingsError(
             f"{settings.base} is no retriever: alone, a masked-LM backbone (DAM) ranks nothing",
@@ -139,10 +145,12 @@ def run_key(start: Start, settings: AdaptSettings, queries: Sequence[str]) -> st
 def adaptation_entry(start: Start, fitted: Fitted, settings: AdaptSettings) -> dict[str, Any]:
     """Give the `adaptation` entry of the manifest, but for the gate's decision."""
     objective = start.identity["objective"]
+    member = member_of(OBJECTIVES, objective)
     values = recorded(settings, without=NOT_RECORDED)
     return {
         "language": start.language,
         "objective": objective,
+        "method": f"{member.title}, {source}" if (source := getattr(member, "source", "")) else member.title,
         "settings": values | {"objective": objective, "strength": fitted.strength},
         "training": {"read": start.read, **fitted.training},
     }

@@ -279,6 +279,51 @@ class Batches:
         return positive, random.choice(listed, self.per_query, replace=False)
 
 
+@dataclass(frozen=True)
+class TargetTexts:
+    """Queries and documents of the domain that vectors shall not tell from the source, as tokens."""
+
+    queries: Rows
+    documents: Rows
+    made_from: Numbers
+    """Number of the document that a query was made from, `(queries,)`; -1 where it was not."""
+
+
+@dataclass(frozen=True)
+class TargetBatch:
+    """What a step reads of the target: numbers of n queries and of two documents beside each."""
+
+    queries: Numbers
+    """`(n,)`"""
+    first: Numbers
+    """`(n,)`: that which the query was made from, or any"""
+    second: Numbers
+    """`(n,)`: any"""
+
+    def share(self, rank: int, count: int) -> TargetBatch:
+        """Give the part of one of `count` processes: an equal run of the queries."""
+        size = len(self.queries) // count
+        own = slice(rank * size, (rank + 1) * size)
+        return TargetBatch(self.queries[own], self.first[own], self.second[own])
+
+
+class TargetBatches:
+    """Batches of the target, a function of seed and step alone; few queries come more than once in one."""
+
+    def __init__(self, texts: TargetTexts, size: int, seed: int) -> None:
+        """Take the number of queries in a batch of all processes."""
+        self.texts, self.size, self.seed = texts, size, seed
+
+    def __call__(self, step: int) -> TargetBatch:
+        """Give the batch of a step, numbered from 1."""
+        random = default_rng([self.seed, 3, step])
+        count, texts = len(self.texts.queries), self.texts
+        queries = random.choice(count, self.size, replace=count < self.size)
+        first, second = random.integers(len(texts.documents), size=(2, self.size))
+        made_from = texts.made_from[queries]
+        return TargetBatch(queries, np.where(made_from >= 0, made_from, first), second)
+
+
 def taken(
     positives: Rows, negatives: Rows, queries: Numbers, places: Sequence[tuple[int, Numbers]]
 ) -> NDArray[Any]:

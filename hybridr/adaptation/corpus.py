@@ -14,15 +14,20 @@ from ..cluster.connection import Cluster
 from ..cluster.fields import choose_text_fields
 from ..cluster.reading import read_documents, text_of
 from ..errors import DataError
+from ..evaluation.label_free import draw_probes
+from ..evaluation.shift_statistics import LEAST_VECTORS
 from ..files.formats import document_of, read_jsonl
 from ..files.manifest import fingerprint
 from ..languages import guess_language
-from ..progress import Progress, counted
+from ..progress import Progress, counted, silent
 from ..records import Document
 from .settings import SpanSettings
 
 LONGEST_TEXT = 20_000  # characters; far beyond what the encoder reads, and small enough to keep
 LEAST_DOCUMENTS = 40
+TARGET_DOCUMENTS, TARGET_QUERIES = 20_000, 10_000
+LEAST_QUERIES = LEAST_VECTORS  # that a diagnosis of domains needs
+GIVE_QUERIES = "--target-queries FILE gives some, one per line; without it they are made from documents"
 LANGUAGE_SAMPLE = 500  # documents
 TITLE_FIELD = "title"
 GZIP_RATIO = 4  # text shrinks to a third or a quarter
@@ -71,6 +76,44 @@ def draw_sample(source: Source, settings: SpanSettings, progress: Progress) -> D
     return DrawnSample(
         documents, read, fingerprint([text_hash(repr(document), "") for document in documents])
     )
+
+
+@dataclass(frozen=True)
+class TargetDomain:
+    """A domain that vectors shall not tell from the source: some of its documents, and queries."""
+
+    name: str
+    documents: tuple[Document, ...]
+    queries: tuple[str, ...]
+    made_from: tuple[int, ...]
+    """Position of the document that a query was made from; -1 for a query of a log."""
+    fingerprint: str
+
+
+def read_target(
+    name: str,
+    source: Source,
+    queries: Sequence[str] = (),
+    *,
+    most: int = TARGET_DOCUMENTS,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> TargetDomain:
+    """Read at most `most` documents of a target, and its queries: those given, else made from documents.
+
+    Raises DataError for fewer than 40 documents or 10 queries.
+    """
+    drawn = draw_sample(source, SpanSettings(max_documents=most, seed=seed), progress)
+    if queries:
+        texts, made_from = tuple(queries), (-1,) * len(queries)
+    else:
+        probes = draw_probes(drawn.documents, TARGET_QUERIES, seed)
+        texts = tuple(probe.text for probe in probes)
+        made_from = tuple(probe.position for probe in probes)
+    if len(texts) < LEAST_QUERIES:
+        raise DataError(f"{name}: {len(texts)} queries, {LEAST_QUERIES} are needed", hint=GIVE_QUERIES)
+    key = fingerprint([drawn.fingerprint, list(texts)])
+    return TargetDomain(name, tuple(drawn.documents), texts, made_from, key)
 
 
 def language_of_most(documents: Sequence[Document]) -> str:

@@ -10,10 +10,12 @@ from typing import Any, TypeAlias
 
 import torch
 from tokenizers import Tokenizer
+from tokenizers.models import BPE
 
 from ..assembly.assembly import local_path
 from ..assembly.backbone import WEIGHT_FILES, Dam, read_dam, write_dam_files
 from ..encoding.packaged import minilm
+from ..encoding.passages import BREAKLESS_ENDS, SENTENCE_ENDS
 from ..errors import DataError, ModelError
 from ..files.atomic import staged_folder
 from ..files.family import member_of
@@ -21,9 +23,9 @@ from ..files.manifest import fingerprint, sha256_of, write_manifest
 from ..progress import Progress, silent
 from ..records import Document
 from . import runs
-from .corpus import Source, bytes_of, held_out_of, read_source, source_record
+from .corpus import Source, bytes_of, read_source, source_record
 from .loop import Processes, choose_precision, require_disk, require_memory, train
-from .objectives import Precision
+from .objectives import FitsDam, Precision
 from .settings import OBJECTIVES, DamSettings
 from .token_cache import Frame, TokenCache, build_cache, open_cache
 
@@ -34,6 +36,7 @@ LEAST_TRAINED = 2  # documents
 MOST_UNKNOWN = 0.5  # share of tokens
 NOT_RECORDED = {"out", "device", "checkpoint_every"}
 NOT_COMPARED = NOT_RECORDED | {"base"}  # its weights and tokenizer are
+PIECE, BLANK = "##", "Ġ"  # what begins a token inside a word (BERT), and at its beginning (RoBERTa)
 Through: TypeAlias = Callable[[Iterable[Document]], Iterable[Document]]
 
 
@@ -70,8 +73,6 @@ class DamPlan:
     """What a run works on, and the keys that tell whether it was done before."""
 
     settings: DamSettings
-    objective: str
-    """Of those that fit a DAM."""
     dam: Dam
     base: dict[str, str]
     """Name of the base, and what its weights and tokenizer are known by."""
@@ -82,7 +83,7 @@ class DamPlan:
     @property
     def member(self) -> Any:
         """The objective's class."""
-        return member_of(OBJECTIVES, self.objective)
+        return member_of(OBJECTIVES, self.settings.objective)
 
     @property
     def state(self) -> Path:
@@ -95,34 +96,33 @@ class DamPlan:
         That is its texts, wherever they came from, for a result; its source for the tokens of an unfinished
         run, which goes on from those.
         """
-        compared = runs.recorded(self.settings, without=NOT_COMPARED)
-        parts = [VERSION, compared, self.base["weights"], self.base["tokenizer"], self.precision, corpus]
-        return fingerprint(parts if self.objective == "mlm" else [*parts, self.objective])
+        compared = runs.recorded(self.settings, without=NOT_COMPARED | self.member.unused)
+        return fingerprint(
+            [VERSION, compared, self.base["weights"], self.base["tokenizer"], self.precision, corpus]
+        )
 
 
 def fit_dam(
     documents: Source,
     settings: DamSettings,
     *,
-    objective: str = "mlm",
     through: Through = iter,
     progress: Progress = silent,
 ) -> DamFit:
-    """Train a DAM on documents by masked-LM, from the source DAM `settings.base`, into `settings.out`.
+    """Train a DAM on documents by `settings.objective`, from the source DAM `settings.base`.
 
-    `documents` are an iterable of Document, a CorpusFile, or (cluster, index). Each is one example; repeated
-    and empty texts are left out (Zhan et al. 2022, methods.md A.8). A run that was finished with the same
-    texts and settings is not done again. An unfinished one goes on bit for bit, and on its own tokens: the
-    source is not read again, so a plain iterable must be the same one. What is read goes `through` a
-    function that yields the same documents and may note them. `objective` names another member of
-    `objectives` that fits a DAM. Under `accelerate launch` all processes call this together; the main one
-    prepares and writes.
+    The result lies in `settings.out`. `documents` are an iterable of Document, a CorpusFile, or (cluster,
+    index). Each is one example; repeated and empty texts are left out (Zhan et al. 2022, methods.md A.8).
+    A run that was finished with the same texts and settings is not done again. An unfinished one goes on bit
+    for bit, and on its own tokens: the source is not read again, so a plain iterable must be the same one.
+    What is read goes `through` a function that yields the same documents and may note them. Under
+    `accelerate launch` all processes call this together; the main one prepares and writes.
 
     Raises ModelError (base, vocabulary, memory, loss), DataError (no usable text), DownloadError (base,
     disk) and SettingsError.
     """
     runs.require_own(settings.out, STAGE, "DAM")
-    plan = plan_dam(settings, objective, progress)
+    plan = plan_dam(settings, progress)
     progress = progress if plan.processes.is_main else silent
     cache = tokenised(plan, documents, through, progress)
     key = plan.key(cache.fingerprint)
@@ -136,7 +136,7 @@ def fit_dam(
     return runs.result_of(DamFit, settings.out, finished[STAGE], reused=True)
 
 
-def plan_dam(settings: DamSettings, objective: str, progress: Progress) -> DamPlan:
+def plan_dam(settings: DamSettings, progress: Progress) -> DamPlan:
     """Open the base and check that this machine can train it."""
     processes = Processes(settings.device)
     with processes.main_first():
@@ -153,7 +153,7 @@ def plan_dam(settings: DamSettings, objective: str, progress: Progress) -> DamPl
         "tokenizer": fingerprint(dam.tokenizer),
     }
     precision = choose_precision(settings.precision, processes.device)
-    return DamPlan(settings, objective, dam, base, frame, precision, processes)
+    return DamPlan(settings, dam, base, frame, precision, processes)
 
 
 def frame_of(dam: Dam) -> Frame:
@@ -176,7 +176,36 @@ def frame_of(dam: Dam) -> Frame:
         )
     named = (tokenizer.token_to_id(token) for token in dam.special_tokens.values())
     special = tuple(sorted({*around, *(token for token in named if token is not None)}))
-    return Frame((around[0],), (around[1],), mask, special, vocabulary)
+    return Frame(
+        (around[0],),
+        (around[1],),
+        mask,
+        special,
+        vocabulary,
+        stops=ids_that(tokenizer, is_full_stop),
+        rests=ids_that(tokenizer, goes_on(tokenizer)),
+    )
+
+
+def ids_that(tokenizer: Tokenizer, chosen: Callable[[str], bool]) -> tuple[int, ...]:
+    """List the ids of the tokens that are `chosen`, ascending."""
+    return tuple(sorted(number for token, number in tokenizer.get_vocab().items() if chosen(token)))
+
+
+def is_full_stop(token: str) -> bool:
+    """Tell whether a token is nothing but full stops and their like."""
+    marks = token.removeprefix(PIECE).removeprefix(BLANK)
+    return bool(marks) and set(marks) <= SENTENCE_ENDS | BREAKLESS_ENDS
+
+
+def goes_on(tokenizer: Tokenizer) -> Callable[[str], bool]:
+    """Give what tells a token that goes on with the word before it.
+
+    BERT marks such a token; RoBERTa marks the others by a blank, which punctuation may lack.
+    """
+    if isinstance(tokenizer.model, BPE):
+        return lambda token: token[:1].isalnum() and not token.startswith(BLANK)
+    return lambda token: token.startswith(PIECE)
 
 
 def require_vocabulary(dam: Dam, tokenizer: Tokenizer, vocabulary: int) -> None:
@@ -227,37 +256,39 @@ def require_usable(cache: TokenCache, plan: DamPlan) -> None:
 def trained(plan: DamPlan, cache: TokenCache, key: str, progress: Progress) -> dict[str, Any]:
     """Train, measure the loss on unseen documents before and after, and write the folder."""
     settings, processes = plan.settings, plan.processes
-    objective = plan.member(plan.dam.model, plan.frame, cache, settings, plan.precision, processes)
+    objective: FitsDam = plan.member(plan.dam, plan.frame, cache, settings, plan.precision, processes)
     require_memory(plan.dam.model, objective.budget, processes.device)
     before = objective.unseen_loss()
     state = plan.state / runs.STATE_FILE
     run = train(objective, objective.recipe, state, key, processes=processes, progress=progress)
-    entry = {"key": key, **dam_entry(plan, cache, run), "unseen_loss": [before, objective.unseen_loss()]}
+    unseen = {"unseen_loss": [before, objective.unseen_loss()]}
+    entry = {"key": key, "documents": objective.documents, **dam_entry(plan, cache, run), **unseen}
     if processes.is_main:
-        write_result(plan, cache, run, entry)
+        write_result(plan, objective, cache, run, entry)
     processes.wait()
     return entry
 
 
 def dam_entry(plan: DamPlan, cache: TokenCache, run: runs.Training) -> dict[str, Any]:
-    """Give the `dam` entry of the manifest, but for key and loss on unseen documents."""
+    """Give the `dam` entry of the manifest, but for key, documents and loss on unseen ones."""
     return {
         "objective": plan.member.title.lower(),
         "precision": plan.precision,
         "processes": plan.processes.count,
         "fresh_head": not plan.dam.has_language_head,
         "read": cache.read,
-        "documents": len(cache) - held_out_of(len(cache), plan.settings.held_out),
         "tokens": cache.tokens,
         **run.record(),
     }
 
 
-def write_result(plan: DamPlan, cache: TokenCache, run: runs.Training, entry: Mapping[str, Any]) -> None:
+def write_result(
+    plan: DamPlan, objective: FitsDam, cache: TokenCache, run: runs.Training, entry: Mapping[str, Any]
+) -> None:
     """Write the folder, whole or not at all; it takes the place of the unfinished run."""
-    label = f"{plan.member.title} loss"
+    label = f"{objective.title} loss"
     with staged_folder(plan.settings.out) as folder:
-        outputs = write_dam_files(plan.dam, folder)
+        outputs = write_dam_files(plan.dam, folder) + objective.leave(folder)
         outputs += runs.write_history(folder, plan.state, run.losses, label=label)
         for name in outputs:
             (folder / name).chmod(0o644)

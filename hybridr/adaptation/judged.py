@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import numpy as np
 from numpy.random import default_rng
 
 from ..errors import DataError
@@ -272,6 +273,23 @@ def rank_here(judged: Judged, progress: Progress) -> Ranking:
         return {
             query.query_id: {ids[int(place)]: score for place, score in index.search(query.text, k).items()}
             for query in queries
+        }
+
+    return rank
+
+
+def rank_by(ranker: Any, judged: Judged, limits: Any) -> Ranking:
+    """Rank the corpus by a dense ranker as it is now: exact inner products with all its vectors."""
+    documents = [(document.doc_id, document.contents) for document in judged.documents()]
+    vectors = ranker.encode_documents([text for _, text in documents], max_tokens=limits.document)
+
+    def rank(queries: list[Query], k: int) -> Run:
+        asked = ranker.encode_queries([query.text for query in queries], max_tokens=limits.query)
+        scores = asked @ vectors.T
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :k].tolist()
+        return {
+            query.query_id: {documents[place][0]: float(row[place]) for place in places}
+            for query, row, places in zip(queries, scores, best, strict=True)
         }
 
     return rank

@@ -21,8 +21,8 @@ from ..errors import DownloadError, MissingExtra, ModelError
 from ..files.atomic import storing
 from ..machine import FEATURES, amx_works, read_cpu
 from ..progress import Progress, silent
-from .objectives import Objective, Precision, Recipe
-from .runs import LOSSES_FILE, Training, append_loss, restore, store, write_losses
+from .objectives import Memory, Objective, Precision, Recipe
+from .runs import LOSSES_FILE, Training, append_step, restore, store, write_steps
 
 try:
     from accelerate import PartialState
@@ -45,38 +45,43 @@ def train(
     key: str,
     *,
     processes: Processes,
+    memory: Memory | None = None,
     progress: Progress = silent,
 ) -> Training:
-    """Train the objective's weights in place and checkpoint into the file `state`.
+    """Train the objective's weights in place and checkpoint into the file `state`, `memory` included.
 
     A checkpoint with the same `key` is continued bit for bit, another one is ignored. The losses are
-    logged beside it. Raises ModelError when the loss is not finite, DownloadError when the disk is full.
+    logged beside it, and what else was measured. Raises ModelError when the loss is not finite,
+    DownloadError when the disk is full.
     """
     optimizer = make_optimizer(objective.weights, recipe)
-    run = restore(state, key, objective.weights, optimizer)
+    run = restore(state, key, objective.weights, optimizer, memory)
     log = state.parent / LOSSES_FILE
     if processes.is_main:
-        write_losses(log, run.losses)
+        write_steps(log, run)
     objective.module.train(objective.dropout)
     started = time.monotonic() - run.seconds
     with torch.random.fork_rng():
         for step in range(len(run.losses) + 1, recipe.steps + 1):
-            run.losses.append(take_step(objective, recipe, optimizer, processes, step))
-            progress("train", step, recipe.steps, f"loss {run.losses[-1]:.3f}")
+            loss, norm = take_step(objective, recipe, optimizer, processes, step)
+            run.add(loss, {"gradient_norm": norm} | dict(memory.observed() if memory else {}))
+            progress("train", step, recipe.steps, f"loss {loss:.3f}")
             if not processes.is_main:
                 continue
-            append_loss(log, step, run.losses[-1])
+            append_step(log, run)
             if step % recipe.checkpoint_every == 0 or step == recipe.steps:
                 run.seconds = time.monotonic() - started
-                store(state, key, objective.weights, optimizer, run)
+                store(state, key, objective.weights, optimizer, run, memory)
     objective.module.eval()
     processes.wait()
     return run
 
 
-def make_optimizer(weights: Mapping[str, torch.nn.Parameter], recipe: Recipe) -> torch.optim.AdamW:
-    """Make AdamW with weight decay on matrices only: vectors are biases and LayerNorm."""
-    groups = [
+def make_optimizer(weights: Mapping[str, torch.nn.Parameter], recipe: Recipe) -> torch.optim.Optimizer:
+    """Make the recipe's optimiser; weight decay is on matrices only: vectors are biases and LayerNorm."""
+    if recipe.optimizer == "sgd":
+        return torch.optim.SGD(list(weights.values()), lr=recipe.learning_rate)
+    groups: list[dict[str, Any]] = [
         {
             "params": [weight for weight in weights.values() if weight.ndim > 1],
             "weight_decay": recipe.weight_decay,
@@ -84,7 +89,11 @@ def make_optimizer(weights: Mapping[str, torch.nn.Parameter], recipe: Recipe) ->
         {"params": [weight for weight in weights.values() if weight.ndim < 2], "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(
-        [group for group in groups if group["params"]], lr=recipe.learning_rate, fused=True
+        [group for group in groups if group["params"]],
+        lr=recipe.learning_rate,
+        betas=recipe.betas,
+        eps=recipe.eps,
+        fused=True,
     )
 
 
@@ -94,21 +103,26 @@ def take_step(
     optimizer: torch.optim.Optimizer,
     processes: Processes,
     step: int,
-) -> float:
-    """Take one optimiser step and give the loss before it. Raises ModelError when that is not finite."""
+) -> tuple[float, float]:
+    """Take one optimiser step; give the loss before it and the norm of its gradient before it is cut.
+
+    Raises ModelError when the loss is not finite.
+    """
     torch.manual_seed(seed_of(recipe.seed, step, processes.rank))  # dropout's, the same after a restart
     optimizer.zero_grad(set_to_none=True)
     total = torch.zeros((), dtype=torch.float64, device=processes.device)
-    for part in objective.parts(step):
-        with torch.autocast(processes.device.type, dtype=torch.bfloat16, enabled=recipe.precision == "bf16"):
+    mixed = torch.autocast(processes.device.type, dtype=torch.bfloat16, enabled=recipe.precision == "bf16")
+    with mixed:
+        parts = objective.parts(step)
+    for part in parts:
+        with mixed:
             loss = objective.loss(part)
         loss.backward()  # type: ignore[no-untyped-call]
         total += loss.detach()
     if not objective.shared_loss:
         processes.add_up([total])
     require_finite(total.item(), step)
-    move(list(objective.weights.values()), recipe, optimizer, processes, step)
-    return total.item()
+    return total.item(), move(list(objective.weights.values()), recipe, optimizer, processes, step)
 
 
 def move(
@@ -117,17 +131,17 @@ def move(
     optimizer: torch.optim.Optimizer,
     processes: Processes,
     step: int,
-) -> None:
-    """Add the gradients of all processes, cut their norm and step."""
+) -> float:
+    """Add the gradients of all processes, cut their norm, step, and give the norm before."""
     for weight in weights:
         if weight.grad is None:  # unused in this step; it must still be added up in the same order
             weight.grad = torch.zeros_like(weight)
     processes.add_up(weight.grad for weight in weights if weight.grad is not None)
-    if recipe.clip:
-        torch.nn.utils.clip_grad_norm_(weights, recipe.clip)
+    norm = torch.nn.utils.clip_grad_norm_(weights, recipe.clip or torch.inf)
     for group in optimizer.param_groups:
         group["lr"] = recipe.rate(step)
     optimizer.step()
+    return float(norm)
 
 
 def require_finite(loss: float, step: int) -> None:

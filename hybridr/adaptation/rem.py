@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..assembly import adapters
-from ..assembly.assembly import RANKERS, local_path
+from ..assembly.assembly import RANKERS, local_path, usage_of
 from ..assembly.backbone import Dam, read_dam, write_dam_files
 from ..assembly.new_rem import (
     add_head,
@@ -26,19 +27,22 @@ from ..assembly.ranker import Ranker
 from ..assembly.rem_files import EMBEDDINGS, HEAD_WEIGHTS, WEIGHTS, RemFiles, read_rem
 from ..errors import SettingsError
 from ..files.atomic import require_space, staged_folder
-from ..files.family import member_of, names_of
+from ..files.family import member_of
 from ..files.manifest import fingerprint, sha256_of, write_manifest
 from ..progress import Progress, silent
 from . import runs
-from .batches import Batches, Examples, Limits, read_distilled, read_examples
-from .judged import Judged, Ranking, mine
-from .loop import Processes, choose_precision, train
+from .batches import Batches, Examples, Limits, Rows, TargetTexts, read_distilled, read_examples
+from .corpus import TargetDomain
+from .judged import Judged, Ranking, mine, rank_by
+from .loop import CHECKPOINTS, Processes, choose_precision, train
 from .objectives import Precision
-from .settings import OBJECTIVES, RemSettings
+from .objectives.labelled import Materials
+from .settings import OBJECTIVES, RemSettings, require_consistent, require_method
 
-VERSION = 1  # of the procedure; a change of its results makes finished runs start anew
+VERSION = 2  # of the procedure; a change of its results makes finished runs start anew
 STAGE = "rem"
-PATHS = {"out", "dam", "rem", "negatives", "teacher"}
+VECTORS = 4  # of each query in an entry of MoDIR's queue
+PATHS = {"out", "dam", "rem", "negatives", "teacher", "reader"}
 NOT_RECORDED = PATHS | {"device"}
 NOT_COMPARED = NOT_RECORDED | {"precision", "checkpoint_every"}  # what lies at the paths is
 BYTES_PER_WEIGHT = 28  # two checkpoints of weight and both moments for a moment, and the result
@@ -68,6 +72,8 @@ class RemTraining:
     loss_end: float
     seconds: float
     resumed_from: int
+    method: Mapping[str, Any] | None = None
+    """What the method, such as "idro", says of itself; None for none."""
     losses: tuple[float, ...] = ()
     """At most some 200 of them, evenly chosen."""
     reused: bool = False
@@ -89,7 +95,14 @@ class RemPlan:
     processes: Processes
     source: str
     """Where negatives are mined."""
+    target: TargetDomain | None
+    """What vectors shall not tell from the source."""
     key: str
+
+    @property
+    def method(self) -> str | None:
+        """The name of what stands on top of the loss."""
+        return self.settings.robust or (self.target and "modir") or (self.settings.units and "berm")
 
     @property
     def name(self) -> str:
@@ -101,6 +114,10 @@ class RemPlan:
         """Where an unfinished run lies."""
         return self.settings.out / runs.STATE_FOLDER
 
+    def state_of(self, episode: int) -> Path:
+        """Give the folder of an episode's state, numbered from 0."""
+        return self.state / f"episode-{episode + 1}" if episode else self.state
+
 
 def train_rem(
     judged: Judged,
@@ -108,69 +125,93 @@ def train_rem(
     *,
     rank: Ranking | None = None,
     source: str = "bm25",
+    target: TargetDomain | None = None,
     progress: Progress = silent,
 ) -> RemTraining:
     """Train a REM on labelled queries, the DAM frozen (Zhan et al. 2022), into the folder `settings.out`.
 
     Without a file of negatives they are mined by BM25, in this process or by `rank` (a cluster's
-    `Search(...).run`; `source` names it). A run that was finished with the same inputs and settings returns
-    at once, a killed one goes on. Under `accelerate launch` every process takes `batch_size` queries. Raises
-    SettingsError, DataError (labels, negatives, teacher), ModelError (DAM, REM, loss), DownloadError (disk).
+    `Search(...).run`; `source` names it). Vectors learn not to tell a `target` from the source (MoDIR).
+    A run that was finished with the same inputs and settings returns at once, a killed one goes on. Under
+    `accelerate launch` every process takes `batch_size` queries. Raises SettingsError, DataError (labels,
+    negatives, teacher, clusters, units), ModelError (DAM, REM, loss), DownloadError (disk).
     """
     require_consistent(settings)
+    require_method(settings, invariant=target is not None)
     runs.require_own(settings.out, STAGE, "REM")
     processes = Processes(settings.device)
     report = progress if processes.is_main else silent
-    plan = plan_rem(judged.sample(settings.max_queries, settings.seed), settings, processes, source, report)
+    judged = judged.sample(settings.max_queries, settings.seed)
+    plan = plan_rem(judged, settings, processes, source, target, report)
     if (finished := runs.read_finished(settings.out, STAGE, plan.key)) is not None:
         return runs.result_of(RemTraining, settings.out, finished[STAGE], reused=True)
-    entry = fit(plan, read(plan, rank, report), report)
+    entry = fit(plan, rank, report)
     return runs.result_of(RemTraining, settings.out, entry, reused=False)
 
 
-def require_consistent(settings: RemSettings) -> None:
-    """Raise SettingsError when two settings contradict each other."""
-    taught = names_of(OBJECTIVES, on="labels", teacher=True)
-    if settings.full and settings.rem:
-        raise SettingsError("--full trains all weights, --rem continues a REM: give one of them")
-    if (settings.loss in taught) != (settings.teacher is not None):
-        raise SettingsError(
-            "distillation needs --teacher FILE with scores, and only distillation takes it",
-            hint=f"--loss {' or '.join(taught)} --teacher SCORES.jsonl",
-        )
-    if (settings.loss in taught or settings.ranker == "rerank") and not settings.negatives_per_query:
-        raise SettingsError(f"{settings.loss} of {settings.ranker} needs --negatives-per-query 1 or more")
-    if settings.ranker == "rerank" and settings.loss != "contrast":
-        raise SettingsError("a re-ranker is trained by --loss contrast only")
-    if settings.ranker != "dense" and (settings.pooling, settings.similarity) != ("mean", "ip"):
-        raise SettingsError(f"pooling and similarity are for the dense ranker, not for {settings.ranker}")
+def require_same_usage(rem: Path, settings: RemSettings) -> None:
+    """Raise SettingsError when a REM was trained with another pooling or similarity than it is now."""
+    for name, trained in usage_of(rem).items():
+        if trained != getattr(settings, name):
+            raise SettingsError(
+                f"the REM {rem} was trained with {name} {trained}, not {getattr(settings, name)}",
+                hint=f"--{name} {trained}",
+            )
 
 
 def plan_rem(
-    judged: Judged, settings: RemSettings, processes: Processes, source: str, progress: Progress
+    judged: Judged,
+    settings: RemSettings,
+    processes: Processes,
+    source: str,
+    target: TargetDomain | None,
+    progress: Progress,
 ) -> RemPlan:
     """Open DAM and REM, and fix what the run is."""
     with processes.main_first():  # a published one is downloaded once
         dam = read_dam(local_path(settings.dam, progress))
         rem = read_rem(local_path(settings.rem, progress)) if settings.rem else None
+    if settings.rem and settings.ranker == "dense":
+        require_same_usage(Path(settings.rem), settings)
     ranker = RANKERS[settings.ranker](dam, settings.pooling, settings.similarity)
     precision = choose_precision(settings.precision, processes.device)
-    key = {
+    key = fingerprint(
+        identity(judged, settings, ranker, rem)
+        | {
+            "source": source,
+            "precision": precision,
+            "processes": processes.count,
+            "target": target and target.fingerprint,
+        }
+    )
+    backbone = sum(weight.numel() for weight in ranker.backbone.parameters())
+    return RemPlan(
+        settings,
+        judged,
+        dam,
+        ranker,
+        rem,
+        precision,
+        backbone,
+        processes,
+        source,
+        target,
+        key,
+    )
+
+
+def identity(judged: Judged, settings: RemSettings, ranker: Ranker, rem: RemFiles | None) -> dict[str, Any]:
+    """Give what of the inputs the result follows from."""
+    files = ("negatives", "teacher", "reader")
+    given = {name: getattr(settings, name) for name in files}
+    return {
         **runs.recorded(settings, without=NOT_COMPARED),
+        **{name: file and sha256_of(existing(file)) for name, file in given.items()},
         "version": VERSION,
         "judged": judged.fingerprint,
         "dam": ranker.fingerprint,
-        "source": source,
         "rem": rem and fingerprint_of(rem),
-        "precision": precision,
-        "processes": processes.count,
-        "negatives": settings.negatives and sha256_of(existing(settings.negatives)),
-        "teacher": settings.teacher and sha256_of(existing(settings.teacher)),
     }
-    backbone = sum(weight.numel() for weight in ranker.backbone.parameters())
-    return RemPlan(
-        settings, judged, dam, ranker, rem, precision, backbone, processes, source, fingerprint(key)
-    )
 
 
 def existing(file: Path) -> Path:
@@ -189,39 +230,104 @@ def fingerprint_of(rem: RemFiles) -> str:
     return digest.hexdigest()
 
 
-def read(plan: RemPlan, rank: Ranking | None, progress: Progress) -> Examples:
-    """Mine the negatives where no file is given, and tokenise what is trained on."""
+def read(plan: RemPlan, episode: int, rank: Ranking | None, progress: Progress) -> Examples:
+    """Mine the negatives where no file is given, and tokenise what is trained on.
+
+    After the first episode the ranker itself mines them, as far as it is trained.
+    """
     settings, tokens = plan.settings, plan.ranker.tokens
     limits = Limits.of(plan.ranker, settings)
     if settings.teacher:
         least = settings.negatives_per_query
         return read_distilled(plan.judged, settings.teacher, tokens, limits, least, progress=progress)
-    file = settings.negatives
+    file, source = settings.negatives, plan.source
+    if episode:
+        file, rank, source = (
+            None,
+            rank_by(plan.ranker, plan.judged, limits),
+            f"episode {episode + 1} of {plan.key}",
+        )
     if file is None and settings.mined and settings.negatives_per_query:
+        folder = plan.state_of(episode)
         with plan.processes.main_first():
-            file = mine(
-                plan.judged, plan.state, settings.mined, rank=rank, source=plan.source, progress=progress
-            ).file
+            file = mine(plan.judged, folder, settings.mined, rank=rank, source=source, progress=progress).file
     return read_examples(plan.judged, file, tokens, limits, progress=progress)
 
 
-def fit(plan: RemPlan, examples: Examples, progress: Progress) -> dict[str, Any]:
-    """Train from the last checkpoint, where there is one, and write the folder; give its entry."""
+def fit(plan: RemPlan, rank: Ranking | None, progress: Progress) -> dict[str, Any]:
+    """Train from the last checkpoint, where there is one, and write the folder; give its entry.
+
+    An episode goes on from the weights of the one before; optimiser and method begin anew.
+    """
     settings, processes = plan.settings, plan.processes
-    size = settings.batch_size * processes.count
-    batches = Batches(examples, size, settings.negatives_per_query, settings.seed)
+    first = read(plan, 0, rank, progress)
     weights = make_trainable(plan)
-    require_space(settings.out, sum(map(torch.numel, weights.values())) * BYTES_PER_WEIGHT)
+    room = sum(map(torch.numel, weights.values())) * BYTES_PER_WEIGHT * settings.episodes
+    queue = settings.queue * settings.batch_size * processes.count if plan.target else 0
+    vectors = CHECKPOINTS * VECTORS * queue * int(plan.ranker.config.hidden_size)
+    require_space(settings.out, room + 4 * vectors)
     plan.ranker.to(processes.device)
-    member = member_of(OBJECTIVES, "pairs" if settings.ranker == "rerank" else settings.loss)
-    objective = member(plan.ranker, weights, batches, settings, plan.precision, processes)
-    state = plan.state / runs.STATE_FILE
-    run = train(objective, objective.recipe, state, plan.key, processes=processes, progress=progress)
-    entry = rem_entry(plan, examples, weights, run)
+    run = runs.Training()
+    for episode in range(settings.episodes):
+        examples = read(plan, episode, rank, progress) if episode else first
+        objective = objective_of(plan, examples, weights, episode)
+        method = made_method(plan, objective)
+        state, key = plan.state_of(episode) / runs.STATE_FILE, f"{plan.key}:{episode}"
+        trained = train(
+            objective,
+            objective.recipe,
+            state,
+            key,
+            processes=processes,
+            memory=method,
+            progress=progress,
+        )
+        run = run.followed_by(trained)
+        if method is not None:
+            method.finish()
+    entry = rem_entry(plan, first, weights, run) | method_entry(plan, method, trained)
     if processes.is_main:
-        write_training(plan, run, entry)
+        write_training(plan, run, entry, method and method.panel(run))
     processes.wait()
     return entry
+
+
+def objective_of(
+    plan: RemPlan, examples: Examples, weights: Mapping[str, torch.nn.Parameter], episode: int
+) -> Any:
+    """Set up the loss of an episode; each draws batches of its own."""
+    settings, processes = plan.settings, plan.processes
+    settings = settings.model_copy(update={"seed": settings.seed + episode})
+    size = settings.batch_size * processes.count
+    batches = Batches(examples, size, settings.negatives_per_query, settings.seed)
+    member = member_of(OBJECTIVES, "pairs" if settings.ranker == "rerank" else settings.loss)
+    return member(plan.ranker, weights, batches, settings, plan.precision, processes)
+
+
+def made_method(plan: RemPlan, objective: Any) -> Any:
+    """Put the method that was chosen on top of the loss; None without one."""
+    if plan.method is None:
+        return None
+    texts, limits, tokens = None, objective.limits, plan.ranker.tokens
+    if plan.target is not None:
+        texts = TargetTexts(
+            Rows.of(tokens.rows(plan.target.queries, limits.query)),
+            Rows.of(tokens.rows([one.contents for one in plan.target.documents], limits.document)),
+            np.array(plan.target.made_from),
+        )
+    materials = Materials(plan.settings, plan.judged, texts)
+    objective.method = member_of(OBJECTIVES, plan.method).made(objective, materials)
+    return objective.method
+
+
+def method_entry(plan: RemPlan, method: Any, run: runs.Training) -> dict[str, Any]:
+    """Give what the manifest says of the method in the last episode; nothing without one."""
+    if method is None:
+        return {}
+    named = {"name": method.name, "source": method.source}
+    if plan.target is not None:
+        named["target"] = plan.target.name
+    return {"method": named | method.record(run)}
 
 
 def make_trainable(plan: RemPlan) -> dict[str, torch.nn.Parameter]:
@@ -261,7 +367,9 @@ def rem_entry(
     }
 
 
-def write_training(plan: RemPlan, run: runs.Training, entry: Mapping[str, Any]) -> None:
+def write_training(
+    plan: RemPlan, run: runs.Training, entry: Mapping[str, Any], panel: runs.Panel | None
+) -> None:
     """Write weights, losses, curve and manifest, whole or not at all; the unfinished state goes."""
     settings = plan.settings
     with staged_folder(settings.out) as folder:
@@ -270,7 +378,9 @@ def write_training(plan: RemPlan, run: runs.Training, entry: Mapping[str, Any]) 
             files = write_dam_files(plan.dam, folder, heads=heads, language_head=plan.dam.has_language_head)
         else:
             files = write_rem(plan.ranker, design_of(settings.design, settings.rank), settings.name, folder)
-        files += runs.write_history(folder, plan.state, run.losses)
+        runs.write_steps(folder / runs.LOSSES_FILE, run)
+        runs.write_curve(folder / runs.CURVE_FILE, run.losses, beside=panel)
+        files += [runs.LOSSES_FILE, runs.CURVE_FILE]
         write_manifest(
             folder,
             stage=STAGE,
@@ -279,6 +389,7 @@ def write_training(plan: RemPlan, run: runs.Training, entry: Mapping[str, Any]) 
                 "judged": plan.judged.fingerprint,
                 "collection": plan.judged.name,
                 "negatives": plan.source,
+                "target": plan.target and plan.target.fingerprint,
                 **plan.ranker.origins,
             },
             outputs=files,

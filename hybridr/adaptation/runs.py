@@ -23,14 +23,17 @@ from ..files.atomic import replacing, storing
 from ..files.manifest import read_manifest, sha256_of
 from ..files.pictures import svg
 from ..settings import Stage
+from .objectives import Memory
 
 STATE_FOLDER = ".training"  # in the folder of the result, until that is there
 STATE_FILE = "training.safetensors"
 LOSSES_FILE = "losses.jsonl"
 CURVE_FILE = "losses.svg"
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+MEMORY, OBSERVED = "memory.", "observed."  # what names in a checkpoint begin with
 SMOOTHED = 50  # points of the running mean
 CURVE_POINTS = 200
+LEGEND = 6  # names in a panel that has one
 R = TypeVar("R")
 
 
@@ -41,6 +44,29 @@ class Training:
     losses: list[float] = field(default_factory=list)
     resumed_from: int = 0
     seconds: float = 0.0
+    observed: dict[str, list[Any]] = field(default_factory=dict)
+    """What else each step measured, by name: numbers, or lists of them."""
+
+    def add(self, loss: float, observed: Mapping[str, Any]) -> None:
+        """Add a step, with what it measured."""
+        self.losses.append(loss)
+        for name, value in observed.items():
+            self.observed.setdefault(name, []).append(value)
+
+    def followed_by(self, other: Training) -> Training:
+        """Join this run and one that went on from its weights."""
+        observed = {name: [*values, *other.observed[name]] for name, values in self.observed.items()}
+        return Training(
+            [*self.losses, *other.losses],
+            self.resumed_from + other.resumed_from,
+            self.seconds + other.seconds,
+            observed or other.observed,
+        )
+
+    def line(self, step: int) -> str:
+        """Give a step, numbered from 1, as JSON for the log."""
+        more = {name: values[step - 1] for name, values in sorted(self.observed.items())}
+        return json.dumps({"step": step, "loss": self.losses[step - 1], **more}) + "\n"
 
     @property
     def loss_start(self) -> float:
@@ -125,19 +151,29 @@ def store(
     weights: Mapping[str, torch.nn.Parameter],
     optimizer: torch.optim.Optimizer,
     run: Training,
+    memory: Memory | None = None,
 ) -> None:
     """Write the state after the last of the run's losses, whole or not at all. Raises DownloadError."""
     tensors = {f"weight.{name}": weight.detach().cpu().contiguous() for name, weight in weights.items()}
     for name, weight in weights.items():
-        for part, value in optimizer.state[weight].items():
-            tensors[f"{part}.{name}"] = value.detach().cpu().contiguous()
+        for part, value in optimizer.state.get(weight, {}).items():
+            if value is not None:  # plain descent has no momentum
+                tensors[f"{part}.{name}"] = value.detach().cpu().contiguous()
+    for name, value in (memory.tensors() if memory else {}).items():
+        tensors[f"{MEMORY}{name}"] = value.detach().cpu().contiguous()
+    for name, values in run.observed.items():
+        tensors[f"{OBSERVED}{name}"] = torch.tensor(values, dtype=torch.float64)
     tensors["losses"] = torch.tensor(run.losses, dtype=torch.float64)
     with storing(path), replacing(path) as temporary:
         save_file(tensors, temporary, metadata={"key": key, "seconds": str(run.seconds)})
 
 
 def restore(
-    path: Path, key: str, weights: Mapping[str, torch.nn.Parameter], optimizer: torch.optim.Optimizer
+    path: Path,
+    key: str,
+    weights: Mapping[str, torch.nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+    memory: Memory | None = None,
 ) -> Training:
     """Load a checkpoint of the same `key` and give what was done; a run without one starts anew."""
     found = read_checkpoint(path, key)
@@ -147,11 +183,30 @@ def restore(
     with torch.no_grad():
         for name, weight in weights.items():
             weight.copy_(tensors[f"weight.{name}"])
+    restore_optimizer(tensors, weights, optimizer)
+    if memory is not None:
+        memory.take(beginning(MEMORY, tensors))
+    losses = tensors["losses"].tolist()
+    observed = {name: values.tolist() for name, values in beginning(OBSERVED, tensors).items()}
+    return Training(losses, len(losses), seconds, observed)
+
+
+def restore_optimizer(
+    tensors: Mapping[str, torch.Tensor],
+    weights: Mapping[str, torch.nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+) -> None:
+    """Give AdamW its moments back; plain descent has none."""
+    for name, weight in weights.items():
+        if f"step.{name}" in tensors:
             optimizer.state[weight] = {
                 part: moved(tensors[f"{part}.{name}"], part, weight) for part in MOMENTS
             }
-    losses = tensors["losses"].tolist()
-    return Training(losses, len(losses), seconds)
+
+
+def beginning(start: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Give the tensors whose names begin with `start`, without that."""
+    return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
 
 
 def moved(value: torch.Tensor, part: str, weight: torch.Tensor) -> torch.Tensor:
@@ -171,18 +226,26 @@ def read_checkpoint(path: Path, key: str) -> tuple[dict[str, Any], float] | None
         return None
 
 
-def write_losses(path: Path, losses: list[float]) -> None:
-    """Start the log with the losses of the steps that are done."""
-    lines = (json.dumps({"step": step, "loss": loss}) + "\n" for step, loss in enumerate(losses, 1))
+def write_steps(path: Path, run: Training) -> None:
+    """Start the log with the steps that are done."""
+    lines = (run.line(step) for step in range(1, len(run.losses) + 1))
     with storing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(lines), encoding="utf-8")
 
 
-def append_loss(path: Path, step: int, loss: float) -> None:
-    """Add one step to the log."""
+def append_step(path: Path, run: Training) -> None:
+    """Add the last step to the log."""
     with storing(path), path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"step": step, "loss": loss}) + "\n")
+        file.write(run.line(len(run.losses)))
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What is drawn beside a curve of losses: values per step, by name."""
+
+    label: str
+    series: Mapping[str, Sequence[float]]
 
 
 def write_history(folder: Path, state: Path, losses: Sequence[float], *, label: str = "loss") -> list[str]:
@@ -192,13 +255,34 @@ def write_history(folder: Path, state: Path, losses: Sequence[float], *, label: 
     return [LOSSES_FILE, CURVE_FILE]
 
 
-def write_curve(path: Path, losses: Sequence[float], *, label: str = "loss") -> None:
-    """Draw one loss per step as SVG, the single steps pale and their running mean on top."""
-    steps = np.arange(1, len(losses) + 1)
-    width = max(1, len(losses) // SMOOTHED)
-    means = np.convolve(losses, np.ones(width) / width, mode="valid")
-    with storing(path), svg(path, (7, 3.5)) as axes:
-        axes.plot(steps, losses, color="#9db8d2", linewidth=0.8)
-        axes.plot(steps[width - 1 :], means, color="#1f4e79", linewidth=1.6)
+def write_curve(
+    path: Path, losses: Sequence[float], *, label: str = "loss", beside: Panel | None = None
+) -> None:
+    """Draw one loss per step as SVG, the single steps pale and their running mean on top.
+
+    What stands `beside` it has a panel of its own.
+    """
+    with storing(path), svg(path, (12 if beside else 7, 3.5), panels=2 if beside else 1) as drawn:
+        axes = drawn[0] if beside else drawn
+        axes.plot(range(1, len(losses) + 1), losses, color="#9db8d2", linewidth=0.8)
+        axes.plot(*smoothed(losses), color="#1f4e79", linewidth=1.6)
         axes.set(xlabel="optimiser step", ylabel=label)
         axes.grid(alpha=0.3)
+        if beside:
+            draw_panel(drawn[1], beside)
+
+
+def smoothed(values: Sequence[float]) -> tuple[Any, Any]:
+    """Give the running mean of one value per step, and its steps."""
+    width = max(1, len(values) // SMOOTHED)
+    return np.arange(width, len(values) + 1), np.convolve(values, np.ones(width) / width, mode="valid")
+
+
+def draw_panel(axes: Any, panel: Panel) -> None:
+    """Draw a line a name, with a legend where they are few."""
+    for name, values in panel.series.items():
+        axes.plot(*smoothed(values), linewidth=1.2, label=name)
+    axes.set(xlabel="optimiser step", ylabel=panel.label)
+    axes.grid(alpha=0.3)
+    if len(panel.series) <= LEGEND:
+        axes.legend()

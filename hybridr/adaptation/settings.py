@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from ..files.family import OneOf
+from ..errors import SettingsError
+from ..files.family import OneOf, names_of
 from ..settings import NoOption, Option, Stage
 
 OBJECTIVES = "adaptation.objectives"
@@ -49,18 +50,21 @@ class AdaptSettings(Stage):
     )
     fields: tuple[str, ...] = Field((), description="text fields of the index; empty: as `inspect` would")
     max_documents: int | None = Field(
-        None, ge=10, description="random sample of a larger index; None: 20,000 for span, all for mlm"
+        None, ge=10, description="random sample of a larger index; None: 20,000 for span, all for a DAM"
     )
     steps: int | None = Field(None, ge=1, le=1_000_000, description="optimiser steps")
     batch_size: int | None = Field(None, ge=2, le=4096, description="documents per step")
     learning_rate: float | None = Field(None, gt=0, lt=1, description="highest learning rate")
     temperature: NoOption[float | None] = Field(None, gt=0, le=10, description="of span contrast")
     span_tokens: NoOption[int | None] = Field(
-        None, ge=8, le=510, description="longest span, in tokens of the model"
+        None, ge=8, le=510, description="longest span of span and coco, in tokens of the model"
     )
     rank: NoOption[int | None] = Field(None, ge=1, le=512, description="LoRA rank of span contrast")
     strength: float | None = Field(
-        None, ge=0, le=1, description="share of the learnt change that is kept; None: .3 for span, 1 for mlm"
+        None,
+        ge=0,
+        le=1,
+        description="share of the learnt change that is kept; None: .3 for span, 1 for a DAM",
     )
     pooling: Literal["mean", "cls"] | None = Field(
         None, description="how tokens become one vector, with a REM; None: as published, mean"
@@ -93,12 +97,15 @@ class AdaptSettings(Stage):
 
 
 class DamSettings(Stage):
-    """Masked-LM training of a DAM; defaults are those of Zhan et al. 2022 for a target corpus."""
+    """Training of a DAM; defaults are those of Zhan et al. 2022 for a target corpus."""
 
     table: ClassVar[str] = "dam"
 
     out: Path = Field(Path("dam"), description="folder of the DAM")
     base: str = Field("minilm", min_length=1, description="source DAM: minilm, a published name, a folder")
+    objective: Annotated[str, OneOf(OBJECTIVES, on="documents", fits="dam")] = Field(
+        "mlm", description="what is learnt"
+    )
     fields: tuple[str, ...] = Field((), description="text fields; empty: title and text, or as `inspect`")
     max_documents: int | None = Field(None, ge=2, description="random sample of a larger corpus")
     steps: int = Field(20_000, ge=1, le=10_000_000, description="optimiser steps")
@@ -114,6 +121,14 @@ class DamSettings(Stage):
     precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="number format of training")
     token_budget: int | None = Field(
         None, ge=64, description="tokens of a micro-batch; None: 4,096 on a processor, 65,536 on a GPU"
+    )
+    span_tokens: int = Field(30, ge=8, le=510, description="coco: longest span, in tokens of the model")
+    pooling: Literal["cls", "mean"] = Field("cls", description="coco: how a span becomes one vector")
+    head_layers: int | None = Field(
+        None, ge=0, le=24, description="coco: layers of a Condenser head; None: those of the base, or 0"
+    )
+    skip_from: int | None = Field(
+        None, ge=0, description="coco: layer that the Condenser head reads; None: the middle one"
     )
     dropout: float = Field(
         0.0, ge=0, lt=1, description="share dropped in training; 0 costs nothing, BERT was trained with 0.1"
@@ -136,7 +151,42 @@ class RemSettings(Stage):
     rem: str | None = Field(None, description="a REM to train on (few-shot); None: a fresh one")
     full: bool = Field(False, description="train all weights and no REM: the baseline DR")
     loss: Annotated[str, OneOf(OBJECTIVES, on="labels")] = Field(
-        "contrast", description="what the REM learns by"
+        "contrast", description="what the REM learns by; with --robust pairwise unless it is given"
+    )
+    robust: Annotated[str | None, OneOf(OBJECTIVES, on="robust")] = Field(
+        None, description="weigh clusters of queries"
+    )
+    clusters: int = Field(50, ge=2, le=10_000, description="clusters of queries, with --robust")
+    invariance: float = Field(
+        1.0, ge=0, le=1000, description="weight of --invariant-to; it halves every 10,000 steps"
+    )
+    adversary: Literal["confusion", "minimax", "gan"] = Field(
+        "confusion", description="how vectors confuse the classifier of domains, with --invariant-to"
+    )
+    half_life: NoOption[float] = Field(10_000, gt=0, description="steps in which invariance halves")
+    queue: NoOption[int] = Field(
+        1000, ge=1, le=100_000, description="steps whose vectors the classifier of domains reads"
+    )
+    queue_entries: NoOption[int] = Field(50, ge=1, description="of the queue, in one of its updates")
+    traversal: NoOption[Literal["all", "released", "repeat"]] = Field(
+        "all", description="from where the queue is read"
+    )
+    classifier_rate: NoOption[float | None] = Field(
+        None, gt=0, lt=1, description="the classifier's learning rate; None: five times the encoder's"
+    )
+    units: Literal["sentence"] | None = Field(
+        None, description="balance the units of passages, and extract the essential one (BERM)"
+    )
+    balance: NoOption[float] = Field(0.1, ge=0, le=100, description="weight of balance, with units")
+    extract: NoOption[float] = Field(1.0, ge=0, le=100, description="weight of extract, with units")
+    reader: Path | None = Field(
+        None, description="a reader's answers, JSONL, which say with BM25 which unit is essential"
+    )
+    variant: Literal["paper", "code"] | None = Field(
+        None, description="a method's form, of its paper or as released; None: idro code, units paper"
+    )
+    episodes: int = Field(
+        1, ge=1, le=100, description="rounds of training; each mines negatives (and clusters) anew"
     )
     design: Literal["lora", "parallel", "both"] = Field(
         "lora", description="adapters of the REM; both: as published"
@@ -180,3 +230,66 @@ class RemSettings(Stage):
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where the model is trained")
     checkpoint_every: NoOption[int] = Field(100, ge=1, description="steps between checkpoints")
     seed: int = Field(2022, ge=0, description="seed of sample, weights, batches and dropout")
+
+    @model_validator(mode="before")
+    @classmethod
+    def choose_loss(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Let clusters be weighed by queries with their own negatives, as in COCO-DR, unless a loss is given.
+
+        A query's loss depends on its own texts then, and one backward pass tells all clusters' gradients.
+        """
+        return {"loss": "pairwise", **values} if values.get("robust") else values
+
+
+def require_consistent(settings: RemSettings) -> None:
+    """Raise SettingsError when two settings contradict each other."""
+    taught = names_of(OBJECTIVES, on="labels", teacher=True)
+    if settings.full and settings.rem:
+        raise SettingsError("--full trains all weights, --rem continues a REM: give one of them")
+    if (settings.loss in taught) != (settings.teacher is not None):
+        raise SettingsError(
+            "distillation needs --teacher FILE with scores, and only distillation takes it",
+            hint=f"--loss {' or '.join(taught)} --teacher SCORES.jsonl",
+        )
+    alone = settings.loss in (*taught, "pairwise")
+    if (alone or settings.ranker == "rerank") and not settings.negatives_per_query:
+        raise SettingsError(f"{settings.loss} of {settings.ranker} needs --negatives-per-query 1 or more")
+    if settings.batch_size == 1 and not settings.negatives_per_query:
+        raise SettingsError(
+            "a batch of one query has nothing to tell its document from",
+            hint="--batch-size 2 or more, or --negatives-per-query 1 or more",
+        )
+    if settings.ranker == "rerank" and settings.loss != "contrast":
+        raise SettingsError("a re-ranker is trained by --loss contrast only")
+    if settings.ranker != "dense" and (settings.pooling, settings.similarity) != ("mean", "ip"):
+        raise SettingsError(f"pooling and similarity are for the dense ranker, not for {settings.ranker}")
+
+
+def require_method(settings: RemSettings, *, invariant: bool) -> None:
+    """Raise SettingsError when methods stand in each other's way, or cannot stand on what is trained.
+
+    `invariant` says whether there is a target that vectors shall not be told from.
+    """
+    options = {"--robust": settings.robust, "--invariant-to": invariant, "--units": settings.units}
+    given = [name for name, value in options.items() if value]
+    if len(given) > 1:
+        raise SettingsError(f"{' and '.join(given)} are methods of their own: give one of them")
+    if given and settings.ranker != "dense":
+        raise SettingsError(f"{given[0]} is for the dense ranker, not for {settings.ranker}")
+    if invariant and not settings.negatives_per_query:
+        raise SettingsError("--invariant-to needs --negatives-per-query 1 or more")
+    if invariant and settings.queue % settings.queue_entries:
+        raise SettingsError(
+            f"a queue of {settings.queue} is no multiple of the {settings.queue_entries} entries of an update"
+        )
+    if settings.reader and not settings.units:
+        raise SettingsError("--reader says which unit is essential: it needs --units sentence")
+    if settings.variant and settings.robust != "idro" and not settings.units:
+        raise SettingsError("--variant is of --robust idro and of --units: give one of them")
+    if settings.episodes == 1:
+        return
+    if settings.ranker != "dense" or settings.teacher or invariant:
+        raise SettingsError(
+            "--episodes mines negatives anew by the ranker itself: it needs the dense ranker, and neither "
+            "--teacher nor --invariant-to",
+        )

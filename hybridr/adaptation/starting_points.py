@@ -13,6 +13,7 @@ import torch
 
 from ..assembly.assembly import assemble
 from ..assembly.published import entry_of
+from ..assembly.ranker import method_of
 from ..encoding.packaged import MAX_TOKENS, minilm
 from ..encoding.retriever import Retriever
 from ..encoding.sentence_transformers import read_retriever
@@ -148,8 +149,9 @@ def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progres
     member = member_that_fits("dam", settings)
     old = join(settings.base, settings, progress)  # before the long part: they may not fit
     gate = GateDocuments(settings.out / STATE_FOLDER / GATE_FILE, settings.seed)
-    own = dam_settings(settings, member.Settings)
-    fit = fit_dam(documents, own, objective=member.name, through=gate.passing, progress=progress)
+    used = {"objective": member.name, "pooling": old.usage.pooling}  # what is trained is what will rank
+    own = dam_settings(settings, member.Settings, used)
+    fit = fit_dam(documents, own, through=gate.passing, progress=progress)
     chosen = gate.read()
     if len(chosen) < LEAST_DOCUMENTS:
         raise DataError(f"there are {len(chosen)} different texts; {LEAST_DOCUMENTS} are needed")
@@ -167,13 +169,18 @@ def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progres
         language=language,
         identity={"objective": member.name, "dam": entry["key"], "old": old.fingerprint},
         fit=lambda: rejoin(fit, old, settings, strength, progress),
-        records={"assembly": {"dam": Path(settings.base).name, "rem": Path(str(settings.rem)).name}},
+        records={"assembly": assembly_of(settings.base, str(settings.rem))},
     )
 
 
-def dam_settings(settings: AdaptSettings, kind: type[DamSettings]) -> DamSettings:
-    """Give the settings of the DAM's training; the DAM is kept beside the encoder."""
-    own = settings.own(kind) | {"out": settings.out / DAM_FOLDER}
+def assembly_of(base: Path | str, rem: str) -> dict[str, Any]:
+    """Name what was joined, and the method of the REM where it has one."""
+    return {"dam": Path(base).name, "rem": Path(rem).name, "method": method_of(Path(rem))}
+
+
+def dam_settings(settings: AdaptSettings, kind: type[DamSettings], used: dict[str, str]) -> DamSettings:
+    """Give the settings of the DAM's training, `used` among them; the DAM is kept beside the encoder."""
+    own = settings.own(kind) | used | {"out": settings.out / DAM_FOLDER}
     return kind(**{name: value for name, value in own.items() if name != "max_tokens"})
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.random import Generator, default_rng
@@ -36,6 +36,7 @@ REPLACED, RANDOM = 0.8, 0.1  # of the masked ones: by [MASK], by any token; the 
 ROUNDS = 4  # of the Feistel network; Luby and Rackoff 1988 need as many
 VISITS, WINDOWS, FIXED = 0, 1, 2  # streams of random numbers under one seed
 Ids = NDArray[np.int64]
+Choose: TypeAlias = "Callable[[Ids, Ids, Frame, Generator], Ids]"
 
 
 @dataclass(frozen=True)
@@ -231,6 +232,10 @@ class Frame:
     """Ids that are never masked, also where a text spells them out."""
     vocabulary: int
     """Ids run from 0 to one less."""
+    stops: tuple[int, ...] = ()
+    """Ids that end a sentence."""
+    rests: tuple[int, ...] = ()
+    """Ids that go on with the word before them."""
 
     @property
     def size(self) -> int:
@@ -260,12 +265,12 @@ def windows_of_step(
     not trained on. A window has at most `max_tokens` tokens, special ones included.
     """
     rows = first + visits(len(cache) - first, (step - 1) * size, size, seed)
-    return masked_windows(cache, frame, rows, max_tokens, default_rng([seed, WINDOWS, step]))
+    return masked_windows(cache, frame, cache.spans(rows), max_tokens, default_rng([seed, WINDOWS, step]))
 
 
 def fixed_windows(cache: TokenCache, frame: Frame, rows: Ids, *, max_tokens: int, seed: int) -> TokenWindows:
     """Give windows and masks of the documents `rows` that are always the same, to compare losses."""
-    return masked_windows(cache, frame, rows, max_tokens, default_rng([seed, FIXED]))
+    return masked_windows(cache, frame, cache.spans(rows), max_tokens, default_rng([seed, FIXED]))
 
 
 def visits(count: int, start: int, size: int, seed: int) -> Ids:
@@ -302,14 +307,19 @@ def scrambled(values: Ids, half: int, keys: list[int]) -> Ids:
 
 
 def masked_windows(
-    cache: TokenCache, frame: Frame, rows: Ids, longest: int, random: Generator
+    cache: TokenCache,
+    frame: Frame,
+    spans: tuple[Ids, Ids],
+    longest: int,
+    random: Generator,
+    choose: Choose | None = None,
 ) -> TokenWindows:
-    """Cut a window out of each document and mask it."""
-    starts, sizes = cache.spans(rows)
+    """Cut a window out of each span, given by where it begins and its length, and mask what is chosen."""
+    starts, sizes = spans
     inner = np.minimum(sizes, longest - frame.size)
     starts = starts + random.integers(0, sizes - inner + 1)
     ids, text = framed(cache, frame, starts, inner)
-    chosen = choose_masked(ids, text, frame, random)
+    chosen = (choose or choose_masked)(ids, text, frame, random)
     targets = ids[chosen]
     ids[chosen] = corrupted(targets, frame, random)
     return TokenWindows(ids, inner + frame.size, chosen, targets)
@@ -338,6 +348,14 @@ def choose_masked(ids: Ids, text: Ids, frame: Frame, random: Generator) -> Ids:
         return chosen
     pool = usable if len(usable) else text
     return pool[random.integers(0, len(pool), 1)]
+
+
+def choose_words(ids: Ids, text: Ids, frame: Frame, random: Generator) -> Ids:
+    """Choose 15 % of the words, each with all its tokens; single tokens when chance chooses no word."""
+    begins = ~np.isin(ids[text], frame.rests) | (np.diff(text, prepend=-2) > 1)
+    word = np.cumsum(begins) - 1
+    chosen = text[(random.random(len(text)) < MASKED)[word] & ~np.isin(ids[text], frame.special)]
+    return chosen if len(chosen) else choose_masked(ids, text, frame, random)
 
 
 def corrupted(targets: Ids, frame: Frame, random: Generator) -> Ids:

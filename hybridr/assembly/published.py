@@ -1,4 +1,4 @@
-"""The 48 checkpoints that the authors of DDR published, and how each is used."""
+"""The checkpoints that the authors of DDR (48) and of COCO-DR (8) published, and how each is used."""
 
 from __future__ import annotations
 
@@ -29,6 +29,11 @@ TITLES = {
     "rerank": "Rerank",
 }
 LOSSES = ("contrast", "distil")
+COCO_OWNER = "OpenMatch"
+COCO_USAGE = ("cls", "ip")
+COCO_FORMS = ("", "-msmarco", "-msmarco-idro-only", "-msmarco-warmup")
+"""As pretrained on the corpora of BEIR; then trained on MS MARCO: as published, without the pretraining, and
+by BM25's negatives only."""
 WEIGHT_FILES = ("pytorch_model.bin", "model.safetensors")
 WANTED = ("*.json", "*.txt", "*.bin", "*.safetensors", "*.zip")
 UNWANTED = ("training_args.bin", "optimizer.*", "scheduler.*")
@@ -49,15 +54,27 @@ class Published:
     similarity: str
     partner: str
     """What it is assembled with: names of this table, * stands for anything; empty for a full model."""
+    owner: str = OWNER
 
     @property
     def repository(self) -> str:
         """Its name on the model hub."""
-        return f"{OWNER}/{self.name}"
+        return f"{self.owner}/{self.name}"
 
 
 def published() -> list[Published]:
-    """List the 48 checkpoints: DAMs, REMs, then the baselines without either."""
+    """List the 48 checkpoints of DDR (DAMs, REMs, then the baselines without either) and those of COCO-DR."""
+    return [*of_ddr(), *of_coco_dr()]
+
+
+def of_coco_dr() -> list[Published]:
+    """List the 8 of Yu et al. 2022: whole encoders, [CLS] and inner product, no projection."""
+    names = [f"cocodr-{size}{form}" for size in ("base", "large") for form in COCO_FORMS]
+    return [Published(name, "full", "dense", "en", *COCO_USAGE, "", COCO_OWNER) for name in names]
+
+
+def of_ddr() -> list[Published]:
+    """List the 48 of Zhan et al. 2022."""
     found = []
     for language, source in SOURCES.items():
         stem = f"DAM-bert_base-mlm-{source}"

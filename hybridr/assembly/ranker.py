@@ -18,7 +18,7 @@ from ..encoding.contract import checked_texts
 from ..encoding.retriever import BackboneModel, Retriever, Usage, digest_weights
 from ..encoding.tokens import TextTokenizer, padded
 from ..errors import DataError, ModelError
-from ..files.manifest import fingerprint
+from ..files.manifest import fingerprint, read_manifest
 from . import adapters
 from .backbone import Dam
 from .checkpoints import Tensors
@@ -60,8 +60,10 @@ class Ranker(BackboneModel):
 
     @property
     def origins(self) -> dict[str, str | None]:
-        """The names of the DAM and the REM, without their paths."""
-        return {"dam": self.folder.name, "rem": self.rem.origin.name if self.rem else None}
+        """The names of the DAM and the REM, without their paths, and of the method of the training."""
+        rem = self.rem.origin if self.rem else None
+        trained = method_of(rem or self.folder)
+        return {"dam": self.folder.name, "rem": rem.name if rem else None, "method": trained}
 
     @property
     def has_lora(self) -> bool:
@@ -193,6 +195,13 @@ class Ranker(BackboneModel):
     def retriever(self) -> Retriever:
         """Give the plain encoder that can be exported. Raises ModelError: only dense rankers have one."""
         raise ModelError(f"a {self.ranker} ranker cannot be exported", hint="only the dense ranker can")
+
+
+def method_of(folder: Path) -> str | None:
+    """Give the source of the method that a folder of `train_rem` was trained by; None without one."""
+    manifest = (read_manifest(folder) if folder.is_dir() else None) or {}
+    trained = manifest["rem"].get("method") if manifest.get("stage") == "rem" else None
+    return str(trained["source"]) if trained else None
 
 
 def special_ids(dam: Dam) -> dict[str, int]:

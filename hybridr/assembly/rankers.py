@@ -46,13 +46,21 @@ class VectorRanker(Ranker):
 
 
 class Dense(VectorRanker):
-    """One vector per text: the mean of the token states, [CLS] and [SEP] included, or that of [CLS]."""
+    """One vector per text: the mean of the token states, [CLS] and [SEP] included, or that of [CLS].
+
+    A head is an identity, or what a training put there, such as a `ProjectionHead`.
+    """
 
     ranker = "dense"
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Give vectors `(n, dim)` for ids and mask `(n, tokens)`."""
-        return self.pool(self.states(ids, mask), mask)
+        return self.vectors(self.states(ids, mask), mask)
+
+    def vectors(self, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Give fp32 vectors `(n, dim)` of token states `(n, tokens, dim)`."""
+        found: torch.Tensor = self.head(self.pool(states, mask)).float()
+        return found
 
     def retriever(self) -> Retriever:
         """Give the same encoder as a `Retriever`, LoRA folded in. Raises ModelError without tokenizer."""

@@ -51,8 +51,8 @@ GRAPH_ONLY = """
 ADAPTATION = """
 ## Adaptation
 
-Trained without labels on {documents:,} documents: {steps} steps of `{objective}`, loss \
-{first:.3f} to {last:.3f}, strength {strength:g}, seed {seed}.
+Trained without labels on {documents:,} documents: {steps} steps of `{objective}`{method}, \
+loss {first:.3f} to {last:.3f}, strength {strength:g}, seed {seed}.
 
 {gate}
 
@@ -104,11 +104,12 @@ def origin_of(manifest: Mapping[str, Any], adapted: bool) -> str:
 
 
 def render_modules(assembly: Mapping[str, Any] | None) -> str:
-    """Render a row each for DAM and REM; nothing for encoders that were not assembled."""
+    """Render a row each for DAM, REM and method; nothing for encoders that were not assembled."""
     if not assembly:
         return ""
     rem = f"`{assembly['rem']}`" if assembly["rem"] else "none"
-    return f"| domain module (DAM) | `{assembly['dam']}` |\n| relevance module (REM) | {rem} |\n"
+    method = f"| trained by | {assembly['method']} |\n" if assembly.get("method") else ""
+    return f"| domain module (DAM) | `{assembly['dam']}` |\n| relevance module (REM) | {rem} |\n{method}"
 
 
 def render_ndcg(parity: Mapping[str, Any]) -> str:
@@ -130,6 +131,7 @@ def render_adaptation(record: Mapping[str, Any]) -> str:
         documents=training["documents"],
         steps=training["steps"],
         objective=settings["objective"],
+        method=f" ({record['method']})" if "method" in record else "",
         first=training["loss_start"],
         last=training["loss_end"],
         strength=settings["strength"],

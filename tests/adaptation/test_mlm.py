@@ -37,7 +37,7 @@ def objective(folder: Path, cache: TokenCache, **changes: Any) -> MaskedLm:
         "held_out": 0,
     } | changes
     processes = values.pop("processes", Processes("cpu"))
-    return MaskedLm(dam.model, frame_of(dam), cache, DamSettings(**values), "fp32", processes)
+    return MaskedLm(dam, frame_of(dam), cache, DamSettings(**values), "fp32", processes)
 
 
 def plain_loss(folder: Path, found: MaskedLm, step: int) -> Any:

@@ -167,7 +167,7 @@ def test_a_dam_is_fitted_by_a_new_file(tmp_path: Path) -> None:
     settings = DamSettings(
         out=tmp_path / "out", base=str(tiny_dam(tmp_path / "base")), steps=2, batch_size=8, precision="fp32"
     )
-    mild = fit_dam(tiny_corpus(60), settings, objective="throwaway_mild")
+    mild = fit_dam(tiny_corpus(60), settings.model_copy(update={"objective": "throwaway_mild"}))
     usual = fit_dam(tiny_corpus(60), settings)
     assert not usual.reused
     assert mild.loss_start == usual.loss_start

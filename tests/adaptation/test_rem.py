@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +20,8 @@ from hybridr.assembly.assembly import assemble
 from hybridr.assembly.rem_files import read_rem
 from hybridr.errors import ModelError, SettingsError
 from support.dam_training import tiny_dam
-from support.places import DDR, SUPPORT, with_support
-from support.rem_training import SETTINGS, TEXTS, rem_settings, vectors, write_teacher
-
-PROGRAM = SUPPORT / "rem_training.py"
+from support.places import DDR
+from support.rem_training import SETTINGS, TEXTS, program, rem_settings, vectors, write_teacher
 
 
 @pytest.mark.parametrize("design", ["lora", "parallel", "both"])
@@ -94,14 +90,6 @@ def test_a_rem_is_trained_on_with_another_dam(judged: Judged, dam: Path, tmp_pat
     other = tiny_dam(tmp_path / "distilbert", "distilbert")
     with pytest.raises(ModelError, match="kind bert, this one is distilbert"):
         train_rem(judged, rem_settings(other, tmp_path / "third", rem=str(first.folder)))
-
-
-def program(*launcher: str, toy: Path, values: dict[str, Any]) -> subprocess.Popen[str]:
-    command = [sys.executable, *launcher, str(PROGRAM), str(toy), json.dumps(values)]
-    environment = with_support() | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    )
 
 
 def test_a_killed_run_ends_with_the_same_weights(

@@ -109,6 +109,46 @@ def test_the_fitted_dam_and_the_rem_become_one_encoder(
     assert not (adapted.folder / ".training").exists()
 
 
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_coco_fits_the_vector_that_ranks(
+    settings: Callable[..., AdaptSettings], dam: Path, rem: Path, pooling: str
+) -> None:
+    asked = settings(objective="coco", pooling=pooling, force=False)
+    found = adapt(tiny_corpus(200), asked)
+    assert (found.objective, found.documents, found.steps) == ("coco", 160, 12)
+    assert {row.name for row in found.gate.rows}
+    assert found.unseen_loss_end is not None
+    assert found.unseen_loss_start is not None
+    assert found.unseen_loss_end < found.unseen_loss_start
+    manifest = read_manifest(found.folder) or {}
+    own = read_manifest(found.folder / "dam") or {}
+    assert own["settings"]["pooling"] == manifest["encoder"]["pooling"] == pooling
+    assert manifest["parity"]["max_abs_difference"] < 1e-4
+    assert "12 steps of `coco` (COCO, Yu et al. 2022, COCO-DR)" in (found.folder / "README.md").read_text()
+    forced = adapt(tiny_corpus(200), asked.model_copy(update={"force": True}))
+    ranker = assemble(forced.folder / "dam", rem, pooling=pooling)
+    np.testing.assert_allclose(
+        load_encoder(forced.folder).encode_documents(TEXTS),
+        ranker.encode_documents(TEXTS, max_tokens=64),
+        atol=1e-4,
+    )
+    assert adapt(tiny_corpus(200), asked.model_copy(update={"force": True})).reused
+
+
+def test_coco_without_a_rem_is_refused(settings: Callable[..., AdaptSettings], tmp_path: Path) -> None:
+    retriever = export(tiny_retriever(), tmp_path / "retriever")
+    with pytest.raises(SettingsError, match="coco training would undo what") as caught:
+        adapt(tiny_corpus(200), settings(base=str(retriever), rem=None, objective="coco"))
+    assert "a DAM as --base and a --rem" in str(caught.value.hint)
+
+
+def test_a_published_encoder_is_exported_first(settings: Callable[..., AdaptSettings]) -> None:
+    for name in ("OpenMatch/cocodr-base-msmarco", "Dense-bert_base-contrast-msmarco"):
+        with pytest.raises(SettingsError, match="without the files of a retriever") as caught:
+            adapt(tiny_corpus(50), settings(base=name, rem=None))
+        assert f"hybridr export --dam {name}" in str(caught.value.hint)
+
+
 def test_a_finished_run_returns_and_another_strength_needs_no_training(
     adapted: Adaptation, settings: Callable[..., AdaptSettings], dam: Path, rem: Path
 ) -> None:
@@ -228,7 +268,7 @@ def test_what_cannot_work_is_said_before_training(
         yield
 
     if kind == "span":
-        with pytest.raises(SettingsError, match="--objective mlm, not span"):
+        with pytest.raises(SettingsError, match="--objective coco or mlm, not span"):
             adapt(unread(), settings(objective="span"))
     elif kind == "no rem":
         for base in (settings().base, "DAM-bert_base-mlm-msmarco"):

@@ -16,6 +16,7 @@ from hybridr.adaptation.token_cache import (
     Frame,
     TokenCache,
     build_cache,
+    choose_words,
     cut,
     fixed_windows,
     open_cache,
@@ -229,3 +230,26 @@ def test_micro_batches_waste_little() -> None:
     assert sum(sizes) < 1.05 * lengths.sum()
     alone = list(cut(np.array([500, 20, 20]), 100, 0))
     assert [group.tolist() for group in alone] == [[0], [1, 2]]
+
+
+def test_words_are_masked_whole() -> None:
+    vocabulary = np.arange(5, 100)
+    wordwise = Frame((2,), (3,), 4, (0, 2, 3, 4), VOCABULARY, rests=tuple(vocabulary[::3].tolist()))
+    random = np.random.default_rng(0)
+    ids = random.choice(vocabulary, 60_000)
+    text = np.delete(np.arange(60_000), np.arange(0, 60_000, 30))  # windows of 29 tokens behind a special one
+    chosen = np.zeros(60_000, dtype=bool)
+    chosen[choose_words(ids, text, wordwise, random)] = True
+    assert 0.14 < chosen[text].mean() < 0.16
+    rests = text[np.isin(ids[text], wordwise.rests) & np.isin(text - 1, text)]
+    assert (chosen[rests] == chosen[rests - 1]).all()
+    heads = text[~np.isin(ids[text], wordwise.rests) & np.isin(text - 1, text)]
+    assert 0.1 < (chosen[heads] & ~chosen[heads - 1]).mean() < 0.15  # words are chosen each by itself
+
+
+def test_something_is_masked_when_chance_chooses_no_word() -> None:
+    one_word = Frame((2,), (3,), 4, (0, 2, 3, 4), VOCABULARY, rests=tuple(range(5, 100)))
+    drawn = [np.random.default_rng(seed) for seed in range(40)]
+    found = [len(choose_words(np.arange(5, 9), np.arange(4), one_word, random)) for random in drawn]
+    assert min(found) == 1
+    assert max(found) == 4

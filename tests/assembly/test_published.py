@@ -8,19 +8,33 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from huggingface_hub import constants
+from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
 import hybridr
 import hybridr_cli
-from hybridr.assembly.published import REM_FILE, entry_of, fetch_published, published, reporting
+from hybridr.assembly.published import (
+    REM_FILE,
+    entry_of,
+    fetch_published,
+    of_coco_dr,
+    of_ddr,
+    published,
+    reporting,
+)
 from hybridr.errors import DownloadError, ModelError
+from hybridr.exporting.exporting import export_joined
+from hybridr.records import Query
 from support.places import DDR
+from support.tiny import SPECIAL, WORDS, tiny_corpus
 
 
-def test_the_48_checkpoints() -> None:
-    found = {entry.name: entry for entry in published()}
-    assert len(found) == len(published()) == 48
+def test_the_48_checkpoints_of_ddr() -> None:
+    found = {entry.name: entry for entry in of_ddr()}
+    assert len(found) == len(of_ddr()) == 48
     assert Counter(entry.kind for entry in found.values()) == {"rem": 18, "dam": 12, "full": 18}
     assert Counter(entry.language for entry in found.values()) == {"en": 25, "zh": 23}
     for name in (
@@ -38,6 +52,17 @@ def test_the_48_checkpoints() -> None:
     chinese = found["REM-bert_base-dense-contrast-dureader"]
     assert (chinese.pooling, chinese.similarity) == ("mean", "cosine")
     assert found["DAM-bert_base-mlm-msmarco"].similarity == "ip"
+
+
+def test_the_8_checkpoints_of_coco_dr() -> None:
+    assert [entry.repository for entry in of_coco_dr()] == [
+        f"OpenMatch/cocodr-{size}{form}"
+        for size in ("base", "large")
+        for form in ("", "-msmarco", "-msmarco-idro-only", "-msmarco-warmup")
+    ]
+    assert {(entry.kind, entry.pooling, entry.similarity) for entry in of_coco_dr()} == {
+        ("full", "cls", "ip")
+    }
 
 
 def test_every_dam_and_rem_has_partners_of_its_language() -> None:
@@ -78,9 +103,9 @@ def test_without_a_hub_the_words_are_clear(hub: Path) -> None:
         assert caught.value.exit_code == 1
 
 
-def stored(hub: Path, name: str) -> Path:
+def stored(hub: Path, name: str, owner: str = "jingtao") -> Path:
     """Lay a checkpoint down as the hub's client does."""
-    place = hub / f"models--jingtao--{name}"
+    place = hub / f"models--{owner}--{name}"
     (place / "refs").mkdir(parents=True)
     (place / "refs" / "main").write_text("1" * 40)
     (place / "snapshots" / ("1" * 40)).mkdir(parents=True)
@@ -96,6 +121,52 @@ def test_a_fetched_checkpoint_is_used_without_the_hub(hub: Path) -> None:
     shutil.copy(golden / "rems" / "rem_dense_lora192-pa4.flat.zip", rem)
     named = hybridr.assemble("jingtao/DAM-bert_base-mlm-msmarco", "REM-bert_base-dense-contrast-msmarco")
     assert named.fingerprint == hybridr.assemble(dam, rem).fingerprint
+
+
+def tiny_coco_dr(folder: Path) -> Path:
+    """Write a checkpoint of the published shape: a plain BERT, no sentence-transformers files."""
+    torch.manual_seed(0)
+    words = [*SPECIAL, *WORDS, ".", ","]
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    model = BertForMaskedLM(BertConfig(vocab_size=len(words), max_position_embeddings=130, **sizes))
+    torch.nn.init.normal_(model.bert.embeddings.word_embeddings.weight, std=0.3)
+    folder.mkdir(parents=True, exist_ok=True)
+    model.config.architectures = ["BertForMaskedLM"]
+    model.config.to_json_file(folder / "config.json")
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    (folder / "vocab.txt").write_text("\n".join(words))
+    (folder / "added_tokens.json").write_text("{}")
+    named = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+    (folder / "special_tokens_map.json").write_text(json.dumps(named | {"unk_token": "[UNK]"}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True} | named))
+    return folder
+
+
+def test_coco_dr_is_opened_by_name_or_folder_exported_and_evaluated(hub: Path, tmp_path: Path) -> None:
+    name = "cocodr-base-msmarco"
+    fetched = tiny_coco_dr(stored(hub, name, "OpenMatch"))
+    own = tiny_coco_dr(tmp_path / name)
+    documents = tiny_corpus(40)
+    texts = [document.text for document in documents]
+    ids = AutoTokenizer.from_pretrained(fetched)(texts, padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        states = BertForMaskedLM.from_pretrained(fetched, local_files_only=True).eval().bert(**ids)[0]
+    wanted = states[:, 0].numpy()  # as its authors say: the state of [CLS], as it is
+    for source in (name, f"OpenMatch/{name}", own):
+        folder = export_joined(source, None, tmp_path / "encoder", texts=texts)
+        encoder = hybridr.load_encoder(folder)
+        np.testing.assert_allclose(encoder.encode_documents(texts), wanted, atol=1e-4)
+        assert encoder.similarity == "ip"
+        queries = [Query(f"q{i}", text) for i, text in enumerate(texts)]
+        scores = encoder.encode_queries(texts) @ encoder.encode_documents(texts).T
+        run = {
+            query.query_id: {d.doc_id: float(s) for d, s in zip(documents, row, strict=True)}
+            for query, row in zip(queries, scores, strict=True)
+        }
+        qrels = {query.query_id: {d.doc_id: 1} for query, d in zip(queries, documents, strict=True)}
+        found = hybridr.evaluate({"dense": run}, queries, qrels, ["RR@10"])
+        assert found.systems["dense"]["RR@10"] > 0.99
+        shutil.rmtree(folder)
 
 
 def test_half_a_download_is_not_used(hub: Path) -> None:
@@ -121,7 +192,7 @@ def test_the_hubs_bars_become_progress(capfd: pytest.CaptureFixture[str]) -> Non
 def test_models_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert hybridr_cli.main(["models", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["models"]
-    assert len(found) == 48
+    assert len(found) == 56
     assert found[0]["repository"].startswith("jingtao/DAM-")
     assert hybridr_cli.main(["models"]) == 0
     shown = capsys.readouterr().out

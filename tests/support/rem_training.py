@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from hybridr.adaptation.batches import Batches, Limits, read_examples
+from hybridr.adaptation.corpus import read_target
 from hybridr.adaptation.judged import Judged, read_judged_beir
 from hybridr.adaptation.loop import Processes
 from hybridr.adaptation.objectives.contrast import Contrastive
+from hybridr.adaptation.objectives.labelled import EncodedApart
 from hybridr.adaptation.rem import train_rem
 from hybridr.adaptation.settings import RemSettings
 from hybridr.assembly.assembly import assemble
+from support.places import with_support
 from support.tiny import tiny_corpus, tiny_texts
 
+E = TypeVar("E", bound=EncodedApart)
 SETTINGS: dict[str, Any] = {
     "steps": 12,
     "batch_size": 8,
@@ -62,7 +67,22 @@ def main() -> None:
             sys.stdout.write(f"{done}\n")
             sys.stdout.flush()
 
-    train_rem(read_judged_beir(folder), RemSettings(**values), progress=report)
+    target = read_target("tiny", tiny_corpus(60), seed=4) if "invariant" in sys.argv else None
+    train_rem(read_judged_beir(folder), RemSettings(**values), target=target, progress=report)
+
+
+def program(
+    *launcher: str, toy: Path, values: dict[str, Any], invariant: bool = False
+) -> subprocess.Popen[str]:
+    """Start this file as a program, to be killed or launched twice; `invariant` to a tiny target."""
+    command = [sys.executable, *launcher, __file__, str(toy), json.dumps(values, default=str)]
+    return subprocess.Popen(
+        [*command, "invariant"] if invariant else command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=with_support() | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"},
+    )
 
 
 TEXTS = tiny_texts(8, longest=20, seed=5)
@@ -76,12 +96,17 @@ def vectors(dam: Path, rem: Path | None = None) -> np.ndarray:
     return assemble(dam, rem).encode_documents(TEXTS)
 
 
-def objective(judged: Judged, dam: Path, size: int = 40, **values: Any) -> Contrastive:
+def objective_of(kind: type[E], judged: Judged, dam: Path, size: int, negatives: int, **values: Any) -> E:
+    """Set up an objective on the toy collection; it has no trained weights yet."""
     ranker: Any = assemble(dam)
     examples = read_examples(judged, None, ranker.tokens, Limits())
-    batches = Batches(examples, size, 3, 7)
+    batches = Batches(examples, size, negatives, 7)
     given = RemSettings(dam=str(dam), **values)
-    return Contrastive(ranker, {}, batches, given, "fp32", Processes("cpu"))
+    return kind(ranker, {}, batches, given, "fp32", Processes("cpu"))
+
+
+def objective(judged: Judged, dam: Path, size: int = 40, **values: Any) -> Contrastive:
+    return objective_of(Contrastive, judged, dam, size, 3, **values)
 
 
 def write_teacher(file: Path, judged: Judged) -> Path:

@@ -32,7 +32,7 @@ class Place:
 
 @verb(dam, "train", cluster=True)
 def train(session: Session, place: Place, settings: DamSettings) -> None:
-    """Train a DAM by masked-LM, from a source DAM; the same command goes on after a stop."""
+    """Train a DAM without labels, from a source DAM; the same command goes on after a stop."""
     from hybridr.adaptation.dam import fit_dam
 
     source = chosen_source(session, place, settings.fields)

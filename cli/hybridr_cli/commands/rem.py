@@ -14,6 +14,7 @@ from ..trainings import show_training
 from ..verbs import group, verb
 
 if TYPE_CHECKING:
+    from hybridr.adaptation.corpus import Source, TargetDomain
     from hybridr.adaptation.judged import Judged
     from hybridr.adaptation.rem import RemTraining
     from hybridr.adaptation.settings import RemSettings
@@ -59,13 +60,49 @@ class Labels:
         return {"rank": search.run, "source": f"index {self.index}"}
 
 
+@dataclass(frozen=True)
+class Domain:
+    """Another domain, which vectors shall not tell from that of the labels (MoDIR)."""
+
+    invariant_to: Annotated[
+        str | None, typer.Option(help="Index, BEIR folder or JSONL of a domain to be invariant to.")
+    ] = None
+    target_queries: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --invariant-to: queries of it, one per line.", show_default="made from its documents"
+        ),
+    ] = None
+
+    def read(self, session: Session, seed: int) -> TargetDomain | None:
+        """Read the domain; None without one. Raises SettingsError, DataError."""
+        from hybridr.adaptation.corpus import CorpusFile, read_target
+        from hybridr.errors import SettingsError
+        from hybridr.files.formats import read_query_log
+
+        if self.invariant_to is None:
+            if self.target_queries is not None:
+                raise SettingsError("--target-queries are those of --invariant-to: give it too")
+            return None
+        path = Path(self.invariant_to)
+        if path.exists():
+            source: Source = CorpusFile(path, "beir" if path.is_dir() else "jsonl")
+        else:
+            source = (session.connect(), self.invariant_to)
+        queries = read_query_log(self.target_queries)
+        return read_target(path.name, source, queries, seed=seed, progress=session.output.progress)
+
+
 @verb(rem, "train", cluster=True)
-def train(session: Session, labels: Labels, settings: RemSettings) -> None:
+def train(session: Session, labels: Labels, domain: Domain, settings: RemSettings) -> None:
     """Train a REM in a frozen DAM (or all weights, --full) and write it as `assemble` reads it."""
     from hybridr.adaptation.rem import train_rem
+    from hybridr.adaptation.settings import require_method
 
-    judged = labels.read()
-    trained = train_rem(judged, settings, **labels.ranking(session), progress=session.output.progress)
+    require_method(settings, invariant=domain.invariant_to is not None)
+    judged, target = labels.read(), domain.read(session, settings.seed)
+    ranking = labels.ranking(session)
+    trained = train_rem(judged, settings, **ranking, target=target, progress=session.output.progress)
     render(session, settings.dam, trained)
 
 
@@ -99,6 +136,8 @@ def render(session: Session, dam: str, trained: RemTraining) -> None:
     show_training(output, f"{trained.steps} steps on {trained.queries:,} queries", trained)
     what = "all weights" if trained.kind == "whole" else "the REM"
     output.line(f"weights    {trained.parameters:,} in {what}, {trained.share:.1%} of the backbone")
+    if trained.method:
+        output.line(f"method     {trained.method['source']}; its course is in losses.svg and manifest.json")
     if trained.dropped:
         output.line(f"left out   {trained.dropped:,} queries of which the teacher scored too few documents")
     output.line(f"folder     {trained.folder}")

@@ -8,7 +8,7 @@ subclass, of `SpanContrast` with a `loss` and an `unseen_loss` of its own.
     "documents"  `adapt --objective`; its `fits` says what comes of it:
         "retriever"  Member(retriever, documents, unseen, settings, processes), which `FitsRetriever`; its
                      Settings have `fields`, `max_documents`, `held_out` and `seed`
-        "dam"        Member(model, frame, cache, settings, precision, processes), which `FitsDam`; its
+        "dam"        Member(dam, frame, cache, settings, precision, processes), which `FitsDam`; its
                      Settings extend `DamSettings`
     "labels"     `rem train --loss`: Member(ranker, weights, batches, settings, precision, processes);
                  `teacher = True` where its batches need a teacher's scores
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ...settings import Stage
@@ -34,7 +35,7 @@ Precision = Literal["fp32", "bf16"]
 
 
 class Objective(Protocol):
-    """What is minimised, and on what; `parts` must be a pure function of seed, step and rank."""
+    """What is minimised, and on what; `parts` must be a pure function of weights, seed, step and rank."""
 
     @property
     def name(self) -> str:
@@ -87,6 +88,10 @@ class LabelFree(Objective, Protocol):
         """Its name in words, for curves and manifests."""
 
     @property
+    def source(self) -> str:
+        """Who described it, for model cards."""
+
+    @property
     def strength(self) -> float:
         """The share (0..1) of the learnt change that is kept unless another is asked for."""
 
@@ -108,10 +113,34 @@ class FitsDam(LabelFree, Protocol):
     def budget(self) -> int:
         """The tokens of its largest micro-batch."""
 
+    @property
+    def documents(self) -> int:
+        """How many are trained on."""
+
+    @property
+    def unused(self) -> frozenset[str]:
+        """Settings that the result does not follow from."""
+
+    def leave(self, folder: Path) -> list[str]:
+        """Write what was trained beside the DAM into its folder, and name the files."""
+
+
+class Memory(Protocol):
+    """What a training carries from step to step beside the weights and the optimiser."""
+
+    def tensors(self) -> Mapping[str, torch.Tensor]:
+        """Give what a checkpoint holds of it."""
+
+    def take(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Go on from what `tensors` gave at a checkpoint."""
+
+    def observed(self) -> Mapping[str, Any]:
+        """Give what the last step measured, numbers or lists of them, for the log: always the same names."""
+
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the weights are moved: AdamW with betas .9 and .999, eps 1e-8."""
+    """How the weights are moved: by AdamW, or by plain gradient descent ("sgd")."""
 
     steps: int
     learning_rate: float
@@ -126,6 +155,10 @@ class Recipe:
     """Norm that the gradient is cut to; 0 leaves it."""
     precision: Precision = "fp32"
     checkpoint_every: int = 100
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Of AdamW, as `eps`."""
+    eps: float = 1e-8
 
     def rate(self, step: int) -> float:
         """Give the learning rate of a step, numbered from 1."""

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from ...errors import MissingExtra
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from ...errors import DataError, MissingExtra
+from ..batches import Numbers, Rows
+from ..judged import Judged, read_lines
+from ..runs import Panel, Training
+from .labelled import ComparedBatch, EncodedApart, Materials, Passages, Plain
 
 try:
     import torch
@@ -14,88 +25,341 @@ try:
 except ImportError as missing:
     raise MissingExtra(missing.name or "torch", "train", "training a model") from missing
 
+ENDS = (".", "?", "!", "。", "？", "！")
+"""Tokens that end a sentence, where the vocabulary has them."""
+ANSWERS = '{"query-id": "q1", "corpus-id": "d1", "answers": [{"start": 17, "score": 0.93}]}'
+Span: TypeAlias = tuple[int, int]
+"""Positions of a unit's tokens in its passage, the second excluded."""
+UnitScores: TypeAlias = Callable[[int, int, Sequence[Span]], NDArray[np.float64]]
+"""Scores a passage's units for a query: numbers of query and passage, and the units."""
 
-def pairwise(queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-    """Tell each query's positive from its one negative; all `(n, dim)`, a scalar. ANCE, COCO-DR and BERM."""
-    scores = torch.stack([(queries * positives).sum(1), (queries * negatives).sum(1)], dim=1)
-    return functional.cross_entropy(scores, scores.new_zeros(len(scores), dtype=torch.long))
+
+AnswerScores: TypeAlias = Callable[[int, int], NDArray[Any] | None]
+"""A reader's score per position of a passage, by numbers of query and passage; None where it gave none."""
 
 
-def balance(text: Tensor, units: Tensor, *, per_unit: bool = False) -> Tensor:
-    """Ask that a passage's vector `(dim,)` is equally near to its units `(k, dim)`; a scalar.
+def no_reader(query: int, document: int) -> None:
+    """Score nothing."""
 
-    KL divergence of the softmax of their products from the uniform distribution; `per_unit` divides it by k
-    once more, as the released code does. BERM (Xu et al. 2023), its balance loss.
+
+def find_units(ids: NDArray[Any], ends: Collection[int], *, released: bool = False) -> list[Span]:
+    """Cut a passage's tokens `(tokens,)`, first and last special, into units between the `ends`.
+
+    What follows the last end is a unit too, and where two ends meet there is none. In the `released` form
+    nothing follows the last end, and a unit of no token is the state of the end itself. BERM.
     """
-    wanted = torch.full_like(units[:, 0], 1 / len(units))
-    divergence = functional.kl_div(functional.log_softmax(units @ text, dim=0), wanted, reduction="sum")
-    return divergence / len(units) if per_unit else divergence
-
-
-def extract(query: Tensor, text: Tensor, units: Tensor, essential: int, *, twice: bool = False) -> Tensor:
-    """Ask that query and passage `(dim,)` together point to the essential one of the units `(k, dim)`.
-
-    Cross-entropy of the products of the units with GELU(query * text); `twice` takes the softmax twice, as
-    the released code does. BERM, its extract loss.
-    """
-    scores = units @ functional.gelu(query * text)
-    if twice:
-        scores = functional.softmax(scores, dim=0)
-    return functional.cross_entropy(scores, torch.tensor(essential, device=scores.device))
-
-
-def period_units(states: Tensor, ids: Tensor, period: int, *, keep_rest: bool = True) -> Tensor:
-    """Average a passage's token states between periods; `(k, dim)`.
-
-    States `(tokens, dim)` and ids `(tokens,)` begin with [CLS]; padding must be off when the rest is kept.
-    What follows the last period is a unit too, without the closing token, unless `keep_rest` is false as in
-    the released code. BERM.
-    """
-    ends = (ids == period).nonzero().flatten().tolist()
-    if keep_rest and (not ends or ends[-1] < len(ids) - 2):
-        ends.append(len(ids) - 1)
-    starts = [1, *(end + 1 for end in ends[:-1])]
-    return torch.stack(
-        [states[start : max(end, start + 1)].mean(0) for start, end in zip(starts, ends, strict=True)]
-    )
+    places = np.flatnonzero(np.isin(ids, list(ends))).tolist()
+    starts = [1, *(place + 1 for place in places)]
+    if released:
+        pairs = zip(starts, places, strict=False)
+        return [(start, max(end, start + 1)) for start, end in pairs]
+    pairs = zip(starts, [*places, len(ids) - 1], strict=True)
+    return [(start, end) for start, end in pairs if start < end]
 
 
 @dataclass(frozen=True)
-class Berm:
-    """BERM's loss over a batch; `as_coded` is the released form with its faults, for comparison."""
+class Bm25Units:
+    """BM25 of a passage's units for its query, with the collection's statistics (BERM, methods.md I).
 
-    alpha: float = 0.1
-    """Weight of `balance`."""
-    beta: float = 1.0
-    """Weight of `extract`."""
-    as_coded: bool = False
-    """Skips the last passage, divides by one more than it read, and takes two softmaxes."""
+    Words are token ids. Without the factor k1 + 1, which would only matter beside a reader's scores.
+    """
 
-    def loss(
-        self,
-        queries: Tensor,
-        positives: Tensor,
-        negatives: Tensor,
-        units: Sequence[Tensor],
-        essential: Sequence[int],
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Give the total, and of it `balance` and `extract` unweighted; scalars.
+    queries: Rows
+    documents: Rows
+    """Both as they are encoded, with a special token at either end."""
+    frequencies: NDArray[Any]
+    """Passages that hold a token, by its id."""
+    count: int
+    """Passages in all."""
+    average: float
+    """Tokens of a unit, without what ends it."""
+    reader: AnswerScores = no_reader
+    k1: float = 1.5
+    b: float = 0.75
+    delta: float = 0.1
+    """Weight of the reader's largest score inside a unit."""
 
-        Vectors are `(n, dim)`; `units` has `(k, dim)` for each positive, `essential` the number of the unit
-        with the largest score.
+    def __call__(self, query: int, document: int, spans: Sequence[Span]) -> NDArray[np.float64]:
+        """Score the units."""
+        words, tokens = self.queries[query][1:-1], self.documents[document]
+        held = self.frequencies[words].astype(np.float64)
+        idf = np.log(1 + (self.count - held + 0.5) / (held + 0.5))
+        read = self.reader(query, document)
+        scores = [self.bm25(words, idf, tokens[start:end]) for start, end in spans]
+        if read is not None:
+            best = [float(np.max(read[start:end], initial=0.0)) for start, end in spans]
+            scores = [score + self.delta * one for score, one in zip(scores, best, strict=True)]
+        return np.array(scores, dtype=np.float64)
+
+    def bm25(self, words: NDArray[Any], idf: NDArray[np.float64], unit: NDArray[Any]) -> float:
+        """Score one unit; a word that a query repeats counts each time."""
+        found = (words[:, None] == unit).sum(1)
+        length = 1 - self.b + self.b * len(unit) / self.average
+        return float((idf * found / (found + self.k1 * length)).sum())
+
+
+class UnitStatistics(NamedTuple):
+    """What BM25 of units needs to know of a collection."""
+
+    frequencies: Numbers
+    """Passages that hold a token, by its id."""
+    units: int
+    average: float
+    """Tokens of a unit."""
+
+
+def unit_statistics(documents: Rows, ends: Collection[int], vocabulary: int) -> UnitStatistics:
+    """Count tokens and units of passages."""
+    frequencies = np.zeros(vocabulary, dtype=np.int64)
+    tokens = units = 0
+    for row in documents:
+        frequencies[np.unique(row)] += 1
+        lengths = [end - start for start, end in find_units(row, ends)]
+        tokens, units = tokens + sum(lengths), units + len(lengths)
+    return UnitStatistics(frequencies, units, tokens / max(1, units))
+
+
+def unit_means(states: Tensor, units: Sequence[Sequence[Span]]) -> tuple[Tensor, Tensor]:
+    """Average token states `(n, tokens, width)` over each passage's units.
+
+    Vectors are `(n, units, width)`, 0 where a passage has fewer, and which they are `(n, units)`.
+    """
+    most = max(1, *(len(spans) for spans in units))
+    shares = np.zeros((len(units), most, states.shape[1]), dtype=np.float32)
+    for row, spans in enumerate(units):
+        for number, (start, end) in enumerate(spans):
+            shares[row, number, start:end] = 1 / (end - start)
+    counts = torch.tensor([len(spans) for spans in units], device=states.device)
+    there = torch.arange(most, device=states.device) < counts.unsqueeze(1)
+    return torch.from_numpy(shares).to(states) @ states, there
+
+
+def log_shares(scores: Tensor, there: Tensor) -> Tensor:
+    """Give the logarithm of the softmax of scores `(n, units)` over the units that are there; 0 elsewhere."""
+    hidden = scores.masked_fill(~there, torch.finfo(scores.dtype).min)
+    return functional.log_softmax(hidden, dim=1).masked_fill(~there, 0.0)
+
+
+def balance(texts: Tensor, units: Tensor, there: Tensor, *, per_unit: bool = False) -> Tensor:
+    """Ask that a passage's vector is equally near to its units; `(n,)`.
+
+    Texts are `(n, dim)`, units and `there` as `unit_means` gives them. KL divergence of the softmax of their
+    products from the uniform distribution; `per_unit` divides it by their number once more, as the released
+    code does. BERM (Xu et al. 2023), its balance loss.
+    """
+    shares = log_shares((units @ texts.unsqueeze(2)).squeeze(2), there)
+    counts = there.sum(1).clamp(min=1).to(shares.dtype)
+    divergence = -counts.log() - shares.sum(1) / counts
+    divergence = torch.where(there.any(1), divergence, 0.0)
+    return divergence / counts if per_unit else divergence
+
+
+def extract(
+    queries: Tensor,
+    texts: Tensor,
+    units: Tensor,
+    there: Tensor,
+    essential: Tensor,
+    *,
+    twice: bool = False,
+) -> Tensor:
+    """Ask that query and passage together point to the essential one of the units; `(n,)`.
+
+    Cross-entropy of the products of the units with GELU(query * text); `twice` takes the softmax twice, as
+    the released code does. `essential` `(n,)` is negative where there is no unit, whose loss is 0. BERM, its
+    extract loss.
+    """
+    matching = functional.gelu(queries * texts)
+    shares = log_shares((units @ matching.unsqueeze(2)).squeeze(2), there)
+    if twice:
+        shares = log_shares(shares.exp(), there)
+    found = -shares.gather(1, essential.clamp(min=0).unsqueeze(1)).squeeze(1)
+    return torch.where(essential >= 0, found, 0.0)
+
+
+class Reader:
+    """What a reader (a model that marks answers in a passage) said about queries and their passages."""
+
+    def __init__(self, scores: Mapping[tuple[int, int], NDArray[np.float64]]) -> None:
+        """Take a score per position of a passage, by numbers of query and passage."""
+        self.scores = scores
+
+    def __call__(self, query: int, document: int) -> NDArray[np.float64] | None:
+        """Give the scores of a passage."""
+        return self.scores.get((query, document))
+
+    @classmethod
+    def read(cls, file: Path, judged: Judged, objective: EncodedApart) -> Reader:
+        """Read lines of "query-id", "corpus-id" and "answers", a list of "start" and "score".
+
+        `start` counts characters of the passage, its title before its text, as question-answering models
+        give it. Raises DataError.
         """
-        read = len(queries) - 1 if self.as_coded else len(queries)
-        rows = list(zip(queries, positives, units, essential, strict=True))[:read]
-        divisor = read + 1 if self.as_coded else read
-        balances = [balance(text, found, per_unit=self.as_coded) for _, text, found, _ in rows]
-        extracts = [
-            extract(query, text, found, number, twice=self.as_coded) for query, text, found, number in rows
-        ]
-        balanced, extracted = sum_of(balances) / divisor, sum_of(extracts) / divisor
-        ranking = pairwise(queries, positives, negatives)
-        return ranking + self.alpha * balanced + self.beta * extracted, balanced, extracted
+        answers: dict[str, dict[str, list[tuple[int, float]]]] = {}
+        for number, line in read_lines(file):
+            try:
+                record = json.loads(line)
+                found = [(int(one["start"]), float(one["score"])) for one in record["answers"]]
+                answers.setdefault(str(record["corpus-id"]), {})[str(record["query-id"])] = found
+            except (ValueError, KeyError, TypeError):
+                raise DataError(
+                    f"{file}:{number}: no query, document and answers in {line[:80]!r}", hint=ANSWERS
+                ) from None
+        queries = {query_id: number for number, query_id in enumerate(judged.queries)}
+        tokenizer = Tokenizer.from_str(str(objective.module.tokens.definition))
+        tokenizer.enable_truncation(objective.limits.document)
+        scores = {}
+        for number, document in enumerate(judged.documents()):
+            for query_id, found in answers.get(document.doc_id, {}).items():
+                if query_id in queries:
+                    offsets = tokenizer.encode(document.contents).offsets
+                    scores[queries[query_id], number] = place_answers(found, offsets)
+        if not scores:
+            raise DataError(f"{file}: no answer is of a judged query and a document of the corpus")
+        return cls(scores)
 
 
-def sum_of(losses: Sequence[Tensor]) -> Tensor:
-    """Add scalars; 0 of none."""
-    return torch.stack(list(losses)).sum() if losses else torch.zeros(())
+def place_answers(
+    answers: Sequence[tuple[int, float]], offsets: Sequence[tuple[int, int]]
+) -> NDArray[np.float64]:
+    """Give each token the largest score of an answer that begins in it, else 0."""
+    found = np.zeros(len(offsets))
+    for start, score in answers:
+        for place, (first, last) in enumerate(offsets):
+            if first <= start < last:
+                found[place] = max(found[place], score)
+    return found
+
+
+def ids_of(definition: str | None, tokens: Sequence[str]) -> list[int]:
+    """Give the ids of those tokens that a tokenizer has. Raises DataError when it has none of them."""
+    tokenizer = Tokenizer.from_str(definition) if definition else None
+    found = [tokenizer.token_to_id(token) for token in tokens] if tokenizer else []
+    if not any(number is not None for number in found):
+        raise DataError(
+            "the DAM's tokenizer has no token that ends a sentence, so passages cannot be cut into units",
+            hint="train without --units",
+        )
+    return [number for number in found if number is not None]
+
+
+class Berm(Plain):
+    """A passage's vector balances its units, and the query finds the essential one (Xu et al. 2023).
+
+    Two terms beside the ranking loss. Only positives are cut. The "code" variant is the released form with
+    its faults, for comparison: the last passage that has a unit is not read and counted all the same, and
+    passages without any are not counted.
+    """
+
+    name = "berm"
+    help = "passages balance their units, and queries find the essential one"
+    on = "method"
+    source = "Xu et al. 2023 (BERM)"
+
+    def __init__(
+        self,
+        objective: EncodedApart,
+        scores: UnitScores,
+        ends: Collection[int],
+        *,
+        alpha: float = 0.1,
+        beta: float = 1.0,
+        variant: Literal["paper", "code"] = "paper",
+    ) -> None:
+        """Take how units are scored, the tokens that end them, and the weights of balance and extract."""
+        self.objective, self.scores, self.ends = objective, scores, ends
+        self.alpha, self.beta, self.released = alpha, beta, variant == "code"
+        self.seen: dict[str, Any] = {}
+        """What the last step computed, by name."""
+
+    @classmethod
+    def made(cls, objective: EncodedApart, materials: Materials) -> Berm:
+        """Make it with BM25 of the corpus, and a reader's answers where there are some. Raises DataError."""
+        settings, tokens = materials.settings, objective.module.tokens
+        examples = objective.batches.examples
+        ends = ids_of(tokens.definition, ENDS)
+        statistics = unit_statistics(examples.documents, ends, tokens.vocabulary)
+        if statistics.units <= len(examples.documents):
+            raise DataError(
+                f"the {len(examples.documents):,} documents hold {statistics.units:,} sentences: with one "
+                "each there is nothing to balance or extract",
+                hint="train without --units",
+            )
+        reader = Reader.read(settings.reader, materials.judged, objective) if settings.reader else no_reader
+        scores = Bm25Units(
+            examples.queries,
+            examples.documents,
+            statistics.frequencies,
+            len(examples.documents),
+            statistics.average,
+            reader,
+        )
+        variant = settings.variant or "paper"
+        return cls(objective, scores, ends, alpha=settings.balance, beta=settings.extract, variant=variant)
+
+    def loss(self, compared: ComparedBatch) -> Tensor:
+        """Give ranking loss, balance and extract, weighed."""
+        objective, passages = self.objective, compared.passages
+        own = objective.own(compared.batch)
+        found = [find_units(row, self.ends, released=self.released) for row in tokens_of(passages)]
+        numbers = zip(own.queries.tolist(), own.positives.tolist(), found, strict=True)
+        scored = [self.scores(*row) for row in numbers]
+        essential = torch.tensor([int(np.argmax(one)) if len(one) else -1 for one in scored])
+        size = len(found)
+        first = objective.processes.rank * size
+        queries = compared.queries[first : first + size]
+        balanced, extracted = self.terms(queries, passages, found, essential)
+        terms = [self.mean(one, essential) for one in (balanced, extracted)]
+        ranking = compared.losses.mean()
+        self.seen = {
+            "loss_ranking": ranking.item(),
+            "loss_balance": terms[0].item(),
+            "loss_extract": terms[1].item(),
+            "unit_counts": np.array([len(spans) for spans in found]),
+            "essential": essential.numpy(),
+            "unit_scores": scored,
+        }
+        return ranking + self.alpha * terms[0] + self.beta * terms[1]
+
+    def terms(
+        self, queries: Tensor, passages: Passages, units: Sequence[Sequence[Span]], essential: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Give balance and extract `(n,)` of this process's passages."""
+        assert passages.states is not None  # of the dense ranker only, which `rem train` requires
+        texts, essential = passages.vectors, essential.to(queries.device)
+        vectors, there = unit_means(passages.states, units)
+        balanced = balance(texts, vectors, there, per_unit=self.released)
+        return balanced, extract(queries, texts, vectors, there, essential, twice=self.released)
+
+    def mean(self, terms: Tensor, essential: Tensor) -> Tensor:
+        """Average the terms `(n,)` of all processes' passages."""
+        gathered = self.objective.processes.gathered
+        terms, has_units = gathered(terms), gathered((essential >= 0).to(terms.device))
+        if not self.released:
+            return terms.mean()
+        read = terms[has_units][:-1]
+        return read.sum() / max(1, len(read) + 1)
+
+    def observed(self) -> dict[str, Any]:
+        """Give the terms of the loss and the units of a passage, on average."""
+        names = ("loss_ranking", "loss_balance", "loss_extract")
+        return {name: self.seen[name] for name in names} | {"units": float(self.seen["unit_counts"].mean())}
+
+    def record(self, run: Training) -> dict[str, Any]:
+        """Give the units of a passage on average, and both terms at the start and at the end."""
+        observed, tenth = run.observed, max(1, len(run.losses) // 10)
+        ends = {
+            name: [float(np.mean(observed[name][:tenth])), float(np.mean(observed[name][-tenth:]))]
+            for name in ("loss_balance", "loss_extract")
+        }
+        return {"units": float(np.mean(observed["units"])), **ends}
+
+    def panel(self, run: Training) -> Panel:
+        """Give both terms."""
+        return Panel("term", {name: run.observed[f"loss_{name}"] for name in ("balance", "extract")})
+
+
+def tokens_of(passages: Passages) -> list[NDArray[Any]]:
+    """Give the ids of each passage, without padding."""
+    ids, lengths = passages.ids.cpu().numpy(), passages.mask.sum(1).tolist()
+    return [row[:length] for row, length in zip(ids, lengths, strict=True)]

@@ -31,13 +31,12 @@ class Contrastive(EncodedApart):
     on = "labels"
 
     def compared(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """Give the cross-entropy."""
+        """Give the cross-entropies `(n,)`."""
         masked = self.false_negatives(batch).to(queries.device)
+        documents = torch.cat([positives, negatives])
+        scores = max_sim(queries, documents) if isinstance(self.module, Colbert) else queries @ documents.T
         temperature = 1 / self.inv_temperature
-        if isinstance(self.module, Colbert):
-            scores = max_sim(queries, torch.cat([positives, negatives]))
-            return contrastive_scores(scores, false_negatives=masked, temperature=temperature)
-        return contrastive(queries, positives, negatives, false_negatives=masked, temperature=temperature)
+        return contrastive_scores(scores, false_negatives=masked, temperature=temperature, reduction="none")
 
     def false_negatives(self, batch: Batch) -> Tensor:
         """Mark what is relevant to a query without being its own positive; bool `(n, n + n * k)`."""
@@ -64,17 +63,23 @@ def contrastive(
     1/20 for Chinese with "cosine").
     """
     documents = positives if negatives is None else torch.cat([positives, negatives])
-    return contrastive_scores(queries @ documents.T, false_negatives=false_negatives, temperature=temperature)
+    scores = queries @ documents.T
+    return contrastive_scores(scores, false_negatives=false_negatives, temperature=temperature)
 
 
 def contrastive_scores(
-    scores: Tensor, *, false_negatives: Tensor | None = None, temperature: float = 1.0
+    scores: Tensor,
+    *,
+    false_negatives: Tensor | None = None,
+    temperature: float = 1.0,
+    reduction: str = "mean",
 ) -> Tensor:
-    """Give `contrastive` of scores `(n, n + m)` that are no products, such as those of `max_sim`."""
+    """Give `contrastive` of scores `(n, n + m)`, such as those of `max_sim`; `(n,)` by `reduction` "none"."""
     scores = scores * (1 / temperature)
     if false_negatives is not None:
         scores = scores - MASKED * false_negatives.to(scores.dtype)
-    return functional.cross_entropy(scores, torch.arange(len(scores), device=scores.device))
+    wanted = torch.arange(len(scores), device=scores.device)
+    return functional.cross_entropy(scores, wanted, reduction=reduction)
 
 
 def in_batch(

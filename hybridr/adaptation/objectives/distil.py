@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ...assembly.rankers import Colbert
 from ...errors import MissingExtra
 from ..batches import Batch
 from .labelled import EncodedApart
@@ -22,16 +21,12 @@ class MarginMse(EncodedApart):
     help = "from a teacher's scores"
     on = "labels"
     teacher = True
+    rows_apart = True
 
     def compared(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """Give the mean over queries and negatives."""
-        others = negatives.view(*batch.negatives.shape, *negatives.shape[1:])
-        documents = torch.cat([positives.unsqueeze(1), others], dim=1)  # (n, 1 + k, ...)
-        if isinstance(self.module, Colbert):
-            scores = torch.einsum("qid,qkjd->qkij", queries, documents).amax(3).sum(2)
-        else:
-            scores = torch.einsum("qd,qkd->qk", queries, documents)
-        return margin_mse(self.inv_temperature * scores, torch.as_tensor(batch.teacher).to(scores))
+        """Give the means over the queries' negatives, `(n,)`."""
+        scores = self.own_scores(batch, queries, positives, negatives)
+        return margin_mse_rows(scores, torch.as_tensor(batch.teacher).to(scores))
 
 
 def margin_mse(scores: Tensor, teacher: Tensor) -> Tensor:
@@ -40,5 +35,10 @@ def margin_mse(scores: Tensor, teacher: Tensor) -> Tensor:
     Both are `(n, 1 + k)`: the positive, then k negatives. Mean over n and k of the squared difference of the
     margins. Margin-MSE (Hofstätter et al. 2020); DDR divides its scores by the temperature before.
     """
+    return margin_mse_rows(scores, teacher).mean()
+
+
+def margin_mse_rows(scores: Tensor, teacher: Tensor) -> Tensor:
+    """Give each query's part `(n,)` of `margin_mse`."""
     margins, wanted = (found[:, :1] - found[:, 1:] for found in (scores, teacher))
-    return functional.mse_loss(margins, wanted)
+    return functional.mse_loss(margins, wanted, reduction="none").mean(1)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ...assembly.ranker import Ranker
-from ...assembly.rankers import Colbert
+from ...assembly.rankers import Colbert, Dense
 from ...errors import MissingExtra
-from ..batches import Batch, Batches, Limits, Numbers, Rows
+from ..batches import Batch, Batches, Limits, Numbers, Rows, TargetTexts
+from ..judged import Judged
 from ..loop import Processes
+from ..runs import Panel, Training
 from ..settings import RemSettings
 from . import Precision, Recipe
 
@@ -22,6 +25,85 @@ except ImportError as missing:
 INV_TEMPERATURES = {"ip": 1.0, "cosine": 20.0}
 RATES = {False: 2e-5, True: 1e-5}
 """Learning rates of a REM, and of all weights."""
+
+
+@dataclass(frozen=True)
+class Passages:
+    """Texts as this process encoded them, in one call."""
+
+    vectors: Tensor
+    """`(n, dim)`, of ColBERT `(n, limit, dim)`"""
+    ids: Tensor
+    """`(n, tokens)`"""
+    mask: Tensor
+    states: Tensor | None
+    """The dense ranker's token states `(n, tokens, width)` that the vectors were pooled from."""
+
+
+@dataclass(frozen=True)
+class ComparedBatch:
+    """What a method is given of a step: the batch of all processes, and the loss of each of its queries."""
+
+    batch: Batch
+    losses: Tensor
+    """`(n,)`"""
+    queries: Tensor
+    """Vectors `(n, dim)`, as those of the positives."""
+    positives: Tensor
+    negatives: Tensor
+    """`(n * k, dim)`"""
+    passages: Passages
+    """The positives of this process's share."""
+    beside: tuple[Tensor, ...]
+    """Vectors of what the method encodes beside the batch."""
+
+
+@dataclass(frozen=True)
+class Materials:
+    """What a method is made of beside the objective."""
+
+    settings: RemSettings
+    judged: Judged
+    target: TargetTexts | None = None
+
+
+class Plain:
+    """No method: the mean of the queries' losses. What all methods are made from."""
+
+    @classmethod
+    def made(cls, objective: EncodedApart, materials: Materials) -> Plain:
+        """Make it for a training."""
+        return cls()
+
+    def encoded(self, step: int) -> tuple[Tensor, ...]:
+        """Encode what the method reads beside the batch of a step, by all processes together."""
+        return ()
+
+    def loss(self, compared: ComparedBatch) -> Tensor:
+        """Give the scalar to minimise."""
+        return compared.losses.mean()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Give what a checkpoint holds."""
+        return {}
+
+    def take(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on from a checkpoint."""
+
+    def observed(self) -> dict[str, Any]:
+        """Give what the last step measured, for the log."""
+        return {}
+
+    def finish(self) -> None:
+        """Take back what the method put into the model."""
+
+    def record(self, run: Training) -> dict[str, Any]:
+        """Describe as JSON what came of it in a run, for the manifest."""
+        return {}
+
+    def panel(self, run: Training) -> Panel | None:
+        """Give what is drawn beside the losses of a run; None where that is nothing."""
+        return None
 
 
 class Labelled:
@@ -71,21 +153,40 @@ class Labelled:
 class EncodedApart(Labelled):
     """Queries and documents are encoded apart, by all processes together.
 
-    Every process sees the vectors of all; the gradient flows through its own share.
+    Every process sees the vectors of all; the gradient flows through its own share. `method` makes one loss
+    of those of the queries.
     """
 
     shared_loss = True
+    rows_apart = False
+    """Whether a query's loss depends on its own documents only, and not on those of the others."""
+    method = Plain()
 
     def loss(self, part: Batch) -> Tensor:
         """Give the loss over the batch of all processes."""
-        queries, positives, negatives = (self.processes.gathered(v) for v in self.encoded(self.own(part)))
+        queries, positives, negatives, passages = self.encoded(self.own(part))
+        beside = self.method.encoded(part.step)
+        queries, positives, negatives = (
+            self.processes.gathered(one) for one in (queries, positives, negatives)
+        )
         with torch.autocast(queries.device.type, enabled=False):
-            found = self.compared(part, queries, positives, negatives)
-            return found + self.penalty(part.step, queries, positives, negatives)
+            losses = self.compared(part, queries, positives, negatives)
+            found = ComparedBatch(part, losses, queries, positives, negatives, passages, beside)
+            return self.method.loss(found) + self.penalty(part.step, queries, positives, negatives)
 
     def compared(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """Give the loss of the vectors of a batch: n queries, n positives and n * k negatives."""
+        """Give the queries' losses `(n,)` from the vectors of n queries, n positives and n * k negatives."""
         raise NotImplementedError
+
+    def own_scores(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+        """Score every query against its positive and its own negatives; `(n, 1 + k)`, temperature taken."""
+        others = negatives.view(*batch.negatives.shape, *negatives.shape[1:])
+        documents = torch.cat([positives.unsqueeze(1), others], dim=1)  # (n, 1 + k, ...)
+        if isinstance(self.module, Colbert):
+            scores = torch.einsum("qid,qkjd->qkij", queries, documents).amax(3).sum(2)
+        else:
+            scores = torch.einsum("qd,qkd->qk", queries, documents)
+        return self.inv_temperature * scores
 
     def penalty(self, step: int, queries: Tensor, *documents: Tensor) -> Tensor | float:
         """Give SPLADE's penalty; positives and negatives count together.
@@ -97,24 +198,27 @@ class EncodedApart(Labelled):
         ramp = min(1.0, step / self.batches.per_epoch) ** 2
         return self.flops * ramp * (flops(queries) + flops(*documents))
 
-    def encoded(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    def encoded(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Passages]:
         """Encode queries, positives and negatives apart, each padded to its own longest."""
         examples = self.batches.examples
-        queries = self.encode(examples.queries, batch.queries, self.limits.query)
+        queries = self.encode(examples.queries, batch.queries, self.limits.query).vectors
         positives = self.encode(examples.documents, batch.positives, self.limits.document)
         if not batch.negatives.size:
-            return queries, positives, positives[:0]
-        negatives = batch.negatives.ravel()
-        return queries, positives, self.encode(examples.documents, negatives, self.limits.document)
+            return queries, positives.vectors, positives.vectors[:0], positives
+        negatives = self.encode(examples.documents, batch.negatives.ravel(), self.limits.document)
+        return queries, positives.vectors, negatives.vectors, positives
 
-    def encode(self, rows: Rows, numbers: Numbers, limit: int) -> Tensor:
-        """Encode rows in one call; fp32 `(n, dim)`, for ColBERT `(n, limit, dim)`, zero at padding."""
-        ids, mask = self.module.tokens.batch([rows[int(number)].tolist() for number in numbers])
-        vectors: Tensor = self.module(*self.tensors(ids, mask)).float()
-        if not isinstance(self.module, Colbert):
-            return vectors
-        # The same length in all processes: they gather.
-        return torch.nn.functional.pad(vectors, (0, 0, 0, limit - vectors.shape[1]))
+    def encode(self, rows: Rows, numbers: Numbers, limit: int) -> Passages:
+        """Encode rows in one call; vectors are fp32, ColBERT's are zero at padding."""
+        batch = self.module.tokens.batch([rows[int(number)].tolist() for number in numbers])
+        ids, mask = self.tensors(*batch)
+        if isinstance(self.module, Dense):
+            states = self.module.states(ids, mask)
+            return Passages(self.module.vectors(states, mask), ids, mask, states)
+        vectors: Tensor = self.module(ids, mask).float()
+        if isinstance(self.module, Colbert):  # the same length in all processes: they gather
+            vectors = torch.nn.functional.pad(vectors, (0, 0, 0, limit - vectors.shape[1]))
+        return Passages(vectors, ids, mask, None)
 
 
 def flops(*vectors: Tensor) -> Tensor:

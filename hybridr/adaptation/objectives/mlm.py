@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ...assembly.backbone import Dam
 from ...encoding.retriever import longest_input
 from ..corpus import held_out_of
 from ..loop import Processes
@@ -32,35 +34,45 @@ class MaskedLm:
     on = "documents"
     fits = "dam"
     title = "masked-LM"
+    source = "Zhan et al. 2022"
     Settings = DamSettings
     strength = 1.0
+    unused = frozenset({"span_tokens", "pooling", "head_layers", "skip_from"})
+    """Settings that the result does not follow from."""
     shared_loss = False
 
     def __init__(
         self,
-        model: Any,
+        dam: Dam,
         frame: Frame,
         cache: TokenCache,
         settings: DamSettings,
         precision: Precision,
         processes: Processes,
     ) -> None:
-        """Take a masked-LM model; the first documents of the cache, at most a fifth, are not trained on.
+        """Take a DAM, whose model is trained in place.
 
-        `precision` is what the loop computes in.
+        The first documents of the cache, at most a fifth, are not trained on. `precision` is what the loop
+        computes in.
         """
         attention = fastest_attention(processes.device, precision)
-        self.module: torch.nn.Module = prepared(model, settings.dropout, attention).to(processes.device)
-        self.weights: Mapping[str, torch.nn.Parameter] = dict(model.named_parameters())
+        self.model: Any = prepared(dam.model, settings.dropout, attention).to(processes.device)
+        self.module: torch.nn.Module = self.model
+        self.weights: Mapping[str, torch.nn.Parameter] = dict(self.model.named_parameters())
         self.dropout = settings.dropout > 0
-        self.head = language_head(model)
-        self.padding = int(model.config.pad_token_id or 0)
+        self.head = language_head(self.model)
+        self.padding = int(self.model.config.pad_token_id or 0)
         self.frame, self.cache, self.processes = frame, cache, processes
         self.batch_size, self.seed = settings.batch_size, settings.seed
-        self.max_tokens = min(settings.max_tokens, longest_input(model.config))
+        self.max_tokens = min(settings.max_tokens, longest_input(self.model.config))
         self.held_out = held_out_of(len(cache), settings.held_out)
         self.budget = settings.token_budget or TOKEN_BUDGETS.get(processes.device.type, TOKEN_BUDGETS["cpu"])
         self.recipe = masked_lm_recipe(settings, precision)
+
+    @property
+    def documents(self) -> int:
+        """How many are trained on."""
+        return len(self.cache) - self.held_out
 
     def parts(self, step: int) -> list[MicroBatch]:
         """Give this process's micro-batches of optimiser step `step`, numbered from 1."""
@@ -82,18 +94,25 @@ class MaskedLm:
             step=step,
         )
 
-    def share(self, windows: TokenWindows) -> Iterator[MicroBatch]:
+    def share(self, windows: TokenWindows) -> Iterator[Any]:
         """Cut this process's share of a batch into micro-batches; those without a mask teach nothing."""
         order = np.argsort(-windows.lengths, kind="stable")
         own = order[self.processes.rank :: self.processes.count]
-        for group in cut(windows.lengths[own], self.budget, OVERHEAD) if len(own) else ():
+        return (part for _, part in self.micro_batches(windows, own) if len(part.positions))
+
+    def micro_batches(self, windows: TokenWindows, own: Ids) -> Iterator[tuple[Ids, MicroBatch]]:
+        """Cut the texts `own` of a batch into micro-batches; also say which each holds."""
+        widths = np.minimum(rounded(windows.lengths[own], WIDTHS), self.max_tokens)
+        for group in cut(widths, self.budget, OVERHEAD) if len(own) else ():
             part = padded_part(windows, own[group], self.padding, self.max_tokens)
-            if len(part.positions):
-                yield MicroBatch(*(to_device(field, self.processes.device) for field in part))
+            yield own[group], MicroBatch(*(to_device(field, self.processes.device) for field in part))
 
     def loss(self, part: MicroBatch) -> Tensor:
         """Give the summed cross-entropy of a micro-batch over the masked tokens of the whole batch."""
-        states = self.module.base_model(input_ids=part.ids, attention_mask=part.mask)[0]  # type: ignore[operator]
+        return self.restored(self.model.base_model(input_ids=part.ids, attention_mask=part.mask)[0], part)
+
+    def restored(self, states: Tensor, part: MicroBatch) -> Tensor:
+        """Give that loss from the states `(documents, longest, dim)`."""
         logits = self.head(states.flatten(0, 1)[part.positions])  # (masked, vocabulary)
         return (
             functional.cross_entropy(logits.float(), part.targets, reduction="sum", ignore_index=IGNORED)
@@ -104,15 +123,22 @@ class MaskedLm:
         """Measure the loss on fixed windows of the held-out documents in fp32; None without any."""
         if not self.held_out:
             return None
-        rows = np.arange(self.held_out)
-        windows = fixed_windows(self.cache, self.frame, rows, max_tokens=self.max_tokens, seed=self.seed)
         self.module.eval()
-        with torch.inference_mode():
-            losses = [self.loss(part).double() for part in self.share(windows)]
+        with torch.no_grad():
+            losses = [self.loss(part).double() for part in self.share(self.unseen_windows())]
         total = torch.stack(losses).sum() if losses else torch.zeros((), dtype=torch.float64)
         total = total.to(self.processes.device)
         self.processes.add_up([total])
         return float(total.item())
+
+    def unseen_windows(self) -> TokenWindows:
+        """Give the fixed windows of the held-out documents."""
+        rows = np.arange(self.held_out)
+        return fixed_windows(self.cache, self.frame, rows, max_tokens=self.max_tokens, seed=self.seed)
+
+    def leave(self, folder: Path) -> list[str]:
+        """Write what was trained beside the DAM, and name the files: nothing."""
+        return []
 
 
 def masked_lm_recipe(settings: DamSettings, precision: Precision) -> Recipe:
@@ -188,7 +214,7 @@ def padded_part(windows: TokenWindows, rows: Ids, padding: int, limit: int) -> M
     places = (starts[:, None] + np.arange(longest))[filled]
     ids[filled] = windows.ids[places]
     found = np.searchsorted(windows.masked, places)
-    hit = windows.masked[np.minimum(found, len(windows.masked) - 1)] == places
+    hit = np.append(windows.masked, -1)[found] == places
     positions, targets = np.flatnonzero(filled)[hit], windows.targets[found[hit]]
     unused = rounded(len(positions), MASKED) - len(positions)
     return MicroBatch(
@@ -200,8 +226,8 @@ def padded_part(windows: TokenWindows, rows: Ids, padding: int, limit: int) -> M
     )
 
 
-def rounded(size: int, step: int) -> int:
-    """Round up to a multiple of `step`."""
+def rounded(size: Any, step: int) -> Any:
+    """Round a number, or each of an array, up to a multiple of `step`."""
     return -(-size // step) * step
 
 

@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from ...errors import MissingExtra
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any, Literal
+
+import numpy as np
+from numpy.random import default_rng
+
+from ...errors import MissingExtra, SettingsError
+from ...evaluation.shift_statistics import domain_accuracy
+from ..batches import Rows, TargetBatches
+from ..loop import make_optimizer
+from ..runs import Panel, Training, moved
+from . import Recipe
+from .labelled import ComparedBatch, EncodedApart, Materials, Plain
 
 try:
     import torch
@@ -10,6 +25,12 @@ try:
     from torch.nn import functional
 except ImportError as missing:
     raise MissingExtra(missing.name or "torch", "train", "training a model") from missing
+
+SAMPLE = 256  # texts of a kind, for the diagnosis
+DIAGNOSES = 4  # while a training lasts; one more follows
+CLASSIFIER_RATE = 5  # times the encoder's, as published
+DOMAINS = (0, 0, 1, 1)  # of source queries, source documents, target queries, target documents
+Traversal = Literal["all", "released", "repeat"]
 
 
 def domain_logits(classifier: Tensor, vectors: Tensor, bound: float = 5.0) -> Tensor:
@@ -36,3 +57,300 @@ def confusion(logits: Tensor) -> Tensor:
 def minimax(source: Tensor, target: Tensor) -> Tensor:
     """Ask the encoder that the classifier errs: minus its loss on the logits of both domains. MoDIR."""
     return -(domain_loss(source, 0) + domain_loss(target, 1))
+
+
+def adversarial(kind: str, logits: Sequence[Tensor]) -> Tensor:
+    """Give what the encoder minimises, summed over the four tensors of a step; a scalar.
+
+    `logits` are of source queries, source documents, target queries and target documents; `kind` is
+    "confusion", "minimax" or "gan".
+    """
+    source, target = logits[:2], logits[2:]
+    if kind == "confusion":
+        return torch.stack([confusion(one) for one in logits]).sum()
+    if kind == "minimax":
+        return torch.stack([minimax(*pair) for pair in zip(source, target, strict=True)]).sum()
+    return torch.stack([domain_loss(one, 0) for one in target]).sum()
+
+
+@dataclass(frozen=True)
+class Game:
+    """How encoder and classifier play against each other; defaults are those of Xin et al. 2022."""
+
+    loss: str = "confusion"
+    """What the encoder minimises: "confusion", "minimax" or "gan"."""
+    weight: float = 1.0
+    """Of that loss (lambda) in the first step; it halves every `half_life` steps."""
+    half_life: float = 10_000
+    queue: int = 1000
+    """Steps whose vectors the classifier is trained on: so many entries are read in every step."""
+    entries: int = 50
+    """Entries of one update of the classifier; `queue` is a multiple of it."""
+    traversal: Traversal = "all"
+    """Whether reading begins at the oldest entry, at the second (as released), or only the newest is read."""
+    bound: float = 5.0
+    """Of the logits, plus or minus; beyond it there is no gradient."""
+    recipe: Recipe = Recipe(steps=0, learning_rate=5e-6, seed=0)
+    """How the classifier is moved; its rate is constant."""
+
+    def __post_init__(self) -> None:
+        if self.queue % self.entries:
+            raise SettingsError(
+                f"a queue of {self.queue} is no multiple of the {self.entries} entries of an update",
+                hint=f"queue = {max(1, self.queue // self.entries) * self.entries} would be",
+            )
+
+    def weight_at(self, step: int) -> float:
+        """Give lambda in a step, numbered from 1."""
+        return float(self.weight * 2 ** (-(step - 1) / self.half_life))
+
+    def reads(self, length: int) -> list[int]:
+        """Give the entries that a step reads, 0 the oldest; the newest more than once where they are few."""
+        if self.traversal == "repeat":
+            return [length - 1] * self.queue
+        first = 1 if self.traversal == "released" else 0
+        return [min(number, length - 1) for number in range(first, first + self.queue)]
+
+
+class Classifier:
+    """A linear classifier of domains, trained on a queue of the last steps' vectors."""
+
+    def __init__(self, game: Game, weights: Tensor) -> None:
+        """Take the weights `(2, dim)` to begin with."""
+        self.game = game
+        self.weights = torch.nn.Parameter(weights.clone())
+        self.optimizer = make_optimizer({"classifier": self.weights}, game.recipe)
+        self.queue: deque[Tensor] = deque(maxlen=game.queue)
+        """Vectors `(4, n, dim)` of a step each, the oldest first."""
+        self.reads: list[int] = []
+        self.losses: list[float] = []
+        self.norms: list[float] = []
+        """Losses and norms of the gradient before each update of the last step."""
+
+    def logits(self, vectors: Sequence[Tensor]) -> list[Tensor]:
+        """Ask for the domain of each of four tensors; the classifier is a constant."""
+        return [domain_logits(self.weights.detach(), one, self.game.bound) for one in vectors]
+
+    def accuracy(self, vectors: Sequence[Tensor]) -> float:
+        """Give the share of vectors whose domain is found, 0..1."""
+        found = [one.argmax(1) == domain for one, domain in zip(self.logits(vectors), DOMAINS, strict=True)]
+        return float(torch.cat(found).float().mean())
+
+    def learn(self, vectors: Tensor) -> None:
+        """Put a step's vectors `(4, n, dim)` into the queue, and train on it, the oldest entries first."""
+        self.queue.append(vectors)
+        self.reads = self.game.reads(len(self.queue))
+        size = self.game.entries
+        parts = [self.reads[start : start + size] for start in range(0, len(self.reads), size)]
+        self.losses, self.norms = [], []
+        with torch.enable_grad():
+            for part in parts:
+                self.update(torch.cat([self.queue[number] for number in part], dim=1))
+
+    def update(self, vectors: Tensor) -> None:
+        """Take one step on vectors `(4, n * entries, dim)`; the factor `entries` undoes their averaging."""
+        logits = [domain_logits(self.weights, one, self.game.bound) for one in vectors]
+        losses = [domain_loss(one, domain) for one, domain in zip(logits, DOMAINS, strict=True)]
+        loss = self.game.entries * torch.stack(losses).sum()
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        norm = torch.nn.utils.clip_grad_norm_([self.weights], self.game.recipe.clip or torch.inf)
+        self.optimizer.step()
+        self.losses.append(loss.item())
+        self.norms.append(float(norm))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Give weights, moments and queue."""
+        moments = self.optimizer.state.get(self.weights, {})
+        found = {f"moment.{name}": value for name, value in moments.items() if value is not None}
+        return found | {"classifier": self.weights.detach(), "queue": torch.stack(list(self.queue))}
+
+    def take(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on from these."""
+        with torch.no_grad():
+            self.weights.copy_(tensors["classifier"])
+        self.queue.extend(tensors["queue"].to(self.weights.device))
+        moments = {name.removeprefix("moment."): one for name, one in tensors.items() if "moment." in name}
+        if moments:
+            self.optimizer.state[self.weights] = {
+                part: moved(value, part, self.weights) for part, value in moments.items()
+            }
+
+
+class Modir(Plain):
+    """Vectors that do not tell source from target: a term beside the ranking loss (Xin et al. 2022)."""
+
+    name = "modir"
+    help = "vectors that do not tell the source's from the target's"
+    on = "method"
+    source = "Xin et al. 2022 (MoDIR)"
+
+    def __init__(
+        self,
+        objective: EncodedApart,
+        target: TargetBatches,
+        game: Game,
+        *,
+        classifier: Tensor | None = None,
+        diagnosis: Diagnosis | None = None,
+    ) -> None:
+        """Take the target's batches; the classifier is drawn from the recipe's seed unless it is given."""
+        self.objective, self.target, self.game = objective, target, game
+        device = objective.processes.device
+        if classifier is None:
+            classifier = fresh_classifier(int(objective.module.config.hidden_size), game.recipe.seed)
+        self.classifier = Classifier(game, classifier.to(device))
+        self.diagnosis = diagnosis
+        self.seen: dict[str, Any] = {}
+        """What the last step computed, by name."""
+
+    @classmethod
+    def made(cls, objective: EncodedApart, materials: Materials) -> Modir:
+        """Make it for the target and as the settings say; diagnosed before the first step and three more."""
+        settings, target = materials.settings, materials.target
+        assert target is not None  # which chose this method
+        rate = settings.classifier_rate or CLASSIFIER_RATE * objective.recipe.learning_rate
+        game = Game(
+            loss=settings.adversary,
+            weight=settings.invariance,
+            half_life=settings.half_life,
+            queue=settings.queue,
+            entries=settings.queue_entries,
+            traversal=settings.traversal,
+            recipe=Recipe(steps=0, learning_rate=rate, seed=settings.seed),
+        )
+        batches = TargetBatches(target, objective.batches.size, settings.seed)
+        every = max(1, -(-objective.recipe.steps // DIAGNOSES))
+        return cls(objective, batches, game, diagnosis=Diagnosis(objective, batches, every, settings.seed))
+
+    def encoded(self, step: int) -> tuple[Tensor, ...]:
+        """Encode target queries, and a document each: the second one in odd steps, the first in even ones."""
+        objective = self.objective
+        if self.diagnosis is not None:
+            self.diagnosis.measure(step)
+        batch = self.target(step).share(objective.processes.rank, objective.processes.count)
+        texts, limits = self.target.texts, objective.limits
+        queries = objective.encode(texts.queries, batch.queries, limits.query)
+        numbers = batch.second if step % 2 else batch.first
+        documents = objective.encode(texts.documents, numbers, limits.document)
+        return tuple(objective.processes.gathered(one.vectors) for one in (queries, documents))
+
+    def loss(self, compared: ComparedBatch) -> Tensor:
+        """Train the classifier on the queue, and give ranking and adversarial loss of the same vectors."""
+        step, ranking = compared.batch.step, compared.losses.mean()
+        vectors = (compared.queries, source_documents(compared), *compared.beside)
+        accuracy = self.classifier.accuracy(vectors)
+        pushed = torch.stack([one.detach() for one in vectors])
+        self.classifier.learn(pushed)
+        logits = self.classifier.logits(vectors)
+        term, weight = adversarial(self.game.loss, logits), self.game.weight_at(step)
+        self.seen = {
+            "loss_ranking": ranking.item(),
+            "loss_adversarial": term.item(),
+            "lambda": weight,
+            "local_accuracy": accuracy,
+            "classifier_logits": torch.stack(logits).detach(),
+            "pushed": pushed,
+        }
+        return ranking + weight * term
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Give classifier and queue, and what was diagnosed last."""
+        found = self.classifier.tensors()
+        return (
+            found | {"diagnosis": torch.tensor(list(self.diagnosis.last.values()))}
+            if self.diagnosis
+            else found
+        )
+
+    def take(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on from these."""
+        self.classifier.take(tensors)
+        if self.diagnosis is not None:
+            self.diagnosis.last = dict(zip(self.diagnosis.last, tensors["diagnosis"].tolist(), strict=True))
+
+    def observed(self) -> dict[str, Any]:
+        """Give the terms of the loss, lambda, and how well the classifier tells a new batch."""
+        names = ("loss_ranking", "loss_adversarial", "lambda", "local_accuracy")
+        found = {name: self.seen[name] for name in names} | {"loss_classifier": self.classifier.losses[-1]}
+        if self.diagnosis is not None:
+            found |= {f"accuracy_{side}": value for side, value in self.diagnosis.last.items()}
+        return found
+
+    def record(self, run: Training) -> dict[str, Any]:
+        """Give how well the domains are told apart, at the start and at the end of a run."""
+        observed, tenth = run.observed, max(1, len(run.losses) // 10)
+        local = observed["local_accuracy"]
+        assert self.diagnosis is not None  # as `made` makes it
+        return {
+            "target_queries": len(self.target.texts.queries),
+            "target_documents": len(self.target.texts.documents),
+            "local_accuracy": [float(np.mean(local[:tenth])), float(np.mean(local[-tenth:]))],
+            **{
+                f"accuracy_{side}": [observed[f"accuracy_{side}"][0], value]
+                for side, value in self.diagnosis.now().items()
+            },
+        }
+
+    def panel(self, run: Training) -> Panel:
+        """Give the domain accuracies."""
+        names = {
+            "running classifier, new batch": "local_accuracy",
+            "fresh classifier, queries": "accuracy_queries",
+            "fresh classifier, documents": "accuracy_documents",
+        }
+        return Panel("domain accuracy", {name: run.observed[key] for name, key in names.items()})
+
+
+class Diagnosis:
+    """How well a fresh classifier tells the domains apart, by samples encoded every so many steps."""
+
+    def __init__(self, objective: EncodedApart, target: TargetBatches, every: int, seed: int) -> None:
+        """Draw the samples, at most `SAMPLE` queries and documents of each domain."""
+        examples, limits = objective.batches.examples, objective.limits
+        random = default_rng([seed, 12])
+        relevant = Rows.of([row[:1] for row in examples.positives]).values
+        self.samples = [
+            (rows, random.permutation(numbers)[:SAMPLE].tolist(), limit)
+            for rows, numbers, limit in (
+                (examples.queries, np.arange(len(examples.queries)), limits.query),
+                (examples.documents, relevant, limits.document),
+                (target.texts.queries, np.arange(len(target.texts.queries)), limits.query),
+                (target.texts.documents, np.arange(len(target.texts.documents)), limits.document),
+            )
+        ]
+        self.objective, self.every, self.seed = objective, every, seed
+        self.last = dict.fromkeys(("queries", "documents"), 0.0)
+        """What was measured last."""
+
+    def measure(self, step: int) -> None:
+        """Measure before every so many steps, beginning with the first."""
+        if (step - 1) % self.every == 0:
+            self.now()
+
+    def now(self) -> dict[str, float]:
+        """Encode the samples and train the classifier; the training's own random numbers stay."""
+        module = self.objective.module
+        training = module.training
+        queries, documents, others, passages = (
+            module.encode_documents([rows[number].tolist() for number in numbers], max_tokens=limit)
+            for rows, numbers, limit in self.samples
+        )
+        module.train(training)
+        groups = [(queries, others), (documents, passages)]
+        self.last = dict(zip(("queries", "documents"), domain_accuracy(groups, self.seed), strict=True))
+        return self.last
+
+
+def source_documents(compared: ComparedBatch) -> Tensor:
+    """Give a document `(n, dim)` of each source query: its first negative in odd steps, else its positive."""
+    if compared.batch.step % 2 == 0:
+        return compared.positives
+    count = len(compared.queries)
+    return compared.negatives.view(count, -1, compared.negatives.shape[1])[:, 0]
+
+
+def fresh_classifier(dim: int, seed: int) -> Tensor:
+    """Draw weights `(2, dim)`, uniform within 1 / sqrt(dim)."""
+    generator = torch.Generator().manual_seed(seed)
+    return (2 * torch.rand(2, dim, generator=generator) - 1) / sqrt(dim)

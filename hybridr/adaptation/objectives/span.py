@@ -42,6 +42,7 @@ class SpanContrast:
     on = "documents"
     fits = "retriever"
     title = "span contrast"
+    source = "after Gao and Callan 2022"
     Settings = SpanSettings
     strength = 0.3  # measured: full strength hurts (findings.md)
     dropout = False  # nothing is random but the batches

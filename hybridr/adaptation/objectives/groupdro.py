@@ -1,0 +1,103 @@
+"""GroupDRO (Sagawa et al. 2020), greedy as COCO-DR compares with: the worst groups count more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...errors import MissingExtra
+from ..batches import Numbers
+from ..settings import RemSettings
+from .idro import Grouped
+from .labelled import ComparedBatch, EncodedApart
+
+try:
+    import torch
+    from torch import Tensor
+except ImportError as missing:
+    raise MissingExtra(missing.name or "torch", "train", "training a model") from missing
+
+
+@dataclass(frozen=True)
+class GreedyDro:
+    """GroupDRO that weighs the worst groups up to a share of the samples (Sagawa et al. 2020; COCO-DR)."""
+
+    share: float = 0.25
+    """Of the samples that the worst groups make up, above 0 to 1."""
+    decay: float = 0.1
+    """Weight of the new in the running means, 0..1."""
+    floor: float = 0.01
+
+    def loss(self, losses: Tensor, groups: Tensor, weights: Tensor) -> Tensor:
+        """Give the scalar to minimise, from losses and groups `(n,)` and the weights `(k,)`."""
+        return (weights[groups] * losses).sum() / len(losses)
+
+    def step(
+        self, means: Tensor, shares: Tensor, group_losses: Tensor, sizes: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Give the next running means and sizes, and the weights `(k,)` that follow from them.
+
+        All are `(k,)`; running means start at 0 and sizes at 1. `group_losses` and `sizes` are those of the
+        batch, as `group_means` gives them.
+        """
+        moved = (1 - self.decay) * means + self.decay * group_losses.detach()
+        means = torch.where(sizes > 0, moved, means)
+        shares = (1 - self.decay) * shares + self.decay * sizes
+        return means, shares, self.weights(means, shares)
+
+    def weights(self, means: Tensor, shares: Tensor) -> Tensor:
+        """Give the worst groups 1 / share until their samples make up the share, the next the rest."""
+        order = torch.argsort(means, descending=True)
+        portions = (shares / shares.sum())[order]
+        whole = min(int((portions.cumsum(0) < self.share).sum()), len(order) - 1)
+        rest = (1 - portions[:whole].sum() / self.share) / portions[whole]
+        weights = torch.full_like(means, self.floor)
+        weights[order[:whole]] = 1 / self.share
+        weights[order[whole]] = rest.clamp(min=self.floor)
+        return weights
+
+
+class GroupDro(Grouped):
+    """The groups with the largest losses are weighed more (greedy GroupDRO, as in COCO-DR's table 7)."""
+
+    name = "groupdro"
+    help = "by the size of its loss"
+    on = "robust"
+    source = "Sagawa et al. 2020 (GroupDRO), greedy as in Yu et al. 2022 (COCO-DR)"
+
+    def __init__(
+        self,
+        objective: EncodedApart,
+        groups: Numbers,
+        count: int,
+        rule: GreedyDro | None = None,
+        *,
+        used: str = "former",
+    ) -> None:
+        """Take the group of every query."""
+        super().__init__(objective, groups, torch.ones(count), used)
+        self.rule = rule or GreedyDro()
+        self.means, self.sizes = torch.zeros_like(self.weights), torch.ones_like(self.weights)
+
+    @classmethod
+    def over(cls, objective: EncodedApart, groups: Numbers, settings: RemSettings) -> GroupDro:
+        """Make it with the published constants."""
+        return cls(objective, groups, settings.clusters)
+
+    def moved(self, compared: ComparedBatch, groups: Tensor, means: Tensor, sizes: Tensor) -> Tensor:
+        """Move running means and sizes, and give the weights that follow."""
+        self.means, self.sizes, weights = self.rule.step(self.means, self.sizes, means, sizes)
+        return weights
+
+    def weighted(self, losses: Tensor, groups: Tensor, means: Tensor, weights: Tensor) -> Tensor:
+        """Weigh the queries' losses."""
+        return self.rule.loss(losses, groups, weights)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Give weights, running means and running sizes."""
+        return super().tensors() | {"means": self.means, "sizes": self.sizes}
+
+    def take(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on from these."""
+        super().take(tensors)
+        self.means, self.sizes = (tensors[name].to(self.means.device) for name in ("means", "sizes"))

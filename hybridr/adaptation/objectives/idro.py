@@ -1,0 +1,354 @@
+"""iDRO (Yu et al. 2022, COCO-DR): weights of query groups, larger where learning helps the others most."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ...errors import MissingExtra
+from ...evaluation.clusters import cluster
+from ..batches import Numbers
+from ..runs import Panel, Training
+from ..settings import RemSettings
+from .labelled import ComparedBatch, EncodedApart, Materials, Plain
+
+try:
+    import torch
+    from torch import Tensor
+    from torch.nn import functional
+except ImportError as missing:
+    raise MissingExtra(missing.name or "torch", "train", "training a model") from missing
+
+LAYER = re.compile(r"\blayer\.(\d+)\.")
+GROUPED = ("weights_after", "group_losses", "group_sizes")  # what the log has by group
+Layers = Sequence[int] | Literal["all"] | None
+"""Numbers of encoder layers from 0; "all" are all encoder weights, None is the last quarter of the layers."""
+
+
+def group_means(losses: Tensor, groups: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Average losses `(n,)` by their group `(n,)` (numbers from 0); means, 0 where absent, and sizes."""
+    member = functional.one_hot(groups, count).to(losses.dtype)  # (n, count)
+    sizes = member.sum(0)
+    return losses @ member / sizes.clamp(min=1), sizes
+
+
+@dataclass(frozen=True)
+class IdroRule:
+    """Implicit distributionally robust optimisation: weights of query groups (COCO-DR, equations 7-10).
+
+    The "code" variant is the released one: cosines of the gradients, the former weight to the power `decay`,
+    a floor. The "paper" variant takes raw products, the whole former weight, and no floor.
+    """
+
+    power: float = 0.25
+    """Of the group losses, 0 or more (alpha in the code, beta in the paper)."""
+    decay: float = 0.1
+    """Of the former weights, 0..1; "code" only."""
+    rate: float = 0.05
+    """Step of the weights (1 / tau)."""
+    floor: float = 0.01
+    """Least weight; "code" only."""
+    variant: str = "code"
+
+    def start(self, count: int) -> Tensor:
+        """Give the weights `(count,)` before the first step."""
+        return torch.ones(count) if self.variant == "code" else torch.full((count,), 1 / count)
+
+    def loss(self, group_losses: Tensor, weights: Tensor) -> Tensor:
+        """Give the scalar to minimise from group means and weights `(k,)`."""
+        if self.variant == "code":
+            return (weights * group_losses).sum()
+        return (group_losses.detach() ** self.power * weights * group_losses).sum()
+
+    def step(self, weights: Tensor, group_losses: Tensor, sizes: Tensor, products: Tensor) -> Tensor:
+        """Give the next weights `(k,)`.
+
+        `group_losses` and `sizes` are `(k,)` as `group_means` gives them, `products` `(k, k)` the inner
+        products of the gradients of the group means; those of absent groups do not count.
+        """
+        present = sizes > 0
+        code = self.variant == "code"
+        products = torch.where(torch.outer(present, present), products, 0.0)
+        if code:
+            norms = products.diagonal().clamp(min=0).sqrt().clamp(min=1e-12)
+            products = products / torch.outer(norms, norms)
+        scale = group_losses.detach().clamp(min=0) ** self.power
+        gains = (torch.outer(scale, scale) * products).sum(0)
+        gains = self.rate * (gains / len(weights) if code else gains) * present
+        moved = (weights**self.decay if code else weights) * torch.exp(gains - gains.max())
+        if not code:
+            return moved / moved.sum()
+        moved = moved * present
+        return (moved / moved.sum()).clamp(min=self.floor)
+
+
+class Grouped(Plain):
+    """Weights of query groups: how far each counts in the loss, moved at every step."""
+
+    def __init__(self, objective: EncodedApart, groups: Numbers, weights: Tensor, used: str) -> None:
+        """Take the group of every query, numbers from 0, and the weights `(k,)` to begin with.
+
+        `used` says which weights make the loss of a step: the "former", or the "new" that follow from it.
+        """
+        self.objective = objective
+        self.groups = torch.from_numpy(groups).to(objective.processes.device)
+        self.weights = weights.to(objective.processes.device)
+        self.used = used
+        self.seen: dict[str, Tensor] = {}
+        """What the last step computed, by name."""
+
+    @classmethod
+    def made(cls, objective: EncodedApart, materials: Materials) -> Grouped:
+        """Cluster the queries by their vectors as they are now, the same in all processes."""
+        settings, processes = materials.settings, objective.processes
+        groups = torch.zeros(len(objective.batches.examples.queries), dtype=torch.int64)
+        if processes.is_main:
+            queries = [row.tolist() for row in objective.batches.examples.queries]
+            vectors = objective.module.encode_queries(queries, max_tokens=objective.limits.query)
+            groups = torch.from_numpy(cluster(vectors, settings.clusters, settings.seed))
+        processes.add_up([groups := groups.to(processes.device)])
+        return cls.over(objective, groups.cpu().numpy(), settings)
+
+    @classmethod
+    def over(cls, objective: EncodedApart, groups: Numbers, settings: RemSettings) -> Grouped:
+        """Make it over the groups of all queries, as the settings say."""
+        raise NotImplementedError
+
+    def loss(self, compared: ComparedBatch) -> Tensor:
+        """Give the weighted loss, and move the weights; they are constants in it."""
+        numbers = torch.from_numpy(compared.batch.queries).to(self.groups.device)
+        groups, former = self.groups[numbers], self.weights
+        means, sizes = group_means(compared.losses, groups, len(former))
+        self.weights = self.moved(compared, groups, means, sizes)
+        self.seen = {
+            "row_losses": compared.losses.detach(),
+            "group_losses": means.detach(),
+            "group_sizes": sizes,
+            "weights_before": former,
+            "weights_after": self.weights,
+        }
+        return self.weighted(compared.losses, groups, means, self.weights if self.used == "new" else former)
+
+    def moved(self, compared: ComparedBatch, groups: Tensor, means: Tensor, sizes: Tensor) -> Tensor:
+        """Give the new weights `(k,)` from the groups `(n,)` of the batch, their mean losses and sizes."""
+        raise NotImplementedError
+
+    def weighted(self, losses: Tensor, groups: Tensor, means: Tensor, weights: Tensor) -> Tensor:
+        """Give the scalar to minimise."""
+        raise NotImplementedError
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Give weights and groups."""
+        return {"weights": self.weights, "groups": self.groups}
+
+    def take(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on from these."""
+        self.weights, self.groups = (tensors[name].to(self.weights.device) for name in ("weights", "groups"))
+
+    def observed(self) -> dict[str, Any]:
+        """Give the unweighted loss, and weights and mean losses by group."""
+        found: dict[str, Any] = {name: self.seen[name].tolist() for name in GROUPED}
+        return found | {"loss_ranking": self.seen["row_losses"].mean().item()}
+
+    def record(self, run: Training) -> dict[str, Any]:
+        """Give each cluster's queries, its weights on average and at the end, and its loss where present."""
+        weights, losses, sizes = (np.array(run.observed[name]) for name in GROUPED)
+        seen = np.maximum(1, (sizes > 0).sum(0))
+        rows = zip(
+            np.bincount(self.groups.cpu().numpy(), minlength=len(self.weights)).tolist(),
+            weights.mean(0).tolist(),
+            weights[-1].tolist(),
+            (losses.sum(0) / seen).tolist(),
+            strict=True,
+        )
+        names = ("queries", "mean_weight", "last_weight", "mean_loss")
+        return {"clusters": [dict(zip(names, row, strict=True)) for row in rows]}
+
+    def panel(self, run: Training) -> Panel:
+        """Give the weight of each cluster."""
+        weights = np.array(run.observed["weights_after"]).T
+        return Panel("weight of a cluster", {str(number): row for number, row in enumerate(weights)})
+
+
+class Idro(Grouped):
+    """Groups that the others gain from too are weighed more (Yu et al. 2022, section 3.3)."""
+
+    name = "idro"
+    help = "by what learning a group does for the others"
+    on = "robust"
+    source = "Yu et al. 2022 (COCO-DR), iDRO"
+
+    def __init__(
+        self,
+        objective: EncodedApart,
+        groups: Numbers,
+        count: int,
+        rule: IdroRule | None = None,
+        *,
+        layers: Layers = None,
+        used: str = "",
+    ) -> None:
+        """Take the group of every query; gradients are compared in `layers`.
+
+        `used` is "former" for the released rule and "new" for the paper's unless it is given.
+        """
+        self.rule = rule or IdroRule()
+        used = used or ("former" if self.rule.variant == "code" else "new")
+        super().__init__(objective, groups, self.rule.start(count), used)
+        self.gradients = GroupGradients(objective, layers)
+
+    @classmethod
+    def over(cls, objective: EncodedApart, groups: Numbers, settings: RemSettings) -> Idro:
+        """Make the released variant, or that of the paper."""
+        return cls(objective, groups, settings.clusters, IdroRule(variant=settings.variant or "code"))
+
+    def moved(self, compared: ComparedBatch, groups: Tensor, means: Tensor, sizes: Tensor) -> Tensor:
+        """Move the weights by the rule."""
+        products = self.gradients.products(compared.losses, groups, means, sizes)
+        return self.rule.step(self.weights, means, sizes, products)
+
+    def weighted(self, losses: Tensor, groups: Tensor, means: Tensor, weights: Tensor) -> Tensor:
+        """Weigh the mean losses of the groups."""
+        return self.rule.loss(means, weights)
+
+    def finish(self) -> None:
+        """Watch the layers no more."""
+        self.gradients.unwatch()
+
+
+class GroupGradients:
+    """Inner products of the gradients of groups' mean losses, over the weights of some layers.
+
+    Where a query's loss depends on its own texts only, one backward pass tells the gradients of all groups:
+    that of a linear layer's output, times its input, summed over a group's texts. Else there is one backward
+    pass a group.
+    """
+
+    def __init__(self, objective: EncodedApart, layers: Layers) -> None:
+        """Watch the layers' trained weights."""
+        self.processes = objective.processes
+        self.weights = weights_in(objective.weights, layers, int(objective.module.config.num_hidden_layers))
+        owners = list(owners_of(objective.module, self.weights))
+        self.at_once = objective.rows_apart and all(map(is_known, owners))
+        self.calls: list[tuple[torch.nn.Module, Tensor, Tensor]] = []
+        watched = owners if self.at_once else []
+        self.hooks = [owner.register_forward_hook(self.keep) for owner in watched]
+
+    def unwatch(self) -> None:
+        """Let go of the layers."""
+        for hook in self.hooks:
+            hook.remove()
+
+    def keep(self, module: torch.nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        """Remember what a module read and gave."""
+        if torch.is_grad_enabled():
+            self.calls.append((module, inputs[0].detach(), output))
+
+    def products(self, losses: Tensor, groups: Tensor, means: Tensor, sizes: Tensor) -> Tensor:
+        """Give the products `(k, k)` of the gradients of mean losses `(k,)`; 0 for absent groups."""
+        present = sizes.nonzero().flatten()
+        if self.at_once:
+            found = self.from_one_pass(losses / sizes[groups], groups, present)
+        else:
+            found = self.from_one_pass_each(means[present])
+        whole = found.new_zeros(len(sizes), len(sizes))
+        whole[present.unsqueeze(1), present] = found
+        return whole
+
+    def from_one_pass_each(self, means: Tensor) -> Tensor:
+        """Give the products of one backward pass a group."""
+        rows = []
+        for mean in means:
+            parts = torch.autograd.grad(
+                mean, self.weights, retain_graph=True, allow_unused=True, materialize_grads=True
+            )
+            rows.append(torch.cat([part.flatten() for part in parts]))
+        gradients = torch.stack(rows)
+        self.processes.add_up([gradients])
+        return gradients @ gradients.T
+
+    def from_one_pass(self, shares: Tensor, groups: Tensor, present: Tensor) -> Tensor:
+        """Give the products of one backward pass, from the queries' shares `(n,)` of their groups' means."""
+        calls, self.calls = self.calls, []
+        deltas = torch.autograd.grad(shares.sum(), [output for _, _, output in calls], retain_graph=True)
+        found = shares.new_zeros(len(present), len(present))
+        own = groups.view(self.processes.count, -1)[self.processes.rank]
+        called: dict[torch.nn.Module, list[tuple[Tensor, Tensor]]] = {}
+        for (module, read, _), delta in zip(calls, deltas, strict=True):
+            called.setdefault(module, []).append((read.float(), delta.float()))
+        for module, uses in called.items():
+            for gradients in gradients_of(module, uses, own, present):
+                self.processes.add_up([gradients])
+                found += gradients @ gradients.T
+        return found
+
+
+def weights_in(
+    weights: Mapping[str, torch.nn.Parameter], layers: Layers, count: int
+) -> list[torch.nn.Parameter]:
+    """Choose the trained weights of encoder layers by their names; heads are never chosen."""
+    if layers == "all":
+        return [weight for name, weight in weights.items() if not name.startswith("head")]
+    chosen = range(count - max(1, count // 4), count) if layers is None else layers
+    found = ((LAYER.search(name), weight) for name, weight in weights.items())
+    return [weight for place, weight in found if place and int(place[1]) in chosen]
+
+
+def owners_of(model: torch.nn.Module, weights: Sequence[torch.nn.Parameter]) -> Iterator[torch.nn.Module]:
+    """Give the modules that hold the weights."""
+    wanted = set(map(id, weights))
+    return (
+        module
+        for module in model.modules()
+        if any(id(weight) in wanted for weight in module.parameters(recurse=False))
+    )
+
+
+def is_known(module: torch.nn.Module) -> bool:
+    """Tell whether `gradients_of` knows the module, and all of it is trained."""
+    known = isinstance(module, torch.nn.Linear | torch.nn.LayerNorm)
+    return known and all(weight.requires_grad for weight in module.parameters(recurse=False))
+
+
+def gradients_of(
+    module: torch.nn.Module, uses: Sequence[tuple[Tensor, Tensor]], groups: Tensor, present: Tensor
+) -> Iterator[Tensor]:
+    """Give the gradients `(groups present, values)` of a module's weights by group, one weight after another.
+
+    A use is what the module read, and the gradient of what it gave; both begin with the texts' axis, some
+    texts for each of the queries, whose groups are `(n,)`.
+    """
+    linear = isinstance(module, torch.nn.Linear)
+    matrices: list[Tensor] = []
+    vectors: list[Tensor] = []
+    for group in present:
+        own = [(read[at], delta[at]) for read, delta, at in members(uses, groups == group)]
+        flat = [(read.flatten(0, -2), delta.flatten(0, -2)) for read, delta in own]
+        if linear:
+            matrices.append(sum_of([(delta.T @ read).flatten() for read, delta in flat]))
+        else:
+            matrices.append(sum_of([(delta * normalised(module, read)).sum(0) for read, delta in flat]))
+        vectors.append(sum_of([delta.sum(0) for _, delta in flat]))
+    yield torch.stack(matrices)
+    if module.bias is not None:
+        yield torch.stack(vectors)
+
+
+def members(uses: Sequence[tuple[Tensor, Tensor]], chosen: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Give each use with the numbers of its texts that belong to the chosen queries."""
+    for read, delta in uses:
+        yield read, delta, chosen.repeat_interleave(len(read) // len(chosen)).nonzero().flatten()
+
+
+def normalised(module: Any, states: Tensor) -> Tensor:
+    """Give what a LayerNorm multiplies its weight with."""
+    return functional.layer_norm(states, module.normalized_shape, eps=module.eps)
+
+
+def sum_of(parts: Sequence[Tensor]) -> Tensor:
+    """Add tensors of one shape."""
+    return torch.stack(list(parts)).sum(0)

@@ -1,0 +1,28 @@
+"""Pairwise: tell a query's relevant document from its own negatives, and from no other query's."""
+
+from __future__ import annotations
+
+from ...errors import MissingExtra
+from ..batches import Batch
+from .labelled import EncodedApart
+
+try:
+    from torch import Tensor
+    from torch.nn import functional
+except ImportError as missing:
+    raise MissingExtra(missing.name or "torch", "train", "training a model") from missing
+
+
+class Pairwise(EncodedApart):
+    """Cross-entropy over a query's positive and its own k negatives; k is 1 in ANCE, COCO-DR and MoDIR."""
+
+    name = "pairwise"
+    help = "with its own negatives only, as COCO-DR and MoDIR"
+    on = "labels"
+    rows_apart = True
+
+    def compared(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+        """Give the cross-entropies `(n,)`."""
+        scores = self.own_scores(batch, queries, positives, negatives)
+        wanted = scores.new_zeros(len(scores)).long()
+        return functional.cross_entropy(scores, wanted, reduction="none")

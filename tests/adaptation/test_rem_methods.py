@@ -1,0 +1,318 @@
+"""REM training with iDRO, GroupDRO, MoDIR and BERM: what comes of it, continuation, processes, refusals."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hybridr.adaptation.corpus import TargetDomain, read_target
+from hybridr.adaptation.judged import Judged
+from hybridr.adaptation.objectives import modir
+from hybridr.adaptation.rem import train_rem
+from hybridr.adaptation.settings import RemSettings
+from hybridr.assembly.assembly import assemble
+from hybridr.assembly.rem_files import read_rem
+from hybridr.errors import DataError, ModelError, SettingsError
+from hybridr.exporting.exporting import export
+from hybridr.files.manifest import read_manifest
+from hybridr.records import Document
+from support.rem_training import SETTINGS, TEXTS, program, rem_settings, write_teacher
+from support.tiny import tiny_corpus
+
+METHODS: dict[str, dict[str, Any]] = {
+    "idro": {"robust": "idro", "clusters": 4},
+    "idro of the paper, in batch": {"robust": "idro", "clusters": 4, "variant": "paper", "loss": "contrast"},
+    "groupdro": {"robust": "groupdro", "clusters": 4},
+    "modir": {"queue": 6, "queue_entries": 2, "loss": "pairwise"},
+    "berm": {"units": "sentence"},
+    "berm as released": {"units": "sentence", "variant": "code", "loss": "pairwise"},
+}
+
+
+@pytest.fixture(scope="module")
+def target() -> TargetDomain:
+    return read_target("tiny", tiny_corpus(60), seed=4)
+
+
+def target_of(name: str, target: TargetDomain) -> TargetDomain | None:
+    return target if name.startswith("modir") else None
+
+
+def rem_weights(folder: Path) -> dict[str, torch.Tensor]:
+    return read_rem(folder).tensors("pytorch_adapter.bin")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_loss_falls_and_the_manifest_tells_the_method(
+    name: str, judged: Judged, dam: Path, target: TargetDomain, tmp_path: Path
+) -> None:
+    given = rem_settings(dam, tmp_path / "rem", steps=40, learning_rate=1e-2, rank=16, **METHODS[name])
+    trained = train_rem(judged, given, target=target_of(name, target))
+    assert trained.method is not None
+    assert trained.method["name"] == name.split()[0]
+    lines = [json.loads(line) for line in (tmp_path / "rem" / "losses.jsonl").read_text().splitlines()]
+    ranking = [line["loss_ranking"] for line in lines]
+    assert sum(ranking[-10:]) < 0.95 * sum(ranking[:10])
+    card = export(assemble(dam, tmp_path / "rem"), tmp_path / "encoder").joinpath("README.md").read_text()
+    assert f"| trained by | {trained.method['source']} |" in card
+    if "clusters" in trained.method:
+        assert sum(row["queries"] for row in trained.method["clusters"]) == 40
+        assert len(lines[0]["weights_after"]) == 4
+    if name == "modir":
+        assert all(0 <= line["local_accuracy"] <= 1 for line in lines)
+        assert len({line["accuracy_queries"] for line in lines}) > 1  # measured more than once
+
+
+def test_weight_zero_is_plain_training_bit_for_bit(
+    judged: Judged, dam: Path, target: TargetDomain, tmp_path: Path
+) -> None:
+    common = {"steps": 8, "loss": "pairwise", "queue": 6, "queue_entries": 2}
+    train_rem(judged, rem_settings(dam, tmp_path / "plain", **common))
+    train_rem(judged, rem_settings(dam, tmp_path / "zero", **common, invariance=0.0), target=target)
+    train_rem(judged, rem_settings(dam, tmp_path / "one", **common), target=target)
+    plain, zero, one = (rem_weights(tmp_path / name) for name in ("plain", "zero", "one"))
+    assert all(torch.equal(value, zero[key]) for key, value in plain.items())
+    assert not all(torch.equal(value, one[key]) for key, value in plain.items())
+
+
+@pytest.mark.parametrize("name", ["idro", "groupdro", "modir", "berm"])
+def test_a_killed_run_ends_with_the_same_weights(
+    name: str, judged: Judged, toy: Path, dam: Path, target: TargetDomain, tmp_path: Path
+) -> None:
+    values = SETTINGS | METHODS[name] | {"dam": str(dam)}
+    train_rem(judged, RemSettings(**values, out=tmp_path / "whole"), target=target_of(name, target))
+    out = tmp_path / "broken"
+    for at in ("4", "8"):
+        broken = program(toy=toy, values=values | {"out": str(out)}, invariant=name == "modir")
+        assert broken.stdout is not None
+        for line in broken.stdout:
+            if line.strip() == at:
+                broken.send_signal(signal.SIGKILL)
+                break
+        broken.communicate()
+        assert not (out / "manifest.json").exists()
+    continued = train_rem(judged, RemSettings(**values, out=out), target=target_of(name, target))
+    assert continued.resumed_from == 6
+    for file in ("pytorch_adapter.bin", "losses.jsonl", "losses.svg"):
+        assert (out / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+    method = [(read_manifest(folder) or {})["rem"]["method"] for folder in (out, tmp_path / "whole")]
+    assert method[0] == method[1]
+
+
+@pytest.mark.parametrize("name", ["idro", "idro of the paper, in batch", "modir", "berm", "berm as released"])
+def test_two_processes_are_one_with_the_double_batch(
+    name: str, judged: Judged, toy: Path, dam: Path, target: TargetDomain, tmp_path: Path
+) -> None:
+    values = SETTINGS | METHODS[name] | {"dam": str(dam), "dropout": False, "steps": 4}
+    one = train_rem(judged, RemSettings(**values, out=tmp_path / "one"), target=target_of(name, target))
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    given = values | {"batch_size": 4, "out": str(tmp_path / "two")}
+    two = program(*launcher, toy=toy, values=given, invariant=name == "modir")
+    _, said = two.communicate()
+    assert two.returncode == 0, said[-2000:]
+    alone, together = (rem_weights(tmp_path / folder) for folder in ("one", "two"))
+    assert max(float((value - together[key]).abs().max()) for key, value in alone.items()) <= 1e-5
+    lines = (tmp_path / "two" / "losses.jsonl").read_text().splitlines()
+    assert [json.loads(line)["loss"] for line in lines] == pytest.approx(one.losses, abs=1e-4)
+
+
+def test_episodes_mine_and_cluster_anew_and_go_on_after_a_stop(
+    judged: Judged, toy: Path, dam: Path, tmp_path: Path
+) -> None:
+    values = SETTINGS | METHODS["idro"] | {"dam": str(dam), "episodes": 2, "learning_rate": 1e-2}
+    whole = train_rem(judged, RemSettings(**values, out=tmp_path / "whole"))
+    assert whole.steps == 24
+    lines = [json.loads(line) for line in (tmp_path / "whole" / "losses.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(1, 25))
+    out = tmp_path / "broken"
+    broken = program(toy=toy, values=values | {"out": str(out)})
+    assert broken.stdout is not None
+    for number, _ in enumerate(broken.stdout):
+        if number == 16:  # the fifth step of the second episode
+            broken.send_signal(signal.SIGKILL)
+            break
+    broken.communicate()
+    mined = [(out / ".training" / place / "negatives.tsv").read_text() for place in ("", "episode-2")]
+    assert mined[0] != mined[1]
+    assert train_rem(judged, RemSettings(**values, out=out)).resumed_from >= 12
+    assert (out / "pytorch_adapter.bin").read_bytes() == (
+        tmp_path / "whole" / "pytorch_adapter.bin"
+    ).read_bytes()
+
+
+def test_methods_stand_on_distillation_too(
+    judged: Judged, dam: Path, target: TargetDomain, tmp_path: Path
+) -> None:
+    teacher = write_teacher(tmp_path / "teacher.tsv", judged)
+    for name in ("idro", "modir", "berm"):
+        values = METHODS[name] | {"loss": "distil", "teacher": teacher, "steps": 2}
+        given = rem_settings(dam, tmp_path / name, **values)
+        assert train_rem(judged, given, target=target_of(name, target)).method is not None
+
+
+def test_what_cannot_be_combined_is_refused_by_name(
+    judged: Judged, dam: Path, target: TargetDomain, tmp_path: Path
+) -> None:
+    for values, given, message in (
+        ({"robust": "idro", "units": "sentence"}, None, "--robust and --units are methods of their own"),
+        ({"robust": "idro"}, target, "--robust and --invariant-to are methods"),
+        ({"robust": "idro", "ranker": "splade"}, None, "--robust is for the dense ranker, not for splade"),
+        ({"ranker": "rerank"}, target, "--invariant-to is for the dense ranker, not for rerank"),
+        ({"negatives_per_query": 0}, target, "--invariant-to needs --negatives-per-query"),
+        ({"queue": 7, "queue_entries": 2}, target, "7 is no multiple of the 2 entries"),
+        ({"loss": "pairwise", "negatives_per_query": 0}, None, "needs --negatives-per-query 1 or more"),
+        ({"batch_size": 1, "negatives_per_query": 0}, None, "a batch of one query has nothing"),
+        ({"reader": tmp_path / "x.jsonl"}, None, "needs --units sentence"),
+        ({"variant": "paper"}, None, "--variant is of --robust idro and of --units"),
+        ({"episodes": 2}, target, "neither --teacher nor --invariant-to"),
+        ({"episodes": 2, "ranker": "colbert"}, None, "it needs the dense ranker"),
+    ):
+        with pytest.raises(SettingsError, match=message):
+            train_rem(judged, rem_settings(dam, tmp_path / "rem", **values), target=given)
+
+
+def test_a_rem_is_not_trained_on_with_another_similarity(judged: Judged, dam: Path, tmp_path: Path) -> None:
+    train_rem(judged, rem_settings(dam, tmp_path / "first", steps=1))
+    mixed = rem_settings(dam, tmp_path / "second", rem=str(tmp_path / "first"), similarity="cosine")
+    with pytest.raises(SettingsError, match="trained with similarity ip, not cosine"):
+        train_rem(judged, mixed)
+
+
+def test_one_cluster_too_few_queries_and_empty_clusters(judged: Judged, dam: Path, tmp_path: Path) -> None:
+    same = replace(judged, queries=dict.fromkeys(judged.queries, "red fox"), fingerprint="same")
+    with pytest.raises(DataError, match="all queries fall into one cluster"):
+        train_rem(same, rem_settings(dam, tmp_path / "a", **METHODS["idro"]))
+    with pytest.raises(DataError, match="40 queries cannot make 41 clusters"):
+        train_rem(judged, rem_settings(dam, tmp_path / "b", robust="idro", clusters=41))
+    few = dict(zip(judged.queries, list(judged.queries.values())[:2] * 20, strict=True))
+    two = replace(judged, queries=few, fingerprint="two")
+    method = train_rem(two, rem_settings(dam, tmp_path / "c", steps=3, **METHODS["idro"])).method
+    assert method is not None
+    sizes = {row["queries"]: row["last_weight"] for row in method["clusters"]}
+    assert sizes[0] == pytest.approx(0.01)  # an empty cluster is absent from every batch: at the floor
+
+
+def test_batches_of_one(judged: Judged, dam: Path, target: TargetDomain, tmp_path: Path) -> None:
+    for name, values in METHODS.items():
+        given = rem_settings(dam, tmp_path / name, batch_size=1, steps=3, **values)
+        assert len(train_rem(judged, given, target=target_of(name, target)).losses) == 3
+
+
+def test_a_loss_that_is_not_a_number_stops_every_method(
+    judged: Judged, dam: Path, target: TargetDomain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hybridr.adaptation.objectives.labelled import EncodedApart
+
+    scores = EncodedApart.own_scores
+    monkeypatch.setattr(EncodedApart, "own_scores", lambda *given: scores(*given) * torch.nan)
+    for name in ("idro", "groupdro", "modir", "berm"):
+        given = rem_settings(dam, tmp_path / name, **METHODS[name] | {"loss": "pairwise"})
+        with pytest.raises(ModelError, match="the loss is nan at step 1"):
+            train_rem(judged, given, target=target_of(name, target))
+
+
+def test_clusters_are_weighed_by_pairwise_losses_unless_another_is_given(dam: Path) -> None:
+    assert RemSettings(dam=str(dam), robust="idro").loss == "pairwise"
+    assert RemSettings(dam=str(dam), robust="idro", loss="contrast").loss == "contrast"
+    assert RemSettings(dam=str(dam)).loss == "contrast"
+
+
+def test_the_commands(toy: Path, dam: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import hybridr_cli
+
+    common = ["--dam", str(dam), "--beir", str(toy), "--steps", "2", "--rank", "4", "--batch-size", "8"]
+    train = ["rem", "train", *common, "--device", "cpu"]
+    log = tmp_path / "log.txt"
+    log.write_text("".join(f"{text} {number}\n" for number, text in enumerate([*TEXTS, *TEXTS[:3]])))
+    target = ["--invariant-to", str(toy)]
+    for name, options in (
+        ("groupdro", ["--robust", "groupdro", "--clusters", "3"]),
+        ("modir", [*target, "--adversary", "gan", "--invariance", "0.5"]),
+        ("berm", ["--units", "sentence"]),
+    ):
+        out = ["--out", str(tmp_path / name)]
+        assert hybridr_cli.main([*train, *options, *out, "--json"]) == 0, name
+        assert json.loads(capsys.readouterr().out)["method"]["name"] == name
+        assert hybridr_cli.main([*train, *options, *out]) == 0
+        assert "its course is in losses.svg" in capsys.readouterr().out
+    given = [*train, *target, "--target-queries", str(log), "--out", str(tmp_path / "log"), "--json"]
+    assert hybridr_cli.main(given) == 0
+    assert json.loads(capsys.readouterr().out)["method"]["target_queries"] == 11
+    assert hybridr_cli.main([*train, "--target-queries", str(log)]) == 2
+    assert "--invariant-to" in capsys.readouterr().err
+    assert hybridr_cli.main([*train, *target, "--units", "sentence"]) == 2
+    assert "--invariant-to and --units are methods" in capsys.readouterr().err
+
+
+def test_a_queue_longer_than_the_training_repeats_the_newest() -> None:
+    game = modir.Game(queue=6, entries=2)
+    assert game.reads(2) == [0, 1, 1, 1, 1, 1]
+    assert game.reads(6) == [0, 1, 2, 3, 4, 5]
+    assert replace(game, traversal="released").reads(6) == [1, 2, 3, 4, 5, 5]
+    assert replace(game, traversal="repeat").reads(3) == [2] * 6
+
+
+def test_a_target_needs_documents_and_queries() -> None:
+    with pytest.raises(DataError, match="40 are needed"):
+        read_target("few", tiny_corpus(20))
+    numbers = [Document(str(number), f"{number}") for number in range(60)]
+    made = read_target("numbers", numbers)
+    assert made.queries[0].isdigit()  # a text of one word is its own query
+    log = [f"query {number}" for number in range(10)]
+    given = read_target("log", tiny_corpus(60), log)
+    assert (given.queries, given.made_from) == (tuple(log), (-1,) * 10)
+    with pytest.raises(DataError, match="log: 9 queries, 10 are needed"):
+        read_target("log", tiny_corpus(60), log[:9])
+
+
+def test_few_target_queries_come_more_than_once(judged: Judged, dam: Path, tmp_path: Path) -> None:
+    few = read_target("log", tiny_corpus(60), [f"red fox {number}" for number in range(10)])
+    given = rem_settings(dam, tmp_path / "rem", **METHODS["modir"] | {"batch_size": 20, "steps": 3})
+    assert train_rem(judged, given, target=few).method is not None
+
+
+def test_documents_of_one_sentence_and_a_tokenizer_without_periods(
+    toy: Path, dam: Path, tmp_path: Path
+) -> None:
+    from hybridr.adaptation.judged import read_judged_beir
+
+    def one_sentence(text: str) -> str:
+        return text.replace(".", "").strip() + "."
+
+    judged = read_judged_beir(toy)
+    documents = [Document(one.doc_id, one_sentence(one.contents)) for one in judged.documents()]
+    flat = replace(judged, documents=lambda: iter(documents), fingerprint="flat")
+    with pytest.raises(DataError, match="with one each there is nothing to balance"):
+        train_rem(flat, rem_settings(dam, tmp_path / "flat", units="sentence", mined=0))
+    mixed = documents[:-3] + list(judged.documents())[-3:]
+    some = replace(judged, documents=lambda: iter(mixed), fingerprint="some")
+    assert train_rem(some, rem_settings(dam, tmp_path / "some", units="sentence", steps=2, mined=0)).method
+
+
+def test_a_readers_answers_choose_the_unit(judged: Judged, dam: Path, tmp_path: Path) -> None:
+    file = tmp_path / "answers.jsonl"
+    given = rem_settings(dam, tmp_path / "rem", units="sentence", steps=3, reader=file)
+    with pytest.raises(SettingsError, match="there is no file"):
+        train_rem(judged, given)
+    file.write_text('{"query-id": "q0"}\n')
+    with pytest.raises(DataError, match="no query, document and answers"):
+        train_rem(judged, given)
+    file.write_text('{"query-id": "none", "corpus-id": "d1", "answers": []}\n')
+    with pytest.raises(DataError, match="no answer is of a judged query"):
+        train_rem(judged, given)
+    texts = {document.doc_id: document.contents for document in judged.documents()}
+    lines = [
+        {"query-id": query, "corpus-id": doc, "answers": [{"start": texts[doc].index(".") + 2, "score": 1e6}]}
+        for query, docs in judged.positives.items()
+        for doc in docs
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    by_reader = train_rem(judged, given)
+    by_words = train_rem(judged, rem_settings(dam, tmp_path / "words", units="sentence", steps=3))
+    assert by_reader.losses != by_words.losses  # the second sentence is essential to all

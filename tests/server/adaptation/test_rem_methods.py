@@ -1,0 +1,34 @@
+"""MoDIR against a live index."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import hybridr_cli
+from hybridr import load
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.settings import LoadSettings
+from hybridr.files.manifest import read_manifest
+from support.dam_training import tiny_dam
+from support.rem_training import write_toy
+
+pytestmark = pytest.mark.node
+
+
+def test_vectors_are_made_invariant_to_an_index(
+    cluster: Cluster, index_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels, target = write_toy(tmp_path / "labels"), write_toy(tmp_path / "target", documents=60)
+    load(cluster, target, LoadSettings(index=index_name))
+    given = ["--beir", str(labels), "--dam", str(tiny_dam(tmp_path / "dam")), "--out", str(tmp_path / "rem")]
+    small = ["--steps", "2", "--rank", "4", "--batch-size", "8", "--device", "cpu", "--url", cluster.url]
+    assert hybridr_cli.main(["rem", "train", *given, *small, "--invariant-to", index_name, "--json"]) == 0
+    method = json.loads(capsys.readouterr().out)["method"]
+    assert (method["name"], method["target"], method["target_documents"]) == ("modir", index_name, 60)
+    assert (read_manifest(tmp_path / "rem") or {})["rem"]["method"] == method
+    missing = ["--invariant-to", "no-such-index"]
+    assert hybridr_cli.main(["rem", "train", *given, *small, *missing]) != 0
+    assert "no-such-index" in capsys.readouterr().err
