@@ -129,6 +129,8 @@ def test_one_request_does_not_reach_beyond_the_depth(cluster: Cluster, index: st
 class Listener:
     """A client that keeps which copies of the shards each search names."""
 
+    name = "listener"
+
     def __init__(self, client: Any) -> None:
         self.client, self.named = client, []  # type: ignore[var-annotated]
 
