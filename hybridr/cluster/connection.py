@@ -6,7 +6,7 @@ import json
 import random
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from functools import cached_property
@@ -22,6 +22,7 @@ from ..settings import resolve_stage
 from .clients import Client
 from .failures import error_of, is_busy, shard_failure
 from .record import IndexInfo
+from .routing import same_copies
 from .settings import ClusterSettings
 
 OLDEST = (2, 19, 0)
@@ -209,9 +210,18 @@ class Cluster:
         )
         return found
 
-    def msearch(self, name: str, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Send several searches of one index at once, as `search` does; the first that fails raises."""
-        lines = b"".join(b"{}\n" + as_json({**PLAIN, **body}) + b"\n" for body in bodies)
+    def msearch(
+        self, name: str, bodies: Sequence[dict[str, Any]], texts: Sequence[str] = ()
+    ) -> list[dict[str, Any]]:
+        """Send several searches of one index at once, as `search` does; the first that fails raises.
+
+        With `texts`, one a body, searches for the same text are answered by the same copies of the shards.
+        """
+        heads = [same_copies(text) for text in texts] or [{}] * len(bodies)
+        lines = b"".join(
+            as_json(head) + b"\n" + as_json({**PLAIN, **body}) + b"\n"
+            for head, body in zip(heads, bodies, strict=True)
+        )
 
         def send() -> list[dict[str, Any]]:
             answers = self.request("POST", path_of(name, "_msearch"), lines)["responses"]

@@ -1,4 +1,4 @@
-"""Which shard a routing value leads to, computed as OpenSearch does; no right is needed to ask nothing.
+"""Which shard a routing value leads to, computed as OpenSearch does, and which copy of each shard answers.
 
 Source: OperationRouting.generateShardId, Murmur3HashFunction and MetadataCreateIndexService of OpenSearch.
 """
@@ -6,6 +6,7 @@ Source: OperationRouting.generateShardId, Murmur3HashFunction and MetadataCreate
 from __future__ import annotations
 
 from itertools import count
+from zlib import crc32
 
 from .record import IndexInfo
 
@@ -35,6 +36,15 @@ def shard_of(routing: str, info: IndexInfo) -> int:
 def routing_shards(shards: int) -> int:
     """Give how many shards an index could be split into by default."""
     return shards << max(1, SPLITS - (shards - 1).bit_length())
+
+
+def same_copies(text: str) -> dict[str, str]:
+    """Give the parameter by which the same copies of the shards answer for the same text.
+
+    Copies count deleted documents differently until they are merged away, and so score differently. Over
+    many texts all copies take their share.
+    """
+    return {"preference": f"hybridr-{crc32(text.encode('utf-8', 'surrogatepass')):08x}"}
 
 
 def murmur3(data: bytes) -> int:

@@ -36,6 +36,7 @@ class Alone(Fusion):
 
     name = "alone"
     one_request = True
+    true_scores = True
 
     def body(self, question: Question, k: int) -> dict[str, Any]:
         """Ask the leg."""
@@ -49,23 +50,31 @@ class Candidates:
     def __init__(self, cluster: Cluster, info: IndexInfo, legs: Mapping[str, Leg]) -> None:
         self.cluster, self.info, self.legs = cluster, info, legs
 
-    def scores(self, bodies: Sequence[dict[str, Any]]) -> list[dict[str, float]]:
-        """Send several searches in one request: document id -> score, best first, of each."""
+    def scores(self, bodies: Sequence[dict[str, Any]], texts: Sequence[str] = ()) -> list[dict[str, float]]:
+        """Send several searches in one request: document id -> score, best first, of each.
+
+        With `texts`, one a body, the same copies of the shards answer for the same text.
+        """
         if not bodies:  # the server refuses an empty request
             return []
-        answers = self.cluster.msearch(self.info.name, [body | {"_source": False} for body in bodies])
+        plain = [body | {"_source": False} for body in bodies]
+        answers = self.cluster.msearch(self.info.name, plain, texts)
         return [{hit["_id"]: hit["_score"] for hit in checked_hits(answer)} for answer in answers]
 
     def found(self, questions: Sequence[Question]) -> list[Legs]:
         """Give what both legs say about each question: one retrieval per leg, and what each one missed."""
-        first = self.scores([{"size": one.depth, "query": leg} for one in questions for leg in one.queries()])
+        asked = [one.text for one in questions for _ in one.legs]
+        first = self.scores(
+            [{"size": one.depth, "query": leg} for one in questions for leg in one.queries()], asked
+        )
         listed = list(zip(first[::2], first[1::2], strict=True))
         second = self.scores(
             [
                 body
                 for question, lists in zip(questions, listed, strict=True)
                 for body in self._missing(question, *lists)
-            ]
+            ],
+            asked,
         )
         more = zip(second[::2], second[1::2], strict=True)
         told = self._told(questions, listed)
@@ -79,13 +88,13 @@ class Candidates:
     ) -> list[dict[str, tuple[float, Scores]]]:
         """Ask for the signals of every candidate."""
         unions = [list({**lexical, **dense}) for lexical, dense in listed]
-        bodies = [
-            {"size": len(union), "query": among(union, {"bool": {"should": list(part.clauses)}})}
+        told = [
+            (one.text, {"size": len(union), "query": among(union, {"bool": {"should": list(part.clauses)}})})
             for one, union in zip(questions, unions, strict=True)
             for part in one.signals.values()
             if part.clauses
         ]
-        found = iter(self.scores(bodies))
+        found = iter(self.scores([body for _, body in told], [text for text, _ in told]))
         return [
             {name: (part.weight, next(found) if part.clauses else {}) for name, part in one.signals.items()}
             for one in questions

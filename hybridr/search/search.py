@@ -6,7 +6,7 @@ may look at the hits once more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -21,6 +21,7 @@ from ..cluster.legs import Leg
 from ..cluster.legs.dense import MAX_NEIGHBOURS, DenseLeg, as_kept
 from ..cluster.legs.lexical import highlight
 from ..cluster.record import IndexInfo
+from ..cluster.routing import same_copies
 from ..encoding.contract import Encoder, Reading, Vectors
 from ..errors import DataError, SettingsError
 from ..files.family import member_of
@@ -29,6 +30,7 @@ from ..records import Hit, Query, Run
 from ..vocabulary.terms import Analysed, Analysis
 from .calibration import known_scale
 from .candidates import DENSE, HYBRID, LEXICAL, Alone, Candidates, legs_of, modes
+from .encoders import encoder_for
 from .feedback import ROCCHIO_DOCUMENTS, TermFeedback, rocchio
 from .fusions import FAMILY, Candidate, Fusion, Legs, Question, Scales, Weighted
 from .fusions.absolute import Absolute, lexical_root
@@ -49,9 +51,9 @@ class Search:
 
     `index` may be the source, the alias or the destination of a reindex. Raises NotFound for a missing
     index, DataError when the mode needs vectors and there are none, FingerprintMismatch when the encoder
-    is not the one that wrote them. `feedback="rm3"` expands the lexical leg by the words of its best
-    documents, "rocchio" moves the query vector toward the best of a hybrid search. `fusion` names how a
-    hybrid search joins its legs; None in other modes.
+    is not the one that wrote them; without one the search finds it itself. `feedback="rm3"` expands the
+    lexical leg by the words of its best documents, "rocchio" moves the query vector toward the best of a
+    hybrid search. `fusion` names how a hybrid search joins its legs; None in other modes.
     """
 
     def __init__(
@@ -119,16 +121,17 @@ class Search:
         to their score.
         """
         self._check_page(text, k, offset)
-        depth = max(self.settings.depth, k + offset)
         readings = None if reading is None else [reading]
-        [question] = self._questions([text], depth, filter, readings)
+        [question] = self._questions([text], self.settings.depth, filter, readings)
         question = replace(question, shown=True, explained=explain)
+        page = range(offset, offset + k)
         if not self._rerankers:
-            return self._hits(text, k, offset, question)
-        hits = self._hits(text, depth, 0, question)
+            return self._hits(page, question)
+        hits = self._hits(range(self._depth(page.stop)), question)
+        best, rest = hits[: self.settings.depth], hits[self.settings.depth :]
         for one in self._rerankers:
-            hits = one.rescore(text, hits)
-        return hits[offset : offset + k]
+            best = one.rescore(text, best)
+        return (best + rest)[page.start : page.stop]
 
     def request(
         self, text: str, k: int = 10, *, offset: int = 0, filter: dict[str, Any] | None = None
@@ -141,6 +144,12 @@ class Search:
             ranks = "a re-ranker" if self._rerankers else f"the fusion '{self.fusion}'"
             raise SettingsError(f"{ranks} ranks here: there is no one request", hint="--fusion absolute")
         self._check_page(text, k, offset)
+        if offset and self._pieces(offset + k):
+            raise SettingsError(
+                f"hits {offset + 1} to {offset + k} are beyond the {self.settings.depth} candidates of each "
+                "leg: one request does not join the pages before it",
+                hint=f"--depth {offset + k} for all pages",
+            )
         [question] = self._questions([text], self._depth(k + offset), filter)
         return self._joining.body(question, k + offset) | {"size": k, "from": offset}
 
@@ -179,25 +188,56 @@ class Search:
     def _idf_sum(self, text: Analysed) -> float:
         return len(self.lexical_fields) * text.idf_sum
 
-    def _hits(self, text: str, k: int, offset: int, question: Question) -> list[Hit]:
+    def _hits(self, page: range, question: Question) -> list[Hit]:
         if not self._joining.one_request:
-            question = replace(question, depth=self.settings.depth, shown=False)
-            return self._joined_here(text, question, slice(offset, offset + k))
-        body = self._joining.body(question, k + offset)
-        body |= {"highlight": highlight(self._shown_fields, text), "_source": self._shown_fields}
-        body |= {"size": k, "from": offset}
-        answer = self.cluster.search(self.info.name, body, {"include_named_queries_score": "true"})
+            return self._joined_here(question.text, replace(question, shown=False), page)
+        if not self._pieces(page.stop):
+            return self._shown(page, replace(question, depth=self._depth(page.stop)), [])
+        return [hit for piece in self._pieced(page, question) for hit in piece]
+
+    def _pieces(self, stop: int) -> bool:
+        """Tell whether a list of this length is put together of lists of several depths."""
+        return self.mode != LEXICAL and self._joining.true_scores and stop > self.settings.depth
+
+    def _pieced(self, page: range, question: Question) -> Iterator[list[Hit]]:
+        """Give a page that reaches beyond the first `depth` hits.
+
+        After them come the best of twice as many candidates that are not among them, and so on: which rank a
+        document has does not depend on the page that shows it.
+        """
+        seen: list[str] = []
+        depth = self.settings.depth
+        while True:
+            part, first = replace(question, depth=depth), len(seen)
+            if page.start < depth:
+                yield self._shown(range(max(page.start, first), min(page.stop, depth)), part, seen)
+            if page.stop <= depth:
+                return
+            body = self._joining.body(replace(part, shown=False), depth - first)
+            seen += self._candidates.scores([unseen(body, seen)], [question.text])[0]
+            if len(seen) < depth:
+                return
+            depth = min(2 * depth, MAX_NEIGHBOURS)
+
+    def _shown(self, page: range, question: Question, seen: Sequence[str]) -> list[Hit]:
+        """Ask for hits as people look at them; the first ranks are those of `seen`."""
+        offset = page.start - len(seen)
+        body = unseen(self._joining.body(question, offset + len(page)), seen)
+        body |= {"highlight": highlight(self._shown_fields, question.text), "_source": self._shown_fields}
+        body |= {"size": len(page), "from": offset}
+        params = same_copies(question.text) | {"include_named_queries_score": "true"}
+        answer = self.cluster.search(self.info.name, body, params)
         hits = self._candidates.with_passages(checked_hits(answer), question)
-        return [self._hit(found, rank, question) for rank, found in enumerate(hits, offset + 1)]
+        return [self._hit(found, rank, question) for rank, found in enumerate(hits, page.start + 1)]
 
     def _hit(self, found: dict[str, Any], rank: int, question: Question) -> Hit:
         parts = self._joining.parts(question, named_scores(found)) if question.explained else None
         return hit_of(found, rank, parts, self._shown_fields)
 
-    def _joined_here(self, text: str, question: Question, page: slice) -> list[Hit]:
+    def _joined_here(self, text: str, question: Question, page: range) -> list[Hit]:
         """Ask the legs, join them in this process, and look up the texts of the page."""
         [legs] = self._candidates.found([question])
-        best = legs.candidates(self._joining.scores(legs))[page]
+        best = legs.candidates(self._joining.scores(legs))[page.start : page.stop]
         texts = self._candidates.texts([one.doc_id for one in best], text, question, self._shown_fields)
         return [
             Hit(one.doc_id, one.score, rank, one.lexical, one.dense, *texts.get(one.doc_id, ("", None)))
@@ -210,7 +250,8 @@ class Search:
         if not self._joining.one_request:
             return [{one.doc_id: one.score for one in found[:k]} for found in self.candidates(texts)]
         questions = self._questions(texts, self._depth(k))
-        return self.scores([self._joining.body(question, k) for question in questions])
+        bodies = [self._joining.body(question, k) for question in questions]
+        return self._candidates.scores(bodies, texts)
 
     def _questions(
         self,
@@ -230,8 +271,10 @@ class Search:
             scales = [Scales(self._idf_sum(one), self.dense_scale) for one in read]
         parts = self._asked_parts(texts, read, readings, scales)
         return [
-            Question(legs, dict(zip(legs, each, strict=True)), depth, filter, scales=scale, signals=part)
-            for *each, scale, part in zip(*asked.values(), scales, parts, strict=True)
+            Question(
+                legs, dict(zip(legs, each, strict=True)), depth, filter, scales=scale, signals=part, text=text
+            )
+            for *each, scale, part, text in zip(*asked.values(), scales, parts, texts, strict=True)
         ]
 
     def _asked_parts(
@@ -261,7 +304,7 @@ class Search:
         field, few = self.info.record.vector_field, ROCCHIO_DOCUMENTS
         questions = first._questions(texts, first._depth(few), readings=readings)
         bodies = [first._joining.body(question, few) | {"_source": [field]} for question in questions]
-        found = [checked_hits(answer) for answer in self.cluster.msearch(self.info.name, bodies)]
+        found = [checked_hits(answer) for answer in self.cluster.msearch(self.info.name, bodies, texts)]
         best = [[hit["_source"][field] for hit in hits if field in hit["_source"]] for hits in found]
         return np.stack([rocchio(one.vector, near) for one, near in zip(readings, best, strict=True)])
 
@@ -344,9 +387,17 @@ class Search:
                 f"the vectors of '{index}' are not complete", hint=f"{command_for(self.info)}   goes on"
             )
         if self.encoder is None:
-            raise SettingsError(f"{self.mode} search needs an encoder", hint="--encoder FOLDER")
+            self.encoder = encoder_for(self.cluster, self.info, None)
         check_fingerprint(self.encoder.fingerprint, self.info)
         return with_query_map(self.encoder, self.info, self.settings)
+
+
+def unseen(body: dict[str, Any], seen: Sequence[str]) -> dict[str, Any]:
+    """Leave documents out of what a search finds, before anything is scored again."""
+    if not seen:
+        return body
+    others = {"must_not": [{"ids": {"values": list(seen)}}]}
+    return body | {"post_filter": {"bool": {"must": [body.get("post_filter", {"match_all": {}})], **others}}}
 
 
 def check_request(text: str, k: int) -> None:

@@ -83,7 +83,7 @@ def open_search(
     `complete` takes the fusion `completed`, with all else that `tune` found.
     """
     info = resolve(cluster, name)
-    model = None if mode == LEXICAL else encoder_for(cluster, info, encoder)
+    model = encoder_for(cluster, info, encoder) if encoder and mode != LEXICAL else None
     if complete:
         found = with_tuning(settings or SearchSettings(), info, feedback=feedback)
         settings = found.model_copy(update={"fusion": "completed"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hybridr.cluster.record import IndexInfo
-from hybridr.cluster.routing import murmur3, routing_shards, routing_values, shard_of
+from hybridr.cluster.routing import murmur3, routing_shards, routing_values, same_copies, shard_of
 
 
 def index(shards: int, **settings: str) -> IndexInfo:
@@ -38,3 +38,11 @@ def test_places_are_what_an_index_can_be_split_into() -> None:
     ]
     other = index(4, **{"index.number_of_routing_shards": "12"})
     assert {shard_of(str(number), other) for number in range(50)} == {0, 1, 2, 3}
+
+
+def test_the_same_copies_answer_for_the_same_text_and_all_in_turn() -> None:
+    named = [same_copies(f"text {number}")["preference"] for number in range(200)]
+    assert named == [same_copies(f"text {number}")["preference"] for number in range(200)]
+    assert len(set(named)) == 200
+    assert not any("text" in one or one.startswith("_") for one in named), "_local would be a command"
+    assert same_copies("half a pair \ud83d") != same_copies("half a pair")

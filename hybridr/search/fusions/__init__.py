@@ -39,7 +39,8 @@ class Question:
 
     Each leg gives `depth` candidates that match `filter`; `signals` are further parts of the score, by name.
     `shown` asks for what people look at too, `explained` for the score of each signal: the server runs a
-    named query once more to tell its scores, so nothing is named where nobody looks.
+    named query once more to tell its scores, so nothing is named where nobody looks. `text` is what was
+    typed.
     """
 
     legs: Mapping[str, Leg]
@@ -50,6 +51,7 @@ class Question:
     scales: Scales = Scales()
     signals: Mapping[str, Weighted] = field(default_factory=dict)
     explained: bool = False
+    text: str = ""
 
     def query(self, leg: str) -> dict[str, Any]:
         """Build the query of one leg."""
@@ -113,7 +115,8 @@ class Fusion(Protocol):
     `pipeline.py` has the normalisations (all equal scores become 1.0: leave out a document that a leg has no
     score for). Made once a search: raises SettingsError for settings that a server of this version cannot
     follow. Where `needs_scales`, questions and legs come with their `Scales`, and where `takes_signals` with
-    those of the index; one with `grids` takes part in `tune`.
+    those of the index; one with `grids` takes part in `tune`. `true_scores` says that a document has the same
+    score among few candidates as among many.
     """
 
     name: ClassVar[str]
@@ -121,6 +124,7 @@ class Fusion(Protocol):
     one_request: ClassVar[bool] = False
     needs_scales: ClassVar[bool] = False
     takes_signals: ClassVar[bool] = False
+    true_scores: ClassVar[bool] = False
     grids: ClassVar[Sequence[Grid]] = ()
     settings: SearchSettings
 

@@ -37,6 +37,7 @@ class Absolute(Fusion):
     one_request = True
     needs_scales = True
     takes_signals = True
+    true_scores = True
     grids = (Grid("absolute", {"fusion": "absolute"}, TWENTIETHS),)
 
     @staticmethod

@@ -12,7 +12,7 @@ import hybridr_cli
 from hybridr import Search, SearchSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.legs.lexical import lexical_query
-from hybridr.errors import ClusterError, DataError, SettingsError
+from hybridr.errors import ClusterError, DataError, FingerprintMismatch, SettingsError
 from hybridr.records import Query
 from hybridr.search.fusions.pipeline import fuse, hybrid_query
 from hybridr.search.hits import checked_hits
@@ -105,8 +105,9 @@ def test_queries_that_are_not_words(cluster: Cluster, searchable: Any) -> None:
             search(text)
     with pytest.raises(SettingsError, match="unknown mode 'semantic'"):
         Search(cluster, index, encoder, "semantic")  # type: ignore[arg-type]
-    with pytest.raises(SettingsError, match="needs an encoder"):
-        Search(cluster, index)
+    with pytest.raises(FingerprintMismatch):
+        Search(cluster, index)  # these vectors are of an encoder that was never a folder
+    assert Search(cluster, index, mode="lexical").encoder is None
 
 
 def test_command_line_searches_in_three_modes(
@@ -121,9 +122,12 @@ def test_command_line_searches_in_three_modes(
         assert hybridr_cli.main(command) == 0
         hits = json.loads(capsys.readouterr().out)["hits"]
         assert len(hits) == 3
-        assert {"doc_id", "score", "rank", "lexical_score", "dense_score", "text", "passage"} == hits[
-            0
-        ].keys()
+        shown = {"doc_id", "score", "rank", "lexical_score", "dense_score", "text", "passage", "parts"}
+        assert shown == hits[0].keys()
+    found = Search(cluster, index_name)
+    assert found.encoder is not None, "the one that wrote the vectors, as the command line finds it"
+    assert [hit.doc_id for hit in found("velvet window", 3)][0] in {hit["doc_id"] for hit in hits}
+    assert found.using("lexical").using("dense").encoder is not None
     assert hybridr_cli.main(["search", index_name, "velvet window", *on]) == 0
     assert "*velvet*" in capsys.readouterr().out
     assert hybridr_cli.main(["rollback", index_name, *on]) == 0
