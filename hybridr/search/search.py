@@ -6,7 +6,7 @@ may look at the hits once more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -77,7 +77,7 @@ class Search:
         self.given_feedback = feedback
         self.feedback = feedback or self._usual_feedback()
         self._check_feedback()
-        self.fusion = self._chosen_fusion() if mode == HYBRID else None
+        self.fusion = chosen_fusion(self.settings, self.info, self.feedback) if mode == HYBRID else None
         joining: type[Fusion] = member_of(FAMILY, self.fusion) if self.fusion else Alone
         self._joining = joining(self.settings, cluster.version)
         scaled = self.encoder if joining.needs_scales else None
@@ -137,12 +137,34 @@ class Search:
 
         Raises SettingsError where one request cannot rank so.
         """
+        self._joining.check_page(offset, k)
+        return self.body(text, k + offset, filter=filter) | {"size": k, "from": offset}
+
+    def body(
+        self,
+        text: str,
+        k: int = 10,
+        *,
+        filter: dict[str, Any] | None = None,
+        reading: Reading | None = None,
+        matched: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Give the body that ranks the best `k`, by `query` and `rescore` where the fusion is absolute.
+
+        `matched` is a client's own query for the text, filter included: what it matches is found in place of
+        what matches the text, and scored as ever. Raises SettingsError where one request cannot rank so.
+        """
         if self._rerankers or not self._joining.one_request:
             ranks = "a re-ranker" if self._rerankers else f"the fusion '{self.fusion}'"
             raise SettingsError(f"{ranks} ranks here: there is no one request", hint="--fusion absolute")
-        self._check_page(text, k, offset)
-        [question] = self._questions([text], self._depth(k + offset), filter)
-        return self._joining.body(question, k + offset) | {"size": k, "from": offset}
+        check_request(text, k)
+        readings = None if reading is None else [reading]
+        [question] = self._questions([text], self._depth(k), filter, readings)
+        return self._joining.body(replace(question, matched=matched), k)
+
+    def knows(self, text: str) -> bool:
+        """Tell whether any word of a text is in the index."""
+        return self.analysis.of([text])[0].known
 
     def run(self, queries: Iterable[Query], k: int = 100) -> Run:
         """Rank the best `k` documents for each query: query id -> document id -> score."""
@@ -285,16 +307,6 @@ class Search:
     def _depth(self, k: int) -> int:
         return max(self.settings.depth, k)
 
-    def _chosen_fusion(self) -> str:
-        """Name the fusion that is set, else absolute where the index and the other settings allow it."""
-        settings, record = self.settings, self.info.record
-        if settings.fusion == "auto":
-            given = settings.model_fields_set & NAMES_A_PIPELINE
-            return "pipeline" if given or Absolute.obstacle(record, self.feedback) else "absolute"
-        if obstacle := member_of(FAMILY, settings.fusion).obstacle(record, self.feedback):
-            raise SettingsError(f"the fusion '{settings.fusion}' cannot rank here: {obstacle}")
-        return settings.fusion
-
     def _usual_feedback(self) -> Feedback | None:
         usual = self.settings.feedback
         return usual if self.mode == HYBRID and usual != "none" else None
@@ -335,6 +347,19 @@ class Search:
             raise SettingsError(f"{self.mode} search needs an encoder", hint="--encoder FOLDER")
         check_fingerprint(self.encoder.fingerprint, self.info)
         return with_query_map(self.encoder, self.info, self.settings)
+
+
+def chosen_fusion(settings: SearchSettings, info: IndexInfo, feedback: Feedback | None) -> str:
+    """Name the fusion that is set, else absolute where the index and the other settings allow it.
+
+    Raises SettingsError for one that cannot rank this index.
+    """
+    if settings.fusion == "auto":
+        given = settings.model_fields_set & NAMES_A_PIPELINE
+        return "pipeline" if given or Absolute.obstacle(info.record, feedback) else "absolute"
+    if obstacle := member_of(FAMILY, settings.fusion).obstacle(info.record, feedback):
+        raise SettingsError(f"the fusion '{settings.fusion}' cannot rank here: {obstacle}")
+    return settings.fusion
 
 
 def check_request(text: str, k: int) -> None:
