@@ -140,12 +140,12 @@ def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: Search
         allow(cluster, todo, settings)
     if known and known.job == job and not any(missing_parts(cluster, info, known)):
         return todo
-    ids = make_model(cluster, info, todo.pipeline, settings, fusing(search, info).fusion)
+    search = fusing(search, info)
+    ids = make_model(cluster, info, todo.pipeline, settings, search.fusion)
     server = {"server": settings.server} if "connector_id" in ids else {}
     made = Deployment(way=todo.way, pipeline=todo.pipeline, job=job, **ids, **server)
     old_model = known.model_id if known else None
     try:
-        search = fusing(search, info)
         body = pipeline_body(info, todo.way, search, cluster.version, ids.get("model_id", ""))
         cluster.request("PUT", pipeline_path(todo.pipeline), body)
         cluster.request("PUT", path_of(todo.index, "_settings"), asked_through(todo.pipeline))

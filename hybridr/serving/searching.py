@@ -30,11 +30,11 @@ PLAIN = frozenset({"term", "terms", "range", "exists", "ids", "prefix", "wildcar
 """Queries that say which documents there are, and nothing about which one is better."""
 BEST_FIRST = [{"_score": {"order": "desc"}}]
 KEPT = frozenset(
-    "from size _source sort aggregations highlight post_filter track_total_hits timeout terminate_after pit "
-    "explain profile version seq_no_primary_term include_named_queries_score track_scores stats suggest "
-    "stored_fields docvalue_fields fields script_fields".split()
+    "query from size _source sort aggregations highlight post_filter track_total_hits timeout pit "
+    "terminate_after explain profile version seq_no_primary_term include_named_queries_score track_scores "
+    "stats suggest stored_fields docvalue_fields fields script_fields".split()
 )
-"""What a search says beside its query and still means where the hits are ranked by `rescore`."""
+"""What a search may say and still mean where its hits are ranked by `rescore`."""
 WINDOW_LIMITS = ("index.max_rescore_window", "index.max_result_window")
 LARGEST_WINDOW = 10_000  # where an index sets neither
 
@@ -194,7 +194,7 @@ class RewriteRequest(BaseModel):
 
 def add_rewriting(app: FastAPI, search: Search, embedder: Embedder, settings: ServeSettings) -> None:
     """Add `/v1/rewrite`. What is not a query for one text, or cannot be encoded, comes back as it was."""
-    fields = frozenset(search.lexical_fields) | frozenset(search.info.record.fields)
+    fields = text_fields(search)
 
     async def vector_leg(one: Wanted) -> dict[str, Any]:
         [embedding] = await embedder.embed("query", [one.text])
@@ -217,11 +217,12 @@ def add_ranking(app: FastAPI, search: Search, embedder: Embedder, settings: Serv
     """Add `/v1/rank`, which never fails: whatever is in the way, a client's search goes on as it was."""
 
     async def ranked(raw: bytes) -> bytes:
-        found = await run_in_threadpool(readable, search, json.loads(raw), settings.max_characters)
+        body = json.loads(raw)
+        found = await run_in_threadpool(readable, search, body, settings.max_characters)
         if found is None:
             return raw
         reading = await embedder.read(found.text)
-        return await run_in_threadpool(ranked_body, search, json.loads(raw), found, reading)
+        return await run_in_threadpool(ranked_body, search, body, found, reading)
 
     @app.post("/v1/rank", summary="A search body for one text, ranked as /search does; any other as it came")
     async def rank(request: Request) -> Response:
@@ -240,31 +241,37 @@ def readable(search: Search, body: Any, most: int) -> Wanted | None:
 
     None where its hits cannot be ranked anew, or where no document has any of the words: there are no hits.
     """
-    if search.fusion != "absolute" or not is_rankable(body):
+    fields = text_fields(search)
+    if search.fusion != "absolute" or not is_rankable(body) or not asks_by_words(body["query"], fields):
         return None
-    one = wanted(body["query"], frozenset(search.lexical_fields) | frozenset(search.info.record.fields))
+    one = wanted(body["query"], fields)
     return one if one and is_encodable(one.text, most) and search.knows(one.text) else None
+
+
+def text_fields(search: Search) -> frozenset[str]:
+    """Name the fields in which a text is looked for, to be ranked by the search."""
+    return frozenset(search.lexical_fields) | frozenset(search.info.record.fields)
 
 
 def is_rankable(body: Mapping[str, Any]) -> bool:
     """Tell whether a body asks for hits by their score, or what aggregations say of them, and no more."""
     hits = body.get("size") != 0 or "aggregations" in body
-    plain = KEPT.issuperset(body.keys() - {"query"}) and body.get("sort", BEST_FIRST) == BEST_FIRST
-    return hits and plain and "query" in body and asks_by_words(body["query"])
+    best_first = body.get("sort", BEST_FIRST) == BEST_FIRST
+    return "query" in body and hits and best_first and KEPT.issuperset(body)
 
 
-def asks_by_words(query: Query) -> bool:
-    """Tell whether a query of `wanted` is about its text alone, any word of which will do.
+def asks_by_words(query: Query, fields: Collection[str]) -> bool:
+    """Tell whether a query is about one text alone, any word of which will do.
 
     One that demands several words, or weighs something beside the text, is about its own scores and limits.
     """
+    if wanted(query, fields) is None:
+        return False
     [(kind, body)] = query.items()
     if kind == "bool":
-        parts = [*clauses(body.get("must")), *clauses(body.get("should"))]
-        others = [one for one in parts if not PLAIN.issuperset(one)]
-        limits = [one for one in clauses(body.get("should")) if PLAIN.issuperset(one)]
         few = str(body.get("minimum_should_match", 1)) in ("0", "1")
-        return few and not limits and all(map(asks_by_words, others))
+        must = [one for one in clauses(body.get("must")) if not PLAIN.issuperset(one)]
+        return few and all(asks_by_words(one, fields) for one in (*must, *clauses(body.get("should"))))
     options = next(iter(body.values())) if kind == "match" else body
     named = options if isinstance(options, Mapping) else {}
     return str(named.get("operator", "or")).lower() == "or" and "minimum_should_match" not in named

@@ -155,9 +155,10 @@ def dense_script(vector: Sequence[float], field: str, weight: float) -> dict[str
 
     Some other index that a client searches along with this one may not have the field.
     """
+    unseen = f"!doc.containsKey('{field}') || doc['{field}'].size() == 0"
     return {
         "source": (
-            f"_score + params.dense * (!doc.containsKey('{field}') || doc['{field}'].size() == 0 ? {UNSEEN} : "
+            f"_score + params.dense * ({unseen} ? {UNSEEN} : "
             f"(1.0 + cosineSimilarity(params.vector, doc['{field}'])) / 2.0)"
         ),
         "params": {"dense": weight, "vector": list(vector)},
