@@ -281,7 +281,8 @@ def race_way(
         server = Sender(url, max(times.clients))
         by_hand = Lane(f"{way}, {BY_HAND}", asking_by_hand(way, asked, sender, server))
         pair = sending(way, sender, requests), by_hand
-        deploy(cluster, name, DeploySettings(way=way, server=url), SearchSettings())
+        # What is sent by hand is fused by the pipeline, too.
+        deploy(cluster, name, DeploySettings(way=way, server=url), SearchSettings(fusion="pipeline"))
         try:
             take_turns(pair, times, progress)
         finally:

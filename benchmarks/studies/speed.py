@@ -28,7 +28,8 @@ request; `completed` fuses z-scores of true scores here, from several. Every que
 for `neural` and `transparent` it asks `hybridr serve` for the vector first, as a client without
 a deployment would. `as bytes` sends what `Search` sends. No figure holds an encoding: vectors
 of queries come from a table and from the cache of `hybridr serve`. Ten hits, 100 candidates of
-each leg. `small` holds 10,000 documents of `scale_open_en`, spread over it."""
+each leg. The ways of `deploy` fuse by the pipeline. `small` holds 10,000 documents of
+`scale_open_en`, spread over it."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import orjson
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
@@ -194,7 +196,7 @@ class RewriteRequest(BaseModel):
 
 def add_rewriting(app: FastAPI, search: Search, embedder: Embedder, settings: ServeSettings) -> None:
     """Add `/v1/rewrite`. What is not a query for one text, or cannot be encoded, comes back as it was."""
-    fields = text_fields(search)
+    fields = searched_fields(search)
 
     async def vector_leg(one: Wanted) -> dict[str, Any]:
         [embedding] = await embedder.embed("query", [one.text])
@@ -217,8 +219,8 @@ def add_ranking(app: FastAPI, search: Search, embedder: Embedder, settings: Serv
     """Add `/v1/rank`, which never fails: whatever is in the way, a client's search goes on as it was."""
 
     async def ranked(raw: bytes) -> bytes:
-        body = json.loads(raw)
-        found = await run_in_threadpool(readable, search, body, settings.max_characters)
+        body = json.loads(raw, parse_float=finite_number, parse_constant=finite_number)
+        found = await run_in_threadpool(rankable_text, search, body, settings.max_characters)
         if found is None:
             return raw
         reading = await embedder.read(found.text)
@@ -236,19 +238,19 @@ def add_ranking(app: FastAPI, search: Search, embedder: Embedder, settings: Serv
         return answer({"body": body.decode(errors="replace").replace("$", "\\u0024")})
 
 
-def readable(search: Search, body: Any, most: int) -> Wanted | None:
+def rankable_text(search: Search, body: Any, most: int) -> Wanted | None:
     """Read the one text that a whole search body looks for, of at most so many characters.
 
     None where its hits cannot be ranked anew, or where no document has any of the words: there are no hits.
     """
-    fields = text_fields(search)
+    fields = searched_fields(search)
     if search.fusion != "absolute" or not is_rankable(body) or not asks_by_words(body["query"], fields):
         return None
     one = wanted(body["query"], fields)
     return one if one and is_encodable(one.text, most) and search.knows(one.text) else None
 
 
-def text_fields(search: Search) -> frozenset[str]:
+def searched_fields(search: Search) -> frozenset[str]:
     """Name the fields in which a text is looked for, to be ranked by the search."""
     return frozenset(search.lexical_fields) | frozenset(search.info.record.fields)
 
@@ -289,11 +291,18 @@ def ranked_body(search: Search, body: dict[str, Any], one: Wanted, reading: Read
         raise SettingsError(f"the {k} best need a larger window than the {limit} that the index allows")
     new = body | {name: made[name] for name in ("query", "rescore")}
     if "stored_fields" not in body:
-        new["_source"] = without(search.info.record.vector_field, body.get("_source", {}))
-    return json.dumps(new, allow_nan=False).encode()
+        new["_source"] = without_field(search.info.record.vector_field, body.get("_source", {}))
+    return orjson.dumps(new)
 
 
-def without(field: str, source: Any) -> Any:
+def finite_number(number: str) -> float:
+    """Read a number of JSON. Raises ValueError for one too large: it would be written as null."""
+    if not math.isfinite(found := float(number)):
+        raise ValueError(f"{number} is no number that can be passed on")
+    return found
+
+
+def without_field(field: str, source: Any) -> Any:
     """Leave a field out of the `_source` of an answer, unless the client names it."""
     if not isinstance(source, Mapping) or field in source.get("includes", ()):
         return source

@@ -109,7 +109,7 @@ class HangingSearch:
     def using(self, mode):
         return HangingSearch(self.cluster, "", self.encoder, mode)
 
-    def __call__(self, text, k, *, offset=0, filter=None, vector=None):
+    def __call__(self, text, k, *, offset=0, filter=None, reading=None, explain=False):
         return self.cluster.search("docs", {"query": {"match": {"text": text}}})
 
 

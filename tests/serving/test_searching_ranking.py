@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.serving.searching import asks_by_words, is_rankable, without
+from hybridr.serving.searching import asks_by_words, is_rankable, without_field
 
 FIELDS = frozenset({"text", "title"})
 MATCH = {"match": {"text": {"query": "two words", "operator": "OR"}}}
@@ -97,4 +97,4 @@ def test_a_body_without_a_query() -> None:
     ],
 )
 def test_the_vector_stays_out_of_answers_unless_it_is_named(source: Any, expected: Any) -> None:
-    assert without("v", source) == expected
+    assert without_field("v", source) == expected

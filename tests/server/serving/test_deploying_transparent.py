@@ -272,6 +272,10 @@ def test_an_encoder_that_fails_or_is_slow_means_plain_bm25(
         b'{"query": {"match": {"text": "anchor"}}, "from": "x"}',
         b'{"query": {"match": {"text": "anchor"}}, "size": 1e400}',
         b'{"query": {"match": {"text": "\\ud800 anchor"}}}',
+        b'{"query": {"bool": {"must": {"match": {"text": "anchor"}}, "filter": {"term": {"n": 1e400}}}}}',
+        b'{"query": {"bool": {"must": {"match": {"text": "anchor"}}, "filter": {"term": {"n": 1'
+        + b"0" * 30
+        + b"}}}}}",
         b'{"query": {"multi_match": {"query": "anchor", "fields": 5}}}',
         b'{"query": {"match": {"text": "anchor"}}, "size": 20000}',
         b'{"query": ' + b'{"bool": {"must": ' * 500 + b'{"match": {"text": "a"}}' + b"}}" * 500 + b"}",
