@@ -27,9 +27,10 @@ from hybridr.encoding.contract import Encoder, Reading, Vectors, reads_tokens
 from hybridr.errors import ClusterError, SettingsError
 from hybridr.node.process import status
 from hybridr.progress import Progress, silent
+from hybridr.search.checks import Mode
 from hybridr.search.encoders import encoder_for
 from hybridr.search.fusions.pipeline import hybrid_query, search_pipeline
-from hybridr.search.search import Mode, Search
+from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
 from hybridr.search.signal_set import without_tokens
 from hybridr.search.systems import open_search
@@ -315,7 +316,8 @@ def race_way(
         server = Sender(url, max(times.clients))
         by_hand = Lane(f"{way}, {BY_HAND}", asking_by_hand(way, asked, sender, server))
         pair = sending(way, sender, requests), by_hand
-        deploy(cluster, name, DeploySettings(way=way, server=url), SearchSettings())
+        # What is sent by hand is fused by the pipeline, too.
+        deploy(cluster, name, DeploySettings(way=way, server=url), SearchSettings(fusion="pipeline"))
         try:
             take_turns(pair, times, progress)
         finally:

@@ -36,9 +36,9 @@ from hybridr.files.formats import read_beir
 from hybridr.machine import machine_record
 from hybridr.records import Document, Qrels, Run
 from hybridr.reindexing.reindexing import reindex
+from hybridr.search.checks import Mode
 from hybridr.search.feedback import FEEDBACK_DOCUMENTS, FEEDBACK_TERMS, ORIGINAL_WEIGHT
 from hybridr.search.fusions.pipeline import fuse
-from hybridr.search.search import Mode
 from hybridr.search.settings import SearchSettings
 from hybridr.search.systems import open_search
 from rankings import Formula, explain

@@ -6,16 +6,16 @@ may look at the hits once more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
 from ..cluster.connection import Cluster
-from ..cluster.destinations import check_fingerprint, command_for, is_destination, resolve
+from ..cluster.destinations import resolve
 from ..cluster.fields import choose_text_fields
 from ..cluster.legs import Leg
 from ..cluster.legs.dense import MAX_NEIGHBOURS, DenseLeg, as_kept
@@ -23,26 +23,23 @@ from ..cluster.legs.lexical import highlight
 from ..cluster.record import IndexInfo
 from ..cluster.routing import same_copies
 from ..encoding.contract import Encoder, Reading, Vectors
-from ..errors import DataError, SettingsError
+from ..errors import SettingsError
 from ..files.family import member_of
-from ..languages import says_something
 from ..records import Hit, Query, Run
 from ..vocabulary.terms import Analysed, Analysis
 from .calibration import known_scale
 from .candidates import DENSE, HYBRID, LEXICAL, Alone, Candidates, legs_of, modes
-from .encoders import encoder_for
+from .checks import Feedback, Mode, check_feedback, check_request, checked_encoder, chosen_fusion
 from .feedback import ROCCHIO_DOCUMENTS, TermFeedback, rocchio
 from .fusions import FAMILY, Candidate, Fusion, Legs, Question, Scales, Weighted
-from .fusions.absolute import Absolute, lexical_root
+from .fusions.absolute import lexical_root
 from .hits import checked_hits, hit_of, named_scores
 from .rerankers import FAMILY as RERANKERS
 from .rerankers import Reranker
-from .settings import NAMES_A_PIPELINE, SearchSettings, with_query_map, with_tuning
+from .settings import SearchSettings, with_query_map, with_tuning
 from .signal_set import SignalSet, signals_taken
 from .signals import Place, QueryReading
 
-Mode = Literal["hybrid", "lexical", "dense"]
-Feedback = Literal["rm3", "rocchio"]
 BATCH = 32
 
 
@@ -75,11 +72,13 @@ class Search:
         self.lexical_fields = self._lexical_fields()
         self.encoder = encoder
         if self._needs_readings:
-            self.encoder = self._checked_encoder(index if isinstance(index, str) else index.name)
+            asked = index if isinstance(index, str) else index.name
+            found = checked_encoder(cluster, self.info, asked, mode, encoder)
+            self.encoder = with_query_map(found, self.info, self.settings)
         self.given_feedback = feedback
         self.feedback = feedback or self._usual_feedback()
-        self._check_feedback()
-        self.fusion = self._chosen_fusion() if mode == HYBRID else None
+        check_feedback(self.feedback, mode, self.info, self.settings)
+        self.fusion = chosen_fusion(self.settings, self.info, self.feedback) if mode == HYBRID else None
         joining: type[Fusion] = member_of(FAMILY, self.fusion) if self.fusion else Alone
         self._joining = joining(self.settings, cluster.version)
         scaled = self.encoder if joining.needs_scales else None
@@ -140,18 +139,40 @@ class Search:
 
         Raises SettingsError where one request cannot rank so.
         """
-        if self._rerankers or not self._joining.one_request:
-            ranks = "a re-ranker" if self._rerankers else f"the fusion '{self.fusion}'"
-            raise SettingsError(f"{ranks} ranks here: there is no one request", hint="--fusion absolute")
-        self._check_page(text, k, offset)
+        self._joining.check_page(offset, k)
         if offset and self._pieces(offset + k):
             raise SettingsError(
                 f"hits {offset + 1} to {offset + k} are beyond the {self.settings.depth} candidates of each "
                 "leg: one request does not join the pages before it",
                 hint=f"--depth {offset + k} for all pages",
             )
-        [question] = self._questions([text], self._depth(k + offset), filter)
-        return self._joining.body(question, k + offset) | {"size": k, "from": offset}
+        return self.body(text, k + offset, filter=filter) | {"size": k, "from": offset}
+
+    def body(
+        self,
+        text: str,
+        k: int = 10,
+        *,
+        filter: dict[str, Any] | None = None,
+        reading: Reading | None = None,
+        matched: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Give the body that ranks the best `k`, by `query` and `rescore` where the fusion is absolute.
+
+        `matched` is a client's own query for the text, filter included: what it matches is found in place of
+        what matches the text, and scored as ever. Raises SettingsError where one request cannot rank so.
+        """
+        if self._rerankers or not self._joining.one_request:
+            ranks = "a re-ranker" if self._rerankers else f"the fusion '{self.fusion}'"
+            raise SettingsError(f"{ranks} ranks here: there is no one request", hint="--fusion absolute")
+        check_request(text, k)
+        readings = None if reading is None else [reading]
+        [question] = self._questions([text], self._depth(k), filter, readings)
+        return self._joining.body(replace(question, matched=matched), k)
+
+    def knows(self, text: str) -> bool:
+        """Tell whether any word of a text is in the index."""
+        return self.analysis.of([text])[0].known
 
     def run(self, queries: Iterable[Query], k: int = 100) -> Run:
         """Rank the best `k` documents for each query: query id -> document id -> score."""
@@ -336,29 +357,9 @@ class Search:
     def _depth(self, k: int) -> int:
         return max(self.settings.depth, k)
 
-    def _chosen_fusion(self) -> str:
-        """Name the fusion that is set, else absolute where the index and the other settings allow it."""
-        settings, record = self.settings, self.info.record
-        if settings.fusion == "auto":
-            given = settings.model_fields_set & NAMES_A_PIPELINE
-            return "pipeline" if given or Absolute.obstacle(record, self.feedback) else "absolute"
-        if obstacle := member_of(FAMILY, settings.fusion).obstacle(record, self.feedback):
-            raise SettingsError(f"the fusion '{settings.fusion}' cannot rank here: {obstacle}")
-        return settings.fusion
-
     def _usual_feedback(self) -> Feedback | None:
         usual = self.settings.feedback
         return usual if self.mode == HYBRID and usual != "none" else None
-
-    def _check_feedback(self) -> None:
-        if self.feedback not in (None, *get_args(Feedback)):
-            raise SettingsError(f"unknown feedback '{self.feedback}': {', '.join(get_args(Feedback))}")
-        if self.feedback == "rocchio" and self.mode == LEXICAL:
-            raise SettingsError(
-                "rocchio moves a query vector, lexical search has none", hint="--feedback rm3"
-            )
-        if self.windows is not None and (self.feedback == "rocchio" or self.settings.exact):
-            raise SettingsError("rocchio and exact need one vector a document: this index has passages")
 
     def _check_page(self, text: str, k: int, offset: int) -> None:
         check_request(text, k + offset)
@@ -376,21 +377,6 @@ class Search:
     def _shown_fields(self) -> list[str]:
         return list(self.info.record.fields or self.lexical_fields)
 
-    def _checked_encoder(self, index: str) -> Encoder:
-        if not is_destination(self.info):
-            raise DataError(
-                f"'{index}' has no vectors for {self.mode} search",
-                hint=f"hybridr reindex {index}   writes them, or use --mode lexical",
-            )
-        if self.info.record.state != "complete":
-            raise DataError(
-                f"the vectors of '{index}' are not complete", hint=f"{command_for(self.info)}   goes on"
-            )
-        if self.encoder is None:
-            self.encoder = encoder_for(self.cluster, self.info, None)
-        check_fingerprint(self.encoder.fingerprint, self.info)
-        return with_query_map(self.encoder, self.info, self.settings)
-
 
 def unseen(body: dict[str, Any], seen: Sequence[str]) -> dict[str, Any]:
     """Leave documents out of what a search finds, before anything is scored again."""
@@ -398,11 +384,3 @@ def unseen(body: dict[str, Any], seen: Sequence[str]) -> dict[str, Any]:
         return body
     others = {"must_not": [{"ids": {"values": list(seen)}}]}
     return body | {"post_filter": {"bool": {"must": [body.get("post_filter", {"match_all": {}})], **others}}}
-
-
-def check_request(text: str, k: int) -> None:
-    """Raise DataError for a query without a visible character, SettingsError for a `k` out of range."""
-    if not says_something(text):
-        raise DataError("the query is empty", hint="a query needs at least one visible character")
-    if not 1 <= k <= MAX_NEIGHBOURS:
-        raise SettingsError(f"k is 1 to {MAX_NEIGHBOURS:,}, got {k:,}")

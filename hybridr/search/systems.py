@@ -22,9 +22,10 @@ from ..files.formats import document_of, qrels_file, read_corpus, read_qrels, re
 from ..progress import Progress, silent
 from ..records import Qrels, Query, Run
 from .candidates import LEXICAL
+from .checks import Feedback, Mode
 from .encoders import encoder_for
 from .fusions import FAMILY as FUSIONS
-from .search import Feedback, Mode, Search
+from .search import Search
 from .settings import SearchSettings, with_tuning
 
 CHECKED_DOCUMENTS, SAMPLE_SEED = 1000, 13

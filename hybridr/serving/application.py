@@ -117,8 +117,8 @@ def find_encoder(settings: ServeSettings, cluster: Cluster | None, progress: Pro
 def create_app(
     encoder: Encoder, settings: ServeSettings | None = None, *, cluster: Cluster | None = None
 ) -> FastAPI:
-    """Build the app: `/v1/embeddings`, `/v1/models`, `/healthz`, `/metrics`, `/docs`, and `/search`
-    and `/v1/rewrite` when the settings name an index, which needs `cluster`.
+    """Build the app: `/v1/embeddings`, `/v1/models`, `/healthz`, `/metrics`, `/docs`, and `/search`,
+    `/v1/rank` and `/v1/rewrite` when the settings name an index, which needs `cluster`.
 
     With a token in the settings, everything but `/healthz` asks for `Authorization: Bearer <token>`.
     `app.state.embedder` is the queue and the cache. Raises what Search raises when the index and the
@@ -132,9 +132,10 @@ def create_app(
     add_error_answers(app)
     add_embeddings(app, embedder, settings)
     if cluster is not None and settings.index is not None:
-        from .searching import add_rewriting, add_search
+        from .searching import add_ranking, add_rewriting, add_search
 
         searches = add_search(app, cluster, settings.index, embedder, settings)
+        add_ranking(app, searches.modes["hybrid"], embedder, settings)
         add_rewriting(app, searches.modes["hybrid"], embedder, settings)
     add_probes(app, encoder, settings.index, metrics)
     app.add_api_route("/docs", lambda: HTMLResponse(api_page(app.openapi())), include_in_schema=False)

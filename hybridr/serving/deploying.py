@@ -2,8 +2,8 @@
 
 `client`: a stored search pipeline is the index's default, so a `hybrid` query needs no word about fusion.
 `neural`: besides, a model asks `hybridr serve` for the vector of a `neural` query's text. `local`: so
-too, but the model runs inside the cluster. `transparent`: the pipeline sends every query to `hybridr serve`,
-which turns those for one text into hybrid ones.
+too, but the model runs inside the cluster. `transparent`: the pipeline sends every search to `hybridr serve`,
+which has those for one text ranked as its own; where the fusion is not absolute, it makes their query hybrid.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ..cluster.destinations import is_destination, resolve, write_record
 from ..cluster.record import Deployment, IndexInfo
 from ..errors import ClusterError, DataError, FingerprintMismatch, SettingsError, Unreachable
 from ..files.manifest import fingerprint
+from ..search.checks import chosen_fusion
 from ..search.encoders import encoder_for
 from ..search.fusions.pipeline import hybrid_query, search_pipeline
 from ..search.settings import SearchSettings, with_tuning
@@ -44,6 +45,7 @@ from .remote_models import (
     missing_settings,
     model_body,
     model_state,
+    ranking_connector,
     rewriting_connector,
     send_deletion,
     trusted_pattern,
@@ -53,6 +55,7 @@ from .settings import DeploySettings
 MODEL_ID, CONNECTOR_ID = "<model_id>", "<connector_id>"
 TEXT_WAYS = ("neural", "local")  # the client sends text in a `neural` query
 DEPLOYED = "DEPLOYED"
+WHOLE = "absolute"  # the fusion that takes a whole search body, not its query alone
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ def plan_deployment(
     FingerprintMismatch for the encoder of `local`.
     """
     info = deployable(cluster, name)
-    search = with_tuning(search, info, "pipeline")
+    search = fusing(search, info)
     pipeline = f"hybridr-{info.name}"
     check_default(info, pipeline)
     if (stored := found_pipeline(cluster, pipeline)) is not None:
@@ -108,7 +111,7 @@ def plan_deployment(
         trusted_pattern(settings.server)
         check_model(cluster, info, settings)
         missing = missing_settings(cluster, settings.server)
-        requests = connector_requests(connector_of(pipeline, settings))
+        requests = connector_requests(connector_of(pipeline, settings, search.fusion))
     body = pipeline_body(info, settings.way, search, cluster.version, MODEL_ID)
     requests += [
         {"method": "PUT", "path": pipeline_path(pipeline), "body": body},
@@ -137,12 +140,12 @@ def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: Search
         allow(cluster, todo, settings)
     if known and known.job == job and not any(missing_parts(cluster, info, known)):
         return todo
-    ids = make_model(cluster, info, todo.pipeline, settings)
+    search = fusing(search, info)
+    ids = make_model(cluster, info, todo.pipeline, settings, search.fusion)
     server = {"server": settings.server} if "connector_id" in ids else {}
     made = Deployment(way=todo.way, pipeline=todo.pipeline, job=job, **ids, **server)
     old_model = known.model_id if known else None
     try:
-        search = with_tuning(search, info, "pipeline")
         body = pipeline_body(info, todo.way, search, cluster.version, ids.get("model_id", ""))
         cluster.request("PUT", pipeline_path(todo.pipeline), body)
         cluster.request("PUT", path_of(todo.index, "_settings"), asked_through(todo.pipeline))
@@ -226,12 +229,13 @@ def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> 
         )
 
 
-def connector_of(name: str, settings: DeploySettings) -> dict[str, Any]:
+def connector_of(name: str, settings: DeploySettings, fusion: str) -> dict[str, Any]:
     """Build the connector that a way needs."""
     token = settings.token.get_secret_value() if settings.token else None
     if settings.way == "neural":
         return embedding_connector(name, settings.server, "query", token=token)
-    return rewriting_connector(name, settings.server, token=token)
+    build = ranking_connector if fusion == WHOLE else rewriting_connector
+    return build(name, settings.server, token=token)
 
 
 def connector_requests(connector: dict[str, Any]) -> list[dict[str, Any]]:
@@ -244,6 +248,14 @@ def connector_requests(connector: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def fusing(search: SearchSettings, info: IndexInfo) -> SearchSettings:
+    """Fill in what `tune` found for stored pipelines, and name the fusion of searches of this index."""
+    searching = with_tuning(search, info)
+    feedback = None if searching.feedback == "none" else searching.feedback
+    fusion = chosen_fusion(searching, info, feedback)
+    return with_tuning(search, info, "pipeline").model_copy(update={"fusion": fusion})
+
+
 def pipeline_body(
     info: IndexInfo, way: str, search: SearchSettings, version: tuple[int, int, int], model_id: str
 ) -> dict[str, Any]:
@@ -253,18 +265,15 @@ def pipeline_body(
         named = {info.record.vector_field: model_id}
         body["request_processors"] = [{"neural_query_enricher": {"neural_field_default_id": named}}]
     if way == "transparent":
-        body["request_processors"] = [
-            {
-                "ml_inference": {
-                    "model_id": model_id,
-                    # No query_template: it would replace the whole body, and with it size and filters.
-                    "input_map": [{"input": "query"}],
-                    "output_map": [{"query": "data[0].query"}],
-                    "ignore_failure": True,
-                    "ignore_missing": True,
-                }
-            }
-        ]
+        whole = {
+            "query_template": "${body}",  # all of the server's answer: sizes, filters and all
+            "input_map": [{"input": "$"}],
+            "output_map": [{"body": "body"}],
+        }
+        query = {"input_map": [{"input": "query"}], "output_map": [{"query": "data[0].query"}]}
+        asked = {"model_id": model_id, **(whole if search.fusion == WHOLE else query)}
+        inference = {**asked, "ignore_failure": True, "ignore_missing": True}
+        body["request_processors"] = [{"ml_inference": inference}]
     return body
 
 
@@ -291,13 +300,15 @@ def allow(cluster: Cluster, todo: Deploying, settings: DeploySettings) -> None:
     cluster.request("PUT", "/_cluster/settings", {"persistent": todo.settings})
 
 
-def make_model(cluster: Cluster, info: IndexInfo, name: str, settings: DeploySettings) -> dict[str, str]:
+def make_model(
+    cluster: Cluster, info: IndexInfo, name: str, settings: DeploySettings, fusion: str
+) -> dict[str, str]:
     """Make the model of a way, or find it; give its ids as the record keeps them."""
     if settings.way == "client":
         return {}
     if settings.way == "local":
         return {"model_id": local_models.ensure_model(cluster, encoder_for(cluster, info, settings.encoder))}
-    return asdict(create_model(cluster, connector_of(name, settings)))
+    return asdict(create_model(cluster, connector_of(name, settings, fusion)))
 
 
 def deleting(cluster: Cluster, known: Deployment) -> list[dict[str, Any]]:

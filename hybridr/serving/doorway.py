@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .requests import GONE, Refused, error_answer
+from .requests import GONE, LATE, Refused, error_answer
 from .settings import ServeSettings
 from .telemetry import FACTS, Metrics, described, log_request
 
@@ -114,12 +114,17 @@ class Exchange:
         await self._send(message)
 
 
-async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Wait for `work`; cancel it and raise Refused when the client leaves before it is done."""
+async def unless_gone(request: Request, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+    """Wait for `work`; cancel it and raise Refused when the client leaves, or time is up, before it is done.
+
+    A thread that works goes on; nobody waits for it.
+    """
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(departure(request))
     try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((task, gone), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done() and not gone.done():
+            raise Refused(LATE, f"this took longer than {timeout_s} s")
         if not task.done():
             raise Refused(GONE, "the client went away")
         return task.result()

@@ -20,6 +20,7 @@ from .telemetry import described, note
 Mode: TypeAlias = Literal["lexical", "dense", "hybrid"]
 SIDES: tuple[Side, ...] = ("query", "passage")
 MOST_HITS = 1000
+LATE = 503
 GONE = 499  # what nginx calls a client that did not wait; nobody reads it but logs and metrics
 STATUS: tuple[tuple[type[HybridrError], int], ...] = (
     (DataError, 400),

@@ -1,17 +1,21 @@
-"""`/search` and `/v1/rewrite`: what an index answers, and what becomes of an ordinary query."""
+"""`/search`, `/v1/rank`, `/v1/rewrite`: what an index answers, and what becomes of an ordinary search."""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import orjson
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from ..cluster.connection import Cluster
 from ..encoding.contract import Reading
+from ..errors import SettingsError
 from ..languages import says_something
 from ..search.fusions.pipeline import hybrid_query
 from ..search.search import Search
@@ -25,6 +29,17 @@ from .telemetry import described, note
 WARNING = "the encoder failed, these are lexical results"
 Query = Mapping[str, Any]
 MOST_CLAUSES = 50  # of a bool query that is looked into
+PLAIN = frozenset({"term", "terms", "range", "exists", "ids", "prefix", "wildcard"})
+"""Queries that say which documents there are, and nothing about which one is better."""
+BEST_FIRST = [{"_score": {"order": "desc"}}]
+KEPT = frozenset(
+    "query from size _source sort aggregations highlight post_filter track_total_hits timeout pit "
+    "terminate_after explain profile version seq_no_primary_term include_named_queries_score track_scores "
+    "stats suggest stored_fields docvalue_fields fields script_fields".split()
+)
+"""What a search may say and still mean where its hits are ranked by `rescore`."""
+WINDOW_LIMITS = ("index.max_rescore_window", "index.max_result_window")
+LARGEST_WINDOW = 10_000  # where an index sets neither
 
 
 class Searches:
@@ -190,7 +205,7 @@ class RewriteRequest(BaseModel):
 
 def add_rewriting(app: FastAPI, search: Search, embedder: Embedder, settings: ServeSettings) -> None:
     """Add `/v1/rewrite`. What is not a query for one text, or cannot be encoded, comes back as it was."""
-    fields = frozenset(search.lexical_fields) | frozenset(search.info.record.fields)
+    fields = searched_fields(search)
 
     async def vector_leg(one: Wanted) -> dict[str, Any]:
         [embedding] = await embedder.embed("query", [one.text])
@@ -207,6 +222,100 @@ def add_rewriting(app: FastAPI, search: Search, embedder: Embedder, settings: Se
                 note(request, **described(error))
         note(request, rewritten=query is not body.input)
         return answer({"data": [{"query": query}]})
+
+
+def add_ranking(app: FastAPI, search: Search, embedder: Embedder, settings: ServeSettings) -> None:
+    """Add `/v1/rank`, which never fails: whatever is in the way, a client's search goes on as it was."""
+
+    async def ranked(raw: bytes) -> bytes:
+        body = json.loads(raw, parse_float=finite_number, parse_constant=finite_number)
+        found = await run_in_threadpool(rankable_text, search, body, settings.max_characters)
+        if found is None:
+            return raw
+        reading = await embedder.read(found.text)
+        return await run_in_threadpool(ranked_body, search, body, found, reading)
+
+    @app.post("/v1/rank", summary="A search body for one text, ranked as /search does; any other as it came")
+    async def rank(request: Request) -> Response:
+        raw = body = await request.body()
+        try:
+            body = await unless_gone(request, ranked(raw), settings.rank_timeout_s)
+        except Exception as error:
+            note(request, **described(error))
+        note(request, rewritten=body is not raw)
+        # ml-commons would take `${...}` inside the answer for something to fill in.
+        return answer({"body": body.decode(errors="replace").replace("$", "\\u0024")})
+
+
+def rankable_text(search: Search, body: Any, most: int) -> Wanted | None:
+    """Read the one text that a whole search body looks for, of at most so many characters.
+
+    None where its hits cannot be ranked anew, or where no document has any of the words: there are no hits.
+    """
+    fields = searched_fields(search)
+    if search.fusion != "absolute" or not is_rankable(body) or not asks_by_words(body["query"], fields):
+        return None
+    one = wanted(body["query"], fields)
+    return one if one and is_encodable(one.text, most) and search.knows(one.text) else None
+
+
+def searched_fields(search: Search) -> frozenset[str]:
+    """Name the fields in which a text is looked for, to be ranked by the search."""
+    return frozenset(search.lexical_fields) | frozenset(search.info.record.fields)
+
+
+def is_rankable(body: Mapping[str, Any]) -> bool:
+    """Tell whether a body asks for hits by their score, or what aggregations say of them, and no more."""
+    hits = body.get("size") != 0 or "aggregations" in body
+    best_first = body.get("sort", BEST_FIRST) == BEST_FIRST
+    return "query" in body and hits and best_first and KEPT.issuperset(body)
+
+
+def asks_by_words(query: Query, fields: Collection[str]) -> bool:
+    """Tell whether a query is about one text alone, any word of which will do.
+
+    One that demands several words, or weighs something beside the text, is about its own scores and limits.
+    """
+    if wanted(query, fields) is None:
+        return False
+    [(kind, body)] = query.items()
+    if kind == "bool":
+        few = str(body.get("minimum_should_match", 1)) in ("0", "1")
+        must = [one for one in clauses(body.get("must")) if not PLAIN.issuperset(one)]
+        return few and all(asks_by_words(one, fields) for one in (*must, *clauses(body.get("should"))))
+    options = next(iter(body.values())) if kind == "match" else body
+    named = options if isinstance(options, Mapping) else {}
+    return str(named.get("operator", "or")).lower() == "or" and "minimum_should_match" not in named
+
+
+def ranked_body(search: Search, body: dict[str, Any], one: Wanted, reading: Reading) -> bytes:
+    """Write a body anew, with the client's own query as what finds by words, and everything else as it is.
+
+    Raises SettingsError for a page that lies beyond what is scored.
+    """
+    k = max(1, body.get("from", 0) + body.get("size", 10))
+    made = search.body(one.text, k, filter=filter_of(one), reading=reading, matched=body["query"])
+    known = (int(search.info.settings[name]) for name in WINDOW_LIMITS if name in search.info.settings)
+    if made["rescore"]["window_size"] > (limit := next(known, LARGEST_WINDOW)):
+        raise SettingsError(f"the {k} best need a larger window than the {limit} that the index allows")
+    new = body | {name: made[name] for name in ("query", "rescore")}
+    if "stored_fields" not in body:
+        new["_source"] = without_field(search.info.record.vector_field, body.get("_source", {}))
+    return orjson.dumps(new)
+
+
+def finite_number(number: str) -> float:
+    """Read a number of JSON. Raises ValueError for one too large: it would be written as null."""
+    if not math.isfinite(found := float(number)):
+        raise ValueError(f"{number} is no number that can be passed on")
+    return found
+
+
+def without_field(field: str, source: Any) -> Any:
+    """Leave a field out of the `_source` of an answer, unless the client names it."""
+    if not isinstance(source, Mapping) or field in source.get("includes", ()):
+        return source
+    return {**source, "excludes": [*source.get("excludes", ()), field]}
 
 
 def is_encodable(text: str, most: int) -> bool:

@@ -59,6 +59,9 @@ class ServeSettings(Stage):
     search_timeout_s: NoOption[float] = Field(
         10.0, gt=0, description="how long /search waits for the cluster, also for a client that has left"
     )
+    rank_timeout_s: NoOption[float] = Field(
+        0.2, gt=0, description="how long /v1/rank may take; later a search goes on as its client wrote it"
+    )
     max_body_bytes: NoOption[int] = Field(16 * 2**20, ge=1)
     max_inputs: NoOption[int] = Field(
         2048, ge=1, description="texts in one request; 2048 is OpenAI's own limit"

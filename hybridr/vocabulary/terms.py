@@ -40,10 +40,12 @@ class Analysed(NamedTuple):
     """A text as an index reads it: every term where it stands, and the idf of its different terms summed up.
 
     BM25 grows with the sum: a document with every term once, at an average length, has about this score.
+    `known` tells whether a document of the shards that were asked holds any of the terms.
     """
 
     words: tuple[Word, ...] = ()
     idf_sum: float = 0.0
+    known: bool = False
 
 
 class Analysis:
@@ -116,7 +118,8 @@ def analysed(text: str, shards: Sequence[Vectors], factor: float) -> Analysed:
             for at in told[0]["terms"][term]["tokens"]
         ]
     words.sort(key=lambda word: (word.field, word.position, word.start, word.end))
-    return Analysed(tuple(words), factor * total)
+    terms = (one for vectors in shards for field in vectors.values() for one in field["terms"].values())
+    return Analysed(tuple(words), factor * total, any(one.get("doc_freq") for one in terms))
 
 
 def idf_of(shards: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -36,9 +36,8 @@ def test_bodies_with_and_without_passages() -> None:
         {"vector": [1.0], "start": 0, "end": 4},
         {"vector": [2.0], "start": 3, "end": 9},
     ]
-    assert dense_query([1.0], "v", 5, "dense") == {
-        "knn": {"v": {"vector": [1.0], "k": 5, "method_parameters": {"ef_search": 10}, "_name": "dense"}}
-    }
+    asked = {"vector": [1.0], "k": 5, "method_parameters": {"ef_search": 10}, "_name": "dense"}
+    assert dense_query([1.0], "v", 5, "dense") == {"knn": {"v": asked | {"ignore_unmapped": True}}}
     ids = {"ids": {"values": ["a"]}}
     nested = with_passages(dense_query([1.0], "v", 5, "dense", passages=True, filter=ids))["nested"]
     assert (nested["path"], nested["score_mode"], nested["_name"]) == ("v", "max", "dense")

@@ -43,7 +43,8 @@ def docs(ml_cluster: Cluster, minilm_encoder_folder: Path) -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def docs_server(docs: Cluster, minilm_encoder_folder: Path) -> Iterator[Server]:
     """`hybridr serve --index docs`."""
-    running = Server(create_app(load_encoder(minilm_encoder_folder), ServeSettings(index=DOCS), cluster=docs))
+    settings = ServeSettings(index=DOCS, rank_timeout_s=5)  # a busy machine encodes slowly
+    running = Server(create_app(load_encoder(minilm_encoder_folder), settings, cluster=docs))
     yield running
     running.stop()
 

@@ -64,8 +64,11 @@ def texts(answer: dict[str, Any]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def expected(docs: Cluster, minilm_encoder_folder: Path) -> list[str]:
-    """The best ten by the request written by hand, which needs no deployment."""
+def expected(docs: Cluster, minilm_encoder_folder: Path, way: str) -> list[str]:
+    """The best ten by the request written by hand, or that of `hybridr search`, which need no deployment."""
+    if way == "transparent":
+        search = Search(docs, "docs-hybridr", load_encoder(minilm_encoder_folder))
+        return texts(docs.search("docs-hybridr", search.request(TEXT)))
     answer = ask(docs, "docs-hybridr", by_hand(minilm_encoder_folder, "contents"))
     lexical = ask(docs, "docs", {"query": {"match": {"contents": TEXT}}})
     dense = ask(

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..arguments import DryRun
+from ..options import Only
 from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
+    from hybridr.search.settings import SearchSettings
     from hybridr.serving.deploying import Deploying
     from hybridr.serving.settings import DeploySettings
 
@@ -21,18 +23,19 @@ def deploy(
     session: Session,
     name: Annotated[str, typer.Argument(help="Index, alias or source with vectors.")],
     settings: DeploySettings,
+    search: Annotated[SearchSettings, Only("fusion")],
     dry_run: DryRun = False,
 ) -> None:
     """Let an index be asked for hybrid results through plain REST; undo: hybridr undeploy.
 
     client: `hybrid` queries are fused by default. neural: and hold text instead of vectors. local:
-    so too, but the model runs inside the cluster. transparent: ordinary queries for a text become hybrid.
+    so too, but the model runs inside the cluster. transparent: ordinary searches for a text are ranked as
+    hybridr search does, or by --fusion pipeline.
     HYBRIDR_DEPLOY_TOKEN is the server's bearer token.
     """
-    from hybridr.search.settings import SearchSettings
     from hybridr.serving.deploying import deploy, plan_deployment
 
-    search, cluster = session.settings(SearchSettings), session.connect()
+    cluster = session.connect()
     if dry_run:
         return show(session, plan_deployment(cluster, name, settings, search), dry_run=True)
     show(session, deploy(cluster, name, settings, search), dry_run=False)

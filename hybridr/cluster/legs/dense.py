@@ -291,12 +291,14 @@ def dense_query(
     # A walk of the graph as wide as k alone missed the nearest of all on an open collection.
     wide = {"ef_search": min(2 * k, MAX_NEIGHBOURS)}
     query: dict[str, Any] = {"vector": list(vector), "k": k, "method_parameters": wide}
+    # Who searches several indices at once loses no hit of one without vectors.
+    alone: dict[str, Any] = {"ignore_unmapped": True}
     if filter is not None:
         query["filter"] = filter
     if not passages:
-        return {"knn": {field: {**query, **named}}}
+        return {"knn": {field: {**query, **alone, **named}}}
     near = {"knn": {f"{field}.{PASSAGE_VECTOR}": query}}
-    return {"nested": {"path": field, "query": near, "score_mode": "max", **named}}
+    return {"nested": {"path": field, "query": near, "score_mode": "max", **alone, **named}}
 
 
 def with_passages(query: dict[str, Any], name: str = "passages") -> dict[str, Any]:

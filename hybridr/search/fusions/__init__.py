@@ -38,6 +38,7 @@ class Question:
     """One query as the legs ask it: by leg its text, a query made of it, or its vector `(dim,)`.
 
     Each leg gives `depth` candidates that match `filter`; `signals` are further parts of the score, by name.
+    `matched` is a client's own query, which finds candidates in place of the lexical leg.
     `shown` asks for what people look at too, `explained` for the score of each signal: the server runs a
     named query once more to tell its scores, so nothing is named where nobody looks. `text` is what was
     typed.
@@ -52,6 +53,7 @@ class Question:
     signals: Mapping[str, Weighted] = field(default_factory=dict)
     explained: bool = False
     text: str = ""
+    matched: Mapping[str, Any] | None = None
 
     def query(self, leg: str) -> dict[str, Any]:
         """Build the query of one leg."""

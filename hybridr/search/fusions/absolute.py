@@ -60,11 +60,12 @@ class Absolute(Fusion):
         weights = self.weights(question)
         boost = weights.dense / weights.lexical if weights.lexical else 1.0
         near = dense.query(vector, question.depth, filter=question.filter, boost=boost)
+        words = question.matched or replace(question, shown=False).query("lexical")
         known = {"bool": {"should": [*weighted(question, weights).values(), {"match_all": {"boost": 0.0}}]}}
         script = dense_script(as_numbers(vector), dense.field, weights.dense)
         body: dict[str, Any] = {
             "size": k,
-            "query": {"bool": {"should": [replace(question, shown=False).query("lexical"), near]}},
+            "query": {"bool": {"should": [words, near]}},
             "rescore": {
                 "window_size": min(WINDOW * question.depth, LARGEST_WINDOW),
                 "query": {
@@ -151,10 +152,14 @@ def named(question: Question, weights: Weights) -> dict[str, Any]:
 
 
 def dense_script(vector: Sequence[float], field: str, weight: float) -> dict[str, Any]:
-    """Add the exact cosine as an engine score, 0 to 1 and .5 without a vector, to the score of the query."""
+    """Add the exact cosine as an engine score, 0 to 1 and .5 without a vector, to the score of the query.
+
+    Some other index that a client searches along with this one may not have the field.
+    """
+    unseen = f"!doc.containsKey('{field}') || doc['{field}'].size() == 0"
     return {
         "source": (
-            f"_score + params.dense * (doc['{field}'].size() == 0 ? {UNSEEN} : "
+            f"_score + params.dense * ({unseen} ? {UNSEEN} : "
             f"(1.0 + cosineSimilarity(params.vector, doc['{field}'])) / 2.0)"
         ),
         "params": {"dense": weight, "vector": list(vector)},

@@ -17,7 +17,7 @@ from hybridr.errors import ClusterError, SettingsError
 from hybridr.records import Query
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
-from hybridr.search.search import Mode
+from hybridr.search.checks import Mode
 from hybridr.search.settings import SearchSettings
 from hybridr.status import standing
 from support.corpus import fill_index, put_documents, text_number

@@ -14,7 +14,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.routing import routing_values, same_copies
 from hybridr.errors import SettingsError
 from hybridr.records import Query
-from hybridr.search.search import Feedback, Mode
+from hybridr.search.checks import Feedback, Mode
 from support.corpus import WORDS, bulk
 from support.hashing import HashingEncoder
 

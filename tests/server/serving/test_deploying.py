@@ -27,6 +27,7 @@ pytestmark = pytest.mark.node
 INDEX = "shelf"
 TEXT = text_number(7)
 DEFAULTS = SearchSettings()
+PIPELINE = SearchSettings(fusion="pipeline")
 
 
 @pytest.fixture
@@ -59,13 +60,12 @@ def server(shelf: Cluster, minilm_encoder_folder: Path) -> Iterator[Server]:
 @pytest.fixture
 def transparent(shelf: Cluster, server: Server) -> Iterator[str]:
     settings = DeploySettings(way="transparent", server=server.url, set_cluster_settings=True)
-    yield deploy(shelf, INDEX, settings, DEFAULTS).index
+    yield deploy(shelf, INDEX, settings, PIPELINE).index
     undeploy(shelf, INDEX)
 
 
 def hybrid(cluster: Cluster, folder: Path, text: str, k: int = 10) -> tuple[list[str], list[float]]:
-    settings = SearchSettings(fusion="pipeline")
-    hits = Search(cluster, INDEX, load_encoder(folder), settings=settings)(text, k)
+    hits = Search(cluster, INDEX, load_encoder(folder), settings=PIPELINE)(text, k)
     return [hit.doc_id for hit in hits], [hit.score for hit in hits]
 
 

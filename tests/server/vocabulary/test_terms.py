@@ -79,7 +79,9 @@ def test_stop_words_leave_their_places_and_unknown_words_weigh_most(cluster: Clu
     [read, nothing] = analysis(cluster, index, "text").of(["the fox of xyzzy", "the of"])
     assert [(word.term, word.position) for word in read.words] == [("fox", 1), ("xyzzi", 3)]
     assert read.words[1].idf == pytest.approx(idf(0, 6))
-    assert nothing == ((), 0.0)
+    assert read.known
+    assert nothing == ((), 0.0, False)
+    assert not analysis(cluster, index, "text").of(["xyzzy"])[0].known
 
 
 def test_queries_are_read_by_their_own_analyser(cluster: Cluster, index: str) -> None:

@@ -1,0 +1,298 @@
+"""`hybridr deploy --way transparent` on a real node of two shards: clients that change nothing are ranked as
+`hybridr search` ranks, and whatever cannot be goes on as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hybridr import Search, reindex
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.errors import ClusterError
+from hybridr.search.settings import SearchSettings
+from hybridr.serving.application import create_app
+from hybridr.serving.deploying import deploy, undeploy
+from hybridr.serving.settings import DeploySettings, ServeSettings
+from support.corpus import bulk, fill_index
+from support.deployed import Server, ask, ids, scores
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+INDEX, COUNT = "rack", 300
+TEXT = "anchor needle velvet"
+MATCH = {"match": {"text": TEXT}}
+CHEAP = {"range": {"price": {"lt": 20}}}
+SETTINGS = ServeSettings(index=INDEX, rank_timeout_s=5)  # a busy machine is slow
+KINDS = {"aggs": {"kinds": {"terms": {"field": "tags"}}}}
+
+
+@pytest.fixture(scope="module")
+def rack(ml_cluster: Cluster) -> Iterator[Cluster]:
+    fill_index(ml_cluster, INDEX, COUNT, settings={"number_of_replicas": 0, "number_of_shards": 2})
+    bulk(ml_cluster, INDEX, [{"index": {"_id": "none"}}, {"price": 1.0}])
+    reindex(ml_cluster, INDEX, HashingEncoder())
+    yield ml_cluster
+    for info in ml_cluster.indices(f"{INDEX}*"):
+        ml_cluster.request("DELETE", path_of(info.name))
+
+
+@pytest.fixture(scope="module")
+def server(rack: Cluster) -> Iterator[Server]:
+    running = Server(create_app(HashingEncoder(), SETTINGS, cluster=rack))
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def index(rack: Cluster, server: Server) -> Iterator[str]:
+    settings = DeploySettings(way="transparent", server=server.url, set_cluster_settings=True)
+    yield deploy(rack, INDEX, settings, SearchSettings()).index
+    undeploy(rack, INDEX)
+
+
+@pytest.fixture(scope="module")
+def search(rack: Cluster) -> Search:
+    made = Search(rack, INDEX, HashingEncoder())
+    assert made.fusion == "absolute"
+    assert made.signals.members, "a ranking without any would show less"
+    return made
+
+
+def plain(cluster: Cluster, index: str, body: dict[str, Any]) -> dict[str, Any]:
+    return cluster.search(index, body)
+
+
+def assert_same(answer: dict[str, Any], hits: list[Any]) -> None:
+    assert ids(answer) == [hit.doc_id for hit in hits] != []
+    assert scores(answer) == pytest.approx([hit.score for hit in hits], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        MATCH,
+        {"match": {"text": {"query": TEXT, "boost": 3}}},
+        {"multi_match": {"query": TEXT, "fields": ["text^2"]}},
+        {"bool": {"should": [MATCH]}},
+    ],
+)
+@pytest.mark.parametrize("size", [10, 100, 250])
+def test_ranked_as_by_search(
+    rack: Cluster, index: str, search: Search, query: dict[str, Any], size: int
+) -> None:
+    assert_same(ask(rack, index, {"query": query, "size": size}), search(TEXT, size))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "anchor $x ${y} needle",
+        'needle "quoted" {brace} \\ back \n line',
+        '"}}, "query": {"match_all": {}}, "x": {"y": "velvet',
+        "$ {parameters} $$ {x} \\ %s $1 \\$ anchor",
+        "anchor 日本語 \u0000 \t emoji 🎉 \u2028",
+    ],
+)
+def test_no_text_breaks_out_of_its_query(rack: Cluster, index: str, search: Search, text: str) -> None:
+    assert_same(ask(rack, index, {"query": {"match": {"text": text}}}), search(text, 10))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"bool": {"must": [MATCH], "filter": [CHEAP]}},
+        {"bool": {"must": [MATCH, CHEAP]}},
+        {"bool": {"must": [{"bool": {"must": [MATCH]}}], "filter": CHEAP}},
+    ],
+)
+def test_filters_hold_in_both_legs(rack: Cluster, index: str, search: Search, query: dict[str, Any]) -> None:
+    answer = ask(rack, index, {"query": query, "size": 50})
+    assert_same(answer, search(TEXT, 50, filter=CHEAP))
+    assert all(hit["_source"]["price"] < 20 for hit in answer["hits"]["hits"])
+
+
+def test_everything_else_of_a_search_stays(rack: Cluster, index: str, search: Search) -> None:
+    query = {"bool": {"must": [MATCH], "must_not": [{"term": {"tags": "t1"}}]}}
+    beside = {"_source": ["price"], "highlight": {"fields": {"text": {}}}, "version": True}
+    answer = ask(
+        rack, index, {"query": query, "from": 3, "size": 4, "track_total_hits": True} | beside | KINDS
+    )
+    no_t1 = {"bool": {"must_not": [{"term": {"tags": "t1"}}]}}
+    assert_same(answer, search(TEXT, 4, offset=3, filter=no_t1))
+    for hit in answer["hits"]["hits"]:
+        assert hit["_source"].keys() == {"price"}
+        assert hit["_version"] == 1
+        assert "<em>" in str(hit["highlight"])
+    counts = {one["key"]: one["doc_count"] for one in answer["aggregations"]["kinds"]["buckets"]}
+    assert counts.keys() == {"a", "t0", "t2"}
+    assert counts["a"] == answer["hits"]["total"]["value"], "totals and facets count the same documents"
+    assert ask(rack, index, {"query": query, "size": 0} | KINDS)["aggregations"] == answer["aggregations"]
+
+
+def test_pages_are_one_list(rack: Cluster, index: str) -> None:
+    whole = ask(rack, index, {"query": MATCH, "size": 98})
+    pages = [ask(rack, index, {"query": MATCH, "from": start, "size": 7}) for start in range(0, 98, 7)]
+    assert [one for page in pages for one in ids(page)] == ids(whole)
+    assert [one for page in pages for one in scores(page)] == pytest.approx(scores(whole), abs=1e-6)
+
+
+def test_far_pages_are_those_of_search(rack: Cluster, index: str, search: Search) -> None:
+    assert_same(ask(rack, index, {"query": MATCH, "from": 150, "size": 20}), search(TEXT, 20, offset=150))
+
+
+def test_a_page_beyond_the_window_is_plain(rack: Cluster, index: str) -> None:
+    body = {"query": MATCH, "from": 5_001, "size": 2}
+    assert ids(ask(rack, index, body)) == ids(plain(rack, index, body)) == []
+    with pytest.raises(ClusterError, match="Result window is too large"):
+        ask(rack, index, {"query": MATCH, "from": 10_000, "size": 2})
+
+
+@pytest.mark.parametrize(
+    ("source", "there"),
+    [
+        (None, False),
+        (True, False),
+        (["*"], False),
+        (["hybridr_vector"], True),
+        ({"excludes": ["price"]}, False),
+    ],
+)
+def test_the_vector_is_in_answers_that_name_it(rack: Cluster, index: str, source: Any, there: bool) -> None:
+    body = {"query": MATCH} | ({} if source is None else {"_source": source})
+    hits = ask(rack, index, body)["hits"]["hits"]
+    assert all(("hybridr_vector" in hit["_source"]) is there for hit in hits)
+    assert all("price" in hit["_source"] for hit in hits) is (source in (None, True, ["*"]))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"query": MATCH, "sort": [{"price": "desc"}], "_source": ["price"]},
+        {"query": MATCH, "sort": ["_score", {"price": "asc"}]},
+        {"query": MATCH, "rescore": {"window_size": 5, "query": {"rescore_query": {"term": {"tags": "t1"}}}}},
+        {"query": MATCH, "collapse": {"field": "price"}},
+        {"query": MATCH, "min_score": 3},
+        {"query": MATCH, "sort": [{"price": "asc"}], "search_after": [3.0]},
+        {"query": MATCH, "size": 0, "track_total_hits": True},
+        {"query": {"match": {"text": {"query": TEXT, "operator": "and"}}}},
+        {"query": {"match": {"text": {"query": TEXT, "minimum_should_match": 2}}}},
+        {"query": {"bool": {"must": [MATCH], "should": [{"term": {"tags": {"value": "t1", "boost": 9}}}]}}},
+        {"query": {"match": {"text": "qqxyzzy"}}},
+        {"query": {"match": {"tags": "t1"}}},
+        {"query": {"match_phrase": {"text": "anchor needle"}}},
+        {"query": {"query_string": {"query": "text:(anchor AND needle)"}}},
+        {"query": {"function_score": {"query": MATCH, "field_value_factor": {"field": "price"}}}},
+        {"query": {"terms": {"price": [1, 2.5, 9007199254740993]}}},
+        {"query": {"wrapper": {"query": "eyJtYXRjaF9hbGwiOnt9fQ=="}}},
+        {"query": {"ids": {"values": ["$1", "d3", "${x}"]}}},
+        {"size": 3},
+        {},
+        {"suggest": {"s": {"text": "ancor", "term": {"field": "text"}}}},
+    ],
+)
+def test_what_cannot_be_ranked_is_as_it_was(rack: Cluster, index: str, body: dict[str, Any]) -> None:
+    answer, expected = ask(rack, index, body), plain(rack, index, body)
+    for one in (answer, expected):
+        one.pop("took")
+    assert answer == expected
+
+
+def test_scrolls_and_counts_and_changes_by_query(rack: Cluster, index: str) -> None:
+    path = path_of(index, "_search")
+    answer = rack.request("POST", path, {"query": MATCH, "size": 20}, {"scroll": "1m"})
+    seen = ids(answer)
+    while ids(answer):
+        answer = rack.request("POST", "/_search/scroll", {"scroll": "1m", "scroll_id": answer["_scroll_id"]})
+        seen += ids(answer)
+    rack.request("DELETE", "/_search/scroll", {"scroll_id": answer["_scroll_id"]})
+    words = plain(rack, index, {"query": MATCH, "size": COUNT})
+    assert len(seen) == len(set(seen))
+    assert set(ids(words)) <= set(seen)
+    counted = rack.request("POST", path_of(index, "_count"), {"query": MATCH})["count"]
+    assert counted == words["hits"]["total"]["value"]
+    changed = rack.request("POST", path_of(index, "_update_by_query"), {"query": MATCH}, {"refresh": "true"})
+    assert changed["updated"] == counted
+
+
+def test_another_index_searched_along_keeps_its_hits(rack: Cluster, index: str) -> None:
+    fill_index(rack, "rackless", 40)
+    both = f"{index},rackless"
+    answer = ask(rack, both, {"query": MATCH, "size": 400, "track_total_hits": True})
+    assert not answer["_shards"]["failed"]
+    words = {hit["_id"] for hit in plain(rack, "rackless", {"query": MATCH, "size": 40})["hits"]["hits"]}
+    assert {hit["_id"] for hit in answer["hits"]["hits"] if hit["_index"] == "rackless"} == words != set()
+
+
+def test_a_point_in_time_is_ranked(rack: Cluster, index: str, search: Search) -> None:
+    with rack.point_in_time(index) as pit:
+        answer = rack.request("POST", "/_search", {"query": MATCH, "pit": {"id": pit}})
+    assert_same(answer, search(TEXT, 10))
+
+
+def test_a_dead_server_means_plain_bm25(rack: Cluster, index: str, server: Server) -> None:
+    body = {"query": MATCH}
+    expected = plain(rack, index, body)
+    assert scores(ask(rack, index, body)) != scores(expected)
+    server.stop()
+    try:
+        answer = ask(rack, index, body)
+    finally:
+        server.start()
+    assert (ids(answer), scores(answer)) == (ids(expected), scores(expected))
+
+
+@pytest.mark.parametrize("slow", [True, False])
+def test_an_encoder_that_fails_or_is_slow_means_plain_bm25(
+    rack: Cluster, index: str, server: Server, monkeypatch: pytest.MonkeyPatch, slow: bool
+) -> None:
+    async def read(text: str) -> None:
+        await asyncio.sleep(30 if slow else 0)
+        raise RuntimeError("no encoder")
+
+    app = create_app(HashingEncoder(), SETTINGS.model_copy(update={"rank_timeout_s": 0.3}), cluster=rack)
+    monkeypatch.setattr(app.state.embedder, "read", read)
+    monkeypatch.setattr(server, "app", app)
+    asked = len(server.received)
+    answer, expected = ask(rack, index, {"query": MATCH}), plain(rack, index, {"query": MATCH})
+    assert len(server.received) > asked
+    assert (ids(answer), scores(answer)) == (ids(expected), scores(expected))
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"[1, 2]",
+        b'{"query": 7}',
+        b'{"query": {"match": {"text": NaN}}}',
+        b'{"query": {"match": {"text": "anchor"}}, "from": "x"}',
+        b'{"query": {"match": {"text": "anchor"}}, "size": 1e400}',
+        b'{"query": {"match": {"text": "\\ud800 anchor"}}}',
+        b'{"query": {"bool": {"must": {"match": {"text": "anchor"}}, "filter": {"term": {"n": 1e400}}}}}',
+        b'{"query": {"bool": {"must": {"match": {"text": "anchor"}}, "filter": {"term": {"n": 1'
+        + b"0" * 30
+        + b"}}}}}",
+        b'{"query": {"multi_match": {"query": "anchor", "fields": 5}}}',
+        b'{"query": {"match": {"text": "anchor"}}, "size": 20000}',
+        b'{"query": ' + b'{"bool": {"must": ' * 500 + b'{"match": {"text": "a"}}' + b"}}" * 500 + b"}",
+        b'{"query": {"match": {"text": "' + b"word " * 300_000 + b'"}}}',
+    ],
+)
+def test_odd_bodies_come_back_as_they_went(server: Server, index: str, raw: bytes) -> None:
+    import httpx
+
+    answer = httpx.post(f"{server.url}/v1/rank", content=raw, timeout=30)
+    assert answer.status_code == 200
+    assert answer.json() == {"body": raw.decode()}
+
+
+def test_the_pipeline_is_one_that_takes_whole_bodies(rack: Cluster, index: str) -> None:
+    name = f"hybridr-{index}"
+    stored = rack.request("GET", f"/_search/pipeline/{name}")[name]
+    [processor] = stored["request_processors"]
+    assert processor["ml_inference"]["query_template"] == "${body}"
+    assert "normalization" in json.dumps(stored["phase_results_processors"]), "hybrid queries go on as before"
