@@ -101,6 +101,23 @@ def test_no_text_breaks_out_of_its_query(rack: Cluster, index: str, search: Sear
     assert_same(ask(rack, index, {"query": {"match": {"text": text}}}), search(text, 10))
 
 
+@pytest.mark.parametrize("text", ["${credential.token} anchor", "${x} anchor"])
+def test_placeholders_are_not_filled_in(
+    rack: Cluster, index: str, server: Server, search: Search, text: str
+) -> None:
+    assert_same(ask(rack, index, {"query": {"match": {"text": text}}}), search(text, 10))
+    assert json.loads(server.received[-1])["query"]["match"]["text"]["query"] == text
+
+
+def test_a_text_that_names_a_parameter_of_the_connector_gets_plain_bm25(
+    rack: Cluster, index: str, server: Server
+) -> None:
+    asked = len(server.received)
+    body = {"query": {"match": {"text": "${parameters.input} anchor"}}}
+    assert scores(ask(rack, index, body)) == scores(plain(rack, index, body)) != []
+    assert len(server.received) == asked
+
+
 @pytest.mark.parametrize(
     "query",
     [
@@ -144,9 +161,18 @@ def test_far_pages_are_those_of_search(rack: Cluster, index: str, search: Search
     assert_same(ask(rack, index, {"query": MATCH, "from": 150, "size": 20}), search(TEXT, 20, offset=150))
 
 
-def test_a_page_beyond_the_window_is_plain(rack: Cluster, index: str) -> None:
-    body = {"query": MATCH, "from": 5_001, "size": 2}
-    assert ids(ask(rack, index, body)) == ids(plain(rack, index, body)) == []
+def test_a_page_beyond_the_window_is_plain(
+    rack: Cluster, index: str, search: Search, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"query": MATCH, "from": 0, "size": 151, "_source": False}
+    within = body | {"size": 150}
+    rack.request("PUT", path_of(index, "_settings"), {"index.max_rescore_window": 300})
+    try:
+        monkeypatch.setattr(server, "app", create_app(HashingEncoder(), SETTINGS, cluster=rack))
+        assert_same(ask(rack, index, within), search(TEXT, 150))
+        assert scores(ask(rack, index, body)) == scores(plain(rack, index, body))
+    finally:
+        rack.request("PUT", path_of(index, "_settings"), {"index.max_rescore_window": None})
     with pytest.raises(ClusterError, match="Result window is too large"):
         ask(rack, index, {"query": MATCH, "from": 10_000, "size": 2})
 
