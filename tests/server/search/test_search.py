@@ -121,9 +121,13 @@ def test_command_line_searches_in_three_modes(
         assert hybridr_cli.main(command) == 0
         hits = json.loads(capsys.readouterr().out)["hits"]
         assert len(hits) == 3
-        assert {"doc_id", "score", "rank", "lexical_score", "dense_score", "text", "passage"} == hits[
-            0
-        ].keys()
+        named = {"doc_id", "score", "rank", "lexical_score", "dense_score", "text", "passage", "parts"}
+        assert named == hits[0].keys()
+        assert hits[0]["parts"] is None
+    assert hybridr_cli.main(["search", index_name, "velvet window", *on, "--explain", "--json"]) == 0
+    [best, *_] = json.loads(capsys.readouterr().out)["hits"]
+    assert best["parts"].keys() == {"words", "cosine", "phrases"}, "too few words for soft terms"
+    assert sum(best["parts"].values()) == pytest.approx(best["score"], abs=1e-4)
     assert hybridr_cli.main(["search", index_name, "velvet window", *on]) == 0
     assert "*velvet*" in capsys.readouterr().out
     assert hybridr_cli.main(["rollback", index_name, *on]) == 0
