@@ -19,6 +19,7 @@ from hybridr.cluster.clients.opensearch import OpenSearch
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.settings import ClusterSettings
+from hybridr.search.signal_set import SignalSet
 from hybridr.serving import searching
 from hybridr.serving.application import Server, create_app, listen
 from hybridr.serving.settings import ServeSettings
@@ -101,6 +102,7 @@ class HangingSearch:
     """Asks the cluster as `Search` does."""
 
     lexical_fields = ("text",)
+    signals = SignalSet({}, {})
     info = IndexInfo("docs", {}, {}, {})
 
     def __init__(self, cluster, index, encoder, mode="hybrid") -> None:

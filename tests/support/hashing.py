@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import re
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
@@ -70,5 +71,13 @@ class HashingEncoder:
         return total / (np.linalg.norm(total) or 1.0)
 
     def _direction(self, part: str, size: int) -> np.ndarray:
-        seed = int.from_bytes(hashlib.sha256(f"{self.salt}{part}".encode()).digest()[:4], "little")
-        return np.random.default_rng(seed).normal(size=size)
+        return direction(f"{self.salt}{part}", size)
+
+
+@cache
+def direction(salted: str, size: int) -> np.ndarray:
+    """Give a random direction `(size,)`, the same for the same text; drawing it anew takes long."""
+    seed = int.from_bytes(hashlib.sha256(salted.encode()).digest()[:4], "little")
+    found = np.random.default_rng(seed).normal(size=size)
+    found.flags.writeable = False
+    return found
