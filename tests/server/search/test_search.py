@@ -124,6 +124,11 @@ def test_command_line_searches_in_three_modes(
         assert len(hits) == 3
         shown = {"doc_id", "score", "rank", "lexical_score", "dense_score", "text", "passage", "parts"}
         assert shown == hits[0].keys()
+        assert hits[0]["parts"] is None
+    assert hybridr_cli.main(["search", index_name, "velvet window", *on, "--explain", "--json"]) == 0
+    [best, *_] = json.loads(capsys.readouterr().out)["hits"]
+    assert best["parts"].keys() == {"words", "cosine", "phrases"}, "too few words for soft terms"
+    assert sum(best["parts"].values()) == pytest.approx(best["score"], abs=1e-4)
     found = Search(cluster, index_name)
     assert found.encoder is not None, "the one that wrote the vectors, as the command line finds it"
     assert [hit.doc_id for hit in found("velvet window", 3)][0] in {hit["doc_id"] for hit in hits}
