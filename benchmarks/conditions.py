@@ -1,4 +1,4 @@
-"""Reads `conditions.toml`: which collections, asked how, and what is expected; the forms of `ddr`."""
+"""Reads `conditions.toml`: which collections, asked how, what is expected; forms of studies of training."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ def read_conditions(file: Path = FILE) -> dict[str, Condition]:
     }
 
 
-def read_form(name: str) -> dict[str, Any]:
-    """Read one form of `ddr`. Raises SettingsError for an unknown one."""
-    forms: dict[str, dict[str, Any]] = read_toml(FILE)["ddr"]
+def read_form(study: str, name: str) -> dict[str, Any]:
+    """Read one form of a study of training. Raises SettingsError for an unknown one."""
+    forms: dict[str, dict[str, Any]] = read_toml(FILE)[study]
     if name not in forms:
         raise SettingsError(f"there is no form '{name}'", hint=f"one of {', '.join(forms)}")
     return forms[name]

@@ -19,45 +19,38 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
-import random
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import hybridr
 from conditions import read_form
-from hybridr import Document, Query
-from hybridr.adaptation.settings import DamSettings, RemSettings
-from hybridr.encoding.packaged import minilm
 from hybridr.encoding.sentence_transformers import read_retriever
-from hybridr.evaluation.bm25 import Bm25, best
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_beir
 from hybridr.files.manifest import versions
-from hybridr.machine import read_cpu
-from hybridr.records import Qrels, Run
-from rankings import as_run
 from study import LEAD, RESULTS, Record, Section, add_collections, machine_of, table
+from workshop import (
+    Encode,
+    Form,
+    Workshop,
+    backbone_of,
+    chosen,
+    dense_run,
+    device,
+    encoded,
+    lexical_run,
+    machine,
+    time_of,
+)
 
-DEPTH, MEASURES = 100, [LEAD, "R@100"]
+MEASURES = [LEAD, "R@100"]
 DESIGNS = {"lora": {"design": "lora"}, "parallel": {"design": "parallel"}, "both": {"design": "both"}}
-Form: TypeAlias = dict[str, Any]
-Encode: TypeAlias = Any
 
 
-class Workshop:
-    """Makes the models of a form in a folder, each of them once."""
-
-    def __init__(self, collections: Path, work: Path, form: Form) -> None:
-        self.collections, self.work, self.form = collections, work, form
-        self.source: str = form["source"]
-        backbone = form["backbone"]
-        self.backbone = str(minilm()) if backbone == "minilm" else backbone
-        self.seconds: dict[str, float] = {}
+class Rows(Workshop):
+    """The models of DR and DDR."""
 
     def source_dam(self) -> str:
         """Fit the backbone to the source corpus."""
@@ -66,28 +59,6 @@ class Workshop:
     def target_dam(self, target: str, base: str, name: str) -> str:
         """Fit a DAM to a target corpus."""
         return self.dam("target_dam", target, base, f"{name}-{target}")
-
-    def dam(self, stage: str, collection: str, base: str, name: str) -> str:
-        """Train a DAM by masked-LM."""
-        from hybridr.adaptation.corpus import CorpusFile
-        from hybridr.adaptation.dam import fit_dam
-
-        settings = DamSettings(base=base, out=self.work / name, **self.form[stage])
-        corpus = CorpusFile(self.collections / collection, "beir")
-        fit = fit_dam(corpus, settings, progress=reporter(name))
-        self.seconds[name] = fit.seconds
-        return str(fit.folder)
-
-    def relevance(self, name: str, dam: str, stage: str = "rem", **changes: Any) -> str:
-        """Train a REM (or with `full` all weights) on the source's labels."""
-        from hybridr.adaptation.judged import read_judged_beir
-        from hybridr.adaptation.rem import train_rem
-
-        judged = read_judged_beir(self.collections / self.source)
-        settings = RemSettings(dam=dam, out=self.work / name, **self.form[stage] | changes)
-        trained = train_rem(judged, settings, progress=reporter(name))
-        self.seconds[name] = trained.seconds
-        return str(trained.folder)
 
     def encoder(self, row: str, target: str) -> Encode:
         """Make the encoder of a row for a target."""
@@ -119,9 +90,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def measure(given: argparse.Namespace) -> None:
     """Run the rows of a form on its targets, write the JSON after each and print the table."""
-    form = read_form(given.form)
+    form = read_form("ddr", given.form)
     form |= {"backbone": given.backbone or form["backbone"], "targets": given.sets or form["targets"]}
-    workshop = Workshop(given.folder, given.work / given.form, form)
+    workshop = Rows(given.folder, given.work / given.form, form)
     out = given.json or RESULTS / f"ddr-{given.form}.json"
     record = read_kept(out, form) or {
         "form": given.form,
@@ -150,7 +121,7 @@ def read_kept(file: Path, form: Form) -> dict[str, Any] | None:
     return record | {"settings": form} if same else None
 
 
-def measure_target(workshop: Workshop, target: str) -> dict[str, Any]:
+def measure_target(workshop: Rows, target: str) -> dict[str, Any]:
     """Rank one target by all rows and compare each with `dr`."""
     corpus, queries, qrels = read_beir(workshop.collections / target)
     queries = chosen(queries, qrels, workshop.form["queries"])
@@ -161,7 +132,8 @@ def measure_target(workshop: Workshop, target: str) -> dict[str, Any]:
         rows.insert(0, "as-is")
     for row in rows:
         encoder = workshop.encoder(row, target)
-        runs[row] = dense_run(encoder.to(where), corpus, queries, workshop.form["max_tokens"])
+        vectors = encoded(encoder.to(where), corpus, queries, workshop.form["max_tokens"])
+        runs[row] = dense_run(vectors, corpus, queries)
         print(f"{target}: {row} ranked", file=sys.stderr, flush=True)
     report = evaluate(runs, queries, qrels, MEASURES, baseline="dr")
     return {
@@ -173,60 +145,6 @@ def measure_target(workshop: Workshop, target: str) -> dict[str, Any]:
             for one in report.comparisons
             if one.measure == MEASURES[0]
         },
-    }
-
-
-def chosen(queries: list[Query], qrels: Qrels, most: int) -> list[Query]:
-    """Keep the judged queries, a random choice of `most`."""
-    judged = [query for query in queries if query.query_id in qrels]
-    return random.Random(0).sample(judged, most) if len(judged) > most else judged
-
-
-def lexical_run(corpus: list[Document], queries: list[Query]) -> Run:
-    """Rank by BM25 (S-stemmer, k1 1.2, b 0.75)."""
-    index = Bm25([document.contents for document in corpus])
-    return as_run((index.search(query.text, DEPTH) for query in queries), corpus, queries)
-
-
-def dense_run(encoder: Encode, corpus: list[Document], queries: list[Query], max_tokens: int) -> Run:
-    """Rank exactly by the inner product of vectors."""
-    texts, asked = [document.contents for document in corpus], [query.text for query in queries]
-    limit = min(max_tokens, encoder.max_tokens)
-    documents = encoder.encode_documents(texts, max_tokens=limit)
-    scores = encoder.encode_queries(asked, max_tokens=limit) @ documents.T  # (queries, documents)
-    shifted = scores - scores.min() + 1.0  # `best` keeps positive scores only; the order stays
-    return as_run((best(row, DEPTH) for row in shifted), corpus, queries)
-
-
-def reporter(name: str) -> Callable[..., None]:
-    """Report long stages to the screen, a line every half minute."""
-    last = [time.monotonic()]
-
-    def report(stage: str, done: int, total: int | None = None, note: str = "") -> None:
-        if time.monotonic() - last[0] > 30:
-            last[0] = time.monotonic()
-            print(f"{name}: {stage} {done}/{total or '?'} {note}", file=sys.stderr, flush=True)
-
-    return report
-
-
-def device() -> Any:
-    """Choose where vectors are computed."""
-    import torch
-
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def machine() -> Record:
-    """Describe where this runs."""
-    import torch
-
-    gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
-    return {
-        "system": platform.system(),
-        "cpu": read_cpu().model,
-        "threads": torch.get_num_threads(),
-        "gpu": gpu,
     }
 
 
@@ -274,19 +192,6 @@ def cell(found: Record, name: str) -> str:
     """Render one value."""
     star = "*" if found["against_dr"].get(name, {"p_holm": 1.0})["p_holm"] < 0.05 else ""
     return f"{found['systems'][name][LEAD]:.4f}{star}"
-
-
-def backbone_of(form: Record) -> str:
-    """Say what the backbone was."""
-    if form["backbone"] != "minilm":
-        return f"`{Path(form['backbone']).name}`"
-    return "the packaged MiniLM with a masked-LM head tied to its embeddings"
-
-
-def time_of(record: Record) -> str:
-    """Say how long the trainings took."""
-    seconds = ", ".join(f"{name} {value:.0f} s" for name, value in record["training_s"].items())
-    return f"Training, by the clock: {seconds}."
 
 
 MISSING = "Not run: no result is committed (the full form of DR versus DDR wants a GPU)."

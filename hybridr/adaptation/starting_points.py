@@ -13,7 +13,7 @@ import torch
 
 from ..assembly.assembly import assemble
 from ..assembly.published import entry_of
-from ..assembly.ranker import method_of
+from ..assembly.ranker import origins_of
 from ..encoding.packaged import MAX_TOKENS, minilm
 from ..encoding.retriever import Retriever
 from ..encoding.sentence_transformers import read_retriever
@@ -169,13 +169,8 @@ def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progres
         language=language,
         identity={"objective": member.name, "dam": entry["key"], "old": old.fingerprint},
         fit=lambda: rejoin(fit, old, settings, strength, progress),
-        records={"assembly": assembly_of(settings.base, str(settings.rem))},
+        records={"assembly": origins_of(Path(settings.base), Path(str(settings.rem)))},
     )
-
-
-def assembly_of(base: Path | str, rem: str) -> dict[str, Any]:
-    """Name what was joined, and the method of the REM where it has one."""
-    return {"dam": Path(base).name, "rem": Path(rem).name, "method": method_of(Path(rem))}
 
 
 def dam_settings(settings: AdaptSettings, kind: type[DamSettings], used: dict[str, str]) -> DamSettings:

@@ -61,9 +61,7 @@ class Ranker(BackboneModel):
     @property
     def origins(self) -> dict[str, str | None]:
         """The names of the DAM and the REM, without their paths, and of the method of the training."""
-        rem = self.rem.origin if self.rem else None
-        trained = method_of(rem or self.folder)
-        return {"dam": self.folder.name, "rem": rem.name if rem else None, "method": trained}
+        return origins_of(self.folder, self.rem.origin if self.rem else None)
 
     @property
     def has_lora(self) -> bool:
@@ -197,11 +195,13 @@ class Ranker(BackboneModel):
         raise ModelError(f"a {self.ranker} ranker cannot be exported", hint="only the dense ranker can")
 
 
-def method_of(folder: Path) -> str | None:
-    """Give the source of the method that a folder of `train_rem` was trained by; None without one."""
+def origins_of(dam: Path, rem: Path | None) -> dict[str, str | None]:
+    """Name a DAM and a REM, and the source of the method that a folder of `train_rem` was trained by."""
+    folder = rem or dam
     manifest = (read_manifest(folder) if folder.is_dir() else None) or {}
     trained = manifest["rem"].get("method") if manifest.get("stage") == "rem" else None
-    return str(trained["source"]) if trained else None
+    method = {"method": str(trained["source"])} if trained else {}
+    return {"dam": dam.name, "rem": rem.name if rem else None, **method}
 
 
 def special_ids(dam: Dam) -> dict[str, int]:

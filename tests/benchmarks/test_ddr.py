@@ -6,30 +6,11 @@ from pathlib import Path
 import pytest
 
 import run
-from hybridr.exporting.model_files import write_model
-from hybridr.files.formats import write_beir
-from hybridr.records import Query
-from support.tiny import tiny_corpus, tiny_retriever
+from support.tiny_study import write_source_and_target
 
 
-@pytest.fixture
-def collections(tmp_path: Path) -> Path:
-    for seed, (name, split) in enumerate([("source", "train"), ("target", "test")]):
-        documents = tiny_corpus(60, seed=seed)
-        queries = [Query(f"q{i}", " ".join(documents[i].text.split()[:5])) for i in range(12)]
-        qrels = {query.query_id: {documents[i].doc_id: 1} for i, query in enumerate(queries)}
-        write_beir(tmp_path / name, documents, queries, qrels)
-        if split == "train":
-            (tmp_path / name / "qrels" / "test.tsv").rename(tmp_path / name / "qrels" / "train.tsv")
-    return tmp_path
-
-
-def test_dr_versus_ddr_runs_every_row_and_goes_on(
-    collections: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    backbone = tmp_path / "backbone"
-    backbone.mkdir()
-    write_model(tiny_retriever(), backbone)
+def test_dr_versus_ddr_runs_every_row_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    backbone = write_source_and_target(tmp_path)
     options = {
         "--form": "smoke",
         "--work": tmp_path / "work",
@@ -39,9 +20,7 @@ def test_dr_versus_ddr_runs_every_row_and_goes_on(
     for kept in (False, True, False):
         if not kept:
             (tmp_path / "ddr.json").unlink(missing_ok=True)
-        assert (
-            run.main(["ddr", str(collections), *(str(one) for pair in options.items() for one in pair)]) == 0
-        )
+        assert run.main(["ddr", str(tmp_path), *(str(one) for pair in options.items() for one in pair)]) == 0
     record = json.loads((tmp_path / "ddr.json").read_text())
     systems = record["targets"]["target"]["systems"]
     assert list(systems) == ["bm25", "as-is", "source", "dr", "ddr", "ddr-si", "ddr-df", "parallel", "both"]

@@ -1,0 +1,158 @@
+"""Models that studies of training make, each of them once, and what they rank exactly in this process."""
+
+from __future__ import annotations
+
+import platform
+import random
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridr import Document, Query
+from hybridr.adaptation.settings import DamSettings, RemSettings
+from hybridr.encoding.packaged import minilm
+from hybridr.evaluation.bm25 import Bm25, best
+from hybridr.machine import read_cpu
+from hybridr.records import Qrels, Run
+from hybridr.search.fusions.completed import completed
+from rankings import as_run
+from study import Record
+
+DEPTH = 100
+Form: TypeAlias = dict[str, Any]
+Encode: TypeAlias = Any
+
+
+class Workshop:
+    """Makes the models of a form in a folder, each of them once."""
+
+    def __init__(self, collections: Path, work: Path, form: Form) -> None:
+        self.collections, self.work, self.form = collections, work, form
+        self.source: str = form["source"]
+        backbone = form["backbone"]
+        self.backbone = str(minilm()) if backbone == "minilm" else backbone
+        self.seconds: dict[str, float] = {}
+
+    def dam(self, stage: str, collection: str, base: str, name: str, **changes: Any) -> str:
+        """Fit a DAM to a collection, by masked-LM unless `changes` say otherwise."""
+        from hybridr.adaptation.corpus import CorpusFile
+        from hybridr.adaptation.dam import fit_dam
+
+        settings = DamSettings(base=base, out=self.work / name, **self.form[stage] | changes)
+        corpus = CorpusFile(self.collections / collection, "beir")
+        fit = fit_dam(corpus, settings, progress=reporter(name))
+        self.seconds[name] = fit.seconds
+        return str(fit.folder)
+
+    def relevance(self, name: str, dam: str, stage: str = "rem", target: Any = None, **changes: Any) -> str:
+        """Train a REM (or with `full` all weights) on the source's labels."""
+        from hybridr.adaptation.judged import read_judged_beir
+        from hybridr.adaptation.rem import train_rem
+
+        judged = read_judged_beir(self.collections / self.source)
+        settings = RemSettings(dam=dam, out=self.work / name, **self.form[stage] | changes)
+        trained = train_rem(judged, settings, target=target, progress=reporter(name))
+        self.seconds[name] = trained.seconds
+        return str(trained.folder)
+
+
+class Vectors(NamedTuple):
+    """What an encoder makes of a collection, `(n, dim)` each."""
+
+    documents: NDArray[np.float32]
+    queries: NDArray[np.float32]
+
+
+def encoded(encoder: Encode, corpus: list[Document], queries: list[Query], max_tokens: int) -> Vectors:
+    """Encode documents and queries."""
+    limit = min(max_tokens, encoder.max_tokens)
+    return Vectors(
+        encoder.encode_documents([document.contents for document in corpus], max_tokens=limit),
+        encoder.encode_queries([query.text for query in queries], max_tokens=limit),
+    )
+
+
+def chosen(queries: list[Query], qrels: Qrels, most: int) -> list[Query]:
+    """Keep the judged queries, a random choice of `most`."""
+    judged = [query for query in queries if query.query_id in qrels]
+    return random.Random(0).sample(judged, most) if len(judged) > most else judged
+
+
+def lexical_run(corpus: list[Document], queries: list[Query]) -> Run:
+    """Rank by BM25 (S-stemmer, k1 1.2, b 0.75)."""
+    index = Bm25([document.contents for document in corpus])
+    return as_run((index.search(query.text, DEPTH) for query in queries), corpus, queries)
+
+
+def dense_run(vectors: Vectors, corpus: list[Document], queries: list[Query]) -> Run:
+    """Rank exactly by the inner product of vectors."""
+    return as_run((nearest(row) for row in vectors.queries @ vectors.documents.T), corpus, queries)
+
+
+def hybrid_run(vectors: Vectors, corpus: list[Document], queries: list[Query]) -> Run:
+    """Fuse the true scores of BM25 and vectors over the best of both (score completion)."""
+    index = Bm25([document.contents for document in corpus])
+
+    def fused(query: Query, dense: NDArray[np.float32]) -> dict[str, float]:
+        lexical = index.scores(query.text)
+        places = list(nearest(dense) | best(lexical, DEPTH))
+        scores = ({place: float(one[int(place)]) for place in places} for one in (lexical, dense))
+        return {one.doc_id: one.score for one in completed(*scores)}
+
+    scores = vectors.queries @ vectors.documents.T  # (queries, documents)
+    return as_run(map(fused, queries, scores), corpus, queries)
+
+
+def nearest(scores: NDArray[np.float32]) -> dict[str, float]:
+    """Give the best positions with scores above 0, to which all are shifted: `best` keeps no others."""
+    return best(scores - scores.min() + 1.0, DEPTH)
+
+
+def reporter(name: str) -> Callable[..., None]:
+    """Report long stages to the screen, a line every half minute."""
+    last = [time.monotonic()]
+
+    def report(stage: str, done: int, total: int | None = None, note: str = "") -> None:
+        if time.monotonic() - last[0] > 30:
+            last[0] = time.monotonic()
+            print(f"{name}: {stage} {done}/{total or '?'} {note}", file=sys.stderr, flush=True)
+
+    return report
+
+
+def device() -> Any:
+    """Choose where vectors are computed."""
+    import torch
+
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def machine() -> Record:
+    """Describe where this runs."""
+    import torch
+
+    gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
+    return {
+        "system": platform.system(),
+        "cpu": read_cpu().model,
+        "threads": torch.get_num_threads(),
+        "gpu": gpu,
+    }
+
+
+def backbone_of(form: Record) -> str:
+    """Say what the backbone was."""
+    if form["backbone"] != "minilm":
+        return f"`{Path(form['backbone']).name}`"
+    return "the packaged MiniLM with a masked-LM head tied to its embeddings"
+
+
+def time_of(record: Record) -> str:
+    """Say how long the trainings took."""
+    seconds = ", ".join(f"{name} {value:.0f} s" for name, value in record["training_s"].items())
+    return f"Training, by the clock: {seconds}."
