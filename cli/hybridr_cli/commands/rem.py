@@ -147,6 +147,10 @@ def render(session: Session, dam: str, trained: RemTraining) -> None:
 
 def following(dam: str, trained: RemTraining) -> str:
     """Say what the folder is good for: a REM is put into the DAM of another corpus."""
+    from hybridr.files.manifest import read_manifest
+
     if trained.kind == "whole":
         return f'hybridr.assemble("{trained.folder}") in Python opens it as an encoder'
-    return f"hybridr adapt --index NAME --objective mlm --base {dam} --rem {trained.folder}"
+    manifest = (read_manifest(Path(dam)) if Path(dam).is_dir() else None) or {}
+    objective = manifest.get("dam", {}).get("objective", "mlm")  # goes on as the source DAM was trained
+    return f"hybridr adapt --index NAME --objective {objective} --base {dam} --rem {trained.folder}"
