@@ -1,4 +1,4 @@
-"""What does a step of iDRO, GroupDRO, MoDIR and BERM cost beside the plain training that they stand on?
+"""What does a step of iDRO, GroupDRO, MoDIR and BERM cost beside plain training?
 
     python benchmarks/run.py method-cost FOLDER [--split train] [--steps 5] [--batch 16] [--negatives 3]
                                                [--full]
