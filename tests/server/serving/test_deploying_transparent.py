@@ -162,14 +162,15 @@ def test_far_pages_are_those_of_search(rack: Cluster, index: str, search: Search
 
 
 def test_a_page_beyond_the_window_is_plain(
-    rack: Cluster, index: str, search: Search, server: Server, monkeypatch: pytest.MonkeyPatch
+    rack: Cluster, index: str, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    deep = Search(rack, index, HashingEncoder(), settings=SearchSettings(depth=150))
     body = {"query": MATCH, "from": 0, "size": 151, "_source": False}
     within = body | {"size": 150}
     rack.request("PUT", path_of(index, "_settings"), {"index.max_rescore_window": 300})
     try:
         monkeypatch.setattr(server, "app", create_app(HashingEncoder(), SETTINGS, cluster=rack))
-        assert_same(ask(rack, index, within), search(TEXT, 150))
+        assert_same(ask(rack, index, within), deep(TEXT, 150))
         assert scores(ask(rack, index, body)) == scores(plain(rack, index, body))
     finally:
         rack.request("PUT", path_of(index, "_settings"), {"index.max_rescore_window": None})
