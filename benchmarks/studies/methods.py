@@ -277,10 +277,10 @@ SHOWN = {
     "accuracy_queries": "domain accuracy, queries",
 }
 NOTE = """How to read it: thirty steps a training, one seed, a hundred queries and parts of collections, on
-four cores that other programs shared (load 16 to 22). REMs learn at 1e-3, all weights of DR at 5e-5. It shows that
-the rows run, and which way they move a web-trained retriever at first. It says nothing about the papers'
-regime, and nothing yet about which method wins. It was stopped by the clock: the same command with the same
---work runs what is "not run"."""
+four cores that other programs shared (load 16 to 22). REMs learn at 1e-3, all weights of DR at 5e-5. It
+shows that the rows run, and which way they move a web-trained retriever at first. It says nothing about
+the papers' regime, and nothing yet about which method wins. It was stopped by the clock: the same
+command with the same --work runs what is "not run"."""
 MISSING = "Not run: no result is committed (the full form wants a GPU)."
 SECTIONS = [
     Section(
