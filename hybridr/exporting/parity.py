@@ -21,6 +21,7 @@ DOCUMENTS = 128  # at most, and of each
 DOCUMENT_TOKENS = 128  # at most: long documents and their queries take 10 s of MiniLM on 2 cores
 GENERATED = 16  # at least: they reach to the input limit
 FP32_TOLERANCE = 1e-4
+STATE_TOLERANCE = 1e-2  # of states at length 1: where a state is short, rounding shows more
 INT8_COSINE = 0.9  # the least mean cosine to fp32 that still counts as the same encoder
 
 
@@ -31,8 +32,8 @@ def measure_parity(
 
     The first 128 `documents` are encoded, 128 tokens of each, with the probes made from them, and generated
     texts of all lengths up to 128 in all, 16 at least. States of tokens are compared at length 1, as those
-    who use them compare them. Raises ModelError when a vector or a state of the fp32 graph is more than 1e-4
-    away in any place, or the vectors of the int8 graph have a mean cosine below 0.9.
+    who use them compare them. Raises ModelError when a vector of the fp32 graph is more than 1e-4 away in any
+    place or a state more than 1e-2, or the vectors of the int8 graph have a mean cosine below 0.9.
     """
     given = [text if isinstance(text, Document) else Document("", text) for text in documents[:DOCUMENTS]]
     probes, texts = make_probes(given, seed=0)
@@ -65,7 +66,7 @@ def read_all(
 def vector_parity(found: Mapping[str, Vectors]) -> dict[str, Any]:
     """Compare each form's vectors with torch's. Raises ModelError when they differ too much."""
     reference = found["torch"]
-    record: dict[str, Any] = measure_fp32(reference, found["fp32"], f"{len(reference)} texts")
+    record: dict[str, Any] = measure_fp32(reference, found["fp32"], f"{len(reference)} texts", FP32_TOLERANCE)
     return record | ({"int8_cosine": measure_int8(reference, found["int8"])} if "int8" in found else {})
 
 
@@ -75,7 +76,9 @@ def state_parity(read: Mapping[str, Sequence[Reading]]) -> dict[str, Any]:
     found = {name: unit_states(form) for name, form in read.items()}
     reference = found["torch"]
     record: dict[str, Any] = {"tokens": len(reference)}
-    record |= measure_fp32(reference, found["fp32"], f"the states of {len(reference)} tokens")
+    record |= measure_fp32(
+        reference, found["fp32"], f"the states of {len(reference)} tokens", STATE_TOLERANCE
+    )
     return record | ({"int8_cosine": mean_and_least(reference, found["int8"])} if "int8" in found else {})
 
 
@@ -86,15 +89,15 @@ def unit_states(read: Sequence[Reading]) -> Vectors:
     return result
 
 
-def measure_fp32(reference: Vectors, found: Vectors, compared: str) -> dict[str, float]:
+def measure_fp32(reference: Vectors, found: Vectors, compared: str, tolerance: float) -> dict[str, float]:
     """Compare the fp32 graph's rows `(n, dim)` with torch's. Raises ModelError when they differ too much."""
     gap = float(np.abs(reference - found).max(initial=0.0))
-    if not gap <= FP32_TOLERANCE:
+    if not gap <= tolerance:
         raise ModelError(
-            f"ONNX and torch differ by {gap:.2g} over {compared}, {FP32_TOLERANCE:g} is allowed",
+            f"ONNX and torch differ by {gap:.2g} over {compared}, {tolerance:g} is allowed",
             hint="nothing was exported; try other versions of torch and onnxruntime",
         )
-    return {"max_abs_difference": gap, "tolerance": FP32_TOLERANCE}
+    return {"max_abs_difference": gap, "tolerance": tolerance}
 
 
 def measure_int8(reference: Vectors, found: Vectors) -> dict[str, float]:

@@ -47,7 +47,7 @@ def test_the_parity_tells_of_the_states_of_tokens(tmp_path: Path) -> None:
     made = generated_texts(retriever, 128 - len(texts) - len(probes))
     rows = retriever.read_queries([one.text for one in probes]) + retriever.read_documents([*texts, *made])
     assert states["tokens"] == sum(len(row.spans) for row in rows)
-    assert 0 < states["max_abs_difference"] <= states["tolerance"] == 1e-4
+    assert 0 < states["max_abs_difference"] <= 1e-4 < states["tolerance"] == 1e-2
     narrow = load_encoder(folder, precision="int8")
     ours = np.concatenate([row.states for row in narrow.read_documents([*texts, *made])])
     theirs = np.concatenate([row.states for row in retriever.read_documents([*texts, *made])])
@@ -61,7 +61,7 @@ def test_states_that_differ_export_nothing(tmp_path: Path, monkeypatch: pytest.M
 
     def read(*arrays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         states, vectors = type(retriever).read(retriever, *arrays)
-        return states + 0.01, vectors
+        return states + 0.1, vectors
 
     monkeypatch.setattr(retriever, "read", read)
     with pytest.raises(ModelError, match="differ by .* over the states of .* tokens"):
