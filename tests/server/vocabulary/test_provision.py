@@ -207,14 +207,6 @@ def test_where_it_cannot_be_used_none_is_fitted(cluster: Cluster, index_name: st
     }
 
 
-def test_documents_without_a_repeated_word_have_no_table(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 1)
-    done = reindex(cluster, index_name, HashingEncoder())
-    assert done.switched
-    assert done.term_table is not None
-    assert "no word occurs in two" in done.term_table.note
-
-
 def test_a_read_only_disk_here_still_fills_the_cluster(
     cluster: Cluster, bare: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
