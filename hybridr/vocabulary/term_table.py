@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..encoding.contract import Vectors
+from ..encoding.query_map import with_lengths
 from ..errors import DataError, ModelError
 from ..files.atomic import staged_folder
 from ..files.manifest import read_manifest, sha256_of, write_manifest
@@ -184,5 +185,4 @@ def flaw(table: TermTable) -> str:
 
 def of_length_one(states: Vectors) -> Vectors:
     """Give every state `(n, width)` length 1; a zero stays one."""
-    lengths = np.linalg.norm(states, axis=1, keepdims=True)
-    return np.asarray(states / np.where(lengths > 0, lengths, 1.0), dtype=np.float32)
+    return with_lengths(states, np.ones((1, 1), dtype=np.float32))

@@ -61,7 +61,7 @@ class Absolute(Fusion):
         boost = weights.dense / weights.lexical if weights.lexical else 1.0
         near = dense.query(vector, question.depth, filter=question.filter, boost=boost)
         words = question.matched or replace(question, shown=False).query("lexical")
-        known = {"bool": {"should": [*weighted(question, weights).values(), {"match_all": {"boost": 0.0}}]}}
+        known = {"bool": {"should": [*weighted(question, weights), {"match_all": {"boost": 0.0}}]}}
         script = dense_script(as_numbers(vector), dense.field, weights.dense)
         body: dict[str, Any] = {
             "size": k,
@@ -75,7 +75,7 @@ class Absolute(Fusion):
                 },
             },
         }
-        return body | {"post_filter": named(question, weights)} if question.shown else body
+        return body | {"post_filter": named(question)} if question.shown else body
 
     def weights(self, question: Question) -> Weights:
         """Give the weights of a question's parts."""
@@ -127,17 +127,18 @@ def absolute_weights(
     )
 
 
-def weighted(question: Question, weights: Weights) -> dict[str, dict[str, Any]]:
-    """Build the query of the words and of each signal, whose scores are what they add to the sum."""
+def weighted(question: Question, weights: Weights) -> list[dict[str, Any]]:
+    """Build the queries of the words and of each signal, whose scores are what they add to the sum."""
     words = question.legs["lexical"].query(question.asked["lexical"], question.depth, boost=weights.lexical)
-    return {"words": words} | {
-        name: {"bool": {"should": list(part.clauses), "boost": weights.signals[name]}}
+    signals = [
+        {"bool": {"should": list(part.clauses), "boost": weights.signals[name]}}
         for name, part in question.signals.items()
         if part.clauses and weights.signals[name]
-    }
+    ]
+    return [words, *signals]
 
 
-def named(question: Question, weights: Weights) -> dict[str, Any]:
+def named(question: Question) -> dict[str, Any]:
     """Build a filter that lets all hits pass, whose named queries the engine scores for those it returns."""
     vector, dense = question.asked["dense"], cast(DenseLeg, question.legs["dense"])
     script = dense_script(as_numbers(vector), dense.field, 1.0)
