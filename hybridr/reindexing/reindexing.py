@@ -151,4 +151,4 @@ def preview(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSett
     seconds = seconds_to_encode(todo.wanted)
     if settings.max_docs_per_second:
         seconds = max(seconds, todo.wanted.documents / settings.max_docs_per_second)
-    return replace(todo, seconds=round(seconds, 1))
+    return replace(todo, seconds=round(seconds, 3))
