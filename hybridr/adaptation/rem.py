@@ -149,14 +149,14 @@ def train_rem(
     return runs.result_of(RemTraining, settings.out, entry, reused=False)
 
 
-def require_same_usage(rem: Path, settings: RemSettings) -> None:
-    """Raise SettingsError when a REM was trained with another pooling or similarity than it is now."""
-    for name, trained in usage_of(rem).items():
-        if trained != getattr(settings, name):
-            raise SettingsError(
-                f"the REM {rem} was trained with {name} {trained}, not {getattr(settings, name)}",
-                hint=f"--{name} {trained}",
-            )
+def require_same_usage(settings: RemSettings) -> None:
+    """Raise SettingsError when the DAM or the REM learned another pooling or similarity than is asked for."""
+    for source in filter(None, (settings.dam, settings.rem)):
+        for name, trained in usage_of(source).items():
+            if trained != (asked := getattr(settings, name)):
+                raise SettingsError(
+                    f"{source} was trained with {name} {trained}, not {asked}", hint=f"--{name} {trained}"
+                )
 
 
 def plan_rem(
@@ -171,8 +171,8 @@ def plan_rem(
     with processes.main_first():  # a published one is downloaded once
         dam = read_dam(local_path(settings.dam, progress))
         rem = read_rem(local_path(settings.rem, progress)) if settings.rem else None
-    if settings.rem and settings.ranker == "dense":
-        require_same_usage(Path(settings.rem), settings)
+    if settings.ranker == "dense":
+        require_same_usage(settings)
     ranker = RANKERS[settings.ranker](dam, settings.pooling, settings.similarity)
     precision = choose_precision(settings.precision, processes.device)
     key = fingerprint(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ..errors import ModelError, SettingsError
 from ..files.manifest import read_manifest
@@ -61,12 +62,19 @@ def assemble(
 
 
 def usage_of(source: Path | str) -> dict[str, str]:
-    """Give pooling and similarity of a published name, or of a folder of `train_rem`; else nothing."""
+    """Give the pooling and similarity that a published name, or a folder trained here, was trained with.
+
+    Of a DAM: the pooling, where its objective was COCO; a masked-LM has none.
+    """
     if (entry := entry_of(source)) is not None:
         return {"pooling": entry.pooling, "similarity": entry.similarity}
     folder = Path(source).expanduser()
     manifest = (read_manifest(folder) if folder.is_dir() else None) or {}
-    trained = manifest["rem"] if manifest.get("stage") == "rem" else {}
+    trained: dict[str, Any] = {}
+    if manifest.get("stage") == "rem":
+        trained = manifest["rem"]
+    elif manifest.get("stage") == "dam" and manifest["dam"]["objective"] == "coco":
+        trained = manifest["settings"]
     return {name: trained[name] for name in ("pooling", "similarity") if name in trained}
 
 

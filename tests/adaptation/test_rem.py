@@ -13,15 +13,17 @@ import pytest
 import torch
 
 from hybridr.adaptation import rem as rem_module
+from hybridr.adaptation.dam import fit_dam
 from hybridr.adaptation.judged import Judged
 from hybridr.adaptation.rem import train_rem
 from hybridr.adaptation.settings import RemSettings
 from hybridr.assembly.assembly import assemble
 from hybridr.assembly.rem_files import read_rem
 from hybridr.errors import ModelError, SettingsError
-from support.dam_training import tiny_dam
+from support.dam_training import dam_settings, tiny_dam
 from support.places import DDR
 from support.rem_training import SETTINGS, TEXTS, program, rem_settings, vectors, write_teacher
+from support.tiny import tiny_corpus
 
 
 @pytest.mark.parametrize("design", ["lora", "parallel", "both"])
@@ -90,6 +92,17 @@ def test_a_rem_is_trained_on_with_another_dam(judged: Judged, dam: Path, tmp_pat
     other = tiny_dam(tmp_path / "distilbert", "distilbert")
     with pytest.raises(ModelError, match="kind bert, this one is distilbert"):
         train_rem(judged, rem_settings(other, tmp_path / "third", rem=str(first.folder)))
+
+
+def test_what_coco_contrasted_by_cls_is_not_trained_on_by_mean(judged: Judged, tmp_path: Path) -> None:
+    asked = {"objective": "coco", "steps": 1, "held_out": 0}
+    dam = fit_dam(
+        tiny_corpus(40), dam_settings(tiny_dam(tmp_path / "base"), tmp_path / "dam", **asked)
+    ).folder
+    with pytest.raises(SettingsError, match="was trained with pooling cls, not mean") as refused:
+        train_rem(judged, rem_settings(dam, tmp_path / "rem"))
+    assert refused.value.hint == "--pooling cls"
+    assert train_rem(judged, rem_settings(dam, tmp_path / "rem", pooling="cls", steps=1)).steps == 1
 
 
 def test_a_killed_run_ends_with_the_same_weights(
