@@ -1,6 +1,8 @@
 # `make demo` is the main job, `make test` runs all tests; both share one virtual environment.
 PYTHON ?= python3
 VENV   ?= .venv
+# Of the tests; each has nodes of its own, of 4 GB together.
+PROCESSES ?= 2
 COLLECTIONS ?= ../shared/data
 BIN     = $(VENV)/bin
 STAMP   = $(shell cksum pyproject.toml | tr ' ' -)
@@ -11,7 +13,7 @@ demo: $(VENV)/demo-$(STAMP)
 	$(BIN)/hybridr demo
 
 test: $(VENV)/test-$(STAMP) check
-	$(BIN)/python -m pytest --durations=10
+	$(BIN)/python -m pytest --durations=10 --numprocesses=$(PROCESSES) --dist=loadfile
 
 check: $(VENV)/test-$(STAMP)
 	$(BIN)/ruff check .

@@ -11,6 +11,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -106,6 +107,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     session.config.stash[COLLECTED] = len(session.items)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
+    """Several processes: each collects all tests, the one that tells them apart none."""
+    node.config.stash[COLLECTED] = len(ids)
+
+
 COLLECTED = pytest.StashKey[int]()
 DESELECTED = pytest.StashKey[int]()
 
@@ -126,6 +133,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Fail in CI when a test was skipped or deselected."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None:  # one of several processes
+        return
     if IN_CI and exitstatus == 0 and left_out(session.config, reporter):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

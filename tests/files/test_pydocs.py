@@ -38,9 +38,9 @@ def test_the_size_is_that_of_the_design(corpus):
 
 
 def test_reading_is_quick_and_repeatable(corpus):
-    start = time.perf_counter()
+    start = time.process_time()
     assert read_pydocs() == corpus
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
 
 
 def test_identifiers_are_unique_and_public(corpus):
