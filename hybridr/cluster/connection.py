@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +23,7 @@ from ..files.family import member_of
 from ..settings import resolve_stage
 from .clients import Client
 from .failures import error_of, is_busy, shard_failure
-from .record import IndexInfo
+from .record import WHOLE, IndexInfo, Scope
 from .routing import same_copies
 from .settings import ClusterSettings
 
@@ -187,13 +189,12 @@ class Cluster:
         if len(found) > 1:
             names = ", ".join(index.name for index in found)
             raise ClusterError(f"'{name}' stands for several indices: {names}", hint="name one of them")
-        return found[0]
+        return replace(found[0], scope=scope_of(name, found[0]))
 
-    def count(self, name: str) -> int:
+    def count(self, index: str | IndexInfo) -> int:
         """Count the documents that a search can see."""
         # Not by `_count`: it fails where the default pipeline of the index is gone.
-        body = {"size": 0, "track_total_hits": True}
-        found = self.request("POST", path_of(name, "_search"), body, PLAIN, every_shard=True)
+        found = self.search(index, {"size": 0, "track_total_hits": True}, every_shard=True)
         return int(found["hits"]["total"]["value"])
 
     def refresh(self, name: str) -> None:
@@ -201,25 +202,36 @@ class Cluster:
         self.request("POST", path_of(name, "_refresh"), every_shard=True)
 
     def search(
-        self, name: str, body: Mapping[str, Any], params: Mapping[str, Any] | None = None
+        self,
+        index: str | IndexInfo,
+        body: Mapping[str, Any],
+        params: Mapping[str, Any] | None = None,
+        *,
+        every_shard: bool = False,
     ) -> dict[str, Any]:
-        """Search one index or alias; its default pipeline, which could rewrite the query, is left out."""
+        """Search one index or alias; its default pipeline, which could rewrite the query, is left out.
+
+        An `IndexInfo` is searched within its scope.
+        """
+        name, scope = asked_as(index)
         plain = {} if "search_pipeline" in body else PLAIN
+        path, settings = path_of(name, "_search"), {**plain, **scope.params, **(params or {})}
         found: dict[str, Any] = self.request(
-            "POST", path_of(name, "_search"), body, {**plain, **(params or {})}
+            "POST", path, scope.body(body), settings, every_shard=every_shard
         )
         return found
 
     def msearch(
-        self, name: str, bodies: Sequence[dict[str, Any]], texts: Sequence[str] = ()
+        self, index: str | IndexInfo, bodies: Sequence[dict[str, Any]], texts: Sequence[str] = ()
     ) -> list[dict[str, Any]]:
         """Send several searches of one index at once, as `search` does; the first that fails raises.
 
         With `texts`, one a body, searches for the same text are answered by the same copies of the shards.
         """
+        name, scope = asked_as(index)
         heads = [same_copies(text) for text in texts] or [{}] * len(bodies)
         lines = b"".join(
-            as_json(head) + b"\n" + as_json({**PLAIN, **body}) + b"\n"
+            as_json({**scope.params, **head}) + b"\n" + as_json({**PLAIN, **scope.body(body)}) + b"\n"
             for head, body in zip(heads, bodies, strict=True)
         )
 
@@ -233,9 +245,14 @@ class Cluster:
         return self.patiently(send)
 
     @contextmanager
-    def point_in_time(self, name: str, *, preference: str | None = None) -> Iterator[str]:
-        """Open a frozen view of an index for the length of the block and give its id."""
-        params = {"keep_alive": "10m", "allow_partial_pit_creation": "false"}
+    def point_in_time(
+        self, name: str, *, preference: str | None = None, scope: Scope = WHOLE
+    ) -> Iterator[str]:
+        """Open a frozen view of an index for the length of the block and give its id.
+
+        It shows the shards of the scope; the filter belongs into each search of the view.
+        """
+        params = {"keep_alive": "10m", "allow_partial_pit_creation": "false", **scope.params}
         params |= {"preference": preference} if preference else {}
         pit = self.request("POST", path_of(name, "_search", "point_in_time"), params=params)["pit_id"]
         try:
@@ -251,6 +268,24 @@ class Cluster:
         # In the path, because the client takes a parameter `timeout` for its own.
         query = f"?wait_for_status=yellow&timeout={timeout_s}s"
         self.request("GET", path_of("_cluster", "health", name) + query)
+
+
+def asked_as(index: str | IndexInfo) -> tuple[str, Scope]:
+    """Give the name that a request goes to, and the scope that it must keep; by its name the server does."""
+    return (index, WHOLE) if isinstance(index, str) else (index.name, index.scope)
+
+
+def scope_of(name: str, info: IndexInfo) -> Scope:
+    """Say what a name shows of its one index. Raises ClusterError where a pattern leaves that open."""
+    if name in info.aliases:
+        return Scope.of_alias(info.aliases[name])
+    named = any(fnmatchcase(info.name, part) for part in name.split(","))
+    if not named and any(map(Scope.of_alias, info.aliases.values())):
+        raise ClusterError(
+            f"'{name}' stands for '{info.name}' by aliases, of which some show a part of it only",
+            hint=f"name one alias: {', '.join(sorted(info.aliases))}",
+        )
+    return WHOLE
 
 
 def path_of(*parts: str) -> str:

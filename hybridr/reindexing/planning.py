@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from ..cluster.legs.dense import (
     require_form,
 )
 from ..cluster.reading import sample_documents, text_of
-from ..cluster.record import BITS_FIELD, ROLE, IndexInfo, Record
+from ..cluster.record import BITS_FIELD, ROLE, WHOLE, IndexInfo, Record
 from ..encoding.bits import MOST_TOKENS, bytes_a_token, mean_as_text, mean_state, read_bits
 from ..encoding.contract import Encoder, reads_tokens
 from ..encoding.passages import require_tokens, split
@@ -239,13 +239,13 @@ def check_tokens(encoder: Encoder, settings: ReindexSettings) -> None:
 
 
 def source_of(cluster: Cluster, name: str) -> IndexInfo:
-    """Find the index to read: `name` itself, or the source of the destination it stands for."""
+    """Find the index to read, all of it: `name` itself, or the source of the destination it stands for."""
     info = cluster.index_info(name)
     if info.name.startswith(".ds-"):
         raise ClusterError(
             f"'{name}' is a data stream, which only takes new documents", hint="copy it into an index first"
         )
-    return cluster.index_info(info.record.source) if is_destination(info) else info
+    return cluster.index_info(info.record.source) if is_destination(info) else replace(info, scope=WHOLE)
 
 
 def arithmetic_of(encoder: Encoder) -> dict[str, str]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..cluster.bit_field import held_bits
 from ..cluster.connection import Cluster, path_of
-from ..cluster.destinations import is_destination, refused_ids, resolve
+from ..cluster.destinations import is_destination, refused_ids
 from ..cluster.legs.dense import as_kept, dense_query
 from ..cluster.legs.lexical import lexical_query
 from ..cluster.reading import (
@@ -84,7 +84,7 @@ def verify(
     Without an encoder no text is encoded again. Raises DataError when `name` has no vectors, or is a copy
     that bears another index's record, NotFound when its source is gone.
     """
-    info = resolve(cluster, name)
+    info = resolve_whole(cluster, name)
     if not is_destination(info):
         raise DataError(f"'{name}' has no vectors to verify", hint=f"hybridr reindex {name}")
     extent = Extent(frozenset(refused_ids(info)), None, sample, seed, progress)

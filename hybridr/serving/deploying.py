@@ -22,7 +22,7 @@ from ..cluster.default_pipeline import (
     found_pipeline,
     pipeline_path,
 )
-from ..cluster.destinations import is_destination, resolve, write_record
+from ..cluster.destinations import is_destination, resolve, resolve_whole, write_record
 from ..cluster.record import Deployment, IndexInfo
 from ..errors import ClusterError, DataError, FingerprintMismatch, SettingsError, Unreachable
 from ..files.manifest import fingerprint
@@ -164,7 +164,7 @@ def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict
 
     Raises DataError when nothing is deployed.
     """
-    info = resolve(cluster, name)
+    info = resolve_whole(cluster, name)
     known = info.record.deployment
     if not known:
         raise DataError(f"nothing is deployed for '{name}'", hint=f"hybridr deploy {name}")
@@ -182,7 +182,7 @@ def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict
 
 def deployable(cluster: Cluster, name: str) -> IndexInfo:
     """Find the index with complete vectors behind a name. Raises DataError."""
-    info = resolve(cluster, name)
+    info = resolve_whole(cluster, name)
     if not is_destination(info) or info.record.state != "complete":
         raise DataError(f"'{name}' has no complete vectors to deploy", hint=f"hybridr reindex {name}")
     return info
