@@ -186,7 +186,7 @@ def require_whole(info: IndexInfo, name: str) -> IndexInfo:
     if info.scope:
         kind = "a filter" if info.scope.filter else "a routing"
         raise ClusterError(
-            f"'{name}' is an alias with {kind}: it shows a part of '{info.name}', and this works on all of it",
+            f"'{name}' is an alias with {kind}: this works on all of '{info.name}', which it shows in part",
             hint=f"name the index: {info.name}",
         )
     return info

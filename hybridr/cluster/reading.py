@@ -7,14 +7,16 @@ from after a break, since an update moves its document to the end.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..errors import AccessDenied, DataError, NotFound, Unreachable
+from ..errors import AccessDenied, ClusterError, DataError, NotFound, Unreachable
 from ..progress import Progress, silent
 from .connection import PLAIN, Cluster, path_of
+from .failures import TOO_LARGE, understood
 from .record import IndexInfo
 from .routing import shards_in
 
@@ -23,6 +25,7 @@ PAGE = 250
 DEEPEST = 10_000
 """How many documents one sorted search may reach (`index.max_result_window`, unless the index says less)."""
 CHUNK = 1000
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class SourceDocument(NamedTuple):
@@ -156,21 +159,24 @@ def _read_shard(
                     body["query"]["bool"]["filter"][0]["range"]["_seq_no"]["gt"] = position.seq_no.get(
                         shard, -1
                     )
-                    hits = view_hits(cluster, info, body)
-                    if not hits:
+                    documents = view_documents(cluster, info, body)
+                    if not documents:
                         return
-                    yield [source_document(hit) for hit in hits]
-                    position.seq_no[shard] = hits[-1]["_seq_no"]
-        except NotFound as error:
+                    yield documents
+                    position.seq_no[shard] = documents[-1].seq_no
+        except ClusterError as error:
+            if error.kind == TOO_LARGE and body["size"] > 1:
+                body["size"] //= 2
             # A node that restarts loses its views: open a new one and go on behind the last document.
-            if error.kind != LOST_VIEW:
+            elif error.kind != LOST_VIEW:
                 raise
 
 
-def view_hits(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> list[dict[str, Any]]:
+def view_documents(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> list[SourceDocument]:
     """Search a frozen view of an index, within its scope; every shard must answer."""
     answer = cluster.request("POST", "/_search", info.scope.body(body), PLAIN, every_shard=True)
-    return list(answer["hits"]["hits"])
+    with understood(cluster.url, "_search"):
+        return [source_document(hit) for hit in answer["hits"]["hits"]]
 
 
 def page_body(
@@ -197,7 +203,7 @@ def page_body(
 
 
 def source_document(hit: dict[str, Any]) -> SourceDocument:
-    """Read one search hit."""
+    """Read one search hit. Raises KeyError for what it lacks."""
     return SourceDocument(
         hit["_id"],
         hit.get("_source", {}),
@@ -230,10 +236,20 @@ def read_documents(
 def text_of(source: dict[str, Any], fields: Sequence[str]) -> str:
     """Join the text fields of a document by a blank; what is not text counts as missing.
 
-    Dotted names reach into objects, lists of strings are joined too.
+    Dotted names reach into objects, lists of strings are joined too. Half of a surrogate pair, which is no
+    character and which no encoder reads, becomes U+FFFD.
     """
     parts = [part for name in fields for part in _strings(_value_at(source, name))]
-    return " ".join(" ".join(parts).split())
+    return whole_characters(" ".join(" ".join(parts).split()))
+
+
+def whole_characters(text: str) -> str:
+    """Put U+FFFD in the place of each half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return SURROGATE.sub("\ufffd", text)
+    return text
 
 
 def _value_at(source: Any, name: str) -> Any:
@@ -295,10 +311,10 @@ def draw(
     with cluster.point_in_time(info.name, scope=info.scope) as pit:
         while len(found) < size:
             body = _page(pit, len(found), min(PAGE, size - len(found)), seed, fields)
-            hits = view_hits(cluster, info, body)
-            if not hits:
+            documents = view_documents(cluster, info, body)
+            if not documents:
                 break
-            found += map(source_document, hits)
+            found += documents
             progress("sample", len(found), size)
     return found
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import DataError
 from ..records import Windows
@@ -21,6 +21,8 @@ PASSAGE_VECTOR = "vector"  # inside the nested field; `start` and `end` beside i
 NEEDED = ("source", "source_uuid", "job", "state", "encoder", "similarity", "vector_field", "fields")
 
 
+Happened = Annotated[dict[str, Any], AfterValidator(lambda event: require_named(event))]
+"""An event of the history."""
 Event = Literal["filled", "filled in place", "switched", "rolled back", "tuned"]
 """What the history of an index with vectors tells of."""
 
@@ -116,14 +118,14 @@ class Record(Part):
     max_tokens: int | None = None
     passages: Windows | None = None
     token_bits: str = ""
-    engine: str = "lucene"
-    vectors: str = "float"
-    compression: str | None = None
+    engine: Literal["lucene", "faiss"] = "lucene"
+    vectors: Literal["float", "byte", "sq", "on_disk"] = "float"
+    compression: str | None = Field(None, pattern=r"^[0-9]{1,2}x$")
     original: dict[str, Any] = {}
     synced: dict[int, int] | None = None
     rejected: int = 0
     refused: tuple[str, ...] = ()
-    history: tuple[dict[str, Any], ...] = ()
+    history: tuple[Happened, ...] = ()
     """The last 50 events, each with `at` and `event`: see `Event`."""
     load: Load | None = None
     deployment: Deployment | None = None
@@ -156,6 +158,13 @@ class Record(Part):
         """Give what the index keeps: all values ever set and the stamp; of an empty record nothing."""
         found = self.model_dump(mode="json", exclude_unset=True)
         return {**found, "version": VERSION} if found else {}
+
+
+def require_named(event: dict[str, Any]) -> dict[str, Any]:
+    """Give an event back that says what happened, and when. Raises ValueError."""
+    if not all(isinstance(event.get(name), str) for name in ("at", "event")):
+        raise ValueError("an event lacks its time or name")
+    return event
 
 
 def checked(found: Any, whose: str) -> Record:

@@ -30,6 +30,7 @@ class ClusterSettings(Stage):
     aws_region: NoOption[str | None] = Field(None, description="sign requests with SigV4 for this region")
     aws_service: NoOption[Literal["es", "aoss"]] = "es"
     timeout_s: NoOption[float] = Field(60.0, gt=0)
+    max_answer_mb: NoOption[int] = Field(256, ge=1, description="largest answer that is read, unpacked")
     client: NoOption[Annotated[str, OneOf("cluster.clients")]] = Field(
         "opensearch", description="what sends the requests"
     )

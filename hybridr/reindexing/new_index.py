@@ -63,7 +63,7 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     destination = known.name if known else free_name(cluster, info.name)
     record = new_record(wanted, job, alias, target, known)
     live = known is not None and known.record.state == "complete" and not left_filling(known)
-    after = {setting: record.original[setting] for setting in (LIVE if live else DURING_FILL)}
+    after = {setting: record.original.get(setting) for setting in (LIVE if live else DURING_FILL)}
     templates = [] if known else check_templates(cluster, destination)
     disk = None if known else estimate_disk(cluster, info, wanted.disk_bytes)
     check_disk(disk, destination)
@@ -120,7 +120,7 @@ def check_named(named: IndexInfo, name: str, alias: str) -> None:
     definition = named.aliases.get(name, {}) if alias != name else {}
     if narrowing := [one for one in ("filter", "index_routing", "search_routing") if definition.get(one)]:
         raise ClusterError(
-            f"'{name}' is an alias with {' and '.join(narrowing)}; '{alias}' would show all of '{named.name}'",
+            f"'{name}' is an alias with {' and '.join(narrowing)}, '{alias}' would show all of it",
             hint=f"hybridr reindex {named.name}   after which searches of '{name}' stay within it",
         )
 
@@ -164,7 +164,10 @@ def previous_of(target: IndexInfo | None, known: IndexInfo | None, info: IndexIn
 def left_filling(known: IndexInfo) -> bool:
     """Tell whether a killed run left a complete index with the settings of a fill, as one of two can do."""
     never = DURING_FILL["refresh_interval"]
-    now, original = known.settings.get("index.refresh_interval"), known.record.original["refresh_interval"]
+    now, original = (
+        known.settings.get("index.refresh_interval"),
+        known.record.original.get("refresh_interval"),
+    )
     return bool(now == never != original)
 
 
