@@ -16,6 +16,8 @@ class ClusterSettings(Stage):
     """How to reach the cluster. `None` for `url` means: the running embedded node, else localhost:9200."""
 
     table: ClassVar[str] = "cluster"
+    addresses: ClassVar[tuple[str, ...]] = ("url", "verify_certs", "ca_certs", "client")
+    credentials: ClassVar[tuple[str, ...]] = ("password", "password_file", "client_key", "aws_region")
 
     url: str | None = Field(None, description="address of the cluster; None: the running embedded node")
     user: str | None = Field(

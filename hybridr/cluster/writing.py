@@ -204,12 +204,18 @@ def send_once(
             return book(outcome, rejects, actions[0], error.status, {"reason": error.message})
         raise
     with understood(cluster.url, "_bulk"):
-        items = [next(iter(item.values())) for item in answer["items"]]
+        items = [sole(item) for item in answer["items"]]
         return [
             again
             for action, item in zip(actions, items, strict=True)
             for again in book(outcome, rejects, action, int(item["status"]), item.get("error"))
         ]
+
+
+def sole(item: Item) -> Item:
+    """Give what became of one action, under whatever name. Raises ValueError where that is not one thing."""
+    [found] = item.values()
+    return dict(found)
 
 
 def book(outcome: Outcome, rejects: Rejects, action: Action, status: int, error: Item | None) -> list[Action]:

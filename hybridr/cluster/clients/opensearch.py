@@ -10,7 +10,7 @@ import opensearchpy
 from opensearchpy import exceptions
 
 from ...errors import ClusterError, SettingsError, Unreachable
-from ..failures import TOO_LARGE, error_of, told
+from ..failures import TOO_LARGE, error_of, told, understood
 from ..settings import ClusterSettings
 from . import Body, Params
 
@@ -32,11 +32,12 @@ class OpenSearch:
     def send(self, method: str, path: str, body: Body, params: Params, timeout_s: float | None) -> Any:
         """Send one request and give the parsed answer; False for a HEAD of what is not there."""
         try:
-            return self.transport.perform_request(method, path, params=params, body=body, timeout=timeout_s)
+            with understood(self.url, f"{method} {told(path)}"):
+                return self.transport.perform_request(
+                    method, path, params=params, body=body, timeout=timeout_s
+                )
         except exceptions.OpenSearchException as error:
             raise translated(error, self.url) from None
-        except RecursionError:
-            raise ClusterError(f"{self.url} gives an answer of objects in objects without end") from None
 
 
 class Bounds(NamedTuple):
