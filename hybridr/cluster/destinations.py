@@ -182,8 +182,11 @@ def resolve_whole(cluster: Cluster, name: str) -> IndexInfo:
 
 
 def require_whole(info: IndexInfo, name: str) -> IndexInfo:
-    """Give an index back unless its name shows a part of it only. Raises ClusterError."""
-    if info.scope:
+    """Give an index back unless its name shows a part of it only. Raises ClusterError.
+
+    The alias that a reindex made or moved stands for the whole index all the same.
+    """
+    if info.scope and name != info.record.alias:
         kind = "a filter" if info.scope.filter else "a routing"
         raise ClusterError(
             f"'{name}' is an alias with {kind}: this works on all of '{info.name}', which it shows in part",

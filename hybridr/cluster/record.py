@@ -156,7 +156,7 @@ class Record(Part):
 
     def to_json(self) -> dict[str, Any]:
         """Give what the index keeps: all values ever set and the stamp; of an empty record nothing."""
-        found = self.model_dump(mode="json", exclude_unset=True)
+        found = self.model_dump(mode="json", exclude_unset=True, exclude={"version"})
         return {**found, "version": VERSION} if found else {}
 
 

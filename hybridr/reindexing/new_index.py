@@ -24,7 +24,7 @@ from ..encoding.contract import Encoder
 from ..errors import ClusterError, DataError
 from ..files.manifest import fingerprint
 from .planning import FREEING, USUAL, Plan, Proposal, propose, source_of
-from .preflight import check_disk, check_templates, estimate_disk
+from .preflight import check_disk, check_templates, estimate_disk, protections_lost
 from .settings import ReindexSettings
 
 DURING_FILL: dict[str, Any] = {"refresh_interval": "-1", "number_of_replicas": 0, "final_pipeline": "_none"}
@@ -67,6 +67,7 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     templates = [] if known else check_templates(cluster, destination)
     disk = None if known else estimate_disk(cluster, info, wanted.disk_bytes)
     check_disk(disk, destination)
+    cautions = protections_lost(cluster, info.name, destination)
     return Plan(
         wanted,
         destination,
@@ -75,8 +76,9 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
         live,
         requests_of(wanted, record, destination, known is not None, target, after),
         disk,
-        templates,
-        terms_beside(destination, record, after, templates, wanted.vectors),
+        [*templates, *cautions],
+        terms_beside(destination, record, after, templates, wanted.vectors) | {"cautions": cautions},
+        cautions=cautions,
     )
 
 
@@ -164,11 +166,8 @@ def previous_of(target: IndexInfo | None, known: IndexInfo | None, info: IndexIn
 def left_filling(known: IndexInfo) -> bool:
     """Tell whether a killed run left a complete index with the settings of a fill, as one of two can do."""
     never = DURING_FILL["refresh_interval"]
-    now, original = (
-        known.settings.get("index.refresh_interval"),
-        known.record.original.get("refresh_interval"),
-    )
-    return bool(now == never != original)
+    original = known.record.original.get("refresh_interval")
+    return bool(known.settings.get("index.refresh_interval") == never != original)
 
 
 def during(after: dict[str, Any]) -> dict[str, Any]:
@@ -184,25 +183,17 @@ def requests_of(
     target: IndexInfo | None,
     after: dict[str, Any],
 ) -> list[dict[str, Any]]:
-    """Give the exact requests: the index or its settings, documents, its settings again, the alias.
-
-    The last one, sent as soon as the index is there, names it in its source.
-    """
+    """Give the exact requests: the index or its settings, documents, its settings again, the alias."""
     settings = path_of(destination, "_settings")
     first = {"method": "PUT", "path": path_of(destination), "body": new_index(wanted, record)}
     if exists:
         first = {"method": "PUT", "path": settings, "body": {"index": during(after)}}
     moves = switch_actions(record.alias, target, destination)
-    known = wanted.info.record.destinations
-    naming = wanted.info.meta_with(
-        wanted.info.record.changed(destinations=(*known, f"uuid of {destination}"))
-    )
     return [
         first,
         {"method": "POST", "path": path_of(destination, "_bulk"), "documents": wanted.documents},
         {"method": "PUT", "path": settings, "body": {"index": after}},
         {"method": "POST", "path": "/_aliases", "body": {"actions": moves}},
-        {"method": "PUT", "path": path_of(record.source, "_mapping"), "body": {"_meta": naming}},
     ]
 
 

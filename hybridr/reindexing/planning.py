@@ -152,7 +152,8 @@ class Plan:
 
     `record` is what the index `destination` will remember. `live`: it is complete and only caught up.
     `requests` are the exact bodies, in order. `disk` is None for an index that is there already, or without
-    the rights to ask. `remarks` are what its owner should know; `terms` is what its target alone says in
+    the rights to ask. `remarks` are what its owner should know, with the
+    `cautions` about who may read the new index; `terms` is what its target alone says in
     `to_json`. `seconds` are those of the encoder, in a preview only.
     """
 
@@ -166,6 +167,7 @@ class Plan:
     remarks: Sequence[str]
     terms: dict[str, Any] = field(repr=False)
     seconds: float | None = None
+    cautions: Sequence[str] = ()
 
     @property
     def vector_bytes(self) -> int:
