@@ -14,6 +14,19 @@ HybridrError                 a message (what was found, what was needed) and a h
 └── MissingExtra             an optional package is not installed
 """
 
+import re
+
+UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
+)
+"""What a terminal obeys and does not show: C0 but for tab and line end, C1, the order of bidirectional text.
+And halves of surrogate pairs, which no stream takes."""
+
+
+def printable(text: str) -> str:
+    """Write what a terminal would obey, such as ESC, as an escape: `\\u001b`."""
+    return UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
 
 class HybridrError(Exception):
     """Say what was found and what was needed; `hint` says what to run next."""

@@ -101,7 +101,7 @@ def inspect_index(
     (no documents, no text fields, an unknown field, `_source` disabled).
     """
     info = cluster.index_info(index)
-    documents = cluster.count(info.name)
+    documents = cluster.count(info)
     mapped = mapped_fields(info)
     sources = sample_sources(cluster, info, mapped, fields, sample, progress)
     choice, contents = choose_among(info, mapped, fields, sources)

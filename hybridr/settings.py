@@ -1,7 +1,8 @@
 """Settings: one frozen model a stage, declared in its wing; where their values come from is told here.
 
 Precedence: flag > environment (`HYBRIDR_<STAGE>_<FIELD>`, for the connection `HYBRIDR_<FIELD>`) >
-`hybridr.toml` (`[stage]`) > default.
+`hybridr.toml` (`[stage]`) > default. The `./hybridr.toml` that nobody named comes with the folder, so it is
+read only when it is the user's own, and credentials of another layer never go where it says.
 
 A field is all there is to a setting: the command line makes its option from the name, the type, the default
 and the description, in which "None:" or "empty:" says what is done when nothing is given.
@@ -26,6 +27,7 @@ else:
     import tomli as tomllib
 
 CONFIG_FILE = "hybridr.toml"
+TRUSTED_OWNERS = (0,)  # whoever runs the machine
 T = TypeVar("T")
 TABLES = (
     "cluster",
@@ -60,6 +62,10 @@ class Stage(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     table: ClassVar[str] = ""
+
+    addresses: ClassVar[tuple[str, ...]] = ()
+    """Fields that say where credentials go, and how safely."""
+    credentials: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def prefix(cls) -> str:
@@ -98,11 +104,13 @@ def explained(stage: type[Stage], error: ValidationError) -> SettingsError:
 
 
 def read_config(path: Path | None) -> dict[str, dict[str, Any]]:
-    """Read `hybridr.toml` (or `path`); unknown tables raise SettingsError."""
+    """Read `path`, or the user's own `./hybridr.toml`; unknown tables raise SettingsError."""
     file = path or Path(CONFIG_FILE)
     if not file.is_file():
         if path is not None:
             raise SettingsError(f"no settings file at {path}")
+        return {}
+    if path is None and foreign_config() is not None:
         return {}
     try:
         tables = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -114,6 +122,19 @@ def read_config(path: Path | None) -> dict[str, dict[str, Any]]:
     return tables
 
 
+def foreign_config() -> str | None:
+    """Say why the `./hybridr.toml` of this folder is not read: it belongs to somebody else."""
+    file = Path(CONFIG_FILE)
+    if not (hasattr(os, "geteuid") and file.is_file()):
+        return None
+    others = {file.lstat().st_uid, file.stat().st_uid} - {*TRUSTED_OWNERS, os.geteuid()}
+    if not others:
+        return None
+    return (
+        f"{file.absolute()} belongs to another user ({min(others)}) and is ignored; --config {file} takes it"
+    )
+
+
 def read_environment(stage: type[Stage]) -> dict[str, str]:
     """Collect the stage's variables; empty ones count as not set."""
     names = {field: f"{stage.prefix()}{field.upper()}" for field in stage.model_fields}
@@ -123,7 +144,20 @@ def read_environment(stage: type[Stage]) -> dict[str, str]:
 def resolve_stage(
     stage: type[S], flags: Mapping[str, Any], *, config: Path | None = None
 ) -> tuple[S, dict[str, str]]:
-    """Merge flags (None = not given), environment, file and defaults; say where each value is from."""
+    """Merge flags (None = not given), environment, file and defaults; say where each value is from.
+
+    Raises SettingsError for what is wrong, and as `check_credentials`.
+    """
+    values, origin = merged(stage, flags, config)
+    if config is None:
+        check_credentials(stage, values, origin)
+    return stage(**values), origin
+
+
+def merged(
+    stage: type[Stage], flags: Mapping[str, Any], config: Path | None
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Give the values that are set, and where those of all fields are from."""
     layers: list[tuple[str, Mapping[str, Any]]] = [
         ("file", read_config(config).get(stage.table, {})),
         ("environment", read_environment(stage)),
@@ -136,7 +170,31 @@ def resolve_stage(
             listed = isinstance(value, str) and name in stage.model_fields and is_list(stage, name)
             values[name] = tuple(part.strip() for part in value.split(",")) if listed else value
             origin[name] = source
-    return stage(**values), origin
+    return values, origin
+
+
+def check_credentials(stage: type[Stage], values: Mapping[str, Any], origin: Mapping[str, str]) -> None:
+    """Raise SettingsError where `./hybridr.toml` says where credentials go that it does not hold itself.
+
+    Whoever works in a folder that came from somebody else would hand that one his password. A file of
+    credentials that it names must lie in its own folder, for the same reason.
+    """
+    named = [name for name in stage.addresses if origin[name] == "file"]
+    held = [name for name in stage.credentials if origin[name] != "default"]
+    foreign = [name for name in held if origin[name] != "file" or is_outside(name, values[name])]
+    if named and foreign:
+        raise SettingsError(
+            f"./{CONFIG_FILE} sets {' and '.join(named)} of [{stage.table}], but {foreign[0]} is from "
+            "elsewhere and is not sent there",
+            hint=f"--config {CONFIG_FILE}   says that the file is trusted",
+        )
+
+
+def is_outside(name: str, value: Any) -> bool:
+    """Tell whether what a file names as a credential is none of its own: keys of the account, other paths."""
+    if name == "aws_region":  # the keys are in this account's own files
+        return True
+    return name.endswith("_file") and not Path(str(value)).resolve().is_relative_to(Path.cwd().resolve())
 
 
 def is_list(stage: type[Stage], field: str) -> bool:
@@ -147,5 +205,6 @@ def is_list(stage: type[Stage], field: str) -> bool:
 def resolved_values(stage: type[Stage], *, config: Path | None = None) -> list[tuple[str, Any, str]]:
     """List a stage's settings as (name, value, where from); what must be given by flag shows as None."""
     missing = {name: "(flag)" for name, field in stage.model_fields.items() if field.is_required()}
-    settings, origin = resolve_stage(stage, missing, config=config)
-    return [(f"{stage.table}.{name}", value, origin[name]) for name, value in settings.record().items()]
+    values, origin = merged(stage, missing, config)
+    shown = stage(**values).record()
+    return [(f"{stage.table}.{name}", value, origin[name]) for name, value in shown.items()]

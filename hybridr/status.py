@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .cluster.connection import Cluster
-from .cluster.destinations import destinations, is_destination
+from .cluster.destinations import (
+    belongs,
+    claimants,
+    destinations,
+    is_destination,
+    live,
+    require_belonging,
+    require_one,
+    require_whole,
+)
 from .cluster.record import IndexInfo, Record
 from .errors import ClusterError, NotFound
 from .files.private import Text, delete_texts, texts
@@ -47,12 +56,16 @@ class Holding:
 
 @dataclass(frozen=True)
 class Standing:
-    """Everything that hybridr made for a source: indices, their aliases, local files that hold text."""
+    """Everything that hybridr made for a source: indices, their aliases, local files that hold text.
+
+    `strangers` say that they hold its vectors too, but it does not know them.
+    """
 
     source: str
     documents: int | None
     holdings: list[Holding]
     files: list[Text]
+    strangers: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields as JSON values."""
@@ -62,8 +75,10 @@ class Standing:
 def standing(cluster: Cluster, name: str) -> Standing:
     """Look at all destinations of `name`, a source, a destination or an alias. Raises NotFound."""
     source, made = made_of(cluster, name)
-    documents = cluster.count(source) if cluster.exists(source) else None
-    return Standing(source, documents, [holding(cluster, info) for info in made], texts(source))
+    there = cluster.index_info(source) if cluster.exists(source) else None
+    documents = cluster.count(source) if there else None
+    others = [one.name for one in claimants(cluster, source) if there and not belongs(one, there)]
+    return Standing(source, documents, [holding(cluster, info) for info in made], texts(source), others)
 
 
 def made_of(cluster: Cluster, name: str) -> tuple[str, list[IndexInfo]]:
@@ -71,15 +86,17 @@ def made_of(cluster: Cluster, name: str) -> tuple[str, list[IndexInfo]]:
 
     The source may be gone; it is itself the one index with vectors when it holds them in place.
     """
-    found = cluster.indices(name)
-    if not found and (made := destinations(cluster, name)):
+    if not cluster.indices(name) and (made := claimants(cluster, name)):
         return name, made
-    info = found[0] if len(found) == 1 else cluster.index_info(name)
+    info = require_whole(cluster.index_info(name), name)
     if not is_destination(info):
         return info.name, destinations(cluster, info)
     if not target_of(info.record).apart:
         return info.name, [info]
-    return info.record.source, destinations(cluster, info.record.source)
+    if not cluster.exists(info.record.source):
+        return info.record.source, claimants(cluster, info.record.source)
+    source = require_belonging(cluster, info)
+    return source.name, destinations(cluster, source)
 
 
 def holding(cluster: Cluster, info: IndexInfo) -> Holding:
@@ -114,6 +131,8 @@ def remove(cluster: Cluster, name: str, *, discard: bool = False, dry_run: bool 
     nothing, ClusterError when clients wrote what the source lacks, or the source is gone, unless `discard`.
     """
     source, made = made_of(cluster, name)
+    if cluster.exists(source):
+        require_one(live(made), cluster.index_info(source))
     files = texts(source)
     if not made and not files:
         raise NotFound(f"hybridr made nothing for '{source}'", hint=f"hybridr reindex {source}")

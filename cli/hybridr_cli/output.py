@@ -9,6 +9,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hybridr.errors import printable
+
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
@@ -34,12 +36,13 @@ class Output:
     def result(self, value: Any) -> None:
         """Print `value` as JSON when `--json` was given."""
         if self.as_json and not self.muted:
-            sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+            # What a terminal would obey stands in texts only, where JSON reads these escapes back.
+            sys.stdout.write(printable(json.dumps(value, ensure_ascii=False, default=str)) + "\n")
 
     def line(self, text: str = "") -> None:
         """Print one line of a result for people."""
         if not (self.as_json or self.muted):
-            sys.stdout.write(text + "\n")
+            sys.stdout.write(printable(text) + "\n")
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "") -> None:
         """Print a table for people; numbers are aligned to the right."""
@@ -52,11 +55,12 @@ class Output:
         from rich.text import Text
 
         numeric = [all(isinstance(row[i], (int, float)) for row in rows) for i in range(len(columns))]
-        table = Table(box=None, pad_edge=False)
+        table, title = Table(box=None, pad_edge=False), printable(title)
         for name, number in zip(columns, numeric, strict=True):
             table.add_column(name, justify="right" if number else "left", overflow="fold")
         for row in rows:
-            table.add_row(*(Text(f"{cell:.4f}" if isinstance(cell, float) else str(cell)) for cell in row))
+            cells = (f"{cell:.4f}" if isinstance(cell, float) else printable(str(cell)) for cell in row)
+            table.add_row(*map(Text, cells))
         drawn = StringIO()
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
         Console(file=drawn, width=width, highlight=False).print(table)
@@ -73,18 +77,24 @@ class Output:
     def note(self, text: str) -> None:
         """Say something beside the result."""
         if not (self.quiet or self.as_json):
+            self.warning(text)
+
+    def warning(self, text: str) -> None:
+        """Say what must be known, whatever else is left out."""
+        if not self.muted:
             self.close()
-            sys.stderr.write(text + "\n")
+            sys.stderr.write(printable(text) + "\n")
 
     def error(self, message: str, hint: str | None) -> None:
         """Print an error and its hint."""
         self.close()
-        sys.stderr.write(f"error: {message}\n" + (f"hint: {hint}\n" if hint else ""))
+        sys.stderr.write(printable(f"error: {message}\n" + (f"hint: {hint}\n" if hint else "")))
 
     def progress(self, stage: str, done: int, total: int | None = None, note: str = "") -> None:
         """Show a bar with the time left on a terminal, else a plain line every few seconds."""
         if self.quiet or self.as_json:
             return
+        stage, note = printable(stage), printable(note)
         if sys.stderr.isatty():
             self._advance_bar(stage, done, total, note)
         else:
@@ -102,8 +112,11 @@ class Output:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
             columns = (
-                *(TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn()),
-                *(TimeRemainingColumn(elapsed_when_finished=True), TextColumn("{task.fields[note]}")),
+                *(TextColumn("{task.description:<28}", markup=False), BarColumn(), MofNCompleteColumn()),
+                *(
+                    TimeRemainingColumn(elapsed_when_finished=True),
+                    TextColumn("{task.fields[note]}", markup=False),
+                ),
             )
             self._bar = Progress(*columns, console=Console(file=sys.stderr))
             self._bar.start()

@@ -31,7 +31,15 @@ class Session:
         launched = os.environ.get("RANK", "0")  # set by `accelerate launch` and its like
         self.output = Output(as_json=given["json"], quiet=given["quiet"], muted=launched != "0")
         self.config: Path | None = given["config"]
+        self.warn_of_foreign_settings()
         self._connection = connection
+
+    def warn_of_foreign_settings(self) -> None:
+        """Say that this folder's settings file is left out."""
+        from hybridr.settings import foreign_config
+
+        if self.config is None and (reason := foreign_config()):
+            self.output.warning(f"warning: {reason}")
 
     def settings(self, stage: type[S], **flags: Any) -> S:
         """Resolve a stage's settings from flags, environment and file."""
@@ -47,11 +55,13 @@ class Session:
 
     def connect(self) -> Cluster:
         """Connect to that cluster."""
-        from hybridr.cluster.connection import Cluster
+        from hybridr.cluster.connection import Cluster, addressed
 
-        settings = self.cluster_settings()
+        settings = addressed(self.cluster_settings())
         if not settings.verify_certs:
-            self.output.note("warning: the cluster's certificate is not checked (--no-verify-certs)")
+            self.output.warning("warning: the cluster's certificate is not checked (verify_certs is false)")
+        if settings.user and str(settings.url).startswith("http://"):
+            self.output.warning(f"warning: the password goes to {settings.url} in clear, not by https")
         return Cluster.connect(settings)
 
     def confirm(self, question: str, yes: bool) -> None:

@@ -6,7 +6,7 @@ import gzip
 import hashlib
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -167,7 +167,12 @@ def source_record(source: Source) -> Any:
     if isinstance(source, CorpusFile):
         return source.record()
     if isinstance(source, tuple):
-        return {"index": source[1], "uuid": source[0].index_info(source[1]).uuid}
+        info = source[0].index_info(source[1])
+        return {
+            "index": source[1],
+            "uuid": info.uuid,
+            **({"scope": asdict(info.scope)} if info.scope else {}),
+        }
     return None
 
 

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,12 +22,14 @@ from ..errors import AccessDenied, ClusterError, NotFound, Unreachable
 from ..files.family import member_of
 from ..settings import resolve_stage
 from .clients import Client
-from .failures import error_of, is_busy, shard_failure
-from .record import IndexInfo
+from .failures import error_of, is_busy, shard_failure, told, understood
+from .record import WHOLE, IndexInfo, Scope
 from .routing import same_copies
 from .settings import ClusterSettings
 
 OLDEST = (2, 19, 0)
+UNTOLD = {"version": {"distribution": "opensearch", "number": "2.19.0"}}
+"""What is assumed of a cluster that does not tell this user its version: what all supported ones can."""
 DEFAULT_URL = "http://localhost:9200"
 RETRY_WAIT_S = (0.5, 20.0)
 PLAIN = {"search_pipeline": "_none"}
@@ -81,13 +85,19 @@ class Cluster:
     @cached_property
     def info(self) -> dict[str, Any]:
         """Give the answer of `GET /`."""
-        found: dict[str, Any] = self.request("GET", "/")
+        try:
+            found: dict[str, Any] = self.request("GET", "/")
+        except AccessDenied as error:
+            if error.status != 403:
+                raise
+            return dict(UNTOLD)  # who may only read needs no right to ask the cluster
         return found
 
     @property
     def version(self) -> tuple[int, int, int]:
         """Give the server's version."""
-        return parse_version(self.info["version"]["number"])
+        with understood(self.url, "GET /"):
+            return parse_version(self.info["version"]["number"])
 
     @cached_property
     def nodes(self) -> list[dict[str, Any]]:
@@ -96,7 +106,8 @@ class Cluster:
             found = self.request("GET", "/_nodes/plugins,settings")
         except AccessDenied:
             return []
-        return list(found["nodes"].values())
+        with understood(self.url, "GET /_nodes"):
+            return [dict(node) for node in found["nodes"].values()]
 
     def plugins(self) -> frozenset[str]:
         """Name the plugins that every node has."""
@@ -107,7 +118,8 @@ class Cluster:
         return self._on_every_node("modules")
 
     def _on_every_node(self, kind: str) -> frozenset[str]:
-        sets = [frozenset(part["name"] for part in node.get(kind, ())) for node in self.nodes]
+        with understood(self.url, "GET /_nodes"):
+            sets = [frozenset(part["name"] for part in node.get(kind, ())) for node in self.nodes]
         return frozenset.intersection(*sets) if sets else frozenset()
 
     def is_embedded(self) -> bool:
@@ -140,8 +152,11 @@ class Cluster:
 
         def send() -> Any:
             answer = self.client.send(method, path, content, params, self.timeout_s)
-            if every_shard and (failure := shard_failure(answer)):
-                raise failure
+            with understood(self.url, f"{method} {path[:200]}"):
+                if not isinstance(answer, (bool, dict)):
+                    raise TypeError(f"found {type(answer).__name__}, needed an object")
+                if every_shard and isinstance(answer, dict) and (failure := shard_failure(answer)):
+                    raise failure
             return answer
 
         return self.patiently(send, patience_s)
@@ -170,10 +185,16 @@ class Cluster:
             found = self.request("GET", path_of(pattern), params={"flat_settings": "true"})
         except NotFound:
             return []
-        return [
-            IndexInfo(name, index["settings"], index["mappings"], index.get("aliases", {}))
-            for name, index in sorted(found.items())
-        ]
+        with understood(self.url, f"GET /{pattern}"):
+            return [
+                IndexInfo(
+                    name,
+                    dict(index["settings"]),
+                    dict(index["mappings"]),
+                    dict(index.get("aliases", {})),
+                )
+                for name, index in sorted(found.items())
+            ]
 
     def index_info(self, name: str) -> IndexInfo:
         """Describe the one index behind a name or alias. Raises NotFound, or ClusterError for several."""
@@ -187,57 +208,79 @@ class Cluster:
         if len(found) > 1:
             names = ", ".join(index.name for index in found)
             raise ClusterError(f"'{name}' stands for several indices: {names}", hint="name one of them")
-        return found[0]
+        return replace(found[0], scope=scope_of(name, found[0]))
 
-    def count(self, name: str) -> int:
+    def count(self, index: str | IndexInfo) -> int:
         """Count the documents that a search can see."""
         # Not by `_count`: it fails where the default pipeline of the index is gone.
-        body = {"size": 0, "track_total_hits": True}
-        found = self.request("POST", path_of(name, "_search"), body, PLAIN, every_shard=True)
-        return int(found["hits"]["total"]["value"])
+        found = self.search(index, {"size": 0, "track_total_hits": True}, every_shard=True)
+        with understood(self.url, "_search"):
+            return int(found["hits"]["total"]["value"])
 
     def refresh(self, name: str) -> None:
         """Make all written documents visible to searches."""
         self.request("POST", path_of(name, "_refresh"), every_shard=True)
 
     def search(
-        self, name: str, body: Mapping[str, Any], params: Mapping[str, Any] | None = None
+        self,
+        index: str | IndexInfo,
+        body: Mapping[str, Any],
+        params: Mapping[str, Any] | None = None,
+        *,
+        every_shard: bool = False,
     ) -> dict[str, Any]:
-        """Search one index or alias; its default pipeline, which could rewrite the query, is left out."""
+        """Search one index or alias; its default pipeline, which could rewrite the query, is left out.
+
+        An `IndexInfo` is searched within its scope.
+        """
+        name, scope = asked_as(index)
         plain = {} if "search_pipeline" in body else PLAIN
+        path, settings = path_of(name, "_search"), {**plain, **scope.params, **(params or {})}
         found: dict[str, Any] = self.request(
-            "POST", path_of(name, "_search"), body, {**plain, **(params or {})}
+            "POST", path, scope.body(body), settings, every_shard=every_shard
         )
-        return found
+        return answered(self.url, found)
 
     def msearch(
-        self, name: str, bodies: Sequence[dict[str, Any]], texts: Sequence[str] = ()
+        self, index: str | IndexInfo, bodies: Sequence[dict[str, Any]], texts: Sequence[str] = ()
     ) -> list[dict[str, Any]]:
         """Send several searches of one index at once, as `search` does; the first that fails raises.
 
         With `texts`, one a body, searches for the same text are answered by the same copies of the shards.
         """
+        name, scope = asked_as(index)
         heads = [same_copies(text) for text in texts] or [{}] * len(bodies)
         lines = b"".join(
-            as_json(head) + b"\n" + as_json({**PLAIN, **body}) + b"\n"
+            as_json({**scope.params, **head}) + b"\n" + as_json({**PLAIN, **scope.body(body)}) + b"\n"
             for head, body in zip(heads, bodies, strict=True)
         )
 
         def send() -> list[dict[str, Any]]:
-            answers = self.request("POST", path_of(name, "_msearch"), lines)["responses"]
-            for answer in answers:
-                if "error" in answer:
-                    raise error_of(int(answer.get("status", 500)), answer["error"])
-            return list(answers)
+            found = self.request("POST", path_of(name, "_msearch"), lines)
+            with understood(self.url, "_msearch"):
+                answers = list(found["responses"])
+                for answer in answers:
+                    if "error" in answer:
+                        raise error_of(int(answer.get("status", 500)), answer["error"])
+                if len(answers) != len(bodies):
+                    raise ValueError(f"{len(answers)} answers to {len(bodies)} searches")
+            return [answered(self.url, answer) for answer in answers]
 
         return self.patiently(send)
 
     @contextmanager
-    def point_in_time(self, name: str, *, preference: str | None = None) -> Iterator[str]:
-        """Open a frozen view of an index for the length of the block and give its id."""
-        params = {"keep_alive": "10m", "allow_partial_pit_creation": "false"}
+    def point_in_time(
+        self, name: str, *, preference: str | None = None, scope: Scope = WHOLE
+    ) -> Iterator[str]:
+        """Open a frozen view of an index for the length of the block and give its id.
+
+        It shows the shards of the scope; the filter belongs into each search of the view.
+        """
+        params = {"keep_alive": "10m", "allow_partial_pit_creation": "false", **scope.params}
         params |= {"preference": preference} if preference else {}
-        pit = self.request("POST", path_of(name, "_search", "point_in_time"), params=params)["pit_id"]
+        found = self.request("POST", path_of(name, "_search", "point_in_time"), params=params)
+        with understood(self.url, "_search/point_in_time"):
+            pit = str(found["pit_id"])
         try:
             yield pit
         finally:
@@ -253,9 +296,35 @@ class Cluster:
         self.request("GET", path_of("_cluster", "health", name) + query)
 
 
+def answered(url: str, answer: dict[str, Any]) -> dict[str, Any]:
+    """Give the answer of a search back. Raises ClusterError where it has no hits with an id."""
+    with understood(url, "_search"):
+        if not all(isinstance(hit["_id"], str) for hit in answer["hits"]["hits"]):
+            raise TypeError("a hit whose id is no text")
+    return answer
+
+
+def asked_as(index: str | IndexInfo) -> tuple[str, Scope]:
+    """Give the name that a request goes to, and the scope that it must keep; by its name the server does."""
+    return (index, WHOLE) if isinstance(index, str) else (index.name, index.scope)
+
+
+def scope_of(name: str, info: IndexInfo) -> Scope:
+    """Say what a name shows of its one index. Raises ClusterError where a pattern leaves that open."""
+    if name in info.aliases:
+        return Scope.of_alias(info.aliases[name])
+    named = any(fnmatchcase(info.name, part) for part in name.split(","))
+    if not named and any(map(Scope.of_alias, info.aliases.values())):
+        raise ClusterError(
+            f"'{name}' stands for '{info.name}' by aliases, of which some show a part of it only",
+            hint=f"name one alias: {', '.join(sorted(info.aliases))}",
+        )
+    return WHOLE
+
+
 def path_of(*parts: str) -> str:
     """Join path parts; names may hold characters that a url does not allow."""
-    return "/" + "/".join(quote(part, safe=",*") for part in parts)
+    return "/" + "/".join(quote(part, safe=",*", errors="replace") for part in parts)
 
 
 def addressed(settings: ClusterSettings) -> ClusterSettings:
@@ -284,14 +353,19 @@ def parse_version(number: str) -> tuple[int, int, int]:
 
 def check_supported(info: Any, url: str) -> None:
     """Raise ClusterError unless the server is an OpenSearch that is new enough."""
-    version = info.get("version", {}) if isinstance(info, dict) else {}
+    version = info.get("version") if isinstance(info, dict) else None
+    if not isinstance(version, dict):
+        raise ClusterError(f"{url} answers, but not as OpenSearch does", hint="check --url")
     if version.get("distribution") != "opensearch":
-        found = f"version {version['number']} of another product" if "number" in version else "something else"
+        number = version.get("number")
+        found = f"version {told(number)} of another product" if number else "something else"
         raise ClusterError(f"{url} answers, but it is {found}, not OpenSearch", hint="check --url")
-    if parse_version(version["number"]) < OLDEST:
+    with understood(url, "GET /"):
+        number = parse_version(version["number"])
+    if number < OLDEST:
         needed = ".".join(map(str, OLDEST[:2]))
         raise ClusterError(
-            f"OpenSearch {version['number']} at {url}; hybridr needs {needed} or newer",
+            f"OpenSearch {told(version['number'])} at {url}; hybridr needs {needed} or newer",
             hint="upgrade the cluster, or try it out with: hybridr node start",
         )
 

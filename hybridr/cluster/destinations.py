@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
-from ..errors import ClusterError, DataError, FingerprintMismatch, NotFound
+from ..errors import AccessDenied, ClusterError, DataError, FingerprintMismatch, NotFound
 from .connection import Cluster, path_of
 from .record import ROLE, Event, IndexInfo, Record
 from .writing import rejects_of
 
 MAX_EVENTS = 50
 MAX_REFUSED = 1000
+NAMING_ROUNDS = 5
+BLOCKED = "cluster_block_exception"
 
 
 def is_destination(info: IndexInfo) -> bool:
@@ -36,13 +40,111 @@ def command_for(info: IndexInfo) -> str:
     return f"hybridr reindex {info.record.source or info.name}{in_place}"
 
 
-def destinations(cluster: Cluster, source: IndexInfo | str) -> list[IndexInfo]:
+def destinations(cluster: Cluster, source: IndexInfo) -> list[IndexInfo]:
     """List the destinations of a source index, oldest first."""
-    name = source if isinstance(source, str) else source.name
-    found = [info for info in cluster.indices(f"{name}-hybridr-*") if readable(info)]
+    return [info for info in claimants(cluster, source.name) if belongs(info, source)]
+
+
+def claimants(cluster: Cluster, source: str) -> list[IndexInfo]:
+    """List the indices that say of themselves that they hold the vectors of a source, oldest first."""
+    found = [info for info in cluster.indices(f"{source}-hybridr-*") if readable(info)]
     return sorted(
-        (info for info in found if is_destination(info) and info.record.source == name), key=number_of
+        (info for info in found if is_destination(info) and info.record.source == source), key=number_of
     )
+
+
+def belongs(info: IndexInfo, source: IndexInfo) -> bool:
+    """Tell whether an index holds the vectors of this source by the source's word too.
+
+    Anybody who may make an index can write into its record what he likes, so the source names its
+    destinations by the uuids that the cluster gave them. A source that names none was reindexed by an older
+    hybridr, or by one that might not write into it: there the word of an index that knows the source's uuid
+    is taken.
+    """
+    known = source.record.destinations
+    return info.record.source_uuid == source.uuid and (not known or info.uuid in known)
+
+
+def require_belonging(cluster: Cluster, info: IndexInfo) -> IndexInfo:
+    """Give the source of a destination. Raises NotFound when it is gone, DataError when it disowns it."""
+    name = info.record.source
+    if not cluster.exists(name):
+        raise NotFound(f"'{name}', the source of '{info.name}', is gone", hint="restore it first")
+    source = cluster.index_info(name)
+    if info.record.source_uuid != source.uuid:
+        raise DataError(
+            f"'{name}' is another index than the one '{info.name}' was made of",
+            hint=f"hybridr reindex {name}",
+        )
+    if not belongs(info, source):
+        raise DataError(
+            f"'{info.name}' says that it holds the vectors of '{name}', which does not know it",
+            hint=f"hybridr status {name}   lists what belongs to it",
+        )
+    require_one(live(destinations(cluster, source)), source)
+    return source
+
+
+def live(made: Iterable[IndexInfo]) -> list[IndexInfo]:
+    """Choose those that have the alias that their record names."""
+    return [info for info in made if info.record.alias in info.aliases]
+
+
+def require_one(found: Sequence[IndexInfo], source: IndexInfo) -> None:
+    """Raise DataError where several indices say that searches of a source go to them, and it names none."""
+    if len(found) > 1 and not source.record.destinations:
+        names = ", ".join(info.name for info in found)
+        raise DataError(
+            f"several indices say that they hold the vectors of '{source.name}': {names}",
+            hint="take the alias off the wrong one, or delete it",
+        )
+
+
+def name_destination(cluster: Cluster, info: IndexInfo) -> bool:
+    """Write into a source that this index holds its vectors; False where that is forbidden.
+
+    The first time those come along on which the way back leads. Raises AccessDenied, or ClusterError for a
+    block, where the source names others: this one would then not count.
+    """
+    for _ in range(NAMING_ROUNDS):  # somebody else may write the record at the same moment
+        source = cluster.index_info(info.record.source)
+        known = source.record.destinations
+        if info.uuid in known:
+            return True
+        named = known or tuple(one.uuid for one in way_back_from(destinations(cluster, source)))
+        uuids = tuple(dict.fromkeys((*named, info.uuid)))
+        try:
+            put_record(cluster, source, source.record.changed(destinations=uuids))
+        except ClusterError as error:
+            if known or not (isinstance(error, AccessDenied) or error.kind == BLOCKED):
+                raise
+            return False
+    raise ClusterError(f"others go on writing into the record of '{info.record.source}'", hint="try again")
+
+
+def way_back_from(made: Sequence[IndexInfo]) -> list[IndexInfo]:
+    """Choose those that are searched, and those that a rollback would lead to from there."""
+    by_name = {info.name: info for info in made}
+    found: dict[str, IndexInfo] = {}
+    waiting = live(made)
+    while waiting:
+        one = waiting.pop()
+        found[one.name] = one
+        waiting += [by_name[n] for n in (one.record.previous,) if n in by_name and n not in found]
+    return list(found.values())
+
+
+def forget_destinations(cluster: Cluster, source: IndexInfo, gone: Collection[str]) -> None:
+    """Take the uuids of deleted indices out of a source's record; without the right to, they stay."""
+    left = tuple(uuid for uuid in source.record.destinations if uuid not in gone)
+    if left == source.record.destinations:
+        return
+    record = source.record.changed(destinations=left) if left else source.record.without("destinations")
+    try:
+        put_record(cluster, source, record)
+    except ClusterError as error:
+        if not (isinstance(error, AccessDenied) or error.kind == BLOCKED):
+            raise
 
 
 def readable(info: IndexInfo) -> bool:
@@ -63,13 +165,34 @@ def resolve(cluster: Cluster, name: str) -> IndexInfo:
     """Give the index that searches of `name` should ask.
 
     A destination, its alias, or its source stand for the destination that the alias points to; an index
-    without vectors (never reindexed, or rolled back) stands for itself. Raises NotFound.
+    without vectors (never reindexed, or rolled back) stands for itself. The scope of the name goes along.
+    Raises NotFound, DataError for a source that several indices claim.
     """
     info = cluster.index_info(name)
     if is_destination(info):
         return info
-    current = [found for found in destinations(cluster, info) if found.record.alias in found.aliases]
-    return current[-1] if current else info
+    current = live(destinations(cluster, info))
+    require_one(current, info)
+    return replace(current[-1], scope=info.scope) if current else info
+
+
+def resolve_whole(cluster: Cluster, name: str) -> IndexInfo:
+    """Resolve a name for work on a whole index. Raises as `resolve` and `require_whole`."""
+    return require_whole(resolve(cluster, name), name)
+
+
+def require_whole(info: IndexInfo, name: str) -> IndexInfo:
+    """Give an index back unless its name shows a part of it only. Raises ClusterError.
+
+    The alias that a reindex made or moved stands for the whole index all the same.
+    """
+    if info.scope and name != info.record.alias:
+        kind = "a filter" if info.scope.filter else "a routing"
+        raise ClusterError(
+            f"'{name}' is an alias with {kind}: this works on all of '{info.name}', which it shows in part",
+            hint=f"name the index: {info.name}",
+        )
+    return info
 
 
 def default_alias(name: str) -> str:

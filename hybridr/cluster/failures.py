@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from ..errors import AccessDenied, ClusterError, NotFound, Unreachable
+from ..errors import AccessDenied, ClusterError, NotFound, Unreachable, printable
 
 BUSY = {429, 502, 503, 504}
 SEARCH_HINTS = {
@@ -17,6 +18,8 @@ SEARCH_HINTS = {
 }
 """What helps, by what the server says of a search or its pipeline."""
 RECOVERING = {"no_shard_available_action_exception", "illegal_index_shard_state_exception"}
+LONGEST_REASON = 1000  # characters
+TOO_LARGE = "answer_too_large"
 GROUPED = "search_phase_execution_exception"
 """What the server calls every failure of a search; the cause says which it is."""
 
@@ -30,7 +33,7 @@ def shard_failure(answer: Mapping[str, Any]) -> ClusterError | None:
     """Find what a shard failed with; what the others say is then not the whole answer."""
     for found in answer.get("docs", ()):  # of _mget
         if error := found.get("error"):
-            status = 503 if error.get("type") in RECOVERING else 500
+            status = 503 if kind_and_reason(error)[0] in RECOVERING else 500
             return error_of(int(found.get("status", status)), error)
     if answer.get("timed_out") or answer.get("_shards", {}).get("failed"):
         failures = answer.get("_shards", {}).get("failures") or [{}]
@@ -38,16 +41,48 @@ def shard_failure(answer: Mapping[str, Any]) -> ClusterError | None:
     return None
 
 
+def kind_and_reason(error: Any) -> tuple[str, str]:
+    """Read the server's error object, whatever it is: what it calls the failure, and why it happened."""
+    if not isinstance(error, Mapping):
+        return "", told(error or "")
+    causes = [one for one in listed(error.get("root_cause")) if isinstance(one, Mapping)] or [error]
+    kind = str(error.get("type", ""))
+    if kind == GROUPED:
+        kind = str(causes[0].get("type", kind))
+    reason = "; ".join(dict.fromkeys(str(cause.get("reason")) for cause in causes))
+    nested = error["caused_by"].get("reason") if isinstance(error.get("caused_by"), Mapping) else None
+    if nested and str(nested) not in reason:
+        reason += f" ({nested})"
+    return told(kind), told(reason)
+
+
+def listed(value: Any) -> list[Any]:
+    """Give a list; of anything else an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def told(text: Any) -> str:
+    """Give what a server said in a length and in signs that can be shown."""
+    said = printable(str(text))
+    return said if len(said) <= LONGEST_REASON else said[:LONGEST_REASON] + "…"
+
+
+@contextmanager
+def understood(url: str, what: str) -> Iterator[None]:
+    """Raise ClusterError in the block's place where an answer is not what OpenSearch gives."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, RecursionError) as error:
+        raise ClusterError(
+            f"{url} gives no answer to {what} that OpenSearch would give "
+            f"({type(error).__name__}: {told(error)})",
+            hint="is the address right, and nothing between that changes answers?",
+        ) from None
+
+
 def error_of(status: int, error: Any) -> ClusterError:
     """Turn the server's error object into the matching class with its reason."""
-    causes = error.get("root_cause") or [error] if isinstance(error, dict) else []
-    kind = str(error.get("type", "")) if isinstance(error, dict) else ""
-    if kind == GROUPED and causes:
-        kind = str(causes[0].get("type", kind))
-    reason = "; ".join(dict.fromkeys(str(cause.get("reason")) for cause in causes)) or str(error or "")
-    nested = error.get("caused_by", {}).get("reason") if isinstance(error, dict) else None
-    if nested and nested not in reason:
-        reason += f" ({nested})"
+    kind, reason = kind_and_reason(error)
     if status == 401:
         return AccessDenied(
             "the cluster does not know this user or password (401)",

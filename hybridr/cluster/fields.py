@@ -98,7 +98,7 @@ def sample_sources(
     progress: Progress,
 ) -> list[dict[str, Any]]:
     """Read `size` documents at random. Raises DataError for an index without documents, or without text."""
-    if cluster.count(info.name) == 0:
+    if cluster.count(info) == 0:
         raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
     if not given and not any(one.type in TEXT_TYPES for one in mapped):
         raise no_text_fields(info)

@@ -7,21 +7,25 @@ from after a break, since an update moves its document to the end.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..errors import AccessDenied, DataError, NotFound, Unreachable
+from ..errors import AccessDenied, ClusterError, DataError, NotFound, Unreachable
 from ..progress import Progress, silent
-from .connection import Cluster, path_of
+from .connection import PLAIN, Cluster, path_of
+from .failures import TOO_LARGE, understood
 from .record import IndexInfo
+from .routing import shards_in
 
 LOST_VIEW = "search_context_missing_exception"
 PAGE = 250
 DEEPEST = 10_000
 """How many documents one sorted search may reach (`index.max_result_window`, unless the index says less)."""
 CHUNK = 1000
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class SourceDocument(NamedTuple):
@@ -60,7 +64,7 @@ ALL = Share()
 
 def read_pages(
     cluster: Cluster,
-    index: str,
+    index: str | IndexInfo,
     *,
     page: int = 500,
     share: Share = ALL,
@@ -73,15 +77,15 @@ def read_pages(
     What the query `unless` matches is left out. `fields` limits `_source`; None takes it whole. Raises
     DataError when `_source` is disabled.
     """
-    info = cluster.index_info(index)
+    info = index if isinstance(index, IndexInfo) else cluster.index_info(index)
     require_source(info)
     position, until = position or Position.at(share.since), share.until
-    for shard in range(info.shards):
+    for shard in shards_in(info):
         last = until.seq_no.get(shard, -1) if until else None
         if last is not None and position.seq_no.get(shard, -1) >= last:
             continue
         body = page_body(page, share.part, last, unless, fields)
-        yield from _read_shard(cluster, info.name, shard, body, position)
+        yield from _read_shard(cluster, info, shard, body, position)
 
 
 def settled_position(cluster: Cluster, index: str) -> Position | None:
@@ -126,7 +130,7 @@ def hidden_operations(cluster: Cluster, index: str, since: Position, until: Posi
             "query": {"range": {"_seq_no": {"gt": first, "lte": last}}},
         }
         params = {"preference": f"_shards:{shard}"}
-        found = cluster.request("POST", path_of(index, "_search"), body, params, every_shard=True)
+        found = cluster.search(index, body, params, every_shard=True)
         hidden += last - first - int(found["hits"]["total"]["value"])
     return hidden
 
@@ -142,29 +146,37 @@ def require_source(info: IndexInfo) -> None:
 
 def _read_shard(
     cluster: Cluster,
-    index: str,
+    info: IndexInfo,
     shard: int,
     body: dict[str, Any],
     position: Position,
 ) -> Iterator[list[SourceDocument]]:
     while True:
         try:
-            with cluster.point_in_time(index, preference=f"_shards:{shard}") as pit:
+            with cluster.point_in_time(info.name, preference=f"_shards:{shard}") as pit:
                 body["pit"] = {"id": pit, "keep_alive": "10m"}
                 while True:
                     body["query"]["bool"]["filter"][0]["range"]["_seq_no"]["gt"] = position.seq_no.get(
                         shard, -1
                     )
-                    answer = cluster.request("POST", "/_search", body, every_shard=True)
-                    hits = answer["hits"]["hits"]
-                    if not hits:
+                    documents = view_documents(cluster, info, body)
+                    if not documents:
                         return
-                    yield [source_document(hit) for hit in hits]
-                    position.seq_no[shard] = hits[-1]["_seq_no"]
-        except NotFound as error:
+                    yield documents
+                    position.seq_no[shard] = documents[-1].seq_no
+        except ClusterError as error:
+            if error.kind == TOO_LARGE and body["size"] > 1:
+                body["size"] //= 2
             # A node that restarts loses its views: open a new one and go on behind the last document.
-            if error.kind != LOST_VIEW:
+            elif error.kind != LOST_VIEW:
                 raise
+
+
+def view_documents(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> list[SourceDocument]:
+    """Search a frozen view of an index, within its scope; every shard must answer."""
+    answer = cluster.request("POST", "/_search", info.scope.body(body), PLAIN, every_shard=True)
+    with understood(cluster.url, "_search"):
+        return [source_document(hit) for hit in answer["hits"]["hits"]]
 
 
 def page_body(
@@ -191,7 +203,7 @@ def page_body(
 
 
 def source_document(hit: dict[str, Any]) -> SourceDocument:
-    """Read one search hit."""
+    """Read one search hit. Raises KeyError for what it lacks."""
     return SourceDocument(
         hit["_id"],
         hit.get("_source", {}),
@@ -204,17 +216,18 @@ def source_document(hit: dict[str, Any]) -> SourceDocument:
 
 def read_documents(
     cluster: Cluster,
-    index: str,
+    index: str | IndexInfo,
     *,
     batch: int = 500,
     fields: Sequence[str] | None = None,
     progress: Progress = silent,
 ) -> Iterator[SourceDocument]:
     """Yield every document of the index once."""
-    total = cluster.count(index)
+    info = index if isinstance(index, IndexInfo) else cluster.index_info(index)
+    total = cluster.count(info)
     done = 0
     progress("read", 0, total)
-    for documents in read_pages(cluster, index, page=batch, fields=fields):
+    for documents in read_pages(cluster, info, page=batch, fields=fields):
         yield from documents
         done += len(documents)
         progress("read", done, max(total, done))
@@ -223,10 +236,20 @@ def read_documents(
 def text_of(source: dict[str, Any], fields: Sequence[str]) -> str:
     """Join the text fields of a document by a blank; what is not text counts as missing.
 
-    Dotted names reach into objects, lists of strings are joined too.
+    Dotted names reach into objects, lists of strings are joined too. Half of a surrogate pair, which is no
+    character and which no encoder reads, becomes U+FFFD.
     """
     parts = [part for name in fields for part in _strings(_value_at(source, name))]
-    return " ".join(" ".join(parts).split())
+    return whole_characters(" ".join(" ".join(parts).split()))
+
+
+def whole_characters(text: str) -> str:
+    """Put U+FFFD in the place of each half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return SURROGATE.sub("\ufffd", text)
+    return text
 
 
 def _value_at(source: Any, name: str) -> Any:
@@ -263,8 +286,8 @@ def sample_documents(
     `fields` limits `_source`; None takes it whole. Raises DataError when `_source` is disabled.
     """
     require_source(info)
-    if cluster.count(info.name) <= size:
-        return list(read_documents(cluster, info.name, fields=fields, progress=progress))
+    if cluster.count(info) <= size:
+        return list(read_documents(cluster, info, fields=fields, progress=progress))
     window = int(info.settings.get("index.max_result_window", DEEPEST))
     size = min(size, window, DEEPEST)
     while True:
@@ -285,13 +308,13 @@ def draw(
 ) -> list[SourceDocument]:
     """Read `size` documents at random in one view of the index."""
     found: list[SourceDocument] = []
-    with cluster.point_in_time(info.name) as pit:
+    with cluster.point_in_time(info.name, scope=info.scope) as pit:
         while len(found) < size:
             body = _page(pit, len(found), min(PAGE, size - len(found)), seed, fields)
-            hits = cluster.request("POST", "/_search", body, every_shard=True)["hits"]["hits"]
-            if not hits:
+            documents = view_documents(cluster, info, body)
+            if not documents:
                 break
-            found += map(source_document, hits)
+            found += documents
             progress("sample", len(found), size)
     return found
 
@@ -311,7 +334,7 @@ def _page(pit: str, start: int, size: int, seed: int, fields: Sequence[str] | No
 
 
 def sources_by_id(
-    cluster: Cluster, index: str, doc_ids: Sequence[str], *, whole: bool = True
+    cluster: Cluster, index: str | IndexInfo, doc_ids: Sequence[str], *, whole: bool = True
 ) -> dict[str, dict[str, Any]]:
     """Read the sources of documents by id; see `documents_by_id`."""
     found = documents_by_id(cluster, index, doc_ids, whole=whole)
@@ -319,7 +342,7 @@ def sources_by_id(
 
 
 def documents_by_id(
-    cluster: Cluster, index: str, doc_ids: Sequence[str], *, whole: bool = True
+    cluster: Cluster, index: str | IndexInfo, doc_ids: Sequence[str], *, whole: bool = True
 ) -> dict[str, SourceDocument]:
     """Read documents by id with a search, which needs no other right than reading the index does.
 
@@ -334,11 +357,11 @@ def documents_by_id(
         "version": True,
         "seq_no_primary_term": True,
     }
-    answer = cluster.request("POST", path_of(index, "_search"), body, every_shard=True)
+    answer = cluster.search(index, body, every_shard=True)
     return {hit["_id"]: source_document(hit) for hit in answer["hits"]["hits"]}
 
 
-def count_missing(cluster: Cluster, index: str, doc_ids: Collection[str]) -> int:
+def count_missing(cluster: Cluster, index: str | IndexInfo, doc_ids: Collection[str]) -> int:
     """Count the ids that a search of the index does not find."""
     wanted = sorted(set(doc_ids))
     there = 0

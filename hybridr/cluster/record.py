@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import DataError
 from ..records import Windows
@@ -21,6 +21,8 @@ PASSAGE_VECTOR = "vector"  # inside the nested field; `start` and `end` beside i
 NEEDED = ("source", "source_uuid", "job", "state", "encoder", "similarity", "vector_field", "fields")
 
 
+Happened = Annotated[dict[str, Any], AfterValidator(lambda event: require_named(event))]
+"""An event of the history."""
 Event = Literal["filled", "filled in place", "switched", "rolled back", "tuned"]
 """What the history of an index with vectors tells of."""
 
@@ -88,7 +90,8 @@ class Record(Part):
     made or moved, `original` the settings to set back after the fill, `synced` how far each shard of the
     source was read. `token_bits` is the mean state that documents' bits of tokens are taken from, as
     `encoding/bits.py` writes it; without it they keep none. `target` names where the vectors are if neither
-    `in_place` nor beside the source. Records of before the stamp `version` read as well.
+    `in_place` nor beside the source. A source names in `destinations` the uuids of the indices with its
+    vectors: see `belongs` of `destinations.py`. Records of before the stamp `version` read as well.
     """
 
     version: int = VERSION
@@ -115,24 +118,29 @@ class Record(Part):
     max_tokens: int | None = None
     passages: Windows | None = None
     token_bits: str = ""
-    engine: str = "lucene"
-    vectors: str = "float"
-    compression: str | None = None
+    engine: Literal["lucene", "faiss"] = "lucene"
+    vectors: Literal["float", "byte", "sq", "on_disk"] = "float"
+    compression: str | None = Field(None, pattern=r"^[0-9]{1,2}x$")
     original: dict[str, Any] = {}
     synced: dict[int, int] | None = None
     rejected: int = 0
     refused: tuple[str, ...] = ()
-    history: tuple[dict[str, Any], ...] = ()
+    history: tuple[Happened, ...] = ()
     """The last 50 events, each with `at` and `event`: see `Event`."""
     load: Load | None = None
     deployment: Deployment | None = None
     tuning: Tuned | None = None
     term_table: FittedTable | None = None
+    destinations: tuple[str, ...] = ()
 
     def changed(self, **changes: Any) -> Record:
         """Give the record with other values; raises DataError for unknown names and wrong values."""
         known = {name: getattr(self, name) for name in self.model_fields_set}
         return checked({**known, **changes}, "the new record")
+
+    def without(self, name: str) -> Record:
+        """Give the record as if a value had never been set."""
+        return Record(**{one: getattr(self, one) for one in self.model_fields_set if one != name})
 
     def bare(self) -> Record:
         """Give what is left when the vectors are gone: what `load` wrote, and nothing of the rest."""
@@ -148,8 +156,15 @@ class Record(Part):
 
     def to_json(self) -> dict[str, Any]:
         """Give what the index keeps: all values ever set and the stamp; of an empty record nothing."""
-        found = self.model_dump(mode="json", exclude_unset=True)
+        found = self.model_dump(mode="json", exclude_unset=True, exclude={"version"})
         return {**found, "version": VERSION} if found else {}
+
+
+def require_named(event: dict[str, Any]) -> dict[str, Any]:
+    """Give an event back that says what happened, and when. Raises ValueError."""
+    if not all(isinstance(event.get(name), str) for name in ("at", "event")):
+        raise ValueError("an event lacks its time or name")
+    return event
 
 
 def checked(found: Any, whose: str) -> Record:
@@ -186,13 +201,62 @@ def problem_of(error: ValidationError | TypeError) -> str:
 
 
 @dataclass(frozen=True)
+class Scope:
+    """What an alias shows of its index: what matches `filter`, on the shards of `routing`; without both, all.
+
+    The server drops it as soon as the index behind the alias is asked by its own name, so it travels with the
+    `IndexInfo`: whatever reads documents puts it into its requests.
+    """
+
+    filter: Mapping[str, Any] | None = None
+    routing: str | None = None
+
+    @classmethod
+    def of_alias(cls, definition: Mapping[str, Any]) -> Scope:
+        """Read an alias's definition."""
+        return cls(definition.get("filter"), definition.get("search_routing"))
+
+    def __bool__(self) -> bool:
+        return self != WHOLE
+
+    @property
+    def params(self) -> dict[str, str]:
+        """Give the parameters of a search: which shards are asked."""
+        return {"routing": self.routing} if self.routing else {}
+
+    def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Give a search that finds nothing else; the scores stay."""
+        if self.filter is None:
+            return dict(body)
+        return {**body, "query": self._narrowed(body.get("query", {"match_all": {}}))}
+
+    def _narrowed(self, query: Mapping[str, Any]) -> dict[str, Any]:
+        if "hybrid" in query:  # stands at the top, or the server does not run it
+            parts = query["hybrid"]["queries"]
+            return {"hybrid": {**query["hybrid"], "queries": [self._narrowed(part) for part in parts]}}
+        return {"bool": {"must": [query], "filter": [self.filter]}}
+
+    def both(self, filter: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Join a search's own filter to this one, for what looks for neighbours among the matching ones."""
+        found = [dict(one) for one in (self.filter, filter) if one]
+        return {"bool": {"filter": found}} if len(found) > 1 else next(iter(found), None)
+
+
+WHOLE = Scope()
+
+
+@dataclass(frozen=True)
 class IndexInfo:
-    """One concrete index: flat settings, mappings and alias definitions as the server gives them."""
+    """One concrete index: flat settings, mappings and alias definitions as the server gives them.
+
+    `scope` is what the name shows of it by which it was asked for.
+    """
 
     name: str
     settings: dict[str, Any] = field(repr=False)
     mappings: dict[str, Any] = field(repr=False)
     aliases: dict[str, Any] = field(repr=False)
+    scope: Scope = WHOLE
 
     @property
     def uuid(self) -> str:

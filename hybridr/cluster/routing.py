@@ -28,9 +28,24 @@ def routing_values(info: IndexInfo, most: int) -> list[str]:
 
 def shard_of(routing: str, info: IndexInfo) -> int:
     """Give the number of the shard that holds what is routed so."""
+    return shards_of(routing, info)[0]
+
+
+def shards_in(info: IndexInfo) -> list[int]:
+    """List the shards that an index's scope reaches: those of its routing values, else all."""
+    routed = info.scope.routing
+    if not routed:
+        return list(range(info.shards))
+    return sorted({shard for value in routed.split(",") for shard in shards_of(value, info)})
+
+
+def shards_of(routing: str, info: IndexInfo) -> list[int]:
+    """List the shards that a routed search asks: several where `index.routing_partition_size` spreads it."""
     given = info.settings.get("index.number_of_routing_shards")
     places = int(given) if given else routing_shards(info.shards)
-    return (murmur3(routing.encode("utf-16-le")) % places) // (places // info.shards)
+    spread = int(info.settings.get("index.routing_partition_size", 1))
+    first = murmur3(routing.encode("utf-16-le"))
+    return [((first + offset) % places) // (places // info.shards) for offset in range(spread)]
 
 
 def routing_shards(shards: int) -> int:

@@ -16,6 +16,8 @@ class ClusterSettings(Stage):
     """How to reach the cluster. `None` for `url` means: the running embedded node, else localhost:9200."""
 
     table: ClassVar[str] = "cluster"
+    addresses: ClassVar[tuple[str, ...]] = ("url", "verify_certs", "ca_certs", "client")
+    credentials: ClassVar[tuple[str, ...]] = ("password", "password_file", "client_key", "aws_region")
 
     url: str | None = Field(None, description="address of the cluster; None: the running embedded node")
     user: str | None = Field(
@@ -30,6 +32,7 @@ class ClusterSettings(Stage):
     aws_region: NoOption[str | None] = Field(None, description="sign requests with SigV4 for this region")
     aws_service: NoOption[Literal["es", "aoss"]] = "es"
     timeout_s: NoOption[float] = Field(60.0, gt=0)
+    max_answer_mb: NoOption[int] = Field(256, ge=1, description="largest answer that is read, unpacked")
     client: NoOption[Annotated[str, OneOf("cluster.clients")]] = Field(
         "opensearch", description="what sends the requests"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -12,12 +13,15 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ..errors import ClusterError, Unreachable
+from ..errors import ClusterError, DataError, Unreachable
 from ..files.atomic import replacing
 from ..files.private import rejects_file
 from .connection import RETRY_WAIT_S, Cluster, path_of
+from .failures import told, understood
 
 Item = dict[str, Any]
+STORAGE = re.compile("No space left|i_o_exception|already_closed|translog|no_such_file")
+"""What an item says that failed for want of a disk, and not for the document."""
 
 
 class Action(NamedTuple):
@@ -63,6 +67,15 @@ class Rejects:
 
     def add(self, action: Action, reason: str) -> None:
         """Keep a refused document with the server's reason, once however often it is tried."""
+        try:
+            self._keep(action, reason)
+        except OSError as error:
+            raise DataError(
+                f"{self.file}, which keeps refused documents, cannot be written: {error.strerror}",
+                hint=f"make room there; '{action.doc_id}' was refused for: {told(reason)}",
+            ) from None
+
+    def _keep(self, action: Action, reason: str) -> None:
         self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.file.touch(mode=0o600)
         source = action.body.partition(b"\n")[2].decode(errors="replace").strip()
@@ -190,12 +203,19 @@ def send_once(
         if error.status in (400, 413) and len(actions) == 1:
             return book(outcome, rejects, actions[0], error.status, {"reason": error.message})
         raise
-    items = (next(iter(item.values())) for item in answer["items"])
-    return [
-        again
-        for action, item in zip(actions, items, strict=True)
-        for again in book(outcome, rejects, action, item["status"], item.get("error"))
-    ]
+    with understood(cluster.url, "_bulk"):
+        items = [sole(item) for item in answer["items"]]
+        return [
+            again
+            for action, item in zip(actions, items, strict=True)
+            for again in book(outcome, rejects, action, int(item["status"]), item.get("error"))
+        ]
+
+
+def sole(item: Item) -> Item:
+    """Give what became of one action, under whatever name. Raises ValueError where that is not one thing."""
+    [found] = item.values()
+    return dict(found)
 
 
 def book(outcome: Outcome, rejects: Rejects, action: Action, status: int, error: Item | None) -> list[Action]:
@@ -210,6 +230,12 @@ def book(outcome: Outcome, rejects: Rejects, action: Action, status: int, error:
         )
     if status in (429, 503):
         return [action]
+    if status >= 500 and STORAGE.search(json.dumps(error)):
+        raise ClusterError(
+            f"the cluster cannot store documents: {told(error.get('reason'))}",
+            hint="free disk space on its nodes, then run the same command again",
+            status=status,
+        )
     if status == 409:
         outcome.conflicts.append(action.doc_id)
     elif status < 300 or status == 404:
@@ -217,5 +243,5 @@ def book(outcome: Outcome, rejects: Rejects, action: Action, status: int, error:
     else:
         outcome.rejected += 1
         cause = error.get("caused_by", {}).get("reason")
-        rejects.add(action, f"{error.get('reason')}" + (f": {cause}" if cause else ""))
+        rejects.add(action, told(error.get("reason")) + (f": {told(cause)}" if cause else ""))
     return []

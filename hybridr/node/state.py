@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
+from pydantic import TypeAdapter
 
-from ..errors import NodeError
+from ..errors import HybridrError, NodeError
 from ..files.atomic import write_json
 from ..files.folders import data_folder, state_folder
 from .configuration import data_argument
 from .settings import NodeSettings
-
-CLOCK_TOLERANCE_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,9 @@ class NodeState:
         return asdict(self)
 
 
+READ: TypeAdapter[NodeState] = TypeAdapter(NodeState)
+
+
 def node_folder(name: str) -> Path:
     """Name the folder of a node's data, configuration and logs; SettingsError when it is no name."""
     return data_folder() / "node" / NodeSettings(name=name).name
@@ -75,32 +78,50 @@ def read_state(name: str) -> NodeState | None:
         written = json.loads(path.read_text(encoding="utf-8"))
         # A newer hybridr may have written more about its node than this one knows.
         known = {field.name for field in fields(NodeState)}
-        state = NodeState(**{name: value for name, value in written.items() if name in known})
+        state = READ.validate_python({name: value for name, value in written.items() if name in known})
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise NodeError(f"{path} cannot be used: {error}", hint=f"delete it: rm '{path}'") from error
+        why = str(error).splitlines()[0]
+        raise NodeError(f"{path} cannot be used: {why}", hint=f"delete it: rm '{path}'") from error
     return replace(state, running=find_process(state) is not None)
 
 
 def read_states() -> Iterator[NodeState]:
-    """Recall every node, by name."""
-    for path in sorted((state_folder() / "node").glob("*.json")):
-        state = read_state(path.stem)
-        if state is not None:
-            yield state
+    """Recall every node, by name, but those whose file cannot be read: see `damaged_states`."""
+    for name in remembered_nodes():
+        with suppress(HybridrError):
+            if (state := read_state(name)) is not None:
+                yield state
+
+
+def damaged_states() -> Iterator[HybridrError]:
+    """Say of each file that should tell of a node why it does not."""
+    for name in remembered_nodes():
+        try:
+            read_state(name)
+        except HybridrError as error:
+            yield error
+
+
+def remembered_nodes() -> list[str]:
+    """List the names that have a file."""
+    return sorted(path.stem for path in (state_folder() / "node").glob("*.json"))
 
 
 def find_process(state: NodeState) -> psutil.Process | None:
-    """Give the node's process; None when it ended, or when its number now belongs to a stranger."""
+    """Give the node's process; None when it ended, or when its number now belongs to a stranger.
+
+    Its command line tells: it names the folder of the node's data. When it began does not tell, since a clock
+    that is set moves that too.
+    """
     try:
         process = psutil.Process(state.pid)
-        same_start = abs(process.create_time() - state.started) < CLOCK_TOLERANCE_S
         alive = process.status() != psutil.STATUS_ZOMBIE
         ours = data_argument(state.data) in process.cmdline()
     except (psutil.Error, ValueError):
         return None
-    return process if same_start and alive and ours else None
+    return process if alive and ours else None
 
 
 def find_strays(data: Path) -> list[psutil.Process]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..cluster.bit_field import bits_value
 from ..cluster.connection import Cluster, path_of
+from ..cluster.failures import understood
 from ..cluster.legs.dense import DenseLeg
 from ..cluster.reading import Position, SourceDocument
 from ..cluster.record import BITS_FIELD, ENCODER_FIELD, SEQ_NO_FIELD
@@ -58,8 +59,9 @@ def look_up(cluster: Cluster, destination: str, documents: Sequence[SourceDocume
     ]
     params = {"stored_fields": f"{ENCODER_FIELD},{SEQ_NO_FIELD}"}
     path = path_of(destination, "_mget")
-    answer = cluster.request("POST", path, {"docs": wanted}, params, every_shard=True)["docs"]
-    return {found["_id"]: stored_of(found) for found in answer if found.get("found")}
+    answer = cluster.request("POST", path, {"docs": wanted}, params, every_shard=True)
+    with understood(cluster.url, "_mget"):
+        return {found["_id"]: stored_of(found) for found in answer["docs"] if found.get("found")}
 
 
 def stored_of(found: dict[str, Any]) -> Stored:

@@ -7,12 +7,14 @@ from typing import Any
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import (
     alias_target,
+    belongs,
+    claimants,
     command_for,
     default_alias,
-    destinations,
     free_name,
     is_destination,
     is_in_place,
+    name_destination,
     put_record,
     switch_actions,
 )
@@ -22,7 +24,7 @@ from ..encoding.contract import Encoder
 from ..errors import ClusterError, DataError
 from ..files.manifest import fingerprint
 from .planning import FREEING, USUAL, Plan, Proposal, propose, source_of
-from .preflight import check_disk, check_templates, estimate_disk
+from .preflight import check_disk, check_templates, estimate_disk, protections_lost
 from .settings import ReindexSettings
 
 DURING_FILL: dict[str, Any] = {"refresh_interval": "-1", "number_of_replicas": 0, "final_pipeline": "_none"}
@@ -50,20 +52,22 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     Raises ClusterError (engine, plugin, alias), DataError (empty, no text, no `_source`, field taken),
     ModelError (dimension), NotFound.
     """
-    info = source_of(cluster, name)
+    info, named = source_of(cluster, name), cluster.index_info(name)
+    alias = settings.alias or (named.record.alias if is_destination(named) else default_alias(name))
+    check_named(named, name, alias)
     check_source(info, settings)
     wanted = propose(cluster, info, encoder, settings, settings.fields)
-    alias = settings.alias or recorded_alias(cluster, name)
     target = check_alias(cluster, alias, info)
     job = fingerprint([info.uuid, encoder.fingerprint, wanted.job_settings])
-    known = next((found for found in destinations(cluster, info) if found.record.job == job), None)
+    known = begun(cluster, info, job)
     destination = known.name if known else free_name(cluster, info.name)
     record = new_record(wanted, job, alias, target, known)
     live = known is not None and known.record.state == "complete" and not left_filling(known)
-    after = {setting: record.original[setting] for setting in (LIVE if live else DURING_FILL)}
+    after = {setting: record.original.get(setting) for setting in (LIVE if live else DURING_FILL)}
     templates = [] if known else check_templates(cluster, destination)
     disk = None if known else estimate_disk(cluster, info, wanted.disk_bytes)
     check_disk(disk, destination)
+    cautions = protections_lost(cluster, info.name, destination)
     return Plan(
         wanted,
         destination,
@@ -72,8 +76,9 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
         live,
         requests_of(wanted, record, destination, known is not None, target, after),
         disk,
-        templates,
-        terms_beside(destination, record, after, templates, wanted.vectors),
+        [*templates, *cautions],
+        terms_beside(destination, record, after, templates, wanted.vectors) | {"cautions": cautions},
+        cautions=cautions,
     )
 
 
@@ -95,10 +100,31 @@ def check_source(info: IndexInfo, settings: ReindexSettings) -> None:
         )
 
 
-def recorded_alias(cluster: Cluster, name: str) -> str:
-    """Name the alias when none is given: that of a destination, or one made from the source's name."""
-    named = cluster.index_info(name)
-    return str(named.record.alias) if is_destination(named) else default_alias(name)
+def begun(cluster: Cluster, info: IndexInfo, job: str) -> IndexInfo | None:
+    """Find the index that an earlier run of this job began, or another process begins at this moment.
+
+    That one is empty when its source does not name it yet; one with documents could be anybody's.
+    """
+    claims = [one for one in claimants(cluster, info.name) if one.record.job == job]
+    ours = (one for one in claims if belongs(one, info))
+    new = (one for one in claims if one.record.source_uuid == info.uuid and is_empty(cluster, one))
+    return next(ours, None) or next(new, None)
+
+
+def is_empty(cluster: Cluster, info: IndexInfo) -> bool:
+    """Tell whether an index holds no document, visible to searches or not yet."""
+    cluster.refresh(info.name)
+    return cluster.count(info.name) == 0
+
+
+def check_named(named: IndexInfo, name: str, alias: str) -> None:
+    """Refuse an alias that shows a part of its index: what would be made from its name would show all."""
+    definition = named.aliases.get(name, {}) if alias != name else {}
+    if narrowing := [one for one in ("filter", "index_routing", "search_routing") if definition.get(one)]:
+        raise ClusterError(
+            f"'{name}' is an alias with {' and '.join(narrowing)}, '{alias}' would show all of it",
+            hint=f"hybridr reindex {named.name}   after which searches of '{name}' stay within it",
+        )
 
 
 def check_alias(cluster: Cluster, alias: str, info: IndexInfo) -> IndexInfo | None:
@@ -130,7 +156,7 @@ def new_record(
 
 def previous_of(target: IndexInfo | None, known: IndexInfo | None, info: IndexInfo) -> str:
     """Name what a rollback returns to: what the alias stands for now, at first the source."""
-    if target is None:
+    if target is None or not belongs(target, info):
         return info.name
     if known is not None and target.name == known.name:
         return str(known.record.previous)
@@ -140,8 +166,8 @@ def previous_of(target: IndexInfo | None, known: IndexInfo | None, info: IndexIn
 def left_filling(known: IndexInfo) -> bool:
     """Tell whether a killed run left a complete index with the settings of a fill, as one of two can do."""
     never = DURING_FILL["refresh_interval"]
-    now, original = known.settings.get("index.refresh_interval"), known.record.original["refresh_interval"]
-    return bool(now == never != original)
+    original = known.record.original.get("refresh_interval")
+    return bool(known.settings.get("index.refresh_interval") == never != original)
 
 
 def during(after: dict[str, Any]) -> dict[str, Any]:
@@ -249,4 +275,5 @@ def create(cluster: Cluster, todo: Plan) -> None:
         )
         if record != info.record:  # whatever is written replaces what another process writes now
             put_record(cluster, info, record)
+    name_destination(cluster, cluster.index_info(todo.destination))
     cluster.wait_until_usable(todo.destination)

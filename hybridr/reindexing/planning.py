@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from ..cluster.legs.dense import (
     require_form,
 )
 from ..cluster.reading import sample_documents, text_of
-from ..cluster.record import BITS_FIELD, ROLE, IndexInfo, Record
+from ..cluster.record import BITS_FIELD, ROLE, WHOLE, IndexInfo, Record
 from ..encoding.bits import MOST_TOKENS, bytes_a_token, mean_as_text, mean_state, read_bits
 from ..encoding.contract import Encoder, reads_tokens
 from ..encoding.passages import require_tokens, split
@@ -152,7 +152,8 @@ class Plan:
 
     `record` is what the index `destination` will remember. `live`: it is complete and only caught up.
     `requests` are the exact bodies, in order. `disk` is None for an index that is there already, or without
-    the rights to ask. `remarks` are what its owner should know; `terms` is what its target alone says in
+    the rights to ask. `remarks` are what its owner should know, with the
+    `cautions` about who may read the new index; `terms` is what its target alone says in
     `to_json`. `seconds` are those of the encoder, in a preview only.
     """
 
@@ -166,6 +167,7 @@ class Plan:
     remarks: Sequence[str]
     terms: dict[str, Any] = field(repr=False)
     seconds: float | None = None
+    cautions: Sequence[str] = ()
 
     @property
     def vector_bytes(self) -> int:
@@ -239,13 +241,13 @@ def check_tokens(encoder: Encoder, settings: ReindexSettings) -> None:
 
 
 def source_of(cluster: Cluster, name: str) -> IndexInfo:
-    """Find the index to read: `name` itself, or the source of the destination it stands for."""
+    """Find the index to read, all of it: `name` itself, or the source of the destination it stands for."""
     info = cluster.index_info(name)
     if info.name.startswith(".ds-"):
         raise ClusterError(
             f"'{name}' is a data stream, which only takes new documents", hint="copy it into an index first"
         )
-    return cluster.index_info(info.record.source) if is_destination(info) else info
+    return cluster.index_info(info.record.source) if is_destination(info) else replace(info, scope=WHOLE)
 
 
 def arithmetic_of(encoder: Encoder) -> dict[str, str]:

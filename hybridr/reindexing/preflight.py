@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -79,6 +80,45 @@ def matching_templates(cluster: Cluster, index: str) -> list[Matching]:
         for name, found in sorted(legacy.items(), key=lambda item: item[1].get("order", 0))
         if any(fnmatchcase(index, pattern) for pattern in found["index_patterns"])
     ]
+
+
+def protections_lost(cluster: Cluster, source: str, destination: str) -> list[str]:
+    """Say which rights to a part of the source's documents or fields do not hold for its copy.
+
+    Roles bind them to names of indices. Without the right to read the roles they may be there or not.
+    """
+    try:
+        cluster.request("GET", "/_plugins/_security/authinfo")
+    except ClusterError:
+        return []  # no security plugin
+    try:
+        roles = cluster.request("GET", "/_plugins/_security/api/roles")
+    except ClusterError:
+        return [
+            f"document- and field-level security of '{source}', if there is any, does not hold for "
+            f"'{destination}': roles that see a part of the one must be given the same part of the other"
+        ]
+    narrowed = [name for name, role in sorted(roles.items()) if narrows(role, source, destination)]
+    return [
+        f"role '{name}' sees a part of '{source}'; give it the same dls, fls and masked_fields for "
+        f"'{destination}', or no right to it"
+        for name in narrowed
+    ]
+
+
+def narrows(role: Mapping[str, Any], source: str, destination: str) -> bool:
+    """Tell whether a role sees a part of the source by a pattern that leaves the destination out."""
+    for permission in role.get("index_permissions", ()):
+        kept = any(permission.get(kind) for kind in ("dls", "fls", "masked_fields"))
+        patterns = permission.get("index_patterns", ())
+        if kept and matches(source, patterns) and not matches(destination, patterns):
+            return True
+    return False
+
+
+def matches(index: str, patterns: Iterable[str]) -> bool:
+    """Tell whether one of the patterns of a role stands for an index."""
+    return any(fnmatchcase(index, pattern) for pattern in patterns)
 
 
 def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -34,7 +34,8 @@ class Reindexing:
 
     `shortened` have more text than `max_passages` reach. `deployment` is what became of the deployment of the
     index that had the alias before, `tuned_before` names it if `tune` found something for it. `term_table` is
-    what became of the table for soft terms, None where none was asked for.
+    what became of the table for soft terms, None where none was asked for. `cautions` say who may read
+    more in the new index than in its source.
     """
 
     source: str
@@ -53,6 +54,7 @@ class Reindexing:
     deployment: Succession | None = None
     tuned_before: str | None = None
     term_table: Provision | None = None
+    cautions: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields as JSON values."""
@@ -91,7 +93,7 @@ def reindex(
         if settings.term_table:
             table = provide_term_table(cluster, todo.destination, encoder, progress=progress)
     done = summary_of(job, todo, filling, ending, time.monotonic() - started)
-    return replace(done, term_table=table)
+    return replace(done, term_table=table, cautions=tuple(todo.cautions))
 
 
 def prepare(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:

@@ -13,17 +13,20 @@ from typing import Any
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import (
+    destinations,
+    forget_destinations,
     is_destination,
     record_event,
     refused_ids,
-    resolve,
+    require_belonging,
+    resolve_whole,
     switch,
     switch_actions,
 )
 from ..cluster.reading import Position, Share, SourceDocument, documents_by_id, read_pages
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..cluster.writing import Action, Rejects, by_bytes, delete_action, index_action, rejects_of, write
-from ..errors import ClusterError, NotFound
+from ..errors import ClusterError, DataError, NotFound
 from ..files.manifest import fingerprint
 from ..vocabulary.storage import drop_term_tables
 from .job import Stored, look_up
@@ -82,6 +85,7 @@ def rollback(
     dropped = drop and not dry_run and not returned.conflicts
     if dropped:
         cluster.request("DELETE", path_of(current.name))
+        forget_destinations(cluster, cluster.index_info(current.record.source), {current.uuid})
         drop_term_tables(cluster, [current])
     return {
         "alias": alias,
@@ -96,7 +100,7 @@ def rollback(
 
 def way_back(cluster: Cluster, name: str) -> IndexInfo:
     """Find the index that an alias is to leave. Raises NotFound, ClusterError where there is no way back."""
-    current = resolve(cluster, name)
+    current = resolve_whole(cluster, name)
     if is_destination(current) and not target_of(current.record).apart:
         raise ClusterError(
             f"'{current.name}' holds its vectors itself: there is no older index to go back to",
@@ -106,9 +110,16 @@ def way_back(cluster: Cluster, name: str) -> IndexInfo:
         raise NotFound(
             f"'{name}' has no vectors behind an alias: nothing to roll back", hint=f"hybridr reindex {name}"
         )
+    source = require_belonging(cluster, current)
     alias, previous = current.record.alias, current.record.previous
     if not cluster.exists(previous):
         raise NotFound(f"'{previous}', which '{alias}' stood for before, is gone", hint="restore it first")
+    if previous not in (source.name, *(info.name for info in destinations(cluster, source))):
+        raise DataError(
+            f"'{current.name}' says that '{alias}' stood for '{previous}' before, which is neither "
+            f"'{source.name}' nor made of it",
+            hint=f"hybridr remove {source.name}   puts aliases back to it",
+        )
     return current
 
 

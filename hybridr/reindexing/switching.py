@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.default_pipeline import DEFAULT, asked_through, found_pipeline, pipeline_path
-from ..cluster.destinations import MAX_REFUSED, alias_target, record_event, switch, write_record
+from ..cluster.destinations import (
+    MAX_REFUSED,
+    alias_target,
+    belongs,
+    name_destination,
+    record_event,
+    switch,
+    write_record,
+)
 from ..cluster.reading import count_missing, settled_position
 from ..cluster.record import Deployment, IndexInfo
 from ..errors import ClusterError
@@ -59,9 +67,11 @@ def take_over(job: Job, todo: Plan, filling: Filling) -> Succession | None:
     What was written since the last pass comes in right before, and what is under way right after.
     """
     cluster, alias = job.cluster, todo.record.alias
-    target = alias_target(cluster, alias)
+    target, source = alias_target(cluster, alias), cluster.index_info(job.source)
     moves = target is not None and target.name != todo.destination
-    deployment = hand_over(cluster, target, todo.destination) if target is not None and moves else None
+    followed = target is not None and moves and belongs(target, source)
+    deployment = hand_over(cluster, target, todo.destination) if target is not None and followed else None
+    name_destination(cluster, cluster.index_info(todo.destination))  # another run may have overwritten it
     if filling.settled:
         filling.add(catch_up(job))
     switch(cluster, alias, target, todo.destination)

@@ -20,14 +20,16 @@ from ..cluster.destinations import (
     command_for,
     is_copy,
     is_destination,
-    resolve,
+    name_destination,
+    require_belonging,
+    resolve_whole,
     write_record,
 )
 from ..cluster.reading import Position
 from ..cluster.record import IndexInfo
 from ..cluster.writing import rejects_of
 from ..encoding.contract import Encoder
-from ..errors import DataError, NotFound, SettingsError, Unreachable
+from ..errors import DataError, SettingsError, Unreachable
 from ..progress import Progress, silent
 from .job import Filling, Job
 from .settings import ReindexSettings
@@ -77,6 +79,8 @@ def sync(
     cluster = cluster.patient(settings.patience_s)
     info = complete_destination(cluster, name)
     check_fingerprint(encoder.fingerprint, info)
+    if target_of(info.record).apart:
+        name_destination(cluster, info)  # a source that an older hybridr read names none yet
     job = job_of(cluster, info, encoder, settings)
     done = target_of(info.record).sync(job, info, progress)
     return Syncing(
@@ -135,8 +139,8 @@ def seconds_of(text: str) -> float:
 
 
 def complete_destination(cluster: Cluster, name: str) -> IndexInfo:
-    """Find the destination of `name`, whose source must still be the one it was made of."""
-    info = resolve(cluster, name)
+    """Find the destination of `name`, whose source must still be the one it was made of, and know it."""
+    info = resolve_whole(cluster, name)
     if not is_destination(info) or info.record.state != "complete":
         raise DataError(
             f"'{name}' has no complete index with vectors",
@@ -144,14 +148,7 @@ def complete_destination(cluster: Cluster, name: str) -> IndexInfo:
         )
     if not target_of(info.record).apart:
         return info
-    source = info.record.source
-    if not cluster.exists(source):
-        raise NotFound(f"'{source}', the source of '{info.name}', is gone", hint="restore it first")
-    if cluster.index_info(source).uuid != info.record.source_uuid:
-        raise DataError(
-            f"'{source}' is another index than the one '{info.name}' was made of",
-            hint=f"hybridr reindex {source}",
-        )
+    require_belonging(cluster, info)
     return info
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ..cluster.bit_field import held_bits
-from ..cluster.connection import Cluster, path_of
-from ..cluster.destinations import is_destination, refused_ids, resolve
+from ..cluster.connection import Cluster
+from ..cluster.destinations import is_destination, refused_ids, resolve_whole
 from ..cluster.legs.dense import as_kept, dense_query
 from ..cluster.legs.lexical import lexical_query
 from ..cluster.reading import (
@@ -84,7 +84,7 @@ def verify(
     Without an encoder no text is encoded again. Raises DataError when `name` has no vectors, or is a copy
     that bears another index's record, NotFound when its source is gone.
     """
-    info = resolve(cluster, name)
+    info = resolve_whole(cluster, name)
     if not is_destination(info):
         raise DataError(f"'{name}' has no vectors to verify", hint=f"hybridr reindex {name}")
     extent = Extent(frozenset(refused_ids(info)), None, sample, seed, progress)
@@ -195,8 +195,8 @@ def random_documents(cluster: Cluster, index: str, count: int, seed: int | None)
         "version": True,
         "seq_no_primary_term": True,
     }
-    hits = cluster.request("POST", path_of(index, "_search"), body, every_shard=True)["hits"]["hits"]
-    return [source_document(hit) for hit in hits]
+    found = cluster.search(index, body, every_shard=True)
+    return [source_document(hit) for hit in found["hits"]["hits"]]
 
 
 def compare_documents(

@@ -58,7 +58,7 @@ class Candidates:
         if not bodies:  # the server refuses an empty request
             return []
         plain = [body | {"_source": False} for body in bodies]
-        answers = self.cluster.msearch(self.info.name, plain, texts)
+        answers = self.cluster.msearch(self.info, plain, texts)
         return [{hit["_id"]: hit["_score"] for hit in checked_hits(answer)} for answer in answers]
 
     def found(self, questions: Sequence[Question]) -> list[Legs]:
@@ -123,9 +123,8 @@ class Candidates:
             return {}
         query = dense.scores_of(vector, doc_ids, passages=True)
         body = {"size": len(doc_ids), "query": query, "_source": False}
-        return {
-            hit["_id"]: hit["inner_hits"] for hit in checked_hits(self.cluster.search(self.info.name, body))
-        }
+        found = self.cluster.search(self.info, body)
+        return {hit["_id"]: hit["inner_hits"] for hit in checked_hits(found)}
 
     def texts(
         self, doc_ids: Sequence[str], text: str, question: Question, fields: Sequence[str]
@@ -138,7 +137,7 @@ class Candidates:
             "_source": list(fields) if passages else False,
             "highlight": highlight(fields, text),
         }
-        hits = self.cluster.search(self.info.name, body)["hits"]["hits"]
+        hits = self.cluster.search(self.info, body)["hits"]["hits"]
         inner = self.best_passages(question.asked[DENSE], doc_ids) if passages else {}
         return {
             hit["_id"]: shown_text(hit | {"inner_hits": inner.get(hit["_id"], {})}, fields) for hit in hits

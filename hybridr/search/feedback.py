@@ -54,7 +54,7 @@ class TermFeedback:
             {"size": FEEDBACK_DOCUMENTS, "_source": False, "query": lexical_query(text, self.fields)}
             for text in texts
         ]
-        found = [answer["hits"]["hits"] for answer in self.cluster.msearch(self.info.name, bodies, texts)]
+        found = [answer["hits"]["hits"] for answer in self.cluster.msearch(self.info, bodies, texts)]
         routing = {hit["_id"]: hit.get("_routing") for hits in found for hit in hits}
         best = [{hit["_id"]: hit["_score"] for hit in hits} for hits in found]
         expanded = self.weights(texts, best, routing)

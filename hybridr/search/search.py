@@ -200,7 +200,9 @@ class Search:
     def dense_leg(self, vector: Vectors, filter: dict[str, Any] | None = None) -> dict[str, Any]:
         """Build the query for the neighbours of a query vector `(dim,)` among what matches `filter`."""
         [kept] = as_kept(vector[None], self.info.record.vectors)
-        return self._candidates.legs[DENSE].query(kept, self.settings.depth, filter=filter)
+        return self._candidates.legs[DENSE].query(
+            kept, self.settings.depth, filter=self.info.scope.both(filter)
+        )
 
     def idf_sums(self, texts: Sequence[str]) -> list[float]:
         """Give how much the terms of each query weigh in the fields of the lexical leg."""
@@ -247,7 +249,7 @@ class Search:
         body |= {"highlight": highlight(self._shown_fields, question.text), "_source": self._shown_fields}
         body |= {"size": len(page), "from": offset}
         params = same_copies(question.text) | {"include_named_queries_score": "true"}
-        answer = self.cluster.search(self.info.name, body, params)
+        answer = self.cluster.search(self.info, body, params)
         hits = self._candidates.with_passages(checked_hits(answer), question)
         return [self._hit(found, rank, question) for rank, found in enumerate(hits, page.start + 1)]
 
@@ -282,7 +284,7 @@ class Search:
         readings: Sequence[Reading] | None = None,
     ) -> list[Question]:
         """Ask each text as the legs read it; `readings` None has the encoder read the texts."""
-        legs = self._candidates.legs
+        legs, filter = self._candidates.legs, self.info.scope.both(filter)
         if readings is None and self.encoder is not None and self._needs_readings:
             readings = self.signals.read(self.encoder, texts)
         asked = {name: self._asked(leg, texts, readings) for name, leg in legs.items()}
@@ -325,7 +327,7 @@ class Search:
         field, few = self.info.record.vector_field, ROCCHIO_DOCUMENTS
         questions = first._questions(texts, first._depth(few), readings=readings)
         bodies = [first._joining.body(question, few) | {"_source": [field]} for question in questions]
-        found = [checked_hits(answer) for answer in self.cluster.msearch(self.info.name, bodies, texts)]
+        found = [checked_hits(answer) for answer in self.cluster.msearch(self.info, bodies, texts)]
         best = [[hit["_source"][field] for hit in hits if field in hit["_source"]] for hits in found]
         return np.stack([rocchio(one.vector, near) for one, near in zip(readings, best, strict=True)])
 

@@ -12,6 +12,7 @@ from ..cluster.connection import Cluster
 from ..cluster.destinations import resolve
 from ..cluster.fields import choose_text_fields
 from ..cluster.reading import count_missing, sources_by_id, text_of
+from ..cluster.record import IndexInfo
 from ..errors import DataError, SettingsError
 from ..evaluation.evaluation import Evaluation, System, evaluate
 from ..evaluation.measures import MEASURES, needed_depth, parse_measure
@@ -147,7 +148,7 @@ def evaluate_index(
     conditions = {one: system(one) for one in compared.systems}
     queries, judgements = judged.read()
     info = resolve(cluster, name)
-    check_collection(cluster, info.name, judgements)
+    check_collection(cluster, info, judgements)
     encoded = any(one.mode != LEXICAL for one in conditions.values())
     model = encoder_for(cluster, info, encoder, progress=progress) if encoded else None
     searches = {
@@ -194,14 +195,14 @@ def read_runs(runs: Mapping[str, Path], taken: Collection[str] = ()) -> dict[str
     return {name: read_run(file) for name, file in runs.items()}
 
 
-def check_collection(cluster: Cluster, index: str, qrels: Qrels) -> None:
+def check_collection(cluster: Cluster, info: IndexInfo, qrels: Qrels) -> None:
     """Refuse an index that lacks most of the relevant documents. Raises DataError."""
     relevant = sorted({doc for grades in qrels.values() for doc, grade in grades.items() if grade > 0})
     asked = random.Random(SAMPLE_SEED).sample(relevant, min(CHECKED_DOCUMENTS, len(relevant)))
-    missing = count_missing(cluster, index, asked)
+    missing = count_missing(cluster, info, asked)
     if 2 * missing > len(asked):
         raise DataError(
-            f"{missing:,} of {len(asked):,} relevant documents of the qrels are not in '{index}': "
+            f"{missing:,} of {len(asked):,} relevant documents of the qrels are not in '{info.name}': "
             "index and qrels are not of the same collection",
             hint="hybridr load FOLDER --index NAME   loads the collection that the qrels judge",
         )
@@ -233,7 +234,7 @@ def _texts_of_index(cluster: Cluster, name: str, wanted: Sequence[str]) -> dict[
     fields = info.record.fields or choose_text_fields(cluster, info)
     found: dict[str, str] = {}
     for start in range(0, len(wanted), CHECKED_DOCUMENTS):
-        sources = sources_by_id(cluster, info.name, wanted[start : start + CHECKED_DOCUMENTS])
+        sources = sources_by_id(cluster, info, wanted[start : start + CHECKED_DOCUMENTS])
         found |= {doc_id: text_of(source, fields) for doc_id, source in sources.items()}
     return found
 

@@ -22,7 +22,7 @@ from ..cluster.default_pipeline import (
     found_pipeline,
     pipeline_path,
 )
-from ..cluster.destinations import is_destination, resolve, write_record
+from ..cluster.destinations import is_destination, readable, resolve, resolve_whole, write_record
 from ..cluster.record import Deployment, IndexInfo
 from ..errors import ClusterError, DataError, FingerprintMismatch, SettingsError, Unreachable
 from ..files.manifest import fingerprint
@@ -164,7 +164,7 @@ def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict
 
     Raises DataError when nothing is deployed.
     """
-    info = resolve(cluster, name)
+    info = resolve_whole(cluster, name)
     known = info.record.deployment
     if not known:
         raise DataError(f"nothing is deployed for '{name}'", hint=f"hybridr deploy {name}")
@@ -182,7 +182,7 @@ def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict
 
 def deployable(cluster: Cluster, name: str) -> IndexInfo:
     """Find the index with complete vectors behind a name. Raises DataError."""
-    info = resolve(cluster, name)
+    info = resolve_whole(cluster, name)
     if not is_destination(info) or info.record.state != "complete":
         raise DataError(f"'{name}' has no complete vectors to deploy", hint=f"hybridr reindex {name}")
     return info
@@ -337,11 +337,11 @@ def deployment_of(cluster: Cluster, info: IndexInfo) -> Deployed | None:
 
 def deployments(cluster: Cluster) -> list[tuple[IndexInfo, Deployed]]:
     """List every index that is deployed, by name, and what its deployment is."""
-    found = {info.name: info for info in cluster.indices("*-hybridr-*")}
+    found = {info.name: info for info in cluster.indices("*-hybridr-*") if readable(info)}
     for name, pipeline in default_pipelines(cluster).items():
         if pipeline.startswith("hybridr-") and name not in found:
             found[name] = cluster.index_info(name)
-    looked = [(info, deployment_of(cluster, info)) for _, info in sorted(found.items())]
+    looked = [(info, deployment_of(cluster, info)) for _, info in sorted(found.items()) if readable(info)]
     return [(info, deployed) for info, deployed in looked if deployed]
 
 

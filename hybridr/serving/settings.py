@@ -19,6 +19,8 @@ class DeploySettings(Stage):
     """How an index is asked through plain REST."""
 
     table: ClassVar[str] = "deploy"
+    addresses: ClassVar[tuple[str, ...]] = ("server",)
+    credentials: ClassVar[tuple[str, ...]] = ("token",)
 
     way: Way = Field(
         "client",

@@ -120,7 +120,7 @@ def routing_of(search: Search, asked: Sequence[Asked]) -> dict[str, str | None]:
     """Look up the routing of every candidate, without which the server would not find its terms."""
     found: dict[str, str | None] = {}
     for batch in parts(sorted(placed(asked)), DOCUMENTS_AT_ONCE):
-        there = documents_by_id(search.cluster, search.info.name, batch, whole=False)
+        there = documents_by_id(search.cluster, search.info, batch, whole=False)
         found |= {doc_id: document.routing for doc_id, document in there.items()}
     return found
 

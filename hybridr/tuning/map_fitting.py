@@ -18,7 +18,7 @@ from ..cluster.connection import Cluster
 from ..cluster.fields import choose_text_fields
 from ..cluster.legs.lexical import among, lexical_query
 from ..cluster.reading import sample_documents, sources_by_id, text_of
-from ..cluster.record import PASSAGE_VECTOR
+from ..cluster.record import PASSAGE_VECTOR, IndexInfo
 from ..encoding.contract import Encoder, Vectors
 from ..encoding.query_map import QueryMap, lengths, with_lengths
 from ..errors import DataError
@@ -57,7 +57,7 @@ class VectorRows(NamedTuple):
 
 def fit_query_map(
     cluster: Cluster,
-    index: str,
+    index: str | IndexInfo,
     encoder: Encoder,
     settings: MapSettings | None = None,
     *,
@@ -74,7 +74,9 @@ def fit_query_map(
     documents = sampled(search, settings, progress)
     probes = draw_probes(documents, settings.queries, settings.seed)
     if len(probes) < LEAST_QUERIES:
-        raise DataError(f"the documents of '{index}' give {len(probes)} queries; {LEAST_QUERIES} are needed")
+        raise DataError(
+            f"the documents of '{search.info.name}' give {len(probes)} queries; {LEAST_QUERIES} are needed"
+        )
     examples = make_examples(search, encoder, documents, probes, settings, progress)
     matrix = learn_matrix(examples, settings, progress)
     divergences = [
@@ -186,7 +188,7 @@ def read_vectors(search: Search, doc_ids: Sequence[str], encoder: Encoder, progr
     for start in range(0, len(doc_ids), VECTORS_AT_ONCE):
         progress("vectors", start, len(doc_ids))
         # Whole sources: a filter makes OpenSearch 3 leave out the vectors of a nested field.
-        part = sources_by_id(search.cluster, search.info.name, doc_ids[start : start + VECTORS_AT_ONCE])
+        part = sources_by_id(search.cluster, search.info, doc_ids[start : start + VECTORS_AT_ONCE])
         for doc_id, source in part.items():
             if value := source.get(field):
                 held = [one[PASSAGE_VECTOR] for one in value] if search.windows else [value]

@@ -136,7 +136,7 @@ def tune(
     info = resolve(cluster, name)
     model = encoder_for(cluster, info, encoder, progress=progress)
     table = None
-    if is_destination(info) and not settings.dry_run:
+    if is_destination(info) and not (settings.dry_run or info.scope):  # a table is made of all documents
         table = provide_term_table(cluster, info.name, model, progress=progress)
         info = cluster.index_info(info.name)
     untuned = SearchSettings(tuned=False, depth=DEPTH, signals=("all",))
@@ -248,7 +248,7 @@ def fitted_map(
     if not settings.fit_map:
         return None, "not asked for"
     try:
-        fitted = fit_query_map(search.cluster, search.info.name, encoder, map_settings, progress=progress)
+        fitted = fit_query_map(search.cluster, search.info, encoder, map_settings, progress=progress)
     except DataError as error:
         return None, error.message
     log = read_query_log(settings.queries)

@@ -66,3 +66,38 @@ def test_of_several_processes_one_speaks(
     assert main(["inspect"]) == 2
     found = capsys.readouterr()
     assert found.out == ""
+
+
+OBEYED = "\x1b[2J\x1b]52;c;aGk=\x07\x9b31m\x00\x7f\u202eevil\u2066\ud800\r\x08"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_nothing_that_a_terminal_obeys_is_printed(
+    as_json: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = Output(as_json=as_json)
+    out.line(f"text {OBEYED}")
+    out.table((f"a{OBEYED}",), [(f"cell {OBEYED}",)], title=OBEYED)
+    out.requests([{"method": "GET", "path": f"/{OBEYED}", "body": {"query": OBEYED}}])
+    out.result({f"key {OBEYED}": [OBEYED]})
+    out.note(OBEYED)
+    out.warning(OBEYED)
+    out.progress(OBEYED, 1, 1, note=OBEYED)
+    out.error(OBEYED, OBEYED)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    out.progress(f"bar {OBEYED} [link=http://x]", 1, 1, note=OBEYED)
+    shown = capsys.readouterr()
+    for sign in set(OBEYED) - set("[]52;c:aGk=J31mevil "):
+        assert sign not in shown.out
+        assert sign not in shown.err.replace("\x1b[", "").replace("\r", "") or sign in "\x1b\r"
+    assert OBEYED not in shown.err
+    if as_json:
+        assert json.loads(shown.out) == {f"key {OBEYED}": [OBEYED]}
+    else:
+        assert "text \\u001b[2J" in shown.out
+
+
+@pytest.mark.parametrize("way", [{"as_json": True}, {"quiet": True}, {}])
+def test_warnings_are_never_left_out(way: dict[str, bool], capsys: pytest.CaptureFixture[str]) -> None:
+    Output(**way).warning("warning: look out")
+    assert capsys.readouterr() == ("", "warning: look out\n")

@@ -123,3 +123,28 @@ def test_tuning_that_found_nothing_counts_as_none() -> None:
 def test_an_index_without_a_word_holds_floats() -> None:
     assert Record().vectors == "float"
     assert Record(vectors="byte").vectors == "byte"
+
+
+ODD: list[Any] = [None, 3, -1, "x", "\ud800", [], [None], {}, {"a": {"b": 1}}, True, 1e300, [["x"]]]
+ODD += [{"at": 3}, [{"at": 3}], [{"at": "today", "event": None}]]
+
+
+@pytest.mark.parametrize("name", Record.model_fields)
+def test_whatever_stands_in_a_record_it_reads_or_is_refused(name: str) -> None:
+    refused = [value for value in ODD if not reads({**OLD, name: value})]
+    assert {"a": {"b": 1}} in refused or name in ("original", "aliases", "version")
+    assert not any(reads(value) for value in ODD if value != {})
+
+
+def reads(found: Any) -> bool:
+    """Whether a record reads; if not, it is refused by name."""
+    try:
+        record = index(found).record
+    except DataError as error:
+        return "hybridr's record in 'docs-hybridr-1'" not in error.message
+    return all(isinstance(event["at"], str) for event in record.history)
+
+
+@pytest.mark.parametrize("meta", [None, 3, [], "x"])
+def test_a_meta_that_is_no_object_is_nobody_s_record(meta: Any) -> None:
+    assert IndexInfo("docs", {}, {"_meta": meta}, {}).record == Record()

@@ -2,10 +2,34 @@ from __future__ import annotations
 
 import json
 
-from hybridr.cluster.writing import Action, by_bytes, encoded
+import pytest
+
+from hybridr.cluster.writing import Action, Outcome, book, by_bytes, encoded, rejects_of
+from hybridr.errors import ClusterError, DataError
 
 
 def test_bulk_bodies_are_cut_by_bytes() -> None:
     actions = [Action(str(number), b"x" * 40) for number in range(5)] + [Action("big", b"y" * 500)]
     assert [len(group) for group in by_bytes(actions, 100)] == [2, 2, 1, 1]
     assert json.loads(encoded({"n": 2**70, "s": "\ud800"})) == {"n": 2**70, "s": "\ud800"}
+
+
+def test_a_full_disk_of_a_node_is_nobody_s_bad_document() -> None:
+    error = {"type": "i_o_exception", "reason": "No space left on device"}
+    outcome, rejects = Outcome(), rejects_of("full")
+    with pytest.raises(ClusterError, match="cannot store documents: No space left"):
+        book(outcome, rejects, Action("a", b"{}\n{}\n"), 500, error)
+    assert outcome.rejected == 0
+    book(outcome, rejects, Action("a", b"{}\n{}\n"), 400, {"reason": "No space left for that shape"})
+    assert outcome.rejected == 1
+
+
+def test_a_full_disk_here_is_said_with_what_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    rejects = rejects_of("full-here")
+    monkeypatch.setattr("pathlib.Path.touch", full)
+    with pytest.raises(DataError, match=r"full-here.jsonl.* cannot be written: No space left") as caught:
+        rejects.add(Action("a7", b"{}\n{}\n"), "not a number\x1b")
+    assert caught.value.hint == "make room there; 'a7' was refused for: not a number\\u001b"

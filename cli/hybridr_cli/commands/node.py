@@ -50,8 +50,11 @@ def stop(
 def status(session: Session) -> None:
     """List the nodes."""
     from hybridr.node.process import status
+    from hybridr.node.state import damaged_states
 
     states = status()
+    for error in damaged_states():
+        session.output.warning(f"{error.message}; {error.hint}")
     session.output.table(
         ("node", "version", "state", "url", "pid", "heap", "data"), [row(state) for state in states]
     )

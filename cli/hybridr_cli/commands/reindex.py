@@ -61,6 +61,8 @@ def show_plan(session: Session, todo: Plan) -> None:
     for remark in todo.remarks:
         out.line(remark)
     out.requests(todo.requests)
+    if todo.record.source != todo.destination:
+        out.line(f"and the uuid of {todo.destination} into the record that '{todo.record.source}' keeps")
     out.line("nothing was sent")
 
 
@@ -106,6 +108,8 @@ def show_result(session: Session, done: Reindexing) -> None:
         out.line(f"alias {done.alias} -> {done.destination}; undo: hybridr rollback {done.source}")
         show_succession(session, done)
         show_tuning(session, done)
+        for caution in done.cautions:
+            out.warning(f"warning: {caution}")
     elif not done.rejected:
         out.line(
             "this share is done; when all are, run the same command without --slice to verify and switch"

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+import time
+from typing import Any, NamedTuple
 
 import opensearchpy
 from opensearchpy import exceptions
 
 from ...errors import ClusterError, SettingsError, Unreachable
-from ..failures import error_of
+from ..failures import TOO_LARGE, error_of, told, understood
 from ..settings import ClusterSettings
 from . import Body, Params
+
+AT_ONCE = 2**16  # bytes, packed
+SLOWEST = 5  # times the wait for an answer
 
 
 class OpenSearch:
@@ -22,14 +26,74 @@ class OpenSearch:
     def __init__(self, url: str, settings: ClusterSettings) -> None:
         check_address(url)
         self.url = url
-        self.transport = opensearchpy.OpenSearch([url], **options_of(settings)).transport
+        options = {**options_of(settings), "connection_class": Bounded, "bounds": bounds_of(settings)}
+        self.transport = opensearchpy.OpenSearch([url], **options).transport
 
     def send(self, method: str, path: str, body: Body, params: Params, timeout_s: float | None) -> Any:
         """Send one request and give the parsed answer; False for a HEAD of what is not there."""
         try:
-            return self.transport.perform_request(method, path, params=params, body=body, timeout=timeout_s)
+            with understood(self.url, f"{method} {told(path)}"):
+                return self.transport.perform_request(
+                    method, path, params=params, body=body, timeout=timeout_s
+                )
         except exceptions.OpenSearchException as error:
             raise translated(error, self.url) from None
+
+
+class Bounds(NamedTuple):
+    """How much an answer may be: bytes, unpacked, and seconds until all of it is there."""
+
+    bytes: int
+    seconds: float
+
+
+class Answer(NamedTuple):
+    """A whole answer, as the package's connection reads it."""
+
+    status: int
+    headers: Any
+    data: bytes
+
+
+class TooMuch(Exception):
+    """An answer goes beyond its bounds."""
+
+
+class Bounded(opensearchpy.Urllib3HttpConnection):
+    """The package's connection, which reads no answer beyond its bounds."""
+
+    def __init__(self, *given: Any, bounds: Bounds, **options: Any) -> None:
+        self.bounds = bounds
+        super().__init__(*given, **options)
+
+    def _create_urllib3_pool(self) -> None:
+        super()._create_urllib3_pool()
+        ask = self.pool.urlopen
+        self.pool.urlopen = lambda *given, **options: read_answer(
+            ask(*given, preload_content=False, **options), self.bounds
+        )
+
+
+def read_answer(response: Any, bounds: Bounds) -> Answer:
+    """Read an answer, part by part. Raises TooMuch."""
+    parts: list[bytes] = []
+    left, deadline = bounds.bytes, time.monotonic() + bounds.seconds
+    try:
+        for part in response.stream(AT_ONCE):
+            parts.append(part)
+            left -= len(part)
+            if left < 0 or time.monotonic() > deadline:
+                raise TooMuch("bytes" if left < 0 else "seconds")
+    except BaseException:
+        response.close()
+        raise
+    response.release_conn()
+    return Answer(response.status, response.headers, b"".join(parts))
+
+
+def bounds_of(settings: ClusterSettings) -> Bounds:
+    """Give the bounds of an answer; one that has begun may take longer than the wait for its beginning."""
+    return Bounds(settings.max_answer_mb * 1_000_000, SLOWEST * settings.timeout_s)
 
 
 def check_address(url: str) -> None:
@@ -97,6 +161,12 @@ def translated(error: exceptions.OpenSearchException, url: str) -> ClusterError:
             f"the certificate of {url} could not be verified: {root_cause(error)}",
             hint="--ca-certs FILE names the CA that signed it",
         )
+    if isinstance(cause := getattr(error, "info", None), TooMuch):
+        return ClusterError(
+            f"{url} gives an answer of too many {cause}",
+            hint="HYBRIDR_MAX_ANSWER_MB and HYBRIDR_TIMEOUT_S are the limits",
+            kind=TOO_LARGE,
+        )
     if isinstance(error, exceptions.ConnectionTimeout):
         return Unreachable(f"{url} did not answer in time", hint="hybridr doctor")
     if isinstance(error, exceptions.ConnectionError):
@@ -107,10 +177,11 @@ def translated(error: exceptions.OpenSearchException, url: str) -> ClusterError:
     if isinstance(error, exceptions.TransportError):
         status = error.status_code if isinstance(error.status_code, int) else 0
         return error_of(status, error.info.get("error") if isinstance(error.info, dict) else error.info)
-    return ClusterError(f"{url}: {error}")
+    return ClusterError(f"{url}: {told(error)}")
 
 
 def root_cause(error: exceptions.ConnectionError) -> str:
     """Give the innermost reason, without object addresses."""
     text = str(error.info if error.info is not None else error.error)
+    text = told(text)
     return re.sub(r"^.*object at 0x[0-9a-f]+>:? ?|^.*Caused by \w+\(", "", text).strip("()'\" ") or text

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...cluster.connection import Cluster
 from ...cluster.default_pipeline import is_searchable
-from ...cluster.destinations import default_alias
+from ...cluster.destinations import default_alias, forget_destinations
 from ...cluster.reading import (
     ALL,
     Position,
@@ -126,6 +126,8 @@ class Beside:
         for info in made:
             if not dry_run:
                 forget(info.record.source_uuid)
+        if not dry_run and cluster.exists(source):
+            forget_destinations(cluster, cluster.index_info(source), {info.uuid for info in made})
         return {"indices": [info.name for info in made], "actions": actions}
 
 

@@ -7,7 +7,15 @@ from itertools import chain
 from typing import Any
 
 from ...cluster.connection import Cluster, path_of
-from ...cluster.destinations import MAX_REFUSED, is_copy, is_in_place, put_record, record_event, write_record
+from ...cluster.destinations import (
+    MAX_REFUSED,
+    is_copy,
+    is_in_place,
+    put_record,
+    record_event,
+    require_whole,
+    write_record,
+)
 from ...cluster.reading import (
     Position,
     Share,
@@ -75,7 +83,7 @@ class InPlace:
         """
         check_options(settings)
         source_of(cluster, name)
-        info = cluster.index_info(name)
+        info = require_whole(cluster.index_info(name), name)
         check_index(cluster, info)
         known = is_in_place(info)
         wanted = propose(cluster, info, encoder, settings, settings.fields or info.record.fields)

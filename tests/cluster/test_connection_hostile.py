@@ -1,0 +1,155 @@
+"""What answers in a cluster's place is read within bounds, and is a ClusterError when it is no answer."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import hybridr_cli
+from hybridr.cluster.clients.opensearch import Bounds, OpenSearch, TooMuch, read_answer
+from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr.cluster.failures import LONGEST_REASON, TOO_LARGE
+from hybridr.cluster.reading import read_documents
+from hybridr.cluster.settings import ClusterSettings
+from hybridr.cluster.writing import index_action, rejects_of, write
+from hybridr.errors import ClusterError
+from hybridr.reindexing.job import look_up
+from support.hostile_cluster import DEEP, INDEX, ROOT, Given, bomb, hostile
+
+
+@pytest.mark.parametrize(
+    "given", [bomb(50_000_000), Given(b" " * 100_000, endless=True)], ids=["gzip", "endless"]
+)
+def test_an_answer_is_read_up_to_its_bound(given: Given) -> None:
+    tracemalloc.start()
+    with hostile({"/": given}) as (url, _), pytest.raises(ClusterError, match="too many bytes") as caught:
+        connect(url, max_answer_mb=4)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 40_000_000
+    assert caught.value.kind == TOO_LARGE
+
+
+def test_an_answer_that_never_ends_is_left() -> None:
+    class Slow:
+        closed = False
+
+        def stream(self, _: int) -> Any:
+            while True:
+                yield b" "
+
+        def close(self) -> None:
+            self.closed = True
+
+    answer = Slow()
+    with pytest.raises(TooMuch, match="seconds"):
+        read_answer(answer, Bounds(10**9, 0.0))
+    assert answer.closed
+
+
+NO_OPENSEARCH = [b"null", b"[]", b"3", b'"text"', b"{}", b"not json", b"\xff\xfe", DEEP]
+NO_VERSION: list[Any] = ["3.6.0", {}, None, {"number": {}}]
+NO_VERSION += [{"distribution": "opensearch"}]
+NO_VERSION += [{"distribution": "opensearch", "number": number} for number in (3, "x", None, [3, 6])]
+NO_OPENSEARCH += [json.dumps({"version": version}).encode() for version in NO_VERSION]
+
+
+@pytest.mark.parametrize("body", NO_OPENSEARCH, ids=range(len(NO_OPENSEARCH)))
+def test_what_is_no_opensearch_is_said_in_one_line(body: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    with hostile({"/": Given(body)}) as (url, _):
+        with pytest.raises(ClusterError):
+            connect(url)
+        assert hybridr_cli.main(["status", "docs", "--url", url]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert len(said) < 1_500
+
+
+ODD: list[Any] = [None, 3, [], "text", {"hits": None}, {"hits": {"hits": [None]}}, {"hits": {"hits": [{}]}}]
+ODD += [
+    {"hits": {"hits": 3}},
+    {"responses": [None]},
+    {"responses": [{}, {}]},
+    {"pit_id": None},
+    {"docs": [3]},
+]
+ODD += [{"docs": {}}, {"items": [{}]}, {"items": [3]}, {"items": []}, {"items": None}, {"_shards": 3}]
+ODD += [{"docs": [{"found": True}]}, {"docs": None}, {"error": 3}, {"nodes": 3}, {"nodes": {"a": None}}]
+ODD += [{"indices": 3}, {"docs": {"settings": None, "mappings": 3}}, DEEP]
+WAYS: dict[str, Callable[[Cluster], object]] = {
+    "search": lambda cluster: cluster.search("docs", {}),
+    "msearch": lambda cluster: cluster.msearch("docs", [{}]),
+    "count": lambda cluster: cluster.count("docs"),
+    "read": lambda cluster: list(read_documents(cluster, "docs")),
+    "look up": lambda cluster: look_up(cluster, "docs", []),
+    "write": lambda cluster: write(
+        cluster, "docs", [index_action("1", {})], rejects=rejects_of("docs"), patience_s=0
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_answers_of_wrong_shape_are_a_cluster_error(way: str) -> None:
+    # One server for all answers: `*` is put anew for each.
+    answers = {"/": Given(ROOT), "/docs": Given(INDEX)}
+    with hostile(answers) as (url, _):
+        cluster = connect(url)
+        for body in ODD:
+            answers["*"] = Given(body)
+            if way == "look up" and body == {"docs": {}}:
+                continue  # nothing was looked up, and nothing found
+            with pytest.raises(ClusterError):
+                WAYS[way](cluster)
+
+
+@pytest.mark.parametrize("odd", [None, 3, [], {"docs": None}, {"docs": {}}, {"docs": {"settings": []}}, DEEP])
+def test_an_index_of_wrong_shape_is_a_cluster_error(odd: Any) -> None:
+    with hostile({"/": Given(ROOT), "/docs": Given(odd)}) as (url, _):
+        cluster = connect(url)
+        with pytest.raises(ClusterError):
+            cluster.index_info("docs")
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 429, 500, 503])
+@pytest.mark.parametrize(
+    "error",
+    [
+        "\x1b[2J" + "x" * 100_000,
+        {"type": "\x1b]0;x", "reason": "\x1b]52;c;aGk=\x07" + "y" * 100_000},
+        {"root_cause": [{"reason": "z" * 100_000}, 3, None], "caused_by": {"reason": "\u202e" * 10_000}},
+        {"root_cause": 3, "caused_by": "\x9b31m"},
+        {"reason": {"a": ["\x1b"]}},
+        [None],
+    ],
+    ids=range(6),
+)
+def test_what_a_server_says_is_cut_and_shown_as_text(status: int, error: Any) -> None:
+    with hostile({"*": Given({"error": error}, status)}) as (url, _), pytest.raises(ClusterError) as caught:
+        Cluster(OpenSearch(url, ClusterSettings()), url).index_info("docs")
+    said = caught.value.message
+    assert len(said) < 4 * LONGEST_REASON
+    assert not [sign for sign in said if sign < " " or "\x7f" <= sign <= "\x9f" or sign == "\u202e"]
+
+
+def test_who_may_not_ask_the_version_is_connected_all_the_same() -> None:
+    refused = Given({"error": {"type": "security_exception", "reason": "no permissions"}}, 403)
+    with hostile({"/": refused, "/docs": Given(INDEX)}) as (url, _):
+        cluster = connect(url)
+        assert cluster.version == (2, 19, 0)
+        assert cluster.index_info("docs").uuid == "u"
+
+
+def test_a_redirect_is_not_followed() -> None:
+    with hostile({"*": Given(ROOT)}) as (elsewhere, asked):
+        away = Given("", 302, {"Location": f"{elsewhere}/"})
+        with hostile({"*": away}) as (url, _), pytest.raises(ClusterError):
+            connect(url, user="me", password="hunter2")
+        assert asked == []
+
+
+def test_a_name_of_half_characters_is_no_traceback() -> None:
+    assert path_of("a\udcffb") == "/a%3Fb"

@@ -1,0 +1,200 @@
+"""Whose word counts when an index says that it holds the vectors of another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hybridr import Search, reindex, rollback
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.destinations import belongs, name_destination, put_record, resolve
+from hybridr.cluster.record import IndexInfo, Record
+from hybridr.errors import AccessDenied, DataError, HybridrError
+from hybridr.reindexing.new_index import begun
+from hybridr.reindexing.settings import ReindexSettings
+from hybridr.reindexing.syncing import sync
+from hybridr.reindexing.verification import verify
+from hybridr.status import remove, standing
+from support.corpus import bulk, fill_index, put_documents, sources
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+ENCODER = HashingEncoder()
+
+
+@pytest.fixture
+def source(cluster: Cluster, index_name: str) -> str:
+    fill_index(cluster, index_name, 10)
+    reindex(cluster, index_name, ENCODER)
+    return index_name
+
+
+def claim(cluster: Cluster, source: str, number: int = 99, alias: str = "", **changes: Any) -> str:
+    """Make an index as a stranger does who has read everything: the true record with changes of his."""
+    true = cluster.index_info(f"{source}-hybridr-1")
+    name, alias = f"{source}-hybridr-{number}", alias or f"{source}-stranger"
+    record = true.record.changed(
+        **{"alias": alias, "aliases": {alias: "made"}, "deployment": None, **changes}
+    )
+    body = {
+        "settings": {"index": {"number_of_replicas": 0, "knn": True}},
+        "mappings": {**true.mappings, "_meta": true.meta_with(record)},
+        "aliases": {alias: {}},
+    }
+    cluster.request("PUT", path_of(name), body)
+    bulk(cluster, name, [{"index": {"_id": "evil"}}, {"text": "anchor basket", "price": 1, "tags": []}])
+    return name
+
+
+def unnamed(cluster: Cluster, source: str) -> IndexInfo:
+    """Leave a source as an older hybridr does, that named no destination."""
+    info = cluster.index_info(source)
+    put_record(cluster, info, info.record.without("destinations"))
+    return cluster.index_info(source)
+
+
+def test_a_stranger_with_all_that_can_be_read_does_not_answer_for_a_source(
+    cluster: Cluster, source: str
+) -> None:
+    stranger = claim(cluster, source, previous=f"{source}-secret")
+    assert resolve(cluster, source).name == f"{source}-hybridr-1"
+    assert "evil" not in {hit.doc_id for hit in Search(cluster, source, ENCODER)("anchor basket", 50)}
+    found = standing(cluster, source)
+    assert [one.index for one in found.holdings] == [f"{source}-hybridr-1"]
+    assert found.strangers == [stranger]
+    assert sync(cluster, source, ENCODER).destination == f"{source}-hybridr-1"
+    assert rollback(cluster, source, copy_back=True)["from"] == f"{source}-hybridr-1"
+    assert "evil" not in sources(cluster, source)
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda cluster, name: sync(cluster, name, ENCODER),
+        lambda cluster, name: rollback(cluster, name, copy_back=True),
+        remove,
+        standing,
+    ],
+    ids=["sync", "rollback", "remove", "status"],
+)
+def test_a_stranger_named_by_himself_is_refused(
+    cluster: Cluster, source: str, verb: Callable[[Cluster, str], Any]
+) -> None:
+    stranger = claim(cluster, source)
+    with pytest.raises(
+        DataError, match=f"'{stranger}' says that it holds .* '{source}', which does not know"
+    ):
+        verb(cluster, stranger)
+    claim(cluster, source, 100, alias=f"{source}-third", source_uuid="x")
+    with pytest.raises(DataError, match="is another index than the one"):
+        verb(cluster, f"{source}-hybridr-100")
+    assert set(sources(cluster, source)) == {f"d{number}" for number in range(10)}
+
+
+def test_a_rollback_goes_to_no_index_that_has_nothing_to_do_with_the_source(
+    cluster: Cluster, source: str
+) -> None:
+    fill_index(cluster, f"{source}-secret", 1)
+    info = cluster.index_info(f"{source}-hybridr-1")
+    put_record(cluster, info, info.record.changed(previous=f"{source}-secret"))
+    with pytest.raises(DataError, match=f"stood for '{source}-secret' before, which is neither"):
+        rollback(cluster, source, dry_run=True)
+
+
+def test_an_alias_that_a_stranger_holds_brings_nothing_of_his_along(
+    cluster: Cluster, index_name: str
+) -> None:
+    fill_index(cluster, index_name, 10)
+    reindex(cluster, index_name, ENCODER)
+    stranger = claim(cluster, index_name, alias=f"{index_name}-mine")
+    deployed = {"way": "client", "pipeline": "somebody-elses"}
+    info = cluster.index_info(stranger)
+    put_record(cluster, info, info.record.changed(deployment=deployed))
+    other = HashingEncoder(salt="other")
+    done = reindex(cluster, index_name, other, ReindexSettings(alias=f"{index_name}-mine"))
+    made = cluster.index_info(done.destination)
+    assert made.record.previous == index_name
+    assert made.record.deployment is None
+    assert not done.deployment
+
+
+def test_a_source_of_before_is_believed_until_it_names_one(cluster: Cluster, source: str) -> None:
+    assert unnamed(cluster, source).record == Record()
+    put_documents(cluster, source, [10])
+    assert resolve(cluster, source).name == f"{source}-hybridr-1"
+    assert sync(cluster, source, ENCODER).copied == 1
+    made = cluster.index_info(f"{source}-hybridr-1")
+    assert cluster.index_info(source).record.destinations == (made.uuid,)
+    claim(cluster, source)
+    assert resolve(cluster, source).name == made.name
+
+
+def test_two_live_claims_upon_a_source_of_before_are_refused_by_name(cluster: Cluster, source: str) -> None:
+    unnamed(cluster, source)
+    claim(cluster, source)
+    names = f"{source}-hybridr-1, {source}-hybridr-99"
+    verbs: list[Callable[[], Any]] = [
+        lambda: Search(cluster, source, ENCODER),
+        lambda: sync(cluster, source, ENCODER),
+        lambda: rollback(cluster, source),
+        lambda: rollback(cluster, f"{source}-hybridr-99", copy_back=True),
+        lambda: verify(cluster, source),
+        lambda: remove(cluster, source),
+    ]
+    for verb in verbs:
+        with pytest.raises(DataError, match=f"several indices say .* of '{source}': {names}"):
+            verb()
+    assert cluster.exists(f"{source}-hybridr-99")
+
+
+def test_reindex_and_remove_leave_the_source_s_record_as_it_was(cluster: Cluster, source: str) -> None:
+    first = cluster.index_info(f"{source}-hybridr-1").uuid
+    reindex(cluster, source, HashingEncoder(salt="other"))
+    second = cluster.index_info(f"{source}-hybridr-2").uuid
+    assert cluster.index_info(source).record.destinations == (first, second)
+    rollback(cluster, source, drop=True)
+    assert cluster.index_info(source).record.destinations == (first,)
+    remove(cluster, source)
+    assert "_meta" not in cluster.index_info(source).mappings or not cluster.index_info(source).other_meta
+
+
+def test_an_index_that_a_killed_run_made_and_did_not_name_is_taken_up_while_empty(
+    cluster: Cluster, source: str
+) -> None:
+    true, info = cluster.index_info(f"{source}-hybridr-1"), cluster.index_info(source)
+    put_record(cluster, info, info.record.changed(destinations=("of-another-one",)))
+    info = cluster.index_info(source)
+    assert not belongs(true, info)
+    assert begun(cluster, info, true.record.job) is None
+    empty = f"{source}-hybridr-2"
+    body = {"mappings": true.mappings, "settings": {"index": {"number_of_replicas": 0, "knn": True}}}
+    cluster.request("PUT", path_of(empty), body)
+    found = begun(cluster, info, true.record.job)
+    assert found is not None
+    assert found.name == empty
+    bulk(cluster, empty, [{"index": {"_id": "evil"}}, {"text": "anchor"}])
+    assert begun(cluster, info, true.record.job) is None
+
+
+class Forbidding(Cluster):
+    """A cluster in which nobody may write mappings."""
+
+    def request(self, method: str, path: str, *given: Any, **more: Any) -> Any:
+        if method == "PUT" and path.endswith("_mapping"):
+            raise AccessDenied("the cluster forbids it (403)", status=403)
+        return super().request(method, path, *given, **more)
+
+
+def test_a_source_that_may_not_be_written_to_is_believed_or_refused(cluster: Cluster, source: str) -> None:
+    made = cluster.index_info(f"{source}-hybridr-1")
+    denied = Forbidding(cluster.client, cluster.url)
+    assert name_destination(denied, made) is True  # it is named already
+    other = replace(made, settings={**made.settings, "index.uuid": "other"})
+    with pytest.raises(HybridrError, match="forbids"):
+        name_destination(denied, other)
+    unnamed(cluster, source)
+    assert name_destination(denied, made) is False
+    assert resolve(cluster, source).name == made.name

@@ -1,0 +1,150 @@
+"""An alias with a filter or a routing shows no more through hybridr than it does through REST."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybridr import ReindexSettings, Search, SearchSettings, reindex, rollback
+from hybridr.adaptation.corpus import read_index
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.destinations import resolve
+from hybridr.cluster.reading import read_documents, sample_documents
+from hybridr.errors import ClusterError
+from hybridr.inspection import inspect_index
+from hybridr.progress import silent
+from hybridr.records import Query
+from hybridr.reindexing.verification import verify
+from hybridr.search.systems import Compared, JudgedQueries, evaluate_index
+from hybridr.status import remove, standing
+from hybridr.tuning.map_fitting import sampled
+from hybridr.tuning.settings import MapSettings
+from support.corpus import fill_index, text_number
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+SOURCE = "t-shared"
+TENANT = {f"d{number}" for number in range(0, 60, 3)}
+ENCODER = HashingEncoder(dim=16)
+
+
+@pytest.fixture(scope="module")
+def shared(cluster: Cluster) -> Iterator[Cluster]:
+    """An index on three shards with vectors, and aliases that show parts of it and of its destination."""
+    properties = {"text": {"type": "text"}, "price": {"type": "float"}, "tags": {"type": "keyword"}}
+    settings = {"number_of_replicas": 0, "number_of_shards": 3}
+    fill_index(cluster, SOURCE, 60, settings=settings, mappings={"properties": properties})
+    made = reindex(cluster, SOURCE, ENCODER).destination
+    tenant = {"filter": {"term": {"tags": "t0"}}}
+    routed = {"search_routing": "one,two"}
+    adds = [
+        {"add": {"index": index, "alias": f"t-{name}-{place}", **part}}
+        for place, index in (("source", SOURCE), ("made", made))
+        for name, part in (("tenant", tenant), ("routed", routed), ("both", tenant | routed))
+    ]
+    cluster.request("POST", "/_aliases", {"actions": adds})
+    yield cluster
+    remove(cluster, SOURCE, discard=True)
+    cluster.request("DELETE", path_of(SOURCE))
+
+
+def shown(cluster: Cluster, alias: str) -> set[str]:
+    """What the server itself shows through an alias."""
+    found = cluster.request("POST", path_of(alias, "_search"), {"size": 100, "_source": False})
+    return {hit["_id"] for hit in found["hits"]["hits"]}
+
+
+ALIASES = [f"t-{name}-{place}" for name in ("tenant", "routed", "both") for place in ("source", "made")]
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_no_way_to_search_shows_more_than_the_alias(shared: Cluster, alias: str) -> None:
+    expected = shown(shared, alias)
+    assert 0 < len(expected) < 60
+    info = resolve(shared, alias)
+    assert info.scope
+    assert info.name.endswith("-hybridr-1")
+    text = text_number(1)  # of a document that no tenant sees
+    ways: list[tuple[Any, ...]] = [("lexical", None), ("lexical", "rm3"), ("dense", None)]
+    ways += [("dense", "rocchio"), ("hybrid", "rm3"), ("hybrid", "rocchio")]
+    searches = [Search(shared, alias, ENCODER, mode, feedback) for mode, feedback in ways]
+    searches += [
+        Search(shared, alias, ENCODER, settings=SearchSettings(**given))
+        for given in (
+            {"fusion": "pipeline"},
+            {"fusion": "completed"},
+            {"fusion": "absolute", "depth": 5, "signals": ("all",)},
+        )
+    ]
+    searches.append(Search(shared, alias, ENCODER, "dense", settings=SearchSettings(exact=True)))
+    for search in searches:
+        hits = [hit.doc_id for hit in search(text, 60)]
+        assert set(hits) <= expected
+        assert set(search.run([Query("q", text)], 60)["q"]) <= expected
+        if search.mode != "lexical":  # neighbours are looked for among what the alias shows
+            assert len(hits) >= min(search.settings.depth, len(expected))
+    hybrid = Search(shared, alias, ENCODER)
+    assert {one.doc_id for one in hybrid.candidates([text])[0]} <= expected
+    own = {"term": {"tags": "a"}}
+    assert {hit.doc_id for hit in hybrid(text, 60, filter=own)} <= expected
+    assert {hit.doc_id for hit in hybrid(text, 20, offset=5)} <= expected
+    if not info.scope.routing:  # the body is for clients, who route by the name they ask
+        answer = shared.search(SOURCE + "-hybridr", hybrid.body(text, 60))
+        assert {hit["_id"] for hit in answer["hits"]["hits"]} <= expected
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_nothing_reads_more_than_the_alias(shared: Cluster, alias: str) -> None:
+    expected = shown(shared, alias)
+    info = resolve(shared, alias)
+    assert {one.doc_id for one in read_documents(shared, alias)} == expected
+    assert {one.doc_id for one in read_documents(shared, info)} == expected
+    assert {one.doc_id for one in sample_documents(shared, info, 5)} <= expected
+    assert {one.doc_id for one in read_index(shared, alias, (), silent)} == expected
+    assert shared.count(info) == inspect_index(shared, alias).documents == len(expected)
+    assert inspect_index(shared, alias, sample=5).sampled == 5
+    if len(expected) < 20:
+        return
+    search = Search(shared, alias, ENCODER)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hybridr.tuning.map_fitting.LEAST_DOCUMENTS", 1)
+        assert {one.doc_id for one in sampled(search, MapSettings(), silent)} <= expected
+
+
+def test_evaluate_measures_what_the_alias_shows(
+    shared: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hybridr.search.systems.encoder_for", lambda *_, **__: ENCODER)
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "' + text_number(3) + '"}\n')
+    rows = "".join(f"q\td{number}\t1\n" for number in (3, 6, 1))
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
+    judged, compared = JudgedQueries(tmp_path), Compared(("bm25", "dense-exact", "hybrid"))
+    found = evaluate_index(shared, "t-tenant-source", judged, compared)
+    for run in found.runs.values():
+        assert set(run["q"]) <= TENANT
+
+
+@pytest.mark.parametrize("verb", [verify, standing, rollback, remove])
+def test_what_works_on_all_of_an_index_refuses_a_part(shared: Cluster, verb: Any) -> None:
+    for alias in ("t-tenant-source", "t-routed-made"):
+        with pytest.raises(ClusterError, match=r"is an alias with a (filter|routing): this works on all of"):
+            verb(shared, alias)
+
+
+def test_reindex_refuses_a_part(shared: Cluster) -> None:
+    before = {info.name for info in shared.indices("*")}
+    with pytest.raises(ClusterError, match="is an alias with filter and search_routing, 't-both-source-hyb"):
+        reindex(shared, "t-both-source", HashingEncoder(salt="other"))
+    with pytest.raises(ClusterError, match="is an alias with a filter: this works on all of"):
+        reindex(shared, "t-tenant-source", ENCODER, ReindexSettings(in_place=True))
+    assert {info.name for info in shared.indices("*")} == before
+
+
+def test_a_pattern_does_not_lose_an_alias_s_filter(shared: Cluster) -> None:
+    with pytest.raises(ClusterError, match="by aliases, of which some show a part of it only"):
+        Search(shared, "t-tenant-so*", ENCODER)
+    assert resolve(shared, "t-shar*d").scope == resolve(shared, SOURCE).scope

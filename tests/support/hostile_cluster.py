@@ -1,0 +1,71 @@
+"""A server that answers as no OpenSearch does."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+ROOT = {"version": {"distribution": "opensearch", "number": "3.6.0"}}
+DEEP = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
+INDEX = {"docs": {"settings": {"index.uuid": "u", "index.number_of_shards": "1"}, "mappings": {}}}
+
+
+@dataclass
+class Given:
+    """What one path is answered with; `endless` repeats it until nobody listens."""
+
+    body: Any = None
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    endless: bool = False
+
+    @property
+    def data(self) -> bytes:
+        return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
+
+
+@contextmanager
+def hostile(answers: dict[str, Given]) -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
+    """Serve these answers by path, `*` for others; give the url, and (path, authorization) of requests."""
+    asked: list[tuple[str, str | None]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            path = self.path.partition("?")[0]
+            asked.append((path, self.headers.get("Authorization")))
+            given = answers.get(path) or answers.get("*") or Given({"error": "no such thing"}, 404)
+            self.send_response(given.status)
+            headers = {"Content-Type": "application/json", "Connection": "close", **given.headers}
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            with suppress(OSError):
+                self.wfile.write(given.data)
+                while given.endless:
+                    self.wfile.write(given.data)
+
+        do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = answer
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def bomb(size: int) -> Given:
+    """Pack so many blanks: a thousandth of them travels."""
+    return Given(gzip.compress(b" " * size), headers={"Content-Encoding": "gzip"})
