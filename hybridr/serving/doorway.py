@@ -26,6 +26,7 @@ OTHER = "other"  # one label for all unknown paths: they are the client's to cho
 ARRIVED = "hybridr.arrived"
 LARGE = 64 * 1024  # bytes of a body that is counted and waits for its turn
 LARGE_AT_ONCE = 2
+MOST_BRACKETS = 100_000  # Python takes a second to read a million lists
 HEADER_BYTES = 32 * 1024
 MOST_UNREAD, UNREAD_S = 64 * 2**20, 60.0  # bytes of answers that nobody reads, and how long they are kept
 CLOSE = {"Connection": "close"}
@@ -82,6 +83,8 @@ class Doorway:
         headers = dict(scope["headers"])
         if b"transfer-encoding" in headers and b"content-length" in headers:
             raise Refused(400, "the request has two lengths", "send one of them", headers=CLOSE)
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > HEADER_BYTES:
+            raise Refused(431, f"the headers are larger than {HEADER_BYTES} bytes", headers=CLOSE)
         check_host(headers.get(b"host", b"").decode("latin-1"), self.settings)
         if self.expected and scope["path"] != OPEN:
             scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
@@ -112,6 +115,10 @@ class Doorway:
                 body += message.get("body", b"")
                 self._hold(len(body), len(message.get("body", b"")))
                 more = message.get("more_body", False)
+            if body.count(b"[") + body.count(b"{") > MOST_BRACKETS:
+                raise Refused(
+                    413, f"the body has more than {MOST_BRACKETS} brackets", "send less in one request"
+                )
             if len(body) <= LARGE:
                 return await self.app(scope, replayed(bytes(body), receive), exchange.send)
             await unless_gone(Request(scope, receive), self.turns.acquire())
@@ -214,6 +221,11 @@ class TimedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Read on; the time of a request runs from its first byte."""
         super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        """Go on with what came already of the next request."""
+        super().on_response_complete()
         self._watch()
 
     def pause_writing(self) -> None:

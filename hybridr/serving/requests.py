@@ -243,7 +243,7 @@ def add_error_answers(app: FastAPI) -> None:
 
 async def refused(request: Request, error: HTTPException) -> Response:
     """Answer what was refused before the library was asked: unknown routes too."""
-    if error.status_code >= 500:
+    if error.status_code >= 500 and not isinstance(error, Busy):
         note(request, **described(error))
     kind = "server_error" if error.status_code >= 500 else "invalid_request_error"
     hint = getattr(error, "hint", None)
