@@ -17,6 +17,7 @@ BATCH_TOKENS = 512
 TOKENIZER_FILE = "tokenizer.json"
 LEAST_BATCH_TOKENS = 128  # a batch is not split among threads below this
 TOKENIZED_AT_ONCE = 512  # texts; the tokenizer's own records are a hundred times larger than the ids
+CHARACTERS_A_TOKEN = 32  # at most, in the mean of a text; of the rest of a long one nothing would be used
 
 
 class TokenizedText(NamedTuple):
@@ -42,7 +43,7 @@ class TextTokenizer:
         """Yield each text's ids with special tokens, at most `limit`; None does not cut."""
         tokenizer = self._tokenizer(limit)
         for start in range(0, len(texts), TOKENIZED_AT_ONCE):
-            part = list(texts[start : start + TOKENIZED_AT_ONCE])
+            part = [within_reach(text, limit) for text in texts[start : start + TOKENIZED_AT_ONCE]]
             yield from (encoding.ids for encoding in tokenizer.encode_batch_fast(part))
 
     def read(self, texts: Sequence[str], limit: int, skipped: int) -> Iterator[TokenizedText]:
@@ -50,14 +51,15 @@ class TextTokenizer:
         end."""
         tokenizer = self._tokenizer(limit)
         for start in range(0, len(texts), TOKENIZED_AT_ONCE):
-            for found in tokenizer.encode_batch(list(texts[start : start + TOKENIZED_AT_ONCE])):
+            part = [within_reach(text, limit) for text in texts[start : start + TOKENIZED_AT_ONCE]]
+            for found in tokenizer.encode_batch(part):
                 spans = [(max(start - skipped, 0), end - skipped) for start, end in found.offsets]
                 places = [place for place, (start, end) in enumerate(spans) if start < end]
                 yield TokenizedText(found.ids, places, tuple(spans[place] for place in places))
 
     def spans(self, text: str, limit: int) -> list[tuple[int, int, int | None]]:
         """Give start and end of the first `limit` tokens in characters, and the number of each one's word."""
-        encoding = self._tokenizer(limit).encode(text, add_special_tokens=False)
+        encoding = self._tokenizer(limit).encode(within_reach(text, limit), add_special_tokens=False)
         words = zip(encoding.offsets, encoding.word_ids, strict=True)
         return [(start, end, word) for (start, end), word in words]
 
@@ -71,6 +73,14 @@ class TextTokenizer:
                 tokenizer.enable_truncation(limit)
             self._limited[limit] = tokenizer
         return self._limited[limit]
+
+
+def within_reach(text: str, limit: int | None) -> str:
+    """Cut a text to what `limit` tokens can be made of.
+
+    A tokenizer reads all that it is given, megabytes too, and cuts then.
+    """
+    return text if limit is None else text[: limit * CHARACTERS_A_TOKEN]
 
 
 def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS) -> Iterator[NDArray[np.int64]]:

@@ -7,6 +7,7 @@ what is indexed (`hybridr-query` and `hybridr-passage` are listed, any other beg
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from html import escape
@@ -25,7 +26,7 @@ except ImportError as error:
 from ..encoding.contract import Encoder
 from ..progress import Progress, silent
 from ..search.settings import SearchSettings
-from .doorway import Doorway
+from .doorway import HEADER_BYTES, Doorway, TimedProtocol, is_local
 from .embeddings import Embedder, add_embeddings
 from .requests import add_error_answers, answer
 from .settings import ServeSettings
@@ -42,13 +43,14 @@ class Server(NamedTuple):
 
     app: FastAPI
     listener: socket.socket
-    stop_timeout_s: int = 30
+    settings: ServeSettings = ServeSettings()
 
     @property
     def url(self) -> str:
         """Give the address, with the port that a request for port 0 was given."""
         host, port = self.listener.getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        scheme = "https" if self.settings.tls_cert else "http"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     def run(self, log_level: str = "warning") -> None:
         """Answer requests until the process is told to stop; then those under way are answered first.
@@ -59,7 +61,11 @@ class Server(NamedTuple):
             self.app,
             log_config=configuration(log_level),
             access_log=False,
-            timeout_graceful_shutdown=self.stop_timeout_s,
+            timeout_graceful_shutdown=self.settings.stop_timeout_s,
+            http=TimedProtocol.under(self.settings),
+            h11_max_incomplete_event_size=HEADER_BYTES,
+            ssl_certfile=self.settings.tls_cert,
+            ssl_keyfile=self.settings.tls_key,
         )
         try:
             uvicorn.Server(config).run(sockets=[self.listener])
@@ -73,15 +79,38 @@ def open_server(
     """Load the encoder and bind the port.
 
     `cluster` is needed when the settings name an index. Raises ModelError, SettingsError when the port is
-    taken, FingerprintMismatch when the index was written by another encoder.
+    taken, other machines could ask without a token, or the certificate cannot be used, and
+    FingerprintMismatch when the index was written by another encoder.
     """
+    require_guard(settings)
     listener = listen(settings.host, settings.port)
     try:
         encoder = find_encoder(settings, cluster, progress)
-        return Server(create_app(encoder, settings, cluster=cluster), listener, settings.stop_timeout_s)
+        return Server(create_app(encoder, settings, cluster=cluster), listener, settings)
     except BaseException:
         listener.close()
         raise
+
+
+def require_guard(settings: ServeSettings) -> None:
+    """Raise SettingsError for a server that anybody may ask, and for certificates that cannot be used."""
+    if not (is_local(settings.host) or settings.token or settings.insecure):
+        raise SettingsError(
+            f"other machines can reach {settings.host}, and no token is asked for",
+            hint="set HYBRIDR_SERVE_TOKEN; --insecure serves without one",
+        )
+    if settings.tls_key and not settings.tls_cert:
+        raise SettingsError("--tls-key without --tls-cert")
+    if settings.tls_cert:
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+                settings.tls_cert, settings.tls_key, password=lambda: ""
+            )
+        except OSError as error:  # ssl's own are of it
+            raise SettingsError(
+                f"the certificate {settings.tls_cert} cannot be used: {error.strerror or error}",
+                hint="--tls-cert and --tls-key name PEM files; the key has no password",
+            ) from None
 
 
 def listen(host: str, port: int) -> socket.socket:

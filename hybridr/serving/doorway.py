@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import time
-from collections.abc import Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from ipaddress import ip_address
+from threading import Semaphore
 from typing import Any, TypeVar
 
+import h11
 from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .requests import GONE, LATE, Refused, error_answer
+from .requests import GONE, Busy, Refused, error_answer
 from .settings import ServeSettings
 from .telemetry import FACTS, Metrics, described, log_request
 
 OPEN = "/healthz"
 OTHER = "other"  # one label for all unknown paths: they are the client's to choose
+ARRIVED = "hybridr.arrived"
+LARGE = 64 * 1024  # bytes of a body that is counted and waits for its turn
+LARGE_AT_ONCE = 2
+MOST_BRACKETS = 100_000  # Python takes a second to read a million lists
+HEADER_BYTES = 32 * 1024
+MOST_UNREAD, UNREAD_S = 64 * 2**20, 60.0  # bytes of answers that nobody reads, and how long they are kept
+CLOSE = {"Connection": "close"}
+TOO_MANY = 429
+SEARCHING_THREADS = 40
 T = TypeVar("T")
 
 
@@ -29,9 +44,11 @@ class Doorway:
         self.app = app
         self.metrics = metrics
         self.routes = routes
-        self.max_body = settings.max_body_bytes
+        self.settings = settings
+        self.held = 0  # bytes of large bodies
+        self.turns = asyncio.Semaphore(LARGE_AT_ONCE)
         token = settings.token.get_secret_value() if settings.token else None
-        self.expected = f"Bearer {token}".encode() if token else None
+        self.expected = token.encode() if token else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or refuse it; lifespan events pass."""
@@ -48,9 +65,10 @@ class Doorway:
     async def _admit(self, scope: Scope, receive: Receive, exchange: Exchange) -> None:
         try:
             self._check(scope)
-            await self.app(scope, self._limited(receive), exchange.send)
+            await self._enter(scope, receive, exchange)
         except Refused as error:
-            answer = error_answer(error.status_code, error.detail, error.hint, "invalid_request_error")
+            kind = "server_error" if error.status_code >= 500 else "invalid_request_error"
+            answer = error_answer(error.status_code, error.detail, error.hint, kind, error.headers)
             await answer(scope, receive, exchange.send)
         except Exception as error:
             scope.setdefault(FACTS, {}).update(described(error))
@@ -61,31 +79,179 @@ class Doorway:
                 await answer(scope, receive, exchange.send)
 
     def _check(self, scope: Scope) -> None:
-        """Raise Refused for a wrong token or a body whose announced size is over the limit."""
+        """Raise Refused for what its headers alone forbid."""
         headers = dict(scope["headers"])
+        if b"transfer-encoding" in headers and b"content-length" in headers:
+            raise Refused(400, "the request has two lengths", "send one of them", headers=CLOSE)
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > HEADER_BYTES:
+            raise Refused(431, f"the headers are larger than {HEADER_BYTES} bytes", headers=CLOSE)
+        check_host(headers.get(b"host", b"").decode("latin-1"), self.settings)
         if self.expected and scope["path"] != OPEN:
-            if not secrets.compare_digest(headers.get(b"authorization", b""), self.expected):
-                raise Refused(401, "the bearer token is missing or wrong", "send Authorization: Bearer TOKEN")
+            scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+            if scheme.lower() != b"bearer" or not secrets.compare_digest(token.strip(), self.expected):
+                raise Refused(
+                    401,
+                    "the bearer token is missing or wrong",
+                    "send Authorization: Bearer TOKEN",
+                    headers={"WWW-Authenticate": "Bearer"},
+                )
         announced = headers.get(b"content-length", b"")
         if announced.isdigit():
             self._check_size(int(announced))
 
     def _check_size(self, size: int) -> None:
-        if size > self.max_body:
-            raise Refused(413, f"the body is larger than {self.max_body} bytes", "send less in one request")
+        if size > (most := self.settings.max_body_bytes):
+            raise Refused(413, f"the body is larger than {most} bytes", "send less in one request")
 
-    def _limited(self, receive: Receive) -> Receive:
-        """Count the bytes that come, announced or not."""
-        size = 0
+    async def _enter(self, scope: Scope, receive: Receive, exchange: Exchange) -> None:
+        """Read a body to its end and pass it on; large ones a few at a time, in the order they came."""
+        body = bytearray()
+        try:
+            more = True
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise Refused(GONE, "the client went away")
+                body += message.get("body", b"")
+                self._hold(len(body), len(message.get("body", b"")))
+                more = message.get("more_body", False)
+            if body.count(b"[") + body.count(b"{") > MOST_BRACKETS:
+                raise Refused(
+                    413, f"the body has more than {MOST_BRACKETS} brackets", "send less in one request"
+                )
+            if len(body) <= LARGE:
+                return await self.app(scope, replayed(bytes(body), receive), exchange.send)
+            await unless_gone(Request(scope, receive), self.turns.acquire())
+            try:
+                await self.app(scope, replayed(bytes(body), receive), exchange.send)
+            finally:
+                self.turns.release()
+        finally:
+            self.held -= len(body) if len(body) > LARGE else 0
 
-        async def counted() -> Message:
-            nonlocal size
-            message = await receive()
-            size += len(message.get("body", b""))
-            self._check_size(size)
-            return message
+    def _hold(self, size: int, added: int) -> None:
+        """Count what came of a body that has `size` bytes by now. Raises Refused beyond the limits."""
+        if size > LARGE:
+            self.held += added if size - added > LARGE else size
+        self._check_size(size)
+        if size > LARGE and self.held > self.settings.max_bytes_in_work:
+            raise Busy("the server has as much to read as it takes at once", TOO_MANY)
 
-        return counted
+
+def replayed(body: bytes, receive: Receive) -> Receive:
+    """Give a body that was read once more; what follows is the connection's own."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return replay
+
+
+def check_host(host: str, settings: ServeSettings) -> None:
+    """Raise Refused for a name that is not the server's own: a page of that name would ask through a browser.
+
+    Such a name is one of the public net, with a dot; addresses and names without one are taken. A page knows
+    no token, so that where there is one every name is good.
+    """
+    name = host.rpartition(":")[0] if re.search(r":\d*$", host) else host
+    name = name.strip("[]").lower().rstrip(".")
+    if settings.hosts:
+        known = name in {one.lower() for one in settings.hosts} or is_local(name)
+    else:
+        known = (
+            settings.token is not None or "." not in name or is_address(name) or name == settings.host.lower()
+        )
+    if not known:
+        raise Refused(421, "this is not a name of the server", "[serve] hosts, or --hosts, names them")
+
+
+def is_address(name: str) -> bool:
+    """Tell whether a host is written as an address."""
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def is_local(host: str) -> bool:
+    """Tell whether a host is this machine, as seen from itself."""
+    return host == "localhost" or (is_address(host) and ip_address(host).is_loopback)
+
+
+class TimedProtocol(H11Protocol):
+    """HTTP/1.1 of one connection.
+
+    It is closed when its client takes long to send or to read, or when another one needs its place.
+    """
+
+    settings = ServeSettings()
+    deadline: asyncio.TimerHandle | None = None
+    unread: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def under(cls, settings: ServeSettings) -> type[TimedProtocol]:
+        """Give the protocol with the limits of these settings."""
+        return type(cls.__name__, (cls,), {"settings": settings})
+
+    @property
+    def waits(self) -> bool:
+        """Tell whether the client has to send something: a request, or the rest of one."""
+        return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a connection; beyond the limit the one that has been waited for longest is closed for it."""
+        super().connection_made(transport)
+        self.began = self.loop.time()
+        self._watch()
+        if len(self.connections) > self.settings.max_connections:
+            waiting = [one for one in self.connections if isinstance(one, TimedProtocol) and one.waits]
+            oldest = min(waiting, key=lambda one: one.began)
+            self.connections.discard(oldest)
+            oldest.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the timers."""
+        super().connection_lost(exc)
+        for timer in (self.deadline, self.unread):
+            if timer is not None:
+                timer.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """Read on; the time of a request runs from its first byte."""
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        """Go on with what came already of the next request."""
+        super().on_response_complete()
+        self._watch()
+
+    def pause_writing(self) -> None:
+        """Give a client time to read; of all that is not read so much is kept, the newest."""
+        super().pause_writing()
+        self.unread = self.loop.call_later(UNREAD_S, self.transport.abort)
+        late = [one for one in self.connections if isinstance(one, TimedProtocol) and one.unread]
+        held = 0
+        for one in sorted(late, key=lambda one: one.unread.when(), reverse=True):  # type: ignore[union-attr]
+            held += one.transport.get_write_buffer_size()
+            if held > MOST_UNREAD:
+                one.transport.abort()
+
+    def resume_writing(self) -> None:
+        """Stop the time."""
+        super().resume_writing()
+        if self.unread is not None:
+            self.unread.cancel()
+            self.unread = None
+
+    def _watch(self) -> None:
+        if self.waits and self.deadline is None:
+            self.deadline = self.loop.call_later(self.settings.read_timeout_s, self.transport.close)
+        elif not self.waits and self.deadline is not None:
+            self.deadline.cancel()
+            self.deadline = None
 
 
 class Exchange:
@@ -93,7 +259,7 @@ class Exchange:
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._scope, self._send = scope, send
-        self._started = time.perf_counter()
+        self._started = scope[ARRIVED] = time.perf_counter()
         self.status = 500
         self.begun = False
 
@@ -114,17 +280,35 @@ class Exchange:
         await self._send(message)
 
 
+class Threads:
+    """Threads for what asks the cluster; `most` calls are under way or wait for one."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._room = Semaphore(most)
+        self._pool = ThreadPoolExecutor(min(most, SEARCHING_THREADS), thread_name_prefix="hybridr-search")
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Work in a thread. Raises Busy when there is no room; what has begun works to its end."""
+        if not self._room.acquire(blocking=False):
+            raise Busy(f"the server works on {self.most} searches, at most {self.most} at once")
+        done = self._pool.submit(work)
+        done.add_done_callback(lambda _: self._room.release())
+        return await asyncio.wrap_future(done)
+
+
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
     """Wait for `work`; cancel it and raise Refused when the client leaves, or time is up, before it is done.
 
-    A thread that works goes on; nobody waits for it.
+    `timeout_s` counts from the arrival of the request. A thread that works goes on; nobody waits for it.
     """
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(departure(request))
+    left_s = None if timeout_s is None else timeout_s - (time.perf_counter() - request.scope[ARRIVED])
     try:
-        await asyncio.wait((task, gone), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((task, gone), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         if not task.done() and not gone.done():
-            raise Refused(LATE, f"this took longer than {timeout_s} s")
+            raise Busy(f"this took longer than {timeout_s} s")
         if not task.done():
             raise Refused(GONE, "the client went away")
         return task.result()

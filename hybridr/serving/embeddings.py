@@ -5,27 +5,32 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import blake2b
 from threading import Lock
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from fastapi import FastAPI, Request, Response
 from numpy.typing import NDArray
-from starlette.concurrency import run_in_threadpool
 
 from ..encoding.contract import Encoder, Reading, TokenEncoder, Vectors, reads_tokens
+from ..encoding.tokens import within_reach
 from .batching import BatchQueue, Encode
 from .doorway import unless_gone
-from .requests import SIDES, EmbeddingRequest, answer, check_embedding, side_of
+from .requests import SIDES, Busy, EmbeddingRequest, answer, check_embedding, side_of
 from .settings import ServeSettings, Side
 from .telemetry import Metrics, note
 
-COUNTED_AT_ONCE = 20_000  # characters; more would hold up the event loop for milliseconds
+COUNTED_AT_ONCE = 20_000  # characters; then a client that has left is noticed
+COUNTED_HERE = 1_000  # characters; more would hold up the event loop for milliseconds
+BUILT_HERE = 32  # vectors, whose numbers are written down in a millisecond
+THREADS_BESIDE = 2
 TOKENS_A_QUERY = 16  # whose states are kept, in the mean: ten thousand queries of 384 values take 120 MB
 NO_STATES: NDArray[np.float16] = np.empty((0, 0), dtype=np.float16)
+T = TypeVar("T")
 Use: TypeAlias = Side | Literal["reading"]
 """What a text is encoded for: a side of `/v1/embeddings`, or a search, which wants a query's tokens too."""
 
@@ -40,8 +45,12 @@ def add_embeddings(app: FastAPI, embedder: Embedder, settings: ServeSettings) ->
         if settings.log_queries:
             note(request, input=body.texts)
         check_embedding(body, settings, embedder.encoder.dim)
-        found = await unless_gone(request, embedder.embed(side, body.texts))
-        return answer(embedding_answer(body, found) | usage(found))
+        found = await unless_gone(request, embedder.embed(side, body.texts), settings.encode_timeout_s)
+
+        def built() -> Response:
+            return answer(embedding_answer(body, found) | usage(found))
+
+        return built() if len(found) <= BUILT_HERE else await embedder.in_turn(built)
 
     @app.get("/v1/models", summary="The names of the two sides")
     async def models() -> Response:
@@ -114,6 +123,20 @@ def read_each(encoder: TokenEncoder, texts: Sequence[str]) -> list[Embedding]:
     ]
 
 
+def parts_of(texts: Sequence[str], characters: int) -> Iterator[list[str]]:
+    """Group neighbours so that only a single text has more than so many characters."""
+    part: list[str] = []
+    room = characters
+    for text in texts:
+        if part and len(text) > room:
+            yield part
+            part, room = [], characters
+        part.append(text)
+        room -= len(text)
+    if part:
+        yield part
+
+
 class QueryCache:
     """The `size` embeddings used last, with the states of 16 times as many tokens; 0 keeps none. Safe to use
     from several threads.
@@ -170,22 +193,26 @@ class Embedder:
             encoding_by_use(encoder), settings.batch_tokens, metrics.count_batch, settings.max_waiting
         )
         metrics.watch_queue(self.queue.__len__)
+        self._beside = ThreadPoolExecutor(THREADS_BESIDE, thread_name_prefix="hybridr-beside")
 
-    async def read(self, text: str) -> Reading:
+    async def read(self, text: str, within_s: float | None = None) -> Reading:
         """Read a query, without states where the encoder does not show them. Raises what `embed` raises."""
-        [found] = await self.embed("reading" if reads_tokens(self.encoder) else "query", [text])
+        [found] = await self.embed("reading" if reads_tokens(self.encoder) else "query", [text], within_s)
         return found.reading
 
-    async def embed(self, use: Use, texts: Sequence[str]) -> list[Embedding]:
+    async def embed(self, use: Use, texts: Sequence[str], within_s: float | None = None) -> list[Embedding]:
         """Give the embedding of each text. A cancelled call leaves nothing in the queue.
 
-        Raises EncodingFailed; Refused when the server is stopping.
+        Raises EncodingFailed; Refused when the server is stopping, or has more to do than `within_s` allows.
         """
+        texts = [within_reach(text, self.encoder.max_tokens) for text in texts]
         found: list[Embedding | None] = [None] * len(texts)
         if use != "passage":
             found = self._look_up(use, texts)
         missing = [position for position, known in enumerate(found) if known is None]
         if missing:
+            if within_s is not None and self.queue.delay_s > within_s:
+                raise Busy("the encoder is busy")
             fresh = await self._encode(use, [texts[position] for position in missing])
             for position, embedding in zip(missing, fresh, strict=True):
                 found[position] = embedding
@@ -193,8 +220,13 @@ class Embedder:
                     self.cache.put(use, texts[position], embedding)
         return [embedding for embedding in found if embedding is not None]
 
+    async def in_turn(self, work: Callable[[], T]) -> T:
+        """Do what takes milliseconds for a large request beside the event loop, few at once."""
+        return await asyncio.get_running_loop().run_in_executor(self._beside, work)
+
     def close(self) -> None:
-        """End the encoder's thread."""
+        """End the threads."""
+        self._beside.shutdown(wait=False, cancel_futures=True)
         self.queue.close()
 
     def _look_up(self, use: Use, texts: Sequence[str]) -> list[Embedding | None]:
@@ -214,8 +246,11 @@ class Embedder:
         count = getattr(self.encoder, "count_tokens", None)
         if count is None:
             return []
-        small = sum(map(len, texts)) <= COUNTED_AT_ONCE
-        counted: list[int] = count(texts) if small else await run_in_threadpool(count, texts)
+        if sum(map(len, texts)) <= COUNTED_HERE:
+            return list(count(texts))
+        counted: list[int] = []
+        for part in parts_of(texts, COUNTED_AT_ONCE):
+            counted += await self.in_turn(partial(count, part))
         return counted
 
     async def _wait(self, use: Use, texts: Sequence[str], tokens: Sequence[int]) -> list[Embedding]:

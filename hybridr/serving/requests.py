@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
 import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from ..errors import ClusterError, DataError, HybridrError, NotFound, SettingsError, Unreachable
@@ -20,8 +20,24 @@ from .telemetry import described, note
 Mode: TypeAlias = Literal["lexical", "dense", "hybrid"]
 SIDES: tuple[Side, ...] = ("query", "passage")
 MOST_HITS = 1000
+SHOWN_PROBLEMS = 5
 LATE = 503
+RETRY_AFTER_S = 1
 GONE = 499  # what nginx calls a client that did not wait; nobody reads it but logs and metrics
+CLAUSES: dict[str, tuple[str, ...]] = {
+    "term": ("value", "case_insensitive"),
+    "terms": ("values",),
+    "range": ("gte", "gt", "lte", "lt", "format", "time_zone", "relation"),
+    "exists": ("field",),
+    "ids": ("values",),
+    "match": ("query", "operator", "minimum_should_match", "zero_terms_query", "lenient"),
+    "bool": ("minimum_should_match",),
+}
+"""The clauses that a filter may be made of, with their options; the first is what stands for all of them."""
+BY_FIELD, LISTS = ("term", "terms", "range", "match"), ("terms", "ids")
+BESIDE = ("boost", "_name")
+PARTS_OF_BOOL = ("must", "filter", "should", "must_not")
+MOST_CLAUSES_OF_FILTER, MOST_VALUES, DEEPEST_FILTER = 100, 1024, 8
 STATUS: tuple[tuple[type[HybridrError], int], ...] = (
     (DataError, 400),
     (SettingsError, 400),
@@ -34,9 +50,18 @@ TOO_MANY_WORDS = re.compile("max_?clause_?count|too_many_(nested_)?clauses", re.
 
 def require_unicode(text: str) -> str:
     """Refuse half a surrogate pair, which JSON can hold and no tokenizer can read."""
-    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+    if not is_unicode(text):
         raise ValueError("not valid unicode")
     return text
+
+
+def is_unicode(text: str) -> bool:
+    """Tell whether a text can be written as UTF-8: half a surrogate pair cannot."""
+    try:
+        text.encode()  # looking at each character in Python takes a hundred times as long
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 Unicode = Annotated[str, AfterValidator(require_unicode)]
@@ -45,7 +70,8 @@ Unicode = Annotated[str, AfterValidator(require_unicode)]
 class EmbeddingRequest(BaseModel):
     """The body of `/v1/embeddings`."""
 
-    input: Unicode | Annotated[list[Unicode], Field(min_length=1)] = Field(
+    # Fails at the first item: a report about each of a million takes seconds.
+    input: Unicode | Annotated[list[Unicode], Field(min_length=1, fail_fast=True)] = Field(
         description="a text, or a list of them"
     )
     model: str = Field(description="a name that ends in -query or -passage: hybridr-query, hybridr-passage")
@@ -63,11 +89,15 @@ class EmbeddingRequest(BaseModel):
 class SearchRequest(BaseModel):
     """The body of `/search`."""
 
+    model_config = ConfigDict(extra="forbid")
+
     query: Unicode = Field(min_length=1, description="what a user types")
     k: int = Field(10, ge=1, le=MOST_HITS, description=f"how many hits, 1 to {MOST_HITS}")
     mode: Mode = Field("hybrid", description="lexical, dense or hybrid")
     offset: int = Field(0, ge=0, le=MOST_HITS, description="how many of the best to skip: pages")
-    filter: dict[str, Any] | None = Field(None, description="a query that every hit has to match")
+    filter: dict[str, Any] | None = Field(
+        None, description="what every hit has to match: term, terms, range, exists, ids, match, bool of these"
+    )
     explain: bool = Field(False, description="tell what each part adds to a hit's score")
 
 
@@ -88,7 +118,7 @@ def check_embedding(request: EmbeddingRequest, settings: ServeSettings, dim: int
         raise Refused(422, message, "send them in several requests")
     check_lengths("input {}", request.texts, settings.max_characters)
     for position, text in enumerate(request.texts):
-        if not says_something(text):
+        if not is_readable(text):
             raise DataError(f"input {position} is empty", hint="leave texts without words out")
     if request.dimensions not in (None, dim):
         raise DataError(f"this encoder gives {dim} dimensions, {request.dimensions} were asked for")
@@ -97,8 +127,13 @@ def check_embedding(request: EmbeddingRequest, settings: ServeSettings, dim: int
 def check_query(text: str, settings: ServeSettings) -> None:
     """Raise DataError for a query without words, Refused for one that is too long."""
     check_lengths("the query", [text], settings.max_characters)
-    if not says_something(text):
+    if not is_readable(text):
         raise DataError("the query is empty", hint="a query needs at least one visible character")
+
+
+def is_readable(text: str) -> bool:
+    """Tell whether a text has a character that can be seen; a megabyte of blanks is told quickly."""
+    return says_something(text.strip())
 
 
 def check_lengths(name: str, texts: Sequence[str], most: int) -> None:
@@ -109,14 +144,73 @@ def check_lengths(name: str, texts: Sequence[str], most: int) -> None:
             raise Refused(422, f"{found}, at most {most} are taken", "[serve] max_characters sets the limit")
 
 
+def check_filter(filter: Any, settings: ServeSettings) -> None:
+    """Raise Refused (422) for a filter that does more than compare a document's fields with given values.
+
+    The server asks with its own rights: a lookup would read other indices, a script runs code, and patterns
+    may take minutes.
+    """
+    if filter is None or settings.filters == "any":
+        return
+    try:
+        if sum(1 for _ in comparisons(filter)) > MOST_CLAUSES_OF_FILTER:
+            raise ValueError(f"more than {MOST_CLAUSES_OF_FILTER} clauses")
+    except (ValueError, TypeError, AttributeError) as error:
+        raise Refused(422, f"filter: {error}", f"taken are {', '.join(CLAUSES)}; docs/serve.md") from None
+
+
+def comparisons(clause: Any, depth: int = 0) -> Iterator[str]:
+    """Yield the kind of every clause of a filter. Raises ValueError for one that is not taken."""
+    if not isinstance(clause, dict) or len(clause) != 1:
+        raise ValueError("a clause is an object with one key")
+    [(kind, body)] = clause.items()
+    if kind not in CLAUSES or not isinstance(body, dict):
+        raise ValueError(f"'{str(kind)[:50]}' is not taken")
+    if depth > DEEPEST_FILTER:
+        raise ValueError(f"nested deeper than {DEEPEST_FILTER}")
+    yield kind
+    if kind == "bool":
+        for part, value in body.items():
+            inner = value if isinstance(value, list) else [value]
+            for one in inner if part in PARTS_OF_BOOL else ():
+                yield from comparisons(one, depth + 1)
+        body = {part: value for part, value in body.items() if part not in PARTS_OF_BOOL}
+    check_options(kind, body)
+
+
+def check_options(kind: str, body: dict[str, Any]) -> None:
+    """Raise ValueError for an option of a clause that is unknown, or no plain value."""
+    options = CLAUSES[kind]
+    of_field = [value for name, value in body.items() if name not in BESIDE]
+    if kind in BY_FIELD:
+        if len(of_field) != 1:
+            raise ValueError(f"{kind} names one field")
+        body = of_field[0] if isinstance(of_field[0], dict) else {options[0]: of_field[0]}
+    for name, value in body.items():
+        if name not in options and name not in BESIDE:
+            raise ValueError(f"'{str(name)[:50]}' of {kind} is not taken")
+        values = value if isinstance(value, list) and kind in LISTS else [value]
+        if len(values) > MOST_VALUES or any(isinstance(one, dict | list) for one in values):
+            raise ValueError(f"{kind} takes plain values, at most {MOST_VALUES}")
+
+
 class Refused(HTTPException):
     """A request that HTTP has its own status for: an unknown model, a missing token, a body too large."""
 
     def __init__(
-        self, status: int, message: str, hint: str | None = None, *, retry_after_s: int | None = None
+        self, status: int, message: str, hint: str | None = None, *, headers: dict[str, str] | None = None
     ) -> None:
-        super().__init__(status, message, {"Retry-After": str(retry_after_s)} if retry_after_s else None)
+        super().__init__(status, message, headers)
         self.hint = hint
+
+
+class Busy(Refused):
+    """A request that may be asked again a little later."""
+
+    def __init__(self, message: str, status: int = LATE) -> None:
+        super().__init__(
+            status, message, "ask again a little later", headers={"Retry-After": str(RETRY_AFTER_S)}
+        )
 
 
 class EncodingFailed(Refused):
@@ -149,7 +243,7 @@ def add_error_answers(app: FastAPI) -> None:
 
 async def refused(request: Request, error: HTTPException) -> Response:
     """Answer what was refused before the library was asked: unknown routes too."""
-    if error.status_code >= 500:
+    if error.status_code >= 500 and not isinstance(error, Busy):
         note(request, **described(error))
     kind = "server_error" if error.status_code >= 500 else "invalid_request_error"
     hint = getattr(error, "hint", None)
@@ -171,5 +265,9 @@ async def failed(request: Request, error: HybridrError) -> Response:
 
 async def invalid(_: Request, error: RequestValidationError) -> Response:
     """Name the field of a request that cannot be used, without repeating what was in it."""
-    problems = [f"{'.'.join(map(str, item['loc'][1:]))}: {item['msg']}" for item in error.errors()]
-    return error_answer(400, "; ".join(problems), None, "invalid_request_error")
+    found = error.errors()
+    problems = [
+        f"{'.'.join(map(str, item['loc'][1:]))[:100]}: {item['msg']}" for item in found[:SHOWN_PROBLEMS]
+    ]
+    status = 422 if any(item["type"] == "extra_forbidden" for item in found) else 400
+    return error_answer(status, "; ".join(problems), None, "invalid_request_error")

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import orjson
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, Field
-from starlette.concurrency import run_in_threadpool
 
 from ..cluster.connection import Cluster
 from ..encoding.contract import Reading
@@ -20,9 +19,9 @@ from ..languages import says_something
 from ..search.fusions.pipeline import hybrid_query
 from ..search.search import Search
 from ..search.signal_set import without_tokens
-from .doorway import unless_gone
+from .doorway import Threads, unless_gone
 from .embeddings import Embedder
-from .requests import EncodingFailed, Mode, SearchRequest, answer, check_query
+from .requests import EncodingFailed, Mode, Refused, SearchRequest, answer, check_filter, check_query
 from .settings import ServeSettings
 from .telemetry import described, note
 
@@ -45,9 +44,10 @@ LARGEST_WINDOW = 10_000  # where an index sets neither
 class Searches:
     """Searches of one index in every mode; the encoder is checked against the index once, here."""
 
-    def __init__(self, cluster: Cluster, index: str, embedder: Embedder) -> None:
+    def __init__(self, cluster: Cluster, index: str, embedder: Embedder, settings: ServeSettings) -> None:
         hybrid = Search(cluster, index, embedder.encoder)
         self.embedder = embedder
+        self.threads = Threads(settings.max_searches)
         self.modes: dict[Mode, Search] = {
             "hybrid": hybrid,
             "lexical": hybrid.using("lexical"),
@@ -75,21 +75,23 @@ def add_search(
     Where the encoder fails it answers with lexical hits and a `Warning` header.
     Raises what Search raises when the index and the encoder do not fit.
     """
-    searches = Searches(cluster.hurried(settings.search_timeout_s), index, embedder)
+    searches = Searches(cluster.hurried(settings.search_timeout_s), index, embedder, settings)
 
     @app.post("/search", summary="The best documents of the index for a query")
     async def search(body: SearchRequest, request: Request) -> Response:
         note(request, mode=body.mode, k=body.k, **({"input": body.query} if settings.log_queries else {}))
         check_query(body.query, settings)
+        check_filter(body.filter, settings)
         mode, reading, warning = body.mode, None, None
         try:
-            reading = await unless_gone(request, searches.read(mode, body.query))
+            reading = await unless_gone(request, searches.read(mode, body.query), settings.search_timeout_s)
         except EncodingFailed as error:
             note(request, warning=WARNING, **described(error))
             mode, warning = "lexical", WARNING
         page: dict[str, Any] = {"offset": body.offset, "filter": body.filter, "explain": body.explain}
         asked = partial(searches.modes[mode], **page, reading=reading)
-        hits = await unless_gone(request, run_in_threadpool(asked, body.query, body.k))
+        found = searches.threads.run(partial(asked, body.query, body.k))
+        hits = await unless_gone(request, found, settings.search_timeout_s)
         return found_answer(mode, [hit._asdict() for hit in hits], warning)
 
     return searches
@@ -208,7 +210,7 @@ def add_rewriting(app: FastAPI, search: Search, embedder: Embedder, settings: Se
     fields = searched_fields(search)
 
     async def vector_leg(one: Wanted) -> dict[str, Any]:
-        [embedding] = await embedder.embed("query", [one.text])
+        [embedding] = await embedder.embed("query", [one.text], settings.rank_timeout_s)
         return search.dense_leg(embedding.vector, filter_of(one))
 
     @app.post("/v1/rewrite", summary="A query for one text, made hybrid; any other as it came")
@@ -216,9 +218,9 @@ def add_rewriting(app: FastAPI, search: Search, embedder: Embedder, settings: Se
         query, one = body.input, wanted(body.input, fields)
         if one is not None and is_encodable(one.text, settings.max_characters):
             try:
-                dense = await unless_gone(request, vector_leg(one))
+                dense = await unless_gone(request, vector_leg(one), settings.rank_timeout_s)
                 query = rewritten(query, dense, search.settings.depth)
-            except EncodingFailed as error:
+            except Refused as error:  # EncodingFailed is one
                 note(request, **described(error))
         note(request, rewritten=query is not body.input)
         return answer({"data": [{"query": query}]})
@@ -226,14 +228,15 @@ def add_rewriting(app: FastAPI, search: Search, embedder: Embedder, settings: Se
 
 def add_ranking(app: FastAPI, search: Search, embedder: Embedder, settings: ServeSettings) -> None:
     """Add `/v1/rank`, which never fails: whatever is in the way, a client's search goes on as it was."""
+    threads = Threads(settings.max_searches)  # of its own: /search waits for the cluster longer
 
     async def ranked(raw: bytes) -> bytes:
         body = json.loads(raw, parse_float=finite_number, parse_constant=finite_number)
-        found = await run_in_threadpool(rankable_text, search, body, settings.max_characters)
+        found = await threads.run(partial(rankable_text, search, body, settings.max_characters))
         if found is None:
             return raw
-        reading = await embedder.read(found.text)
-        return await run_in_threadpool(ranked_body, search, body, found, reading)
+        reading = await embedder.read(found.text, settings.rank_timeout_s)
+        return await threads.run(partial(ranked_body, search, body, found, reading))
 
     @app.post("/v1/rank", summary="A search body for one text, ranked as /search does; any other as it came")
     async def rank(request: Request) -> Response:

@@ -42,8 +42,16 @@ class ServeSettings(Stage):
     encoder: Path | None = Field(
         None, description="encoder folder; None: that of the index, else the packaged MiniLM"
     )
-    host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
+    host: str = Field(
+        "127.0.0.1", min_length=1, description="address to listen on; others than this machine need a token"
+    )
     port: int = Field(8080, ge=0, le=65535, description="port; 0 takes a free one")
+    hosts: tuple[str, ...] = Field(
+        (), description="names that clients call the server by; empty: local ones, with a token any"
+    )
+    insecure: bool = Field(False, description="listen to other machines without a token")
+    tls_cert: Path | None = Field(None, description="certificates for https, a PEM file; None: http")
+    tls_key: Path | None = Field(None, description="key of --tls-cert; None: it is in the same file")
     index: str | None = Field(None, description="index that /search asks; None: no /search")
     query_map: NoOption[str] = Field(
         "auto", min_length=1, description="auto: the one that tune fitted for the index"
@@ -56,15 +64,33 @@ class ServeSettings(Stage):
         10_000, ge=0, description="queries whose vectors are kept; 0 keeps none"
     )
     max_waiting: NoOption[int] = Field(
-        8192, ge=1, description="texts that may wait for the encoder; 503 with Retry-After beyond"
+        4096, ge=1, description="texts of a kind that may wait for the encoder; 503 with Retry-After beyond"
+    )
+    filters: NoOption[Literal["plain", "any"]] = Field(
+        "plain", description="plain: /search takes filters that only compare; any: all that the cluster knows"
+    )
+    max_searches: NoOption[int] = Field(
+        256, ge=1, description="that /search works on or has waiting; 503 with Retry-After beyond"
     )
     search_timeout_s: NoOption[float] = Field(
-        10.0, gt=0, description="how long /search waits for the cluster, also for a client that has left"
+        10.0, gt=0, description="how long /search may take, and wait for the cluster once"
     )
     rank_timeout_s: NoOption[float] = Field(
-        0.2, gt=0, description="how long /v1/rank may take; later a search goes on as its client wrote it"
+        0.15,
+        gt=0,
+        description="how long /v1/rank and /v1/rewrite may take; later a search goes on as it came",
     )
-    max_body_bytes: NoOption[int] = Field(16 * 2**20, ge=1)
+    encode_timeout_s: NoOption[float] = Field(120.0, gt=0, description="how long /v1/embeddings may take")
+    read_timeout_s: NoOption[float] = Field(
+        10.0, gt=0, description="how long a client may take to send a request"
+    )
+    max_connections: NoOption[int] = Field(
+        512, ge=1, description="open at once; beyond, the oldest that asks nothing is closed for a new one"
+    )
+    max_body_bytes: NoOption[int] = Field(2 * 2**20, ge=1)
+    max_bytes_in_work: NoOption[int] = Field(
+        16 * 2**20, ge=1, description="of all large bodies (over 64 KiB); 429 with Retry-After beyond"
+    )
     max_inputs: NoOption[int] = Field(
         2048, ge=1, description="texts in one request; 2048 is OpenAI's own limit"
     )

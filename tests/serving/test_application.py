@@ -4,20 +4,27 @@ import base64
 import json
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
+from ipaddress import ip_address
 from threading import Thread
 
 import httpx
 import numpy as np
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from fastapi.testclient import TestClient
 
 from hybridr.encoding.opening import load_encoder
 from hybridr.errors import SettingsError
 from hybridr.exporting.exporting import export
-from hybridr.serving.application import Server, create_app, listen
+from hybridr.serving.application import Server, create_app, listen, require_guard
 from hybridr.serving.settings import ServeSettings
 from hybridr_cli import main
 from support.hashing import HashingEncoder
@@ -174,6 +181,56 @@ def test_a_taken_port_is_refused():
             listen("127.0.0.1", port)
     assert caught.value.exit_code == 2
     assert "--port" in caught.value.hint
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "search.example"])
+def test_other_machines_need_a_token(host):
+    with pytest.raises(SettingsError, match="no token is asked for") as caught:
+        require_guard(ServeSettings(host=host))
+    assert "HYBRIDR_SERVE_TOKEN" in caught.value.hint
+    require_guard(ServeSettings(host=host, token="s3cret"))
+    require_guard(ServeSettings(host=host, insecure=True))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_this_machine_needs_none(host):
+    require_guard(ServeSettings(host=host))
+
+
+def certificate(folder):
+    """Write a key and a certificate of its own for localhost."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(timezone.utc)
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    made = made.serial_number(1).not_valid_before(now).not_valid_after(now + timedelta(days=1))
+    made = made.add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), False)
+    pem = serialization.Encoding.PEM
+    form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    (folder / "key.pem").write_bytes(key.private_bytes(pem, form, plain))
+    (folder / "cert.pem").write_bytes(made.sign(key, hashes.SHA256()).public_bytes(pem))
+    return {"tls_cert": folder / "cert.pem", "tls_key": folder / "key.pem"}
+
+
+def test_a_server_with_a_certificate_speaks_tls(encoder, tmp_path):
+    settings = ServeSettings(**certificate(tmp_path))
+    require_guard(settings)
+    server = Server(create_app(encoder, settings), listen("127.0.0.1", 0), settings)
+    Thread(target=server.run, daemon=True).start()
+    assert server.url.startswith("https://127.0.0.1:")
+    trusted = ssl.create_default_context(cafile=settings.tls_cert)
+    assert httpx.get(f"{server.url}/healthz", verify=trusted).json()["status"] == "ok"
+    with pytest.raises(httpx.HTTPError):
+        httpx.get(f"{server.url.replace('https', 'http')}/healthz")
+
+
+def test_a_certificate_that_cannot_be_used_is_refused(tmp_path):
+    (tmp_path / "broken.pem").write_text("nothing")
+    for settings in (ServeSettings(tls_cert=tmp_path / name) for name in ("none.pem", "broken.pem")):
+        with pytest.raises(SettingsError, match="cannot be used"):
+            require_guard(settings)
+    with pytest.raises(SettingsError, match="without --tls-cert"):
+        require_guard(ServeSettings(tls_key=tmp_path / "broken.pem"))
 
 
 def test_an_unknown_host_is_refused():

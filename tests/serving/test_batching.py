@@ -8,7 +8,7 @@ from threading import Event
 
 import pytest
 
-from hybridr.serving.batching import BatchQueue
+from hybridr.serving.batching import FIRST_TOKENS, PART_S, URGENT_IN_A_ROW, BatchQueue
 from hybridr.serving.requests import EncodingFailed, Refused
 
 
@@ -54,9 +54,9 @@ def test_what_waits_is_encoded_together_and_sides_apart():
     gate.opened.set()
     assert [job.future.result(10) for job in queries] == [[1], [2], [3], [4], [5]]
     assert passages.future.result(10) == [7, 8]
-    together = [("passage", ["7", "8"]), ("query", ["1", "2", "3", "4", "5"])]
+    together = [("query", ["1", "2", "3", "4", "5"]), ("passage", ["7", "8"])]
     assert gate.calls == [("query", ["0"]), *together]
-    assert batches == [(1, 1), (2, 20), (5, 15)]
+    assert batches == [(1, 1), (5, 15), (2, 20)]
     assert len(queue) == 0
 
 
@@ -90,16 +90,55 @@ def test_a_text_over_the_budget_goes_alone():
     assert [batch for _, batch in gate.calls] == [["0"], ["1"], ["2", "3"]]
 
 
-def test_a_query_waits_for_at_most_two_parts_of_the_passages():
+def test_queries_go_before_passages_and_long_requests_of_either_side():
     gate = Gate()
     queue = queue_of(gate, budget=10)
     held(gate, queue)
-    passages = queue.put("passage", [str(number) for number in range(30)], [5] * 30)
+    queue.put("passage", [str(number) for number in range(30)], [5] * 30)
+    queue.put("query", [str(number) for number in range(100, 300)], [5] * 200)
     query = queue.put("query", ["1"], [5])
     gate.opened.set()
     query.future.result(10)
-    passages.future.result(10)
-    assert [side for side, _ in gate.calls].index("query", 1) <= 2
+    assert gate.calls[1] == ("query", ["1"])
+
+
+def test_one_part_in_nine_is_for_those_that_are_not_urgent():
+    gate = Gate()
+    queue = queue_of(gate, budget=10)
+    held(gate, queue)
+    passages = queue.put("passage", ["99"], [5])
+    queries = [queue.put("query", [str(number)], [10]) for number in range(20)]
+    gate.opened.set()
+    assert passages.future.result(10) == [99]
+    assert [job.future.result(10) for job in queries] == [[number] for number in range(20)]
+    assert [side for side, _ in gate.calls].index("passage") == URGENT_IN_A_ROW
+
+
+def test_parts_that_can_wait_are_as_long_as_the_encoder_is_quick():
+    parts = []
+
+    def encode(texts):
+        parts.append(len(texts))
+        time.sleep(len(texts) / 1000)
+        return texts
+
+    queue = BatchQueue({"passage": encode}, 100_000, lambda *_: None)
+    queue.put("passage", ["a"] * 1000, [100] * 1000).future.result(20)
+    assert parts[0] == FIRST_TOKENS // 100, "nothing is known of the encoder yet"
+    assert max(parts) <= 2 * PART_S * 1000, "about a millisecond a text"
+    assert len(parts) > 8
+
+
+def test_how_long_a_query_would_wait_is_known():
+    gate = Gate()
+    queue = queue_of(gate, budget=10)
+    assert queue.delay_s == 0.0
+    held(gate, queue)
+    time.sleep(0.05)
+    assert queue.delay_s >= 0.05, "an encoder that hangs"
+    gate.opened.set()
+    queue.close()
+    assert queue.delay_s == 0.0
 
 
 def test_a_short_request_overtakes_a_long_one_of_its_side():
@@ -179,15 +218,16 @@ def test_a_full_queue_refuses_and_takes_again_what_it_has_room_for():
     held(gate, queue)
     large = queue.put("passage", ["1", "2", "3", "4", "5"], [1] * 5)  # nobody waited
     with pytest.raises(Refused, match="5 texts wait for the encoder, at most 3 may") as caught:
-        queue.put("query", ["6"], [1])
+        queue.put("passage", ["6"], [1])
+    query = queue.put("query", ["6"], [1])  # these have a line of their own
     assert caught.value.status_code == 503
     assert caught.value.headers == {"Retry-After": "1"}
     queue.drop(large)
-    waiting = [queue.put("query", [text], [1]) for text in ("7", "8", "9")]
+    waiting = [queue.put("passage", [text], [1]) for text in ("7", "8", "9")]
     with pytest.raises(Refused):
         queue.put("passage", ["10"], [1])
     gate.opened.set()
-    assert [job.future.result(10) for job in waiting] == [[7], [8], [9]]
+    assert [job.future.result(10) for job in (query, *waiting)] == [[6], [7], [8], [9]]
     assert queue.put("passage", ["11"], [1]).future.result(10) == [11]
 
 

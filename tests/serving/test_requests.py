@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hybridr.serving.requests import MOST_VALUES, Refused, check_filter
+from hybridr.serving.settings import ServeSettings
 from support.asking import client_of, embed
 from support.hashing import HashingEncoder
 
@@ -39,3 +41,61 @@ def test_unknown_routes_and_methods_have_openais_form(method, path, status):
     answer = client_of().request(method, path)
     assert answer.status_code == status
     assert answer.json()["error"]["code"] == status
+
+
+def nested(depth):
+    return {"bool": {"must": [nested(depth - 1)]}} if depth else {"exists": {"field": "a"}}
+
+
+@pytest.mark.parametrize(
+    "filter",
+    [
+        {"term": {"tags": "a"}},
+        {"term": {"tags": {"value": "a", "case_insensitive": True}}},
+        {"terms": {"tags": ["a", 1, None, True], "boost": 2}},
+        {"range": {"price": {"gte": 1, "lt": "now-1d/d", "format": "yyyy", "time_zone": "+01:00"}}},
+        {"exists": {"field": "price"}},
+        {"ids": {"values": ["1", "2"]}},
+        {"match": {"text": "two words"}},
+        {"match": {"text": {"query": "two words", "operator": "and"}}},
+        {"bool": {"must": {"term": {"a": 1}}, "must_not": [nested(1)], "minimum_should_match": 1}},
+        nested(7),
+    ],
+)
+def test_a_filter_that_compares_is_taken(filter):
+    check_filter(filter, ServeSettings())
+
+
+@pytest.mark.parametrize(
+    ("filter", "said"),
+    [
+        (
+            {"terms": {"_id": {"index": "secret", "id": "1", "path": "salary"}}},
+            "'index' of terms is not taken",
+        ),
+        ({"script": {"script": "true"}}, "'script' is not taken"),
+        ({"wrapper": {"query": "e30="}}, "'wrapper' is not taken"),
+        ({"regexp": {"text": ".*.*.*"}}, "'regexp' is not taken"),
+        ({"percolate": {"field": "q", "index": "secret", "id": "1"}}, "'percolate' is not taken"),
+        ({"query_string": {"query": "a"}}, "'query_string' is not taken"),
+        ({"geo_shape": {"at": {"indexed_shape": {"index": "secret", "id": "1"}}}}, "is not taken"),
+        ({"bool": {"must": [{"bool": {"filter": {"script": {}}}}]}}, "'script' is not taken"),
+        ({"bool": {"adjust_pure_negative": True}}, "'adjust_pure_negative' of bool is not taken"),
+        ({"match": {"text": {"query": "a", "fuzziness": 2}}}, "'fuzziness' of match is not taken"),
+        ({"term": {"a": {"value": {"b": 1}}}}, "plain values"),
+        ({"ids": {"values": [["1"]]}}, "plain values"),
+        ({"terms": {"a": list(range(MOST_VALUES + 1))}}, "at most 1024"),
+        ({"term": {"a": 1, "b": 2}}, "term names one field"),
+        ({"term": {"a": 1}, "range": {}}, "one key"),
+        ({"bool": {"must": ["a"]}}, "one key"),
+        ({"bool": []}, "'bool' is not taken"),
+        ({}, "one key"),
+        (nested(20), "deeper than 8"),
+        ({"bool": {"should": [{"exists": {"field": "a"}}] * 200}}, "more than 100 clauses"),
+    ],
+)
+def test_6_a_filter_that_does_more_is_refused(filter, said):
+    with pytest.raises(Refused, match=said) as caught:
+        check_filter(filter, ServeSettings())
+    assert caught.value.status_code == 422
+    check_filter(filter, ServeSettings(filters="any"))

@@ -141,3 +141,12 @@ def test_a_search_that_makes_no_sense_says_why(client, body, status, said):
 @pytest.mark.parametrize("query", ["word " * 20_000, 'a "quoted\x00{\\}\n\u2028'])
 def test_long_and_odd_queries_are_answered(client, query):
     assert client.post("/search", json={"query": query}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "body", [{"query": "a cat", "size": 2}, {"query": "a cat", "filter": {"script": {"script": "true"}}}]
+)
+def test_unknown_keys_and_filters_are_422(client, body):
+    answer = client.post("/search", json=body)
+    assert answer.status_code == 422
+    assert ("size" if "size" in body else "script") in answer.json()["error"]["message"]
