@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..encoding.sentence_transformers import require_own
 from ..errors import ModelError
+from ..files.foreign import members_within
 from .checkpoints import FETCH_AGAIN, Tensors, read_record, read_tensors
 
 CONFIG, WEIGHTS = "adapter_config.json", "pytorch_adapter.bin"
@@ -88,6 +90,7 @@ def folder_files(path: Path) -> dict[str, Path | bytes]:
     """Find the known files under a folder; a folder that holds only a REM's zip gives that one's."""
     if not path.is_dir():
         raise ModelError(f"there is no REM {path}", hint="`hybridr models` lists the published names")
+    require_own(path)
     found = [file for file in sorted(path.rglob("*")) if file.name in KNOWN and file.is_file()]
     zips = sorted(path.glob("*.zip"))
     if not found and len(zips) == 1:
@@ -102,8 +105,11 @@ def zipped_files(path: Path) -> dict[str, Path | bytes]:
         with zipfile.ZipFile(path) as archive:
             members = [name for name in archive.namelist() if name.rsplit("/", 1)[-1] in KNOWN]
             require_one(path, [name for name in members if name.endswith(CONFIG)])
-            return {name.rsplit("/", 1)[-1]: archive.read(name) for name in members}
-    except (zipfile.BadZipFile, RuntimeError, EOFError, OSError, NotImplementedError) as error:
+            found = members_within(archive, members, path.stat().st_size)
+            return {name.rsplit("/", 1)[-1]: content for name, content in found.items()}
+    except ModelError:
+        raise
+    except Exception as error:  # zipfile and the libraries of its methods raise many kinds
         raise ModelError(f"{path} cannot be read as a zip: {error}", hint=FETCH_AGAIN) from error
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MissingExtra, ModelError
+from ..files.foreign import require_size
 from .contract import Forward, StatesForward, Vectors
 from .tokens import BATCH_TOKENS
 
@@ -72,6 +73,8 @@ def require_backend(backend: str, precision: str) -> None:
 def open_engine(folder: Path, precision: str, backend: str, threads: int) -> Engine:
     """Open the graph of an encoder folder. Raises ModelError, and MissingExtra for what is not installed."""
     require_backend(backend, precision)
+    if backend != "torch":
+        require_size(folder / graph_of(precision))
     if backend == "openvino":
         return open_openvino(folder / graph_of(precision), precision, threads)
     if backend == "torch":
