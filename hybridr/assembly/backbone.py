@@ -100,8 +100,8 @@ def read_dam_config(folder: Path) -> Any:
         raise ModelError(f"the DAM {folder} {found}", hint="`hybridr models` lists the published names")
     require_own(folder)
     record = read_object(folder, CONFIG_FILE)
-    if record.get("model_type") not in MODELS:
-        kind, kinds = record.get("model_type"), ", ".join(MODELS)
+    if str(kind := record.get("model_type")) not in MODELS:
+        kinds = ", ".join(MODELS)
         raise ModelError(f"the DAM {folder} is of the kind '{kind}'; one of {kinds} is needed")
     return read_configuration(folder)
 

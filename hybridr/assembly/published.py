@@ -125,7 +125,7 @@ def fetch_published(name: str, *, progress: Progress = silent) -> Path:
 
 
 def require_same(found: Published, folder: Path) -> None:
-    """Trust on first use: note revision and sha256 of every file, and raise ModelError when one differs later.
+    """Trust on first use: note revision and sha256 of every file; raise ModelError when one differs later.
 
     The authors publish no checksums, so what comes first is taken; nobody can exchange it afterwards.
     """

@@ -19,6 +19,9 @@ EMBEDDINGS = "embeddings.bin"
 KNOWN = {CONFIG, WEIGHTS, HEAD_CONFIG, HEAD_WEIGHTS, EMBEDDINGS}
 """What is read; `training_args.bin` and the rest are never opened."""
 
+TYPES: dict[str, type] = {"name": str, "model_type": str, "hidden_size": int, "config": dict}
+"""What `adapter_config.json` must hold."""
+
 RANKERS = {"dense": "dense", "unicoil": "unicoil", "splade": "splade", "colbert": "colbert"}
 """How the end of `model_class` names the ranker; the re-ranker's class names none."""
 
@@ -59,7 +62,10 @@ class RemFiles:
         """The `config` of `head_config.json`; empty without one. Raises ModelError."""
         if HEAD_CONFIG not in self.files:
             return {}
-        return dict(read_record(self.files[HEAD_CONFIG], self.path_of(HEAD_CONFIG)).get("config") or {})
+        found = read_record(self.files[HEAD_CONFIG], self.path_of(HEAD_CONFIG)).get("config") or {}
+        if not isinstance(found, dict):
+            raise ModelError(f"{self.path_of(HEAD_CONFIG)} holds a wrong 'config'", hint=FETCH_AGAIN)
+        return found
 
     def tensors(self, file: str) -> Tensors:
         """Read one weight file; empty when the REM has none. Raises ModelError."""
@@ -80,9 +86,12 @@ def read_rem(path: Path) -> RemFiles:
             hint="give the folder or zip that holds adapter_config.json and pytorch_adapter.bin",
         )
     record = read_record(files[CONFIG], f"{path}: {CONFIG}")
-    absent = sorted({"name", "model_type", "hidden_size", "config"} - record.keys())
+    absent = sorted(TYPES.keys() - record.keys())
     if absent:
         raise ModelError(f"{path}: {CONFIG} has no '{absent[0]}'", hint=FETCH_AGAIN)
+    wrong = [name for name, kind in TYPES.items() if not isinstance(record[name], kind)]
+    if wrong:
+        raise ModelError(f"{path}: {CONFIG} holds a wrong '{wrong[0]}'", hint=FETCH_AGAIN)
     return RemFiles(path, files, record)
 
 

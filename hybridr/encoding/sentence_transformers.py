@@ -97,7 +97,7 @@ def read_configuration(folder: Path) -> Any:
     """
     record = read_object(folder, "config.json", needed=True)
     kind = record.get("model_type")
-    if kind not in STEMS:
+    if not isinstance(kind, str) or kind not in STEMS:
         raise ModelError(
             f"the model {folder} is of the kind {kind!r}; one of {', '.join(STEMS)} is needed",
             hint="no other kind is opened, above all none that brings code of its own",

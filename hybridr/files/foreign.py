@@ -1,7 +1,7 @@
 """Files that others made: that they lie where they seem to lie, how large they may be, and how deep.
 
 Everything here raises ValueError, which each reader turns into its own error with the file's name.
-`HYBRIDR_LINE_MB` and `HYBRIDR_MODEL_GB` move the two limits that a real file may meet.
+`HYBRIDR_LINE_MB`, `HYBRIDR_MODEL_GB` and `HYBRIDR_MEMORY_GB` move the limits that a real file may meet.
 """
 
 from __future__ import annotations
@@ -30,10 +30,15 @@ def most_bytes() -> int:
     return int(_setting("HYBRIDR_MODEL_GB", 16) * 1e9)
 
 
+def most_memory() -> int:
+    """Give the bytes that all open graphs may take together."""
+    return int(_setting("HYBRIDR_MEMORY_GB", 6) * 1e9)
+
+
 def _setting(name: str, default: float) -> float:
     given = os.environ.get(name) or default
     try:
-        return max(float(given), 0.001)
+        return max(float(given), 0.0)
     except ValueError:
         raise ValueError(f"{name} is {given!r}, a number is needed") from None
 
