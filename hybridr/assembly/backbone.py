@@ -17,7 +17,7 @@ from ..encoding.sentence_transformers import (
     read_object,
     read_special_tokens,
     read_tokenizer,
-    require_own,
+    require_no_links,
     require_plausible,
 )
 from ..encoding.tokens import TOKENIZER_FILE
@@ -98,7 +98,7 @@ def read_dam_config(folder: Path) -> Any:
     if not (folder / "config.json").is_file():
         found = "has no config.json" if folder.is_dir() else "does not exist"
         raise ModelError(f"the DAM {folder} {found}", hint="`hybridr models` lists the published names")
-    require_own(folder)
+    require_no_links(folder)
     record = read_object(folder, CONFIG_FILE)
     if str(kind := record.get("model_type")) not in MODELS:
         kinds = ", ".join(MODELS)

@@ -119,12 +119,12 @@ def fetch_published(name: str, *, progress: Progress = silent) -> Path:
     for names in needed:
         if not any((folder / name).is_file() for name in names):
             raise unreachable(found, FileNotFoundError(f"only a part of it is here, without {names[0]}"))
-    require_same(found, folder)
+    require_unchanged(found, folder)
     progress(f"download {found.name}", 1, 1)
     return folder / REM_FILE if found.kind == "rem" else folder
 
 
-def require_same(found: Published, folder: Path) -> None:
+def require_unchanged(found: Published, folder: Path) -> None:
     """Trust on first use: note revision and sha256 of every file; raise ModelError when one differs later.
 
     The authors publish no checksums, so what comes first is taken; nobody can exchange it afterwards.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..encoding.sentence_transformers import require_own
+from ..encoding.sentence_transformers import require_no_links
 from ..errors import ModelError
 from ..files.foreign import members_within
 from .checkpoints import FETCH_AGAIN, Tensors, read_record, read_tensors
@@ -99,7 +99,7 @@ def folder_files(path: Path) -> dict[str, Path | bytes]:
     """Find the known files under a folder; a folder that holds only a REM's zip gives that one's."""
     if not path.is_dir():
         raise ModelError(f"there is no REM {path}", hint="`hybridr models` lists the published names")
-    require_own(path)
+    require_no_links(path)
     found = [file for file in sorted(path.rglob("*")) if file.name in KNOWN and file.is_file()]
     zips = sorted(path.glob("*.zip"))
     if not found and len(zips) == 1:

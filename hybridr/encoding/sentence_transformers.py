@@ -168,7 +168,7 @@ def stored_tensors(source: Path | bytes, name: str = "") -> dict[str, torch.Tens
         found = torch.load(
             io.BytesIO(source) if isinstance(source, bytes) else source, map_location="cpu", weights_only=True
         )
-    return plain_tensors(found, size)
+    return tensors_of_file(found, size)
 
 
 def require_unpacked(file: Path | io.BytesIO) -> None:
@@ -180,7 +180,7 @@ def require_unpacked(file: Path | io.BytesIO) -> None:
             raise ValueError("it is compressed, which torch's files are not")
 
 
-def plain_tensors(found: object, size: int) -> dict[str, torch.Tensor]:
+def tensors_of_file(found: object, size: int) -> dict[str, torch.Tensor]:
     """Give what was unpickled of `size` bytes. Raises ValueError unless it is named tensors of them."""
     if not isinstance(found, dict) or not all(isinstance(value, torch.Tensor) for value in found.values()):
         raise ValueError("it holds something else than named tensors")
@@ -225,7 +225,7 @@ def require_intact(folder: Path) -> None:
     if not (folder / "modules.json").is_file():
         found = "has no modules.json" if folder.is_dir() else "does not exist"
         raise ModelError(f"{folder} {found}: a sentence-transformers bi-encoder is needed", hint=FETCH_AGAIN)
-    require_own(folder)
+    require_no_links(folder)
     expected = (read_manifest(folder) or {}).get("outputs", {}).get(WEIGHTS_FILE)
     weights = folder / WEIGHTS_FILE
     if expected and (not weights.is_file() or sha256_of(weights) != expected):
@@ -234,7 +234,7 @@ def require_intact(folder: Path) -> None:
         )
 
 
-def require_own(folder: Path) -> None:
+def require_no_links(folder: Path) -> None:
     """Raise ModelError when a file of the folder is a link to a place outside it."""
     try:
         require_own_files(folder)
