@@ -36,6 +36,7 @@ def test_lists_come_from_commas() -> None:
     assert resolve_stage(TuneSettings, {"also": "depth,rm3"})[0].also == ("depth", "rm3")
 
 
+@pytest.mark.attack(70)
 def test_secrets_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HYBRIDR_PASSWORD", "hunter2hunter2")
     settings, _ = resolve_stage(ClusterSettings, {"user": "me"})

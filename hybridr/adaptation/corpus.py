@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import heapq
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from ..cluster.reading import read_documents, text_of
 from ..errors import DataError
 from ..evaluation.label_free import draw_probes
 from ..evaluation.shift_statistics import LEAST_VECTORS
+from ..files.foreign import lines_within
 from ..files.formats import document_of, read_jsonl
 from ..files.manifest import fingerprint
 from ..languages import guess_language
@@ -250,11 +252,11 @@ def read_tsv(file: Path) -> Iterator[Document]:
     number = 0
     try:
         with opened(file, "rt", encoding="utf-8", newline="\n") as lines:
-            for number, line in enumerate(lines, 1):
+            for number, line in enumerate(lines_within(lines), 1):
                 yield two_columns(line, file, number)
     except (FileNotFoundError, IsADirectoryError):
         raise DataError(f"no file {file}", hint="give a file of docid<TAB>text lines") from None
-    except (UnicodeDecodeError, EOFError, OSError) as error:
+    except (ValueError, EOFError, OSError, zlib.error) as error:
         raise DataError(f"{file}: cannot be read behind line {number}: {error}") from error
 
 

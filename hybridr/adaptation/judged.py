@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gzip
-import json
 import math
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,6 +17,7 @@ from numpy.random import default_rng
 from ..errors import DataError
 from ..evaluation.bm25 import Bm25
 from ..files.atomic import storing
+from ..files.foreign import lines_within, parsed_json
 from ..files.formats import document_of, qrels_file, read_corpus, read_qrels, read_topics
 from ..files.manifest import fingerprint, read_manifest, sha256_of, write_manifest
 from ..progress import Progress, silent
@@ -155,10 +156,10 @@ def read_lines(file: Path) -> Iterator[tuple[int, str]]:
     opened = gzip.open if file.suffix == ".gz" else open
     try:
         with opened(file, "rt", encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
+            for number, line in enumerate(lines_within(lines), 1):
                 if line.strip():
                     yield number, line.rstrip("\r\n")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{file} cannot be read: {reason}") from error
 
@@ -375,7 +376,7 @@ def is_pickle(file: Path) -> bool:
 
 def from_json(line: str) -> tuple[str, str, float]:
     """Read an object with "query-id", "corpus-id" and "score"."""
-    record = json.loads(line)
+    record = parsed_json(line)
     return str(record["query-id"]), str(record["corpus-id"]), float(record["score"])
 
 

@@ -11,10 +11,14 @@ from typing import Any
 
 from ..encoding.retriever import WEIGHTS_FILE, canonical_tokenizer, longest_input
 from ..encoding.sentence_transformers import (
+    STEMS,
     quiet,
-    read_json,
+    read_configuration,
+    read_object,
     read_special_tokens,
     read_tokenizer,
+    require_no_links,
+    require_plausible,
 )
 from ..encoding.tokens import TOKENIZER_FILE
 from ..errors import MissingExtra, ModelError
@@ -42,11 +46,6 @@ TIED = ("decoder.weight", "decoder.bias", "vocab_projector.weight")
 ROLES = ("pad_token", "cls_token", "sep_token", "mask_token")
 CONFIG_FILE, TOKENIZER_CONFIG_FILE = "config.json", "tokenizer_config.json"
 COPIED = ("vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json")
-LOADER = {
-    "bert": "BertTokenizerFast",
-    "roberta": "RobertaTokenizerFast",
-    "distilbert": "DistilBertTokenizerFast",
-}
 
 
 @dataclass(frozen=True)
@@ -81,12 +80,13 @@ def read_dam(folder: Path) -> Dam:
     stored = read_weights(folder)
     heads = {key: stored.pop(key) for key in list(stored) if key.startswith("heads.")}
     tensors = with_own_names(stored, config.model_type)
+    require_plausible(folder, MODELS[config.model_type], config, tensors)
     needed = sizes_of(config)
     require_sizes(folder, tensors, needed, f"{config.model_type}.")
     return Dam(
         folder=folder,
         model=filled_model(folder, config, tensors),
-        tokenizer=tokenizer_of(folder, config.vocab_size),
+        tokenizer=tokenizer_of(folder, config.model_type, config.vocab_size),
         special_tokens=special_tokens_of(folder, config.model_type),
         has_language_head=all(key in tensors or key.endswith(TIED) for key in needed),
         heads=heads,
@@ -98,18 +98,12 @@ def read_dam_config(folder: Path) -> Any:
     if not (folder / "config.json").is_file():
         found = "has no config.json" if folder.is_dir() else "does not exist"
         raise ModelError(f"the DAM {folder} {found}", hint="`hybridr models` lists the published names")
-    try:
-        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # transformers raises many kinds
-        raise ModelError(f"the DAM {folder}: config.json: {first_line(error)}", hint=FETCH_AGAIN) from error
-    if config.model_type not in MODELS:
+    require_no_links(folder)
+    record = read_object(folder, CONFIG_FILE)
+    if str(kind := record.get("model_type")) not in MODELS:
         kinds = ", ".join(MODELS)
-        raise ModelError(f"the DAM {folder} is of the kind '{config.model_type}'; one of {kinds} is needed")
-    if getattr(config, "position_embedding_type", "absolute") not in (None, "absolute"):
-        raise ModelError(
-            f"the DAM {folder} has {config.position_embedding_type} positions, not absolute ones"
-        )
-    return config
+        raise ModelError(f"the DAM {folder} is of the kind '{kind}'; one of {kinds} is needed")
+    return read_configuration(folder)
 
 
 def read_weights(folder: Path) -> Tensors:
@@ -166,12 +160,12 @@ def filled_model(folder: Path, config: Any, tensors: Tensors) -> Any:
     return model.float().eval()
 
 
-def tokenizer_of(folder: Path, vocabulary: int) -> str | None:
+def tokenizer_of(folder: Path, kind: str, vocabulary: int) -> str | None:
     """Read the tokenizer. Raises ModelError when it is damaged or has ids beyond the embeddings."""
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         return None
     try:
-        definition = canonical_tokenizer(read_tokenizer(folder))
+        definition = canonical_tokenizer(read_tokenizer(folder, kind))
         words = json.loads(definition)["model"]["vocab"]
     except Exception as error:  # transformers and tokenizers raise many kinds
         raise ModelError(f"the DAM {folder}: tokenizer: {first_line(error)}", hint=FETCH_AGAIN) from error
@@ -239,7 +233,7 @@ def write_dam_tokenizer(dam: Dam, folder: Path) -> list[str]:
     if dam.tokenizer is not None:
         (folder / TOKENIZER_FILE).write_text(dam.tokenizer, encoding="utf-8")
         copied.append(TOKENIZER_FILE)
-    own = read_json(dam.folder, TOKENIZER_CONFIG_FILE, default={})
-    usual = {"tokenizer_class": LOADER[dam.model.config.model_type], **dam.special_tokens}
+    own = read_object(dam.folder, TOKENIZER_CONFIG_FILE)
+    usual = {"tokenizer_class": f"{STEMS[dam.model.config.model_type]}TokenizerFast", **dam.special_tokens}
     write_json(folder / TOKENIZER_CONFIG_FILE, usual | own | {"model_max_length": dam.max_positions})
     return [*copied, TOKENIZER_CONFIG_FILE]

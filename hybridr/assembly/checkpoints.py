@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
-import json
 import pickle
-import warnings
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from ..encoding.sentence_transformers import stored_tensors
 from ..errors import MissingExtra, ModelError
+from ..files.foreign import parsed_json, read_within
 
 try:
     import torch
-    from safetensors.torch import load as load_safetensors
 except ImportError as missing:
     raise MissingExtra(missing.name or "torch", "train", "opening a checkpoint") from missing
 
@@ -31,38 +29,22 @@ def read_tensors(source: Path | bytes, name: str) -> Tensors:
     if isinstance(source, Path) and not source.is_file():
         raise ModelError(f"{name} is missing", hint=FETCH_AGAIN)
     try:
-        found = unpickled(source) if name.endswith(".bin") else load_safetensors(content(source))
+        return finite(stored_tensors(source, name), name)
     except pickle.UnpicklingError as error:
         raise ModelError(
             f"{name} is not a plain set of tensors; it was not opened, since it may run code when it is",
             hint="take the checkpoint from a source you trust, saved as tensors only",
         ) from error
+    except ModelError:
+        raise
     except Exception as error:  # torch, zipfile and safetensors raise many kinds
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelError(f"{name} cannot be read: {reason}", hint=FETCH_AGAIN) from error
-    return finite(found, name)
 
 
-def unpickled(source: Path | bytes) -> object:
-    """Unpickle with torch's weights-only reader, which refuses every call to other code."""
-    file = io.BytesIO(source) if isinstance(source, bytes) else source
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of pickle protocols
-        return torch.load(file, map_location="cpu", weights_only=True)
-
-
-def content(source: Path | bytes) -> bytes:
-    """Give the bytes of a file."""
-    return source if isinstance(source, bytes) else source.read_bytes()
-
-
-def finite(found: object, name: str) -> Tensors:
-    """Give `found` as finite tensors by name. Raises ModelError."""
-    if not isinstance(found, dict) or not all(isinstance(value, torch.Tensor) for value in found.values()):
-        raise ModelError(f"{name} holds something else than named tensors", hint=FETCH_AGAIN)
-    tensors = {
-        str(key): value.float() if value.is_floating_point() else value for key, value in found.items()
-    }
+def finite(found: Tensors, name: str) -> Tensors:
+    """Give floating-point tensors as float32. Raises ModelError when a value is not finite."""
+    tensors = {key: value.float() if value.is_floating_point() else value for key, value in found.items()}
     broken = [key for key, value in tensors.items() if not bool(torch.isfinite(value).all())]
     if broken:
         raise ModelError(f"{name} holds values that are not finite, in {broken[0]}", hint=FETCH_AGAIN)
@@ -72,7 +54,7 @@ def finite(found: object, name: str) -> Tensors:
 def read_record(source: Path | bytes, name: str) -> dict[str, Any]:
     """Read a JSON object. Raises ModelError."""
     try:
-        record = json.loads(source if isinstance(source, bytes) else source.read_bytes())
+        record = parsed_json(source if isinstance(source, bytes) else read_within(source))
     except ValueError as error:
         raise ModelError(f"{name} is not valid JSON: {error}", hint=FETCH_AGAIN) from error
     if not isinstance(record, dict):

@@ -32,6 +32,8 @@ PARALLEL_NEEDS: dict[str, Any] = {
 }
 """The only value of these options that is supported, and what an absent one means."""
 
+MOST_RANK, LEAST_REDUCTION = 65_536, 0.1
+"""Beyond them an adapter would be larger than any backbone."""
 ACTIVATIONS = ("relu", "gelu", "tanh", "silu", "swish", "sigmoid")
 
 
@@ -80,6 +82,8 @@ PUBLISHED = Design(Lora(rank=192, alpha=192), Parallel())
 def read_design(config: Mapping[str, Any]) -> Design:
     """Read the `config` of `adapter_config.json`: one method, or a union of two. Raises ModelError."""
     parts = config.get("configs", ()) if config.get("architecture") == "union" else (config,)
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, Mapping) for part in parts):
+        raise refusal("configs", parts, "a list of objects")
     loras = [part for part in parts if part.get("architecture") == "lora"]
     parallels = [part for part in parts if part.get("architecture") is None]
     others = [part["architecture"] for part in parts if part.get("architecture") not in (None, "lora")]
@@ -97,13 +101,17 @@ def read_design(config: Mapping[str, Any]) -> Design:
 def read_lora(part: Mapping[str, Any]) -> Lora:
     """Read the settings of a LoRA. Raises ModelError."""
     refuse_others(part, LORA_NEEDS)
-    projections = tuple(part.get("attn_matrices") or ())
+    given = part.get("attn_matrices")
+    projections = tuple(str(one) for one in given) if isinstance(given, list | tuple) else ()
     if not projections or set(projections) - {"q", "k", "v"}:
         raise refusal("attn_matrices", part.get("attn_matrices"), "some of q, k and v")
     rank, alpha = number(part, "r"), number(part, "alpha")
-    if rank < 1 or rank != int(rank):
-        raise refusal("r", part["r"], "a whole number above 0")
-    return Lora(int(rank), alpha, projections, float(part.get("dropout") or 0.0))
+    if not 1 <= rank <= MOST_RANK or rank != int(rank):
+        raise refusal("r", part["r"], f"a whole number from 1 to {MOST_RANK}")
+    dropout = number(part, "dropout") if part.get("dropout") else 0.0
+    if not 0 <= dropout <= 1:
+        raise refusal("dropout", dropout, "a number from 0 to 1")
+    return Lora(int(rank), alpha, projections, dropout)
 
 
 def read_parallel(part: Mapping[str, Any]) -> Parallel:
@@ -120,9 +128,14 @@ def read_reduction(part: Mapping[str, Any]) -> float | Mapping[str, float]:
     """Read the reduction factor: one number, or numbers by layer with a default. Raises ModelError."""
     given = part.get("reduction_factor")
     factors: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {"default": given}
-    numbers = {str(layer): factor for layer, factor in factors.items() if is_number(factor) and factor > 0}
+    numbers = {
+        str(layer): factor
+        for layer, factor in factors.items()
+        if is_number(factor) and LEAST_REDUCTION <= factor <= MOST_RANK
+    }
     if len(numbers) < len(factors) or "default" not in numbers:
-        raise refusal("reduction_factor", given, "a number above 0, or such numbers by layer with 'default'")
+        needed = f"a number from {LEAST_REDUCTION} to {MOST_RANK}, or such numbers by layer with 'default',"
+        raise refusal("reduction_factor", given, needed)
     return numbers if isinstance(given, Mapping) else numbers["default"]
 
 
@@ -142,13 +155,15 @@ def number(part: Mapping[str, Any], option: str) -> float:
 
 
 def is_number(value: Any) -> bool:
-    """Tell whether `value` is a number, which a truth value is not."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """Tell whether `value` is a finite number, which a truth value is not."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return abs(value) < 1e300
 
 
 def refusal(option: str, found: Any, needed: str) -> ModelError:
     """Say which option of the REM is not supported."""
     return ModelError(
-        f"the REM has {option} {found!r}, which is not supported: {needed} is needed",
+        f"the REM has {option} {repr(found)[:80]}, which is not supported: {needed} is needed",
         hint="train it again with the supported options, or take one of `hybridr models`",
     )

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DownloadError, MissingExtra, ModelError
-from ..files.folders import cache_folder
+from ..files.folders import cache_folder, state_folder
+from ..files.manifest import sha256_of
+from ..files.remembered import KNOWN_FILE, known_checkpoint, remember_checkpoint
 from ..progress import Progress, silent
 
 OWNER = "jingtao"
@@ -37,6 +39,7 @@ by BM25's negatives only."""
 WEIGHT_FILES = ("pytorch_model.bin", "model.safetensors")
 WANTED = ("*.json", "*.txt", "*.bin", "*.safetensors", "*.zip")
 UNWANTED = ("training_args.bin", "optimizer.*", "scheduler.*")
+UNHASHED = (*UNWANTED[:1], ".gitattributes", "README.md")
 
 
 @dataclass(frozen=True)
@@ -116,12 +119,35 @@ def fetch_published(name: str, *, progress: Progress = silent) -> Path:
     for names in needed:
         if not any((folder / name).is_file() for name in names):
             raise unreachable(found, FileNotFoundError(f"only a part of it is here, without {names[0]}"))
+    require_unchanged(found, folder)
     progress(f"download {found.name}", 1, 1)
     return folder / REM_FILE if found.kind == "rem" else folder
 
 
+def require_unchanged(found: Published, folder: Path) -> None:
+    """Trust on first use: note revision and sha256 of every file; raise ModelError when one differs later.
+
+    The authors publish no checksums, so what comes first is taken; nobody can exchange it afterwards.
+    """
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in UNHASHED)
+    seen = {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
+    known = known_checkpoint(found.repository).get("files", {})
+    changed = sorted(name for name in seen.keys() & known.keys() if seen[name] != known[name])
+    if changed:
+        raise ModelError(
+            f"{found.repository} is not what was fetched before: {changed[0]} has the sha256 "
+            f"{seen[changed[0]][:12]}…, it had {str(known[changed[0]])[:12]}…",
+            hint=f"find out who changed it; to take it, remove its entry from {state_folder() / KNOWN_FILE}",
+        )
+    if seen.keys() - known.keys():
+        remember_checkpoint(found.repository, folder.name, known | seen)
+
+
 def download(found: Published, progress: Progress) -> str:
-    """Ask the hub for the files that are not here yet. Raises DownloadError."""
+    """Ask the hub for the files that are not here yet. Raises DownloadError.
+
+    A repository that was fetched before is asked for the same revision.
+    """
     try:
         from huggingface_hub import snapshot_download
     except ImportError as missing:
@@ -129,6 +155,7 @@ def download(found: Published, progress: Progress) -> str:
     try:
         path: str = snapshot_download(
             found.repository,
+            revision=known_checkpoint(found.repository).get("revision"),
             allow_patterns=[REM_FILE] if found.kind == "rem" else list(WANTED),
             ignore_patterns=list(UNWANTED),
             cache_dir=cache_folder() / "hub",

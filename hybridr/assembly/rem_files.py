@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..encoding.sentence_transformers import require_no_links
 from ..errors import ModelError
+from ..files.foreign import members_within
 from .checkpoints import FETCH_AGAIN, Tensors, read_record, read_tensors
 
 CONFIG, WEIGHTS = "adapter_config.json", "pytorch_adapter.bin"
@@ -16,6 +18,9 @@ HEAD_CONFIG, HEAD_WEIGHTS = "head_config.json", "pytorch_model_head.bin"
 EMBEDDINGS = "embeddings.bin"
 KNOWN = {CONFIG, WEIGHTS, HEAD_CONFIG, HEAD_WEIGHTS, EMBEDDINGS}
 """What is read; `training_args.bin` and the rest are never opened."""
+
+TYPES: dict[str, type] = {"name": str, "model_type": str, "hidden_size": int, "config": dict}
+"""What `adapter_config.json` must hold."""
 
 RANKERS = {"dense": "dense", "unicoil": "unicoil", "splade": "splade", "colbert": "colbert"}
 """How the end of `model_class` names the ranker; the re-ranker's class names none."""
@@ -57,7 +62,10 @@ class RemFiles:
         """The `config` of `head_config.json`; empty without one. Raises ModelError."""
         if HEAD_CONFIG not in self.files:
             return {}
-        return dict(read_record(self.files[HEAD_CONFIG], self.path_of(HEAD_CONFIG)).get("config") or {})
+        found = read_record(self.files[HEAD_CONFIG], self.path_of(HEAD_CONFIG)).get("config") or {}
+        if not isinstance(found, dict):
+            raise ModelError(f"{self.path_of(HEAD_CONFIG)} holds a wrong 'config'", hint=FETCH_AGAIN)
+        return found
 
     def tensors(self, file: str) -> Tensors:
         """Read one weight file; empty when the REM has none. Raises ModelError."""
@@ -78,9 +86,12 @@ def read_rem(path: Path) -> RemFiles:
             hint="give the folder or zip that holds adapter_config.json and pytorch_adapter.bin",
         )
     record = read_record(files[CONFIG], f"{path}: {CONFIG}")
-    absent = sorted({"name", "model_type", "hidden_size", "config"} - record.keys())
+    absent = sorted(TYPES.keys() - record.keys())
     if absent:
         raise ModelError(f"{path}: {CONFIG} has no '{absent[0]}'", hint=FETCH_AGAIN)
+    wrong = [name for name, kind in TYPES.items() if not isinstance(record[name], kind)]
+    if wrong:
+        raise ModelError(f"{path}: {CONFIG} holds a wrong '{wrong[0]}'", hint=FETCH_AGAIN)
     return RemFiles(path, files, record)
 
 
@@ -88,6 +99,7 @@ def folder_files(path: Path) -> dict[str, Path | bytes]:
     """Find the known files under a folder; a folder that holds only a REM's zip gives that one's."""
     if not path.is_dir():
         raise ModelError(f"there is no REM {path}", hint="`hybridr models` lists the published names")
+    require_no_links(path)
     found = [file for file in sorted(path.rglob("*")) if file.name in KNOWN and file.is_file()]
     zips = sorted(path.glob("*.zip"))
     if not found and len(zips) == 1:
@@ -102,8 +114,11 @@ def zipped_files(path: Path) -> dict[str, Path | bytes]:
         with zipfile.ZipFile(path) as archive:
             members = [name for name in archive.namelist() if name.rsplit("/", 1)[-1] in KNOWN]
             require_one(path, [name for name in members if name.endswith(CONFIG)])
-            return {name.rsplit("/", 1)[-1]: archive.read(name) for name in members}
-    except (zipfile.BadZipFile, RuntimeError, EOFError, OSError, NotImplementedError) as error:
+            found = members_within(archive, members, path.stat().st_size)
+            return {name.rsplit("/", 1)[-1]: content for name, content in found.items()}
+    except ModelError:
+        raise
+    except Exception as error:  # zipfile and the libraries of its methods raise many kinds
         raise ModelError(f"{path} cannot be read as a zip: {error}", hint=FETCH_AGAIN) from error
 
 

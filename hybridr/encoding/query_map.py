@@ -100,10 +100,11 @@ def load_query_map(folder: Path | str) -> QueryMap:
         )
     try:
         matrix = load_file(file)[MATRIX]
-    except (SafetensorError, KeyError) as error:
+        strength = float(record["strength"])
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ModelError(f"the query map {folder} is damaged: {error}", hint=AGAIN) from error
     origin = {"settings": manifest.get("settings", {}), "inputs": manifest.get("inputs", {})}
-    found = QueryMap(matrix, float(record["strength"]), str(record["encoder"]), origin)
+    found = QueryMap(matrix, strength, str(record["encoder"]), origin)
     if found.fingerprint != record["fingerprint"]:
         raise ModelError(f"the query map {folder} is damaged: its manifest was changed", hint=AGAIN)
     return found

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MissingExtra
+from ..files.foreign import parsed_json
 from ..files.manifest import fingerprint, read_manifest
 from .contract import Reading, Vectors, checked_limit, prefixed
 from .tokens import TextTokenizer, encode_ids, read_tokens
@@ -194,14 +195,13 @@ class Retriever(BackboneModel):
 def longest_input(config: Any) -> int:
     """Give the number of positions; RoBERTa's kin lose those up to the padding id."""
     positions = int(getattr(config, "max_position_embeddings", 512))
-    return (
-        positions - config.pad_token_id - 1 if config.model_type in {"roberta", "xlm-roberta"} else positions
-    )
+    kin = {"roberta", "xlm-roberta", "camembert", "mpnet"}
+    return positions - config.pad_token_id - 1 if config.model_type in kin else positions
 
 
 def canonical_tokenizer(definition: str) -> str:
     """Drop the limits and padding that a tokenizer file may carry: they belong to the caller."""
-    record = json.loads(definition)
+    record = parsed_json(definition)
     return json.dumps(record | {"truncation": None, "padding": None}, ensure_ascii=False)
 
 

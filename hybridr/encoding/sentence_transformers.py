@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import io
 import pickle
+import warnings
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,13 +14,16 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from ..errors import MissingExtra, ModelError
+from ..errors import HybridrError, MissingExtra, ModelError
+from ..files.foreign import parsed_json, read_within, require_own_files, require_size
 from ..files.manifest import read_manifest, sha256_of
-from .retriever import WEIGHTS_FILE, Retriever, Usage, longest_input
+from .retriever import WEIGHTS_FILE, Retriever, Usage, canonical_tokenizer, longest_input
 from .tokens import TOKENIZER_FILE
 
 try:
+    import torch
     import transformers
+    from safetensors.torch import load, load_file
 except ImportError as missing:
     raise MissingExtra(missing.name or "torch", "train", "adapting or exporting a model") from missing
 
@@ -39,6 +44,25 @@ KINDS = {kind: ANGLES for kind in ("roberta", "xlm-roberta", "camembert")}
 KINDS["mpnet"] = ANGLES | {"unk_token": "[UNK]"}
 """By `model_type`; all others write brackets, as BERT and DistilBERT do."""
 FILES = ("special_tokens_map.json", "tokenizer_config.json")
+STEMS = {
+    "albert": "Albert",
+    "bert": "Bert",
+    "camembert": "Camembert",
+    "distilbert": "DistilBert",
+    "electra": "Electra",
+    "modernbert": "ModernBert",
+    "mpnet": "MPNet",
+    "roberta": "Roberta",
+    "xlm-roberta": "XLMRoberta",
+}
+"""The kinds of backbone that are opened, and how their classes in transformers begin."""
+CODE = ("auto_map", "custom_pipelines", "quantization_config", "compression_config", "trust_remote_code")
+"""Keys of a configuration that name code beside the model, or another form of its weights."""
+OLDER_KEYS = {"global_rope_theta", "local_rope_theta", "layer_norm_epsilon"}
+"""What older configurations say in other words, and transformers still reads."""
+NOT_HANDED_ON = {"transformers_version", "dtype", "architectures", "model_type", "_name_or_path"}
+OLD_WEIGHTS = "pytorch_model.bin"
+MOST_LAYERS = 1_000
 
 
 def read_retriever(folder: Path | str, *, max_tokens: int | None = None) -> Retriever:
@@ -49,19 +73,121 @@ def read_retriever(folder: Path | str, *, max_tokens: int | None = None) -> Retr
     """
     folder = Path(folder)
     require_intact(folder)
-    usage = read_usage(folder, max_tokens)
     try:
+        usage = read_usage(folder, max_tokens)
+        config = read_configuration(folder)
+        tokenizer = canonical_tokenizer(read_tokenizer(folder, config.model_type))
         with quiet():
-            backbone, info = transformers.AutoModel.from_pretrained(
-                folder, local_files_only=True, attn_implementation="eager", output_loading_info=True
-            )
-        tokenizer = read_tokenizer(folder)
+            backbone, info = read_backbone(folder, config)
+        require_same_model(folder, backbone, tokenizer, info)
+    except HybridrError:
+        raise
     except Exception as error:  # transformers, safetensors and tokenizers raise many kinds
         raise unreadable(folder, error) from error
-    require_same_model(folder, backbone, tokenizer, info)
     drop_missing(backbone, set(info["missing_keys"]), folder)
     limit = min(usage.max_tokens, longest_input(backbone.config))
     return Retriever(backbone.float().eval(), tokenizer, replace(usage, max_tokens=limit), folder)
+
+
+def read_configuration(folder: Path) -> Any:
+    """Read `config.json` for one of the known kinds of backbone. Raises ModelError.
+
+    Only what the kind's own configuration knows is handed on to transformers, so that nothing in the file
+    can name code, kernels or another place.
+    """
+    record = read_object(folder, "config.json", needed=True)
+    kind = record.get("model_type")
+    if not isinstance(kind, str) or kind not in STEMS:
+        raise ModelError(
+            f"the model {folder} is of the kind {kind!r}; one of {', '.join(STEMS)} is needed",
+            hint="no other kind is opened, above all none that brings code of its own",
+        )
+    if record.get("position_embedding_type") not in (None, "absolute"):
+        found = record["position_embedding_type"]
+        raise ModelError(f"the model {folder} has {found!r} positions, not absolute ones")
+    make = getattr(transformers, f"{STEMS[kind]}Config")
+    known = (make().to_dict().keys() | OLDER_KEYS) - NOT_HANDED_ON
+    layers = record.get("num_hidden_layers", record.get("n_layers", 1))
+    if not isinstance(layers, int) or not 0 < layers <= MOST_LAYERS:
+        raise ModelError(f"the model {folder} has {str(layers)[:20]} layers, 1..{MOST_LAYERS} are read")
+    try:
+        return make(**{name: value for name, value in record.items() if name in known})
+    except Exception as error:  # transformers and huggingface_hub raise many kinds
+        raise unreadable(folder, error) from error
+
+
+def read_backbone(folder: Path, config: Any) -> tuple[Any, Mapping[str, Any]]:
+    """Build the backbone around the folder's weights; `missing_keys` and `unexpected_keys` tell what differs.
+
+    Raises ModelError, and what torch, safetensors and transformers raise.
+    """
+    path = next((folder / name for name in (WEIGHTS_FILE, OLD_WEIGHTS) if (folder / name).is_file()), None)
+    if path is None:
+        raise ModelError(f"the model {folder} has no {WEIGHTS_FILE}", hint=FETCH_AGAIN)
+    weights = stored_tensors(path)
+    kind = getattr(transformers, f"{STEMS[config.model_type]}Model")
+    require_plausible(folder, kind, config, weights)
+    backbone, info = kind.from_pretrained(
+        None,
+        config=config,
+        state_dict=weights,
+        attn_implementation="eager",
+        local_files_only=True,
+        output_loading_info=True,
+    )
+    return backbone, info
+
+
+def require_plausible(folder: Path, kind: Any, config: Any, weights: Mapping[str, torch.Tensor]) -> None:
+    """Raise ModelError when the configuration is that of a far larger model, before memory is taken."""
+    with torch.device("meta"):
+        needed = sum(weight.numel() for weight in kind(config).parameters())
+    there = sum(weight.numel() for weight in weights.values())
+    if needed > 8 * max(there, 1_000):
+        raise ModelError(
+            f"config.json of {folder} speaks of {needed:,} weights, {there:,} are there", hint=FETCH_AGAIN
+        )
+
+
+def stored_tensors(source: Path | bytes, name: str = "") -> dict[str, torch.Tensor]:
+    """Read a `.bin` (torch pickle) or `.safetensors` file, by the end of its `name`, as named tensors.
+
+    A pickle is read by torch's weights-only reader, which refuses every call to other code. Raises
+    ValueError for anything else than plain tensors of the file's own bytes, and what torch and safetensors
+    raise.
+    """
+    if isinstance(source, Path):
+        require_size(source)
+    if not (name or str(source)).endswith(".bin"):
+        return load_file(source) if isinstance(source, Path) else load(source)
+    size = source.stat().st_size if isinstance(source, Path) else len(source)
+    file = source if isinstance(source, Path) else io.BytesIO(source)
+    require_unpacked(file)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of pickle protocols
+        found = torch.load(
+            io.BytesIO(source) if isinstance(source, bytes) else source, map_location="cpu", weights_only=True
+        )
+    return tensors_of_file(found, size)
+
+
+def require_unpacked(file: Path | io.BytesIO) -> None:
+    """Raise ValueError when a torch file is compressed: torch never does that, and it may hide any size."""
+    if not zipfile.is_zipfile(file):
+        return
+    with zipfile.ZipFile(file) as archive:
+        if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
+            raise ValueError("it is compressed, which torch's files are not")
+
+
+def tensors_of_file(found: object, size: int) -> dict[str, torch.Tensor]:
+    """Give what was unpickled of `size` bytes. Raises ValueError unless it is named tensors of them."""
+    if not isinstance(found, dict) or not all(isinstance(value, torch.Tensor) for value in found.values()):
+        raise ValueError("it holds something else than named tensors")
+    plain = all(value.layout == torch.strided and value.device.type == "cpu" for value in found.values())
+    if not plain or sum(value.numel() * value.element_size() for value in found.values()) > 4 * size:
+        raise ValueError("it holds tensors that are not in the file")
+    return {str(key): value for key, value in found.items()}
 
 
 def unreadable(folder: Path, error: Exception) -> ModelError:
@@ -95,10 +221,11 @@ def require_same_model(folder: Path, backbone: Any, tokenizer: str, info: Mappin
 
 
 def require_intact(folder: Path) -> None:
-    """Raise ModelError when the folder is no bi-encoder, or its weights are not those of its manifest."""
+    """Raise ModelError when the folder is no bi-encoder, or its files are not its own, or were changed."""
     if not (folder / "modules.json").is_file():
         found = "has no modules.json" if folder.is_dir() else "does not exist"
         raise ModelError(f"{folder} {found}: a sentence-transformers bi-encoder is needed", hint=FETCH_AGAIN)
+    require_no_links(folder)
     expected = (read_manifest(folder) or {}).get("outputs", {}).get(WEIGHTS_FILE)
     weights = folder / WEIGHTS_FILE
     if expected and (not weights.is_file() or sha256_of(weights) != expected):
@@ -107,20 +234,36 @@ def require_intact(folder: Path) -> None:
         )
 
 
+def require_no_links(folder: Path) -> None:
+    """Raise ModelError when a file of the folder is a link to a place outside it."""
+    try:
+        require_own_files(folder)
+    except ValueError as error:
+        raise ModelError(
+            f"the model {folder} is not opened: {error}", hint="copy the files into it"
+        ) from None
+
+
 def read_usage(folder: Path, max_tokens: int | None = None) -> Usage:
-    """Read pooling, similarity, prefixes and limit from the sentence-transformers files."""
+    """Read pooling, similarity, prefixes and limit from the sentence-transformers files.
+
+    Raises ModelError, and TypeError or the like where a file has another shape.
+    """
     modules = {str(module["type"]).rsplit(".", 1)[-1]: module for module in read_json(folder, "modules.json")}
     unknown = modules.keys() - KNOWN_MODULES
     if unknown or "Pooling" not in modules:
         what = f"the module {min(unknown)}" if unknown else "no pooling"
         raise ModelError(f"{folder} has {what}: a backbone with mean or cls pooling is needed")
-    whole = read_json(folder, "config_sentence_transformers.json", default={})
+    place = Path(modules["Pooling"]["path"])
+    if place.is_absolute() or ".." in place.parts:
+        raise ModelError(f"{folder} names the module {place}, which is outside of it", hint=FETCH_AGAIN)
+    whole = read_object(folder, "config_sentence_transformers.json")
     compared = "cosine" if "Normalize" in modules else whole.get("similarity_fn_name")
     if compared not in SIMILARITIES:
         raise ModelError(f"{folder} compares vectors by '{compared}'; cosine or dot is needed")
     prompts = whole.get("prompts") or {}
     return Usage(
-        pooling=read_pooling(folder / modules["Pooling"]["path"]),
+        pooling=read_pooling(folder / place),
         similarity=SIMILARITIES[compared],
         prefixes={side: str(prompts.get(side) or "") for side in ("query", "document")},
         max_tokens=min(max_tokens or 512, own_limit(folder)),
@@ -129,7 +272,7 @@ def read_usage(folder: Path, max_tokens: int | None = None) -> Usage:
 
 def read_pooling(folder: Path) -> str:
     """Read the pooling, "mean" or "cls", as older and newer sentence-transformers write it."""
-    record = read_json(folder, "config.json")
+    record = read_object(folder, "config.json", needed=True)
     named = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
     chosen = (
         [record["pooling_mode"]]
@@ -144,20 +287,27 @@ def read_pooling(folder: Path) -> str:
 
 
 def own_limit(folder: Path) -> int:
-    """Read the model's own token limit; 512 when it names none."""
+    """Read the model's own token limit; 512 when it names none. Raises ModelError."""
     limits = (
-        read_json(folder, "sentence_bert_config.json", default={}).get("max_seq_length"),
-        read_json(folder, "tokenizer_config.json", default={}).get("model_max_length"),
+        read_object(folder, "sentence_bert_config.json").get("max_seq_length"),
+        read_object(folder, "tokenizer_config.json").get("model_max_length"),
     )
-    return min(int(next((limit for limit in limits if limit), 512)), 512)
+    found = next((limit for limit in limits if limit), 512)
+    if not isinstance(found, (int, float)) or not found >= 3:
+        raise ModelError(
+            f"the model {folder} reads {found!r} tokens, 3 at least are needed", hint=FETCH_AGAIN
+        )
+    return int(min(found, 512))
 
 
-def read_tokenizer(folder: Path) -> str:
-    """Read the tokenizer as the JSON of the `tokenizers` package."""
+def read_tokenizer(folder: Path, kind: str) -> str:
+    """Read the tokenizer as JSON of the `tokenizers` package; that of older folders by the kind's class."""
     path = folder / TOKENIZER_FILE
     if path.is_file():
-        return path.read_text(encoding="utf-8")
-    fast = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, use_fast=True)
+        return read_within(path).decode()
+    read_object(folder, "tokenizer_config.json")  # refused when it names code
+    make = getattr(transformers, f"{STEMS[kind]}TokenizerFast")
+    fast = make.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     return str(fast.backend_tokenizer.to_str())
 
 
@@ -178,8 +328,8 @@ def read_json(folder: Path, name: str, *, default: Any = None) -> Any:
             raise ModelError(f"the model {folder} is damaged: {name} is missing", hint=FETCH_AGAIN)
         return default
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        return parsed_json(read_within(path))
+    except (OSError, ValueError) as error:
         raise ModelError(f"the model {folder} is damaged: {name}: {error}", hint=FETCH_AGAIN) from error
 
 
@@ -209,9 +359,20 @@ def read_special_tokens(folder: Path | None, kind: str) -> dict[str, str]:
     return named
 
 
-def read_object(folder: Path, file: str) -> dict[str, Any]:
-    """Read a JSON object, empty where the file is missing. Raises ModelError when it is damaged."""
-    record = read_json(folder, file, default={})
+def read_object(folder: Path, file: str, *, needed: bool = False) -> dict[str, Any]:
+    """Read a JSON object, empty where the file is missing and not `needed`.
+
+    Raises ModelError when it is damaged, or names code.
+    """
+    record = read_json(folder, file, default=None if needed else {})
     if not isinstance(record, dict):
         raise ModelError(f"the model {folder} is damaged: {file} holds no JSON object", hint=FETCH_AGAIN)
+    for name, value in record.items():
+        kernels = name.endswith("attn_implementation") and value not in (None, "eager", "sdpa")
+        if name in CODE and value or kernels and "/" in str(value):
+            raise ModelError(
+                f"the model {folder} asks in {file} for {name} = {str(value)[:80]!r}, which is code of "
+                "others; it was not opened",
+                hint="take a model of plain weights: hybridr runs no code that comes with a model",
+            )
     return record

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from ..errors import ModelError
 from .contract import Forward, Reading, StatesForward, Vectors
 
 # Small batches stay in the processor's cache, and pad less: 2,048 tokens take a tenth more time, 256 no less.
@@ -103,7 +104,8 @@ def encode_ids(
     vectors = np.zeros((len(ids), dim), dtype=np.float32)
 
     def fill(batch: NDArray[np.int64]) -> None:
-        vectors[batch] = run(*padded([ids[position] for position in batch]))
+        found = run(*padded([ids[position] for position in batch]))
+        vectors[batch] = of_shape(found, (len(batch), dim))
 
     fill_all(fill, [len(row) for row in ids], budget, threads)
     return vectors
@@ -126,13 +128,25 @@ def read_tokens(
     states: list[Vectors] = [np.zeros((len(text.places), width), dtype=np.float32) for text in texts]
 
     def fill(batch: NDArray[np.int64]) -> None:
-        found, vectors[batch] = read(*padded([texts[position].ids for position in batch]))
-        for position, rows in zip(batch, found, strict=True):
+        rows, mask = padded([texts[position].ids for position in batch])
+        found, pooled = read(rows, mask)
+        vectors[batch] = of_shape(pooled, (len(batch), dim))
+        for position, rows in zip(batch, of_shape(found, (*mask.shape, width)), strict=True):
             states[position][:] = rows[texts[position].places]
 
     fill_all(fill, [len(text.ids) for text in texts], budget, threads)
     spans = [text.spans for text in texts]
     return list(map(Reading, vectors, states, spans))
+
+
+def of_shape(found: Vectors, shape: tuple[int, ...]) -> Vectors:
+    """Give what a graph answered. Raises ModelError for another shape, which numpy would stretch."""
+    if np.shape(found) != shape:
+        raise ModelError(
+            f"the encoder's graph gives vectors {np.shape(found)}, its manifest promises {shape}",
+            hint="make it again with `hybridr adapt` or `hybridr export`",
+        )
+    return found
 
 
 def fill_all(

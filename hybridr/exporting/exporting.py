@@ -176,7 +176,7 @@ def record_export(
         settings={"precision": precision, "opset": OPSET},
         inputs={"model": encoder["base"]},
         outputs=[path.relative_to(folder).as_posix() for path in files],
-        parents=[source["encoder"]["fingerprint"]] if source and "encoder" in source else [],
+        parents=[source["encoder"].get("fingerprint")] if source and "encoder" in source else [],
         extra={"encoder": encoder, "parity": parity, **kept, **records},
     )
     (folder / CARD_FILE).write_text(render_card(manifest), encoding="utf-8")

@@ -8,7 +8,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from ..encoding.retriever import WEIGHTS_FILE, Retriever
-from ..encoding.sentence_transformers import read_special_tokens
+from ..encoding.sentence_transformers import read_special_tokens, require_no_links
 from ..encoding.tokens import TOKENIZER_FILE
 from ..errors import MissingExtra
 from ..files.atomic import write_json
@@ -52,6 +52,8 @@ def write_tokenizer_files(retriever: Retriever, folder: Path) -> None:
     the plain one takes `tokenizer.json` as it is.
     """
     (folder / TOKENIZER_FILE).write_text(retriever.tokenizer_json, encoding="utf-8")
+    if retriever.folder:
+        require_no_links(retriever.folder)
     for name in KEPT if retriever.folder else ():
         source = Path(str(retriever.folder)) / name
         if source.exists():

@@ -15,6 +15,7 @@ import numpy as np
 from ..errors import DataError
 from ..records import Document, Qrels, Query, Run
 from .atomic import replacing
+from .foreign import lines_within, parsed_json
 
 V = TypeVar("V")
 
@@ -40,8 +41,18 @@ def read_corpus(path: Path) -> Iterator[dict[str, Any]]:
             raise DataError(f"{file}:{line}: a document without '_id'")
         if doc_id in seen:
             raise DataError(f"{file}:{line}: document id '{doc_id}' for the second time")
+        if not is_text(record):
+            raise DataError(f"{file}:{line}: document {doc_id!a} holds half a character (a lone surrogate)")
         seen.add(doc_id)
         yield {**record, "_id": doc_id}
+
+
+def is_text(record: Mapping[str, Any]) -> bool:
+    """Tell whether all that a record holds can be written as UTF-8, which half a surrogate pair cannot."""
+    try:
+        return bool(json.dumps(record, ensure_ascii=False).encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def document_of(record: Mapping[str, Any], origin: Path | str) -> Document:
@@ -81,8 +92,9 @@ def read_query_log(path: Path | None) -> list[str]:
     if path is None:
         return []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        with path.open(encoding="utf-8") as file:
+            lines = list(lines_within(file))
+    except (OSError, ValueError) as error:
         raise DataError(
             f"the query log {path} cannot be read: {error}", hint="one query per line, UTF-8"
         ) from error
@@ -152,33 +164,42 @@ def _is_number(value: str) -> bool:
 def _lines(file: Path) -> Iterator[tuple[int, str]]:
     try:
         with file.open(encoding="utf-8-sig") as lines:
-            for number, line in enumerate(lines, 1):
+            for number, line in enumerate(lines_within(lines), 1):
                 if line.strip():
                     yield number, line.rstrip("\r\n")
     except OSError as error:
         raise DataError(f"cannot read {file}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file} is not UTF-8: {error.reason} at byte {error.start}") from None
+    except ValueError as error:
+        raise unreadable_text(file, error) from None
+
+
+def unreadable_text(file: Path, error: ValueError) -> DataError:
+    """Say why the text of a file cannot be read."""
+    if isinstance(error, UnicodeDecodeError):
+        return DataError(f"{file} is not UTF-8: {error.reason} at byte {error.start}")
+    return DataError(f"{file} cannot be read: {error}")
 
 
 def read_jsonl(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line number, object) for every line that is not blank."""
     try:
         with file.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
+            for number, line in enumerate(lines_within(lines), 1):
                 if line.strip():
                     yield number, _parsed(line, file, number)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         raise DataError(
             f"no file {file}", hint="give a BEIR folder (corpus.jsonl, queries.jsonl, qrels/) or a JSONL file"
         ) from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file} is not UTF-8: {error.reason} at byte {error.start}") from None
+    except OSError as error:
+        raise DataError(f"cannot read {file}: {error.strerror}") from None
+    except ValueError as error:
+        raise unreadable_text(file, error) from None
 
 
 def _parsed(line: str, file: Path, number: int) -> dict[str, Any]:
     try:
-        record = json.loads(line)
+        record = parsed_json(line)
     except ValueError as error:
         raise DataError(f"{file}:{number}: not JSON: {error}") from None
     if not isinstance(record, dict):

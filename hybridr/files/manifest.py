@@ -14,8 +14,11 @@ from typing import Any
 
 from ..errors import DataError
 from .atomic import write_json
+from .foreign import parsed_json, read_within
 
 FILE_NAME = "manifest.json"
+PARTS = ("settings", "inputs", "outputs", "encoder", "adaptation", "assembly", "dam", "rem", "query_map")
+"""Entries that are objects wherever they are."""
 PACKAGES = ("numpy", "onnxruntime", "opensearch-py", "peft", "tokenizers", "torch", "transformers")
 
 
@@ -78,9 +81,12 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = parsed_json(read_within(path))
     except ValueError as error:
         raise DataError(f"{path} is not valid JSON: {error}", hint="make the artifact again") from error
     if not isinstance(record, dict):
         raise DataError(f"{path} holds no manifest", hint="make the artifact again")
+    wrong = [name for name in PARTS if not isinstance(record.get(name, {}), dict)]
+    if wrong:
+        raise DataError(f"{path} holds a wrong '{wrong[0]}'", hint="make the artifact again")
     return record

@@ -9,10 +9,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .atomic import write_json
+from .atomic import storing, write_json
 from .folders import state_folder
 
-ENCODERS, SPREADS = "encoders.json", "spreads.json"
+ENCODERS, SPREADS, KNOWN_FILE = "encoders.json", "spreads.json", "checkpoints.json"
 _spreads: dict[str, float] = {}
 
 
@@ -68,3 +68,16 @@ def spread_known(key: str) -> float | None:
     if key not in _spreads and isinstance(known := _read(SPREADS).get(key), float):
         _spreads[key] = known
     return _spreads.get(key)
+
+
+def known_checkpoint(repository: str) -> dict[str, Any]:
+    """Give the revision and the sha256 of files (`files`) that a repository had when it was first fetched."""
+    found = _read(KNOWN_FILE).get(repository)
+    return found if isinstance(found, dict) and isinstance(found.get("files"), dict) else {}
+
+
+def remember_checkpoint(repository: str, revision: str, files: dict[str, str]) -> None:
+    """Keep what a repository was when it was first fetched. Raises DownloadError."""
+    known = {"revision": revision, "files": files}
+    with storing(state_folder()):
+        write_json(state_folder() / KNOWN_FILE, {**_read(KNOWN_FILE), repository: known})

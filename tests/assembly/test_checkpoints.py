@@ -30,6 +30,7 @@ class Payload:
 
 @pytest.mark.parametrize("zipped", [True, False])
 @pytest.mark.parametrize("file", ["pytorch_adapter.bin", "pytorch_model_head.bin"])
+@pytest.mark.attack(52)
 def test_a_rem_that_runs_code_is_refused(file: str, zipped: bool, tmp_path: Path) -> None:
     rem = shutil.copytree(rem_of("colbert_lora192-pa4"), tmp_path / "rem")
     torch.save({"weight": torch.zeros(1), "more": Payload(tmp_path / "ran")}, rem / file)
@@ -46,6 +47,7 @@ def test_a_rem_that_runs_code_is_refused(file: str, zipped: bool, tmp_path: Path
 
 
 @pytest.mark.parametrize("save", [torch.save, lambda value, path: path.write_bytes(pickle.dumps(value))])
+@pytest.mark.attack(52)
 def test_a_dam_that_runs_code_is_refused(save: Callable[..., Any], tmp_path: Path) -> None:
     dam = shutil.copytree(SOURCE, tmp_path / "dam")
     save({"weight": Payload(tmp_path / "ran")}, dam / "pytorch_model.bin")

@@ -70,6 +70,7 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
+@pytest.mark.attack(42)
 def test_page_is_whole_escaped_and_loads_nothing(found: Evaluation) -> None:
     written = rendered(found, "html", f"title {EVIL}", {"a": f"text {EVIL} " + "x" * 900})
     tags = Tags()

@@ -137,6 +137,7 @@ def test_a_missing_file_and_a_dead_repository(
         fetching.fetch([artifact])
 
 
+@pytest.mark.attack(75)
 def test_a_failing_write_is_explained_and_leaves_nothing(
     tmp_path: Path, repository: type[Repository]
 ) -> None:
@@ -154,6 +155,7 @@ def test_a_failing_write_is_explained_and_leaves_nothing(
     assert stored(tmp_path) == ["one-1.0.zip"]
 
 
+@pytest.mark.attack(75)
 def test_too_little_space_is_refused_before_the_first_byte(tmp_path: Path) -> None:
     with pytest.raises(DownloadError, match="MB free, 1,000,000,000,000 MB are needed"):
         fetching.require_space(tmp_path, 10**18)

@@ -55,6 +55,7 @@ def test_an_ended_process_is_not_running(spawned: Callable[..., psutil.Popen]) -
         assert time.monotonic() < deadline
 
 
+@pytest.mark.attack(79)
 def test_a_node_whose_start_was_killed_is_found_by_its_data(spawned: Callable[..., psutil.Popen]) -> None:
     lost = spawned(FAMILY, configuration.data_argument("/data/lost"))
     assert [each.pid for each in state.find_strays(Path("/data/lost"))] == [lost.pid]

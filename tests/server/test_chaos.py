@@ -49,6 +49,7 @@ def dice() -> random.Random:
 
 
 @pytest.mark.timeout(1800)  # a node starts three times
+@pytest.mark.attack(72, 73)
 def test_nothing_is_lost_whatever_is_killed(
     chaos_node: ChaosNode, tiny_folder: Path, dice: random.Random
 ) -> None:

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.node
 TEXT = ReindexSettings(fields=("text",))
 
 
+@pytest.mark.attack(44)
 def test_strict_mapping_with_dates_objects_and_nested_fields(cluster: Cluster, index_name: str) -> None:
     properties = {
         "text": {"type": "text"},
@@ -136,6 +137,7 @@ def test_documents_larger_than_a_bulk_request_go_alone(cluster: Cluster, index_n
     assert sources(cluster, done.destination) == sources(cluster, index_name)
 
 
+@pytest.mark.attack(45)
 def test_a_closed_index_is_refused(cluster: Cluster, index_name: str) -> None:
     fill_index(cluster, index_name, 5)
     cluster.request("POST", path_of(index_name, "_close"))
@@ -144,6 +146,7 @@ def test_a_closed_index_is_refused(cluster: Cluster, index_name: str) -> None:
     assert not cluster.exists(f"{index_name}-hybridr-1")
 
 
+@pytest.mark.attack(45)
 def test_a_data_stream_is_refused(cluster: Cluster, index_name: str) -> None:
     template = path_of("_index_template", index_name)
     cluster.request("PUT", template, {"index_patterns": [index_name], "data_stream": {}})

@@ -106,6 +106,7 @@ def test_other_k1_and_b_have_their_old_factor(secure: Cluster) -> None:
     assert scores == pytest.approx({doc: told[doc] for doc in scores}, rel=1e-5)
 
 
+@pytest.mark.attack(69)
 def test_wrong_password_and_unknown_certificate(
     secure_node: NodeState,
     monkeypatch: pytest.MonkeyPatch,

@@ -149,6 +149,7 @@ def test_an_error_does_not_repeat_the_text(client):
     assert "secret" not in answer.text
 
 
+@pytest.mark.attack(36)
 def test_a_token_guards_everything_but_health(encoder):
     client = TestClient(create_app(encoder, ServeSettings(token="s3cret")))
     assert client.get("/healthz").status_code == 200

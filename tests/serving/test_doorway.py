@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from threading import Event, Thread
 
+import pytest
+
 from support.asking import DeadEncoder, client_of, embed
 from support.hashing import HashingEncoder
 
@@ -15,6 +17,7 @@ def test_a_body_over_the_limit_is_refused_by_what_it_announces():
     assert answer.json()["error"]["message"] == "the body is larger than 200 bytes"
 
 
+@pytest.mark.attack(33)
 def test_a_body_over_the_limit_is_refused_when_it_announces_nothing():
     def pieces():
         yield b'{"model": "x-query", "input": "'

@@ -189,6 +189,7 @@ server.run("info")
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.attack(39)
 def test_a_server_that_stops_answers_what_is_under_way(ending):
     process = subprocess.Popen(
         [sys.executable, "-c", SLOW_SERVER], stdout=subprocess.PIPE, stderr=subprocess.PIPE

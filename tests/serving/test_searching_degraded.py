@@ -132,6 +132,7 @@ def test_more_words_than_the_cluster_takes(client, monkeypatch):
         ({"query": "x", "k": 1.5}, 400, "valid integer"),
     ],
 )
+@pytest.mark.attack(37)
 def test_a_search_that_makes_no_sense_says_why(client, body, status, said):
     answer = client.post("/search", json=body)
     assert answer.status_code == status

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 
+import pytest
+
 from hybridr.serving.telemetry import JsonLines
 from support.asking import DeadEncoder, client_of, embed
 
@@ -35,6 +37,7 @@ def logged(caplog, client, **request):
     return [JsonLines().format(record) for record in caplog.records if record.name == "hybridr.serving"]
 
 
+@pytest.mark.attack(38)
 def test_the_log_is_one_json_object_per_request_without_the_text(caplog):
     [line] = logged(
         caplog,

@@ -154,6 +154,7 @@ def test_the_packaged_java_runs_2_19_1_without_security(
 
 
 @pytest.mark.secure
+@pytest.mark.attack(71)
 def test_a_secured_node_asks_for_its_password(
     secure_node: state_module.NodeState, capsys: pytest.CaptureFixture[str]
 ) -> None:

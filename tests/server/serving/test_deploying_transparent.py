@@ -97,11 +97,13 @@ def test_ranked_as_by_search(
         "anchor 日本語 \u0000 \t emoji 🎉 \u2028",
     ],
 )
+@pytest.mark.attack(24)
 def test_no_text_breaks_out_of_its_query(rack: Cluster, index: str, search: Search, text: str) -> None:
     assert_same(ask(rack, index, {"query": {"match": {"text": text}}}), search(text, 10))
 
 
 @pytest.mark.parametrize("text", ["${credential.token} anchor", "${x} anchor"])
+@pytest.mark.attack(24)
 def test_placeholders_are_not_filled_in(
     rack: Cluster, index: str, server: Server, search: Search, text: str
 ) -> None:
@@ -260,6 +262,7 @@ def test_a_point_in_time_is_ranked(rack: Cluster, index: str, search: Search) ->
     assert_same(answer, search(TEXT, 10))
 
 
+@pytest.mark.attack(20)
 def test_a_dead_server_means_plain_bm25(rack: Cluster, index: str, server: Server) -> None:
     body = {"query": MATCH}
     expected = plain(rack, index, body)

@@ -1,0 +1,123 @@
+"""Files that others made: that they lie where they seem to lie, how large they may be, and how deep.
+
+Everything here raises ValueError, which each reader turns into its own error with the file's name.
+`HYBRIDR_LINE_MB`, `HYBRIDR_MODEL_GB` and `HYBRIDR_MEMORY_GB` move the limits that a real file may meet.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+MOST_JSON = 128 << 20
+"""Bytes of a configuration or tokenizer; the largest in use, of 250,000 words, have 17 MB."""
+GROWTH = 50
+"""How many times its own size an archive may unpack to; weights shrink by a half at most."""
+
+
+def most_characters() -> int:
+    """Give the longest line that is read, in characters."""
+    return int(_setting("HYBRIDR_LINE_MB", 64) * 1e6)
+
+
+def most_bytes() -> int:
+    """Give the largest file of weights or graph that is opened."""
+    return int(_setting("HYBRIDR_MODEL_GB", 16) * 1e9)
+
+
+def most_memory() -> int:
+    """Give the bytes that all open graphs may take together."""
+    return int(_setting("HYBRIDR_MEMORY_GB", 6) * 1e9)
+
+
+def _setting(name: str, default: float) -> float:
+    given = os.environ.get(name) or default
+    try:
+        return max(float(given), 0.0)
+    except ValueError:
+        raise ValueError(f"{name} is {given!r}, a number is needed") from None
+
+
+def require_own_files(folder: Path) -> None:
+    """Raise ValueError when something in `folder` is a link out of it, or neither file nor folder.
+
+    The model hub's cache keeps a snapshot's files beside it: links into its own `blobs` are followed.
+    """
+    roots = _roots(folder.resolve())
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = Path(place, name)
+            if path.is_symlink():
+                _require_inside(path, roots, path.relative_to(folder).as_posix())
+            elif not stat.S_ISREG(kind := path.lstat().st_mode) and not stat.S_ISDIR(kind):
+                raise ValueError(f"{path.relative_to(folder)} is neither a file nor a folder")
+
+
+def _roots(folder: Path) -> list[Path]:
+    store = folder.parent.parent
+    cached = folder.parent.name == "snapshots" and store.name.startswith("models--")
+    return [folder, store / "blobs"] if cached else [folder]
+
+
+def _require_inside(link: Path, roots: list[Path], name: str) -> None:
+    try:
+        target = link.resolve()
+    except (OSError, RuntimeError):  # a circle of links
+        raise ValueError(f"{name} is a link that leads nowhere") from None
+    if target.is_dir() or not any(target.is_relative_to(root) for root in roots):
+        raise ValueError(f"{name} is a link that leads out of the folder, which is not followed")
+
+
+def read_within(path: Path, most: int = MOST_JSON) -> bytes:
+    """Read a file of at most `most` bytes. Raises ValueError, OSError."""
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"{path.name} has more than {most / 1e6:,.0f} MB")
+    return content
+
+
+def require_size(path: Path) -> None:
+    """Raise ValueError when a file of weights or a graph is larger than it may be."""
+    if (size := path.stat().st_size) > most_bytes():
+        raise ValueError(
+            f"{path.name} has {size / 1e9:,.1f} GB, at most {most_bytes() / 1e9:g} are opened "
+            "(HYBRIDR_MODEL_GB)"
+        )
+
+
+def parsed_json(text: str | bytes) -> Any:
+    """Parse JSON. Raises ValueError, for what is nested too deep as well."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def lines_within(lines: IO[str]) -> Iterator[str]:
+    """Yield lines with their ends. Raises ValueError for one that is too long, before it is read whole."""
+    most = most_characters()
+    while line := lines.readline(most + 1):
+        if len(line) > most:
+            raise ValueError(f"it has a line of more than {most:,} characters (HYBRIDR_LINE_MB)")
+        yield line
+
+
+def members_within(archive: zipfile.ZipFile, names: list[str], size: int) -> dict[str, bytes]:
+    """Read members of an archive of `size` bytes. Raises ValueError when they unpack to far more than that.
+
+    What the archive declares is compared before anything is unpacked; a reader of `zipfile` stops there.
+    """
+    most = min(GROWTH * size, most_bytes())
+    declared = sum(archive.getinfo(name).file_size for name in names)
+    if declared > most:
+        raise ValueError(
+            f"it would unpack {size / 1e6:,.1f} MB to {declared / 1e6:,.0f} MB, "
+            f"{most / 1e6:,.0f} MB are the limit"
+        )
+    return {name: archive.read(name) for name in names}
