@@ -44,6 +44,14 @@ class Alone(Fusion):
         return {"size": k, "query": query}
 
 
+def unseen(body: dict[str, Any], seen: Sequence[str]) -> dict[str, Any]:
+    """Leave documents out of what a search finds, before anything is scored again."""
+    if not seen:
+        return body
+    others = {"must_not": [{"ids": {"values": list(seen)}}]}
+    return body | {"post_filter": {"bool": {"must": [body.get("post_filter", {"match_all": {}})], **others}}}
+
+
 class Candidates:
     """Asks the legs of one index; many questions go in one request."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Literal, NamedTuple, get_args
 
 from ..cluster.connection import Cluster
@@ -20,6 +21,7 @@ from .settings import NAMES_A_PIPELINE, SearchSettings
 
 Mode = Literal["hybrid", "lexical", "dense"]
 Feedback = Literal["rm3", "rocchio"]
+RECHECK_S = 10.0  # a server would else fail every search after an operator forbids scripts
 REFUSALS = {
     "allow_expensive_queries": "search.allow_expensive_queries is false",
     "cannot execute [inline] scripts": "script.allowed_types leaves inline ones out",
@@ -102,6 +104,23 @@ def scripts_refused(cluster: Cluster, index: str) -> str | None:
         said = next((reason for words, reason in REFUSALS.items() if words in error.message), None)
         return said and f"the cluster runs no scripts ({said})"
     return None
+
+
+class Scripts:
+    """Whether searches of an index may run scripts, tried again after `RECHECK_S` seconds."""
+
+    def __init__(self, cluster: Cluster, index: str) -> None:
+        """Begin where they may."""
+        self.cluster, self.index = cluster, index
+        self._reason: str | None = None
+        self._until = time.monotonic() + RECHECK_S
+
+    def refused(self) -> str | None:
+        """Say why they may not; None where they may."""
+        if time.monotonic() >= self._until:
+            self._until = time.monotonic() + RECHECK_S
+            self._reason = scripts_refused(self.cluster, self.index)
+        return self._reason
 
 
 def weighted_boosts(info: IndexInfo, formula: str) -> dict[str, Weighted]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Literal
 
 from ..cluster.connection import Cluster
@@ -25,10 +26,11 @@ from ..files.family import member_of
 from ..records import Hit, Query, Run
 from ..vocabulary.terms import Analysis
 from .calibration import known_scale
-from .candidates import DENSE, HYBRID, LEXICAL, Alone, Candidates, legs_of, modes
+from .candidates import DENSE, HYBRID, LEXICAL, Alone, Candidates, legs_of, modes, unseen
 from .checks import (
     Feedback,
     Mode,
+    Scripts,
     check_feedback,
     check_request,
     checked_encoder,
@@ -94,7 +96,17 @@ class Search:
         self.boosts = weighted_boosts(self.info, self.settings.boost) if joining.takes_boosts else {}
         self._candidates = Candidates(cluster, self.info, self._legs())
         self._asking = self._asked_so()
+        self._scripts = Scripts(cluster, self.info.name) if joining.needs_scripts else None
         self._rerankers: tuple[Reranker, ...] = ()
+
+    def current(self) -> Search:
+        """Give this search, or while the cluster has ceased to run scripts, one that needs none."""
+        return self._by_pipeline if self._scripts and self._scripts.refused() else self
+
+    @cached_property
+    def _by_pipeline(self) -> Search:
+        settings = self.settings.model_copy(update={"fusion": "pipeline", "boost": ""})
+        return Search(self.cluster, self.info, self.encoder, feedback=self.given_feedback, settings=settings)
 
     def using(self, mode: Mode, *, feedback: Feedback | Literal["same"] | None = "same") -> Search:
         """Give the same search in another mode, or with another feedback."""
@@ -127,6 +139,8 @@ class Search:
         text as the encoder reads it, where that is there already. `explain` has hits tell what each part adds
         to their score. `boost` is a formula of boosts in place of the settings' own.
         """
+        if (now := self.current()) is not self:
+            return now(text, k, offset=offset, filter=filter, reading=reading, explain=explain)
         self._check_page(text, k, offset)
         readings = None if reading is None else [reading]
         [question] = self._questions([text], self.settings.depth, filter, readings)
@@ -175,6 +189,8 @@ class Search:
         if self._rerankers or not self._joining.one_request:
             ranks = "a re-ranker" if self._rerankers else f"the fusion '{self.fusion}'"
             raise SettingsError(f"{ranks} ranks here: there is no one request", hint="--fusion absolute")
+        if self._scripts and (reason := self._scripts.refused()):
+            raise SettingsError(reason, hint="--fusion pipeline")
         check_request(text, k)
         readings = None if reading is None else [reading]
         [question] = self._questions([text], self._depth(k), filter, readings)
@@ -369,11 +385,3 @@ class Search:
     @property
     def _shown_fields(self) -> list[str]:
         return list(self.info.record.fields or self.lexical_fields)
-
-
-def unseen(body: dict[str, Any], seen: Sequence[str]) -> dict[str, Any]:
-    """Leave documents out of what a search finds, before anything is scored again."""
-    if not seen:
-        return body
-    others = {"must_not": [{"ids": {"values": list(seen)}}]}
-    return body | {"post_filter": {"bool": {"must": [body.get("post_filter", {"match_all": {}})], **others}}}

@@ -20,6 +20,7 @@ from .telemetry import described, note
 Mode: TypeAlias = Literal["lexical", "dense", "hybrid"]
 SIDES: tuple[Side, ...] = ("query", "passage")
 MOST_HITS = 1000
+MOST_BOOST = 1000  # characters
 LATE = 503
 GONE = 499  # what nginx calls a client that did not wait; nobody reads it but logs and metrics
 STATUS: tuple[tuple[type[HybridrError], int], ...] = (
@@ -69,6 +70,11 @@ class SearchRequest(BaseModel):
     offset: int = Field(0, ge=0, le=MOST_HITS, description="how many of the best to skip: pages")
     filter: dict[str, Any] | None = Field(None, description="a query that every hit has to match")
     explain: bool = Field(False, description="tell what each part adds to a hit's score")
+    boost: str | None = Field(
+        None,
+        max_length=MOST_BOOST,
+        description="what fields add, as --boost of hybridr search",
+    )
 
 
 def side_of(model: str) -> Side:
