@@ -128,10 +128,10 @@ def growing(field: str, modifier: str, top: float) -> dict[str, Any]:
 
 
 def recent(field: str, half_life: str) -> dict[str, Any]:
-    """Score a date by half-life / (half-life + age), 1 for one that is still to come.
+    """Score a date by half-life / (half-life + age), 1 for one of the running step or still to come.
 
-    The server's own "now", rounded down to days, hours or minutes: the same request has the same answer for
-    a while, and pages join. A request that was printed stays right.
+    Ages are counted from the end of the day, hour or minute that runs on the server: the same request has
+    the same answer for a while, and pages join. A request that was printed stays right.
     """
     now = f"now/{step_of(half_life)}"
     near = {"distance_feature": {"field": field, "origin": now, "pivot": half_life}}
@@ -140,7 +140,7 @@ def recent(field: str, half_life: str) -> dict[str, Any]:
 
 
 def step_of(half_life: str) -> str:
-    """Choose the unit to which "now" is rounded down: at most a fiftieth of the half-life, or a minute."""
+    """Choose the unit in which "now" moves on: at most a fiftieth of the half-life, or a minute."""
     count, unit = int(half_life[:-1]), half_life[-1]
     hours = count * 24 if unit == "d" else count
     return "d" if hours >= 24 * STEPS else "h" if hours >= STEPS else "m"
