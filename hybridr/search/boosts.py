@@ -62,7 +62,7 @@ def read_boost(term: str) -> Boost:
     parts = TERM.fullmatch("".join(term.split()))
     if not parts or parts[1] not in FORMS:
         raise SettingsError(f"'{term.strip()}' is no boost", hint=GRAMMAR)
-    form, field, told, weight = parts[1], parts[2], parts[3] or "", number(parts[4])
+    form, field, told, weight = parts[1], parts[2], parts[3] or "", as_number(parts[4])
     if not FORMS[form](told):
         raise SettingsError(f"'{term.strip()}' says '{told}' where {form} needs something else", hint=GRAMMAR)
     if not 0 < weight <= LARGEST_WEIGHT:
@@ -70,7 +70,7 @@ def read_boost(term: str) -> Boost:
     return Boost(form, field, told, weight)
 
 
-def number(text: str) -> float:
+def as_number(text: str) -> float:
     """Read a number; what is none becomes one that no range holds."""
     try:
         return float(text)
@@ -80,7 +80,7 @@ def number(text: str) -> float:
 
 def is_top(told: str) -> bool:
     """Tell whether this can be the value that counts fully."""
-    return 0 < number(told) < math.inf
+    return 0 < as_number(told) < math.inf
 
 
 FORMS: Mapping[str, Any] = {

@@ -60,7 +60,7 @@ def check_feedback(feedback: str | None, mode: Mode, info: IndexInfo, settings: 
         raise SettingsError("rocchio and exact need one vector a document: this index has passages")
 
 
-class Chosen(NamedTuple):
+class ChosenFusion(NamedTuple):
     """A fusion; `remark` says why it is another one than the index would allow."""
 
     fusion: str
@@ -69,7 +69,7 @@ class Chosen(NamedTuple):
 
 def chosen_fusion(
     cluster: Cluster, settings: SearchSettings, info: IndexInfo, feedback: Feedback | None
-) -> Chosen:
+) -> ChosenFusion:
     """Choose the fusion that is set, else absolute where the index and the other settings allow it.
 
     Where the cluster runs no scripts, the pipeline takes the place of one that needs them. Raises
@@ -87,8 +87,8 @@ def chosen_fusion(
         raise SettingsError(f"a boost is added to true scores: {reason}", hint="leave the boost out")
     if joining.needs_scripts and (refused := scripts_refused(cluster, info.name)):
         lost = "; the boost is left out" if settings.boost else ""
-        return Chosen("pipeline", f"ranked by the fusion 'pipeline': {refused}{lost}")
-    return Chosen(fusion)
+        return ChosenFusion("pipeline", f"ranked by the fusion 'pipeline': {refused}{lost}")
+    return ChosenFusion(fusion)
 
 
 def scripts_refused(cluster: Cluster, index: str) -> str | None:
