@@ -34,7 +34,7 @@ class Part(BaseModel):
 
 
 class Deployment(Part):
-    """How the index is asked through plain REST; `job` identifies what was deployed."""
+    """How the index is asked through plain REST; `job` identifies what was deployed, `boost` is a formula."""
 
     way: str
     pipeline: str
@@ -42,6 +42,7 @@ class Deployment(Part):
     model_id: str | None = None
     connector_id: str | None = None
     server: str | None = None
+    boost: str = ""
 
 
 class FittedMap(Part):

@@ -47,7 +47,8 @@ class Difference(NamedTuple):
 class Evaluation:
     """Means and their intervals per system and measure, the values behind them, and the runs.
 
-    `comparisons` are against `baseline`; `settings` say how intervals and tests were made.
+    `comparisons` are against `baseline`; `settings` say how intervals and tests were made, `remarks` what a
+    system could not do as it should.
     """
 
     queries: int
@@ -60,6 +61,7 @@ class Evaluation:
     topics: tuple[Query, ...] = field(repr=False)
     qrels: Qrels = field(repr=False)
     settings: EvaluateSettings = field(repr=False)
+    remarks: tuple[str, ...] = ()
 
     @property
     def measures(self) -> list[str]:
@@ -148,6 +150,7 @@ class Evaluation:
             "intervals": self.intervals,
             "comparisons": [vars(comparison) for comparison in self.comparisons],
             "per_query": self.per_query,
+            "remarks": list(self.remarks),
         }
 
     def write_runs(self, folder: Path) -> dict[str, str]:

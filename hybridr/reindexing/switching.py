@@ -105,4 +105,5 @@ def hand_over(cluster: Cluster, old: IndexInfo, new: str) -> Succession | None:
 def command_of(info: IndexInfo, known: Deployment) -> str:
     """Give the command that deploys an index as a record says."""
     server = f" --server {known.server}" if known.server else ""
-    return f"hybridr deploy {info.record.source or info.name} --way {known.way}{server}"
+    boost = f' --boost "{known.boost}"' if known.boost else ""
+    return f"hybridr deploy {info.record.source or info.name} --way {known.way}{server}{boost}"

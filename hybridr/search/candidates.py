@@ -14,7 +14,7 @@ from ..cluster.legs.lexical import among, highlight
 from ..cluster.record import IndexInfo
 from ..encoding.passages import Span
 from ..files.family import member_of, names_of
-from .fusions import Fusion, Legs, Question, Scores
+from .fusions import Fusion, Legs, Question, Scores, Weighted
 from .hits import checked_hits, shown_text
 
 HYBRID, LEXICAL, DENSE = "hybrid", "lexical", "dense"
@@ -42,6 +42,14 @@ class Alone(Fusion):
         """Ask the leg."""
         [query] = question.queries()
         return {"size": k, "query": query}
+
+
+def unseen(body: dict[str, Any], seen: Sequence[str]) -> dict[str, Any]:
+    """Leave documents out of what a search finds, before anything is scored again."""
+    if not seen:
+        return body
+    others = {"must_not": [{"ids": {"values": list(seen)}}]}
+    return body | {"post_filter": {"bool": {"must": [body.get("post_filter", {"match_all": {}})], **others}}}
 
 
 class Candidates:
@@ -77,27 +85,33 @@ class Candidates:
             asked,
         )
         more = zip(second[::2], second[1::2], strict=True)
-        told = self._told(questions, listed)
+        signals = self._told([one.signals for one in questions], questions, listed)
+        boosts = self._told([one.boosts for one in questions], questions, listed)
         return [
-            Legs(lists, {**lists[0], **lexical}, {**lists[1], **dense}, one.scales, parts)
-            for one, lists, (lexical, dense), parts in zip(questions, listed, more, told, strict=True)
+            Legs(lists, {**lists[0], **lexical}, {**lists[1], **dense}, one.scales, *parts)
+            for one, lists, (lexical, dense), *parts in zip(
+                questions, listed, more, signals, boosts, strict=True
+            )
         ]
 
     def _told(
-        self, questions: Sequence[Question], listed: Sequence[tuple[Scores, Scores]]
+        self,
+        parts: Sequence[Mapping[str, Weighted]],
+        questions: Sequence[Question],
+        listed: Sequence[tuple[Scores, Scores]],
     ) -> list[dict[str, tuple[float, Scores]]]:
-        """Ask for the signals of every candidate."""
+        """Ask for these parts of every candidate's score."""
         unions = [list({**lexical, **dense}) for lexical, dense in listed]
         told = [
             (one.text, {"size": len(union), "query": among(union, {"bool": {"should": list(part.clauses)}})})
-            for one, union in zip(questions, unions, strict=True)
-            for part in one.signals.values()
+            for one, named, union in zip(questions, parts, unions, strict=True)
+            for part in named.values()
             if part.clauses
         ]
         found = iter(self.scores([body for _, body in told], [text for text, _ in told]))
         return [
-            {name: (part.weight, next(found) if part.clauses else {}) for name, part in one.signals.items()}
-            for one in questions
+            {name: (part.weight, next(found) if part.clauses else {}) for name, part in named.items()}
+            for named in parts
         ]
 
     def _missing(self, question: Question, lexical: Scores, dense: Scores) -> Iterator[dict[str, Any]]:

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+import time
+from typing import Literal, NamedTuple, get_args
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import check_fingerprint, command_for, is_destination
 from ..cluster.legs.dense import MAX_NEIGHBOURS
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder
-from ..errors import DataError, SettingsError
+from ..errors import ClusterError, DataError, SettingsError
 from ..files.family import member_of
 from ..languages import says_something
+from .boosts import check_boost, read_boosts
 from .encoders import encoder_for
-from .fusions import FAMILY
+from .fusions import FAMILY, Weighted
 from .fusions.absolute import Absolute
 from .settings import NAMES_A_PIPELINE, SearchSettings
 
 Mode = Literal["hybrid", "lexical", "dense"]
 Feedback = Literal["rm3", "rocchio"]
+RECHECK_S = 10.0  # a server would else fail every search after an operator forbids scripts
+REFUSALS = {
+    "allow_expensive_queries": "search.allow_expensive_queries is false",
+    "cannot execute [inline] scripts": "script.allowed_types leaves inline ones out",
+    "cannot execute scripts using": "script.allowed_contexts leaves searches out",
+    "script_lang not supported": "a node lacks the module lang-painless",
+}
+"""What a cluster says that runs no scripts, and why it does not."""
 
 
 def checked_encoder(
@@ -50,17 +60,75 @@ def check_feedback(feedback: str | None, mode: Mode, info: IndexInfo, settings: 
         raise SettingsError("rocchio and exact need one vector a document: this index has passages")
 
 
-def chosen_fusion(settings: SearchSettings, info: IndexInfo, feedback: Feedback | None) -> str:
-    """Name the fusion that is set, else absolute where the index and the other settings allow it.
+class ChosenFusion(NamedTuple):
+    """A fusion; `remark` says why it is another one than the index would allow."""
 
-    Raises SettingsError for one that cannot rank this index.
+    fusion: str
+    remark: str = ""
+
+
+def chosen_fusion(
+    cluster: Cluster, settings: SearchSettings, info: IndexInfo, feedback: Feedback | None
+) -> ChosenFusion:
+    """Choose the fusion that is set, else absolute where the index and the other settings allow it.
+
+    Where the cluster runs no scripts, the pipeline takes the place of one that needs them. Raises
+    SettingsError for one that cannot rank this index, or that adds no boosts where there are some.
     """
-    if settings.fusion == "auto":
+    fusion = settings.fusion
+    if fusion == "auto":
         given = settings.model_fields_set & NAMES_A_PIPELINE
-        return "pipeline" if given or Absolute.obstacle(info.record, feedback) else "absolute"
-    if obstacle := member_of(FAMILY, settings.fusion).obstacle(info.record, feedback):
-        raise SettingsError(f"the fusion '{settings.fusion}' cannot rank here: {obstacle}")
-    return settings.fusion
+        fusion = "pipeline" if given or Absolute.obstacle(info.record, feedback) else Absolute.name
+    joining = member_of(FAMILY, fusion)
+    if obstacle := joining.obstacle(info.record, feedback):
+        raise SettingsError(f"the fusion '{fusion}' cannot rank here: {obstacle}")
+    if settings.boost and not joining.takes_boosts:
+        reason = Absolute.obstacle(info.record, feedback) or f"the fusion '{fusion}' has none"
+        raise SettingsError(f"a boost is added to true scores: {reason}", hint="leave the boost out")
+    if joining.needs_scripts and (refused := scripts_refused(cluster, info.name)):
+        lost = "; the boost is left out" if settings.boost else ""
+        return ChosenFusion("pipeline", f"ranked by the fusion 'pipeline': {refused}{lost}")
+    return ChosenFusion(fusion)
+
+
+def scripts_refused(cluster: Cluster, index: str) -> str | None:
+    """Try whether searches may run a script; say why not, None where they may.
+
+    Trying needs no right but to search, and sees all that may be in the way: the cluster's settings
+    `search.allow_expensive_queries` and `script.allowed_types`, and a node without the module lang-painless.
+    """
+    script = {"script_score": {"query": {"match_all": {}}, "script": {"source": "_score"}}}
+    try:
+        cluster.search(index, {"size": 0, "terminate_after": 1, "query": script})
+    except ClusterError as error:
+        said = next((reason for words, reason in REFUSALS.items() if words in error.message), None)
+        return said and f"the cluster runs no scripts ({said})"
+    return None
+
+
+class Scripts:
+    """Whether searches of an index may run scripts, tried again after `RECHECK_S` seconds."""
+
+    def __init__(self, cluster: Cluster, index: str) -> None:
+        """Begin where they may."""
+        self.cluster, self.index = cluster, index
+        self._reason: str | None = None
+        self._until = time.monotonic() + RECHECK_S
+
+    def refused(self) -> str | None:
+        """Say why they may not; None where they may."""
+        if time.monotonic() >= self._until:
+            self._until = time.monotonic() + RECHECK_S
+            self._reason = scripts_refused(self.cluster, self.index)
+        return self._reason
+
+
+def weighted_boosts(info: IndexInfo, formula: str) -> dict[str, Weighted]:
+    """Give what each term of a formula asks of an index. Raises SettingsError for a field that cannot."""
+    boosts = read_boosts(formula)
+    for one in boosts:
+        check_boost(info, one)
+    return {one.name: Weighted(one.weight, [one.clause()]) for one in boosts}
 
 
 def check_request(text: str, k: int) -> None:

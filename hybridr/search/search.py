@@ -12,8 +12,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal
 
-import numpy as np
-
 from ..cluster.connection import Cluster
 from ..cluster.destinations import resolve
 from ..cluster.fields import choose_text_fields
@@ -26,19 +24,28 @@ from ..encoding.contract import Encoder, Reading, Vectors
 from ..errors import SettingsError
 from ..files.family import member_of
 from ..records import Hit, Query, Run
-from ..vocabulary.terms import Analysed, Analysis
+from ..vocabulary.terms import Analysis
 from .calibration import known_scale
-from .candidates import DENSE, HYBRID, LEXICAL, Alone, Candidates, legs_of, modes
-from .checks import Feedback, Mode, check_feedback, check_request, checked_encoder, chosen_fusion
-from .feedback import ROCCHIO_DOCUMENTS, TermFeedback, rocchio
-from .fusions import FAMILY, Candidate, Fusion, Legs, Question, Scales, Weighted
-from .fusions.absolute import lexical_root
+from .candidates import DENSE, HYBRID, LEXICAL, Alone, Candidates, legs_of, modes, unseen
+from .checks import (
+    Feedback,
+    Mode,
+    Scripts,
+    check_feedback,
+    check_request,
+    checked_encoder,
+    chosen_fusion,
+    weighted_boosts,
+)
+from .feedback import TermFeedback
+from .fusions import FAMILY, Candidate, Fusion, Legs, Question, Weighted
 from .hits import checked_hits, hit_of, named_scores
+from .questions import Asking, TowardBest
 from .rerankers import FAMILY as RERANKERS
 from .rerankers import Reranker
 from .settings import SearchSettings, with_query_map, with_tuning
 from .signal_set import SignalSet, signals_taken
-from .signals import Place, QueryReading
+from .signals import Place
 
 BATCH = 32
 
@@ -68,7 +75,8 @@ class Search:
         self.cluster, self.mode = cluster, mode
         self.info = index if isinstance(index, IndexInfo) else resolve(cluster, index)
         self.windows = self.info.record.passages
-        self.settings = with_tuning(settings or SearchSettings(), self.info, feedback=feedback)
+        given = settings or SearchSettings()
+        self.settings = with_tuning(given, self.info, feedback=feedback)
         self.lexical_fields = self._lexical_fields()
         self.encoder = encoder
         if self._needs_readings:
@@ -78,16 +86,27 @@ class Search:
         self.given_feedback = feedback
         self.feedback = feedback or self._usual_feedback()
         check_feedback(self.feedback, mode, self.info, self.settings)
-        self.fusion = chosen_fusion(self.settings, self.info, self.feedback) if mode == HYBRID else None
+        self.fusion, self.remarks = self._chosen_fusion(given)
         joining: type[Fusion] = member_of(FAMILY, self.fusion) if self.fusion else Alone
         self._joining = joining(self.settings, cluster.version)
         scaled = self.encoder if joining.needs_scales else None
         self.dense_scale = known_scale(scaled) if scaled else 1.0
         self.analysis = Analysis(cluster, self.info, self.lexical_fields)
         self.signals = self._signals()
+        self.boosts = weighted_boosts(self.info, self.settings.boost) if joining.takes_boosts else {}
         self._candidates = Candidates(cluster, self.info, self._legs())
+        self._asking = self._asked_so()
+        self._scripts = Scripts(cluster, self.info.name) if joining.needs_scripts else None
         self._rerankers: tuple[Reranker, ...] = ()
-        self._first = self._first_search() if self.feedback == "rocchio" else None
+
+    def current(self) -> Search:
+        """Give this search, or while the cluster has ceased to run scripts, one that needs none."""
+        return self._by_pipeline if self._scripts and self._scripts.refused() else self
+
+    @cached_property
+    def _by_pipeline(self) -> Search:
+        settings = self.settings.model_copy(update={"fusion": "pipeline", "boost": ""})
+        return Search(self.cluster, self.info, self.encoder, feedback=self.given_feedback, settings=settings)
 
     def using(self, mode: Mode, *, feedback: Feedback | Literal["same"] | None = "same") -> Search:
         """Give the same search in another mode, or with another feedback."""
@@ -111,18 +130,21 @@ class Search:
         filter: dict[str, Any] | None = None,
         reading: Reading | None = None,
         explain: bool = False,
+        boost: str | None = None,
     ) -> list[Hit]:
         """Give the best `k` documents with text, highlighted by `<em>`, and the raw score of each leg.
 
         The text of a document that the dense leg found by one of several passages is that passage. `offset`
         skips the best ones: a page. `filter` is a query that every document has to match. `reading` is the
         text as the encoder reads it, where that is there already. `explain` has hits tell what each part adds
-        to their score.
+        to their score. `boost` is a formula of boosts in place of the settings' own.
         """
+        if (now := self.current()) is not self:
+            return now(text, k, offset=offset, filter=filter, reading=reading, explain=explain)
         self._check_page(text, k, offset)
         readings = None if reading is None else [reading]
         [question] = self._questions([text], self.settings.depth, filter, readings)
-        question = replace(question, shown=True, explained=explain)
+        question = replace(question, shown=True, explained=explain, boosts=self._boosts(boost))
         page = range(offset, offset + k)
         if not self._rerankers:
             return self._hits(page, question)
@@ -156,19 +178,23 @@ class Search:
         filter: dict[str, Any] | None = None,
         reading: Reading | None = None,
         matched: Mapping[str, Any] | None = None,
+        boost: str | None = None,
     ) -> dict[str, Any]:
         """Give the body that ranks the best `k`, by `query` and `rescore` where the fusion is absolute.
 
         `matched` is a client's own query for the text, filter included: what it matches is found in place of
-        what matches the text, and scored as ever. Raises SettingsError where one request cannot rank so.
+        what matches the text, and scored as ever; `boost` takes the place of the settings' own. Raises
+        SettingsError where one request cannot rank so.
         """
         if self._rerankers or not self._joining.one_request:
             ranks = "a re-ranker" if self._rerankers else f"the fusion '{self.fusion}'"
             raise SettingsError(f"{ranks} ranks here: there is no one request", hint="--fusion absolute")
+        if self._scripts and (reason := self._scripts.refused()):
+            raise SettingsError(reason, hint="--fusion pipeline")
         check_request(text, k)
         readings = None if reading is None else [reading]
         [question] = self._questions([text], self._depth(k), filter, readings)
-        return self._joining.body(replace(question, matched=matched), k)
+        return self._joining.body(replace(question, matched=matched, boosts=self._boosts(boost)), k)
 
     def knows(self, text: str) -> bool:
         """Tell whether any word of a text is in the index."""
@@ -206,10 +232,7 @@ class Search:
 
     def idf_sums(self, texts: Sequence[str]) -> list[float]:
         """Give how much the terms of each query weigh in the fields of the lexical leg."""
-        return [self._idf_sum(one) for one in self.analysis.of(texts)]
-
-    def _idf_sum(self, text: Analysed) -> float:
-        return len(self.lexical_fields) * text.idf_sum
+        return [self._asking.idf_sum(one) for one in self.analysis.of(texts)]
 
     def _hits(self, page: range, question: Question) -> list[Hit]:
         if not self._joining.one_request:
@@ -283,65 +306,51 @@ class Search:
         filter: dict[str, Any] | None = None,
         readings: Sequence[Reading] | None = None,
     ) -> list[Question]:
-        """Ask each text as the legs read it; `readings` None has the encoder read the texts."""
-        legs, filter = self._candidates.legs, self.info.scope.both(filter)
-        if readings is None and self.encoder is not None and self._needs_readings:
-            readings = self.signals.read(self.encoder, texts)
-        asked = {name: self._asked(leg, texts, readings) for name, leg in legs.items()}
-        scales, read = [Scales()] * len(texts), [Analysed()] * len(texts)
-        if self._joining.needs_scales:
-            read = self.analysis.of(texts)
-            scales = [Scales(self._idf_sum(one), self.dense_scale) for one in read]
-        parts = self._asked_parts(texts, read, readings, scales)
-        return [
-            Question(
-                legs, dict(zip(legs, each, strict=True)), depth, filter, scales=scale, signals=part, text=text
-            )
-            for *each, scale, part, text in zip(*asked.values(), scales, parts, texts, strict=True)
-        ]
+        questions = self._asking.questions(texts, depth, readings, filter)
+        return [replace(one, boosts=self.boosts) for one in questions]
 
-    def _asked_parts(
-        self,
-        texts: Sequence[str],
-        analysed: Sequence[Analysed],
-        readings: Sequence[Reading] | None,
-        scales: Sequence[Scales],
-    ) -> list[dict[str, Weighted]]:
-        if not self.signals.members or readings is None:
-            return [{} for _ in texts]
-        roots = [lexical_root(one.idf_sum) for one in scales]
-        return self.signals.of(list(map(QueryReading, texts, analysed, readings, roots)))
+    def _chosen_fusion(self, given: SearchSettings) -> tuple[str | None, list[str]]:
+        """Name the fusion of a hybrid search, which the settings follow, and what there is to say of it."""
+        if self.mode != HYBRID:
+            return None, [f"the boost is left out: mode {self.mode} ranks by one leg"] * bool(given.boost)
+        fusion, remark = chosen_fusion(self.cluster, self.settings, self.info, self.feedback)
+        if remark:
+            settings = with_tuning(given, self.info, "pipeline", feedback=self.feedback)
+            self.settings = settings.model_copy(update={"fusion": fusion, "boost": ""})
+        return fusion, [remark] * bool(remark)
 
-    def _asked(self, leg: Leg, texts: Sequence[str], readings: Sequence[Reading] | None) -> Sequence[Any]:
-        if leg.reads == "text":
-            expanded = self.feedback == "rm3" and leg.name == LEXICAL
-            return self._term_feedback.queries(texts) if expanded else texts
-        assert readings is not None
-        vectors = np.stack([one.vector for one in readings])
-        if self._first is not None:
-            vectors = self._moved(self._first, texts, readings)
-        return list(as_kept(vectors, self.info.record.vectors))
+    def _boosts(self, formula: str | None) -> Mapping[str, Weighted]:
+        """Give what a formula adds; None: that of the settings."""
+        if formula is None:
+            return self.boosts
+        if formula and not self._joining.takes_boosts:
+            ranks = f"the fusion '{self.fusion}'" if self.fusion else f"mode {self.mode}"
+            raise SettingsError(f"{ranks} adds no boosts", hint="leave the boost out")
+        return weighted_boosts(self.info, formula)
 
-    def _moved(self, first: Search, texts: Sequence[str], readings: Sequence[Reading]) -> Vectors:
-        """Move query vectors toward the best documents of a first search; `(n, dim)`."""
-        field, few = self.info.record.vector_field, ROCCHIO_DOCUMENTS
-        questions = first._questions(texts, first._depth(few), readings=readings)
-        bodies = [first._joining.body(question, few) | {"_source": [field]} for question in questions]
-        found = [checked_hits(answer) for answer in self.cluster.msearch(self.info, bodies, texts)]
-        best = [[hit["_source"][field] for hit in hits if field in hit["_source"]] for hits in found]
-        return np.stack([rocchio(one.vector, near) for one, near in zip(readings, best, strict=True)])
+    def _asked_so(self) -> Asking:
+        """Say how texts become questions."""
+        terms = TermFeedback(self.cluster, self.info, self.lexical_fields) if self.feedback == "rm3" else None
+        first = self._first_search() if self.feedback == "rocchio" else None
+        return Asking(
+            self.info,
+            self._candidates.legs,
+            self._joining,
+            self.analysis,
+            self.signals,
+            encoder=self.encoder if self._needs_readings else None,
+            dense_scale=self.dense_scale,
+            expanded=terms,
+            moved=TowardBest(self.cluster, first._asking, first.settings.depth) if first else None,
+        )
 
     def _first_search(self) -> Search:
         """Give the hybrid search that feedback looks at: by one request, whatever joins the legs after it."""
-        first = self.using("hybrid", feedback=None)
-        if first._joining.one_request:
-            return first
-        settings = first.settings.model_copy(update={"fusion": "auto"})
+        plain: dict[str, Any] = {"feedback": "none", "boost": ""}
+        if self.fusion and not self._joining.one_request:
+            plain["fusion"] = "auto"
+        settings = self.settings.model_copy(update=plain)
         return Search(self.cluster, self.info, self.encoder, settings=settings)
-
-    @cached_property
-    def _term_feedback(self) -> TermFeedback:
-        return TermFeedback(self.cluster, self.info, self.lexical_fields)
 
     def _legs(self) -> dict[str, Leg]:
         made = {leg.name: leg.of(self.info.record, self.lexical_fields) for leg in legs_of(self.mode)}
@@ -378,11 +387,3 @@ class Search:
     @property
     def _shown_fields(self) -> list[str]:
         return list(self.info.record.fields or self.lexical_fields)
-
-
-def unseen(body: dict[str, Any], seen: Sequence[str]) -> dict[str, Any]:
-    """Leave documents out of what a search finds, before anything is scored again."""
-    if not seen:
-        return body
-    others = {"must_not": [{"ids": {"values": list(seen)}}]}
-    return body | {"post_filter": {"bool": {"must": [body.get("post_filter", {"match_all": {}})], **others}}}

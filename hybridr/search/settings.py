@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder
@@ -12,9 +12,16 @@ from ..encoding.query_map import MappedEncoder, load_query_map
 from ..files.family import OneOf
 from ..files.remembered import folder_of_map
 from ..settings import NoOption, Stage
+from .boosts import GRAMMAR, read_boosts
 
 NAMES_A_PIPELINE = {"normalization", "combination", "rank_constant"}
 NAMES_A_FUSION = {"fusion", *NAMES_A_PIPELINE}
+
+
+def checked_boost(formula: str) -> str:
+    """Give a formula of boosts back. Raises SettingsError for what is none."""
+    read_boosts(formula)
+    return formula
 
 
 class SearchSettings(Stage):
@@ -37,6 +44,10 @@ class SearchSettings(Stage):
     signals: tuple[Annotated[str, OneOf("search.signals", "auto", "all", "none")], ...] = Field(
         ("auto",),
         description="further parts of a score; auto: all usual ones that the index can give",
+    )
+    boost: Annotated[str, AfterValidator(checked_boost)] = Field(
+        "",
+        description=f"what fields add to hybrid scores beside relevance: {GRAMMAR}; empty: nothing",
     )
     depth: int = Field(100, ge=1, le=10_000, description="candidates of each leg")
     feedback: Literal["none", "rm3", "rocchio"] = Field(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -157,7 +158,9 @@ def evaluate_index(
         )
         for name, one in conditions.items()
     }
-    return measured_all(searches, queries, judgements, compared, progress)
+    remarks = tuple(f"{name}: {remark}" for name, one in searches.items() for remark in one.remarks)
+    found = measured_all(searches, queries, judgements, compared, progress)
+    return replace(found, remarks=remarks)
 
 
 def evaluate_runs(judged: JudgedQueries, compared: Compared, *, progress: Progress = silent) -> Evaluation:

@@ -26,7 +26,7 @@ from ..cluster.destinations import is_destination, readable, resolve, resolve_wh
 from ..cluster.record import Deployment, IndexInfo
 from ..errors import ClusterError, DataError, FingerprintMismatch, SettingsError, Unreachable
 from ..files.manifest import fingerprint
-from ..search.checks import chosen_fusion
+from ..search.checks import chosen_fusion, weighted_boosts
 from ..search.encoders import encoder_for
 from ..search.fusions.pipeline import hybrid_query, search_pipeline
 from ..search.settings import SearchSettings, with_tuning
@@ -62,7 +62,7 @@ WHOLE = "absolute"  # the fusion that takes a whole search body, not its query a
 class Deploying:
     """What deploying does: the exact requests in their order, with the ids that the cluster will give in
     angle brackets; `settings` are the cluster settings that are missing, `example` is a body to search with.
-    `changed` is False where all of it was there already."""
+    `changed` is False where all of it was there already; `remark` says why it ranks in another way."""
 
     index: str
     way: str
@@ -71,6 +71,7 @@ class Deploying:
     requests: list[dict[str, Any]] = field(repr=False)
     example: str
     changed: bool = False
+    remark: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,10 +93,11 @@ def plan_deployment(
 
     Raises DataError (no vectors), ClusterError (plugin missing, another default pipeline, byte vectors
     with `neural` and `local`), Unreachable and FingerprintMismatch for the embedding server, ModelError and
-    FingerprintMismatch for the encoder of `local`.
+    FingerprintMismatch for the encoder of `local`, SettingsError for boosts that cannot be added.
     """
     info = deployable(cluster, name)
-    search = fusing(search, info)
+    check_boosts(info, settings, search)
+    search, remark = fusing(cluster, search, info)
     pipeline = f"hybridr-{info.name}"
     check_default(info, pipeline)
     if (stored := found_pipeline(cluster, pipeline)) is not None:
@@ -111,7 +113,7 @@ def plan_deployment(
         trusted_pattern(settings.server)
         check_model(cluster, info, settings)
         missing = missing_settings(cluster, settings.server)
-        requests = connector_requests(connector_of(pipeline, settings, search.fusion))
+        requests = connector_requests(connector_of(pipeline, settings, search))
     body = pipeline_body(info, settings.way, search, cluster.version, MODEL_ID)
     requests += [
         {"method": "PUT", "path": pipeline_path(pipeline), "body": body},
@@ -119,9 +121,9 @@ def plan_deployment(
     ]
     if missing:
         requests.insert(0, {"method": "PUT", "path": "/_cluster/settings", "body": {"persistent": missing}})
-    return Deploying(
-        info.name, settings.way, pipeline, missing, requests, example(info, settings.way, search)
-    )
+    shown = example(info, settings.way, search)
+    told = remark if settings.way == "transparent" else ""
+    return Deploying(info.name, settings.way, pipeline, missing, requests, shown, remark=told)
 
 
 def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings) -> Deploying:
@@ -135,14 +137,15 @@ def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: Search
     todo = plan_deployment(cluster, name, settings, search)
     info = cluster.index_info(todo.index)
     known = info.record.deployment
-    job = fingerprint([settings.record(), todo.requests[-2]["body"]])
+    search, _ = fusing(cluster, search, info)
+    job = fingerprint([settings.record(), todo.requests[-2]["body"], *filter(None, [search.boost])])
     if todo.settings:
         allow(cluster, todo, settings)
     if known and known.job == job and not any(missing_parts(cluster, info, known)):
         return todo
-    search = fusing(search, info)
-    ids = make_model(cluster, info, todo.pipeline, settings, search.fusion)
+    ids = make_model(cluster, info, todo.pipeline, settings, search)
     server = {"server": settings.server} if "connector_id" in ids else {}
+    server |= {"boost": search.boost} if search.boost else {}
     made = Deployment(way=todo.way, pipeline=todo.pipeline, job=job, **ids, **server)
     old_model = known.model_id if known else None
     try:
@@ -229,13 +232,14 @@ def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> 
         )
 
 
-def connector_of(name: str, settings: DeploySettings, fusion: str) -> dict[str, Any]:
+def connector_of(name: str, settings: DeploySettings, search: SearchSettings) -> dict[str, Any]:
     """Build the connector that a way needs."""
     token = settings.token.get_secret_value() if settings.token else None
     if settings.way == "neural":
         return embedding_connector(name, settings.server, "query", token=token)
-    build = ranking_connector if fusion == WHOLE else rewriting_connector
-    return build(name, settings.server, token=token)
+    if search.fusion != WHOLE:
+        return rewriting_connector(name, settings.server, token=token)
+    return ranking_connector(name, settings.server, token=token, boost=search.boost)
 
 
 def connector_requests(connector: dict[str, Any]) -> list[dict[str, Any]]:
@@ -248,12 +252,25 @@ def connector_requests(connector: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def fusing(search: SearchSettings, info: IndexInfo) -> SearchSettings:
-    """Fill in what `tune` found for stored pipelines, and name the fusion of searches of this index."""
+def check_boosts(info: IndexInfo, settings: DeploySettings, search: SearchSettings) -> None:
+    """Raise SettingsError for boosts of a way that adds none, or of fields that cannot."""
+    if search.boost and settings.way != "transparent":
+        raise SettingsError(
+            f"--way {settings.way} ranks by a stored pipeline, which adds no boosts", hint="--way transparent"
+        )
+    weighted_boosts(info, search.boost)
+
+
+def fusing(cluster: Cluster, search: SearchSettings, info: IndexInfo) -> tuple[SearchSettings, str]:
+    """Fill in what `tune` found for stored pipelines, and name the fusion of searches of this index.
+
+    Also say why, where the index would allow another one.
+    """
     searching = with_tuning(search, info)
     feedback = None if searching.feedback == "none" else searching.feedback
-    fusion = chosen_fusion(searching, info, feedback)
-    return with_tuning(search, info, "pipeline").model_copy(update={"fusion": fusion})
+    fusion, remark = chosen_fusion(cluster, searching, info, feedback)
+    changes = {"fusion": fusion} | ({"boost": ""} if remark else {})
+    return with_tuning(search, info, "pipeline").model_copy(update=changes), remark
 
 
 def pipeline_body(
@@ -301,14 +318,14 @@ def allow(cluster: Cluster, todo: Deploying, settings: DeploySettings) -> None:
 
 
 def make_model(
-    cluster: Cluster, info: IndexInfo, name: str, settings: DeploySettings, fusion: str
+    cluster: Cluster, info: IndexInfo, name: str, settings: DeploySettings, search: SearchSettings
 ) -> dict[str, str]:
     """Make the model of a way, or find it; give its ids as the record keeps them."""
     if settings.way == "client":
         return {}
     if settings.way == "local":
         return {"model_id": local_models.ensure_model(cluster, encoder_for(cluster, info, settings.encoder))}
-    return asdict(create_model(cluster, connector_of(name, settings, fusion)))
+    return asdict(create_model(cluster, connector_of(name, settings, search)))
 
 
 def deleting(cluster: Cluster, known: Deployment) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import orjson
 import urllib3
@@ -79,9 +79,10 @@ def rewriting_connector(name: str, server: str, *, token: str | None = None) -> 
     return connector_body("rewriting", name, f"{server.rstrip('/')}/v1/rewrite", token)
 
 
-def ranking_connector(name: str, server: str, *, token: str | None = None) -> dict[str, Any]:
-    """Build the connector to what ranks whole search bodies."""
-    return connector_body("ranking", name, f"{server.rstrip('/')}/v1/rank", token)
+def ranking_connector(name: str, server: str, *, token: str | None = None, boost: str = "") -> dict[str, Any]:
+    """Build the connector to what ranks whole search bodies, with these boosts."""
+    asked = f"?boost={quote(boost, safe='')}" if boost else ""
+    return connector_body("ranking", name, f"{server.rstrip('/')}/v1/rank{asked}", token)
 
 
 def connector_body(asset: str, name: str, url: str, token: str | None) -> dict[str, Any]:

@@ -21,6 +21,7 @@ Mode: TypeAlias = Literal["lexical", "dense", "hybrid"]
 SIDES: tuple[Side, ...] = ("query", "passage")
 MOST_HITS = 1000
 SHOWN_PROBLEMS = 5
+MOST_BOOST = 1000  # characters
 LATE = 503
 RETRY_AFTER_S = 1
 GONE = 499  # what nginx calls a client that did not wait; nobody reads it but logs and metrics
@@ -99,6 +100,11 @@ class SearchRequest(BaseModel):
         None, description="what every hit has to match: term, terms, range, exists, ids, match, bool of these"
     )
     explain: bool = Field(False, description="tell what each part adds to a hit's score")
+    boost: str | None = Field(
+        None,
+        max_length=MOST_BOOST,
+        description="what fields add, as --boost of hybridr search",
+    )
 
 
 def side_of(model: str) -> Side:

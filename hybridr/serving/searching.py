@@ -89,6 +89,7 @@ def add_search(
             note(request, warning=WARNING, **described(error))
             mode, warning = "lexical", WARNING
         page: dict[str, Any] = {"offset": body.offset, "filter": body.filter, "explain": body.explain}
+        page |= {"boost": body.boost} if body.boost and not warning else {}
         asked = partial(searches.modes[mode], **page, reading=reading)
         found = searches.threads.run(partial(asked, body.query, body.k))
         hits = await unless_gone(request, found, settings.search_timeout_s)
@@ -230,19 +231,19 @@ def add_ranking(app: FastAPI, search: Search, embedder: Embedder, settings: Serv
     """Add `/v1/rank`, which never fails: whatever is in the way, a client's search goes on as it was."""
     threads = Threads(settings.max_searches)  # of its own: /search waits for the cluster longer
 
-    async def ranked(raw: bytes) -> bytes:
+    async def ranked(raw: bytes, boost: str | None) -> bytes:
         body = json.loads(raw, parse_float=finite_number, parse_constant=finite_number)
         found = await threads.run(partial(rankable_text, search, body, settings.max_characters))
         if found is None:
             return raw
         reading = await embedder.read(found.text, settings.rank_timeout_s)
-        return await threads.run(partial(ranked_body, search, body, found, reading))
+        return await threads.run(partial(ranked_body, search, body, found, reading, boost))
 
     @app.post("/v1/rank", summary="A search body for one text, ranked as /search does; any other as it came")
-    async def rank(request: Request) -> Response:
+    async def rank(request: Request, boost: str | None = None) -> Response:
         raw = body = await request.body()
         try:
-            body = await unless_gone(request, ranked(raw), settings.rank_timeout_s)
+            body = await unless_gone(request, ranked(raw, boost), settings.rank_timeout_s)
         except Exception as error:
             note(request, **described(error))
         note(request, rewritten=body is not raw)
@@ -291,13 +292,17 @@ def asks_by_words(query: Query, fields: Collection[str]) -> bool:
     return str(named.get("operator", "or")).lower() == "or" and "minimum_should_match" not in named
 
 
-def ranked_body(search: Search, body: dict[str, Any], one: Wanted, reading: Reading) -> bytes:
+def ranked_body(
+    search: Search, body: dict[str, Any], one: Wanted, reading: Reading, boost: str | None = None
+) -> bytes:
     """Write a body anew, with the client's own query as what finds by words, and everything else as it is.
 
-    Raises SettingsError for a page that lies beyond what is scored.
+    `boost` is what fields add beside relevance. Raises SettingsError for a page beyond what is scored.
     """
     k = max(1, body.get("from", 0) + body.get("size", 10))
-    made = search.body(one.text, k, filter=filter_of(one), reading=reading, matched=body["query"])
+    made = search.body(
+        one.text, k, filter=filter_of(one), reading=reading, matched=body["query"], boost=boost
+    )
     known = (int(search.info.settings[name]) for name in WINDOW_LIMITS if name in search.info.settings)
     if made["rescore"]["window_size"] > (limit := next(known, LARGEST_WINDOW)):
         raise SettingsError(f"the {k} best need a larger window than the {limit} that the index allows")

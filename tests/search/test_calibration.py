@@ -67,7 +67,8 @@ def test_searches_of_one_encoder_and_their_other_modes_measure_once() -> None:
         "lexical_fields": ["text"],
     }
     info = IndexInfo("docs-hybridr", {"index.uuid": "2"}, {"_meta": {"hybridr": record}}, {})
-    encoder, cluster = CountingEncoder("f2"), type("Cluster", (), {"version": (3, 6, 0)})()
+    runs_scripts = {"version": (3, 6, 0), "search": lambda *_: {}}
+    encoder, cluster = CountingEncoder("f2"), type("Cluster", (), runs_scripts)()
     first: Any = Search(cluster, info, encoder)
     for search in (
         first,

@@ -23,14 +23,14 @@ def deploy(
     session: Session,
     name: Annotated[str, typer.Argument(help="Index, alias or source with vectors.")],
     settings: DeploySettings,
-    search: Annotated[SearchSettings, Only("fusion")],
+    search: Annotated[SearchSettings, Only("fusion", "boost")],
     dry_run: DryRun = False,
 ) -> None:
     """Let an index be asked for hybrid results through plain REST; undo: hybridr undeploy.
 
     client: `hybrid` queries are fused by default. neural: and hold text instead of vectors. local:
     so too, but the model runs inside the cluster. transparent: ordinary searches for a text are ranked as
-    hybridr search does, or by --fusion pipeline.
+    hybridr search does, or by --fusion pipeline; --boost adds to that.
     HYBRIDR_DEPLOY_TOKEN is the server's bearer token.
     """
     from hybridr.serving.deploying import deploy, plan_deployment
@@ -64,4 +64,6 @@ def show(session: Session, done: Deploying, *, dry_run: bool) -> None:
         return session.output.line("nothing was sent")
     said = "deployed" if done.changed else "was deployed already"
     session.output.line(f"{done.index} {said}: --way {done.way}, pipeline {done.pipeline}")
+    if done.remark:
+        session.output.line(done.remark)
     session.output.line(f"ask: POST /{done.index}/_search {done.example}")

@@ -136,6 +136,8 @@ def render(session: Session, found: Evaluation, title: str, wanted: Report, writ
         if found.comparisons:
             out.line()
             out.table(*found.comparison_table(), title=f"against {found.baseline}, p after Holm")
+    for remark in found.remarks:
+        out.note(remark)
     for file in written.values():
         out.note(f"run written: {file}")
     if wanted.report:

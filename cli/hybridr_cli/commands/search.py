@@ -64,6 +64,8 @@ def search(
         feedback=feedback,
         complete=ranking.complete,
     )
+    for remark in searcher.remarks:
+        session.output.note(remark)
     wanted = read_filter(page.filter)
     if request:
         body = searcher.request(text, page.k, offset=page.offset, filter=wanted)
@@ -72,7 +74,7 @@ def search(
     hits = searcher(text, page.k, offset=page.offset, filter=wanted, explain=explain)
     left_out = dict(searcher.signals.left_out)
     found = {"mode": ranking.mode, "hits": [hit._asdict() for hit in hits], "left_out": left_out}
-    session.output.result(found)
+    session.output.result(found | {"remarks": searcher.remarks})
     if not explain:
         return show(session, hits)
     show_parts(session, hits)

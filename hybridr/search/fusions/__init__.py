@@ -38,6 +38,7 @@ class Question:
     """One query as the legs ask it: by leg its text, a query made of it, or its vector `(dim,)`.
 
     Each leg gives `depth` candidates that match `filter`; `signals` are further parts of the score, by name.
+    `boosts` are what fields add beside relevance: their weights stand as they are.
     `matched` is a client's own query, which finds candidates in place of the lexical leg.
     `shown` asks for what people look at too, `explained` for the score of each signal: the server runs a
     named query once more to tell its scores, so nothing is named where nobody looks. `text` is what was
@@ -51,6 +52,7 @@ class Question:
     shown: bool = False
     scales: Scales = Scales()
     signals: Mapping[str, Weighted] = field(default_factory=dict)
+    boosts: Mapping[str, Weighted] = field(default_factory=dict)
     explained: bool = False
     text: str = ""
     matched: Mapping[str, Any] | None = None
@@ -77,7 +79,7 @@ class Legs(NamedTuple):
     """What both legs say about one query: the lists they retrieved, and both true scores of the union.
 
     A document without a lexical score matches no word of the query; one without a dense score has no vector.
-    `signals` are the weight and the scores of each further part.
+    `signals` and `boosts` are the weight and the scores of each further part.
     """
 
     listed: tuple[Scores, Scores]
@@ -85,6 +87,7 @@ class Legs(NamedTuple):
     dense: Scores
     scales: Scales = Scales()
     signals: Mapping[str, tuple[float, Scores]] = NO_SCORES
+    boosts: Mapping[str, tuple[float, Scores]] = NO_SCORES
 
     @property
     def documents(self) -> list[str]:
@@ -117,8 +120,9 @@ class Fusion(Protocol):
     `pipeline.py` has the normalisations (all equal scores become 1.0: leave out a document that a leg has no
     score for). Made once a search: raises SettingsError for settings that a server of this version cannot
     follow. Where `needs_scales`, questions and legs come with their `Scales`, and where `takes_signals` with
-    those of the index; one with `grids` takes part in `tune`. `true_scores` says that a document has the same
-    score among few candidates as among many.
+    those of the index, where `takes_boosts` with those of its fields; one with `grids` takes part in `tune`,
+    which judges relevance: without boosts. `true_scores` says that a document has the same score among few
+    candidates as among many, `needs_scripts` that its request runs one.
     """
 
     name: ClassVar[str]
@@ -126,6 +130,8 @@ class Fusion(Protocol):
     one_request: ClassVar[bool] = False
     needs_scales: ClassVar[bool] = False
     takes_signals: ClassVar[bool] = False
+    takes_boosts: ClassVar[bool] = False
+    needs_scripts: ClassVar[bool] = False
     true_scores: ClassVar[bool] = False
     grids: ClassVar[Sequence[Grid]] = ()
     settings: SearchSettings

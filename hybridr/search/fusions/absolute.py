@@ -37,6 +37,8 @@ class Absolute(Fusion):
     one_request = True
     needs_scales = True
     takes_signals = True
+    takes_boosts = True
+    needs_scripts = True
     true_scores = True
     grids = (Grid("absolute", {"fusion": "absolute"}, TWENTIETHS),)
 
@@ -85,7 +87,13 @@ class Absolute(Fusion):
     def scores(self, legs: Legs) -> dict[str, float]:
         """Add up what all parts give every candidate."""
         weight, (lexical, dense) = self.settings.dense_weight, self.sides(legs)
-        return {doc: (1 - weight) * lexical[doc] + weight * dense[doc] for doc in legs.documents}
+        added = [(share, found) for share, found in legs.boosts.values()]
+        return {
+            doc: (1 - weight) * lexical[doc]
+            + weight * dense[doc]
+            + sum(share * found.get(doc, 0.0) for share, found in added)
+            for doc in legs.documents
+        }
 
     def sides(self, legs: Legs) -> tuple[Scores, Scores]:
         """Bring true scores to one scale, the signals beside BM25; the engine's cosine scores are 0 to 1."""
@@ -97,11 +105,12 @@ class Absolute(Fusion):
         return lexical, {doc: alone.dense * legs.dense.get(doc, UNSEEN) for doc in legs.documents}
 
     def parts(self, question: Question, named: Scores) -> dict[str, float]:
-        """Split a hit's score into what words, cosine and each signal add."""
+        """Split a hit's score into what words, cosine, each signal and each boost add."""
         weights = self.weights(question)
         own = {"words": weights.lexical * named.get("lexical", 0.0)}
         own["cosine"] = weights.dense * named.get("dense", UNSEEN)
-        return own | {name: weights.signals[name] * named.get(name, 0.0) for name in question.signals}
+        shares = {**weights.signals, **{name: part.weight for name, part in question.boosts.items()}}
+        return own | {name: share * named.get(name, 0.0) for name, share in shares.items()}
 
 
 def lexical_root(idf_sum: float) -> float:
@@ -128,14 +137,17 @@ def absolute_weights(
 
 
 def weighted(question: Question, weights: Weights) -> list[dict[str, Any]]:
-    """Build the queries of the words and of each signal, whose scores are what they add to the sum."""
+    """Build the queries of words, signals and boosts, whose scores are what they add to the sum."""
     words = question.legs["lexical"].query(question.asked["lexical"], question.depth, boost=weights.lexical)
     signals = [
         {"bool": {"should": list(part.clauses), "boost": weights.signals[name]}}
         for name, part in question.signals.items()
         if part.clauses and weights.signals[name]
     ]
-    return [words, *signals]
+    boosts = [
+        {"bool": {"should": list(part.clauses), "boost": part.weight}} for part in question.boosts.values()
+    ]
+    return [words, *signals, *boosts]
 
 
 def named(question: Question) -> dict[str, Any]:
@@ -146,7 +158,7 @@ def named(question: Question) -> dict[str, Any]:
     words = replace(question, filter=None).query("lexical")
     told = [
         {"bool": {"should": list(part.clauses), "_name": name}}
-        for name, part in question.signals.items()
+        for name, part in {**question.signals, **question.boosts}.items()
         if question.explained and part.clauses
     ]
     return {"bool": {"filter": [{"match_all": {}}], "should": [words, cosine, *told]}}

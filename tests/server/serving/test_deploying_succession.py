@@ -15,7 +15,8 @@ from hybridr import ReindexSettings, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.default_pipeline import stored_pipeline
 from hybridr.cluster.destinations import resolve, write_record
-from hybridr.doctor import Check, check_deployments
+from hybridr.diagnosis.check import Check
+from hybridr.diagnosis.diagnosis import check_deployments
 from hybridr.errors import ClusterError
 from hybridr.search.fusions.pipeline import hybrid_query
 from hybridr.search.hits import checked_hits

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from hybridr.cluster.settings import ClusterSettings
-from hybridr.doctor import diagnose
+from hybridr.diagnosis.diagnosis import diagnose
 from hybridr.errors import SettingsError
 from hybridr_cli import main
 
@@ -83,6 +83,7 @@ def healthy(*plugins: str) -> dict:
         ("GET", "/_nodes/stats"): (200, DISK),
         ("GET", "/*-hybridr-*"): (200, {}),
         ("GET", "/_all/_settings"): (200, {}),
+        ("GET", "/_all/_mapping"): (200, {}),
         ("GET", "/_nodes/plugins"): (200, node_info(*plugins)),
         ("POST", "/hybridr-doctor"): (200, {"pit_id": "p", "hits": {"hits": [{"_score": 1.0}]}}),
     }
@@ -258,3 +259,16 @@ def test_the_password_is_never_shown(impostor, monkeypatch, capsys) -> None:
     assert main(["doctor", "--url", url]) == 1
     said = capsys.readouterr()
     assert "very-secret-word" not in said.out + said.err
+
+
+def test_graphs_that_were_thrown_out_fail(impostor) -> None:
+    full = {("GET", "/_plugins/_knn/stats"): (200, {"circuit_breaker_triggered": True})}
+    checks = checks_of(impostor({**healthy(*BOTH), **full}))
+    assert checks["graph memory"].ok is False
+    assert "knn.memory.circuit_breaker.limit" in checks["graph memory"].fix
+
+
+def test_a_user_who_may_not_see_the_indices(impostor) -> None:
+    hidden = {("GET", "/_all/_mapping"): (403, forbidden("indices:admin/mappings/get"))}
+    check = checks_of(impostor({**healthy(*BOTH), **hidden}))["vectors"]
+    assert (check.ok, check.found) == (None, "missing indices:admin/mappings/get")

@@ -7,11 +7,16 @@ import secrets
 
 import pytest
 
+from hybridr import reindex
 from hybridr.cluster.connection import Cluster, connect, path_of
 from hybridr.cluster.settings import ClusterSettings
-from hybridr.doctor import diagnose, probe_body
+from hybridr.diagnosis.check import Check
+from hybridr.diagnosis.diagnosis import diagnose
+from hybridr.diagnosis.trial import probe_body
 from hybridr.node.state import NodeState
 from hybridr_cli import main
+from support.corpus import fill_index
+from support.hashing import HashingEncoder
 
 NODE, SECURE = pytest.mark.node, pytest.mark.secure
 
@@ -143,3 +148,31 @@ def test_a_wrong_password_is_one_line_without_the_password(
     assert "does not know this user or password (401)" in line
     assert "FIX: set HYBRIDR_USER and HYBRIDR_PASSWORD" in line
     assert "a-wrong-password" not in said.out + said.err
+
+
+@NODE
+def test_indices_with_vectors_are_looked_at(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 20)
+    made = reindex(cluster, index_name, HashingEncoder()).destination
+
+    def checks() -> dict[str, Check]:
+        return {check.name: check for check in diagnose(ClusterSettings(url=cluster.url))}
+
+    found = checks()
+    assert found[f"vectors {made}"].ok
+    assert "20 documents in" in found[f"vectors {made}"].found
+    assert found["graph memory"].ok
+    assert found["scripts"].ok
+    settings = {"index.number_of_replicas": 1, "index.knn.advanced.approximate_threshold": -1}
+    cluster.request("PUT", path_of(made, "_settings"), settings)
+    forbidden = {"search.allow_expensive_queries": False}
+    cluster.request("PUT", "/_cluster/settings", {"persistent": forbidden})
+    try:
+        found = checks()
+    finally:
+        cluster.request("PUT", "/_cluster/settings", {"persistent": dict.fromkeys(forbidden)})
+    assert "no graph is built" in found[f"vectors {made}"].found
+    assert "replicas have no node" in found[f"vectors {made}"].found
+    assert found["scripts"].ok is None
+    assert "search.allow_expensive_queries is false" in found["scripts"].found
+    assert [check for check in found.values() if check.ok is False] == []

@@ -1,0 +1,148 @@
+"""Known traps of indices with vectors, each told only where it is seen: settings, engines, segments, copies.
+
+What they cost in hits is measured by `hybridr verify NAME --recall`. Sources: OpenSearch's documentation of
+k-NN, and the issues of opensearch-project/k-NN that a line names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..cluster.connection import Cluster, path_of
+from ..cluster.destinations import readable
+from ..cluster.fields import mapped_fields, mapping_of
+from ..cluster.record import ROLE, IndexInfo
+from ..errors import AccessDenied, ClusterError
+from .check import Check, denied, grant
+
+SMALLEST_WALK = 100  # index.knn.algo_param.ef_search's default
+MANY_SEGMENTS, MUCH_DELETED = 20, 0.3
+ADVANCED = "index.knn.advanced.approximate_threshold"
+EF_SEARCH = "index.knn.algo_param.ef_search"
+DERIVED, DERIVED_SINCE = "index.knn.derived_source.enabled", (3, 0, 0)
+RESCORES_ALL, MOST_RESCORED = (3, 0, 0), 1000
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An index with what the cluster counts of it; `status` is that of its shards, empty where untold."""
+
+    info: IndexInfo
+    version: tuple[int, int, int]
+    status: str = ""
+    segments: int = 0
+    documents: int = 0
+    deleted: int = 0
+
+
+def vector_checks(cluster: Cluster) -> Iterator[Check]:
+    """Look at every index whose vectors hybridr wrote, and at the memory that graphs may take."""
+    try:
+        infos = vector_indices(cluster)
+        names = ",".join(one.name for one in infos)
+        counted = cluster.request("GET", path_of(names, "_stats")) if infos else {}
+    except ClusterError as error:
+        fix = grant("the indices you use") if isinstance(error, AccessDenied) else error.hint or ""
+        yield Check("vectors", None, denied(error), fix)
+        return
+    states = shard_states(cluster)
+    for info in infos:
+        told = counted.get("indices", {}).get(info.name, {}).get("primaries", {})
+        yield check_vectors(seen_of(info, cluster.version, told, states.get(info.name, "")))
+    if "opensearch-knn" in cluster.plugins():
+        yield check_graph_memory(cluster)
+
+
+def vector_indices(cluster: Cluster) -> list[IndexInfo]:
+    """List the indices that hold vectors of hybridr, those in place too."""
+    asked = {"filter_path": "*.mappings._meta.hybridr.role"}
+    found = cluster.request("GET", "/_all/_mapping", params=asked)
+    infos = [cluster.index_info(name) for name in sorted(found)]
+    return [one for one in infos if readable(one) and one.record.role == ROLE]
+
+
+def shard_states(cluster: Cluster) -> dict[str, str]:
+    """Tell which indices are green, yellow or red; empty where the user may not see it."""
+    try:
+        found = cluster.request("GET", "/_cluster/health", params={"level": "indices"})
+    except AccessDenied:
+        return {}
+    return {name: one["status"] for name, one in found.get("indices", {}).items()}
+
+
+def seen_of(info: IndexInfo, version: tuple[int, int, int], told: Mapping[str, Any], status: str) -> Seen:
+    """Read what the statistics of an index tell."""
+    documents = told.get("docs", {})
+    segments = told.get("segments", {}).get("count", 0)
+    return Seen(info, version, status, segments, documents.get("count", 0), documents.get("deleted", 0))
+
+
+def check_vectors(seen: Seen) -> Check:
+    """Name every trap that an index is in."""
+    info = seen.info
+    found = [*setting_traps(seen), *form_traps(seen), *state_traps(seen)]
+    what = f"vectors {info.name}"
+    if not found:
+        return Check(what, True, f"{seen.documents:,} documents in {seen.segments} segments, no known trap")
+    return Check(what, None, "; ".join(trap for trap, _ in found), "; ".join(fix for _, fix in found))
+
+
+def setting_traps(seen: Seen) -> Iterator[tuple[str, str]]:
+    """Find settings by which no graph is there, or is walked too narrowly."""
+    settings, name = seen.info.settings, seen.info.name
+    if str(settings.get("index.knn")) != "true":
+        yield "index.knn is not set: there is no graph, `knn` queries fail", f"hybridr reindex {name}"
+    if str(settings.get(ADVANCED)) == "-1":
+        built = f'PUT /{name}/_settings {{"{ADVANCED}": 0}}, then POST /{name}/_forcemerge?max_num_segments=1'
+        yield f"{ADVANCED} is -1: no graph is built, every vector is compared", built
+    if int(settings.get(EF_SEARCH, SMALLEST_WALK)) < SMALLEST_WALK:
+        wide = f'PUT /{name}/_settings {{"{EF_SEARCH}": {SMALLEST_WALK}}}'
+        yield f"{EF_SEARCH} is {settings[EF_SEARCH]}: your own `knn` queries find less", wide
+
+
+def form_traps(seen: Seen) -> Iterator[tuple[str, str]]:
+    """Find forms of vectors that are known to lose hits, or are on their way out."""
+    info, record = seen.info, seen.info.record
+    measure = f"hybridr verify {info.name} --recall   measures it"
+    vectors = [one.name for one in mapped_fields(info) if one.type == "knn_vector"]
+    engines = {name: mapping_of(info, name).get("method", {}).get("engine") for name in vectors}
+    for name in (name for name, engine in engines.items() if engine == "nmslib"):
+        lost = f"{name} is of nmslib: deprecated in 2.19, refused in new indices from 3.0, filters afterwards"
+        yield lost, f"hybridr reindex {record.source} --engine lucene"
+    if record.vectors != "on_disk":
+        return
+    if seen.version < RESCORES_ALL and record.dim > MOST_RESCORED:
+        yield f"over {MOST_RESCORED:,} dimensions 2.x does not rescore on_disk vectors (k-NN#2720)", measure
+    derived = str(info.settings.get(DERIVED, str(seen.version >= DERIVED_SINCE))).lower() == "true"
+    if derived:
+        yield "on_disk with derived source lost hits and time in k-NN#3414", measure
+
+
+def state_traps(seen: Seen) -> Iterator[tuple[str, str]]:
+    """Find shards in many parts, with many deleted documents, or without their copies."""
+    name, parts = seen.info.name, seen.segments / max(1, seen.info.shards)
+    merged = f"POST /{name}/_forcemerge?max_num_segments=1 when writing has ended"
+    if parts > MANY_SEGMENTS:
+        yield f"{parts:.0f} segments a shard, each with a graph of its own to walk", merged
+    gone = seen.deleted / max(1, seen.documents + seen.deleted)
+    if gone > MUCH_DELETED:
+        purged = f"POST /{name}/_forcemerge?only_expunge_deletes=true"
+        yield f"{gone:.0%} of what is walked is deleted documents", purged
+    if seen.status == "yellow":
+        none = f'PUT /{name}/_settings {{"index.number_of_replicas": 0}}, or one more node'
+        yield "replicas have no node: one that fails takes the vectors with it", none
+
+
+def check_graph_memory(cluster: Cluster) -> Check:
+    """See whether native graphs (faiss) have filled the memory that they may take."""
+    try:
+        told = cluster.request("GET", "/_plugins/_knn/stats/circuit_breaker_triggered")
+    except ClusterError as error:
+        return Check("graph memory", None, denied(error), grant("the cluster"))
+    if not told.get("circuit_breaker_triggered"):
+        return Check("graph memory", True, "the circuit breaker of native graphs is not triggered")
+    found = "the circuit breaker of native graphs is triggered: they are thrown out and read again"
+    fix = "more memory, or hybridr reindex NAME --vectors on_disk, or knn.memory.circuit_breaker.limit"
+    return Check("graph memory", False, found, fix)

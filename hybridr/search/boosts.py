@@ -1,0 +1,146 @@
+"""Boosts: what numbers and dates of a document add to its score beside relevance, as a closed formula.
+
+`log1p(popularity):0.1 + recency(published, 30d):0.05`: each form gives 0 to 1, and 0 without a value, so that
+its weight is the most that it adds. They become stock queries: nothing that a user types is part of a script.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ..cluster.fields import mapped_fields, mapping_of
+from ..cluster.record import IndexInfo
+from ..errors import SettingsError
+
+TERM = re.compile(r"(\w+)\(([\w@.-]+)(?:,([\w.]+))?\):([\d.]+)", re.ASCII)
+NUMBERS = "byte short integer long unsigned_long half_float float scaled_float double".split()
+DATES = ("date", "date_nanos")
+USUAL_TOP = "1000000"  # of log1p: what counts as much as anything above it
+LARGEST_WEIGHT, MOST = 10.0, 8
+HALF_LIFE = re.compile(r"([1-9]\d{0,4})([hd])")
+STEPS = 50  # of a half-life at least, in which "now" moves on
+GRAMMAR = "log1p(FIELD[, TOP]):WEIGHT, linear(FIELD, TOP):WEIGHT, recency(FIELD, 30d):WEIGHT, joined by +"
+
+
+class Boost(NamedTuple):
+    """One term: the form, the field, what the form is told, and the most that the term adds."""
+
+    form: str
+    field: str
+    told: str
+    weight: float
+
+    @property
+    def name(self) -> str:
+        """Name the term as it was typed, less its weight."""
+        return f"{self.form}({self.field}{', ' + self.told if self.told else ''})"
+
+    def clause(self) -> dict[str, Any]:
+        """Build the query whose score is the value of the form, 0 to 1."""
+        if self.form == "recency":
+            return recent(self.field, self.told)
+        top = float(self.told or USUAL_TOP)
+        return growing(self.field, *(("ln1p", math.log1p(top)) if self.form == "log1p" else ("none", top)))
+
+
+def read_boosts(formula: str) -> tuple[Boost, ...]:
+    """Read a formula; an empty one has no terms. Raises SettingsError that shows the term and the grammar."""
+    terms = formula.split("+") if formula.strip() else []
+    if len(terms) > MOST:
+        raise SettingsError(f"{len(terms)} boosts were given, a search takes {MOST}")
+    found = tuple(read_boost(term) for term in terms)
+    if len({one.name for one in found}) < len(found):
+        raise SettingsError(f"a boost is given twice: {formula.strip()}")
+    return found
+
+
+def read_boost(term: str) -> Boost:
+    """Read one term. Raises SettingsError."""
+    parts = TERM.fullmatch("".join(term.split()))
+    if not parts or parts[1] not in FORMS:
+        raise SettingsError(f"'{term.strip()}' is no boost", hint=GRAMMAR)
+    form, field, told, weight = parts[1], parts[2], parts[3] or "", as_number(parts[4])
+    if not FORMS[form](told):
+        raise SettingsError(f"'{term.strip()}' says '{told}' where {form} needs something else", hint=GRAMMAR)
+    if not 0 < weight <= LARGEST_WEIGHT:
+        raise SettingsError(f"the weight of a boost is over 0 and at most {LARGEST_WEIGHT:g}: {term.strip()}")
+    return Boost(form, field, told, weight)
+
+
+def as_number(text: str) -> float:
+    """Read a number; what is none becomes one that no range holds."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def is_top(told: str) -> bool:
+    """Tell whether this can be the value that counts fully."""
+    return 0 < as_number(told) < math.inf
+
+
+FORMS: Mapping[str, Any] = {
+    "log1p": lambda told: not told or is_top(told),
+    "linear": is_top,
+    "recency": HALF_LIFE.fullmatch,
+}
+"""The forms, each with what tells whether it understands what it is told."""
+
+
+def check_boost(info: IndexInfo, boost: Boost) -> None:
+    """Raise SettingsError unless the index maps the field as the form needs it, once a document."""
+    kinds = DATES if boost.form == "recency" else NUMBERS
+    mapping = mapping_of(info, boost.field)
+    nested = any(one.name == boost.field and one.nested for one in mapped_fields(info))
+    unused = mapping.get("doc_values") is False or (boost.form == "recency" and mapping.get("index") is False)
+    if mapping.get("type") in kinds and not nested and not unused:
+        return
+    kind = mapping.get("type", "an object" if mapping else "not there")
+    found = "inside nested objects" if nested else "kept out of searches" if unused else kind
+    needed = "a date" if kinds == DATES else "a number"
+    fit = [one for one in leaves(info) if mapping_of(info, one).get("type") in kinds]
+    raise SettingsError(
+        f"'{boost.field}' of '{info.name}' is {found}, {boost.form} needs {needed}",
+        hint=f"there is {', '.join(fit)}" if fit else "the index has no such field",
+    )
+
+
+def leaves(info: IndexInfo) -> list[str]:
+    """Name the mapped fields that are the application's own."""
+    return [one.name for one in mapped_fields(info) if not one.name.startswith("hybridr_")]
+
+
+def growing(field: str, modifier: str, top: float) -> dict[str, Any]:
+    """Score a number by its share of `top`, at most 1; below zero there is nothing to score."""
+    value = {"field": field, "modifier": modifier, "missing": 0}
+    return {
+        "function_score": {
+            "query": {"constant_score": {"filter": {"range": {field: {"gte": 0}}}}},
+            "functions": [{"field_value_factor": value, "weight": 1 / top}],
+            "boost_mode": "multiply",
+            "max_boost": 1.0,
+        }
+    }
+
+
+def recent(field: str, half_life: str) -> dict[str, Any]:
+    """Score a date by half-life / (half-life + age), 1 for one of the running step or still to come.
+
+    Ages are counted from the end of the day, hour or minute that runs on the server: the same request has
+    the same answer for a while, and pages join. A request that was printed stays right.
+    """
+    now = f"now/{step_of(half_life)}"
+    near = {"distance_feature": {"field": field, "origin": now, "pivot": half_life}}
+    coming = {"constant_score": {"filter": {"range": {field: {"gte": now}}}}}
+    return {"dis_max": {"queries": [near, coming]}}
+
+
+def step_of(half_life: str) -> str:
+    """Choose the unit in which "now" moves on: at most a fiftieth of the half-life, or a minute."""
+    count, unit = int(half_life[:-1]), half_life[-1]
+    hours = count * 24 if unit == "d" else count
+    return "d" if hours >= 24 * STEPS else "h" if hours >= STEPS else "m"

@@ -1,0 +1,114 @@
+"""What a search asks its legs for a text: its words and its vector, with scales and signals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..cluster.connection import Cluster
+from ..cluster.legs import Leg
+from ..cluster.legs.dense import as_kept
+from ..cluster.record import IndexInfo
+from ..encoding.contract import Encoder, Reading, Vectors
+from ..vocabulary.terms import Analysed, Analysis
+from .candidates import LEXICAL
+from .feedback import ROCCHIO_DOCUMENTS, TermFeedback, rocchio
+from .fusions import Fusion, Question, Scales, Weighted
+from .fusions.absolute import lexical_root
+from .hits import checked_hits
+from .signal_set import SignalSet
+from .signals import QueryReading
+
+
+class Expansion(Protocol):
+    """Moves query vectors `(n, dim)` by what a first search finds for their texts."""
+
+    def __call__(self, texts: Sequence[str], readings: Sequence[Reading]) -> Vectors:
+        """Give the moved vectors."""
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How one search makes questions of texts.
+
+    `analysis` reads their words, `encoder` their vectors (None: no leg needs them). `expanded` makes the
+    query of the lexical leg in place of the text, `moved` the vector of the dense leg.
+    """
+
+    info: IndexInfo
+    legs: Mapping[str, Leg]
+    joining: Fusion
+    analysis: Analysis
+    signals: SignalSet
+    encoder: Encoder | None = None
+    dense_scale: float = 1.0
+    expanded: TermFeedback | None = None
+    moved: Expansion | None = None
+
+    def questions(
+        self,
+        texts: Sequence[str],
+        depth: int,
+        readings: Sequence[Reading] | None = None,
+        filter: dict[str, Any] | None = None,
+    ) -> list[Question]:
+        """Ask each text as the legs read it; `readings` None has the encoder read the texts."""
+        filter = self.info.scope.both(filter)
+        if readings is None and self.encoder is not None:
+            readings = self.signals.read(self.encoder, texts)
+        asked = {name: self._asked(leg, texts, readings) for name, leg in self.legs.items()}
+        scales, read = [Scales()] * len(texts), [Analysed()] * len(texts)
+        if self.joining.needs_scales:
+            read = self.analysis.of(texts)
+            scales = [Scales(self.idf_sum(one), self.dense_scale) for one in read]
+        parts = self._signals(texts, read, readings, scales)
+        by_leg = [dict(zip(self.legs, each, strict=True)) for each in zip(*asked.values(), strict=True)]
+        return [
+            Question(self.legs, each, depth, filter, scales=scale, signals=part, text=text)
+            for each, scale, part, text in zip(by_leg, scales, parts, texts, strict=True)
+        ]
+
+    def idf_sum(self, text: Analysed) -> float:
+        """Give how much the terms of a text weigh in all the fields of the lexical leg."""
+        return len(self.analysis.fields) * text.idf_sum
+
+    def _signals(
+        self,
+        texts: Sequence[str],
+        analysed: Sequence[Analysed],
+        readings: Sequence[Reading] | None,
+        scales: Sequence[Scales],
+    ) -> list[dict[str, Weighted]]:
+        if not self.signals.members or readings is None:
+            return [{} for _ in texts]
+        roots = [lexical_root(one.idf_sum) for one in scales]
+        return self.signals.of(list(map(QueryReading, texts, analysed, readings, roots)))
+
+    def _asked(self, leg: Leg, texts: Sequence[str], readings: Sequence[Reading] | None) -> Sequence[Any]:
+        if leg.reads == "text":
+            return self.expanded.queries(texts) if self.expanded and leg.name == LEXICAL else texts
+        assert readings is not None
+        vectors = self.moved(texts, readings) if self.moved else np.stack([one.vector for one in readings])
+        return list(as_kept(vectors, self.info.record.vectors))
+
+
+@dataclass(frozen=True)
+class TowardBest:
+    """Moves query vectors toward the best documents of a first search, which ranks by one request."""
+
+    cluster: Cluster
+    first: Asking
+    depth: int
+
+    def __call__(self, texts: Sequence[str], readings: Sequence[Reading]) -> Vectors:
+        """Give the moved vectors `(n, dim)`."""
+        info, few = self.first.info, ROCCHIO_DOCUMENTS
+        field = info.record.vector_field
+        questions = self.first.questions(texts, max(self.depth, few), readings)
+        bodies = [self.first.joining.body(question, few) | {"_source": [field]} for question in questions]
+        found = [checked_hits(answer) for answer in self.cluster.msearch(info, bodies, texts)]
+        best = [[hit["_source"][field] for hit in hits if field in hit["_source"]] for hits in found]
+        return np.stack([rocchio(one.vector, near) for one, near in zip(readings, best, strict=True)])
