@@ -7,7 +7,8 @@ COLLECTIONS ?= ../shared/data
 BIN     = $(VENV)/bin
 STAMP   = $(shell cksum pyproject.toml | tr ' ' -)
 
-.PHONY: demo test check test-compose bench bench-report bench-encode bench-baselines stop clean
+.PHONY: demo test check test-compose fuzz chaos sbom audit bench bench-report bench-encode bench-baselines \
+	stop clean
 
 demo: $(VENV)/demo-$(STAMP)
 	$(BIN)/hybridr demo
@@ -22,6 +23,27 @@ check: $(VENV)/test-$(STAMP)
 
 test-compose: $(VENV)/test-$(STAMP)
 	$(BIN)/python -m pytest tests/compose -v
+
+# A million generated cases, drawn anew each time; what fails is printed as its smallest form.
+fuzz: $(VENV)/test-$(STAMP)
+	HYBRIDR_FUZZ_FACTOR=10 $(BIN)/python -m pytest tests/hostile/test_fuzz.py -k parsed --timeout 3600 --durations=5
+
+# The node and its clients are killed, its disk fills once, one document in a hundred is poisoned.
+MINUTES ?= 20
+chaos: $(VENV)/test-$(STAMP)
+	HYBRIDR_CHAOS_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/server/test_chaos.py -k a_storm_of_minutes -s
+
+# What the package and its extras are made of, as CycloneDX; and the known holes in any of it.
+sbom: $(VENV)/test-$(STAMP) $(VENV)/audit/bin/python
+	$(VENV)/audit/bin/cyclonedx-py environment --pyproject pyproject.toml --of JSON -o build/sbom.json $(BIN)/python
+
+audit: $(VENV)/test-$(STAMP) $(VENV)/audit/bin/python
+	$(VENV)/audit/bin/pip-audit --path $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+
+$(VENV)/audit/bin/python: | $(BIN)/python
+	$(PYTHON) -m venv $(VENV)/audit
+	$@ -m pip install -q cyclonedx-bom pip-audit
+	@mkdir -p build
 
 # Every open collection that is not finished yet; interrupted, the same command goes on. URL names a cluster,
 # without it an embedded node called `bench` is started (and kept: hybridr node stop --name bench).

@@ -178,16 +178,20 @@ def encoder_record(folder: Path) -> dict[str, Any]:
             f"{folder} is not an encoder of hybridr: it has {lack}",
             hint=f"a sentence-transformers model becomes one by `hybridr export {folder}`",
         )
-    record: dict[str, Any] = (manifest or {})["encoder"]
+    return checked_entry((manifest or {})["encoder"], folder)
+
+
+def checked_entry(entry: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Give the `encoder` entry of a manifest back. Raises ModelError that names what is wrong with it."""
     try:
-        EncoderEntry(**record)
-    except (ValidationError, TypeError) as error:
-        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
+        EncoderEntry.model_validate(entry)
+    except ValidationError as error:
+        first = error.errors()[0]
         name = ".".join(map(str, ("encoder", *first["loc"])))
         raise ModelError(
             f"the encoder {folder} is damaged: manifest.json: {name}: {first['msg'].lower()}", hint=AGAIN
         ) from None
-    return record
+    return entry
 
 
 def physical_cores() -> int:

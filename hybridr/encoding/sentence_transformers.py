@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer
 
@@ -20,12 +20,8 @@ from ..files.manifest import read_manifest, sha256_of
 from .retriever import WEIGHTS_FILE, Retriever, Usage, canonical_tokenizer, longest_input
 from .tokens import TOKENIZER_FILE
 
-try:
+if TYPE_CHECKING:
     import torch
-    import transformers
-    from safetensors.torch import load, load_file
-except ImportError as missing:
-    raise MissingExtra(missing.name or "torch", "train", "adapting or exporting a model") from missing
 
 KNOWN_MODULES = {"Transformer", "Pooling", "Normalize"}
 SIMILARITIES = {None: "cosine", "cosine": "cosine", "dot": "ip", "dot_product": "ip"}
@@ -105,7 +101,7 @@ def read_configuration(folder: Path) -> Any:
     if record.get("position_embedding_type") not in (None, "absolute"):
         found = record["position_embedding_type"]
         raise ModelError(f"the model {folder} has {found!r} positions, not absolute ones")
-    make = getattr(transformers, f"{STEMS[kind]}Config")
+    make = getattr(imported_transformers(), f"{STEMS[kind]}Config")
     known = (make().to_dict().keys() | OLDER_KEYS) - NOT_HANDED_ON
     layers = record.get("num_hidden_layers", record.get("n_layers", 1))
     if not isinstance(layers, int) or not 0 < layers <= MOST_LAYERS:
@@ -125,7 +121,7 @@ def read_backbone(folder: Path, config: Any) -> tuple[Any, Mapping[str, Any]]:
     if path is None:
         raise ModelError(f"the model {folder} has no {WEIGHTS_FILE}", hint=FETCH_AGAIN)
     weights = stored_tensors(path)
-    kind = getattr(transformers, f"{STEMS[config.model_type]}Model")
+    kind = getattr(imported_transformers(), f"{STEMS[config.model_type]}Model")
     require_plausible(folder, kind, config, weights)
     backbone, info = kind.from_pretrained(
         None,
@@ -140,6 +136,8 @@ def read_backbone(folder: Path, config: Any) -> tuple[Any, Mapping[str, Any]]:
 
 def require_plausible(folder: Path, kind: Any, config: Any, weights: Mapping[str, torch.Tensor]) -> None:
     """Raise ModelError when the configuration is that of a far larger model, before memory is taken."""
+    import torch
+
     with torch.device("meta"):
         needed = sum(weight.numel() for weight in kind(config).parameters())
     there = sum(weight.numel() for weight in weights.values())
@@ -156,6 +154,9 @@ def stored_tensors(source: Path | bytes, name: str = "") -> dict[str, torch.Tens
     ValueError for anything else than plain tensors of the file's own bytes, and what torch and safetensors
     raise.
     """
+    import torch
+    from safetensors.torch import load, load_file
+
     if isinstance(source, Path):
         require_size(source)
     if not (name or str(source)).endswith(".bin"):
@@ -182,12 +183,23 @@ def require_unpacked(file: Path | io.BytesIO) -> None:
 
 def tensors_of_file(found: object, size: int) -> dict[str, torch.Tensor]:
     """Give what was unpickled of `size` bytes. Raises ValueError unless it is named tensors of them."""
+    import torch
+
     if not isinstance(found, dict) or not all(isinstance(value, torch.Tensor) for value in found.values()):
         raise ValueError("it holds something else than named tensors")
     plain = all(value.layout == torch.strided and value.device.type == "cpu" for value in found.values())
     if not plain or sum(value.numel() * value.element_size() for value in found.values()) > 4 * size:
         raise ValueError("it holds tensors that are not in the file")
     return {str(key): value for key, value in found.items()}
+
+
+def imported_transformers() -> Any:
+    """Import transformers. Raises MissingExtra: what encodes and searches does without."""
+    try:
+        import transformers
+    except ImportError as missing:
+        raise MissingExtra(missing.name or "torch", "train", "adapting or exporting a model") from missing
+    return transformers
 
 
 def unreadable(folder: Path, error: Exception) -> ModelError:
@@ -306,7 +318,7 @@ def read_tokenizer(folder: Path, kind: str) -> str:
     if path.is_file():
         return read_within(path).decode()
     read_object(folder, "tokenizer_config.json")  # refused when it names code
-    make = getattr(transformers, f"{STEMS[kind]}TokenizerFast")
+    make = getattr(imported_transformers(), f"{STEMS[kind]}TokenizerFast")
     fast = make.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     return str(fast.backend_tokenizer.to_str())
 
@@ -336,7 +348,7 @@ def read_json(folder: Path, name: str, *, default: Any = None) -> Any:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keep transformers from drawing bars and from remarks on what it loads: it is checked here."""
-    logging: Any = transformers.utils.logging
+    logging: Any = imported_transformers().utils.logging
     bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
     logging.set_verbosity_error()

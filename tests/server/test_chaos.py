@@ -20,6 +20,8 @@ from support.tiny import tiny_retriever
 from support.traffic import make_source
 
 pytestmark = pytest.mark.node
+MINUTES = float(os.environ.get("HYBRIDR_CHAOS_MINUTES", "0"))
+KILLS, POISONED = 10, 0.01
 SEED = os.environ.get(SEED_VARIABLE)  # before the suite takes such variables away
 
 
@@ -101,6 +103,36 @@ def test_nothing_is_lost_whatever_is_killed(
     assert seen[0] == "storm-hybridr-1"
     assert seen[-1] == done["destination"]
     assert len(seen) >= 3
+
+
+if MINUTES:  # `make chaos`: nothing is skipped where nobody asks for it
+
+    @pytest.mark.timeout(MINUTES * 60 + 3600)
+    def test_a_storm_of_minutes(chaos_node: ChaosNode, tiny_folder: Path, dice: random.Random) -> None:
+        began, kills = time.monotonic(), chaos_node.kills
+        corpus = make_source(chaos_node.cluster, "tempest", 2_000, dice, POISONED)
+        chaos = Chaos(chaos_node, corpus, tiny_folder, dice)
+        rounds = 0
+        with at_work(chaos) as (reader, writers):
+            while time.monotonic() - began < MINUTES * 60 or chaos_node.kills - kills < KILLS:
+                rounds += 1
+                stamp(f"round {rounds}, {chaos_node.kills - kills} kills of the node")
+                chaos.storm(20 + rounds)
+                if rounds == 3:
+                    stamp("the disk is full")
+                    chaos.fill_disk(19)
+                    assert chaos.client(19, "--accept-rejects").result()["switched"]
+            done = chaos.fill_while_written(writers)
+            assert done["switched"]
+            assert_equal(chaos, done)
+            looks, seen = reader.done, len(reader.indices)
+        sys.stdout.write(
+            f"{(time.monotonic() - began) / 60:.1f} minutes, {rounds} rounds, {chaos.killed} clients "
+            f"and {chaos_node.kills - kills} nodes killed, {chaos.pairs} pairs, {[w.done for w in writers]} writes, "
+            f"{looks} looks at {seen} indices, {POISONED:.0%} poisoned documents\n"
+        )
+        assert chaos_node.kills - kills >= KILLS
+        assert chaos.blocked == 1
 
 
 def test_without_the_catch_up_passes_it_would_be(

@@ -181,6 +181,50 @@ class Chaos:
             return
         raise AssertionError("every client ended before the block")
 
+    def fill_disk(self, max_tokens: int) -> None:
+        """Let the node believe that its disk is full while a client writes: it blocks all indices by itself.
+
+        The client has to stop for it; when there is room, the node lifts its blocks and the same goes on.
+        """
+        client = self.client(max_tokens, "--accept-rejects")
+        await_(lambda: self.written(max_tokens) > 20, "the first documents")
+        self.watermarks("10000tb")
+        try:
+            code, errors = client.end()
+        finally:
+            self.watermarks("1mb")
+        assert code == 1, f"exit {code}: {errors}"
+        assert "read-only-allow-delete" in errors
+        await_(lambda: not self.blocks(), "the node to lift its blocks")
+        self.watermarks(None)
+        self.blocked += 1
+
+    def watermarks(self, free: str | None) -> None:
+        """Say how much room the node wants on its disk; None says nothing, and it does not look."""
+        prefix, stages = "cluster.routing.allocation.disk", ("low", "high", "flood_stage")
+        values: dict[str, Any] = {f"{prefix}.watermark.{stage}": free for stage in stages}
+        values |= {
+            f"{prefix}.threshold_enabled": free and True,
+            "cluster.info.update.interval": free and "10s",
+        }
+        self.node.cluster.patient(60).request("PUT", "/_cluster/settings", {"transient": values})
+
+    def blocks(self) -> bool:
+        """Tell whether any index is blocked; a full disk may still block what was freed a moment ago."""
+        found = self.node.cluster.patient(60).request("GET", f"/{self.corpus.index}*/_settings")
+        return any("read_only_allow_delete" in str(one["settings"]) for one in found.values())
+
+    def storm(self, max_tokens: int) -> None:
+        """Fill a destination while one of two clients is killed, and the node; what is left must end well."""
+        one, other = self.pair(max_tokens, "--accept-rejects")
+        self.pause(0.5, 6)
+        self.kill(one)
+        self.restart_node()
+        self.pause(0, 4)
+        self.kill(other)
+        for client in self.pair(max_tokens, "--accept-rejects"):
+            assert client.result()["switched"]
+
     def destination(self, max_tokens: int) -> str | None:
         """Name the destination of a job, if it is there."""
         found = self.node.cluster.patient(60).indices(f"{self.corpus.index}-hybridr-*")

@@ -40,8 +40,27 @@ def routing_of(number: int) -> str | None:
     return f"r{number % 3}" if number % 5 == 0 else None
 
 
-def make_source(cluster: Cluster, index: str, count: int, dice: random.Random) -> Corpus:
-    """Make an index of three shards that took documents which no copy of it will take."""
+def poison(number: int) -> str:
+    """Give a text that is valid in OpenSearch and made to hurt what reads it."""
+    kinds = (
+        "half a pair \ud800 bala",
+        "\x1b]52;c;AAAA\x07\x1b[2J \x00 \u202e bala",
+        "${parameters.input} ${credential.token} {{{0}}} %s bala",
+        "bala " * 100_000,
+        "x" * 200_000,
+        "\u0301" * 5_000 + " bala",
+        "<script>alert(1)</script> `rm -rf` $(id) bala",
+    )
+    return kinds[number % len(kinds)]
+
+
+def make_source(
+    cluster: Cluster, index: str, count: int, dice: random.Random, poisoned: float = 0.0
+) -> Corpus:
+    """Make an index of three shards that took documents which no copy of it will take.
+
+    A share of `poisoned` others holds texts that are made to hurt.
+    """
     price = {"type": "float", "ignore_malformed": True}
     mappings = {"properties": {"text": {"type": "text"}, "price": price, "tag": {"type": "keyword"}}}
     settings = {"number_of_shards": 3, "number_of_replicas": 0}
@@ -56,6 +75,9 @@ def make_source(cluster: Cluster, index: str, count: int, dice: random.Random) -
     for number in range(round(count * MALFORMED)):
         corpus.malformed.add(f"bad{number}")
         documents.append((f"bad{number}", {"text": some_text(dice), "price": f"dear {number}"}, None))
+    for number in range(round(count * poisoned)):
+        corpus.untouched[f"p{number}"] = {"text": poison(number)}
+        documents.append((f"p{number}", corpus.untouched[f"p{number}"], None))
     for number in range(0, WRITTEN_IDS, 2):
         documents.append((f"w{number}", {"text": some_text(dice)}, routing_of(number)))
     dice.shuffle(documents)
