@@ -8,19 +8,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer
 
 from ..errors import MissingExtra, ModelError
 from ..files.manifest import read_manifest, sha256_of
-from .retriever import WEIGHTS_FILE, Retriever, Usage, longest_input
+from .contract import WEIGHTS_FILE, Usage, longest_input
 from .tokens import TOKENIZER_FILE
 
-try:
-    import transformers
-except ImportError as missing:
-    raise MissingExtra(missing.name or "torch", "train", "adapting or exporting a model") from missing
+if TYPE_CHECKING:
+    from .retriever import Retriever
 
 KNOWN_MODULES = {"Transformer", "Pooling", "Normalize"}
 SIMILARITIES = {None: "cosine", "cosine": "cosine", "dot": "ip", "dot_product": "ip"}
@@ -45,11 +43,14 @@ def read_retriever(folder: Path | str, *, max_tokens: int | None = None) -> Retr
     """Open a sentence-transformers bi-encoder in fp32 on the CPU.
 
     The input limit is the model's own, or `max_tokens` if that is lower. Raises ModelError when the folder
-    is missing, damaged, or holds another kind of model.
+    is missing, damaged, or holds another kind of model, MissingExtra without torch.
     """
     folder = Path(folder)
     require_intact(folder)
     usage = read_usage(folder, max_tokens)
+    from .retriever import Retriever
+
+    transformers = imported_transformers()
     try:
         with quiet():
             backbone, info = transformers.AutoModel.from_pretrained(
@@ -62,6 +63,15 @@ def read_retriever(folder: Path | str, *, max_tokens: int | None = None) -> Retr
     drop_missing(backbone, set(info["missing_keys"]), folder)
     limit = min(usage.max_tokens, longest_input(backbone.config))
     return Retriever(backbone.float().eval(), tokenizer, replace(usage, max_tokens=limit), folder)
+
+
+def imported_transformers() -> Any:
+    """Import transformers. Raises MissingExtra: what encodes and searches does without."""
+    try:
+        import transformers
+    except ImportError as missing:
+        raise MissingExtra(missing.name or "torch", "train", "adapting or exporting a model") from missing
+    return transformers
 
 
 def unreadable(folder: Path, error: Exception) -> ModelError:
@@ -157,7 +167,7 @@ def read_tokenizer(folder: Path) -> str:
     path = folder / TOKENIZER_FILE
     if path.is_file():
         return path.read_text(encoding="utf-8")
-    fast = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, use_fast=True)
+    fast = imported_transformers().AutoTokenizer.from_pretrained(folder, local_files_only=True, use_fast=True)
     return str(fast.backend_tokenizer.to_str())
 
 
@@ -186,7 +196,7 @@ def read_json(folder: Path, name: str, *, default: Any = None) -> Any:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keep transformers from drawing bars and from remarks on what it loads: it is checked here."""
-    logging: Any = transformers.utils.logging
+    logging: Any = imported_transformers().utils.logging
     bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
     logging.set_verbosity_error()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -149,3 +150,9 @@ def padded(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np
         ids[position, : len(row)] = row
         mask[position, : len(row)] = 1
     return ids, mask
+
+
+def canonical_tokenizer(definition: str) -> str:
+    """Drop the limits and padding that a tokenizer file may carry: they belong to the caller."""
+    record = json.loads(definition)
+    return json.dumps(record | {"truncation": None, "padding": None}, ensure_ascii=False)

@@ -16,7 +16,7 @@ from hybridr.exporting.exporting import export
 from hybridr.files.manifest import read_manifest, sha256_of
 from hybridr_cli import main
 from support.places import DDR
-from support.tiny import tiny_corpus, tiny_retriever, tiny_texts
+from support.tiny import damage_json, tiny_corpus, tiny_retriever, tiny_texts
 
 
 def test_the_manifest_and_card_say_what_was_measured(tmp_path: Path) -> None:
@@ -199,11 +199,14 @@ def test_what_cannot_be_joined_is_refused_in_words(
 
 
 def test_without_torch_the_command_names_the_extra(tmp_path: Path) -> None:
+    source = export(tiny_retriever(), tmp_path / "encoder")
+    damage_json(source / "config.json", model_type="mpnet")
     code = (
         "import sys; sys.modules['torch'] = None\nfrom hybridr_cli import main\n"
-        f"sys.exit(main(['export', {str(tmp_path)!r}]))"
+        f"sys.exit(main(['export', {str(source)!r}]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
+    assert "the kind of model 'mpnet'" in done.stderr
     assert "needs the package 'torch'" in done.stderr
     assert 'pip install "hybridr[train]"' in done.stderr
