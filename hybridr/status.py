@@ -43,6 +43,7 @@ class Holding:
     passages: Windows | None = None
     deployment: Deployed | None = None
     term_table: KeptTable | None = None
+    warning: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ def holding(cluster: Cluster, info: IndexInfo) -> Holding:
         passages=info.record.passages,
         deployment=deployment_of(cluster, info),
         term_table=kept_table(cluster, info),
+        warning=info.record.warning,
     )
 
 

@@ -88,7 +88,8 @@ class Record(Part):
     made or moved, `original` the settings to set back after the fill, `synced` how far each shard of the
     source was read. `token_bits` is the mean state that documents' bits of tokens are taken from, as
     `encoding/bits.py` writes it; without it they keep none. `target` names where the vectors are if neither
-    `in_place` nor beside the source. Records of before the stamp `version` read as well.
+    `in_place` nor beside the source. `warning` says what was forced although it harms. Records
+    of before the stamp `version` read as well.
     """
 
     version: int = VERSION
@@ -112,6 +113,7 @@ class Record(Part):
     lexical_fields: tuple[str, ...] = ()
     text_fields: tuple[str, ...] = ()
     language: str | None = None
+    warning: str = ""
     max_tokens: int | None = None
     passages: Windows | None = None
     token_bits: str = ""

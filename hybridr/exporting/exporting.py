@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from ..encoding.contract import Precision, Usage
+from ..encoding.contract import Precision
 from ..encoding.engines import GRAPHS
 from ..encoding.folder import OnnxEncoder, encoder_record, verify_encoder
 from ..encoding.packaged import minilm
-from ..errors import ModelError, SettingsError
+from ..encoding.registry import declared_languages
+from ..encoding.sentence_transformers import read_retriever
+from ..errors import MissingExtra, ModelError, SettingsError
 from ..files.atomic import staged_folder
 from ..files.folders import cache_folder
 from ..files.manifest import read_manifest, write_manifest
@@ -137,18 +137,15 @@ def retriever_of(encoder: Exportable | Ranker | OnnxEncoder | Path | str) -> Exp
     return found
 
 
-def open_source(folder: Path, *, usage: Usage | None = None) -> Exportable:
+def open_source(folder: Path) -> Exportable:
     """Open a sentence-transformers folder by torch, or where that is not installed by numpy.
 
-    `usage` None is the folder's own. Raises ModelError, MissingExtra.
+    Raises ModelError, MissingExtra.
     """
-    if find_spec("torch") is None:
-        return read_weights(folder, usage=usage)
-    from ..encoding.sentence_transformers import read_retriever
-
-    found = read_retriever(folder)
-    found.usage = replace(usage, max_tokens=min(usage.max_tokens, found.max_tokens)) if usage else found.usage
-    return found
+    try:
+        return read_retriever(folder)
+    except MissingExtra:
+        return read_weights(folder)
 
 
 def is_assembled(encoder: object) -> TypeGuard[Ranker]:
@@ -215,5 +212,6 @@ def describe(retriever: Exportable, precision: Precision) -> dict[str, Any]:
         "fingerprint": retriever.fingerprint,
         "precision": precision,
         "base": retriever.base,
+        "languages": declared_languages(retriever.folder),
         "graph_only": is_graph_only(retriever),
     }

@@ -116,7 +116,7 @@ class GraphArithmetic:
     def constant(self, name: str, value: NDArray[Any]) -> str:
         """Add a tensor, once, and give its name."""
         if name not in self.tensors:
-            self.tensors[name] = numpy_helper.from_array(np.ascontiguousarray(value), name)
+            self.tensors[name] = numpy_helper.from_array(np.array(value, order="C"), name)
         return name
 
     def number(self, value: float) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +20,7 @@ from hybridr.exporting.graphs import OPSET, write_graph
 from hybridr.exporting.weights import read_weights
 from hybridr.files.manifest import read_manifest
 from support.tiny import tiny_family, tiny_retriever, tiny_texts
+from support.without_torch import run_without_torch
 
 
 def test_the_graph_is_self_contained_and_plain(tmp_path: Path) -> None:
@@ -88,11 +87,7 @@ def test_the_packaged_model_is_exported_without_torch_as_with_it(
 def test_a_folder_is_exported_where_torch_is_missing(tmp_path: Path) -> None:
     source = export(tiny_family("bert", tmp_path), tmp_path / "source")
     arguments = ["export", str(source), "--out", str(tmp_path / "out"), "--precision", "int8"]
-    code = (
-        "import sys; sys.modules.update(torch=None, transformers=None)\nfrom hybridr_cli import main\n"
-        f"sys.exit(main({arguments!r}))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = run_without_torch(*arguments)
     assert done.returncode == 0, done.stderr
     assert "largest difference to numpy" in done.stdout
     found, before = load_encoder(tmp_path / "out"), load_encoder(source)
