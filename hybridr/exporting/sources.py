@@ -107,7 +107,7 @@ def fetch(known: KnownEncoder | None, repository: str, progress: Progress) -> Pa
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DownloadError(
             f"{repository} could not be fetched from the model hub: {reason}",
-            hint=f"on a machine that reaches it: hf download {repository} --local-dir {name}; bring the folder "
-            f"here and give --encoder {name}",
+            hint=f"on a machine that reaches it: hf download {repository} --local-dir {name}; bring the "
+            f"folder here and give --encoder {name}",
         ) from error
     return Path(path)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import safe_open
 from scipy.special import erf
+from threadpoolctl import threadpool_limits
 from tokenizers import Tokenizer
 
 from ..encoding.contract import (
@@ -40,6 +41,11 @@ WRAPPERS = (
 OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of LayerNorm, in files of before PyTorch had it
 BEYOND = ".layer."
 Weights = Mapping[str, NDArray[np.float32]]
+
+
+def one_thread() -> threadpool_limits:
+    """Let numpy's BLAS work in one thread: several wait for each other, spinning, on a machine at work."""
+    return threadpool_limits(limits=1, user_api="blas")
 
 
 class NumpyArithmetic:
@@ -198,12 +204,14 @@ class NumpyRetriever:
     def _encode(self, texts: Sequence[str], prefix: str, max_tokens: int | None) -> Vectors:
         limit = checked_limit(max_tokens, self.max_tokens, self.max_positions)
         rows = list(self.tokenizer.ids(prefixed(texts, prefix), limit))
-        return encode_ids(rows, self.dim, self.run)
+        with one_thread():
+            return encode_ids(rows, self.dim, self.run)
 
     def _read(self, texts: Sequence[str], prefix: str, max_tokens: int | None) -> list[Reading]:
         limit = checked_limit(max_tokens, self.max_tokens, self.max_positions)
         found = list(self.tokenizer.read(prefixed(texts, prefix), limit, len(prefix)))
-        return read_tokens(found, (self.dim, self.width), self.read)
+        with one_thread():
+            return read_tokens(found, (self.dim, self.width), self.read)
 
 
 def read_weights(folder: Path | str, *, usage: Usage | None = None) -> NumpyRetriever:
