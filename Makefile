@@ -83,7 +83,7 @@ $(BIN)/python:
 
 # The stamps carry the checksum of pyproject.toml: what is installed already is not installed again.
 $(VENV)/demo-$(STAMP): | $(BIN)/python
-	$(BIN)/python -m pip install -q -e ".[train,embedded]"
+	$(BIN)/python -m pip install -q -e ".[embedded,serve]"
 	@touch $@
 
 $(VENV)/test-$(STAMP): | $(BIN)/python

@@ -18,6 +18,7 @@ from .cluster.fields import (
     sample_sources,
 )
 from .cluster.reading import text_of
+from .encoding.registry import suggestion
 from .languages import ANALYZERS, UNKNOWN, LanguageGuess, analyzer_for, guess_language
 from .progress import Progress, silent
 
@@ -189,5 +190,5 @@ def _language_advice(found: Inspection) -> list[str]:
             f"the analyser '{found.analyzer}' fits the language better than that of {', '.join(wrong)}"
         )
     if found.language.code != "en":
-        said.append("the packaged encoder knows English only: name one for this language with --encoder")
+        said.append(f"the packaged encoder knows English only: {suggestion(found.language.code)}")
     return said

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 UNKNOWN = "und"
@@ -164,6 +164,20 @@ def guess_language(texts: Iterable[str]) -> LanguageGuess:
     code, most = max(votes.items(), key=lambda vote: (vote[1], vote[0]))
     total = sum(votes.values())
     return LanguageGuess(code, most / total, total)
+
+
+def foreign_language(texts: Iterable[str], known: Callable[[str], bool]) -> LanguageGuess:
+    """Find the language of most texts whose language is not `known`, and the share of all texts (0..1) that
+    are in any such language.
+
+    Texts that cannot be told (code, names, a few words) count among all, so they speak for nothing. Without
+    foreign texts the code is `und` and the share 0.
+    """
+    codes = [language_of(text) for text in texts if says_something(text)]
+    foreign = Counter(code for code in codes if code != UNKNOWN and not known(code))
+    if not foreign:
+        return LanguageGuess(UNKNOWN, 0.0, len(codes))
+    return LanguageGuess(foreign.most_common(1)[0][0], foreign.total() / len(codes), len(codes))
 
 
 def language_of(text: str) -> str:

@@ -22,9 +22,11 @@ FEATURES = {
     "AVX2": "avx2",
     "AVX512": "avx512f",
     "VNNI": "avx512_vnni",
+    "AVX-VNNI": "avx_vnni",
     "BF16": "avx512_bf16",
     "AMX": "amx_tile",
     "NEON": "asimd",
+    "DOTPROD": "asimddp",
     "I8MM": "i8mm",
 }
 """What is shown -> the flag in /proc/cpuinfo, of x86 and ARM."""
@@ -49,6 +51,16 @@ def read_cpu(path: Path | None = None) -> Cpu:
     entries = dict(re.findall(r"^([\w ]+?)\s*:\s*(.*)$", text, re.MULTILINE))
     flags = entries.get("flags") or entries.get("Features", "")
     return Cpu(entries.get("model name") or platform.machine(), frozenset(flags.split()))
+
+
+def instruction_sets(cpu: Cpu) -> list[str]:
+    """Name the features of a processor that its arithmetic depends on, as FEATURES has them."""
+    return [name for name, flag in FEATURES.items() if flag in cpu.flags]
+
+
+def multiplies_bytes(cpu: Cpu) -> bool:
+    """Tell whether a processor multiplies bytes into sums of 32 bits at once, which makes int8 fast."""
+    return bool({"VNNI", "AVX-VNNI", "DOTPROD", "I8MM"} & set(instruction_sets(cpu)))
 
 
 def read_gpus() -> list[str]:
@@ -83,9 +95,13 @@ def packages_of(extra: str) -> list[str]:
 def machine_record(*packages: str) -> dict[str, Any]:
     """Name what measured figures depend on: processor, cores, hybridr's version and those of `packages`."""
     cpu = read_cpu()
-    features = [name for name, flag in FEATURES.items() if flag in cpu.flags]
     versions = {name: metadata.version(name) for name in ("hybridr", *packages)}
-    return {"cpu": cpu.model, "features": features, "cores": os.cpu_count(), "versions": versions}
+    return {
+        "cpu": cpu.model,
+        "features": instruction_sets(cpu),
+        "cores": os.cpu_count(),
+        "versions": versions,
+    }
 
 
 def amx_works(cpu: Cpu) -> bool | None:

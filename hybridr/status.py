@@ -52,6 +52,7 @@ class Holding:
     passages: Windows | None = None
     deployment: Deployed | None = None
     term_table: KeptTable | None = None
+    warning: str = ""
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,7 @@ def holding(cluster: Cluster, info: IndexInfo) -> Holding:
         passages=info.record.passages,
         deployment=deployment_of(cluster, info),
         term_table=kept_table(cluster, info),
+        warning=info.record.warning,
     )
 
 

@@ -1,6 +1,7 @@
 """Languages by script and stop words: on samples written here, and on the open collections."""
 
 import json
+import random
 
 import pytest
 
@@ -8,6 +9,7 @@ from hybridr.languages import (
     ANALYZERS,
     STOP_WORDS,
     analyzer_for,
+    foreign_language,
     guess_language,
     is_plain,
     language_of,
@@ -152,6 +154,46 @@ def test_collections(collection, name, code):
     assert guess.code == code
     assert guess.share > 0.9
     assert guess.texts > 0.6 * len(records)
+
+
+def english(code):
+    return code == "en"
+
+
+ENGLISH = (
+    "cacm cisi cosqa cranfield fiqa_mini lisa npl nq_oracle scifact squadshifts_amazon stackfaq tldr_cmd"
+)
+
+
+@pytest.mark.parametrize("name", ENGLISH.split())
+def test_no_english_collection_is_foreign_to_an_english_encoder(collection, name):
+    found = foreign_language(sample_of(collection(name)), english)
+    assert found.share < 0.05  # two thirds are refused
+    assert found.texts > 190
+
+
+@pytest.mark.parametrize("name", ["xquad_zh", "qbqtc_zh", "cmrc_drcd_zh"])
+def test_chinese_is_foreign_to_an_english_encoder_and_to_no_chinese_one(collection, name):
+    texts = sample_of(collection(name))
+    assert foreign_language(texts, english).code == "zh"
+    assert foreign_language(texts, english).share > 0.9
+    assert foreign_language(texts, lambda code: code == "zh").share < 0.1
+
+
+def sample_of(folder):
+    lines = (folder / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    records = [json.loads(line) for line in random.Random(13).sample(lines, min(200, len(lines)))]
+    return [f"{record['title']} {record['text']}" for record in records]
+
+
+def test_what_cannot_be_told_speaks_for_nothing():
+    code = ["for i in range(10): print(i)", "SELECT a, b FROM t WHERE a = 1", "x = y + 1"]
+    products = ["Bosch GSR 12V-15", "Damenschuhe rot 38", "USB-C Kabel 2 m"]
+    mixed = [SAMPLES["de"]] * 10 + [SAMPLES["en"]] * 10
+    assert foreign_language(code + products, english) == ("und", 0.0, 6)
+    assert foreign_language(mixed, english) == ("de", 0.5, 20)
+    assert foreign_language([SAMPLES["de"]] + products * 3, english).share == 0.1
+    assert foreign_language([], english) == foreign_language(["", " "], english) == ("und", 0.0, 0)
 
 
 def test_terms_are_plain_by_analyser_then_by_script() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..encoding.retriever import WEIGHTS_FILE, canonical_tokenizer, longest_input
+from ..encoding.contract import WEIGHTS_FILE, longest_input
 from ..encoding.sentence_transformers import (
     STEMS,
     quiet,
@@ -20,7 +20,7 @@ from ..encoding.sentence_transformers import (
     require_no_links,
     require_plausible,
 )
-from ..encoding.tokens import TOKENIZER_FILE
+from ..encoding.tokens import TOKENIZER_FILE, canonical_tokenizer
 from ..errors import MissingExtra, ModelError
 from ..files.atomic import write_json
 from .checkpoints import FETCH_AGAIN, Tensors, read_tensors

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import nn
 
-from ..encoding.contract import checked_texts
-from ..encoding.retriever import BackboneModel, Retriever, Usage, digest_weights
+from ..encoding.contract import Usage, checked_texts
+from ..encoding.retriever import BackboneModel, Retriever, digest_weights
 from ..encoding.tokens import TextTokenizer, padded
 from ..errors import DataError, ModelError
 from ..files.manifest import fingerprint, read_manifest

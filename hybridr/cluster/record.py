@@ -92,7 +92,8 @@ class Record(Part):
     source was read. `token_bits` is the mean state that documents' bits of tokens are taken from, as
     `encoding/bits.py` writes it; without it they keep none. `target` names where the vectors are if neither
     `in_place` nor beside the source. A source names in `destinations` the uuids of the indices with its
-    vectors: see `belongs` of `destinations.py`. Records of before the stamp `version` read as well.
+    vectors: see `belongs` of `destinations.py`. `warning` says what was forced although it harms. Records of
+    before the stamp `version` read as well.
     """
 
     version: int = VERSION
@@ -116,6 +117,7 @@ class Record(Part):
     lexical_fields: tuple[str, ...] = ()
     text_fields: tuple[str, ...] = ()
     language: str | None = None
+    warning: str = ""
     max_tokens: int | None = None
     passages: Windows | None = None
     token_bits: str = ""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeGuard
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
+from ..files.manifest import fingerprint, read_manifest
 
 Vectors: TypeAlias = NDArray[np.float32]
 Forward: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], Vectors]
@@ -20,6 +25,22 @@ Precision: TypeAlias = Literal["fp32", "int8"]
 """Of a graph in the folder."""
 Arithmetic: TypeAlias = Literal["fp32", "bf16", "int8"]
 """Of an encoder at work; bf16 needs no graph of its own."""
+
+WEIGHTS_FILE = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How token states become a vector: what a fingerprint holds beside weights and tokenizer."""
+
+    pooling: str
+    """"mean" over the unmasked tokens, or "cls"."""
+    similarity: str
+    """"cosine" (vectors are scaled to length 1) or "ip"."""
+    prefixes: Mapping[str, str]
+    """What is put before a "query" and a "document"."""
+    max_tokens: int
+    """Input limit with [CLS] and [SEP]."""
 
 
 class Reading(NamedTuple):
@@ -105,3 +126,38 @@ def checked_limit(max_tokens: int | None, default: int, longest: int) -> int:
     if not 3 <= max_tokens <= longest:
         raise DataError(f"max_tokens {max_tokens} is outside 3..{longest}, the encoder's range")
     return max_tokens
+
+
+def longest_input(config: Any) -> int:
+    """Give the number of positions; RoBERTa's kin lose those up to the padding id."""
+    positions = int(getattr(config, "max_position_embeddings", 512))
+    kin = {"roberta", "xlm-roberta", "camembert", "mpnet"}
+    return positions - config.pad_token_id - 1 if config.model_type in kin else positions
+
+
+def base_of(folder: Path | None) -> str:
+    """Name the model that a folder was made from, without its path; empty without a folder."""
+    if folder is None:
+        return ""
+    name = ((read_manifest(folder) or {}).get("encoder") or {}).get("base")
+    return str(name or model_name(folder))
+
+
+def model_name(folder: Path) -> str:
+    """Name the model that lies in a folder: the folder itself, or the repository in the hub's cache."""
+    cached = folder.parent.parent.name if folder.parent.name == "snapshots" else ""
+    return cached.rpartition("--")[2] or folder.name
+
+
+def digest_of(weights: Iterable[tuple[str, NDArray[np.float32]]]) -> str:
+    """Hash names, shapes and fp32 values of the weights, given by name in order; 64 hex digits."""
+    digest = hashlib.sha256()
+    for name, values in weights:
+        digest.update(f"{name} {tuple(values.shape)}\n".encode())
+        digest.update(np.ascontiguousarray(values).tobytes())
+    return digest.hexdigest()
+
+
+def fingerprint_of(digest: str, tokenizer: str, usage: Usage) -> str:
+    """Hash weights by their `digest_of`, the tokenizer's JSON and usage; 64 hex digits."""
+    return fingerprint({"weights": digest, "tokenizer": json.loads(tokenizer)} | asdict(usage))

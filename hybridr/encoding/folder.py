@@ -17,6 +17,7 @@ from ..files.manifest import FILE_NAME, read_manifest, sha256_of
 from .contract import Reading, Vectors, checked_limit, checked_texts, prefixed
 from .engines import GRAPHS, PRECISIONS, STATES, Engine, graph_of, open_engine
 from .packaged import MAX_TOKENS
+from .registry import languages_of
 from .tokens import TOKENIZER_FILE, TextTokenizer, encode_ids, read_tokens
 
 AGAIN = "make it again with `hybridr adapt` or `hybridr export`"
@@ -49,6 +50,7 @@ class OnnxEncoder:
         self.max_tokens: int = record["max_tokens"]
         self.max_positions: int = record["max_positions"]
         self.fingerprint: str = record["fingerprint"]
+        self.languages = languages_of(record)
         self._prefixes: dict[str, str] = record["prefixes"]
         self._threads = threads or physical_cores()
         self._tokenizer = tokenizer_in(folder)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,31 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MissingExtra
-from ..files.foreign import parsed_json
-from ..files.manifest import fingerprint, read_manifest
-from .contract import Reading, Vectors, checked_limit, prefixed
-from .tokens import TextTokenizer, encode_ids, read_tokens
+from .contract import (
+    Reading,
+    Usage,
+    Vectors,
+    base_of,
+    checked_limit,
+    digest_of,
+    fingerprint_of,
+    longest_input,
+    prefixed,
+)
+from .tokens import TextTokenizer, canonical_tokenizer, encode_ids, read_tokens
 
 try:
     import torch
 except ImportError as missing:
     raise MissingExtra(missing.name or "torch", "train", "adapting or exporting a model") from missing
-
-WEIGHTS_FILE = "model.safetensors"
-
-
-@dataclass(frozen=True)
-class Usage:
-    """How token states become a vector: what a fingerprint holds beside weights and tokenizer."""
-
-    pooling: str
-    """"mean" over the unmasked tokens, or "cls"."""
-    similarity: str
-    """"cosine" (vectors are scaled to length 1) or "ip"."""
-    prefixes: Mapping[str, str]
-    """What is put before a "query" and a "document"."""
-    max_tokens: int
-    """Input limit with [CLS] and [SEP]."""
 
 
 class BackboneModel(torch.nn.Module):
@@ -133,15 +122,12 @@ class Retriever(BackboneModel):
     @property
     def base(self) -> str:
         """The name of the model that this one was made from, without its path."""
-        manifest = (read_manifest(self.folder) if self.folder else None) or {}
-        name = manifest.get("encoder", {}).get("base") or (self.folder.name if self.folder else "")
-        return str(name)
+        return base_of(self.folder)
 
     @property
     def fingerprint(self) -> str:
         """Hash weights (as they are now, in fp32), tokenizer and usage; 64 hex digits."""
-        parts = {"weights": digest_weights(self.backbone), "tokenizer": json.loads(self.tokenizer_json)}
-        return fingerprint(parts | asdict(self.usage))
+        return fingerprint_of(digest_weights(self.backbone), self.tokenizer_json, self.usage)
 
     def forward(
         self,
@@ -192,25 +178,7 @@ class Retriever(BackboneModel):
         return read_tokens(found, (self.dim, self.width), self.read)
 
 
-def longest_input(config: Any) -> int:
-    """Give the number of positions; RoBERTa's kin lose those up to the padding id."""
-    positions = int(getattr(config, "max_position_embeddings", 512))
-    kin = {"roberta", "xlm-roberta", "camembert", "mpnet"}
-    return positions - config.pad_token_id - 1 if config.model_type in kin else positions
-
-
-def canonical_tokenizer(definition: str) -> str:
-    """Drop the limits and padding that a tokenizer file may carry: they belong to the caller."""
-    record = parsed_json(definition)
-    return json.dumps(record | {"truncation": None, "padding": None}, ensure_ascii=False)
-
-
 def digest_weights(backbone: torch.nn.Module) -> str:
     """Hash names, shapes and fp32 values of the weights that reach the vectors."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(backbone.state_dict().items()):
-        if name.startswith("pooler."):
-            continue
-        digest.update(f"{name} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
+    kept = (item for item in sorted(backbone.state_dict().items()) if not item[0].startswith("pooler."))
+    return digest_of((name, tensor.detach().float().cpu().numpy()) for name, tensor in kept)

@@ -17,11 +17,13 @@ from tokenizers import Tokenizer
 from ..errors import HybridrError, MissingExtra, ModelError
 from ..files.foreign import parsed_json, read_within, require_own_files, require_size
 from ..files.manifest import read_manifest, sha256_of
-from .retriever import WEIGHTS_FILE, Retriever, Usage, canonical_tokenizer, longest_input
-from .tokens import TOKENIZER_FILE
+from .contract import WEIGHTS_FILE, Usage, longest_input
+from .tokens import TOKENIZER_FILE, canonical_tokenizer
 
 if TYPE_CHECKING:
     import torch
+
+    from .retriever import Retriever
 
 KNOWN_MODULES = {"Transformer", "Pooling", "Normalize"}
 SIMILARITIES = {None: "cosine", "cosine": "cosine", "dot": "ip", "dot_product": "ip"}
@@ -65,10 +67,12 @@ def read_retriever(folder: Path | str, *, max_tokens: int | None = None) -> Retr
     """Open a sentence-transformers bi-encoder in fp32 on the CPU.
 
     The input limit is the model's own, or `max_tokens` if that is lower. Raises ModelError when the folder
-    is missing, damaged, or holds another kind of model.
+    is missing, damaged, or holds another kind of model, MissingExtra without torch.
     """
     folder = Path(folder)
     require_intact(folder)
+    from .retriever import Retriever
+
     try:
         usage = read_usage(folder, max_tokens)
         config = read_configuration(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from ..errors import ModelError
+from ..files.foreign import parsed_json
 from .contract import Forward, Reading, StatesForward, Vectors
 
 # Small batches stay in the processor's cache, and pad less: 2,048 tokens take a tenth more time, 256 no less.
@@ -173,3 +175,9 @@ def padded(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np
         ids[position, : len(row)] = row
         mask[position, : len(row)] = 1
     return ids, mask
+
+
+def canonical_tokenizer(definition: str) -> str:
+    """Drop the limits and padding that a tokenizer file may carry: they belong to the caller."""
+    record = parsed_json(definition)
+    return json.dumps(record | {"truncation": None, "padding": None}, ensure_ascii=False)

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ..encoding.contract import Precision
 from ..encoding.engines import GRAPHS
 from ..encoding.folder import OnnxEncoder, encoder_record, verify_encoder
 from ..encoding.packaged import minilm
-from ..encoding.retriever import Retriever
+from ..encoding.registry import declared_languages
 from ..encoding.sentence_transformers import read_retriever
-from ..errors import ModelError, SettingsError
+from ..errors import MissingExtra, ModelError, SettingsError
 from ..files.atomic import staged_folder
 from ..files.folders import cache_folder
 from ..files.manifest import read_manifest, write_manifest
 from ..progress import Progress, silent
 from ..records import Document
-from .graphs import OPSET, quantize, write_graph
+from .graphs import OPSET, write_graph
 from .model_card import CARD_FILE, render_card
-from .model_files import copy_whole, is_graph_only, write_model
+from .model_files import Exportable, copy_whole, is_graph_only, write_model
 from .parity import measure_parity
+from .quantization import quantize
+from .weights import read_weights
 
 if TYPE_CHECKING:
     from ..assembly.ranker import Ranker
@@ -31,7 +33,7 @@ KEPT_RECORDS = ("adaptation", "assembly")
 
 
 def export(
-    encoder: Retriever | Ranker | OnnxEncoder | Path | str,
+    encoder: Exportable | Ranker | OnnxEncoder | Path | str,
     folder: Path | str,
     *,
     precision: Precision = "fp32",
@@ -40,9 +42,11 @@ def export(
     attachments: Mapping[str, Path] | None = None,
     progress: Progress = silent,
 ) -> Path:
-    """Write `encoder` (a torch retriever, an assembled dense ranker, or a folder of either) into `folder`.
+    """Write `encoder` (a retriever, an assembled dense ranker, or a folder of either) into `folder`.
 
-    What has a parallel adapter opens in ONNX Runtime only: its folder holds no weights for transformers.
+    A folder is read by torch; without torch one of BERT's kin is read all the same, its graph built from its
+    weights and compared with numpy. What has a parallel adapter opens in ONNX Runtime only: its folder holds
+    no weights for transformers.
 
     With "int8" the folder holds the fp32 graph and a quantised one, which then encodes documents by default.
     ONNX is compared with torch over the first 128 `texts`, the documents at hand: vectors, and nDCG@10 of
@@ -101,9 +105,9 @@ def export_joined(
 
 
 def minilm_encoder(*, progress: Progress = silent) -> Path:
-    """Give the folder of the unadapted MiniLM as an encoder, exported once.
+    """Give the folder of the unadapted MiniLM as an encoder, exported once, without torch.
 
-    Raises DownloadError, and MissingExtra when torch is needed and not installed.
+    Raises DownloadError.
     """
     folder = cache_folder() / "models" / "all-MiniLM-L6-v2-encoder"
     try:
@@ -111,7 +115,7 @@ def minilm_encoder(*, progress: Progress = silent) -> Path:
     except ModelError:
         source = minilm(progress=progress)
         progress("export MiniLM", 0, 1)
-        export(source, folder)
+        export(read_weights(source), folder)
         progress("export MiniLM", 1, 1)
     return folder
 
@@ -125,20 +129,33 @@ def export_target(source: Path) -> Path:
     return source
 
 
-def retriever_of(encoder: Retriever | Ranker | OnnxEncoder | Path | str) -> Retriever:
-    """Give the torch retriever of any form of encoder."""
-    if isinstance(encoder, Retriever):
-        return encoder
+def retriever_of(encoder: Exportable | Ranker | OnnxEncoder | Path | str) -> Exportable:
+    """Give the retriever of any form of encoder."""
     if isinstance(encoder, (OnnxEncoder, Path, str)):
-        return read_retriever(encoder.folder if isinstance(encoder, OnnxEncoder) else encoder)
-    return encoder.retriever()
+        return open_source(Path(encoder.folder if isinstance(encoder, OnnxEncoder) else encoder))
+    found: Exportable = encoder.retriever() if is_assembled(encoder) else encoder  # type: ignore[assignment]
+    return found
 
 
-def assembled(encoder: Retriever | Ranker | OnnxEncoder | Path | str) -> dict[str, Any]:
+def open_source(folder: Path) -> Exportable:
+    """Open a sentence-transformers folder by torch, or where that is not installed by numpy.
+
+    Raises ModelError, MissingExtra.
+    """
+    try:
+        return read_retriever(folder)
+    except MissingExtra:
+        return read_weights(folder)
+
+
+def is_assembled(encoder: object) -> TypeGuard[Ranker]:
+    """Tell whether an encoder was joined of DAM and REM."""
+    return hasattr(encoder, "origins")
+
+
+def assembled(encoder: object) -> dict[str, Any]:
     """Give what the manifest says about DAM and REM; empty for other encoders."""
-    if isinstance(encoder, (Retriever, OnnxEncoder, Path, str)):
-        return {}
-    return {"assembly": encoder.origins}
+    return {"assembly": encoder.origins} if is_assembled(encoder) else {}
 
 
 def require_replaceable(folder: Path) -> None:
@@ -156,13 +173,13 @@ def require_replaceable(folder: Path) -> None:
 
 
 def record_export(
-    retriever: Retriever,
+    retriever: Exportable,
     folder: Path,
     precision: Precision,
     texts: Sequence[Document | str],
     records: dict[str, Any],
 ) -> None:
-    """Check parity with torch, write the manifest and render the model card."""
+    """Check parity, write the manifest and render the model card."""
     encoder = describe(retriever, precision)
     parity = measure_parity(retriever, folder, encoder, texts)
     source = read_manifest(retriever.folder) if retriever.folder else None
@@ -182,7 +199,7 @@ def record_export(
     (folder / CARD_FILE).write_text(render_card(manifest), encoding="utf-8")
 
 
-def describe(retriever: Retriever, precision: Precision) -> dict[str, Any]:
+def describe(retriever: Exportable, precision: Precision) -> dict[str, Any]:
     """Give the `encoder` entry of the manifest: all that is needed to use the graph."""
     usage = retriever.usage
     return {
@@ -195,5 +212,6 @@ def describe(retriever: Retriever, precision: Precision) -> dict[str, Any]:
         "fingerprint": retriever.fingerprint,
         "precision": precision,
         "base": retriever.base,
+        "languages": declared_languages(retriever.folder),
         "graph_only": is_graph_only(retriever),
     }

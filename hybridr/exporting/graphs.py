@@ -1,55 +1,51 @@
-"""ONNX graphs of encoders, and their int8 form."""
+"""ONNX graphs of encoders: traced by torch, or built straight from the weights of BERT's kin."""
 
 from __future__ import annotations
 
 import logging
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
 
-from ..encoding.engines import OUTPUT
-from ..encoding.retriever import Retriever
-from ..errors import MissingExtra
+from ..encoding.engines import OUTPUT, STATES
+from .bert import token_states
+from .weights import NumpyRetriever, Weights
 
-try:
-    import onnx
-    import torch
-    from onnx import helper, numpy_helper
-except ImportError as missing:
-    raise MissingExtra(missing.name or "onnx", "train", "exporting a model") from missing
+if TYPE_CHECKING:
+    from ..encoding.retriever import Retriever
 
-OPSET = 17
-STEPS = 127  # of a sign; the rows' bytes are unsigned around 128, as the fast kernels of x86 want them
-FINE = 2 * STEPS  # parts of a step that a remainder, at most half a step, is counted in
-LEAST = 1e-12  # a row of nothing but zeros has this scale
-PRODUCT, DOMAIN = "MatMulIntegerToFloat", "com.microsoft"  # MatMulInteger takes two more passes
-PASSING = ("Add", "Reshape", "Transpose")  # between a product and the softmax that weighs it
-CONSTANTS: dict[str, NDArray[np.generic]] = {
-    "int8_one": np.array(1, dtype=np.float32),
-    "int8_steps": np.array(STEPS, dtype=np.float32),
-    "int8_step": np.array(1 / STEPS, dtype=np.float32),
-    "int8_fine": np.array(1 / FINE, dtype=np.float32),
-    "int8_least": np.array(LEAST, dtype=np.float32),
-    "int8_middle": np.array(128, dtype=np.uint8),
-    "int8_zero": np.array(0, dtype=np.int8),
-}
+OPSET, IR_VERSION = 17, 8
+LEAST = 1e-12  # a vector shorter than that is not scaled to length 1
 
 
-def write_graph(retriever: Retriever, path: Path) -> None:
-    """Trace the retriever into one self-contained ONNX file with free batch and token axes."""
+def write_graph(retriever: Retriever | NumpyRetriever, path: Path) -> None:
+    """Write one self-contained ONNX file with free batch and token axes."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(retriever, NumpyRetriever):
+        onnx.save(built(retriever), str(path))
+    else:
+        trace(retriever, path)
+
+
+def trace(retriever: Retriever, path: Path) -> None:
+    """Let torch run the retriever once, and write down what it does."""
+    import torch
+
     names = retriever.input_names
     ids = torch.randint(0, retriever.backbone.config.vocab_size, (2, 9), generator=torch.Generator())
     mask = torch.ones_like(ids)
     mask[1, 6:] = 0
     example = (ids, mask, torch.zeros_like(ids))[: len(names)]
-    outputs = ["last_hidden_state", OUTPUT]
-    axes = {name: {0: "batch", 1: "tokens"} for name in [*names, outputs[0]]} | {OUTPUT: {0: "batch"}}
+    outputs = [STATES, OUTPUT]
+    axes = {name: {0: "batch", 1: "tokens"} for name in [*names, STATES]} | {OUTPUT: {0: "batch"}}
     device = retriever.device
     with torch.inference_mode(), silenced():
         torch.onnx.export(
@@ -77,108 +73,145 @@ def silenced() -> Iterator[None]:
             logging.disable(logging.NOTSET)
 
 
-def quantize(graph: Path, target: Path) -> None:
-    """Write `graph` with every product by a constant matrix in int8; all else stays fp32."""
-    model = onnx.load(str(graph))
-    quantized = Quantized(model.graph)
-    del model.graph.node[:], model.graph.initializer[:]
-    model.graph.node.extend(quantized.nodes)
-    model.graph.initializer.extend(quantized.tensors.values())
-    model.opset_import.append(helper.make_opsetid(DOMAIN, 1))
-    onnx.save(model, str(target))
+def built(retriever: NumpyRetriever) -> onnx.ModelProto:
+    """Write the retriever down as a graph: token states, pooling and normalisation."""
+    graph = GraphArithmetic(retriever.weights)
+    ids, mask, *kinds = retriever.input_names
+    states = token_states(graph, retriever.config, ids, mask, *kinds)
+    graph.node("Identity", [states], output=STATES)
+    graph.pool(states, mask, retriever.usage.pooling, cosine=retriever.similarity == "cosine")
+    shapes: dict[str, list[str | int | None]] = {
+        STATES: ["batch", "tokens", retriever.width],
+        OUTPUT: ["batch", retriever.dim],
+    }
+    whole = helper.make_graph(
+        graph.nodes,
+        "encoder",
+        [
+            helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "tokens"])
+            for name in retriever.input_names
+        ],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()],
+        list(graph.tensors.values()),
+    )
+    opset = [helper.make_opsetid("", OPSET)]
+    return helper.make_model(whole, opset_imports=opset, ir_version=IR_VERSION, producer_name="hybridr")
 
 
-class Quantized:
-    """The nodes and tensors of a graph while its products are replaced."""
+class GraphArithmetic:
+    """The operations of a backbone as nodes; a value is the name of a node's output."""
 
-    def __init__(self, graph: onnx.GraphProto) -> None:
+    def __init__(self, weights: Weights) -> None:
+        self.weights = weights
         self.nodes: list[onnx.NodeProto] = []
-        self.tensors = {tensor.name: tensor for tensor in graph.initializer}
-        self._rows: dict[str, tuple[str, str]] = {}
-        values = {name: numpy_helper.to_array(tensor) for name, tensor in self.tensors.items()}
-        for name, value in CONSTANTS.items():
-            self.add_tensor(name, value)
-        replaced, averaged = set(), averaged_products(graph)
-        for node in graph.node:
-            weights = values.get(node.input[1]) if node.op_type == "MatMul" else None
-            if weights is None or weights.ndim != 2:
-                self.nodes.append(node)
-            else:
-                self.add_product(node, weights, fine=node.output[0] in averaged)
-                replaced.add(node.input[1])
-        for name in replaced - {used for node in self.nodes for used in node.input}:
-            del self.tensors[name]
+        self.tensors: dict[str, onnx.TensorProto] = {}
+        self._hidden = ""
 
-    def add_tensor(self, name: str, value: NDArray[np.generic]) -> str:
-        """Add a constant and give its name."""
-        self.tensors[name] = numpy_helper.from_array(value, name)
+    def node(self, kind: str, inputs: list[str], *, output: str = "", **options: Any) -> str:
+        """Add a node and give the name of its output."""
+        name = output or f"{kind}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, inputs, [name], **options))
         return name
 
-    def add(self, kind: str, inputs: list[str], output: str, **options: Any) -> str:
-        """Add a node and give the name of its output."""
-        self.nodes.append(helper.make_node(kind, inputs, [output], **options))
-        return output
+    def constant(self, name: str, value: NDArray[Any]) -> str:
+        """Add a tensor, once, and give its name."""
+        if name not in self.tensors:
+            self.tensors[name] = numpy_helper.from_array(np.array(value, order="C"), name)
+        return name
 
-    def add_product(self, node: onnx.NodeProto, weights: NDArray[np.float32], *, fine: bool) -> None:
-        """Add the product of a row's bytes and a channel's, times both scales; `fine` adds remainders."""
-        rows, scale = self.quantized_rows(node.input[0])
-        steps, scales = quantized_channels(weights)
-        matrix = self.add_tensor(f"{node.input[1]}_int8", steps)
-        factors = self.add_tensor(f"{node.input[1]}_scale", scales)
-        whole = self.multiply(rows, matrix, factors, f"{node.output[0]}_rows")
-        if fine:
-            factors = self.add_tensor(f"{node.input[1]}_fine", scales / np.float32(FINE))
-            rest = self.multiply(self.remainders(node.input[0]), matrix, factors, f"{node.output[0]}_rest")
-            whole = self.add("Add", [whole, rest], f"{node.output[0]}_whole")
-        self.add("Mul", [whole, scale], node.output[0])
+    def number(self, value: float) -> str:
+        """Add a number."""
+        return self.constant(f"number_{value!r}", np.array(value, dtype=np.float32))
 
-    def multiply(self, rows: str, matrix: str, factors: str, output: str) -> str:
-        """Multiply bytes with a matrix in int8, and each channel with its factor."""
-        inputs = [rows, matrix, "int8_one", factors, "int8_middle", "int8_zero"]
-        return self.add(PRODUCT, inputs, output, domain=DOMAIN)
+    def sizes(self, *values: int) -> str:
+        """Add whole numbers, such as axes and shapes."""
+        return self.constant(f"sizes_{values}", np.array(values, dtype=np.int64))
 
-    def quantized_rows(self, values: str) -> tuple[str, str]:
-        """Name the bytes and the scales of `values`, made once for all products that read them."""
-        if values not in self._rows:
-            sizes = self.add("Abs", [values], f"{values}_abs")
-            highest = self.add("ReduceMax", [sizes], f"{values}_max", axes=[-1], keepdims=1)
-            bound = self.add("Max", [highest, "int8_least"], f"{values}_bound")
-            scale = self.add("Mul", [bound, "int8_step"], f"{values}_scale")
-            inverse = self.add("Div", ["int8_steps", bound], f"{values}_inverse")
-            steps = self.add("Mul", [values, inverse], f"{values}_steps")
-            rows = self.add("QuantizeLinear", [steps, "int8_one", "int8_middle"], f"{values}_bytes")
-            self._rows[values] = rows, scale
-        return self._rows[values]
+    def weight(self, name: str) -> str:
+        """Add a weight as it is stored."""
+        return self.constant(name, self.weights[name])
 
-    def remainders(self, values: str) -> str:
-        """Name the bytes of what rounding to `quantized_rows` took away."""
-        rounded = [f"{values}_bytes", "int8_one", "int8_middle"]
-        back = self.add("DequantizeLinear", rounded, f"{values}_back")
-        rest = self.add("Sub", [f"{values}_steps", back], f"{values}_rest")
-        return self.add("QuantizeLinear", [rest, "int8_fine", "int8_middle"], f"{values}_rest_bytes")
+    def rows(self, table: str, places: str) -> str:
+        """Look rows of a table up."""
+        return self.node("Gather", [self.weight(f"{table}.weight"), places])
 
+    def first_rows(self, table: str, like: str) -> str:
+        """Give as many of the first rows of a table as `like` has tokens."""
+        count = self.node("Shape", [like], start=1, end=2)
+        return self.node("Slice", [self.weight(f"{table}.weight"), self.sizes(0), count, self.sizes(0)])
 
-def averaged_products(graph: onnx.GraphProto) -> set[str]:
-    """Name the outputs of the products that a softmax weighs: the values of attention."""
-    made = {output: node for node in graph.node for output in node.output}
-    weighed = [
-        node
-        for node in graph.node
-        if node.op_type == "MatMul" and getattr(made.get(node.input[0]), "op_type", "") == "Softmax"
-    ]
-    products = (product_behind(made.get(node.input[1]), made) for node in weighed)
-    return {product.output[0] for product in products if product is not None}
+    def first_row(self, table: str) -> str:
+        """Give the first row of a table."""
+        return self.constant(f"{table}.weight", self.weights[f"{table}.weight"][:1])
 
+    def places_after(self, ids: str, padding: int) -> str:
+        """Count the tokens that are no padding, from `padding` + 1."""
+        mark = self.constant("padding", np.array(padding, dtype=np.int64))
+        there = self.node("Not", [self.node("Equal", [ids, mark])])
+        there = self.node("Cast", [there], to=TensorProto.INT64)
+        axis = self.constant("axis_1", np.array(1, dtype=np.int64))
+        counted = self.node("CumSum", [there, axis])
+        return self.node("Add", [self.node("Mul", [counted, there]), mark])
 
-def product_behind(node: onnx.NodeProto | None, made: dict[str, onnx.NodeProto]) -> onnx.NodeProto | None:
-    """Walk back over shapes and biases to the product that they were made of."""
-    while node is not None and node.op_type in PASSING:
-        before = [made[name] for name in node.input if name in made]
-        node = next((one for one in before if one.op_type in (*PASSING, "MatMul")), None)
-    return node
+    def add(self, one: str, other: str) -> str:
+        """Add two values."""
+        return self.node("Add", [one, other])
 
+    def linear(self, value: str, name: str) -> str:
+        """Multiply with a matrix of weights, and add its bias."""
+        matrix = self.constant(f"{name}.matrix", self.weights[f"{name}.weight"].T)
+        return self.add(self.weight(f"{name}.bias"), self.node("MatMul", [value, matrix]))
 
-def quantized_channels(weights: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Give int8 steps `(inputs, channels)` and the scales `(channels,)` of fp32 weights."""
-    scales = np.maximum(np.abs(weights).max(axis=0), LEAST).astype(np.float32) / np.float32(STEPS)
-    return np.rint(weights / scales).astype(np.int8), scales
+    def norm(self, value: str, name: str, epsilon: float) -> str:
+        """Scale each row to mean 0 and variance 1, then by weights and bias."""
+        inputs = [value, self.weight(f"{name}.weight"), self.weight(f"{name}.bias")]
+        return self.node("LayerNormalization", inputs, axis=-1, epsilon=epsilon)
+
+    def gelu(self, value: str) -> str:
+        """Apply the exact GELU, in the pattern that ONNX Runtime fuses."""
+        scaled = self.node("Div", [value, self.number(math.sqrt(2))])
+        bent = self.add(self.node("Erf", [scaled]), self.number(1.0))
+        return self.node("Mul", [self.node("Mul", [value, bent]), self.number(0.5)])
+
+    def attend(self, query: str, key: str, value: str, mask: str, heads: int) -> str:
+        """Weigh values by the softmax of scaled products, masked tokens left out."""
+        width = self.width_of_heads(heads)
+        apart = self.sizes(0, 0, heads, width)
+        query, value = (
+            self.node("Transpose", [self.node("Reshape", [one, apart])], perm=[0, 2, 1, 3])
+            for one in (query, value)
+        )
+        key = self.node("Transpose", [self.node("Reshape", [key, apart])], perm=[0, 2, 3, 1])
+        scaled = self.node("Mul", [self.node("MatMul", [query, key]), self.number(1 / math.sqrt(width))])
+        weights = self.node("Softmax", [self.add(scaled, self.hidden(mask))], axis=-1)
+        mixed = self.node("Transpose", [self.node("MatMul", [weights, value])], perm=[0, 2, 1, 3])
+        return self.node("Reshape", [mixed, self.sizes(0, 0, heads * width)])
+
+    def width_of_heads(self, heads: int) -> int:
+        """Give the size of a head."""
+        return int(self.weights["embeddings.LayerNorm.weight"].shape[0]) // heads
+
+    def hidden(self, mask: str) -> str:
+        """Give what is added to the scores of masked tokens, made once for all layers."""
+        if self._hidden:
+            return self._hidden
+        there = self.node("Cast", [self.node("Unsqueeze", [mask, self.sizes(1, 2)])], to=TensorProto.FLOAT)
+        gone = self.node("Sub", [self.number(1.0), there])
+        self._hidden = self.node("Mul", [gone, self.number(float(np.finfo(np.float32).min))])
+        return self._hidden
+
+    def pool(self, states: str, mask: str, pooling: str, *, cosine: bool) -> None:
+        """Add the vectors of texts, under the name that engines ask for."""
+        if pooling == "cls":
+            first = self.constant("first", np.array(0, dtype=np.int64))
+            vectors = self.node("Gather", [states, first], axis=1)
+        else:
+            kept = self.node("Cast", [self.node("Unsqueeze", [mask, self.sizes(2)])], to=TensorProto.FLOAT)
+            total = self.node("ReduceSum", [self.node("Mul", [states, kept]), self.sizes(1)], keepdims=0)
+            count = self.node("ReduceSum", [kept, self.sizes(1)], keepdims=0)
+            vectors = self.node("Div", [total, self.node("Max", [count, self.number(1e-9)])])
+        if not cosine:
+            self.node("Identity", [vectors], output=OUTPUT)
+            return
+        length = self.node("ReduceL2", [vectors], axes=[-1], keepdims=1)
+        self.node("Div", [vectors, self.node("Max", [length, self.number(LEAST)])], output=OUTPUT)

@@ -24,8 +24,8 @@ tags: [{library}, opensearch, hybridr]
 | input | {max_tokens} tokens with [CLS] and [SEP]; prefixes: query "{query}", document "{document}" |
 | graph | {precision}, pooling and normalisation inside; inputs `input_ids`, `attention_mask` and, for BERT, \
 `token_type_ids`; outputs `sentence_embedding` and, of every token, `last_hidden_state` |
-| ONNX against torch | largest difference {gap:.1e} over {texts} texts{int8}; of tokens' states, at length \
-1, {states:.1e} |
+| ONNX against {reference} | largest difference {gap:.1e} over {texts} texts{int8}; of tokens' states, \
+at length 1, {states:.1e} |
 | nDCG@10 | {ndcg} |
 | fingerprint | `{fingerprint}` |
 | made by | hybridr {hybridr}, {created} |
@@ -76,6 +76,7 @@ def render_card(manifest: Mapping[str, Any]) -> str:
         title="An encoder adapted to one collection" if adapted else "A sentence encoder",
         origin=origin_of(manifest, adapted),
         library="onnx" if encoder.get("graph_only") else "sentence-transformers",
+        reference=parity.get("reference", "torch"),
         query=encoder["prefixes"]["query"],
         document=encoder["prefixes"]["document"],
         gap=parity["max_abs_difference"],
@@ -117,7 +118,9 @@ def render_ndcg(parity: Mapping[str, Any]) -> str:
     found = parity["ndcg"]
     if found is None:
         return f"not measured: {parity['ndcg_reason']}"
-    values = ", ".join(f"{name} {found[name]:.4f}" for name in ("torch", "fp32", "int8") if name in found)
+    values = ", ".join(
+        f"{name} {found[name]:.4f}" for name in ("torch", "numpy", "fp32", "int8") if name in found
+    )
     return f"{values} on {found['probes']:,} queries made from {found['documents']:,} documents"
 
 

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
-from ..encoding.retriever import WEIGHTS_FILE, Retriever
+from ..encoding.contract import WEIGHTS_FILE
 from ..encoding.sentence_transformers import read_special_tokens, require_no_links
 from ..encoding.tokens import TOKENIZER_FILE
-from ..errors import MissingExtra
 from ..files.atomic import write_json
+from .weights import NumpyRetriever
 
-try:
-    from safetensors.torch import save_file
-except ImportError as missing:
-    raise MissingExtra(missing.name or "safetensors", "train", "exporting a model") from missing
+if TYPE_CHECKING:
+    from ..encoding.retriever import Retriever
 
+Exportable: TypeAlias = "Retriever | NumpyRetriever"
+"""What an encoder folder is written of: a bi-encoder in torch, or its weights as arrays."""
+
+CLASSES = {
+    "bert": "BertModel",
+    "roberta": "RobertaModel",
+    "xlm-roberta": "XLMRobertaModel",
+    "distilbert": "DistilBertModel",
+}
 KEPT = ("vocab.txt", "losses.jsonl", "training.safetensors", "dam")
 """What is handed on when a folder is exported again: files, and the DAM that was fitted."""
 
 
-def write_model(retriever: Retriever, folder: Path) -> None:
+def write_model(retriever: Exportable, folder: Path) -> None:
     """Write weights, configuration and tokenizer as transformers and sentence-transformers read them.
 
     What has a parallel adapter gets the tokenizer only: transformers would ignore the adapter.
@@ -30,22 +39,39 @@ def write_model(retriever: Retriever, folder: Path) -> None:
     write_tokenizer_files(retriever, folder)
     if is_graph_only(retriever):
         return
-    weights = {
-        name: value.detach().cpu().contiguous() for name, value in retriever.backbone.state_dict().items()
-    }
-    save_file(weights, folder / WEIGHTS_FILE, metadata={"format": "pt"})
-    configuration = retriever.backbone.config.to_dict()
-    configuration |= {"architectures": [type(retriever.backbone).__name__], "dtype": "float32"}
+    write_weights(retriever, folder / WEIGHTS_FILE)
+    configuration = configuration_of(retriever) | {"dtype": "float32"}
     write_json(folder / "config.json", {key: value for key, value in configuration.items() if key[0] != "_"})
     write_modules(retriever, folder)
 
 
-def is_graph_only(retriever: Retriever) -> bool:
+def write_weights(retriever: Exportable, path: Path) -> None:
+    """Write all weights, on torch's side a pooler's too."""
+    if isinstance(retriever, NumpyRetriever):
+        return save_file(dict(retriever.weights), path, metadata={"format": "pt"})
+    from safetensors.torch import save_file as save_tensors
+
+    state = retriever.backbone.state_dict()
+    weights = {name: value.detach().cpu().contiguous() for name, value in state.items()}
+    save_tensors(weights, path, metadata={"format": "pt"})
+
+
+def configuration_of(retriever: Exportable) -> dict[str, Any]:
+    """Give the backbone's configuration, with the class that opens it."""
+    if isinstance(retriever, NumpyRetriever):
+        return vars(retriever.config) | {"architectures": [CLASSES[retriever.config.model_type]]}
+    configuration: dict[str, Any] = retriever.backbone.config.to_dict()
+    return configuration | {"architectures": [type(retriever.backbone).__name__]}
+
+
+def is_graph_only(retriever: Exportable) -> bool:
     """Tell whether the backbone has modules that transformers would ignore: a parallel adapter's."""
+    if isinstance(retriever, NumpyRetriever):
+        return False
     return any(".parallel_adapter." in name for name in retriever.backbone.state_dict())
 
 
-def write_tokenizer_files(retriever: Retriever, folder: Path) -> None:
+def write_tokenizer_files(retriever: Exportable, folder: Path) -> None:
     """Write the tokenizer, and hand on what else belongs to the source.
 
     Its configuration is written anew: classes of a kind of model rebuild the tokenizer by their own rules,
@@ -76,14 +102,14 @@ def copy_whole(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def known_tokens(retriever: Retriever) -> dict[str, str]:
+def known_tokens(retriever: Exportable) -> dict[str, str]:
     """Give the special tokens that the tokenizer has; others would get ids that no embedding has."""
     tokenizer = Tokenizer.from_str(retriever.tokenizer_json)
-    named = read_special_tokens(retriever.folder, retriever.backbone.config.model_type)
+    named = read_special_tokens(retriever.folder, retriever.config.model_type)
     return {role: token for role, token in named.items() if tokenizer.token_to_id(token) is not None}
 
 
-def write_modules(retriever: Retriever, folder: Path) -> None:
+def write_modules(retriever: Exportable, folder: Path) -> None:
     """Write the sentence-transformers files, in the form that old and new versions read."""
     usage = retriever.usage
     modules = [("", "Transformer"), ("1_Pooling", "Pooling")]

@@ -11,12 +11,14 @@ import numpy as np
 
 from ..encoding.contract import Reading, TokenEncoder, Vectors
 from ..encoding.folder import OnnxEncoder
-from ..encoding.retriever import Retriever
 from ..errors import ModelError
 from ..evaluation.label_free import Probe, make_probes, ndcg
+from ..machine import instruction_sets, read_cpu
 from ..records import Document
+from .model_files import Exportable
+from .weights import NumpyRetriever
 
-TEXTS = 128  # compared at least
+TEXTS = {"torch": 128, "numpy": 32}  # compared at least, by reference: numpy is slow
 DOCUMENTS = 128  # at most, and of each
 DOCUMENT_TOKENS = 128  # at most: long documents and their queries take 10 s of MiniLM on 2 cores
 GENERATED = 16  # at least: they reach to the input limit
@@ -26,20 +28,24 @@ INT8_COSINE = 0.9  # the least mean cosine to fp32 that still counts as the same
 
 
 def measure_parity(
-    retriever: Retriever, folder: Path, encoder: dict[str, Any], documents: Sequence[Document | str]
+    retriever: Exportable, folder: Path, encoder: dict[str, Any], documents: Sequence[Document | str]
 ) -> dict[str, Any]:
-    """Compare the graphs in `folder`, described by `encoder`, with torch; give the manifest's `parity` entry.
+    """Compare the graphs in `folder`, described by `encoder`, with torch, or with numpy where the weights
+    were read without it; give the manifest's `parity` entry. It names the processor's instruction sets, on
+    which int8 depends.
 
     The first 128 `documents` are encoded, 128 tokens of each, with the probes made from them, and generated
-    texts of all lengths up to 128 in all, 16 at least. States of tokens are compared at length 1, as those
-    who use them compare them. Raises ModelError when a vector of the fp32 graph is more than 1e-4 away in any
-    place or a state more than 1e-2, or the vectors of the int8 graph have a mean cosine below 0.9.
+    texts of all lengths up to 128 in all (32 with numpy), 16 at least. States of tokens are compared at
+    length 1, as those who use them compare them. Raises ModelError when a vector of the fp32 graph is more
+    than 1e-4 away in any place or a state more than 1e-2, or the vectors of the int8 graph have a mean cosine
+    below 0.9.
     """
     given = [text if isinstance(text, Document) else Document("", text) for text in documents[:DOCUMENTS]]
     probes, texts = make_probes(given, seed=0)
-    made = generated_texts(retriever, max(GENERATED, TEXTS - len(texts) - len(probes)))
+    least = TEXTS[reference_name(retriever)] - len(texts) - len(probes)
+    made = generated_texts(retriever, max(GENERATED, least))
     forms: dict[str, TokenEncoder] = {
-        "torch": retriever,
+        reference_name(retriever): retriever,
         "fp32": OnnxEncoder(folder, encoder, precision="fp32"),
     }
     if encoder["precision"] == "int8":
@@ -47,11 +53,18 @@ def measure_parity(
     read = {name: read_all(form, probes, texts, made) for name, form in forms.items()}
     found = {name: np.stack([one.vector for one in form]) for name, form in read.items()}
     return {
+        "reference": reference_name(retriever),
+        "instructions": instruction_sets(read_cpu()),
         "texts": len(texts) + len(probes) + len(made),
         **vector_parity(found),
         "states": state_parity(read),
         **ranking_parity(found, probes, len(texts)),
     }
+
+
+def reference_name(retriever: Exportable) -> str:
+    """Name the arithmetic that the graphs are compared with."""
+    return "numpy" if isinstance(retriever, NumpyRetriever) else "torch"
 
 
 def read_all(
@@ -64,21 +77,21 @@ def read_all(
 
 
 def vector_parity(found: Mapping[str, Vectors]) -> dict[str, Any]:
-    """Compare each form's vectors with torch's. Raises ModelError when they differ too much."""
-    reference = found["torch"]
-    record: dict[str, Any] = measure_fp32(reference, found["fp32"], f"{len(reference)} texts", FP32_TOLERANCE)
+    """Compare each form's vectors with the first one's. Raises ModelError when they differ too much."""
+    name, reference = next(iter(found.items()))
+    compared = name, f"{len(reference)} texts"
+    record: dict[str, Any] = measure_fp32(reference, found["fp32"], compared, FP32_TOLERANCE)
     return record | ({"int8_cosine": measure_int8(reference, found["int8"])} if "int8" in found else {})
 
 
 def state_parity(read: Mapping[str, Sequence[Reading]]) -> dict[str, Any]:
-    """Compare the states of each form's tokens with torch's, at length 1; int8 is told, not judged. Raises
-    ModelError when fp32 differs too much."""
+    """Compare the states of each form's tokens with the first one's, at length 1; int8 is told, not judged.
+    Raises ModelError when fp32 differs too much."""
     found = {name: unit_states(form) for name, form in read.items()}
-    reference = found["torch"]
+    name, reference = next(iter(found.items()))
     record: dict[str, Any] = {"tokens": len(reference)}
-    record |= measure_fp32(
-        reference, found["fp32"], f"the states of {len(reference)} tokens", STATE_TOLERANCE
-    )
+    compared = name, f"the states of {len(reference)} tokens"
+    record |= measure_fp32(reference, found["fp32"], compared, STATE_TOLERANCE)
     return record | ({"int8_cosine": mean_and_least(reference, found["int8"])} if "int8" in found else {})
 
 
@@ -89,13 +102,18 @@ def unit_states(read: Sequence[Reading]) -> Vectors:
     return result
 
 
-def measure_fp32(reference: Vectors, found: Vectors, compared: str, tolerance: float) -> dict[str, float]:
-    """Compare the fp32 graph's rows `(n, dim)` with torch's. Raises ModelError when they differ too much."""
+def measure_fp32(
+    reference: Vectors, found: Vectors, compared: tuple[str, str], tolerance: float
+) -> dict[str, float]:
+    """Compare the fp32 graph's rows `(n, dim)` with a reference's; `compared` names it and the rows.
+
+    Raises ModelError when they differ too much.
+    """
     gap = float(np.abs(reference - found).max(initial=0.0))
     if not gap <= tolerance:
         raise ModelError(
-            f"ONNX and torch differ by {gap:.2g} over {compared}, {tolerance:g} is allowed",
-            hint="nothing was exported; try other versions of torch and onnxruntime",
+            f"ONNX and {compared[0]} differ by {gap:.2g} over {compared[1]}, {tolerance:g} is allowed",
+            hint=f"nothing was exported; try other versions of {compared[0]} and onnxruntime",
         )
     return {"max_abs_difference": gap, "tolerance": tolerance}
 
@@ -134,7 +152,7 @@ def ranking_parity(found: Mapping[str, Vectors], probes: Sequence[Probe], count:
     return {"ndcg": {"cutoff": 10, "documents": count, "probes": len(probes), **values}}
 
 
-def generated_texts(retriever: Retriever, count: int) -> list[str]:
+def generated_texts(retriever: Exportable, count: int) -> list[str]:
     """Make texts of random words of the vocabulary, from one word to beyond the limit."""
     entries = json.loads(retriever.tokenizer_json)["model"]["vocab"]  # words, or pairs of word and score
     words = (entry if isinstance(entry, str) else entry[0] for entry in entries)

@@ -31,7 +31,7 @@ from ..encoding.passages import require_tokens, split
 from ..errors import ClusterError, DataError, ModelError, SettingsError
 from ..records import Windows
 from .job import chosen_windows, dense_leg
-from .preflight import Disk
+from .preflight import LANGUAGE_SAMPLE, Disk, check_language
 from .settings import ReindexSettings
 
 MAX_DIM = 16_000
@@ -53,6 +53,7 @@ class Proposal:
     documents: int
     fields: tuple[str, ...]
     windows: Windows | None
+    warning: str = ""
 
     @property
     def job_settings(self) -> dict[str, Any]:
@@ -143,6 +144,7 @@ class Proposal:
             **arithmetic_of(encoder),
             **({"target": settings.target} if settings.target else {}),
             **({"token_bits": bits} if bits else {}),
+            **({"warning": self.warning} if self.warning else {}),
         }
 
 
@@ -199,7 +201,7 @@ def propose(
     """Check what every target needs. `fields` are those given; none: as `inspect` would choose.
 
     Raises ClusterError (engine, plugin), DataError (empty, no text), ModelError (dimension, no states of
-    tokens), SettingsError.
+    tokens, an unknown language), SettingsError.
     """
     check_engine(cluster, encoder, settings)
     check_tokens(encoder, settings)
@@ -210,7 +212,11 @@ def propose(
         raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
     windows = chosen_windows(settings, encoder)
     chosen = choose_text_fields(cluster, info, fields)
-    return Proposal(cluster, info, encoder, settings, count, chosen, windows)
+    wanted = Proposal(cluster, info, encoder, settings, count, chosen, windows)
+    languages: tuple[str, ...] = getattr(encoder, "languages", ())
+    texts = some_texts(wanted, LANGUAGE_SAMPLE) if languages else []
+    warning = check_language(texts, languages, info.name, force=settings.force)
+    return replace(wanted, warning=warning)
 
 
 def check_engine(cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:

@@ -1,19 +1,23 @@
-"""What stands in the way of an index before it is made: templates that would change it, too little disk."""
+"""What stands in the way of an index before it is made: templates, too little disk, a foreign language."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.record import IndexInfo
-from ..errors import AccessDenied, ClusterError
+from ..encoding.registry import reads, suggestion
+from ..errors import AccessDenied, ClusterError, ModelError
+from ..languages import foreign_language
 
 WATERMARK = "cluster.routing.allocation.disk.watermark.flood_stage"
 THRESHOLD = "cluster.routing.allocation.disk.threshold_enabled"
+LANGUAGE_SAMPLE = 200  # documents
+FOREIGN = 2 / 3  # of all texts that were read, told to be in a language that the encoder does not know
 UNITS = {"b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40, "pb": 2**50}
 
 
@@ -166,3 +170,25 @@ def check_disk(disk: Disk | None, index: str) -> None:
             f"{disk.usable_bytes / 1e9:.1f} GB below the flood stage ({disk.flood_stage})",
             hint="free disk space, or take fewer replicas on the source's settings",
         )
+
+
+def check_language(texts: Sequence[str], languages: tuple[str, ...], index: str, *, force: bool) -> str:
+    """Say what is wrong when an encoder of these languages (none: not known) meets texts of another one.
+
+    Raises ModelError unless `force`, where two thirds of all texts are told to be in languages that it does
+    not know. Fewer, as in a mixed index, are no reason to refuse; nor is what cannot be told: program code,
+    formulas, names, a few words. Empty where nothing is wrong.
+    """
+    found = foreign_language(texts, lambda code: reads(languages, code))
+    if found.share < FOREIGN:
+        return ""
+    warning = (
+        f"{found.share:.0%} of the texts of '{index}' are in a language that the encoder does not know, most "
+        f"in '{found.code}'; it knows {', '.join(languages)}"
+    )
+    if force:
+        return warning
+    raise ModelError(
+        f"{warning}: its vectors would make the ranking worse",
+        hint=f"{suggestion(found.code)}; --force goes on all the same",
+    )

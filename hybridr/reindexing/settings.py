@@ -54,6 +54,7 @@ class ReindexSettings(VectorSettings):
         None, description="where vectors go; None: beside the source, or as in_place says"
     )
     term_table: bool = Field(True, description="fit the table of the index's words that soft terms need")
+    force: bool = Field(False, description="also with an encoder that does not know the index's language")
     accept_rejects: bool = Field(False, description="switch the alias although documents were refused")
     patience_s: Annotated[float, Option("--patience")] = Field(
         300.0, ge=0, description="seconds to wait for a cluster that is away"

@@ -24,17 +24,18 @@ def promote(cluster: Cluster, index: str, folder: Path) -> None:
 def encoder_for(
     cluster: Cluster,
     info: IndexInfo,
-    folder: Path | None,
+    folder: Path | str | None,
     *,
     precision: Arithmetic | None = None,
     backend: Backend | Literal["auto"] | None = None,
     progress: Progress = silent,
 ) -> OnnxEncoder:
-    """Find the encoder of an index: the given folder, the one that wrote its vectors, the promoted one, or
-    the packaged MiniLM.
+    """Find the encoder of an index: the given one, the one that wrote its vectors, the promoted one, or the
+    packaged MiniLM.
 
-    `precision` and `backend` are for documents, as `load_encoder` takes them. Raises FingerprintMismatch when
-    it is not the one that wrote the vectors, ModelError when it is gone.
+    `folder` may be a name too, and a sentence-transformers folder (`encoder_folder`). `precision` and
+    `backend` are for documents, as `load_encoder` takes them. Raises FingerprintMismatch when it is not the
+    one that wrote the vectors, ModelError when it is gone.
     """
     known = _read()
     wanted = info.record.encoder
@@ -46,11 +47,15 @@ def encoder_for(
             raise ModelError(
                 f"the encoder of '{info.name}' lay in {folder}, which is gone", hint="--encoder FOLDER"
             )
-    if folder is None:
-        from ..exporting.exporting import minilm_encoder
-
-        folder = minilm_encoder(progress=progress)
-    encoder = load_encoder(folder, precision=precision, backend=backend)
+    encoder = load_encoder(found_folder(folder, progress), precision=precision, backend=backend)
     if wanted:
         check_fingerprint(encoder.fingerprint, info)
     return encoder
+
+
+def found_folder(given: Path | str | None, progress: Progress) -> Path:
+    """Give the encoder folder that was named, else that of the packaged MiniLM."""
+    from ..exporting.exporting import minilm_encoder  # onnx takes its time to be imported
+    from ..exporting.sources import encoder_folder
+
+    return minilm_encoder(progress=progress) if given is None else encoder_folder(given, progress=progress)

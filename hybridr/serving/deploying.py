@@ -23,9 +23,13 @@ from ..cluster.default_pipeline import (
     pipeline_path,
 )
 from ..cluster.destinations import is_destination, readable, resolve, resolve_whole, write_record
+from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import Deployment, IndexInfo
+from ..encoding.registry import languages_by_fingerprint
 from ..errors import ClusterError, DataError, FingerprintMismatch, SettingsError, Unreachable
 from ..files.manifest import fingerprint
+from ..files.remembered import folder_of
+from ..reindexing.preflight import LANGUAGE_SAMPLE, check_language
 from ..search.checks import chosen_fusion, weighted_boosts
 from ..search.encoders import encoder_for
 from ..search.fusions.pipeline import hybrid_query, search_pipeline
@@ -93,10 +97,12 @@ def plan_deployment(
 
     Raises DataError (no vectors), ClusterError (plugin missing, another default pipeline, byte vectors
     with `neural` and `local`), Unreachable and FingerprintMismatch for the embedding server, ModelError and
-    FingerprintMismatch for the encoder of `local`, SettingsError for boosts that cannot be added.
+    FingerprintMismatch for the encoder of `local`, SettingsError for boosts that cannot be added, ModelError
+    for one that does not know the language.
     """
     info = deployable(cluster, name)
     check_boosts(info, settings, search)
+    language_warning(cluster, info, force=settings.force)
     search, remark = fusing(cluster, search, info)
     pipeline = f"hybridr-{info.name}"
     check_default(info, pipeline)
@@ -152,7 +158,8 @@ def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: Search
         body = pipeline_body(info, todo.way, search, cluster.version, ids.get("model_id", ""))
         cluster.request("PUT", pipeline_path(todo.pipeline), body)
         cluster.request("PUT", path_of(todo.index, "_settings"), asked_through(todo.pipeline))
-        write_record(cluster, todo.index, deployment=made)
+        forced = language_warning(cluster, info, force=settings.force)
+        write_record(cluster, todo.index, deployment=made, **({"warning": forced} if forced else {}))
     except ClusterError:
         if made.model_id != old_model:
             forget_model(cluster, made)
@@ -189,6 +196,16 @@ def deployable(cluster: Cluster, name: str) -> IndexInfo:
     if not is_destination(info) or info.record.state != "complete":
         raise DataError(f"'{name}' has no complete vectors to deploy", hint=f"hybridr reindex {name}")
     return info
+
+
+def language_warning(cluster: Cluster, info: IndexInfo, *, force: bool) -> str:
+    """Say what is wrong with the language of the vectors' encoder. Raises ModelError unless `force`."""
+    languages = languages_by_fingerprint(info.record.encoder, folder_of(info.record.encoder))
+    if not languages:
+        return ""
+    sample = sample_documents(cluster, info, LANGUAGE_SAMPLE, fields=info.record.fields)
+    texts = [text_of(document.source, info.record.fields) for document in sample]
+    return check_language(texts, languages, info.name, force=force)
 
 
 def check_default(info: IndexInfo, pipeline: str) -> None:

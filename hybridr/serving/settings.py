@@ -32,6 +32,7 @@ class DeploySettings(Stage):
     server: str = Field("http://127.0.0.1:8080", description="`hybridr serve` as the cluster reaches it")
     token: NoOption[SecretStr | None] = Field(None, min_length=1, description="what that server asks for")
     set_cluster_settings: bool = Field(False, description="set what ml-commons needs for the way")
+    force: bool = Field(False, description="also with an encoder that does not know the index's language")
 
 
 class ServeSettings(Stage):

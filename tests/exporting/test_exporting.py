@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +14,8 @@ from hybridr.exporting.exporting import export
 from hybridr.files.manifest import read_manifest, sha256_of
 from hybridr_cli import main
 from support.places import DDR
-from support.tiny import tiny_corpus, tiny_retriever, tiny_texts
+from support.tiny import damage_json, tiny_corpus, tiny_retriever, tiny_texts
+from support.without_torch import run_without_torch
 
 
 def test_the_manifest_and_card_say_what_was_measured(tmp_path: Path) -> None:
@@ -199,11 +198,10 @@ def test_what_cannot_be_joined_is_refused_in_words(
 
 
 def test_without_torch_the_command_names_the_extra(tmp_path: Path) -> None:
-    code = (
-        "import sys; sys.modules['torch'] = None\nfrom hybridr_cli import main\n"
-        f"sys.exit(main(['export', {str(tmp_path)!r}]))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    source = export(tiny_retriever(), tmp_path / "encoder")
+    damage_json(source / "config.json", model_type="mpnet")
+    done = run_without_torch("export", str(source))
     assert done.returncode == 1
+    assert "the kind of model 'mpnet'" in done.stderr
     assert "needs the package 'torch'" in done.stderr
     assert 'pip install "hybridr[train]"' in done.stderr

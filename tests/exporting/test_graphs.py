@@ -1,4 +1,4 @@
-"""Graphs: plain, self-contained, and int8 in every product by weights."""
+"""Graphs: plain, self-contained, and the same whether torch traced them or weights made them."""
 
 from __future__ import annotations
 
@@ -10,64 +10,23 @@ import onnx
 import onnxruntime
 import pytest
 
-from hybridr.encoding.engines import GRAPHS, open_onnx
+from hybridr.encoding.engines import open_onnx
 from hybridr.encoding.opening import load_encoder
-from hybridr.encoding.tokens import encode_ids
-from hybridr.exporting import graphs
+from hybridr.encoding.packaged import minilm
+from hybridr.encoding.sentence_transformers import read_retriever
+from hybridr.encoding.tokens import encode_ids, padded
 from hybridr.exporting.exporting import export
-from hybridr.exporting.graphs import OPSET, quantized_channels
-from support.tiny import tiny_retriever, tiny_texts
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return export(tiny_retriever(), tmp_path_factory.mktemp("encoder") / "tiny", precision="int8")
-
-
-def cosines(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    found: np.ndarray = (left * right).sum(axis=1)
-    return found
-
-
-@pytest.mark.model
-def test_remainders_of_attentions_values_take_a_third_of_the_error_away(
-    tmp_path: Path, minilm_encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    texts = [f"{word} of the {other}" for word in "wing flow heat plate".split() for other in tiny_texts(6)]
-    encoder = load_encoder(minilm_encoder_folder)
-    reference = encoder.encode_documents(texts)
-    errors = []
-    for found in (graphs.averaged_products, lambda _: set()):
-        monkeypatch.setattr(graphs, "averaged_products", found)
-        graphs.quantize(minilm_encoder_folder / GRAPHS["fp32"], tmp_path / "int8.onnx")
-        run = open_onnx(tmp_path / "int8.onnx").run
-        ids = list(encoder._tokenizer.ids(texts, 256))
-        errors.append(1 - cosines(encode_ids(ids, encoder.dim, run), reference).mean())
-    assert errors[0] < 0.7 * errors[1]
-
-
-def test_every_product_by_weights_is_int8_and_no_fp32_copy_stays(folder: Path) -> None:
-    graph = onnx.load(folder / "onnx" / "model_int8.onnx").graph
-    kinds = [node.op_type for node in graph.node]
-    assert kinds.count("MatMulIntegerToFloat") == 14  # two layers of six, and the remainders of two
-    assert kinds.count("QuantizeLinear") == 10  # query, key and value read the same rows; two are remainders
-    names = {tensor.name for tensor in graph.initializer}
-    assert not [node for node in graph.node if node.op_type == "MatMul" and node.input[1] in names]
-    used = {name for node in graph.node for name in node.input}
-    assert names <= used
-
-
-def test_channels_have_their_own_scale() -> None:
-    weights = np.array([[1.0, 100.0, 0.0], [-0.5, 20.0, 0.0]], dtype=np.float32)
-    steps, scales = quantized_channels(weights)
-    assert steps.tolist() == [[127, 127, 0], [-64, 25, 0]]
-    np.testing.assert_allclose(steps * scales, weights, atol=0.4)
+from hybridr.exporting.graphs import OPSET, write_graph
+from hybridr.exporting.weights import read_weights
+from hybridr.files.manifest import read_manifest
+from support.tiny import tiny_family, tiny_retriever, tiny_texts
+from support.without_torch import run_without_torch
 
 
 def test_the_graph_is_self_contained_and_plain(tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
-    folder = export(tiny_retriever(), tmp_path / "encoder")
+    folder = export(tiny_family("bert", tmp_path), tmp_path / "encoder")
     graph = onnx.load(folder / "onnx" / "model.onnx", load_external_data=False)
     assert {value.version for value in graph.opset_import if value.domain == ""} == {OPSET}
     assert not [tensor for tensor in graph.graph.initializer if tensor.external_data]
@@ -79,3 +38,57 @@ def test_the_graph_is_self_contained_and_plain(tmp_path: Path) -> None:
     states, vectors = session.run(["last_hidden_state", "sentence_embedding"], dict(tokens))
     assert states.shape[:2] == tokens["input_ids"].shape
     np.testing.assert_allclose(vectors, load_encoder(folder).encode_documents(texts), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert"])
+def test_a_graph_of_weights_gives_what_torch_gives(tmp_path: Path, kind: str) -> None:
+    folder = export(tiny_family(kind, tmp_path / kind), tmp_path / "encoder")
+    torch_form, numpy_form = read_retriever(folder), read_weights(folder)
+    assert numpy_form.fingerprint == torch_form.fingerprint
+    texts = tiny_texts(12)
+    write_graph(numpy_form, tmp_path / "graph.onnx")
+    engine = open_onnx(tmp_path / "graph.onnx")
+    ids, mask = padded(list(numpy_form.tokenizer.ids(texts, 64)))
+    states, vectors = torch_form.read(ids, mask, *[np.zeros_like(ids)][: len(torch_form.input_names) - 2])
+    for found_states, found_vectors in (numpy_form.read(ids, mask), engine.read(ids, mask)):
+        np.testing.assert_allclose(found_states[mask > 0], states[mask > 0], atol=1e-4)
+        np.testing.assert_allclose(found_vectors, vectors, atol=1e-5)
+    assert engine.width == torch_form.width
+
+
+@pytest.mark.parametrize(("pooling", "similarity"), [("cls", "ip"), ("mean", "ip"), ("cls", "cosine")])
+def test_a_graph_of_weights_pools_as_torch_does(tmp_path: Path, pooling: str, similarity: str) -> None:
+    retriever = tiny_retriever(pooling=pooling, similarity=similarity, query="ask ", document="balan ")
+    form = read_weights(export(retriever, tmp_path / "encoder"))
+    write_graph(form, tmp_path / "graph.onnx")
+    texts = tiny_texts(6)
+    ids = list(form.tokenizer.ids([f"ask {text}" for text in texts], 64))
+    found = encode_ids(ids, form.dim, open_onnx(tmp_path / "graph.onnx").run)
+    np.testing.assert_allclose(found, retriever.encode_queries(texts), atol=1e-4)
+    np.testing.assert_allclose(form.encode_queries(texts), found, atol=1e-4)
+
+
+@pytest.mark.model
+def test_the_packaged_model_needs_no_torch_and_gives_what_torch_gives(tmp_path: Path) -> None:
+    ours, torchs = load_encoder(export(read_weights(minilm()), tmp_path / "ours")), read_retriever(minilm())
+    parity = (read_manifest(tmp_path / "ours") or {})["parity"]
+    assert parity["reference"] == "numpy"
+    assert parity["max_abs_difference"] < 1e-5
+    assert ours.fingerprint == torchs.fingerprint
+    texts = ["the wing", "heat flow of a plate, at length: " + "pressure " * 300]
+    for one, other in zip(ours.read_documents(texts), torchs.read_documents(texts), strict=True):
+        np.testing.assert_allclose(one.vector, other.vector, atol=1e-6)
+        np.testing.assert_allclose(one.states, other.states, atol=1e-4)
+
+
+def test_a_folder_is_exported_where_torch_is_missing(tmp_path: Path) -> None:
+    source = export(tiny_family("bert", tmp_path), tmp_path / "source")
+    arguments = ["export", str(source), "--out", str(tmp_path / "out"), "--precision", "int8"]
+    done = run_without_torch(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert "largest difference to numpy" in done.stdout
+    found, before = load_encoder(tmp_path / "out"), load_encoder(source)
+    assert (found.precision, found.fingerprint) == ("int8", before.fingerprint)
+    texts = tiny_texts(5)
+    np.testing.assert_allclose(found.encode_queries(texts), before.encode_queries(texts), atol=1e-5)
+    assert read_retriever(tmp_path / "out").fingerprint == before.fingerprint

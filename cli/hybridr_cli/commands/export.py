@@ -109,7 +109,7 @@ def render(session: Session, folder: Path, precision: str) -> None:
     parity: dict[str, Any] = manifest["parity"]
     output.line(f"encoder      {folder}  ({precision})")
     output.line(
-        f"parity       largest difference to torch {parity['max_abs_difference']:.1e} "
+        f"parity       largest difference to {parity['reference']} {parity['max_abs_difference']:.1e} "
         f"over {parity['texts']} texts"
     )
     if "int8_cosine" in parity:

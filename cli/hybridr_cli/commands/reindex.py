@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,7 +22,10 @@ def reindex(
     session: Session,
     name: Annotated[str, typer.Argument(help="Index to read; it stays as it is, unless --in-place.")],
     settings: ReindexSettings,
-    encoder: Annotated[Path | None, typer.Option(help="Encoder folder.", show_default=MADE)] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="Encoder or sentence-transformers folder, or a name.", show_default=MADE),
+    ] = None,
 ) -> None:
     """Write vectors into a new index beside the old one, verify it, switch an alias."""
     from hybridr.reindexing import reindexing
@@ -58,6 +60,8 @@ def show_plan(session: Session, todo: Plan) -> None:
             f"shared, at most {windows.most} a document"
         )
     show_estimates(session, todo)
+    if wanted.warning:
+        out.line(f"WARNING, forced: {wanted.warning}")
     for remark in todo.remarks:
         out.line(remark)
     out.requests(todo.requests)

@@ -38,6 +38,8 @@ def show(session: Session, holding: Holding) -> None:
     where = "in place, " if holding.in_place else ""
     out.line(f"{holding.index} ({where}{holding.state}), alias {', '.join(holding.aliases) or 'none'}")
     out.line(f"  {holding.current:,} of {holding.documents:,} documents current ({share:.1%})")
+    if holding.warning:
+        out.line(f"  WARNING, forced: {holding.warning}")
     if holding.lag:
         lag = holding.lag
         out.line(

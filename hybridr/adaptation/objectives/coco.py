@@ -16,7 +16,8 @@ import numpy as np
 from numpy.random import Generator, default_rng
 
 from ...assembly.backbone import Dam
-from ...encoding.retriever import BackboneModel, Usage
+from ...encoding.contract import Usage
+from ...encoding.retriever import BackboneModel
 from ...errors import DataError, MissingExtra, SettingsError
 from ..corpus import held_out_of
 from ..loop import Processes

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ...assembly.backbone import Dam
-from ...encoding.retriever import longest_input
+from ...encoding.contract import longest_input
 from ..corpus import held_out_of
 from ..loop import Processes
 from ..settings import DamSettings

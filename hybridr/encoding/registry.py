@@ -1,0 +1,170 @@
+"""The registry: encoders that are worth a try, by language and size, and what each one's languages are.
+
+Facts are those of the models' own cards on the hub. No revision is pinned: the one that is fetched first
+stays (`exporting/sources.py`). All are of a kind that needs no torch here (`exporting/bert.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..files.manifest import read_manifest
+from .contract import model_name
+
+ANY = "multilingual"
+"""Stands for every language: about a hundred in fact."""
+CARD = "README.md"
+
+
+@dataclass(frozen=True)
+class KnownEncoder:
+    """An encoder by name: `languages` as ISO 639-1 codes, `millions` of parameters, what is put before texts.
+
+    `max_tokens` are those that are read here, with [CLS] and [SEP]. `fingerprint` is known of the packaged
+    one alone; `revision` None is the one that is fetched first.
+    """
+
+    name: str
+    repository: str
+    languages: tuple[str, ...]
+    licence: str
+    dim: int
+    millions: int
+    pooling: str
+    max_tokens: int
+    query: str = ""
+    document: str = ""
+    similarity: str = "cosine"
+    revision: str | None = None
+    fingerprint: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the fields as JSON values."""
+        return asdict(self)
+
+
+E5 = {"query": "query: ", "document": "passage: "}
+PACKAGED = "all-MiniLM-L6-v2"
+ENCODERS = (
+    KnownEncoder(
+        PACKAGED,
+        f"sentence-transformers/{PACKAGED}",
+        ("en",),
+        "Apache-2.0",
+        384,
+        23,
+        "mean",
+        256,
+        fingerprint="7f420236e890b3d677f687d82e5bc90be2cb98009eb19395c356ec40808f325f",
+    ),
+    KnownEncoder("e5-small-v2", "intfloat/e5-small-v2", ("en",), "MIT", 384, 33, "mean", 512, **E5),
+    KnownEncoder(
+        "bge-small-en-v1.5",
+        "BAAI/bge-small-en-v1.5",
+        ("en",),
+        "MIT",
+        384,
+        33,
+        "cls",
+        512,
+        query="Represent this sentence for searching relevant passages: ",
+    ),
+    KnownEncoder(
+        "bge-small-zh-v1.5",
+        "BAAI/bge-small-zh-v1.5",
+        ("zh",),
+        "MIT",
+        512,
+        24,
+        "cls",
+        512,
+        query="为这个句子生成表示以用于检索相关文章：",
+    ),
+    KnownEncoder(
+        "bge-base-zh-v1.5",
+        "BAAI/bge-base-zh-v1.5",
+        ("zh",),
+        "MIT",
+        768,
+        102,
+        "cls",
+        512,
+        query="为这个句子生成表示以用于检索相关文章：",
+    ),
+    KnownEncoder(
+        "multilingual-e5-small", "intfloat/multilingual-e5-small", (ANY,), "MIT", 384, 118, "mean", 512, **E5
+    ),
+    KnownEncoder(
+        "multilingual-e5-base", "intfloat/multilingual-e5-base", (ANY,), "MIT", 768, 278, "mean", 512, **E5
+    ),
+    KnownEncoder(
+        "paraphrase-multilingual-MiniLM-L12-v2",
+        "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2",
+        (ANY,),
+        "Apache-2.0",
+        384,
+        118,
+        "mean",
+        128,
+    ),
+)
+
+
+def known_as(name: str) -> KnownEncoder | None:
+    """Find the encoder that a name, or a repository on the hub, stands for."""
+    return next((one for one in ENCODERS if name in (one.name, one.repository)), None)
+
+
+def encoders_for(language: str) -> list[KnownEncoder]:
+    """List the encoders that know a language: its own first, then those of all; small ones first."""
+    fitting = [one for one in ENCODERS if reads(one.languages, language)]
+    return sorted(fitting, key=lambda one: (ANY in one.languages, one.millions))
+
+
+def reads(languages: tuple[str, ...], language: str) -> bool:
+    """Tell whether an encoder of these languages knows one; of none it is not known."""
+    return not languages or ANY in languages or language in languages
+
+
+def languages_of(encoder: Mapping[str, Any]) -> tuple[str, ...]:
+    """Give the languages of an encoder by the `encoder` record of its manifest; empty where nobody said."""
+    if told := encoder.get("languages"):
+        return tuple(told)
+    known = known_as(str(encoder.get("base") or ""))
+    return known.languages if known else ()
+
+
+def languages_by_fingerprint(fingerprint: str, folder: Path | None) -> tuple[str, ...]:
+    """Give the languages of the encoder with this fingerprint, which may lie in `folder`."""
+    packaged = next((one.languages for one in ENCODERS if one.fingerprint == fingerprint), ())
+    if packaged or folder is None:
+        return packaged
+    return languages_of((read_manifest(folder) or {}).get("encoder") or {})
+
+
+def declared_languages(folder: Path | None) -> tuple[str, ...]:
+    """Give the languages of a sentence-transformers folder: its manifest's, the registry's, its card's."""
+    if folder is None:
+        return ()
+    told = languages_of((read_manifest(folder) or {}).get("encoder") or {"base": model_name(folder)})
+    return told or languages_of_card(folder / CARD)
+
+
+def languages_of_card(card: Path) -> tuple[str, ...]:
+    """Read `language` off the head of a model card; empty where it says none."""
+    if not card.is_file():
+        return ()
+    head = re.match(r"---\n(.*?)\n---", card.read_text(encoding="utf-8", errors="replace"), re.DOTALL)
+    found = re.search(r"^language:[ \t]*(.*(?:\n[ \t]*-.*)*)", head[1], re.MULTILINE) if head else None
+    codes = re.findall(r"[a-z]{2,}", found[1].lower()) if found else []
+    return (ANY,) if ANY in codes else tuple(codes)
+
+
+def suggestion(language: str) -> str:
+    """Name the two smallest encoders that know a language, and where all are listed."""
+    names = " or ".join(one.name for one in encoders_for(language)[:2])
+    return f"--encoder {names}, or a sentence-transformers folder; all: hybridr models --encoders"

@@ -1,0 +1,291 @@
+"""A bi-encoder without torch: its weights from safetensors, its arithmetic in numpy, which judges graphs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import safe_open
+from scipy.special import erf
+from threadpoolctl import threadpool_limits
+from tokenizers import Tokenizer
+
+from ..encoding.contract import (
+    WEIGHTS_FILE,
+    Reading,
+    Usage,
+    Vectors,
+    base_of,
+    checked_limit,
+    digest_of,
+    fingerprint_of,
+    longest_input,
+    prefixed,
+)
+from ..encoding.sentence_transformers import FETCH_AGAIN, read_json, read_usage, require_intact
+from ..encoding.tokens import TOKENIZER_FILE, TextTokenizer, canonical_tokenizer, encode_ids, read_tokens
+from ..errors import MissingExtra, ModelError
+from .bert import KINDS, WORDS, heads_of, layers, names_of_weights, problem_with, token_states
+
+WRAPPERS = (
+    "bert.",
+    "roberta.",
+    "distilbert.",
+)  # before the names, where a head was saved around the backbone
+OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of LayerNorm, in files of before PyTorch had it
+BEYOND = ".layer."
+Weights = Mapping[str, NDArray[np.float32]]
+
+
+def one_thread() -> threadpool_limits:
+    """Let numpy's BLAS work in one thread: several wait for each other, spinning, on a machine at work."""
+    return threadpool_limits(limits=1, user_api="blas")
+
+
+class NumpyArithmetic:
+    """The operations of a backbone on arrays, in fp32."""
+
+    def __init__(self, weights: Weights) -> None:
+        self.weights = weights
+
+    def rows(self, table: str, places: NDArray[np.int64]) -> Vectors:
+        """Look rows of a table up."""
+        return self.weights[f"{table}.weight"][places]
+
+    def first_rows(self, table: str, like: NDArray[np.int64]) -> Vectors:
+        """Give as many of the first rows of a table as `like` has tokens."""
+        return self.weights[f"{table}.weight"][: like.shape[1]]
+
+    def first_row(self, table: str) -> Vectors:
+        """Give the first row of a table."""
+        return self.weights[f"{table}.weight"][:1]
+
+    def places_after(self, ids: NDArray[np.int64], padding: int) -> NDArray[np.int64]:
+        """Count the tokens that are no padding, from `padding` + 1."""
+        counted = (ids != padding).astype(np.int64)
+        result: NDArray[np.int64] = np.cumsum(counted, axis=1) * counted + padding
+        return result
+
+    def add(self, one: Vectors, other: Vectors) -> Vectors:
+        """Add two arrays."""
+        return one + other
+
+    def linear(self, value: Vectors, name: str) -> Vectors:
+        """Multiply with a matrix of weights, and add its bias."""
+        result: Vectors = value @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"]
+        return result
+
+    def norm(self, value: Vectors, name: str, epsilon: float) -> Vectors:
+        """Scale each row to mean 0 and variance 1, then by weights and bias."""
+        centred = value - value.mean(axis=-1, keepdims=True)
+        scale = np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + np.float32(epsilon))
+        result: Vectors = centred / scale * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+        return result
+
+    def gelu(self, value: Vectors) -> Vectors:
+        """Apply the exact GELU."""
+        result: Vectors = value * np.float32(0.5) * (1 + erf(value * np.float32(math.sqrt(0.5))))
+        return result
+
+    def attend(
+        self, query: Vectors, key: Vectors, value: Vectors, mask: NDArray[np.int64], heads: int
+    ) -> Vectors:
+        """Weigh values by the softmax of scaled products, masked tokens left out."""
+        texts, tokens, width = query.shape
+        apart = (texts, tokens, heads, width // heads)
+        query, key, value = (one.reshape(apart).transpose(0, 2, 1, 3) for one in (query, key, value))
+        scores = query @ key.transpose(0, 1, 3, 2) / np.float32(math.sqrt(width // heads))
+        scores = np.where(mask[:, None, None, :] > 0, scores, np.float32(-np.inf))
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        weights /= weights.sum(axis=-1, keepdims=True)
+        result: Vectors = (weights @ value).transpose(0, 2, 1, 3).reshape(texts, tokens, width)
+        return result
+
+
+class NumpyRetriever:
+    """A bi-encoder of BERT's kin on arrays: slow and without torch, for what `Retriever` is to an export."""
+
+    def __init__(
+        self, weights: Weights, config: SimpleNamespace, tokenizer: str, usage: Usage, folder: Path | None
+    ) -> None:
+        self.weights = weights
+        self.config = config
+        self.usage = usage
+        self.folder = folder
+        self.tokenizer_json = canonical_tokenizer(tokenizer)
+        self.tokenizer = TextTokenizer(self.tokenizer_json)
+        self.arithmetic = NumpyArithmetic(weights)
+
+    @property
+    def dim(self) -> int:
+        """Size of a vector."""
+        return int(self.weights[f"{WORDS}.weight"].shape[1])
+
+    @property
+    def width(self) -> int:
+        """Size of a token's state: vectors are pooled from them."""
+        return self.dim
+
+    @property
+    def similarity(self) -> str:
+        """How two vectors are compared: "cosine" or "ip"."""
+        return self.usage.similarity
+
+    @property
+    def max_tokens(self) -> int:
+        """Input limit with [CLS] and [SEP]."""
+        return self.usage.max_tokens
+
+    @property
+    def max_positions(self) -> int:
+        """The longest input that the backbone has positions for."""
+        return longest_input(self.config)
+
+    @property
+    def input_names(self) -> list[str]:
+        """What the backbone reads; kinds of tokens only where it has more than one, as BERT has."""
+        kinds = ["token_type_ids"] if getattr(self.config, "type_vocab_size", 0) > 1 else []
+        return ["input_ids", "attention_mask", *kinds]
+
+    @property
+    def base(self) -> str:
+        """The name of the model that this one was made from, without its path."""
+        return base_of(self.folder)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash weights, tokenizer and usage as torch's `Retriever` does; 64 hex digits."""
+        return fingerprint_of(digest_of(sorted(self.weights.items())), self.tokenizer_json, self.usage)
+
+    def read(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
+        """Run one batch, for states `(n, tokens, width)` and vectors `(n, dim)`."""
+        kinds = np.zeros_like(ids) if "token_type_ids" in self.input_names else None
+        states = token_states(self.arithmetic, self.config, ids, mask, kinds)
+        return states, self.pool(states, mask)
+
+    def run(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
+        """Run one batch, for vectors `(n, dim)`."""
+        return self.read(ids, mask)[1]
+
+    def pool(self, states: Vectors, mask: NDArray[np.int64]) -> Vectors:
+        """Give vectors `(n, dim)` of states `(n, tokens, dim)`."""
+        if self.usage.pooling == "cls":
+            vectors = states[:, 0]
+        else:
+            kept = mask[:, :, None].astype(np.float32)
+            vectors = (states * kept).sum(axis=1) / np.maximum(kept.sum(axis=1), 1e-9)
+        if self.similarity != "cosine":
+            return vectors
+        result: Vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        return result
+
+    def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
+        """Encode queries to float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
+        return self._encode(texts, self.usage.prefixes["query"], max_tokens)
+
+    def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
+        """Encode documents to float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
+        return self._encode(texts, self.usage.prefixes["document"], max_tokens)
+
+    def read_queries(self, texts: Sequence[str]) -> list[Reading]:
+        """Read queries, in the order of `texts`: vectors, and the states of tokens. Raises DataError."""
+        return self._read(texts, self.usage.prefixes["query"], None)
+
+    def read_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> list[Reading]:
+        """Read documents, in the order of `texts`: vectors, and the states of tokens. Raises DataError."""
+        return self._read(texts, self.usage.prefixes["document"], max_tokens)
+
+    def _encode(self, texts: Sequence[str], prefix: str, max_tokens: int | None) -> Vectors:
+        limit = checked_limit(max_tokens, self.max_tokens, self.max_positions)
+        rows = list(self.tokenizer.ids(prefixed(texts, prefix), limit))
+        with one_thread():
+            return encode_ids(rows, self.dim, self.run)
+
+    def _read(self, texts: Sequence[str], prefix: str, max_tokens: int | None) -> list[Reading]:
+        limit = checked_limit(max_tokens, self.max_tokens, self.max_positions)
+        found = list(self.tokenizer.read(prefixed(texts, prefix), limit, len(prefix)))
+        with one_thread():
+            return read_tokens(found, (self.dim, self.width), self.read)
+
+
+def read_weights(folder: Path | str, *, usage: Usage | None = None) -> NumpyRetriever:
+    """Open a sentence-transformers bi-encoder of BERT's kin in fp32, without torch.
+
+    `usage` None is the folder's own. Raises ModelError when the folder is missing or damaged, MissingExtra
+    where only torch can read it: other kinds of models, weights or tokenizers.
+    """
+    folder = Path(folder)
+    require_intact(folder)
+    config = SimpleNamespace(**read_json(folder, "config.json"))
+    usage = usage or read_usage(folder)
+    require_described(folder, config)
+    weights = read_tables(folder, config)
+    tokenizer = (folder / TOKENIZER_FILE).read_text(encoding="utf-8")
+    require_fitting(folder, config, weights, tokenizer)
+    limit = min(usage.max_tokens, longest_input(config))
+    return NumpyRetriever(weights, config, tokenizer, replace(usage, max_tokens=limit), folder)
+
+
+def require_described(folder: Path, config: SimpleNamespace) -> None:
+    """Raise MissingExtra for what torch is needed to read."""
+    problem = problem_with(config)
+    for name, what in ((WEIGHTS_FILE, "weights as safetensors"), (TOKENIZER_FILE, "a fast tokenizer")):
+        problem = problem or ("" if (folder / name).is_file() else f"a folder without {what}")
+    if problem:
+        raise MissingExtra("torch", "train", f"{problem} ({folder.name}; without torch: {', '.join(KINDS)})")
+
+
+def read_tables(folder: Path, config: SimpleNamespace) -> Weights:
+    """Read the weights that reach the vectors, in fp32. Raises ModelError for missing and odd ones."""
+    try:
+        with safe_open(folder / WEIGHTS_FILE, framework="np") as file:
+            stored = {plain_name(name): name for name in file.keys()}  # noqa: SIM118 (no mapping)
+            wanted = names_of_weights(config)
+            missing = [name for name in wanted if name not in stored]
+            beyond = sorted(name for name in stored if BEYOND in name and name not in wanted)
+            found = {name: file.get_tensor(stored[name]) for name in wanted if name in stored}
+    except Exception as error:  # safetensors raises many kinds
+        said = str(error).strip() or type(error).__name__
+        raise ModelError(
+            f"the model {folder} cannot be opened: {said.splitlines()[0]}", hint=FETCH_AGAIN
+        ) from error
+    if missing:
+        raise ModelError(
+            f"the model {folder} lacks {len(missing)} weights, such as {missing[0]}", hint=FETCH_AGAIN
+        )
+    if beyond:
+        raise ModelError(
+            f"the model {folder} has more layers than config.json says, such as {beyond[0]}", hint=FETCH_AGAIN
+        )
+    return {name: np.ascontiguousarray(values, dtype=np.float32) for name, values in found.items()}
+
+
+def plain_name(name: str) -> str:
+    """Give a weight's name as the backbone alone has it."""
+    for wrapper in WRAPPERS:
+        name = name.removeprefix(wrapper)
+    for old, new in OLD_NAMES.items():
+        name = name.removesuffix(old) + new if name.endswith(old) else name
+    return name
+
+
+def require_fitting(folder: Path, config: SimpleNamespace, weights: Weights, tokenizer: str) -> None:
+    """Raise ModelError when sizes contradict each other, or the tokenizer is another model's."""
+    rows, width = weights[f"{WORDS}.weight"].shape
+    highest = max(Tokenizer.from_str(tokenizer).get_vocab().values(), default=0)
+    if highest >= rows:
+        raise ModelError(
+            f"the tokenizer of {folder} has ids up to {highest:,}, the model {rows:,} embeddings",
+            hint="the tokenizer belongs to another model: fetch the folder again",
+        )
+    square = [
+        weights[f"{name}.weight"].shape == (width, width) for layer in layers(config) for name in layer[:4]
+    ]
+    if width % heads_of(config) or not all(square):
+        raise ModelError(f"the weights of {folder} have other sizes than config.json says", hint=FETCH_AGAIN)

@@ -1,0 +1,101 @@
+"""int8 in every product by weights, exact on every processor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from hybridr.encoding import engines
+from hybridr.encoding.engines import GRAPHS, OUTPUT, STATES, open_onnx
+from hybridr.encoding.opening import load_encoder
+from hybridr.encoding.tokens import encode_ids
+from hybridr.exporting import quantization
+from hybridr.exporting.exporting import export
+from hybridr.exporting.graphs import OPSET
+from hybridr.exporting.quantization import quantized_channels
+from hybridr.machine import Cpu
+from support.tiny import tiny_retriever, tiny_texts
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export(tiny_retriever(), tmp_path_factory.mktemp("encoder") / "tiny", precision="int8")
+
+
+def cosines(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    found: np.ndarray = (left * right).sum(axis=1)
+    return found
+
+
+@pytest.mark.model
+def test_remainders_of_attentions_values_take_a_third_of_the_error_away(
+    tmp_path: Path, minilm_encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [f"{word} of the {other}" for word in "wing flow heat plate".split() for other in tiny_texts(6)]
+    encoder = load_encoder(minilm_encoder_folder)
+    reference = encoder.encode_documents(texts)
+    errors = []
+    for found in (quantization.averaged_products, lambda _: set()):
+        monkeypatch.setattr(quantization, "averaged_products", found)
+        quantization.quantize(minilm_encoder_folder / GRAPHS["fp32"], tmp_path / "int8.onnx")
+        run = open_onnx(tmp_path / "int8.onnx").run
+        ids = list(encoder._tokenizer.ids(texts, 256))
+        errors.append(1 - cosines(encode_ids(ids, encoder.dim, run), reference).mean())
+    assert errors[0] < 0.7 * errors[1]
+
+
+def test_every_product_by_weights_is_int8_and_no_fp32_copy_stays(folder: Path) -> None:
+    graph = onnx.load(folder / "onnx" / "model_int8.onnx").graph
+    kinds = [node.op_type for node in graph.node]
+    assert kinds.count("MatMulIntegerToFloat") == 14  # two layers of six, and the remainders of two
+    assert kinds.count("QuantizeLinear") == 10  # query, key and value read the same rows; two are remainders
+    names = {tensor.name for tensor in graph.initializer}
+    assert not [node for node in graph.node if node.op_type == "MatMul" and node.input[1] in names]
+    used = {name for node in graph.node for name in node.input}
+    assert names <= used
+
+
+def test_sums_of_the_largest_bytes_are_exact_on_every_processor(tmp_path: Path) -> None:
+    """AVX2 without VNNI adds pairs of products up in 16 bits unless it is told otherwise."""
+    random = np.random.default_rng(0)
+    weights = random.integers(-127, 128, (64, 48)).astype(np.float32)
+    weights[0] = 127  # steps are then whole
+    ids, mask = (
+        helper.make_tensor_value_info(name, 7, ["n", 64]) for name in ("input_ids", "attention_mask")
+    )
+    nodes = [
+        helper.make_node("Cast", ["input_ids"], ["rows"], to=1),
+        helper.make_node("MatMul", ["rows", "weights"], [OUTPUT]),
+        helper.make_node("Cast", ["attention_mask"], [STATES], to=1),
+    ]
+    outputs = [helper.make_tensor_value_info(name, 1, ["n", None]) for name in (OUTPUT, STATES)]
+    whole = helper.make_graph(nodes, "g", [ids, mask], outputs, [numpy_helper.from_array(weights, "weights")])
+    model = helper.make_model(whole, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
+    onnx.save(model, str(tmp_path / "fp32.onnx"))
+    quantization.quantize(tmp_path / "fp32.onnx", tmp_path / "int8.onnx")
+    rows = random.integers(-127, 128, (8, 64))
+    rows[:, 0] = 127
+    found = open_onnx(tmp_path / "int8.onnx").run(rows, np.ones_like(rows))
+    np.testing.assert_allclose(found, rows @ weights.astype(np.int64), rtol=1e-5, atol=0.05)
+
+
+@pytest.mark.parametrize("flags", [{"avx2"}, {"avx2", "avx512_vnni"}])
+def test_a_graph_opens_as_any_processor_needs_it(
+    folder: Path, flags: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without VNNI both forms of bytes are written anew, which ONNX Runtime refuses where they are shared."""
+    texts = tiny_texts(12)
+    as_here = load_encoder(folder).encode_documents(texts)
+    monkeypatch.setattr(engines, "read_cpu", lambda: Cpu("masked", frozenset(flags)))
+    np.testing.assert_allclose(load_encoder(folder).encode_documents(texts), as_here, atol=1e-3)
+
+
+def test_channels_have_their_own_scale() -> None:
+    weights = np.array([[1.0, 100.0, 0.0], [-0.5, 20.0, 0.0]], dtype=np.float32)
+    steps, scales = quantized_channels(weights)
+    assert steps.tolist() == [[127, 127, 0], [-64, 25, 0]]
+    np.testing.assert_allclose(steps * scales, weights, atol=0.4)
