@@ -76,14 +76,7 @@ def measure(given: argparse.Namespace) -> None:
 @contextmanager
 def deployed(cluster: Cluster) -> Iterator[tuple[str, int]]:
     """Give a deployed index and the port that its server is expected at; both are removed again."""
-    chance = random.Random(4)
-    cluster.request("PUT", path_of(INDEX), {"mappings": {"properties": {"text": {"type": "text"}}}})
-    lines = []
-    for number in range(DOCUMENTS):
-        lines += [{"index": {"_id": str(number)}}, {"text": " ".join(chance.choices(WORDS, k=20))}]
-    body = b"\n".join(map(orjson.dumps, lines)) + b"\n"
-    cluster.request("POST", path_of(INDEX, "_bulk"), body, {"refresh": "true"})
-    try:
+    with fill(cluster, INDEX):
         made, port = reindex(cluster, INDEX, minilm_encoder()).destination, free_port()
         with server_in("well", cluster, port):
             address = f"http://127.0.0.1:{port}"
@@ -91,8 +84,22 @@ def deployed(cluster: Cluster) -> Iterator[tuple[str, int]]:
             deploy(cluster, INDEX, settings, SearchSettings())
         yield made, port
         undeploy(cluster, INDEX)
+
+
+@contextmanager
+def fill(cluster: Cluster, index: str) -> Iterator[None]:
+    """Make an index of short documents; it and what is made of it are deleted again."""
+    chance = random.Random(4)
+    cluster.request("PUT", path_of(index), {"mappings": {"properties": {"text": {"type": "text"}}}})
+    lines: list[dict[str, Any]] = []
+    for number in range(DOCUMENTS):
+        lines += [{"index": {"_id": str(number)}}, {"text": " ".join(chance.choices(WORDS, k=20))}]
+    try:
+        body = b"\n".join(map(orjson.dumps, lines)) + b"\n"
+        cluster.request("POST", path_of(index, "_bulk"), body, {"refresh": "true"})
+        yield
     finally:
-        for info in cluster.indices(f"{INDEX}*"):
+        for info in cluster.indices(f"{index}*"):
             cluster.request("DELETE", path_of(info.name))
 
 
