@@ -30,7 +30,8 @@ class Hit(NamedTuple):
     """One ranked document; ranks start at 1, raw scores are None where the leg did not find it.
 
     `passage` is where the best passage of a longer document begins and ends, in characters of its joined
-    text; `text` is that passage then. `parts` is what each part adds to the score, where that is a sum.
+    text; `text` is that passage then. `text` is HTML: escaped, with the query's words in `<em>`. `parts` is
+    what each part adds to the score, where that is a sum.
     """
 
     doc_id: str

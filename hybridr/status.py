@@ -23,7 +23,7 @@ from .files.remembered import folder_of
 from .records import Windows
 from .reindexing.rollback import find_writes, require_none
 from .reindexing.targets import Lag, target_of
-from .serving.deploying import Deployed, deployment_of, undeploy
+from .serving.deploying import Deployed, deployment_of, undeploy, withdrawal
 from .vocabulary.storage import KeptTable, drop_term_tables, kept_table
 
 
@@ -158,8 +158,8 @@ def remove(cluster: Cluster, name: str, *, discard: bool = False, dry_run: bool 
 
 
 def withdraw(cluster: Cluster, made: list[IndexInfo], *, dry_run: bool) -> list[dict[str, Any]]:
-    """Undeploy what is deployed; give the requests."""
-    deployed = [info.name for info in made if info.record.deployment]
+    """Undeploy what is deployed, and what a killed `deploy` left; give the requests."""
+    deployed = [info.name for info in made if withdrawal(cluster, info)]
     return [request for name in deployed for request in undeploy(cluster, name, dry_run=dry_run)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from ..cluster.connection import Cluster
@@ -152,7 +153,9 @@ def check_deployment(info: IndexInfo, deployed: Deployed) -> Check:
         again = command_of(info, info.record.deployment)
         return Check(what, False, f"{deployed.way}: {'; '.join(deployed.missing)}", again)
     if problem := server_problem(deployed, info.record.encoder):
-        return Check(what, False, problem, f"hybridr serve --index {info.record.source or info.name}")
+        return Check(
+            what, False, problem, f"hybridr serve --index {shlex.quote(info.record.source or info.name)}"
+        )
     parts = [deployed.way, f"pipeline {deployed.pipeline}"]
     parts += [f"model {deployed.model} is deployed"] if deployed.model else []
     parts += [f"the server at {deployed.server} answers"] if deployed.server else []

@@ -5,6 +5,8 @@ A deployment that only clients use comes along; what `tune` found stays where it
 
 from __future__ import annotations
 
+import shlex
+
 from ..cluster.connection import Cluster, path_of
 from ..cluster.default_pipeline import DEFAULT, asked_through, found_pipeline, pipeline_path
 from ..cluster.destinations import (
@@ -104,6 +106,7 @@ def hand_over(cluster: Cluster, old: IndexInfo, new: str) -> Succession | None:
 
 def command_of(info: IndexInfo, known: Deployment) -> str:
     """Give the command that deploys an index as a record says."""
-    server = f" --server {known.server}" if known.server else ""
-    boost = f' --boost "{known.boost}"' if known.boost else ""
-    return f"hybridr deploy {info.record.source or info.name} --way {known.way}{server}{boost}"
+    server = f" --server {shlex.quote(known.server)}" if known.server else ""
+    boost = f" --boost {shlex.quote(known.boost)}" if known.boost else ""
+    name = shlex.quote(info.record.source or info.name)
+    return f"hybridr deploy {name} --way {shlex.quote(known.way)}{server}{boost}"

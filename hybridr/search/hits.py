@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
 from ..cluster.reading import text_of
@@ -42,12 +43,12 @@ def hit_of(found: dict[str, Any], rank: int, parts: dict[str, float] | None, fie
 
 
 def shown_text(found: dict[str, Any], fields: Sequence[str]) -> tuple[str, Span | None]:
-    """Choose what to show: the best of several passages, and where it stands, or marked fragments."""
+    """Choose what to show, as HTML: the best of several passages and where it stands, or marked fragments."""
     whole = text_of(found.get("_source", {}), fields)
     span = best_passage(found.get("inner_hits", {}))
     # A text that a client has changed since may be shorter than its passages were.
     if span and span != (0, len(whole)) and whole[slice(*span)]:
-        return whole[slice(*span)], span
+        return escape(whole[slice(*span)]), span
     marked = found.get("highlight", {})
     return " … ".join(part for field in fields for part in marked.get(field, ())), None
 

@@ -8,6 +8,8 @@ which has those for one text ranked as its own; where the fusion is not absolute
 
 from __future__ import annotations
 
+import hashlib
+import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -37,28 +39,27 @@ from ..search.settings import SearchSettings, with_tuning
 from . import local_models
 from .pipelines import require_ours
 from .remote_models import (
-    CONNECTORS,
-    ML,
-    MODELS,
+    MODEL_ID,
     PLUGIN,
-    RemoteModel,
     ask_health,
+    connector_requests,
     create_model,
-    deleting_requests,
+    deletions_of,
     embedding_connector,
+    is_refused,
     missing_settings,
-    model_body,
     model_state,
     ranking_connector,
+    require_token,
     rewriting_connector,
-    send_deletion,
+    send_all,
     trusted_pattern,
 )
 from .settings import DeploySettings
 
-MODEL_ID, CONNECTOR_ID = "<model_id>", "<connector_id>"
 TEXT_WAYS = ("neural", "local")  # the client sends text in a `neural` query
 DEPLOYED = "DEPLOYED"
+CLUSTER_SETTINGS = "/_cluster/settings"
 WHOLE = "absolute"  # the fusion that takes a whole search body, not its query alone
 
 
@@ -104,7 +105,7 @@ def plan_deployment(
     check_boosts(info, settings, search)
     language_warning(cluster, info, force=settings.force)
     search, remark = fusing(cluster, search, info)
-    pipeline = f"hybridr-{info.name}"
+    pipeline = pipeline_of(info)
     check_default(info, pipeline)
     if (stored := found_pipeline(cluster, pipeline)) is not None:
         require_ours(pipeline, stored, False)
@@ -126,7 +127,7 @@ def plan_deployment(
         {"method": "PUT", "path": path_of(info.name, "_settings"), "body": asked_through(pipeline)},
     ]
     if missing:
-        requests.insert(0, {"method": "PUT", "path": "/_cluster/settings", "body": {"persistent": missing}})
+        requests.insert(0, {"method": "PUT", "path": CLUSTER_SETTINGS, "body": {"persistent": missing}})
     shown = example(info, settings.way, search)
     told = remark if settings.way == "transparent" else ""
     return Deploying(info.name, settings.way, pipeline, missing, requests, shown, remark=told)
@@ -144,16 +145,16 @@ def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: Search
     info = cluster.index_info(todo.index)
     known = info.record.deployment
     search, _ = fusing(cluster, search, info)
-    job = fingerprint([settings.record(), todo.requests[-2]["body"], *filter(None, [search.boost])])
+    job = fingerprint([settings.record(), token_digest(info, settings), made_by(todo)])
     if todo.settings:
         allow(cluster, todo, settings)
     if known and known.job == job and not any(missing_parts(cluster, info, known)):
+        send_all(cluster, replaced_parts(cluster, todo.pipeline, known, known))
         return todo
     ids = make_model(cluster, info, todo.pipeline, settings, search)
     server = {"server": settings.server} if "connector_id" in ids else {}
     server |= {"boost": search.boost} if search.boost else {}
     made = Deployment(way=todo.way, pipeline=todo.pipeline, job=job, **ids, **server)
-    old_model = known.model_id if known else None
     try:
         body = pipeline_body(info, todo.way, search, cluster.version, ids.get("model_id", ""))
         cluster.request("PUT", pipeline_path(todo.pipeline), body)
@@ -161,33 +162,72 @@ def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: Search
         forced = language_warning(cluster, info, force=settings.force)
         write_record(cluster, todo.index, deployment=made, **({"warning": forced} if forced else {}))
     except ClusterError:
-        if made.model_id != old_model:
-            forget_model(cluster, made)
+        send_all(cluster, replaced_parts(cluster, todo.pipeline, made, known))
         raise
-    if known and made.model_id != old_model:
-        forget_model(cluster, known)
+    send_all(cluster, replaced_parts(cluster, todo.pipeline, known, made))
     return replace(todo, changed=True)
+
+
+def made_by(todo: Deploying) -> list[dict[str, Any]]:
+    """Give the requests that make a deployment what it is."""
+    return [request for request in todo.requests if request["path"] != CLUSTER_SETTINGS]
+
+
+def token_digest(info: IndexInfo, settings: DeploySettings) -> str:
+    """Tell one token from another without telling it: slow to guess, and another for each index."""
+    if settings.token is None:
+        return ""
+    token, salt = settings.token.get_secret_value().encode(), info.name.encode()
+    return hashlib.scrypt(token, salt=salt, n=2**14, r=8, p=1).hex()
 
 
 def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict[str, Any]]:
     """Take the default pipeline, the pipeline, the model and its connector away; give the requests.
 
-    Raises DataError when nothing is deployed.
+    Raises DataError when nothing is deployed, ClusterError when the record names what is not ours.
     """
     info = resolve_whole(cluster, name)
-    known = info.record.deployment
-    if not known:
+    requests = withdrawal(cluster, info)
+    if not requests and not info.record.deployment:
         raise DataError(f"nothing is deployed for '{name}'", hint=f"hybridr deploy {name}")
-    requests: list[dict[str, Any]] = [
-        {"method": "PUT", "path": path_of(info.name, "_settings"), "body": asked_through(None)},
-        {"method": "DELETE", "path": pipeline_path(known.pipeline)},
-    ]
-    requests += deleting(cluster, known)
     if not dry_run:
-        for request in requests:
-            send_deletion(cluster, request)
+        send_all(cluster, requests)
         write_record(cluster, info.name, deployment=None)
     return requests
+
+
+def withdrawal(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
+    """List what takes a deployment away, and what is left of one that was killed before it was recorded.
+
+    Raises ClusterError when the record names a pipeline of somebody else.
+    """
+    known, pipeline = info.record.deployment, pipeline_of(info)
+    if known and known.pipeline != pipeline:
+        raise ClusterError(
+            f"the record of '{info.name}' names the pipeline {known.pipeline}: its own is {pipeline}",
+            hint=f"hybridr deploy {shlex.quote(info.name)}   writes the record anew",
+        )
+    requests: list[dict[str, Any]] = []
+    if info.settings.get(DEFAULT, "_none") == pipeline or (known and DEFAULT not in info.settings):
+        requests += [{"method": "PUT", "path": path_of(info.name, "_settings"), "body": asked_through(None)}]
+    if (stored := found_pipeline(cluster, pipeline)) is not None:
+        require_ours(pipeline, stored, False)
+        requests += [{"method": "DELETE", "path": pipeline_path(pipeline)}]
+    return [*requests, *local_models.deletion_of(cluster, known), *deletions_of(cluster, pipeline)]
+
+
+def replaced_parts(
+    cluster: Cluster, pipeline: str, old: Deployment | None, new: Deployment | None
+) -> list[dict[str, Any]]:
+    """List what deletes the models that were made for a pipeline, besides those of the new record."""
+    kept = [one for one in (new.model_id, new.connector_id) if one] if new else []
+    local = [] if old and old.model_id in kept else local_models.deletion_of(cluster, old)
+    return [*local, *deletions_of(cluster, pipeline, besides=kept)]
+
+
+def pipeline_of(info: IndexInfo) -> str:
+    """Name the search pipeline of a deployment."""
+    return f"hybridr-{info.name}"
 
 
 def deployable(cluster: Cluster, name: str) -> IndexInfo:
@@ -234,6 +274,7 @@ def check_plugin(cluster: Cluster, info: IndexInfo, settings: DeploySettings) ->
 def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> None:
     """Refuse what a model that asks this server could not do for this index."""
     check_plugin(cluster, info, settings)
+    require_token(settings.server, settings.token.get_secret_value() if settings.token else None)
     health = ask_health(settings.server)
     if health.get("encoder") != info.record.encoder:
         raise FingerprintMismatch(
@@ -257,16 +298,6 @@ def connector_of(name: str, settings: DeploySettings, search: SearchSettings) ->
     if search.fusion != WHOLE:
         return rewriting_connector(name, settings.server, token=token)
     return ranking_connector(name, settings.server, token=token, boost=search.boost)
-
-
-def connector_requests(connector: dict[str, Any]) -> list[dict[str, Any]]:
-    """List what creates a model, without the token."""
-    shown = connector | {"credential": dict.fromkeys(connector["credential"], "***")}
-    return [
-        {"method": "POST", "path": CONNECTORS, "body": shown},
-        {"method": "POST", "path": MODELS, "body": model_body(connector["name"], CONNECTOR_ID)},
-        {"method": "POST", "path": f"{ML}/models/{MODEL_ID}/_deploy"},
-    ]
 
 
 def check_boosts(info: IndexInfo, settings: DeploySettings, search: SearchSettings) -> None:
@@ -331,7 +362,7 @@ def allow(cluster: Cluster, todo: Deploying, settings: DeploySettings) -> None:
             f"the cluster does not let a model {forbidden}",
             hint=f"PUT /_cluster/settings {shown}   or: --set-cluster-settings",
         )
-    cluster.request("PUT", "/_cluster/settings", {"persistent": todo.settings})
+    cluster.request("PUT", CLUSTER_SETTINGS, {"persistent": todo.settings})
 
 
 def make_model(
@@ -343,21 +374,6 @@ def make_model(
     if settings.way == "local":
         return {"model_id": local_models.ensure_model(cluster, encoder_for(cluster, info, settings.encoder))}
     return asdict(create_model(cluster, connector_of(name, settings, search)))
-
-
-def deleting(cluster: Cluster, known: Deployment) -> list[dict[str, Any]]:
-    """List what deletes the model of a record; a model inside stays while other pipelines name it."""
-    if known.model_id and known.connector_id:
-        return deleting_requests(RemoteModel(known.model_id, known.connector_id))
-    if known.model_id is None or local_models.is_used(cluster, known.model_id, besides=known.pipeline):
-        return []
-    return local_models.removal_requests(cluster, known.model_id)
-
-
-def forget_model(cluster: Cluster, known: Deployment) -> None:
-    """Delete the model of a record."""
-    for request in deleting(cluster, known):
-        send_deletion(cluster, request)
 
 
 def deployment_of(cluster: Cluster, info: IndexInfo) -> Deployed | None:
@@ -391,6 +407,8 @@ def missing_parts(cluster: Cluster, info: IndexInfo, known: Deployment) -> Itera
             yield f"the model {model} is gone"
         elif state != DEPLOYED:
             yield f"the model {model} is {state}"
+        elif known.server is not None and is_refused(cluster, model, known.way):
+            yield f"the server at {known.server} asks for another token than the cluster has"
 
 
 def server_problem(deployed: Deployed, encoder: str) -> str | None:

@@ -6,6 +6,7 @@ its two outputs, the pooled one, from 3.6.0 on. The model is for queries: the do
 
 from __future__ import annotations
 
+import re
 import time
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -20,13 +21,23 @@ import orjson
 from tokenizers import Tokenizer
 
 from ..cluster.connection import Cluster
+from ..cluster.record import Deployment
 from ..encoding.contract import Vectors
 from ..encoding.engines import GRAPHS
 from ..encoding.folder import OnnxEncoder
 from ..encoding.tokens import TOKENIZER_FILE
 from ..errors import ClusterError, ModelError, NotFound
 from ..files.manifest import fingerprint, sha256_of
-from .remote_models import ANY_NODE, ML, await_task, current_settings, send_deletion
+from .remote_models import (
+    ANY_NODE,
+    ML,
+    await_task,
+    current_settings,
+    is_id,
+    ml_path,
+    model_deletion,
+    send_all,
+)
 
 META = f"{ML}/models/_register_meta"
 OLDEST = (3, 6, 0)
@@ -41,6 +52,7 @@ NEEDED_SETTINGS = {
     "plugins.ml_commons.native_memory_threshold": "100",
     "plugins.ml_commons.jvm_heap_memory_threshold": "100",
 }
+OURS = re.compile("hybridr-[0-9a-f]{16}")  # the name of a model
 UNFINISHED = ("UPLOADING", "REGISTERING")
 SAMPLE = ("wing", "Größe, 日本語 and 🎉", "What is [SEP]?", "a text that is longer than any limit " * 200)
 
@@ -239,23 +251,27 @@ def predict(cluster: Cluster, model_id: str, texts: Sequence[str], encoder: Onnx
 
 
 def removal_requests(cluster: Cluster, model_id: str) -> list[dict[str, Any]]:
-    """List what undeploys and deletes a model and its group, in this order; nothing if it is gone."""
-    path = f"{ML}/models/{model_id}"
+    """List what undeploys and deletes a model of ours and its group, in this order; nothing if it is gone."""
     try:
-        group = cluster.request("GET", path)["model_group_id"]
+        found = cluster.request("GET", ml_path("models", model_id))
     except NotFound:
         return []
-    return [
-        {"method": "POST", "path": f"{path}/_undeploy"},
-        {"method": "DELETE", "path": path},
-        {"method": "DELETE", "path": f"{ML}/model_groups/{group}"},
-    ]
+    group = {"method": "DELETE", "path": ml_path("model_groups", found["model_group_id"])}
+    return [*model_deletion(model_id), group] if OURS.fullmatch(str(found.get("name"))) else []
+
+
+def deletion_of(cluster: Cluster, known: Deployment | None) -> list[dict[str, Any]]:
+    """List what deletes a model inside the cluster; it stays while other pipelines name it."""
+    if known is None or known.way != "local" or not known.model_id or not is_id(known.model_id):
+        return []
+    if is_used(cluster, known.model_id, besides=known.pipeline):
+        return []
+    return removal_requests(cluster, known.model_id)
 
 
 def remove_model(cluster: Cluster, model_id: str) -> None:
     """Undeploy and delete a model; what is gone already is no error."""
-    for request in removal_requests(cluster, model_id):
-        send_deletion(cluster, request)
+    send_all(cluster, removal_requests(cluster, model_id))
 
 
 def is_used(cluster: Cluster, model_id: str, *, besides: str | None = None) -> bool:

@@ -13,8 +13,8 @@ from ..cluster.default_pipeline import DEFAULT, default_of, found_pipeline, pipe
 from ..errors import ClusterError, SettingsError
 from ..search.fusions.pipeline import LowerBound, Technique, fusion_pipeline
 from ..search.settings import SearchSettings
+from .remote_models import MARK
 
-MARK = "hybridr: "
 NEWEST = (3, 6, 0)
 
 

@@ -1,5 +1,8 @@
 """Models of ml-commons that ask an embedding server: connector, model, and the settings they need.
 
+A connector and a model carry the name of the search pipeline that they are for, and a description that begins
+with `hybridr: `: by both they are found again, whatever is remembered, and nobody else's is deleted.
+
 Raises what the cluster answers; a cluster without the plugin opensearch-ml refuses the paths.
 """
 
@@ -7,7 +10,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -16,12 +19,16 @@ import orjson
 import urllib3
 
 from ..cluster.connection import Cluster, path_of
-from ..errors import ClusterError, NotFound, SettingsError, Unreachable
+from ..errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable
 from ..files.assets import load_asset
 from .settings import Side
 
 PLUGIN = "opensearch-ml"
+MARK = "hybridr: "
+MOST_FOUND = 1000
+UNAUTHORISED = 401
 ML = "/_plugins/_ml"
+MODEL_ID, CONNECTOR_ID = "<model_id>", "<connector_id>"
 CONNECTORS, MODELS = f"{ML}/connectors/_create", f"{ML}/models/_register"
 ANY_NODE = "plugins.ml_commons.only_run_on_ml_node"
 PRIVATE = "plugins.ml_commons.connector.private_ip_enabled"
@@ -98,7 +105,23 @@ def connector_body(asset: str, name: str, url: str, token: str | None) -> dict[s
 
 def model_body(name: str, connector_id: str) -> dict[str, Any]:
     """Build the model behind a connector."""
-    return {"name": name, "function_name": "remote", "connector_id": connector_id}
+    described = f"{MARK}asks the server of a deployment"
+    return {
+        "name": name,
+        "description": described,
+        "function_name": "remote",
+        "connector_id": connector_id,
+    }
+
+
+def connector_requests(connector: dict[str, Any]) -> list[dict[str, Any]]:
+    """List what creates a model, without the token."""
+    shown = connector | {"credential": dict.fromkeys(connector["credential"], "***")}
+    return [
+        {"method": "POST", "path": CONNECTORS, "body": shown},
+        {"method": "POST", "path": MODELS, "body": model_body(connector["name"], CONNECTOR_ID)},
+        {"method": "POST", "path": f"{ML}/models/{MODEL_ID}/_deploy"},
+    ]
 
 
 def create_model(cluster: Cluster, connector: dict[str, Any]) -> RemoteModel:
@@ -115,16 +138,66 @@ def create_model(cluster: Cluster, connector: dict[str, Any]) -> RemoteModel:
 def deleting_requests(model: RemoteModel) -> list[dict[str, Any]]:
     """List what undeploys and deletes a model and its connector, in this order."""
     return [
-        {"method": "POST", "path": f"{ML}/models/{model.model_id}/_undeploy"},
-        {"method": "DELETE", "path": f"{ML}/models/{model.model_id}"},
-        {"method": "DELETE", "path": f"{ML}/connectors/{model.connector_id}"},
+        *model_deletion(model.model_id),
+        {"method": "DELETE", "path": ml_path("connectors", model.connector_id)},
     ]
+
+
+def model_deletion(model_id: str) -> list[dict[str, Any]]:
+    """List what undeploys and deletes a model."""
+    path = ml_path("models", model_id)
+    return [{"method": "POST", "path": f"{path}/_undeploy"}, {"method": "DELETE", "path": path}]
+
+
+def ml_path(kind: str, made_id: str) -> str:
+    """Name the path of a model, connector or group. Raises SettingsError for what is no id of theirs."""
+    if not is_id(made_id):
+        raise SettingsError(f"{made_id[:100]!r} is no id that the cluster gave")
+    return f"{ML}/{kind}/{made_id}"
+
+
+def is_id(text: str) -> bool:
+    """Tell whether a text can be the id of a model, a connector or a group."""
+    return re.fullmatch(r"[A-Za-z0-9_-]{1,64}", text) is not None
+
+
+def deletions_of(cluster: Cluster, name: str, *, besides: Collection[str] = ()) -> list[dict[str, Any]]:
+    """List what deletes all models and connectors made for a pipeline, also by a run that was killed.
+
+    `besides` are ids that stay; the group of the models goes when none stays.
+    """
+    if PLUGIN not in cluster.plugins():
+        return []
+    models = [one for one in made_for(cluster, "models", name) if one not in besides]
+    connectors = [one for one in made_for(cluster, "connectors", name) if one not in besides]
+    groups = made_for(cluster, "model_groups", name) if not besides else []
+    return [
+        *(request for model in models for request in model_deletion(model)),
+        *({"method": "DELETE", "path": ml_path("connectors", one)} for one in connectors),
+        *({"method": "DELETE", "path": ml_path("model_groups", one)} for one in groups),
+    ]
+
+
+def made_for(cluster: Cluster, kind: str, name: str) -> list[str]:
+    """Find the models, connectors or groups of ours that have a name; give their ids."""
+    body = {"size": MOST_FOUND, "query": {"term": {"name.keyword": name}}}
+    try:
+        hits = cluster.request("POST", f"{ML}/{kind}/_search", body)["hits"]["hits"]
+    except NotFound:
+        return []
+    return [str(hit["_id"]) for hit in hits if is_id(hit["_id"]) and is_made_here(kind, hit["_source"])]
+
+
+def is_made_here(kind: str, found: Mapping[str, Any]) -> bool:
+    """Tell whether hybridr made what has the right name; a group is made by the cluster, without a mark."""
+    described = str(found.get("description", ""))
+    marked = described.startswith(MARK) or "hybridr serve" in described  # as it was before there was a mark
+    return marked or (not described and (kind == "model_groups" or found.get("algorithm") == "REMOTE"))
 
 
 def delete_model(cluster: Cluster, model: RemoteModel) -> None:
     """Undeploy and delete a model and its connector; what is gone already is no error."""
-    for request in deleting_requests(model):
-        send_deletion(cluster, request)
+    send_all(cluster, deleting_requests(model))
 
 
 def send_deletion(cluster: Cluster, request: Mapping[str, Any]) -> None:
@@ -149,6 +222,12 @@ def send_deletion(cluster: Cluster, request: Mapping[str, Any]) -> None:
         return
 
 
+def send_all(cluster: Cluster, requests: list[dict[str, Any]]) -> None:
+    """Send what deletes, in its order."""
+    for request in requests:
+        send_deletion(cluster, request)
+
+
 def is_mistaken(cluster: Cluster, path: str, failure: ClusterError) -> bool:
     """Tell whether a connector is said to be in use by models that have other connectors, all of them.
 
@@ -171,6 +250,37 @@ def connector_id_of(cluster: Cluster, model_id: str) -> str | None:
     except NotFound:
         return None
     return str(found["connector_id"]) if "connector_id" in found else ""
+
+
+def require_token(server: str, token: str | None) -> None:
+    """Raise SettingsError when the embedding server does not take a token. Raises Unreachable."""
+    url, headers = f"{server.rstrip('/')}/v1/models", {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        status = (
+            urllib3.PoolManager()
+            .request("GET", url, headers=headers, timeout=ANSWER_TIMEOUT_S, retries=False)
+            .status
+        )
+    except urllib3.exceptions.HTTPError as error:
+        raise Unreachable(f"no embedding server answers at {server}: {type(error).__name__}") from None
+    if status == UNAUTHORISED:
+        raise SettingsError(
+            f"the server at {server} asks for {'another' if token else 'a'} token",
+            hint="HYBRIDR_DEPLOY_TOKEN has to be its HYBRIDR_SERVE_TOKEN",
+        )
+
+
+def is_refused(cluster: Cluster, model_id: str, way: str) -> bool:
+    """Ask the embedding server through a model; tell whether it refuses the token that the cluster has."""
+    text = '["x"]' if way == "neural" else '{"match_none": {}}'
+    body = {"parameters": {"input": text}}
+    try:
+        cluster.hurried(ANSWER_TIMEOUT_S).request("POST", f"{ml_path('models', model_id)}/_predict", body)
+    except AccessDenied as error:
+        return error.status == UNAUTHORISED  # 403 is the cluster's own, to us
+    except ClusterError:
+        pass  # whether it answers at all is asked of the server itself
+    return False
 
 
 def ask_health(server: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from html import unescape
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -132,5 +133,5 @@ def raw(score: float | None) -> str:
 
 def marked(text: str) -> str:
     """Show the highlighted words between stars, on one line; a long passage by its beginning."""
-    line = " ".join(text.replace("<em>", "*").replace("</em>", "*").split())
+    line = " ".join(unescape(text.replace("<em>", "*").replace("</em>", "*")).split())
     return line if len(line) <= SHOWN else line[:SHOWN] + " …"

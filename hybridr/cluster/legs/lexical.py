@@ -73,6 +73,7 @@ def among(doc_ids: Sequence[str], query: dict[str, Any]) -> dict[str, Any]:
 
 
 def highlight(fields: Sequence[str], text: str) -> dict[str, Any]:
-    """Mark the query's words in the best fragment of each field."""
+    """Mark the query's words in the best fragment of each field; the document's own HTML is escaped."""
     fragment = {"number_of_fragments": 1, "fragment_size": 160, "no_match_size": 160}
-    return {"highlight_query": lexical_query(text, fields), "fields": dict.fromkeys(fields, fragment)}
+    fields_marked = dict.fromkeys(fields, fragment)
+    return {"encoder": "html", "highlight_query": lexical_query(text, fields), "fields": fields_marked}

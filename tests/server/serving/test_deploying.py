@@ -51,7 +51,8 @@ def shelf(ml_cluster: Cluster, minilm_encoder_folder: Path) -> Iterator[Cluster]
 
 @pytest.fixture(scope="module")
 def server(shelf: Cluster, minilm_encoder_folder: Path) -> Iterator[Server]:
-    app = create_app(load_encoder(minilm_encoder_folder), ServeSettings(index=INDEX), cluster=shelf)
+    settings = ServeSettings(index=INDEX, rank_timeout_s=5)  # a busy machine encodes slowly
+    app = create_app(load_encoder(minilm_encoder_folder), settings, cluster=shelf)
     running = Server(app)
     yield running
     running.stop()
