@@ -320,9 +320,9 @@ class Cluster:
 
 
 def answered(url: str, answer: dict[str, Any]) -> dict[str, Any]:
-    """Give the answer of a search back. Raises ClusterError where it has no hits with an id."""
+    """Give the answer of a search back. Raises ClusterError where it has no hits, or one with an odd id."""
     with understood(url, "_search"):
-        if not all(isinstance(hit["_id"], str) for hit in answer["hits"]["hits"]):
+        if not all(isinstance(hit.get("_id", ""), str) for hit in answer["hits"]["hits"]):
             raise TypeError("a hit whose id is no text")
     return answer
 
@@ -363,9 +363,8 @@ def parse_version(number: str) -> tuple[int, int, int]:
 
 def check_supported(info: Any, url: str) -> None:
     """Raise ClusterError unless the server is an OpenSearch that is new enough."""
-    version = info.get("version") if isinstance(info, dict) else None
-    if not isinstance(version, dict):
-        raise ClusterError(f"{url} answers, but not as OpenSearch does", hint="check --url")
+    found = info.get("version") if isinstance(info, dict) else None
+    version: dict[str, Any] = found if isinstance(found, dict) else {}
     if version.get("distribution") != "opensearch":
         number = version.get("number")
         found = f"version {told(number)} of another product" if number else "something else"

@@ -69,7 +69,15 @@ def test_what_is_no_opensearch_is_said_in_one_line(body: bytes, capsys: pytest.C
     assert len(said) < 1_500
 
 
-ODD: list[Any] = [None, 3, [], "text", {"hits": None}, {"hits": {"hits": [None]}}, {"hits": {"hits": [{}]}}]
+ODD: list[Any] = [
+    None,
+    3,
+    [],
+    "text",
+    {"hits": None},
+    {"hits": {"hits": [None]}},
+    {"hits": {"hits": [{"_id": 3}]}},
+]
 ODD += [
     {"hits": {"hits": 3}},
     {"responses": [None]},
