@@ -7,13 +7,13 @@ from typing import Any
 
 from .cluster.connection import Cluster
 from .cluster.destinations import (
-    belongs,
     claimants,
     destinations,
     is_destination,
+    is_known_by,
     live,
     require_belonging,
-    require_one,
+    require_single,
     require_whole,
 )
 from .cluster.record import IndexInfo, Record
@@ -78,7 +78,7 @@ def standing(cluster: Cluster, name: str) -> Standing:
     source, made = made_of(cluster, name)
     there = cluster.index_info(source) if cluster.exists(source) else None
     documents = cluster.count(source) if there else None
-    others = [one.name for one in claimants(cluster, source) if there and not belongs(one, there)]
+    others = [one.name for one in claimants(cluster, source) if there and not is_known_by(one, there)]
     return Standing(source, documents, [holding(cluster, info) for info in made], texts(source), others)
 
 
@@ -134,7 +134,7 @@ def remove(cluster: Cluster, name: str, *, discard: bool = False, dry_run: bool 
     """
     source, made = made_of(cluster, name)
     if cluster.exists(source):
-        require_one(live(made), cluster.index_info(source))
+        require_single(live(made), cluster.index_info(source))
     files = texts(source)
     if not made and not files:
         raise NotFound(f"hybridr made nothing for '{source}'", hint=f"hybridr reindex {source}")

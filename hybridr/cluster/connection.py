@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
-from fnmatch import fnmatchcase
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +23,7 @@ from ..files.family import member_of
 from ..settings import resolve_stage
 from .clients import Client
 from .failures import error_of, is_busy, shard_failure, told, understood
-from .record import WHOLE, IndexInfo, Scope
+from .record import WHOLE, IndexInfo, Scope, scope_of
 from .routing import same_copies
 from .settings import ClusterSettings
 
@@ -177,7 +177,16 @@ class Cluster:
 
     def exists(self, name: str) -> bool:
         """Tell whether an index or alias of this name exists."""
-        return bool(self.request("HEAD", path_of(name)))
+        try:
+            return bool(self.request("HEAD", path_of(name)))
+        except AccessDenied as error:
+            if error.status != 403:
+                raise
+            raise AccessDenied(  # an answer to HEAD has no words
+                f"the cluster forbids it (403): no permissions for [indices:admin/get] on '{told(name)}'",
+                hint=error.hint,
+                status=403,
+            ) from None
 
     def indices(self, pattern: str) -> list[IndexInfo]:
         """Describe every index that a name, alias or pattern stands for; empty when there is none."""
@@ -200,9 +209,11 @@ class Cluster:
         """Describe the one index behind a name or alias. Raises NotFound, or ClusterError for several."""
         found = self.indices(name)
         if not found:
+            near = self.near(name)
+            load = f"hybridr load FOLDER --index {name}   loads documents into a new index"
             raise NotFound(
                 f"no index or alias '{name}' at {self.url}",
-                hint=f"hybridr load FOLDER --index {name}   loads documents into a new index",
+                hint=f"did you mean {near}?" if near else load,
                 status=404,
             )
         if len(found) > 1:
@@ -210,10 +221,22 @@ class Cluster:
             raise ClusterError(f"'{name}' stands for several indices: {names}", hint="name one of them")
         return replace(found[0], scope=scope_of(name, found[0]))
 
-    def count(self, index: str | IndexInfo) -> int:
-        """Count the documents that a search can see."""
+    def near(self, name: str) -> str:
+        """Name an index or alias that is spelled much like a name; empty when there is none to be seen."""
+        try:
+            found = self.request("GET", "/_all/_alias", patience_s=0.0)
+            with understood(self.url, "GET /_all/_alias"):
+                known = {one for index in found for one in (index, *found[index]["aliases"])}
+        except ClusterError:
+            return ""
+        shown = sorted(one for one in known if not one.startswith("."))
+        return next(iter(get_close_matches(name, shown, 1, 0.8)), "")
+
+    def count(self, index: str | IndexInfo, query: Mapping[str, Any] | None = None) -> int:
+        """Count the documents that a search can see, or those of them that match."""
         # Not by `_count`: it fails where the default pipeline of the index is gone.
-        found = self.search(index, {"size": 0, "track_total_hits": True}, every_shard=True)
+        body = {"size": 0, "track_total_hits": True, **({"query": query} if query else {})}
+        found = self.search(index, body, every_shard=True)
         with understood(self.url, "_search"):
             return int(found["hits"]["total"]["value"])
 
@@ -297,9 +320,9 @@ class Cluster:
 
 
 def answered(url: str, answer: dict[str, Any]) -> dict[str, Any]:
-    """Give the answer of a search back. Raises ClusterError where it has no hits with an id."""
+    """Give the answer of a search back. Raises ClusterError where it has no hits, or one with an odd id."""
     with understood(url, "_search"):
-        if not all(isinstance(hit["_id"], str) for hit in answer["hits"]["hits"]):
+        if not all(isinstance(hit.get("_id", ""), str) for hit in answer["hits"]["hits"]):
             raise TypeError("a hit whose id is no text")
     return answer
 
@@ -307,19 +330,6 @@ def answered(url: str, answer: dict[str, Any]) -> dict[str, Any]:
 def asked_as(index: str | IndexInfo) -> tuple[str, Scope]:
     """Give the name that a request goes to, and the scope that it must keep; by its name the server does."""
     return (index, WHOLE) if isinstance(index, str) else (index.name, index.scope)
-
-
-def scope_of(name: str, info: IndexInfo) -> Scope:
-    """Say what a name shows of its one index. Raises ClusterError where a pattern leaves that open."""
-    if name in info.aliases:
-        return Scope.of_alias(info.aliases[name])
-    named = any(fnmatchcase(info.name, part) for part in name.split(","))
-    if not named and any(map(Scope.of_alias, info.aliases.values())):
-        raise ClusterError(
-            f"'{name}' stands for '{info.name}' by aliases, of which some show a part of it only",
-            hint=f"name one alias: {', '.join(sorted(info.aliases))}",
-        )
-    return WHOLE
 
 
 def path_of(*parts: str) -> str:
@@ -353,9 +363,8 @@ def parse_version(number: str) -> tuple[int, int, int]:
 
 def check_supported(info: Any, url: str) -> None:
     """Raise ClusterError unless the server is an OpenSearch that is new enough."""
-    version = info.get("version") if isinstance(info, dict) else None
-    if not isinstance(version, dict):
-        raise ClusterError(f"{url} answers, but not as OpenSearch does", hint="check --url")
+    found = info.get("version") if isinstance(info, dict) else None
+    version: dict[str, Any] = found if isinstance(found, dict) else {}
     if version.get("distribution") != "opensearch":
         number = version.get("number")
         found = f"version {told(number)} of another product" if number else "something else"

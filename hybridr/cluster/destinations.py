@@ -42,7 +42,7 @@ def command_for(info: IndexInfo) -> str:
 
 def destinations(cluster: Cluster, source: IndexInfo) -> list[IndexInfo]:
     """List the destinations of a source index, oldest first."""
-    return [info for info in claimants(cluster, source.name) if belongs(info, source)]
+    return [info for info in claimants(cluster, source.name) if is_known_by(info, source)]
 
 
 def claimants(cluster: Cluster, source: str) -> list[IndexInfo]:
@@ -53,7 +53,7 @@ def claimants(cluster: Cluster, source: str) -> list[IndexInfo]:
     )
 
 
-def belongs(info: IndexInfo, source: IndexInfo) -> bool:
+def is_known_by(info: IndexInfo, source: IndexInfo) -> bool:
     """Tell whether an index holds the vectors of this source by the source's word too.
 
     Anybody who may make an index can write into its record what he likes, so the source names its
@@ -76,12 +76,12 @@ def require_belonging(cluster: Cluster, info: IndexInfo) -> IndexInfo:
             f"'{name}' is another index than the one '{info.name}' was made of",
             hint=f"hybridr reindex {name}",
         )
-    if not belongs(info, source):
+    if not is_known_by(info, source):
         raise DataError(
             f"'{info.name}' says that it holds the vectors of '{name}', which does not know it",
             hint=f"hybridr status {name}   lists what belongs to it",
         )
-    require_one(live(destinations(cluster, source)), source)
+    require_single(live(destinations(cluster, source)), source)
     return source
 
 
@@ -90,7 +90,7 @@ def live(made: Iterable[IndexInfo]) -> list[IndexInfo]:
     return [info for info in made if info.record.alias in info.aliases]
 
 
-def require_one(found: Sequence[IndexInfo], source: IndexInfo) -> None:
+def require_single(found: Sequence[IndexInfo], source: IndexInfo) -> None:
     """Raise DataError where several indices say that searches of a source go to them, and it names none."""
     if len(found) > 1 and not source.record.destinations:
         names = ", ".join(info.name for info in found)
@@ -172,7 +172,7 @@ def resolve(cluster: Cluster, name: str) -> IndexInfo:
     if is_destination(info):
         return info
     current = live(destinations(cluster, info))
-    require_one(current, info)
+    require_single(current, info)
     return replace(current[-1], scope=info.scope) if current else info
 
 

@@ -20,6 +20,7 @@ SEARCH_HINTS = {
 RECOVERING = {"no_shard_available_action_exception", "illegal_index_shard_state_exception"}
 LONGEST_REASON = 1000  # characters
 TOO_LARGE = "answer_too_large"
+FORBIDDEN = "security_exception"  # of one document or shard it comes as 500
 GROUPED = "search_phase_execution_exception"
 """What the server calls every failure of a search; the cause says which it is."""
 
@@ -89,8 +90,8 @@ def error_of(status: int, error: Any) -> ClusterError:
             hint="set HYBRIDR_USER and HYBRIDR_PASSWORD",
             status=status,
         )
-    if status == 403 and kind != "cluster_block_exception":
-        return AccessDenied(f"the cluster forbids it (403): {reason}", hint="hybridr doctor", status=status)
+    if kind == FORBIDDEN or (status == 403 and kind != "cluster_block_exception"):
+        return AccessDenied(f"the cluster forbids it (403): {reason}", hint="hybridr doctor", status=403)
     if status == 404:
         return NotFound(reason or "not found (404)", status=status, kind=kind)
     if status == 503:

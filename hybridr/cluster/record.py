@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from ..errors import DataError
+from ..errors import ClusterError, DataError
 from ..records import Windows
 
 VERSION = 1
@@ -92,8 +93,8 @@ class Record(Part):
     source was read. `token_bits` is the mean state that documents' bits of tokens are taken from, as
     `encoding/bits.py` writes it; without it they keep none. `target` names where the vectors are if neither
     `in_place` nor beside the source. A source names in `destinations` the uuids of the indices with its
-    vectors: see `belongs` of `destinations.py`. `warning` says what was forced although it harms. Records of
-    before the stamp `version` read as well.
+    vectors: see `is_known_by` of `destinations.py`. `warning` says what was forced although it harms.
+    Records of before the stamp `version` read as well.
     """
 
     version: int = VERSION
@@ -287,6 +288,19 @@ class IndexInfo:
         """Give the whole `_meta` with this record in it; what others keep there stays."""
         others = {name: value for name, value in self.other_meta.items() if name != "hybridr"}
         return others | meta_of(record)
+
+
+def scope_of(name: str, info: IndexInfo) -> Scope:
+    """Say what a name shows of its one index. Raises ClusterError where a pattern leaves that open."""
+    if name in info.aliases:
+        return Scope.of_alias(info.aliases[name])
+    named = any(fnmatchcase(info.name, part) for part in name.split(","))
+    if not named and any(map(Scope.of_alias, info.aliases.values())):
+        raise ClusterError(
+            f"'{name}' stands for '{info.name}' by aliases, of which some show a part of it only",
+            hint=f"name one alias: {', '.join(sorted(info.aliases))}",
+        )
+    return WHOLE
 
 
 def meta_of(record: Record) -> dict[str, Any]:

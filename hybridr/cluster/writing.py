@@ -17,7 +17,7 @@ from ..errors import ClusterError, DataError, Unreachable
 from ..files.atomic import replacing
 from ..files.private import rejects_file
 from .connection import RETRY_WAIT_S, Cluster, path_of
-from .failures import told, understood
+from .failures import FORBIDDEN, error_of, told, understood
 
 Item = dict[str, Any]
 STORAGE = re.compile("No space left|i_o_exception|already_closed|translog|no_such_file")
@@ -219,7 +219,10 @@ def sole(item: Item) -> Item:
 
 
 def book(outcome: Outcome, rejects: Rejects, action: Action, status: int, error: Item | None) -> list[Action]:
-    """Count one item; give it back when it is worth another try. Raises ClusterError for a block."""
+    """Count one item; give it back when it is worth another try.
+
+    Raises ClusterError for a block and a full disk, AccessDenied for a missing right.
+    """
     error = error or {}
     if error.get("type") == "cluster_block_exception":
         raise ClusterError(
@@ -230,6 +233,8 @@ def book(outcome: Outcome, rejects: Rejects, action: Action, status: int, error:
         )
     if status in (429, 503):
         return [action]
+    if error.get("type") == FORBIDDEN:
+        raise error_of(403, error)
     if status >= 500 and STORAGE.search(json.dumps(error)):
         raise ClusterError(
             f"the cluster cannot store documents: {told(error.get('reason'))}",

@@ -32,6 +32,7 @@ from .state import (
     node_folder,
     read_state,
     read_states,
+    seconds_since_boot,
     state_file,
     write_state,
 )
@@ -189,6 +190,7 @@ def launch(settings: NodeSettings, home: Path, java: Java, port: int, natives: P
         ca_certs=str(credentials.ca_certs) if credentials else None,
         java=str(java.home),
         started=process.create_time(),
+        since_boot=seconds_since_boot(process.pid),
         with_ml=settings.with_ml,
         with_natives=settings.with_natives,
         heap=settings.heap,

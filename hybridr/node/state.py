@@ -23,8 +23,8 @@ from .settings import NodeSettings
 class NodeState:
     """One embedded node; `password_file` and `ca_certs` are paths, the password itself is nowhere here.
 
-    `pid` is that of the last start, `started` its time in seconds since 1970; `running` says whether
-    that process is still this node.
+    `pid` is that of the last start, `started` its time in seconds since 1970, `since_boot` since the machine
+    started, which no clock that is set moves; `running` says whether that process is still this node.
     """
 
     name: str
@@ -45,12 +45,14 @@ class NodeState:
     heap: str
     running: bool = False
     with_natives: bool = False
+    since_boot: float | None = None
 
     def record(self) -> dict[str, Any]:
         """Give the state as JSON."""
         return asdict(self)
 
 
+TOLERANCE_S = 5.0
 READ: TypeAdapter[NodeState] = TypeAdapter(NodeState)
 
 
@@ -110,18 +112,21 @@ def remembered_nodes() -> list[str]:
 
 
 def find_process(state: NodeState) -> psutil.Process | None:
-    """Give the node's process; None when it ended, or when its number now belongs to a stranger.
-
-    Its command line tells: it names the folder of the node's data. When it began does not tell, since a clock
-    that is set moves that too.
-    """
+    """Give the node's process; None when it ended, or when its number now belongs to a stranger."""
     try:
-        process = psutil.Process(state.pid)
+        began, process = seconds_since_boot(state.pid), psutil.Process(state.pid)
+        moved = began - state.since_boot if state.since_boot else process.create_time() - state.started
         alive = process.status() != psutil.STATUS_ZOMBIE
         ours = data_argument(state.data) in process.cmdline()
     except (psutil.Error, ValueError):
         return None
-    return process if alive and ours else None
+    return process if abs(moved) < TOLERANCE_S and alive and ours else None
+
+
+def seconds_since_boot(pid: int) -> float:
+    """Give when a process began, by a clock that nobody sets. Raises psutil.Error."""
+    boot = psutil.boot_time()  # before the process is asked, which counts from the last one that was read
+    return float(psutil.Process(pid).create_time() - boot)
 
 
 def find_strays(data: Path) -> list[psutil.Process]:

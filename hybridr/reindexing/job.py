@@ -47,6 +47,11 @@ class Stored(NamedTuple):
     source_seq_no: int | None
     written_here: bool = False
 
+    @property
+    def seen_here(self) -> bool:
+        """Tell whether a client wrote it here and hybridr has encoded that."""
+        return self.written_here and self.source_seq_no is not None
+
 
 def look_up(cluster: Cluster, destination: str, documents: Sequence[SourceDocument]) -> dict[str, Stored]:
     """Ask the destination which of the documents it holds, and in which state.

@@ -7,13 +7,13 @@ from typing import Any
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import (
     alias_target,
-    belongs,
     claimants,
     command_for,
     default_alias,
     free_name,
     is_destination,
     is_in_place,
+    is_known_by,
     name_destination,
     put_record,
     switch_actions,
@@ -106,7 +106,7 @@ def begun(cluster: Cluster, info: IndexInfo, job: str) -> IndexInfo | None:
     That one is empty when its source does not name it yet; one with documents could be anybody's.
     """
     claims = [one for one in claimants(cluster, info.name) if one.record.job == job]
-    ours = (one for one in claims if belongs(one, info))
+    ours = (one for one in claims if is_known_by(one, info))
     new = (one for one in claims if one.record.source_uuid == info.uuid and is_empty(cluster, one))
     return next(ours, None) or next(new, None)
 
@@ -156,7 +156,7 @@ def new_record(
 
 def previous_of(target: IndexInfo | None, known: IndexInfo | None, info: IndexInfo) -> str:
     """Name what a rollback returns to: what the alias stands for now, at first the source."""
-    if target is None or not belongs(target, info):
+    if target is None or not is_known_by(target, info):
         return info.name
     if known is not None and target.name == known.name:
         return str(known.record.previous)

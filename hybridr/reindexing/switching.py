@@ -12,7 +12,7 @@ from ..cluster.default_pipeline import DEFAULT, asked_through, found_pipeline, p
 from ..cluster.destinations import (
     MAX_REFUSED,
     alias_target,
-    belongs,
+    is_known_by,
     name_destination,
     record_event,
     switch,
@@ -71,7 +71,7 @@ def take_over(job: Job, todo: Plan, filling: Filling) -> Succession | None:
     cluster, alias = job.cluster, todo.record.alias
     target, source = alias_target(cluster, alias), cluster.index_info(job.source)
     moves = target is not None and target.name != todo.destination
-    followed = target is not None and moves and belongs(target, source)
+    followed = target is not None and moves and is_known_by(target, source)
     deployment = hand_over(cluster, target, todo.destination) if target is not None and followed else None
     name_destination(cluster, cluster.index_info(todo.destination))  # another run may have overwritten it
     if filling.settled:

@@ -35,7 +35,7 @@ from ..encoding.contract import Encoder, TokenEncoder, reads_tokens
 from ..encoding.passages import Span, split
 from ..errors import ClusterError, DataError
 from ..progress import Progress, silent
-from .job import Stored, is_current, look_up
+from .job import Stored, is_current, look_up, written_here_mark
 from .targets import SAMPLE, Extent, Finding, target_of
 
 PAGE = 1000
@@ -140,6 +140,8 @@ def count_finding(cluster: Cluster, info: IndexInfo, rejected: Collection[str]) 
     """Compare the numbers of documents; with every id of the source found, equal numbers mean equal ids."""
     source = info.record.source
     expected = cluster.count(source) - count_missing(cluster, info.name, rejected)
+    theirs = {"term": {SEQ_NO_FIELD: written_here_mark(-1)}}  # clients wrote them here, a sync saw them
+    expected += cluster.count(info.name, theirs)
     found = cluster.count(info.name)
     differs = f"{found:,} in '{info.name}', {expected:,} expected from '{source}'"
     return Finding("count", expected, detail="" if found == expected else differs)
@@ -217,11 +219,14 @@ def compare_documents(
     }
     copied = {doc_id: found.get(doc_id, {}) for doc_id in ids}
     ours = {*info.record.vector_fields, ENCODER_FIELD, SEQ_NO_FIELD}
-    changed = [
-        doc_id
-        for doc_id, source in there.items()
-        if source != {name: value for name, value in copied[doc_id].items() if name not in ours}
-    ]
+    contents = {
+        doc_id: {name: value for name, value in copied[doc_id].items() if name not in ours}
+        for doc_id in there
+    }
+    # What clients wrote here, and a sync saw, is theirs: its vector is that of their text.
+    theirs = {doc_id for doc_id in there if doc_id in stored and stored[doc_id].seen_here}
+    changed = [doc_id for doc_id in there if doc_id not in theirs and there[doc_id] != contents[doc_id]]
+    there |= {doc_id: contents[doc_id] for doc_id in theirs}
     findings = [Finding("document", len(documents), changed)]
     if encoder is not None:
         findings += compare_with_encoder(cluster, info, there, copied, encoder)

@@ -16,7 +16,7 @@ from hybridr.cluster.failures import LONGEST_REASON, TOO_LARGE
 from hybridr.cluster.reading import read_documents
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.cluster.writing import index_action, rejects_of, write
-from hybridr.errors import ClusterError
+from hybridr.errors import ClusterError, NotFound
 from hybridr.reindexing.job import look_up
 from support.hostile_cluster import DEEP, INDEX, ROOT, Given, bomb, hostile
 
@@ -69,7 +69,15 @@ def test_what_is_no_opensearch_is_said_in_one_line(body: bytes, capsys: pytest.C
     assert len(said) < 1_500
 
 
-ODD: list[Any] = [None, 3, [], "text", {"hits": None}, {"hits": {"hits": [None]}}, {"hits": {"hits": [{}]}}]
+ODD: list[Any] = [
+    None,
+    3,
+    [],
+    "text",
+    {"hits": None},
+    {"hits": {"hits": [None]}},
+    {"hits": {"hits": [{"_id": 3}]}},
+]
 ODD += [
     {"hits": {"hits": 3}},
     {"responses": [None]},
@@ -153,3 +161,14 @@ def test_a_redirect_is_not_followed() -> None:
 
 def test_a_name_of_half_characters_is_no_traceback() -> None:
     assert path_of("a\udcffb") == "/a%3Fb"
+
+
+def test_a_name_with_a_slip_is_guessed() -> None:
+    aliases = {"manuals-v1": {"aliases": {"manuals": {}}}, ".hidden": {"aliases": {}}}
+    answers = {"/": Given(ROOT), "/_all/_alias": Given(aliases)}
+    with hostile(answers) as (url, _):
+        cluster = connect(url)
+        for name, hint in (("manuls", "did you mean manuals?"), ("elsewhere", "hybridr load FOLDER --index")):
+            with pytest.raises(NotFound, match=f"no index or alias '{name}'") as caught:
+                cluster.index_info(name)
+            assert str(caught.value.hint).startswith(hint)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -131,9 +132,11 @@ def test_stop_without_a_node_says_so(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_a_clock_that_is_set_makes_no_stranger_of_a_node(spawned: Callable[..., psutil.Popen]) -> None:
     mine = spawned(FAMILY, configuration.data_argument("/data/mine"))
+    began = state.seconds_since_boot(mine.pid)
     for step in (-6, 6, 86_400):
-        written = state_of("mine", mine.pid, mine.create_time() + step)
+        written = state_of("mine", mine.pid, mine.create_time() + step, since_boot=began)
         assert state.find_process(written) is not None
+        assert state.find_process(replace(written, since_boot=began + step)) is None
     assert state.find_process(state_of("other", mine.pid, mine.create_time())) is None
 
 

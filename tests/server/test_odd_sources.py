@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hybridr import ReindexSettings, reindex
+from hybridr import ReindexSettings, Search, load_encoder, reindex
+from hybridr.adaptation.corpus import read_index
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.default_pipeline import DEFAULT
+from hybridr.cluster.reading import read_documents
 from hybridr.cluster.writing import rejects_of
 from hybridr.errors import ClusterError, DataError, NotFound
-from support.corpus import bulk, fill_index, sources, text_number
+from hybridr.inspection import inspect_index
+from hybridr.progress import silent
+from hybridr.reindexing.syncing import sync
+from hybridr.reindexing.verification import verify
+from hybridr.status import remove, standing
+from hybridr_cli import main
+from support.corpus import bulk, fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -70,6 +81,55 @@ def test_nested_text_is_encoded_beside_a_field_that_a_query_sees(cluster: Cluste
     expected = HashingEncoder().encode_documents(["candle anchor basket"])[0]
     np.testing.assert_allclose(found, expected, atol=1e-6)
     assert cluster.index_info(done.destination).record.lexical_fields == ("text",)
+
+
+def test_half_a_character_and_a_lost_pipeline_stop_nothing(
+    cluster: Cluster, index_name: str, minilm_encoder_folder: Path
+) -> None:
+    """A lone surrogate, which JSON can hold and no tokenizer reads; and a default pipeline that is gone."""
+    fill_index(cluster, index_name, 4)
+    bulk(cluster, index_name, [{"index": {"_id": "half"}}, {"text": "a \ud800 harbor and \udc00"}])
+    cluster.request("PUT", path_of(index_name, "_settings"), {DEFAULT: "of-nobody"})
+    encoder = load_encoder(minilm_encoder_folder)
+    done = reindex(cluster, index_name, encoder, ReindexSettings(fields=("text",), term_table=False))
+    assert (done.encoded, done.rejected, done.switched) == (5, 0, True)
+    held = [found.source for found in read_documents(cluster, done.destination) if found.doc_id == "half"]
+    assert held[0]["text"] == "a \ud800 harbor and \udc00"
+    again = encoder.encode_documents(["a \ufffd harbor and \ufffd"])[0]
+    np.testing.assert_allclose(held[0]["hybridr_vector"], again, atol=1e-5)
+    bulk(cluster, index_name, [{"index": {"_id": "late"}}, {"text": "\udfff"}])
+    put_documents(cluster, index_name, [5])
+    assert sync(cluster, index_name, encoder).copied == 2
+    assert verify(cluster, index_name, encoder).ok
+    assert inspect_index(cluster, index_name, token_counter=encoder).sampled == 7
+    assert {one.text for one in read_index(cluster, index_name, ("text",), silent)} >= {"\ufffd"}
+    assert standing(cluster, index_name).holdings[0].current == 7
+    assert "half" in {hit.doc_id for hit in Search(cluster, index_name, encoder)("harbor", 9)}
+
+
+def test_one_broken_record_stops_no_other(
+    cluster: Cluster, index_name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill_index(cluster, index_name, 3)
+    reindex(cluster, index_name, HashingEncoder(), TEXT)
+    for number, record in enumerate(({"role": "vectors", "dim": []}, [], 3, {"role": 3}), 7):
+        broken = {"mappings": {"_meta": {"hybridr": record}}}
+        cluster.request("PUT", path_of(f"{index_name}-hybridr-{number}"), broken)
+    assert [one.index for one in standing(cluster, index_name).holdings] == [f"{index_name}-hybridr-1"]
+    hits = Search(cluster, index_name, HashingEncoder())(text_number(1), 3)
+    assert hits[0].doc_id == "d1"
+    for verb in ("status", "verify", "search", "remove", "sync", "rollback"):
+        assert main([verb, f"{index_name}-hybridr-7", "--url", cluster.url, *QUERY.get(verb, [])]) == 1
+        assert "hybridr's record in" in capsys.readouterr().err
+    main(["doctor", "--url", cluster.url, "--json"])
+    told = capsys.readouterr()
+    assert "Traceback" not in told.err
+    assert json.loads(told.out)["checks"]
+    assert reindex(cluster, index_name, HashingEncoder(), TEXT).skipped == 3
+    assert remove(cluster, index_name)["removed"]
+
+
+QUERY = {"search": ["a text"]}
 
 
 def test_a_name_with_a_wildcard_stands_for_no_single_index(cluster: Cluster, index_name: str) -> None:

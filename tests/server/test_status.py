@@ -145,7 +145,7 @@ def test_commands_delete_nothing_without_a_yes(
     on = ["--url", cluster.url]
     assert hybridr_cli.main(["remove", index_name, *on]) == 2
     said = capsys.readouterr()
-    assert f"index {index_name}-hybridr-1: deleted" in said.out
+    assert f"index {index_name}-hybridr-1: to be deleted" in said.out
     assert "nothing was deleted" in said.err
     assert hybridr_cli.main(["remove", index_name, *on, "--dry-run"]) == 0
     assert cluster.exists(alias)

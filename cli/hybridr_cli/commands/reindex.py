@@ -40,7 +40,7 @@ def reindex(
     done = reindexing.reindex(cluster, name, model, settings, progress=progress)
     if settings.in_place:
         return show_in_place(session, done, settings.accept_rejects)
-    show_result(session, done)
+    show_result(session, done, name)
 
 
 def show_plan(session: Session, todo: Plan) -> None:
@@ -97,7 +97,7 @@ def show_costs(session: Session, todo: Plan) -> None:
         )
 
 
-def show_result(session: Session, done: Reindexing) -> None:
+def show_result(session: Session, done: Reindexing, name: str) -> None:
     """Print what was done and what to do next; exit 3 when documents were refused."""
     out = session.output
     show_counts(session, done, done.destination, "there")
@@ -109,7 +109,7 @@ def show_result(session: Session, done: Reindexing) -> None:
     if done.deleted:
         out.line(f"{done.deleted:,} deleted that are no longer in '{done.source}'")
     if done.switched:
-        out.line(f"alias {done.alias} -> {done.destination}; undo: hybridr rollback {done.source}")
+        out.line(f"alias {done.alias} -> {done.destination}; undo: hybridr rollback {name}")
         show_succession(session, done)
         show_tuning(session, done)
         for caution in done.cautions:

@@ -26,20 +26,21 @@ def remove(
 
     cluster = session.connect()
     todo = remove(cluster, name, dry_run=True)
-    show(session, todo)
+    show(session, todo, "to be deleted")
     if not dry_run:
         session.confirm("remove all that?", yes)
         todo = remove(cluster, name, discard=discard)
+        show(session, todo, "deleted")
     session.output.result(todo)
     session.output.line("nothing was removed" if dry_run else "removed")
 
 
-def show(session: Session, todo: dict[str, Any]) -> None:
-    """List what goes and what comes back."""
+def show(session: Session, todo: dict[str, Any], fate: str) -> None:
+    """List what goes and what comes back; `fate` says whether it went already."""
     for index in todo["indices"]:
-        session.output.line(f"index {index}: deleted")
+        session.output.line(f"index {index}: {fate}")
     for fingerprint in todo["term_tables"]:
-        session.output.line(f"term table {fingerprint[:12]}: deleted")
+        session.output.line(f"term table {fingerprint[:12]}: {fate}")
     for request in todo["requests"]:
         session.output.line(f"{request['method']} {request['path']}")
     for action in todo["actions"]:
@@ -52,4 +53,4 @@ def show(session: Session, todo: dict[str, Any]) -> None:
             f"the fields stay in the mapping of {todo['source']}: OpenSearch cannot take them out of it"
         )
     for file in todo["files"]:
-        session.output.line(f"file {file['path']}: deleted ({file['kind']}, {file['bytes']:,} bytes)")
+        session.output.line(f"file {file['path']}: {fate} ({file['kind']}, {file['bytes']:,} bytes)")

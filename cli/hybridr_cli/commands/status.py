@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import floor
 from typing import TYPE_CHECKING
 
 from ..arguments import Reindexed
@@ -26,6 +27,8 @@ def status(session: Session, name: Reindexed) -> None:
         show(session, holding)
     if not found.holdings:
         out.line(f"no index with vectors; hybridr reindex {found.source} makes one")
+    for stranger in found.strangers:
+        out.line(f"NOT OURS: {stranger} says that it holds vectors of {found.source}, which does not know it")
     for text in found.files:
         out.line(f"local file with text of documents: {text.path} ({text.kind}, {text.bytes:,} bytes)")
 
@@ -34,6 +37,7 @@ def show(session: Session, holding: Holding) -> None:
     """Print one index with vectors."""
     out = session.output
     share = holding.current / holding.documents if holding.documents else 1.0
+    share = floor(1000 * share) / 1000  # 100 % is all of them
     out.line()
     where = "in place, " if holding.in_place else ""
     out.line(f"{holding.index} ({where}{holding.state}), alias {', '.join(holding.aliases) or 'none'}")

@@ -176,8 +176,17 @@ def translated(error: exceptions.OpenSearchException, url: str) -> ClusterError:
         )
     if isinstance(error, exceptions.TransportError):
         status = error.status_code if isinstance(error.status_code, int) else 0
-        return error_of(status, error.info.get("error") if isinstance(error.info, dict) else error.info)
+        return error_of(status, reason_in(error.info))
     return ClusterError(f"{url}: {told(error)}")
+
+
+def reason_in(answer: Any) -> Any:
+    """Give what an answer says went wrong: its error, or that of its first shard, as of a refresh."""
+    if not isinstance(answer, dict):
+        return answer
+    failures = answer["_shards"].get("failures") if isinstance(answer.get("_shards"), dict) else None
+    first = failures[0] if isinstance(failures, list) and failures else None
+    return answer.get("error") or (first.get("reason") if isinstance(first, dict) else None)
 
 
 def root_cause(error: exceptions.ConnectionError) -> str:

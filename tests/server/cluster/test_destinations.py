@@ -10,7 +10,7 @@ import pytest
 
 from hybridr import Search, reindex, rollback
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.destinations import belongs, name_destination, put_record, resolve
+from hybridr.cluster.destinations import is_known_by, name_destination, put_record, resolve
 from hybridr.cluster.record import IndexInfo, Record
 from hybridr.errors import AccessDenied, DataError, HybridrError
 from hybridr.reindexing.new_index import begun
@@ -167,7 +167,7 @@ def test_an_index_that_a_killed_run_made_and_did_not_name_is_taken_up_while_empt
     true, info = cluster.index_info(f"{source}-hybridr-1"), cluster.index_info(source)
     put_record(cluster, info, info.record.changed(destinations=("of-another-one",)))
     info = cluster.index_info(source)
-    assert not belongs(true, info)
+    assert not is_known_by(true, info)
     assert begun(cluster, info, true.record.job) is None
     empty = f"{source}-hybridr-2"
     body = {"mappings": true.mappings, "settings": {"index": {"number_of_replicas": 0, "knn": True}}}

@@ -10,6 +10,7 @@ import hybridr_cli
 from hybridr import ReindexSettings, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError, DataError
+from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import Verification, verify
 from support.corpus import fill_index, put_documents
 from support.hashing import HashingEncoder
@@ -71,6 +72,18 @@ def test_one_change_is_found_by_name(cluster: Cluster, index_name: str, filled: 
 def test_one_document_too_many_is_counted(cluster: Cluster, index_name: str, filled: str) -> None:
     put_documents(cluster, filled, [COUNT + 1])
     assert "201 in" in "".join(found(cluster, index_name).problems())
+
+
+def test_what_clients_wrote_there_is_right_once_it_was_synced(
+    cluster: Cluster, index_name: str, filled: str
+) -> None:
+    put_documents(cluster, filled, [7, COUNT + 1], suffix=" by a client")
+    assert not found(cluster, index_name).ok
+    sync(cluster, index_name, HashingEncoder())
+    result = verify(cluster, index_name, HashingEncoder(), sample=COUNT)
+    assert result.ok, result.problems()
+    update(cluster, filled, {"hybridr_vector": [1.0] * 16, **COMPANIONS, "hybridr_seq_no": -9})
+    assert differing(verify(cluster, index_name, HashingEncoder(), sample=COUNT))["vector"] == ["d7"]
 
 
 def test_command_exits_1_and_names_the_document(

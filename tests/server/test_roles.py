@@ -1,0 +1,162 @@
+"""Each verb works for a user who has its role of `opensearch/roles` and nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybridr import Search, connect, load, reindex, rollback
+from hybridr.adaptation.corpus import bytes_of, read_index
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.settings import LoadSettings
+from hybridr.cluster.writing import index_action, rejects_of, write
+from hybridr.errors import AccessDenied
+from hybridr.files.assets import load_asset
+from hybridr.inspection import inspect_index
+from hybridr.node.state import NodeState
+from hybridr.progress import silent
+from hybridr.records import Query
+from hybridr.reindexing.planning import Plan
+from hybridr.reindexing.reindexing import plan
+from hybridr.reindexing.settings import ReindexSettings
+from hybridr.reindexing.syncing import sync
+from hybridr.reindexing.verification import verify
+from hybridr.search.settings import SearchSettings
+from hybridr.serving.deploying import deploy, undeploy
+from hybridr.serving.settings import DeploySettings
+from hybridr.status import remove, standing
+from hybridr.tuning.settings import TuneSettings
+from hybridr.tuning.tuning import tune
+from support.corpus import fill_index, put_documents, text_number
+from support.hashing import HashingEncoder
+from support.places import ROOT
+
+pytestmark = pytest.mark.secure
+SECURITY, INDEX, OTHER = "/_plugins/_security/api", "t-roles", "t-private"
+ENCODER = HashingEncoder()
+TEXTS = [Query(str(number), text_number(number)) for number in range(12)]
+SAME = {"serve": "search", "evaluate": "search", "inspect": "adapt"}
+QRELS = {str(number): {f"d{number}": 1} for number in range(12)}
+
+
+@pytest.fixture(scope="module")
+def admin(secure_node: NodeState) -> Iterator[Cluster]:
+    cluster = connect(secure_node.url)
+    fill_index(cluster, OTHER, 3)
+    yield cluster
+    for info in cluster.indices(f"{INDEX}*,{OTHER}*"):
+        cluster.request("DELETE", path_of(info.name))
+
+
+@pytest.fixture(scope="module")
+def bob(admin: Cluster, secure_node: NodeState) -> Callable[[str | dict[str, Any]], Cluster]:
+    """Connect as a user who has one role, which is that of a verb."""
+    password = f"{secrets.token_urlsafe(24)}-aA1"
+    admin.request("PUT", f"{SECURITY}/internalusers/bob", {"password": password})
+    admin.request("PUT", f"{SECURITY}/roles/bob", {"cluster_permissions": []})
+    admin.request("PUT", f"{SECURITY}/rolesmapping/bob", {"users": ["bob"]})
+
+    def connected(role: str | dict[str, Any]) -> Cluster:
+        given = role if isinstance(role, dict) else role_of(role)
+        admin.request("PUT", f"{SECURITY}/roles/bob", given)
+        cluster = connect(secure_node.url, user="bob", password=password)
+        for denied in (partial(cluster.count, OTHER), partial(cluster.indices, "*")):
+            with pytest.raises(AccessDenied):
+                denied()
+        return cluster
+
+    return connected
+
+
+def role_of(verb: str) -> dict[str, Any]:
+    """The role of a verb, for the tests' index."""
+    text = json.dumps(load_asset("roles", f"{verb}.json"))
+    return dict(json.loads(text.replace('"INDEX', f'"{INDEX}')))
+
+
+def asked(cluster: Cluster) -> list[dict[str, float]]:
+    """What every kind of search finds."""
+    ways = [SearchSettings(fusion=fusion) for fusion in ("absolute", "completed", "pipeline")]
+    searches = [Search(cluster, INDEX, ENCODER, settings=way) for way in ways]
+    searches.append(Search(cluster, INDEX, ENCODER, "hybrid", "rm3"))
+    return [found for search in searches for found in search.run(TEXTS, 10).values()]
+
+
+def test_the_verbs_of_a_life_each_with_its_role(
+    admin: Cluster, bob: Callable[..., Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hybridr.tuning.tuning.encoder_for", lambda *_, **__: ENCODER)
+    file = tmp_path / "corpus.jsonl"
+    lines = (json.dumps({"_id": f"d{number}", "text": text_number(number)}) for number in range(40))
+    file.write_text("\n".join(lines))
+    assert load(bob("load"), file, LoadSettings(index=INDEX)).documents == 40
+    cluster = bob("adapt")
+    assert len(list(read_index(cluster, INDEX, (), silent))) == 40
+    assert bytes_of((cluster, INDEX)) > 0
+    assert inspect_index(cluster, INDEX).documents == 40
+    done = reindex(bob("reindex"), INDEX, ENCODER)
+    assert (done.encoded, done.rejected, done.switched) == (40, 0, True)
+    info = admin.index_info(done.destination)
+    assert admin.index_info(INDEX).record.destinations == (info.uuid,)
+    assert info.record.synced is not None
+    assert asked(bob("search")) == asked(admin)
+    found = standing(bob("status"), INDEX)
+    assert found.to_json() == standing(admin, INDEX).to_json()
+    assert verify(bob("verify"), INDEX, ENCODER).ok
+    put_documents(admin, INDEX, range(39, 42), suffix=" later")
+    assert sync(bob("sync"), INDEX, ENCODER).copied == 3
+    tuned = tune(bob("tune"), INDEX, (TEXTS, QRELS), settings=TuneSettings(fit_map=False))
+    assert tuned.index == done.destination
+    assert admin.index_info(done.destination).record.history[-1]["event"] == "tuned"
+    cluster = bob("deploy")
+    deploy(cluster, INDEX, DeploySettings(), SearchSettings())
+    undeploy(cluster, INDEX)
+    put_documents(admin, f"{INDEX}-hybridr", [7], suffix=" by a client")
+    assert rollback(bob("rollback"), INDEX, copy_back=True)["returned"]["changed"] == 1
+    assert remove(bob("remove"), INDEX)["removed"]
+    assert not admin.exists(done.destination)
+    assert not admin.index_info(INDEX).record.destinations
+
+
+def test_all_roles_are_of_verbs_that_are_tried() -> None:
+    there = {path.stem for path in (ROOT / "opensearch" / "roles").glob("*.json")}
+    tried = set(re.findall(r'bob\("(\w+)"\)', Path(__file__).read_text(encoding="utf-8")))
+    assert there == tried | SAME.keys()
+    for verb, other in SAME.items():
+        assert role_of(verb) == role_of(other)
+
+
+def test_a_missing_right_is_no_bad_document(admin: Cluster, bob: Callable[..., Cluster]) -> None:
+    role = role_of("load")
+    role["index_permissions"][0]["allowed_actions"].remove("indices:data/write/bulk*")
+    fill_index(admin, f"{INDEX}-right", 2)
+    role["index_permissions"][0]["index_patterns"] = [f"{INDEX}-right"]
+    cluster = bob(role)
+    with pytest.raises(AccessDenied, match="no permissions for"):
+        write(cluster, f"{INDEX}-right", [index_action("1", {"text": "x"})], rejects=rejects_of("right"))
+    assert rejects_of("right").ids() == []
+
+
+def test_rights_to_a_part_of_the_source_are_warned_about(admin: Cluster, bob: Callable[..., Cluster]) -> None:
+    name = f"{INDEX}-part"
+    fill_index(admin, name, 3)
+    part = {"index_patterns": [name], "allowed_actions": ["read"], "dls": '{"term": {"tags": "t1"}}'}
+    role = {
+        "index_permissions": [part, {"index_patterns": [f"{name}-hybridr*"], "allowed_actions": ["read"]}]
+    }
+    bob(role)
+    todo: Plan = plan(admin, name, ENCODER, ReindexSettings())
+    [caution] = [one for one in todo.remarks if "'bob'" in one]
+    assert f"role 'bob' sees a part of '{name}'" in caution
+    assert caution in todo.to_json()["cautions"]
+    assert caution in reindex(admin, name, ENCODER).cautions
+    part["index_patterns"] = [f"{name}*"]
+    bob({"index_permissions": [part]})
+    assert not [one for one in plan(admin, name, ENCODER, ReindexSettings()).remarks if "'bob'" in one]
