@@ -36,7 +36,7 @@ sbom: $(VENV)/test-$(STAMP) $(VENV)/audit/bin/python
 	$(VENV)/audit/bin/cyclonedx-py environment --pyproject pyproject.toml --of JSON -o build/sbom.json $(BIN)/python
 
 audit: $(VENV)/test-$(STAMP) $(VENV)/audit/bin/python
-	$(VENV)/audit/bin/pip-audit --path $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+	$(VENV)/audit/bin/pip-audit --strict --skip-editable --path $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 
 $(VENV)/audit/bin/python: | $(BIN)/python
 	$(PYTHON) -m venv $(VENV)/audit

@@ -128,8 +128,9 @@ if MINUTES:  # `make chaos`: nothing is skipped where nobody asks for it
             looks, seen = reader.done, len(reader.indices)
         sys.stdout.write(
             f"{(time.monotonic() - began) / 60:.1f} minutes, {rounds} rounds, {chaos.killed} clients "
-            f"and {chaos_node.kills - kills} nodes killed, {chaos.pairs} pairs, {[w.done for w in writers]} writes, "
-            f"{looks} looks at {seen} indices, {POISONED:.0%} poisoned documents\n"
+            f"and {chaos_node.kills - kills} nodes killed, {chaos.pairs} pairs, "
+            f"{[w.done for w in writers]} writes, {looks} looks at {seen} indices, "
+            f"{POISONED:.0%} poisoned documents\n"
         )
         assert chaos_node.kills - kills >= KILLS
         assert chaos.blocked == 1
