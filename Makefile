@@ -33,6 +33,7 @@ chaos: $(VENV)/test-$(STAMP)
 
 # What the package and its extras are made of, as CycloneDX; and the known holes in any of it.
 sbom: $(VENV)/test-$(STAMP) $(VENV)/audit/bin/python
+	@mkdir -p build
 	$(VENV)/audit/bin/cyclonedx-py environment --pyproject pyproject.toml --of JSON -o build/sbom.json $(BIN)/python
 
 audit: $(VENV)/test-$(STAMP) $(VENV)/audit/bin/python
@@ -41,7 +42,6 @@ audit: $(VENV)/test-$(STAMP) $(VENV)/audit/bin/python
 $(VENV)/audit/bin/python: | $(BIN)/python
 	$(PYTHON) -m venv $(VENV)/audit
 	$@ -m pip install -q cyclonedx-bom pip-audit
-	@mkdir -p build
 
 # Every open collection that is not finished yet; interrupted, the same command goes on. URL names a cluster,
 # without it an embedded node called `bench` is started (and kept: hybridr node stop --name bench).

@@ -167,8 +167,9 @@ class EncoderEntry(BaseModel):
 def encoder_record(folder: Path) -> dict[str, Any]:
     """Read the `encoder` entry of a folder's manifest. Raises ModelError for none, or a wrong one."""
     try:
-        require_own_files(folder)
         manifest = read_manifest(folder)
+        if manifest is not None:
+            require_own_files(folder)
     except (HybridrError, ValueError) as error:
         found = error.message if isinstance(error, HybridrError) else error
         raise ModelError(f"the encoder {folder} is damaged: {found}", hint=AGAIN) from error

@@ -317,10 +317,17 @@ def read_tokenizer(folder: Path, kind: str) -> str:
     path = folder / TOKENIZER_FILE
     if path.is_file():
         return read_within(path).decode()
-    read_object(folder, "tokenizer_config.json")  # refused when it names code
+    named = [name for name, value in read_object(folder, FILES[1]).items() if value and is_place(name)]
+    if named:
+        raise ModelError(f"the model {folder} takes its {named[0]} from elsewhere", hint=FETCH_AGAIN)
     make = getattr(imported_transformers(), f"{STEMS[kind]}TokenizerFast")
     fast = make.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     return str(fast.backend_tokenizer.to_str())
+
+
+def is_place(key: str) -> bool:
+    """Tell whether a key of a tokenizer's configuration names a file, wherever it may lie."""
+    return key.endswith("_file") and key != "special_tokens_map_file"
 
 
 def drop_missing(backbone: Any, missing: set[str], folder: Path) -> None:
@@ -367,7 +374,8 @@ def read_special_tokens(folder: Path | None, kind: str) -> dict[str, str]:
         record = read_object(Path(str(folder)), file)
         for role in named:
             token = record.get(role)
-            named[role] = (token.get("content") if isinstance(token, dict) else token) or named[role]
+            content = token.get("content") if isinstance(token, dict) else token
+            named[role] = content if isinstance(content, str) and content else named[role]
     return named
 
 

@@ -131,9 +131,10 @@ def read_tokens(
 
 def of_shape(found: Vectors, shape: tuple[int, ...]) -> Vectors:
     """Give what a graph answered. Raises ModelError for another shape, which numpy would stretch."""
-    if np.shape(found) != shape:
+    if np.shape(found) != shape or np.asarray(found).dtype.kind != "f":
         raise ModelError(
-            f"the encoder's graph gives vectors {np.shape(found)}, its manifest promises {shape}",
+            f"the encoder's graph gives vectors {np.shape(found)} of {np.asarray(found).dtype}, its manifest "
+            f"promises {shape} of float32",
             hint="make it again with `hybridr adapt` or `hybridr export`",
         )
     return found
