@@ -17,7 +17,7 @@ from ..files.manifest import FILE_NAME, read_manifest, sha256_of
 from .contract import Reading, Vectors, checked_limit, checked_texts, prefixed
 from .engines import GRAPHS, PRECISIONS, STATES, Engine, graph_of, open_engine
 from .packaged import MAX_TOKENS
-from .tokens import TOKENIZER_FILE, TextTokenizer, encode_ids, read_tokens
+from .tokens import TOKENIZER_FILE, TextTokenizer, checked_tokenizer, encode_ids, read_tokens
 
 AGAIN = "make it again with `hybridr adapt` or `hybridr export`"
 
@@ -204,7 +204,9 @@ def physical_cores() -> int:
 def tokenizer_in(folder: Path) -> TextTokenizer:
     """Open the tokenizer of a folder. Raises ModelError."""
     try:
-        tokenizer = TextTokenizer(read_within(folder / TOKENIZER_FILE).decode())
+        definition = read_within(folder / TOKENIZER_FILE).decode()
+        checked_tokenizer(definition)
+        tokenizer = TextTokenizer(definition)
         list(tokenizer.ids([""], None))
     except Exception as error:  # tokenizers raises bare Exceptions
         raise ModelError(f"the tokenizer of {folder} cannot be read: {error}", hint=AGAIN) from error

@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MissingExtra
-from ..files.foreign import parsed_json
 from ..files.manifest import fingerprint, read_manifest
 from .contract import Reading, Vectors, checked_limit, prefixed
-from .tokens import TextTokenizer, encode_ids, read_tokens
+from .tokens import TextTokenizer, checked_tokenizer, encode_ids, read_tokens
 
 try:
     import torch
@@ -201,7 +200,7 @@ def longest_input(config: Any) -> int:
 
 def canonical_tokenizer(definition: str) -> str:
     """Drop the limits and padding that a tokenizer file may carry: they belong to the caller."""
-    record = parsed_json(definition)
+    record = checked_tokenizer(definition)
     return json.dumps(record | {"truncation": None, "padding": None}, ensure_ascii=False)
 
 

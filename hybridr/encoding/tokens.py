@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from ..errors import ModelError
+from ..files.foreign import parsed_json
 from .contract import Forward, Reading, StatesForward, Vectors
 
 # Small batches stay in the processor's cache, and pad less: 2,048 tokens take a tenth more time, 256 no less.
 BATCH_TOKENS = 512
 TOKENIZER_FILE = "tokenizer.json"
 LEAST_BATCH_TOKENS = 128  # a batch is not split among threads below this
+MOST_GROWTH = 64  # of a text by a tokenizer's own replacements
 TOKENIZED_AT_ONCE = 512  # texts; the tokenizer's own records are a hundred times larger than the ids
 
 
@@ -30,6 +32,28 @@ class TokenizedText(NamedTuple):
     ids: list[int]
     places: list[int]
     spans: tuple[tuple[int, int], ...]
+
+
+def checked_tokenizer(definition: str) -> dict[str, Any]:
+    """Parse the JSON of a tokenizer. Raises ValueError when it would blow texts up before it cuts them."""
+    record = parsed_json(definition)
+    growth = 1
+    for step in steps_of(record.get("normalizer")):
+        put = step.get("content") if step.get("type") == "Replace" else step.get("prepend")
+        growth *= max(1, len(put)) if isinstance(put, str) else 1
+    if growth > MOST_GROWTH:
+        raise ValueError(
+            f"the tokenizer makes texts up to {growth:,} times longer, {MOST_GROWTH} is the most"
+        )
+    return dict(record)
+
+
+def steps_of(normalizer: Any) -> Iterator[dict[str, Any]]:
+    """Yield the steps of a normaliser, those inside of sequences too."""
+    if isinstance(normalizer, dict):
+        yield normalizer
+        for inner in normalizer.get("normalizers") or ():
+            yield from steps_of(inner)
 
 
 class TextTokenizer:
