@@ -118,7 +118,7 @@ if MINUTES:  # `make chaos`: nothing is skipped where nobody asks for it
                 rounds += 1
                 stamp(f"round {rounds}, {chaos_node.kills - kills} kills of the node")
                 chaos.storm(20 + rounds)
-                if rounds == 3:
+                if rounds == 2:
                     stamp("the disk is full")
                     chaos.fill_disk(19)
                     assert chaos.client(19, "--accept-rejects").result()["switched"]
