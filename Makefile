@@ -35,15 +35,15 @@ chaos: $(VENV)/test-$(STAMP)
 
 # What the package and its extras are made of, as CycloneDX; and the known holes in any of it.
 sbom: $(VENV)/test-$(STAMP) $(VENV)/audit/bin/python
+	@mkdir -p build
 	$(VENV)/audit/bin/cyclonedx-py environment --pyproject pyproject.toml --of JSON -o build/sbom.json $(BIN)/python
 
 audit: $(VENV)/test-$(STAMP) $(VENV)/audit/bin/python
-	$(VENV)/audit/bin/pip-audit --path $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+	$(VENV)/audit/bin/pip-audit --strict --skip-editable --path $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 
 $(VENV)/audit/bin/python: | $(BIN)/python
 	$(PYTHON) -m venv $(VENV)/audit
 	$@ -m pip install -q cyclonedx-bom pip-audit
-	@mkdir -p build
 
 # Every open collection that is not finished yet; interrupted, the same command goes on. URL names a cluster,
 # without it an embedded node called `bench` is started (and kept: hybridr node stop --name bench).

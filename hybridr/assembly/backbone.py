@@ -12,6 +12,7 @@ from typing import Any
 from ..encoding.contract import WEIGHTS_FILE, longest_input
 from ..encoding.sentence_transformers import (
     STEMS,
+    is_place,
     quiet,
     read_configuration,
     read_object,
@@ -233,7 +234,8 @@ def write_dam_tokenizer(dam: Dam, folder: Path) -> list[str]:
     if dam.tokenizer is not None:
         (folder / TOKENIZER_FILE).write_text(dam.tokenizer, encoding="utf-8")
         copied.append(TOKENIZER_FILE)
-    own = read_object(dam.folder, TOKENIZER_CONFIG_FILE)
+    known = read_object(dam.folder, TOKENIZER_CONFIG_FILE)
+    own = {name: value for name, value in known.items() if not is_place(name)}
     usual = {"tokenizer_class": f"{STEMS[dam.model.config.model_type]}TokenizerFast", **dam.special_tokens}
     write_json(folder / TOKENIZER_CONFIG_FILE, usual | own | {"model_max_length": dam.max_positions})
     return [*copied, TOKENIZER_CONFIG_FILE]

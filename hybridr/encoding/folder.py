@@ -18,7 +18,7 @@ from .contract import Reading, Vectors, checked_limit, checked_texts, prefixed
 from .engines import GRAPHS, PRECISIONS, STATES, Engine, graph_of, open_engine
 from .packaged import MAX_TOKENS
 from .registry import languages_of
-from .tokens import TOKENIZER_FILE, TextTokenizer, encode_ids, read_tokens
+from .tokens import TOKENIZER_FILE, TextTokenizer, checked_tokenizer, encode_ids, read_tokens
 
 AGAIN = "make it again with `hybridr adapt` or `hybridr export`"
 
@@ -169,8 +169,9 @@ class EncoderEntry(BaseModel):
 def encoder_record(folder: Path) -> dict[str, Any]:
     """Read the `encoder` entry of a folder's manifest. Raises ModelError for none, or a wrong one."""
     try:
-        require_own_files(folder)
         manifest = read_manifest(folder)
+        if manifest is not None:
+            require_own_files(folder)
     except (HybridrError, ValueError) as error:
         found = error.message if isinstance(error, HybridrError) else error
         raise ModelError(f"the encoder {folder} is damaged: {found}", hint=AGAIN) from error
@@ -205,7 +206,9 @@ def physical_cores() -> int:
 def tokenizer_in(folder: Path) -> TextTokenizer:
     """Open the tokenizer of a folder. Raises ModelError."""
     try:
-        tokenizer = TextTokenizer(read_within(folder / TOKENIZER_FILE).decode())
+        definition = read_within(folder / TOKENIZER_FILE).decode()
+        checked_tokenizer(definition)
+        tokenizer = TextTokenizer(definition)
         list(tokenizer.ids([""], None))
     except Exception as error:  # tokenizers raises bare Exceptions
         raise ModelError(f"the tokenizer of {folder} cannot be read: {error}", hint=AGAIN) from error

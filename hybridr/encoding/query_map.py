@@ -103,6 +103,9 @@ def load_query_map(folder: Path | str) -> QueryMap:
         strength = float(record["strength"])
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ModelError(f"the query map {folder} is damaged: {error}", hint=AGAIN) from error
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not 0 <= strength <= 1:
+        held = f"a matrix {matrix.shape} of strength {strength}"
+        raise ModelError(f"the query map {folder} is damaged: it holds {held}", hint=AGAIN)
     origin = {"settings": manifest.get("settings", {}), "inputs": manifest.get("inputs", {})}
     found = QueryMap(matrix, strength, str(record["encoder"]), origin)
     if found.fingerprint != record["fingerprint"]:

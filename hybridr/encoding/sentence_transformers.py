@@ -90,11 +90,22 @@ def read_retriever(folder: Path | str, *, max_tokens: int | None = None) -> Retr
 
 
 def read_configuration(folder: Path) -> Any:
-    """Read `config.json` for one of the known kinds of backbone. Raises ModelError.
+    """Make the configuration of a backbone in transformers. Raises ModelError.
 
-    Only what the kind's own configuration knows is handed on to transformers, so that nothing in the file
-    can name code, kernels or another place.
+    Only what the kind's own configuration knows is handed on, so that nothing in the file can name code,
+    kernels or another place.
     """
+    record = known_configuration(folder)
+    make = getattr(imported_transformers(), f"{STEMS[record['model_type']]}Config")
+    known = (make().to_dict().keys() | OLDER_KEYS) - NOT_HANDED_ON
+    try:
+        return make(**{name: value for name, value in record.items() if name in known})
+    except Exception as error:  # transformers and huggingface_hub raise many kinds
+        raise unreadable(folder, error) from error
+
+
+def known_configuration(folder: Path) -> dict[str, Any]:
+    """Read `config.json` of one of the known kinds of backbone, without torch. Raises ModelError."""
     record = read_object(folder, "config.json", needed=True)
     kind = record.get("model_type")
     if not isinstance(kind, str) or kind not in STEMS:
@@ -105,15 +116,10 @@ def read_configuration(folder: Path) -> Any:
     if record.get("position_embedding_type") not in (None, "absolute"):
         found = record["position_embedding_type"]
         raise ModelError(f"the model {folder} has {found!r} positions, not absolute ones")
-    make = getattr(imported_transformers(), f"{STEMS[kind]}Config")
-    known = (make().to_dict().keys() | OLDER_KEYS) - NOT_HANDED_ON
     layers = record.get("num_hidden_layers", record.get("n_layers", 1))
     if not isinstance(layers, int) or not 0 < layers <= MOST_LAYERS:
         raise ModelError(f"the model {folder} has {str(layers)[:20]} layers, 1..{MOST_LAYERS} are read")
-    try:
-        return make(**{name: value for name, value in record.items() if name in known})
-    except Exception as error:  # transformers and huggingface_hub raise many kinds
-        raise unreadable(folder, error) from error
+    return record
 
 
 def read_backbone(folder: Path, config: Any) -> tuple[Any, Mapping[str, Any]]:
@@ -321,10 +327,17 @@ def read_tokenizer(folder: Path, kind: str) -> str:
     path = folder / TOKENIZER_FILE
     if path.is_file():
         return read_within(path).decode()
-    read_object(folder, "tokenizer_config.json")  # refused when it names code
+    named = [name for name, value in read_object(folder, FILES[1]).items() if value and is_place(name)]
+    if named:
+        raise ModelError(f"the model {folder} takes its {named[0]} from elsewhere", hint=FETCH_AGAIN)
     make = getattr(imported_transformers(), f"{STEMS[kind]}TokenizerFast")
     fast = make.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     return str(fast.backend_tokenizer.to_str())
+
+
+def is_place(key: str) -> bool:
+    """Tell whether a key of a tokenizer's configuration names a file, wherever it may lie."""
+    return key.endswith("_file") and key != "special_tokens_map_file"
 
 
 def drop_missing(backbone: Any, missing: set[str], folder: Path) -> None:
@@ -371,7 +384,8 @@ def read_special_tokens(folder: Path | None, kind: str) -> dict[str, str]:
         record = read_object(Path(str(folder)), file)
         for role in named:
             token = record.get(role)
-            named[role] = (token.get("content") if isinstance(token, dict) else token) or named[role]
+            content = token.get("content") if isinstance(token, dict) else token
+            named[role] = content if isinstance(content, str) and content else named[role]
     return named
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from .contract import Forward, Reading, StatesForward, Vectors
 BATCH_TOKENS = 512
 TOKENIZER_FILE = "tokenizer.json"
 LEAST_BATCH_TOKENS = 128  # a batch is not split among threads below this
+MOST_GROWTH = 64  # of a text by a tokenizer's own replacements
 TOKENIZED_AT_ONCE = 512  # texts; the tokenizer's own records are a hundred times larger than the ids
 CHARACTERS_A_TOKEN = 32  # at most, in the mean of a text; of the rest of a long one nothing would be used
 
@@ -33,6 +34,28 @@ class TokenizedText(NamedTuple):
     ids: list[int]
     places: list[int]
     spans: tuple[tuple[int, int], ...]
+
+
+def checked_tokenizer(definition: str) -> dict[str, Any]:
+    """Parse the JSON of a tokenizer. Raises ValueError when it would blow texts up before it cuts them."""
+    record = parsed_json(definition)
+    growth = 1
+    for step in steps_of(record.get("normalizer")):
+        put = step.get("content") if step.get("type") == "Replace" else step.get("prepend")
+        growth *= max(1, len(put)) if isinstance(put, str) else 1
+    if growth > MOST_GROWTH:
+        raise ValueError(
+            f"the tokenizer makes texts up to {growth:,} times longer, {MOST_GROWTH} is the most"
+        )
+    return dict(record)
+
+
+def steps_of(normalizer: Any) -> Iterator[dict[str, Any]]:
+    """Yield the steps of a normaliser, those inside of sequences too."""
+    if isinstance(normalizer, dict):
+        yield normalizer
+        for inner in normalizer.get("normalizers") or ():
+            yield from steps_of(inner)
 
 
 class TextTokenizer:
@@ -143,9 +166,10 @@ def read_tokens(
 
 def of_shape(found: Vectors, shape: tuple[int, ...]) -> Vectors:
     """Give what a graph answered. Raises ModelError for another shape, which numpy would stretch."""
-    if np.shape(found) != shape:
+    if np.shape(found) != shape or np.asarray(found).dtype.kind != "f":
         raise ModelError(
-            f"the encoder's graph gives vectors {np.shape(found)}, its manifest promises {shape}",
+            f"the encoder's graph gives vectors {np.shape(found)} of {np.asarray(found).dtype}, its manifest "
+            f"promises {shape} of float32",
             hint="make it again with `hybridr adapt` or `hybridr export`",
         )
     return found
@@ -179,5 +203,5 @@ def padded(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np
 
 def canonical_tokenizer(definition: str) -> str:
     """Drop the limits and padding that a tokenizer file may carry: they belong to the caller."""
-    record = parsed_json(definition)
+    record = checked_tokenizer(definition)
     return json.dumps(record | {"truncation": None, "padding": None}, ensure_ascii=False)

@@ -196,7 +196,14 @@ def record_export(
         parents=[source["encoder"].get("fingerprint")] if source and "encoder" in source else [],
         extra={"encoder": encoder, "parity": parity, **kept, **records},
     )
-    (folder / CARD_FILE).write_text(render_card(manifest), encoding="utf-8")
+    try:
+        card = render_card(manifest)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:  # records of the source, handed on
+        raise ModelError(
+            f"the manifest of {retriever.folder} says something odd of its adaptation or assembly: {error!r}",
+            hint="remove its manifest.json and export it again",
+        ) from error
+    (folder / CARD_FILE).write_text(card, encoding="utf-8")
 
 
 def describe(retriever: Exportable, precision: Precision) -> dict[str, Any]:

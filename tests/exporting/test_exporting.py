@@ -122,7 +122,7 @@ def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> Non
         ("model.safetensors", b"short", "is damaged: model.safetensors"),
         ("modules.json", None, "has no modules.json: a sentence-transformers bi-encoder is needed"),
         ("modules.json", b"{", "is damaged: modules.json"),
-        ("config.json", None, "cannot be opened"),
+        ("config.json", None, "is damaged: config.json is missing"),
         ("modules.json", b'[{"type": "x.Dense", "path": ""}]', "has the module Dense"),
         (
             "1_Pooling/config.json",

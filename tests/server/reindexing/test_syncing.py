@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,19 @@ def test_a_second_round_reads_only_what_happened_since(
     put_documents(cluster, index_name, [7], suffix=" changed")
     assert did(sync(cluster, index_name, HashingEncoder())) == (1, 0, 0)
     assert looked_up == ["d7"]
+
+
+@pytest.mark.attack(74)
+def test_two_at_once_leave_the_index_whole(cluster: Cluster, index_name: str, alias: str) -> None:
+    put_documents(cluster, index_name, range(5, 9), suffix=" changed")
+    put_documents(cluster, index_name, range(40, 60))
+    delete(cluster, index_name, "d2")
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda _: sync(cluster, index_name, HashingEncoder()), range(2)))
+    assert len(both) == 2
+    assert sources(cluster, alias) == sources(cluster, index_name)
+    assert_vectors_are_those_of_the_texts(cluster, alias)
+    assert did(sync(cluster, alias, HashingEncoder())) == (0, 0, 0)
 
 
 def test_a_delete_is_not_hidden_by_equal_counts(cluster: Cluster, index_name: str, alias: str) -> None:
