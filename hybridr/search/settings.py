@@ -60,7 +60,7 @@ class SearchSettings(Stage):
         description="what orders the best `depth` hits anew",
     )
     mmr_lambda: float = Field(
-        0.7, ge=0, le=1, description="mmr: 1 is relevance alone, 0 the least like the hits before"
+        0.8, ge=0, le=1, description="mmr: 1 is relevance alone, 0 the least like the hits before"
     )
     exact: NoOption[bool] = Field(False, description="dense: compare every vector, walk no graph; slow")
     completed_weight: NoOption[float] = Field(
