@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hybridr import doctor, machine
+from hybridr import machine
+from hybridr.diagnosis import workplace
 from hybridr.files.folders import state_folder
 from hybridr.machine import Cpu
 
@@ -29,7 +30,7 @@ def test_features_of_x86_and_arm(tmp_path: Path) -> None:
     cpu = machine.read_cpu(cpu_file(tmp_path, X86))
     assert cpu.model == "Some Processor 9000"
     assert "amx_tile" in cpu.flags
-    arm = doctor.check_cpu(machine.read_cpu(cpu_file(tmp_path, ARM)))
+    arm = workplace.check_cpu(machine.read_cpu(cpu_file(tmp_path, ARM)))
     assert arm.ok
     assert arm.found.endswith(": NEON, I8MM")
 
@@ -37,7 +38,7 @@ def test_features_of_x86_and_arm(tmp_path: Path) -> None:
 def test_without_cpuinfo_the_check_still_says_something(tmp_path: Path) -> None:
     cpu = machine.read_cpu(tmp_path / "nothing")
     assert not cpu.flags
-    assert "no features listed" in doctor.check_cpu(cpu).found
+    assert "no features listed" in workplace.check_cpu(cpu).found
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def promised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cpu:
 
 
 def test_a_broken_amx_is_told_with_its_fix(promised: Cpu) -> None:
-    check = doctor.check_cpu(promised)
+    check = workplace.check_cpu(promised)
     assert check.ok is None
     assert check.found.endswith("AMX; AMX is advertised but does not work")
     assert check.fix == "export ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
 from ..cluster.connection import Cluster
@@ -17,6 +18,8 @@ from .boosts import check_boost, read_boosts
 from .encoders import encoder_for
 from .fusions import FAMILY, Weighted
 from .fusions.absolute import Absolute
+from .rerankers import FAMILY as RERANKERS
+from .rerankers import Behind, Reranker
 from .settings import NAMES_A_PIPELINE, SearchSettings
 
 Mode = Literal["hybrid", "lexical", "dense"]
@@ -129,6 +132,14 @@ def weighted_boosts(info: IndexInfo, formula: str) -> dict[str, Weighted]:
     for one in boosts:
         check_boost(info, one)
     return {one.name: Weighted(one.weight, [one.clause()]) for one in boosts}
+
+
+def rerankers_of(behind: Behind, names: Sequence[str]) -> tuple[Reranker, ...]:
+    """Make re-rankers for a search. Raises SettingsError for one that cannot order its hits."""
+    for name in names:
+        if obstacle := member_of(RERANKERS, name).obstacle(behind):
+            raise SettingsError(f"'{name}' cannot order hits here: {obstacle}", hint="--rerank none")
+    return tuple(member_of(RERANKERS, name)(behind) for name in names)
 
 
 def check_request(text: str, k: int) -> None:

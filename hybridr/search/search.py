@@ -35,14 +35,14 @@ from .checks import (
     check_request,
     checked_encoder,
     chosen_fusion,
+    rerankers_of,
     weighted_boosts,
 )
 from .feedback import TermFeedback
 from .fusions import FAMILY, Candidate, Fusion, Legs, Question, Weighted
 from .hits import checked_hits, hit_of, named_scores
 from .questions import Asking, TowardBest
-from .rerankers import FAMILY as RERANKERS
-from .rerankers import Reranker
+from .rerankers import Behind
 from .settings import SearchSettings, with_query_map, with_tuning
 from .signal_set import SignalSet, signals_taken
 from .signals import Place
@@ -97,7 +97,8 @@ class Search:
         self._candidates = Candidates(cluster, self.info, self._legs())
         self._asking = self._asked_so()
         self._scripts = Scripts(cluster, self.info.name) if joining.needs_scripts else None
-        self._rerankers: tuple[Reranker, ...] = ()
+        behind, named = Behind(cluster, self.info, self.settings), self.settings.rerank
+        self._rerankers = rerankers_of(behind, () if named == "none" else (named,))
 
     def current(self) -> Search:
         """Give this search, or while the cluster has ceased to run scripts, one that needs none."""
@@ -118,7 +119,7 @@ class Search:
     def reranked(self, *names: str) -> Search:
         """Give the same search, whose best `depth` hits these re-rankers order anew, one after the other."""
         found = copy(self)
-        found._rerankers = tuple(member_of(RERANKERS, name)() for name in names)
+        found._rerankers = rerankers_of(Behind(self.cluster, self.info, self.settings), names)
         return found
 
     def __call__(
@@ -292,7 +293,7 @@ class Search:
 
     def _ranked(self, texts: Sequence[str], k: int) -> list[dict[str, float]]:
         if self._rerankers:
-            return [{hit.doc_id: hit.score for hit in self(text, k)} for text in texts]
+            return [{hit.doc_id: 1 / hit.rank for hit in self(text, k)} for text in texts]
         if not self._joining.one_request:
             return [{one.doc_id: one.score for one in found[:k]} for found in self.candidates(texts)]
         questions = self._questions(texts, self._depth(k))
@@ -346,7 +347,7 @@ class Search:
 
     def _first_search(self) -> Search:
         """Give the hybrid search that feedback looks at: by one request, whatever joins the legs after it."""
-        plain: dict[str, Any] = {"feedback": "none", "boost": ""}
+        plain: dict[str, Any] = {"feedback": "none", "boost": "", "rerank": "none"}
         if self.fusion and not self._joining.one_request:
             plain["fusion"] = "auto"
         settings = self.settings.model_copy(update=plain)

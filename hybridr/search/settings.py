@@ -55,6 +55,13 @@ class SearchSettings(Stage):
         description="words (rm3) or vectors (rocchio) of the best documents change the query; as a setting, "
         "of hybrid searches only",
     )
+    rerank: Annotated[str, OneOf("search.rerankers", "none")] = Field(
+        "none",
+        description="what orders the best `depth` hits anew",
+    )
+    mmr_lambda: float = Field(
+        0.8, ge=0, le=1, description="mmr: 1 is relevance alone, 0 the least like the hits before"
+    )
     exact: NoOption[bool] = Field(False, description="dense: compare every vector, walk no graph; slow")
     completed_weight: NoOption[float] = Field(
         0.6, ge=0, le=1, description="dense weight with score completion"

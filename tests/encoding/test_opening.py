@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridr import doctor
+from hybridr.diagnosis import workplace
 from hybridr.encoding import opening
 from hybridr.encoding.folder import OnnxEncoder
 from hybridr.encoding.opening import load_encoder
@@ -55,10 +55,10 @@ def test_auto_takes_the_fastest_that_works_and_asks_once(
     file = state_folder() / opening.FILE
     known = json.loads(file.read_text())
     assert len(known) == 1
-    assert "torch fp32 0.20 s" in doctor.check_backends().found
+    assert "torch fp32 0.20 s" in workplace.check_backends().found
     file.write_text("{broken")
     assert load_encoder(folder, precision="fp32", backend="auto").backend == "onnx"
-    assert "torch fp32 died of SIGILL" in doctor.check_backends().found
+    assert "torch fp32 died of SIGILL" in workplace.check_backends().found
 
 
 def test_what_dies_here_is_refused_before_it_is_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,22 +11,54 @@ from ..arguments import EncoderFolder, Reindexed
 from ..session import Session
 from ..verbs import app, verb
 
+if TYPE_CHECKING:
+    from hybridr.cluster.connection import Cluster
+    from hybridr.encoding.contract import Encoder
+
 
 @verb(app, "verify", cluster=True)
 def verify(
     session: Session,
     name: Reindexed,
     encoder: EncoderFolder = None,
-    sample: Annotated[int, typer.Option(min=1, max=10_000, help="Documents compared whole.")] = 64,
+    sample: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Documents compared whole, or asked with by --recall.")
+    ] = 64,
+    recall: Annotated[
+        bool, typer.Option("--recall", help="Compare the graph with exact search instead.")
+    ] = False,
+    queries: Annotated[
+        Path | None,
+        typer.Option(help="Queries for --recall, one a line.", show_default="made of documents"),
+    ] = None,
 ) -> None:
-    """Compare the vectors' index with its source; exit 1 when anything differs. Changes nothing."""
+    """Compare the vectors' index with its source; exit 1 when anything differs. Changes nothing.
+
+    --recall: how many of the nearest vectors a search of the graph finds, and what would find more; exit 1
+    when it is surely less than 95% of the ten nearest.
+    """
     from hybridr.cluster.destinations import resolve
-    from hybridr.reindexing import verification
+    from hybridr.errors import SettingsError
     from hybridr.search.encoders import encoder_for
 
+    if queries and not recall:
+        raise SettingsError("--queries is for --recall")
     cluster, progress = session.connect(), session.output.progress
     model = encoder_for(cluster, resolve(cluster, name), encoder, progress=progress)
-    found = verification.verify(cluster, name, model, sample=sample, progress=progress)
+    agreed = (
+        recalled(session, cluster, name, model, sample, queries)
+        if recall
+        else compared(session, cluster, name, model, sample)
+    )
+    if not agreed:
+        raise typer.Exit(1)
+
+
+def compared(session: Session, cluster: Cluster, name: str, model: Encoder, sample: int) -> bool:
+    """Compare an index with its source, and print what differs; tell whether nothing does."""
+    from hybridr.reindexing import verification
+
+    found = verification.verify(cluster, name, model, sample=sample, progress=session.output.progress)
     session.output.result({**vars(found), "findings": [vars(f) for f in found.findings], "ok": found.ok})
     rows = [
         (f.name, f.looked_at, "ok" if f.ok else f.detail or f"{len(f.differing)} differ")
@@ -34,5 +67,43 @@ def verify(
     session.output.table(("compared", "documents", "result"), rows)
     for problem in found.problems():
         session.output.line(problem)
-    if not found.ok:
-        raise typer.Exit(1)
+    return found.ok
+
+
+def recalled(
+    session: Session, cluster: Cluster, name: str, model: Encoder, sample: int, queries: Path | None
+) -> bool:
+    """Compare the graph with exact search, and print what it finds; tell whether that is enough."""
+    from hybridr.diagnosis.recall import measure_recall
+
+    texts = lines_of(queries) if queries else ()
+    found = measure_recall(cluster, name, model, texts=texts, sample=sample, progress=session.output.progress)
+    shares = [one._asdict() for one in found.shares]
+    session.output.result({**vars(found), "shares": shares, "ok": found.ok})
+    rows = [
+        (
+            f"{one.vectors} {one.asked}",
+            one.walk + (" (as searched)" if one.walk == found.usual else ""),
+            one.k,
+            f"{one.mean:.3f} [{one.low:.3f}, {one.high:.3f}]",
+            one.took_ms,
+        )
+        for one in found.shares
+    ]
+    title = f"{found.index}: {found.documents:,} documents"
+    session.output.table(("asked with", "walk", "k", "found of the k nearest", "ms"), rows, title=title)
+    session.output.line(found.advice or "what is searched finds enough")
+    return found.ok
+
+
+def lines_of(file: Path) -> list[str]:
+    """Read queries, one a line. Raises DataError for a file without any."""
+    from hybridr.errors import DataError
+
+    try:
+        found = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{file} cannot be read: {error}") from None
+    if not found:
+        raise DataError(f"{file} holds no query", hint="one a line")
+    return found

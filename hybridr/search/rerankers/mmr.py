@@ -1,0 +1,75 @@
+"""MMR: hits that are relevant and unlike those before them (Carbonell and Goldstein 1998).
+
+Of what is left always the hit with the greatest λ relevance - (1 - λ) likeness comes next. Relevance is the
+hit's score, from 0 for the last of the hits to 1 for the first; likeness the greatest cosine of its vector
+with that of a hit before it, or 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...encoding.contract import Vectors
+from ...records import Hit
+from ..hits import checked_hits
+from . import Behind, Reranker
+
+
+class MaximalMarginalRelevance(Reranker):
+    """Trades relevance for diversity by the vectors that the index holds; λ is `mmr_lambda`."""
+
+    name = "mmr"
+    help = "hits unlike those before them, by their vectors"
+
+    def __init__(self, behind: Behind) -> None:
+        self.behind = behind
+
+    @staticmethod
+    def obstacle(behind: Behind) -> str | None:
+        """Say that there is no one vector a document."""
+        record = behind.info.record
+        if not record.vector_field:
+            return "the index has no vectors"
+        return "its documents have several vectors (--passages)" if record.passages else None
+
+    def rescore(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
+        """Order the hits by marginal relevance, which becomes their score: λ at most, maybe below 0."""
+        if not hits:
+            return []
+        vectors = self.vectors([hit.doc_id for hit in hits])
+        order, scores = diversified(
+            np.array([hit.score for hit in hits]), vectors, self.behind.settings.mmr_lambda
+        )
+        return [
+            hits[place]._replace(score=score, rank=rank, parts=None)
+            for rank, (place, score) in enumerate(zip(order, scores, strict=True), 1)
+        ]
+
+    def vectors(self, doc_ids: Sequence[str]) -> Vectors:
+        """Read the vectors of documents, `(n, dim)`, brought to length 1; zeros where there is none."""
+        field, dim = self.behind.info.record.vector_field, self.behind.info.record.dim
+        body = {"size": len(doc_ids), "query": {"ids": {"values": list(doc_ids)}}, "_source": [field]}
+        found = checked_hits(self.behind.cluster.search(self.behind.info.name, body))
+        held = {hit["_id"]: hit["_source"][field] for hit in found if hit["_source"].get(field)}
+        rows = np.array([held.get(doc_id, [0.0] * dim) for doc_id in doc_ids], dtype=np.float32)
+        return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)  # type: ignore[no-any-return]
+
+
+def diversified(scores: np.ndarray, vectors: Vectors, weight: float) -> tuple[list[int], list[float]]:
+    """Give places in the new order, with their marginal relevance, which never grows along the list.
+
+    `scores` are `(n,)`, best first, `vectors` `(n, dim)` of length 1 or 0; of equals the first is taken.
+    """
+    spread = scores.max() - scores.min()
+    relevance = (scores - scores.min()) / spread if spread else np.ones(len(scores))
+    likeness = np.zeros(len(scores))
+    left, order, gained = list(range(len(scores))), [], []
+    while left:
+        marginal = weight * relevance[left] - (1 - weight) * likeness[left]
+        best = left.pop(int(np.argmax(marginal)))
+        order.append(best)
+        gained.append(float(marginal.max()))
+        likeness = np.maximum(likeness, vectors @ vectors[best])
+    return order, gained

@@ -1,0 +1,76 @@
+"""Security of documents and fields on 2.19.1: what a user may not see is not found and adds nothing."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hybridr import ReindexSettings, Search, SearchSettings, reindex
+from hybridr.cluster.connection import Cluster, connect
+from hybridr.errors import SettingsError
+from hybridr.node.state import NodeState
+from support.corpus import fill_index, text_number
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.secure
+INDEX, TEXT = "t-rights", text_number(5)
+SECURITY = "/_plugins/_security/api"
+BOOST = SearchSettings(boost="linear(price, 10):0.5", signals=("none",))
+
+
+def encoder() -> HashingEncoder:
+    return HashingEncoder(dim=32)
+
+
+@pytest.fixture(scope="module")
+def admin(secure_node: NodeState) -> Iterator[Cluster]:
+    cluster = connect(secure_node.url)
+    fill_index(cluster, INDEX, 90)
+    reindex(cluster, INDEX, encoder(), ReindexSettings(term_table=False))
+    yield cluster
+    for info in cluster.indices(f"{INDEX}*"):
+        cluster.request("DELETE", f"/{info.name}")
+    for kind in ("rolesmapping", "internalusers", "roles"):
+        for name in ("some_documents", "some_fields"):
+            cluster.request("DELETE", f"{SECURITY}/{kind}/{name}")
+
+
+def user(admin: Cluster, url: str, name: str, **limits: Any) -> Cluster:
+    """A user who may search the index, within limits."""
+    password = f"{secrets.token_urlsafe(24)}-aA1"
+    actions = ["read", "indices:admin/mappings/get", "indices:admin/get", "indices:monitor/settings/get"]
+    granted = {"index_patterns": [f"{INDEX}*"], "allowed_actions": actions, **limits}
+    role = {"cluster_permissions": ["cluster_composite_ops_ro", "cluster:monitor/main"]}
+    admin.request("PUT", f"{SECURITY}/roles/{name}", role | {"index_permissions": [granted]})
+    admin.request("PUT", f"{SECURITY}/internalusers/{name}", {"password": password})
+    admin.request("PUT", f"{SECURITY}/rolesmapping/{name}", {"users": [name]})
+    return connect(url, user=name, password=password)
+
+
+def test_hidden_documents_are_not_found(admin: Cluster, secure_node: NodeState) -> None:
+    limited = user(admin, secure_node.url, "some_documents", dls='{"term": {"tags": "t1"}}')
+    whole = {hit.doc_id: hit.score for hit in Search(admin, INDEX, encoder(), settings=BOOST)(TEXT, 90)}
+    search = Search(limited, INDEX, encoder(), settings=BOOST)
+    assert search.fusion == "absolute"
+    hits = search(TEXT, 90)
+    assert {hit.doc_id for hit in hits} == {f"d{number}" for number in range(1, 90, 3)}
+    assert {hit.doc_id: hit.score for hit in hits} == pytest.approx(
+        {hit.doc_id: whole[hit.doc_id] for hit in hits}, abs=1e-4
+    )
+
+
+def test_hidden_fields_add_nothing(admin: Cluster, secure_node: NodeState) -> None:
+    """Neither in a search of one's own, nor in a request that was made by somebody who sees them."""
+    limited = user(admin, secure_node.url, "some_fields", fls=["~price"])
+    with pytest.raises(SettingsError, match="'price' of '.*' is not there"):
+        Search(limited, INDEX, encoder(), settings=BOOST)
+    plain = Search(limited, INDEX, encoder(), settings=SearchSettings(signals=("none",)))(TEXT, 20)
+    boosted = Search(admin, INDEX, encoder(), settings=BOOST)
+    assert [hit.doc_id for hit in boosted(TEXT, 20)] != [hit.doc_id for hit in plain]
+    answer = limited.search(boosted.info.name, boosted.body(TEXT, 20))
+    found = [(hit["_id"], hit["_score"]) for hit in answer["hits"]["hits"]]
+    assert [doc_id for doc_id, _ in found] == [hit.doc_id for hit in plain]
+    assert [score for _, score in found] == pytest.approx([hit.score for hit in plain], abs=1e-5)
