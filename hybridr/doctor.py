@@ -22,7 +22,17 @@ from .encoding.engines import PACKAGES
 from .encoding.opening import latest_trials
 from .errors import AccessDenied, ClusterError, HybridrError, SettingsError, Unreachable
 from .files.folders import cache_folder, data_folder
-from .machine import FEATURES, WITHOUT_AMX, Cpu, amx_works, is_installed, packages_of, read_cpu, read_gpus
+from .machine import (
+    FEATURES,
+    WITHOUT_AMX,
+    Cpu,
+    amx_works,
+    is_installed,
+    packages_of,
+    paying_arithmetic,
+    read_cpu,
+    read_gpus,
+)
 from .node.process import status as nodes
 from .node.settings import NodeSettings
 from .progress import Progress, silent
@@ -358,7 +368,7 @@ def check_extra(extra: str, purpose: str) -> Check:
 def check_cpu(cpu: Cpu) -> Check:
     """Name the features that speed up encoding, and an AMX that is advertised but kills the process."""
     present = [name for name, flag in FEATURES.items() if flag in cpu.flags]
-    found = f"{cpu.model}: {', '.join(present) or 'no features listed'}"
+    found = f"{cpu.model}: {', '.join(present) or 'no features listed'}; {paying_arithmetic(cpu)}"
     works = amx_works(cpu) if "AMX" in present else True
     if works is None:
         return Check("cpu", None, f"{found} (AMX not tried: torch is not installed)")

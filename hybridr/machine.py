@@ -63,6 +63,13 @@ def multiplies_bytes(cpu: Cpu) -> bool:
     return bool({"VNNI", "AVX-VNNI", "DOTPROD", "I8MM"} & set(instruction_sets(cpu)))
 
 
+def paying_arithmetic(cpu: Cpu) -> str:
+    """Say which numbers of an encoder's graph are worth their rounding on a processor."""
+    if multiplies_bytes(cpu):
+        return "int8 encodes faster than fp32 here"
+    return "int8 is exact here but no faster than fp32: encode in fp32"
+
+
 def read_gpus() -> list[str]:
     """Name the NVIDIA GPUs and their memory, as their driver does; empty where there are none."""
     command = shutil.which("nvidia-smi")
