@@ -18,9 +18,9 @@ from .exporting.exporting import minilm_encoder
 from .files.folders import data_folder
 from .files.formats import write_beir
 from .files.pydocs import read_pydocs
+from .machine import is_installed
 from .node.process import start
 from .node.settings import NodeSettings
-from .machine import is_installed
 from .node.state import NodeState
 from .progress import Progress, silent
 from .records import Hit
@@ -38,7 +38,7 @@ QUESTION = "wait until all threads have reached a point"
 
 @dataclass(frozen=True)
 class Demonstration:
-    """Everything the demo did, and the seconds that each step took; no `adaptation` without the extra train."""
+    """Everything the demo did, and the seconds that each step took; without torch no `adaptation`."""
 
     node: NodeState
     loading: Loading

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from ..assembly import adapters
 from ..assembly.assembly import RANKERS, local_path, usage_of
@@ -25,7 +24,7 @@ from ..assembly.new_rem import (
 )
 from ..assembly.ranker import Ranker
 from ..assembly.rem_files import EMBEDDINGS, HEAD_WEIGHTS, WEIGHTS, RemFiles, read_rem
-from ..errors import SettingsError
+from ..errors import MissingExtra, SettingsError
 from ..files.atomic import require_space, staged_folder
 from ..files.family import member_of
 from ..files.manifest import fingerprint, sha256_of, write_manifest
@@ -38,6 +37,11 @@ from .loop import CHECKPOINTS, Processes, choose_precision, train
 from .objectives import Precision
 from .objectives.labelled import Materials
 from .settings import OBJECTIVES, RemSettings, require_consistent, require_method
+
+try:
+    import torch
+except ImportError as missing:
+    raise MissingExtra(missing.name or "torch", "train", "training a REM") from missing
 
 VERSION = 2  # of the procedure; a change of its results makes finished runs start anew
 STAGE = "rem"

@@ -12,6 +12,7 @@ from hybridr.errors import DownloadError, ModelError
 from hybridr.exporting.exporting import export
 from hybridr.exporting.model_files import write_model
 from hybridr.exporting.sources import encoder_folder, usage_of
+from hybridr.exporting.weights import read_weights
 from hybridr.files.manifest import read_manifest
 from support.tiny import tiny_retriever, tiny_texts
 
@@ -45,6 +46,18 @@ def test_a_foreign_folder_is_exported_once(tmp_path: Path, own_cache: Path) -> N
     np.testing.assert_allclose(
         encoder.encode_queries(texts), tiny_retriever().encode_queries(texts), atol=1e-5
     )
+
+
+def test_weights_in_the_cache_are_not_kept_twice(tmp_path: Path, own_cache: Path) -> None:
+    own_cache.mkdir()
+    inside, outside = foreign_folder(own_cache / "ours"), foreign_folder(tmp_path / "theirs")
+    form = read_weights(inside)
+    assert encoder_folder(inside) == encoder_folder(outside)
+    for number, source in enumerate((inside, outside)):
+        target = export(read_weights(source), tmp_path / str(number))
+        linked = (target / "model.safetensors").samefile(source / "model.safetensors")
+        assert linked is (source == inside)
+        assert read_weights(target).fingerprint == form.fingerprint
 
 
 def test_a_damaged_export_is_made_again(tmp_path: Path, own_cache: Path) -> None:
