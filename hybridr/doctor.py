@@ -23,13 +23,12 @@ from .encoding.opening import latest_trials
 from .errors import AccessDenied, ClusterError, HybridrError, SettingsError, Unreachable
 from .files.folders import cache_folder, data_folder
 from .machine import (
-    FEATURES,
     WITHOUT_AMX,
     Cpu,
     amx_works,
+    described_cpu,
     is_installed,
     packages_of,
-    paying_arithmetic,
     read_cpu,
     read_gpus,
 )
@@ -367,9 +366,8 @@ def check_extra(extra: str, purpose: str) -> Check:
 
 def check_cpu(cpu: Cpu) -> Check:
     """Name the features that speed up encoding, and an AMX that is advertised but kills the process."""
-    present = [name for name, flag in FEATURES.items() if flag in cpu.flags]
-    found = f"{cpu.model}: {', '.join(present) or 'no features listed'}; {paying_arithmetic(cpu)}"
-    works = amx_works(cpu) if "AMX" in present else True
+    found = described_cpu(cpu)
+    works = amx_works(cpu) if "amx_tile" in cpu.flags else True
     if works is None:
         return Check("cpu", None, f"{found} (AMX not tried: torch is not installed)")
     if works:

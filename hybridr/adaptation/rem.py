@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from ..assembly.new_rem import (
 )
 from ..assembly.ranker import Ranker
 from ..assembly.rem_files import EMBEDDINGS, HEAD_WEIGHTS, WEIGHTS, RemFiles, read_rem
-from ..errors import MissingExtra, SettingsError
+from ..errors import SettingsError
 from ..files.atomic import require_space, staged_folder
 from ..files.family import member_of
 from ..files.manifest import fingerprint, sha256_of, write_manifest
@@ -38,10 +38,8 @@ from .objectives import Precision
 from .objectives.labelled import Materials
 from .settings import OBJECTIVES, RemSettings, require_consistent, require_method
 
-try:
+if TYPE_CHECKING:
     import torch
-except ImportError as missing:
-    raise MissingExtra(missing.name or "torch", "train", "training a REM") from missing
 
 VERSION = 2  # of the procedure; a change of its results makes finished runs start anew
 STAGE = "rem"
@@ -266,7 +264,7 @@ def fit(plan: RemPlan, rank: Ranking | None, progress: Progress) -> dict[str, An
     settings, processes = plan.settings, plan.processes
     first = read(plan, 0, rank, progress)
     weights = make_trainable(plan)
-    room = sum(map(torch.numel, weights.values())) * BYTES_PER_WEIGHT * settings.episodes
+    room = sum(weight.numel() for weight in weights.values()) * BYTES_PER_WEIGHT * settings.episodes
     queue = settings.queue * settings.batch_size * processes.count if plan.target else 0
     vectors = CHECKPOINTS * VECTORS * queue * int(plan.ranker.config.hidden_size)
     require_space(settings.out, room + 4 * vectors)
@@ -354,7 +352,7 @@ def rem_entry(
 ) -> dict[str, Any]:
     """Give the `rem` entry of the manifest."""
     settings = plan.settings
-    parameters = sum(map(torch.numel, weights.values()))
+    parameters = sum(weight.numel() for weight in weights.values())
     return {
         "key": plan.key,
         "kind": "whole" if settings.full else "rem",

@@ -41,13 +41,13 @@ def write_model(retriever: Exportable, folder: Path) -> None:
     write_tokenizer_files(retriever, folder)
     if is_graph_only(retriever):
         return
-    write_weights(retriever, folder / WEIGHTS_FILE)
+    store_weights(retriever, folder / WEIGHTS_FILE)
     configuration = configuration_of(retriever) | {"dtype": "float32"}
     write_json(folder / "config.json", {key: value for key, value in configuration.items() if key[0] != "_"})
     write_modules(retriever, folder)
 
 
-def write_weights(retriever: Exportable, path: Path) -> None:
+def store_weights(retriever: Exportable, path: Path) -> None:
     """Write all weights; those that lie in our own cache as they are needed are linked, not copied."""
     if isinstance(retriever, NumpyRetriever):
         source = retriever.folder / WEIGHTS_FILE if retriever.folder else path

@@ -16,7 +16,7 @@ from ..files.folders import cache_folder
 from ..progress import Progress, silent
 from .exporting import export
 from .model_files import Exportable
-from .weights import read_weights
+from .weights import open_without_torch
 
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w-]*/[\w.-]+")
 WANTED = ("*.json", "*.txt", "*.model", "model.safetensors", "README.md")
@@ -42,7 +42,9 @@ def encoder_folder(source: Path | str, *, progress: Progress = silent) -> Path:
             hint="hybridr models --encoders lists names; OWNER/NAME is fetched from the model hub; "
             "hybridr adapt --index NAME --out DIR makes one",
         )
-    return exported_once(fetch(known, known.repository if known else str(source), progress), progress)
+    return exported_once(
+        fetch_from_hub(known, known.repository if known else str(source), progress), progress
+    )
 
 
 def is_encoder(folder: Path) -> bool:
@@ -69,16 +71,16 @@ def exported_once(source: Path, progress: Progress) -> Path:
 
 def open_with_prefixes(source: Path) -> Exportable:
     """Open a model, by torch only where nothing else can, with the prefixes that the registry knows of it."""
-    usage = usage_of(source)
+    usage = prefixed_usage(source)
     try:
-        return read_weights(source, usage=usage)
+        return open_without_torch(source, usage=usage)
     except MissingExtra:
         found = read_retriever(source)
         found.usage = replace(found.usage, prefixes=usage.prefixes)
         return found
 
 
-def usage_of(source: Path) -> Usage:
+def prefixed_usage(source: Path) -> Usage:
     """Read how a folder's model is used; many name no prefixes although they were trained with them."""
     usage, known = read_usage(source), known_as(model_name(source))
     if known is None or any(usage.prefixes.values()):
@@ -86,7 +88,7 @@ def usage_of(source: Path) -> Usage:
     return replace(usage, prefixes={"query": known.query, "document": known.document})
 
 
-def fetch(known: KnownEncoder | None, repository: str, progress: Progress) -> Path:
+def fetch_from_hub(known: KnownEncoder | None, repository: str, progress: Progress) -> Path:
     """Give the folder of a model of the hub, in the revision that was fetched first. Raises DownloadError."""
     from huggingface_hub import snapshot_download
 

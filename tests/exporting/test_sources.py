@@ -11,8 +11,8 @@ from hybridr.encoding.opening import load_encoder
 from hybridr.errors import DownloadError, ModelError
 from hybridr.exporting.exporting import export
 from hybridr.exporting.model_files import write_model
-from hybridr.exporting.sources import encoder_folder, usage_of
-from hybridr.exporting.weights import read_weights
+from hybridr.exporting.sources import encoder_folder, prefixed_usage
+from hybridr.exporting.weights import open_without_torch
 from hybridr.files.manifest import read_manifest
 from support.tiny import tiny_retriever, tiny_texts
 
@@ -51,13 +51,13 @@ def test_a_foreign_folder_is_exported_once(tmp_path: Path, own_cache: Path) -> N
 def test_weights_in_the_cache_are_not_kept_twice(tmp_path: Path, own_cache: Path) -> None:
     own_cache.mkdir()
     inside, outside = foreign_folder(own_cache / "ours"), foreign_folder(tmp_path / "theirs")
-    form = read_weights(inside)
+    form = open_without_torch(inside)
     assert encoder_folder(inside) == encoder_folder(outside)
     for number, source in enumerate((inside, outside)):
-        target = export(read_weights(source), tmp_path / str(number))
+        target = export(open_without_torch(source), tmp_path / str(number))
         linked = (target / "model.safetensors").samefile(source / "model.safetensors")
         assert linked is (source == inside)
-        assert read_weights(target).fingerprint == form.fingerprint
+        assert open_without_torch(target).fingerprint == form.fingerprint
 
 
 def test_a_damaged_export_is_made_again(tmp_path: Path, own_cache: Path) -> None:
@@ -67,9 +67,9 @@ def test_a_damaged_export_is_made_again(tmp_path: Path, own_cache: Path) -> None
 
 
 def test_prefixes_that_a_folder_forgot_are_those_of_its_name(tmp_path: Path) -> None:
-    known = usage_of(foreign_folder(tmp_path / "multilingual-e5-small"))
+    known = prefixed_usage(foreign_folder(tmp_path / "multilingual-e5-small"))
     assert known.prefixes == {"query": "query: ", "document": "passage: "}
-    assert usage_of(foreign_folder(tmp_path / "e5-small-v2", query="ask ")).prefixes["query"] == "ask "
+    assert prefixed_usage(foreign_folder(tmp_path / "e5-small-v2", query="ask ")).prefixes["query"] == "ask "
 
 
 def test_an_encoder_folder_stays_what_it_is(tmp_path: Path) -> None:
