@@ -22,16 +22,7 @@ from .encoding.engines import PACKAGES
 from .encoding.opening import latest_trials
 from .errors import AccessDenied, ClusterError, HybridrError, SettingsError, Unreachable
 from .files.folders import cache_folder, data_folder
-from .machine import (
-    WITHOUT_AMX,
-    Cpu,
-    amx_works,
-    described_cpu,
-    is_installed,
-    packages_of,
-    read_cpu,
-    read_gpus,
-)
+from .machine import WITHOUT_AMX, Cpu, about_cpu, amx_works, is_installed, packages_of, read_cpu, read_gpus
 from .node.process import status as nodes
 from .node.settings import NodeSettings
 from .progress import Progress, silent
@@ -366,7 +357,7 @@ def check_extra(extra: str, purpose: str) -> Check:
 
 def check_cpu(cpu: Cpu) -> Check:
     """Name the features that speed up encoding, and an AMX that is advertised but kills the process."""
-    found = described_cpu(cpu)
+    found = about_cpu(cpu)
     works = amx_works(cpu) if "amx_tile" in cpu.flags else True
     if works is None:
         return Check("cpu", None, f"{found} (AMX not tried: torch is not installed)")
