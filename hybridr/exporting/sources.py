@@ -9,12 +9,12 @@ from pathlib import Path
 from ..assembly.published import UNWANTED, reporting
 from ..encoding.contract import Usage, model_name
 from ..encoding.folder import encoder_record, verify_encoder
-from ..encoding.registry import KnownEncoder, known_as
+from ..encoding.registry import PACKAGED, KnownEncoder, known_as
 from ..encoding.sentence_transformers import read_retriever, read_usage
 from ..errors import DownloadError, MissingExtra, ModelError
 from ..files.folders import cache_folder
 from ..progress import Progress, silent
-from .exporting import export
+from .exporting import export, minilm_encoder
 from .model_files import Exportable
 from .weights import open_without_torch
 
@@ -36,6 +36,8 @@ def encoder_folder(source: Path | str, *, progress: Progress = silent) -> Path:
     if folder.exists():
         return folder
     known = known_as(str(source))
+    if known and known.name == PACKAGED:
+        return minilm_encoder(progress=progress)
     if known is None and not REPOSITORY.fullmatch(str(source)):
         raise ModelError(
             f"there is no encoder folder {source}, and no encoder of that name",

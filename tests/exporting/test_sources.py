@@ -77,6 +77,11 @@ def test_an_encoder_folder_stays_what_it_is(tmp_path: Path) -> None:
     assert encoder_folder(ours) == ours
 
 
+@pytest.mark.model
+def test_the_packaged_encoder_has_a_name_too(minilm_encoder_folder: Path) -> None:
+    assert encoder_folder("sentence-transformers/all-MiniLM-L6-v2") == minilm_encoder_folder
+
+
 def test_a_name_that_nobody_knows_is_a_clear_error() -> None:
     with pytest.raises(
         ModelError, match="no encoder folder all-mpnet, and no encoder of that name"
