@@ -7,16 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .adaptation.adaptation import Adaptation, adapt
 from .adaptation.settings import AdaptSettings
 from .cluster.connection import Cluster
 from .cluster.loading import Loading, load
 from .cluster.settings import ClusterSettings, LoadSettings
 from .evaluation.evaluation import Evaluation
+from .exporting.exporting import minilm_encoder
 from .files.folders import data_folder
 from .files.formats import write_beir
 from .files.pydocs import read_pydocs
+from .machine import is_installed
 from .node.process import start
 from .node.settings import NodeSettings
 from .node.state import NodeState
@@ -26,17 +28,21 @@ from .reindexing.reindexing import Reindexing, reindex
 from .search.encoders import promote
 from .search.systems import Compared, JudgedQueries, evaluate_index, open_search
 
+if TYPE_CHECKING:
+    from .adaptation.adaptation import Adaptation
+
 INDEX = "pydocs"
+TRAINED = ("torch", "transformers", "peft", "accelerate")  # without them the packaged encoder stays as it is
 QUESTION = "wait until all threads have reached a point"
 
 
 @dataclass(frozen=True)
 class Demonstration:
-    """Everything the demo did, and the seconds that each step took."""
+    """Everything the demo did, and the seconds that each step took; without torch no `adaptation`."""
 
     node: NodeState
     loading: Loading
-    adaptation: Adaptation
+    adaptation: Adaptation | None
     reindexing: Reindexing
     hits: list[Hit]
     evaluation: Evaluation
@@ -50,7 +56,7 @@ def demonstrate(
     adapt_settings: AdaptSettings | None = None,
     progress: Progress = silent,
 ) -> Demonstration:
-    """Start a node, load the Python documentation, adapt, reindex, search and evaluate.
+    """Start a node, load the Python documentation, adapt where torch is installed, reindex, search, evaluate.
 
     `adapt_settings` change how the encoder is adapted, but not where it is stored. The node keeps running.
     What an earlier run has done is not done again. Raises what the steps raise.
@@ -65,16 +71,25 @@ def demonstrate(
         loading = load(cluster, folder, LoadSettings(index=INDEX, language="en"), progress=progress)
     with clock.timing("adapt"):
         settings = (adapt_settings or AdaptSettings()).model_copy(update={"out": folder / "encoder"})
-        adaptation = adapt((cluster, INDEX), settings, progress=progress)
-        promote(cluster, INDEX, adaptation.folder)
+        adaptation = adapted(cluster, settings, progress) if all(map(is_installed, TRAINED)) else None
     with clock.timing("reindex"):
-        reindexing = reindex(cluster, INDEX, adaptation.folder, progress=progress)
+        encoder = adaptation.folder if adaptation else minilm_encoder(progress=progress)
+        reindexing = reindex(cluster, INDEX, encoder, progress=progress)
     with clock.timing("search"):
         hits = open_search(cluster, INDEX)(QUESTION, 3)
     with clock.timing("evaluate"):
         compared = Compared(("bm25", "dense", "hybrid-plain", "hybrid"))
         evaluation = evaluate_index(cluster, INDEX, JudgedQueries(folder), compared, progress=progress)
     return Demonstration(node, loading, adaptation, reindexing, hits, evaluation, clock.seconds)
+
+
+def adapted(cluster: Cluster, settings: AdaptSettings, progress: Progress) -> Adaptation:
+    """Adapt the packaged encoder to the documents, and remember the result for them."""
+    from .adaptation.adaptation import adapt
+
+    adaptation = adapt((cluster, INDEX), settings, progress=progress)
+    promote(cluster, INDEX, adaptation.folder)
+    return adaptation
 
 
 class Clock:

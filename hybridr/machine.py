@@ -63,6 +63,13 @@ def multiplies_bytes(cpu: Cpu) -> bool:
     return bool({"VNNI", "AVX-VNNI", "DOTPROD", "I8MM"} & set(instruction_sets(cpu)))
 
 
+def about_cpu(cpu: Cpu) -> str:
+    """Name a processor, its features, and which numbers of an encoder's graph are worth their rounding."""
+    slow = "int8 is exact here but no faster than fp32: encode in fp32"
+    advice = "int8 encodes faster than fp32 here" if multiplies_bytes(cpu) else slow
+    return f"{cpu.model}: {', '.join(instruction_sets(cpu)) or 'no features listed'}; {advice}"
+
+
 def read_gpus() -> list[str]:
     """Name the NVIDIA GPUs and their memory, as their driver does; empty where there are none."""
     command = shutil.which("nvidia-smi")

@@ -32,7 +32,17 @@ def test_features_of_x86_and_arm(tmp_path: Path) -> None:
     assert "amx_tile" in cpu.flags
     arm = workplace.check_cpu(machine.read_cpu(cpu_file(tmp_path, ARM)))
     assert arm.ok
-    assert arm.found.endswith(": NEON, I8MM")
+    assert arm.found.endswith(": NEON, I8MM; int8 encodes faster than fp32 here")
+
+
+@pytest.mark.parametrize(
+    ("flags", "pays"),
+    [("avx2", False), ("avx2 avx512f", False), ("avx2 avx_vnni", True), ("avx512f avx512_vnni", True)],
+)
+def test_int8_pays_where_bytes_are_multiplied_at_once(flags: str, pays: bool) -> None:
+    cpu = Cpu("some", frozenset(flags.split()))
+    assert machine.multiplies_bytes(cpu) is pays
+    assert ("encode in fp32" in workplace.check_cpu(cpu).found) is not pays
 
 
 def test_without_cpuinfo_the_check_still_says_something(tmp_path: Path) -> None:
@@ -65,7 +75,7 @@ def promised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cpu:
 def test_a_broken_amx_is_told_with_its_fix(promised: Cpu) -> None:
     check = workplace.check_cpu(promised)
     assert check.ok is None
-    assert check.found.endswith("AMX; AMX is advertised but does not work")
+    assert check.found.endswith("AMX is advertised but does not work")
     assert check.fix == "export ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
 
 

@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 from hybridr.files.assets import asset_path
+from hybridr_cli import VERBS
 from support.places import ROOT
+from support.without_torch import run_without_torch
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 
 @pytest.mark.parametrize("file", sorted(asset_path().rglob("*.json")), ids=lambda path: path.name)
@@ -40,3 +47,48 @@ def test_the_image_is_built_from_every_package() -> None:
     packages = {"benchmarks/hybridr_bench", "cli", "hybridr", "opensearch"}
     assert packages == set(copied)
     assert packages <= set(let_through)
+
+
+def extras() -> dict[str, list[str]]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return {"": project["dependencies"], **project["optional-dependencies"]}
+
+
+def test_readme_names_every_extra_and_the_verbs_that_need_it() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \| (.*?) \|", (ROOT / "README.md").read_text().partition("## Install")[2], re.M
+    )
+    assert {name for name, _ in rows} == extras().keys() - {"", "clients", "dev"}
+    named = {verb for _, verbs in rows for verb in re.findall(r"`([a-z]+)[ `]", verbs)}
+    assert named <= set(VERBS)
+    assert {"adapt", "dam", "rem", "node", "serve"} <= named
+
+
+def test_no_more_than_the_extra_train_brings_torch() -> None:
+    heavy = {"torch", "transformers", "peft", "accelerate", "sentence-transformers"}
+    names = {extra: {re.split(r"[^\w-]", one)[0] for one in packages} for extra, packages in extras().items()}
+    assert [extra for extra, packages in names.items() if packages & heavy] == ["train", "dev"]
+    assert {"onnx", "onnxruntime", "huggingface-hub", "threadpoolctl"} <= names[""]
+
+
+def test_the_demo_has_what_it_needs_and_no_torch() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    assert re.findall(r'demo-\$\(STAMP\):.*\n\t\$\(BIN\)/python -m pip install -q -e "(.*)"', makefile) == [
+        ".[embedded,serve]"
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["adapt", "--index", "docs", "--out", "encoder"],
+        ["dam", "train", "--beir", "folder", "--base", "dam", "--out", "out"],
+        ["rem", "train", "--dam", "dam", "--beir", "folder", "--out", "rem"],
+        ["export", "--dam", "dam", "--out", "encoder"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_verbs_that_need_torch_name_the_extra(arguments: list[str]) -> None:
+    done = run_without_torch(*arguments)
+    assert done.returncode == 1, done.stderr
+    assert 'hint: pip install "hybridr[train]"' in done.stderr

@@ -15,12 +15,7 @@ from .options import KEYWORD, options_of, signature_of, value_of
 from .session import Session
 
 F = TypeVar("F", bound=Callable[..., None])
-
-app = TyperGroup(
-    name="hybridr",
-    help="Make an existing OpenSearch index search better, without labels and without breaking anything.",
-    no_args_is_help=True,
-)
+ABOUT = "Make an existing OpenSearch index search better, without labels and without breaking anything."
 
 
 @dataclass(frozen=True)
@@ -69,6 +64,34 @@ class Verb(TyperCommand):
         call.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
         call.__annotations__ = {option.name: option.annotation for option in options}
         return call
+
+
+def version_option() -> Any:
+    """Make the option of `hybridr` itself that prints the version and ends."""
+    made = typer.Typer(add_completion=False)
+
+    @made.command()
+    def call(
+        version: Annotated[
+            bool, typer.Option("--version", is_eager=True, callback=show_version, help="Print the version.")
+        ] = False,
+    ) -> None: ...
+
+    option = typer.main.get_command(made).params[0]
+    option.expose_value = False
+    return option
+
+
+def show_version(wanted: bool) -> None:
+    """Print the installed version and end, where that was asked for."""
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"hybridr {version('hybridr')}")
+        raise typer.Exit
+
+
+app = TyperGroup(name="hybridr", help=ABOUT, no_args_is_help=True, params=[version_option()])
 
 
 def connection_options() -> list[inspect.Parameter]:

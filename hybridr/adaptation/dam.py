@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import torch
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
@@ -16,7 +15,7 @@ from ..assembly.assembly import local_path
 from ..assembly.backbone import WEIGHT_FILES, Dam, read_dam, write_dam_files
 from ..encoding.packaged import minilm
 from ..encoding.passages import BREAKLESS_ENDS, SENTENCE_ENDS
-from ..errors import DataError, ModelError
+from ..errors import DataError, MissingExtra, ModelError
 from ..files.atomic import staged_folder
 from ..files.family import member_of
 from ..files.manifest import fingerprint, sha256_of, write_manifest
@@ -28,6 +27,11 @@ from .loop import Processes, choose_precision, require_disk, require_memory, tra
 from .objectives import FitsDam, Precision
 from .settings import OBJECTIVES, DamSettings
 from .token_cache import Frame, TokenCache, build_cache, open_cache
+
+try:
+    import torch
+except ImportError as missing:
+    raise MissingExtra(missing.name or "torch", "train", "training a DAM") from missing
 
 VERSION = 1  # of the procedure; a change of its results makes finished runs start anew
 STAGE = "dam"

@@ -14,8 +14,6 @@ from typing import Any, Literal
 
 import numpy as np
 import psutil
-import torch
-from torch import distributed
 
 from ..errors import DownloadError, MissingExtra, ModelError
 from ..files.atomic import storing
@@ -25,7 +23,9 @@ from .objectives import Memory, Objective, Precision, Recipe
 from .runs import LOSSES_FILE, Training, append_step, restore, store, write_steps
 
 try:
+    import torch
     from accelerate import PartialState
+    from torch import distributed
 except ImportError as missing:
     raise MissingExtra(missing.name or "accelerate", "train", "training a model") from missing
 

@@ -6,10 +6,9 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from ..assembly import adapters
 from ..assembly.assembly import RANKERS, local_path, usage_of
@@ -38,6 +37,9 @@ from .loop import CHECKPOINTS, Processes, choose_precision, train
 from .objectives import Precision
 from .objectives.labelled import Materials
 from .settings import OBJECTIVES, RemSettings, require_consistent, require_method
+
+if TYPE_CHECKING:
+    import torch
 
 VERSION = 2  # of the procedure; a change of its results makes finished runs start anew
 STAGE = "rem"
@@ -262,7 +264,7 @@ def fit(plan: RemPlan, rank: Ranking | None, progress: Progress) -> dict[str, An
     settings, processes = plan.settings, plan.processes
     first = read(plan, 0, rank, progress)
     weights = make_trainable(plan)
-    room = sum(map(torch.numel, weights.values())) * BYTES_PER_WEIGHT * settings.episodes
+    room = sum(weight.numel() for weight in weights.values()) * BYTES_PER_WEIGHT * settings.episodes
     queue = settings.queue * settings.batch_size * processes.count if plan.target else 0
     vectors = CHECKPOINTS * VECTORS * queue * int(plan.ranker.config.hidden_size)
     require_space(settings.out, room + 4 * vectors)
@@ -350,7 +352,7 @@ def rem_entry(
 ) -> dict[str, Any]:
     """Give the `rem` entry of the manifest."""
     settings = plan.settings
-    parameters = sum(map(torch.numel, weights.values()))
+    parameters = sum(weight.numel() for weight in weights.values())
     return {
         "key": plan.key,
         "kind": "whole" if settings.full else "rem",

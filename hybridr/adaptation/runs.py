@@ -14,16 +14,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
-from ..errors import HybridrError, ModelError
+from ..errors import HybridrError, MissingExtra, ModelError
 from ..files.atomic import replacing, storing
 from ..files.manifest import read_manifest, sha256_of
 from ..files.pictures import svg
 from ..settings import Stage
 from .objectives import Memory
+
+try:
+    import torch
+    from safetensors.torch import save_file
+except ImportError as missing:
+    raise MissingExtra(missing.name or "torch", "train", "training a model") from missing
 
 STATE_FOLDER = ".training"  # in the folder of the result, until that is there
 STATE_FILE = "training.safetensors"

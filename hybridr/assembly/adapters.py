@@ -15,16 +15,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import nn
-
 from ..errors import MissingExtra, ModelError
 from .checkpoints import FETCH_AGAIN, Tensors
 from .designs import Design, Parallel
 
 try:
     import peft
+    import torch
     from peft.tuners.lora import LoraLayer
+    from torch import nn
     from transformers.activations import ACT2FN
 except ImportError as missing:
     raise MissingExtra(missing.name or "peft", "train", "assembling DAM and REM") from missing

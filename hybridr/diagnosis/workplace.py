@@ -12,7 +12,7 @@ from pathlib import Path
 from ..encoding.engines import PACKAGES
 from ..encoding.opening import latest_trials
 from ..files.folders import cache_folder, data_folder
-from ..machine import FEATURES, WITHOUT_AMX, Cpu, amx_works, is_installed, packages_of, read_cpu, read_gpus
+from ..machine import WITHOUT_AMX, Cpu, about_cpu, amx_works, is_installed, packages_of, read_cpu, read_gpus
 from ..node.settings import NodeSettings
 from .check import Check
 
@@ -85,9 +85,8 @@ def check_extra(extra: str, purpose: str) -> Check:
 
 def check_cpu(cpu: Cpu) -> Check:
     """Name the features that speed up encoding, and an AMX that is advertised but kills the process."""
-    present = [name for name, flag in FEATURES.items() if flag in cpu.flags]
-    found = f"{cpu.model}: {', '.join(present) or 'no features listed'}"
-    works = amx_works(cpu) if "AMX" in present else True
+    found = about_cpu(cpu)
+    works = amx_works(cpu) if "amx_tile" in cpu.flags else True
     if works is None:
         return Check("cpu", None, f"{found} (AMX not tried: torch is not installed)")
     if works:

@@ -158,6 +158,6 @@ def digest_of(weights: Iterable[tuple[str, NDArray[np.float32]]]) -> str:
     return digest.hexdigest()
 
 
-def fingerprint_of(digest: str, tokenizer: str, usage: Usage) -> str:
+def encoder_fingerprint(digest: str, tokenizer: str, usage: Usage) -> str:
     """Hash weights by their `digest_of`, the tokenizer's JSON and usage; 64 hex digits."""
     return fingerprint({"weights": digest, "tokenizer": json.loads(tokenizer)} | asdict(usage))

@@ -17,7 +17,7 @@ from .contract import (
     base_of,
     checked_limit,
     digest_of,
-    fingerprint_of,
+    encoder_fingerprint,
     longest_input,
     prefixed,
 )
@@ -127,7 +127,7 @@ class Retriever(BackboneModel):
     @property
     def fingerprint(self) -> str:
         """Hash weights (as they are now, in fp32), tokenizer and usage; 64 hex digits."""
-        return fingerprint_of(digest_weights(self.backbone), self.tokenizer_json, self.usage)
+        return encoder_fingerprint(digest_weights(self.backbone), self.tokenizer_json, self.usage)
 
     def forward(
         self,

@@ -23,7 +23,7 @@ from .model_card import CARD_FILE, render_card
 from .model_files import Exportable, copy_whole, is_graph_only, write_model
 from .parity import measure_parity
 from .quantization import quantize
-from .weights import read_weights
+from .weights import open_without_torch
 
 if TYPE_CHECKING:
     from ..assembly.ranker import Ranker
@@ -115,7 +115,7 @@ def minilm_encoder(*, progress: Progress = silent) -> Path:
     except ModelError:
         source = minilm(progress=progress)
         progress("export MiniLM", 0, 1)
-        export(read_weights(source), folder)
+        export(open_without_torch(source), folder)
         progress("export MiniLM", 1, 1)
     return folder
 
@@ -145,7 +145,7 @@ def open_source(folder: Path) -> Exportable:
     try:
         return read_retriever(folder)
     except MissingExtra:
-        return read_weights(folder)
+        return open_without_torch(folder)
 
 
 def is_assembled(encoder: object) -> TypeGuard[Ranker]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -13,7 +14,8 @@ from ..encoding.contract import WEIGHTS_FILE
 from ..encoding.sentence_transformers import read_special_tokens, require_no_links
 from ..encoding.tokens import TOKENIZER_FILE
 from ..files.atomic import write_json
-from .weights import NumpyRetriever
+from ..files.folders import cache_folder
+from .weights import NumpyRetriever, stored_plainly
 
 if TYPE_CHECKING:
     from ..encoding.retriever import Retriever
@@ -39,21 +41,32 @@ def write_model(retriever: Exportable, folder: Path) -> None:
     write_tokenizer_files(retriever, folder)
     if is_graph_only(retriever):
         return
-    write_weights(retriever, folder / WEIGHTS_FILE)
+    store_weights(retriever, folder / WEIGHTS_FILE)
     configuration = configuration_of(retriever) | {"dtype": "float32"}
     write_json(folder / "config.json", {key: value for key, value in configuration.items() if key[0] != "_"})
     write_modules(retriever, folder)
 
 
-def write_weights(retriever: Exportable, path: Path) -> None:
-    """Write all weights, on torch's side a pooler's too."""
+def store_weights(retriever: Exportable, path: Path) -> None:
+    """Write all weights; those that lie in our own cache as they are needed are linked, not copied."""
     if isinstance(retriever, NumpyRetriever):
+        source = retriever.folder / WEIGHTS_FILE if retriever.folder else path
+        if source.is_relative_to(cache_folder()) and stored_plainly(source, retriever.config):
+            return link_or_copy(source.resolve(), path)
         return save_file(dict(retriever.weights), path, metadata={"format": "pt"})
     from safetensors.torch import save_file as save_tensors
 
     state = retriever.backbone.state_dict()
     weights = {name: value.detach().cpu().contiguous() for name, value in state.items()}
     save_tensors(weights, path, metadata={"format": "pt"})
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Give a file a second name, or copy it where the file system has no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def configuration_of(retriever: Exportable) -> dict[str, Any]:

@@ -9,14 +9,14 @@ from pathlib import Path
 from ..assembly.published import UNWANTED, reporting
 from ..encoding.contract import Usage, model_name
 from ..encoding.folder import encoder_record, verify_encoder
-from ..encoding.registry import KnownEncoder, known_as
+from ..encoding.registry import PACKAGED, KnownEncoder, known_as
 from ..encoding.sentence_transformers import read_retriever, read_usage
 from ..errors import DownloadError, MissingExtra, ModelError
 from ..files.folders import cache_folder
 from ..progress import Progress, silent
-from .exporting import export
+from .exporting import export, minilm_encoder
 from .model_files import Exportable
-from .weights import read_weights
+from .weights import open_without_torch
 
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w-]*/[\w.-]+")
 WANTED = ("*.json", "*.txt", "*.model", "model.safetensors", "README.md")
@@ -36,13 +36,17 @@ def encoder_folder(source: Path | str, *, progress: Progress = silent) -> Path:
     if folder.exists():
         return folder
     known = known_as(str(source))
+    if known and known.name == PACKAGED:
+        return minilm_encoder(progress=progress)
     if known is None and not REPOSITORY.fullmatch(str(source)):
         raise ModelError(
             f"there is no encoder folder {source}, and no encoder of that name",
             hint="hybridr models --encoders lists names; OWNER/NAME is fetched from the model hub; "
             "hybridr adapt --index NAME --out DIR makes one",
         )
-    return exported_once(fetch(known, known.repository if known else str(source), progress), progress)
+    return exported_once(
+        fetch_from_hub(known, known.repository if known else str(source), progress), progress
+    )
 
 
 def is_encoder(folder: Path) -> bool:
@@ -69,16 +73,16 @@ def exported_once(source: Path, progress: Progress) -> Path:
 
 def open_with_prefixes(source: Path) -> Exportable:
     """Open a model, by torch only where nothing else can, with the prefixes that the registry knows of it."""
-    usage = usage_of(source)
+    usage = prefixed_usage(source)
     try:
-        return read_weights(source, usage=usage)
+        return open_without_torch(source, usage=usage)
     except MissingExtra:
         found = read_retriever(source)
         found.usage = replace(found.usage, prefixes=usage.prefixes)
         return found
 
 
-def usage_of(source: Path) -> Usage:
+def prefixed_usage(source: Path) -> Usage:
     """Read how a folder's model is used; many name no prefixes although they were trained with them."""
     usage, known = read_usage(source), known_as(model_name(source))
     if known is None or any(usage.prefixes.values()):
@@ -86,7 +90,7 @@ def usage_of(source: Path) -> Usage:
     return replace(usage, prefixes={"query": known.query, "document": known.document})
 
 
-def fetch(known: KnownEncoder | None, repository: str, progress: Progress) -> Path:
+def fetch_from_hub(known: KnownEncoder | None, repository: str, progress: Progress) -> Path:
     """Give the folder of a model of the hub, in the revision that was fetched first. Raises DownloadError."""
     from huggingface_hub import snapshot_download
 

@@ -24,7 +24,7 @@ from ..encoding.contract import (
     base_of,
     checked_limit,
     digest_of,
-    fingerprint_of,
+    encoder_fingerprint,
     longest_input,
     prefixed,
 )
@@ -161,7 +161,7 @@ class NumpyRetriever:
     @cached_property
     def fingerprint(self) -> str:
         """Hash weights, tokenizer and usage as torch's `Retriever` does; 64 hex digits."""
-        return fingerprint_of(digest_of(sorted(self.weights.items())), self.tokenizer_json, self.usage)
+        return encoder_fingerprint(digest_of(sorted(self.weights.items())), self.tokenizer_json, self.usage)
 
     def read(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
         """Run one batch, for states `(n, tokens, width)` and vectors `(n, dim)`."""
@@ -214,7 +214,7 @@ class NumpyRetriever:
             return read_tokens(found, (self.dim, self.width), self.read)
 
 
-def read_weights(folder: Path | str, *, usage: Usage | None = None) -> NumpyRetriever:
+def open_without_torch(folder: Path | str, *, usage: Usage | None = None) -> NumpyRetriever:
     """Open a sentence-transformers bi-encoder of BERT's kin in fp32, without torch.
 
     `usage` None is the folder's own. Raises ModelError when the folder is missing or damaged, MissingExtra
@@ -264,6 +264,13 @@ def read_tables(folder: Path, config: SimpleNamespace) -> Weights:
             f"the model {folder} has more layers than config.json says, such as {beyond[0]}", hint=FETCH_AGAIN
         )
     return {name: np.ascontiguousarray(values, dtype=np.float32) for name, values in found.items()}
+
+
+def stored_plainly(path: Path, config: SimpleNamespace) -> bool:
+    """Tell whether a file of weights has all of them in fp32 and under the backbone's own names."""
+    with safe_open(path, framework="np") as file:
+        kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 (no mapping)
+    return all(kinds.get(name) == "F32" for name in names_of_weights(config))
 
 
 def plain_name(name: str) -> str:

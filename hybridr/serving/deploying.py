@@ -159,7 +159,7 @@ def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: Search
         body = pipeline_body(info, todo.way, search, cluster.version, ids.get("model_id", ""))
         cluster.request("PUT", pipeline_path(todo.pipeline), body)
         cluster.request("PUT", path_of(todo.index, "_settings"), asked_through(todo.pipeline))
-        forced = language_warning(cluster, info, force=settings.force)
+        forced = settings.force and language_warning(cluster, info, force=True)
         write_record(cluster, todo.index, deployment=made, **({"warning": forced} if forced else {}))
     except ClusterError:
         send_all(cluster, replaced_parts(cluster, todo.pipeline, made, known))

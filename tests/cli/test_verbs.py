@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import version
 
 import pytest
 
@@ -22,3 +23,10 @@ def test_every_command_has_help_and_is_in_the_readme(name: str, capsys: pytest.C
 def test_unknown_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert hybridr_cli.main(["search", "--no-such-option"]) == 2
     assert "No such option" in capsys.readouterr().err
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert hybridr_cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"hybridr {version('hybridr')}\n"
+    assert hybridr_cli.main(["--help"]) == 0
+    assert "--version" in capsys.readouterr().out

@@ -17,7 +17,7 @@ from hybridr.encoding.sentence_transformers import read_retriever
 from hybridr.encoding.tokens import encode_ids, padded
 from hybridr.exporting.exporting import export
 from hybridr.exporting.graphs import OPSET, write_graph
-from hybridr.exporting.weights import read_weights
+from hybridr.exporting.weights import open_without_torch
 from hybridr.files.manifest import read_manifest
 from support.tiny import tiny_family, tiny_retriever, tiny_texts
 from support.without_torch import run_without_torch
@@ -43,7 +43,7 @@ def test_the_graph_is_self_contained_and_plain(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert"])
 def test_a_graph_of_weights_gives_what_torch_gives(tmp_path: Path, kind: str) -> None:
     folder = export(tiny_family(kind, tmp_path / kind), tmp_path / "encoder")
-    torch_form, numpy_form = read_retriever(folder), read_weights(folder)
+    torch_form, numpy_form = read_retriever(folder), open_without_torch(folder)
     assert numpy_form.fingerprint == torch_form.fingerprint
     texts = tiny_texts(12)
     write_graph(numpy_form, tmp_path / "graph.onnx")
@@ -59,7 +59,7 @@ def test_a_graph_of_weights_gives_what_torch_gives(tmp_path: Path, kind: str) ->
 @pytest.mark.parametrize(("pooling", "similarity"), [("cls", "ip"), ("mean", "ip"), ("cls", "cosine")])
 def test_a_graph_of_weights_pools_as_torch_does(tmp_path: Path, pooling: str, similarity: str) -> None:
     retriever = tiny_retriever(pooling=pooling, similarity=similarity, query="ask ", document="balan ")
-    form = read_weights(export(retriever, tmp_path / "encoder"))
+    form = open_without_torch(export(retriever, tmp_path / "encoder"))
     write_graph(form, tmp_path / "graph.onnx")
     texts = tiny_texts(6)
     ids = list(form.tokenizer.ids([f"ask {text}" for text in texts], 64))
@@ -70,7 +70,10 @@ def test_a_graph_of_weights_pools_as_torch_does(tmp_path: Path, pooling: str, si
 
 @pytest.mark.model
 def test_the_packaged_model_needs_no_torch_and_gives_what_torch_gives(tmp_path: Path) -> None:
-    ours, torchs = load_encoder(export(read_weights(minilm()), tmp_path / "ours")), read_retriever(minilm())
+    ours, torchs = (
+        load_encoder(export(open_without_torch(minilm()), tmp_path / "ours")),
+        read_retriever(minilm()),
+    )
     parity = (read_manifest(tmp_path / "ours") or {})["parity"]
     assert parity["reference"] == "numpy"
     assert parity["max_abs_difference"] < 1e-5

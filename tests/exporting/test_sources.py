@@ -11,7 +11,8 @@ from hybridr.encoding.opening import load_encoder
 from hybridr.errors import DownloadError, ModelError
 from hybridr.exporting.exporting import export
 from hybridr.exporting.model_files import write_model
-from hybridr.exporting.sources import encoder_folder, usage_of
+from hybridr.exporting.sources import encoder_folder, prefixed_usage
+from hybridr.exporting.weights import open_without_torch
 from hybridr.files.manifest import read_manifest
 from support.tiny import tiny_retriever, tiny_texts
 
@@ -47,6 +48,18 @@ def test_a_foreign_folder_is_exported_once(tmp_path: Path, own_cache: Path) -> N
     )
 
 
+def test_weights_in_the_cache_are_not_kept_twice(tmp_path: Path, own_cache: Path) -> None:
+    own_cache.mkdir()
+    inside, outside = foreign_folder(own_cache / "ours"), foreign_folder(tmp_path / "theirs")
+    form = open_without_torch(inside)
+    assert encoder_folder(inside) == encoder_folder(outside)
+    for number, source in enumerate((inside, outside)):
+        target = export(open_without_torch(source), tmp_path / str(number))
+        linked = (target / "model.safetensors").samefile(source / "model.safetensors")
+        assert linked is (source == inside)
+        assert open_without_torch(target).fingerprint == form.fingerprint
+
+
 def test_a_damaged_export_is_made_again(tmp_path: Path, own_cache: Path) -> None:
     found = encoder_folder(foreign_folder(tmp_path / "theirs"))
     (found / "onnx" / "model.onnx").write_bytes(b"")
@@ -54,14 +67,19 @@ def test_a_damaged_export_is_made_again(tmp_path: Path, own_cache: Path) -> None
 
 
 def test_prefixes_that_a_folder_forgot_are_those_of_its_name(tmp_path: Path) -> None:
-    known = usage_of(foreign_folder(tmp_path / "multilingual-e5-small"))
+    known = prefixed_usage(foreign_folder(tmp_path / "multilingual-e5-small"))
     assert known.prefixes == {"query": "query: ", "document": "passage: "}
-    assert usage_of(foreign_folder(tmp_path / "e5-small-v2", query="ask ")).prefixes["query"] == "ask "
+    assert prefixed_usage(foreign_folder(tmp_path / "e5-small-v2", query="ask ")).prefixes["query"] == "ask "
 
 
 def test_an_encoder_folder_stays_what_it_is(tmp_path: Path) -> None:
     ours = export(tiny_retriever(), tmp_path / "ours")
     assert encoder_folder(ours) == ours
+
+
+@pytest.mark.model
+def test_the_packaged_encoder_has_a_name_too(minilm_encoder_folder: Path) -> None:
+    assert encoder_folder("sentence-transformers/all-MiniLM-L6-v2") == minilm_encoder_folder
 
 
 def test_a_name_that_nobody_knows_is_a_clear_error() -> None:

@@ -19,8 +19,14 @@ THINGS = ["混合搜索", "向量索引", "发动机", "图书馆", "天气预�
 DEEDS = ["的使用说明", "如何安装和配置", "为什么这样慢", "在冬天的变化", "是怎样建成的"]
 
 
+NAMES = "天地玄黄宇宙洪荒日月盈昃辰宿列张寒来暑往秋收冬藏闰余成岁律吕调阳云腾致雨露结为霜金生丽水"
+
+
 def texts() -> list[str]:
-    return [f"{place}{thing}{deed}。" for place in PLACES for thing in THINGS for deed in DEEDS]
+    """Every place, thing and deed once, with a name of two characters: a few hundred different bigrams."""
+    random = np.random.default_rng(0)
+    found = [f"{place}{thing}{deed}" for place in PLACES for thing in THINGS for deed in DEEDS]
+    return [f"{text}，{''.join(random.choice(list(NAMES), 4))}。" for text in found]
 
 
 def corpus(path: Path) -> Path:

@@ -8,12 +8,15 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
+    from hybridr.adaptation.adaptation import Adaptation
     from hybridr.demo import Demonstration
+
+LEFT_OUT = "left out: it needs the extra 'train', and hardly helps this encoder"
 
 
 @verb(app, "demo")
 def demo(session: Session) -> None:
-    """Try everything: start a node, load the Python docs, adapt, reindex, search, evaluate."""
+    """Try everything: start a node, load the Python docs, reindex, search, evaluate."""
     from hybridr.adaptation.settings import AdaptSettings
     from hybridr.demo import demonstrate
     from hybridr.node.settings import NodeSettings
@@ -36,15 +39,10 @@ def tell(session: Session, done: Demonstration) -> None:
     out = session.output
     adapted = done.adaptation
     took = {step: f"{seconds:.0f} s" for step, seconds in done.seconds.items()}
-    verdict = "promoted" if adapted.promoted else "vetoed, the unadapted encoder stays"
     out.line()
     out.line(f"node      OpenSearch {done.node.version} at {done.node.url} ({took['node']})")
     out.line(f"load      {done.loading.documents:,} documents into '{INDEX}', BM25 ready ({took['load']})")
-    start, end, where = adapted.unseen_loss_start, adapted.unseen_loss_end, "on unseen documents"
-    if start is None or end is None:  # too few of them
-        start, end, where = adapted.loss_start, adapted.loss_end, "in training"
-    loss = f"loss {where} {start:.3f} -> {end:.3f}"
-    out.line(f"adapt     {loss}, gate: {verdict} ({took['adapt']})")
+    out.line(f"adapt     {told_of(adapted)} ({took['adapt']})" if adapted else f"adapt     {LEFT_OUT}")
     out.line(
         f"reindex   alias '{done.reindexing.alias}' -> '{done.reindexing.destination}' ({took['reindex']})"
     )
@@ -58,18 +56,28 @@ def tell(session: Session, done: Demonstration) -> None:
     out.line("Try next:")
     out.line(f'  hybridr search {INDEX} "read a file line by line"      --mode lexical|dense|hybrid')
     out.line("  hybridr load FOLDER --index mine && hybridr inspect mine   your own documents")
-    out.line("  hybridr adapt --index mine --out mine-encoder && hybridr reindex mine")
+    out.line("  hybridr reindex mine && hybridr serve --index mine         vectors, and searches by HTTP")
     out.line(f"  hybridr rollback {INDEX}                                undo the switch of the alias")
     out.line("  hybridr node stop                                      the node keeps running until then")
 
 
+def told_of(adapted: Adaptation) -> str:
+    """Say how the loss fell and what the gate said."""
+    verdict = "promoted" if adapted.promoted else "vetoed, the unadapted encoder stays"
+    start, end, where = adapted.unseen_loss_start, adapted.unseen_loss_end, "on unseen documents"
+    if start is None or end is None:  # too few of them
+        start, end, where = adapted.loss_start, adapted.loss_end, "in training"
+    return f"loss {where} {start:.3f} -> {end:.3f}, gate: {verdict}"
+
+
 def summary(done: Demonstration) -> dict[str, object]:
     """Give the result as JSON values."""
+    adapted = done.adaptation
     return {
         "url": done.node.url,
         "documents": done.loading.documents,
-        "promoted": done.adaptation.promoted,
-        "loss": [done.adaptation.loss_start, done.adaptation.loss_end],
+        "promoted": adapted.promoted if adapted else None,
+        "loss": [adapted.loss_start, adapted.loss_end] if adapted else None,
         "reindex": done.reindexing.to_json(),
         "hits": [hit._asdict() for hit in done.hits],
         "evaluation": done.evaluation.to_json(),

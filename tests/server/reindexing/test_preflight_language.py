@@ -80,7 +80,7 @@ def test_a_users_folder_searches_in_chinese_with_phrases_and_soft_terms(
     assert run(cluster, "search", index, "成都火车时刻为什么这样慢", "--explain", "--json") == 0
     hits = json.loads(capsys.readouterr().out)["hits"]
     best = hits[0]
-    assert chinese.texts()[int(best["doc_id"])] == "成都火车时刻为什么这样慢。"
+    assert chinese.texts()[int(best["doc_id"])].startswith("成都火车时刻为什么这样慢，")
     assert best["lexical_score"] > 0
     assert best["dense_score"] > max(hit["dense_score"] for hit in hits[1:])
     assert best["parts"]["phrases"] > 0
