@@ -28,6 +28,8 @@ from .search.systems import Compared, JudgedQueries, evaluate_index, open_search
 
 INDEX = "pydocs"
 QUESTION = "wait until all threads have reached a point"
+QUERIES = 500
+"""Summary lines of documents, fewer where so many are not fit; 200 cannot tell .01 from chance."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def demonstrate(
         cluster = Cluster.connect(ClusterSettings(url=node.url))
     folder = demo_folder()
     with clock.timing("load"):
-        write_beir(folder, *read_pydocs(max_documents=documents))
+        write_beir(folder, *read_pydocs(max_documents=documents, queries=QUERIES))
         loading = load(cluster, folder, LoadSettings(index=INDEX, language="en"), progress=progress)
     with clock.timing("adapt"):
         settings = (adapt_settings or AdaptSettings()).model_copy(update={"out": folder / "encoder"})

@@ -64,9 +64,9 @@ CHANGES = """\
 Mean change over the collections, how many gain and lose, and on how many significantly: after Holm, and in
 brackets without any correction, which is the stricter test of doing no harm."""
 COSTS = """\
-What is kept: the term table, which searches keep in memory, and the index with its vectors. Seconds are of
-fitting the table, by the clock on a machine of load {load}, and of the processor in this process: the
-encoder reads the sample."""
+What is kept: the term table, which searches keep in memory, and the index with its vectors, and with token
+bits where they were tried. Seconds are of fitting the table, by the clock on a machine of load {load}, and of
+the processor in this process: the encoder reads the sample."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
