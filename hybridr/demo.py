@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 INDEX = "pydocs"
 TRAINED = ("torch", "transformers", "peft", "accelerate")  # without them the packaged encoder stays as it is
 QUESTION = "wait until all threads have reached a point"
+QUERIES = 500
+"""Summary lines of documents, fewer where so many are not fit; 200 cannot tell .01 from chance."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def demonstrate(
         cluster = Cluster.connect(ClusterSettings(url=node.url))
     folder = demo_folder()
     with clock.timing("load"):
-        write_beir(folder, *read_pydocs(max_documents=documents))
+        write_beir(folder, *read_pydocs(max_documents=documents, queries=QUERIES))
         loading = load(cluster, folder, LoadSettings(index=INDEX, language="en"), progress=progress)
     with clock.timing("adapt"):
         settings = (adapt_settings or AdaptSettings()).model_copy(update={"out": folder / "encoder"})

@@ -1,4 +1,4 @@
-"""What is fusion worth: neighbours of the default formula, and choosing by a few judged queries.
+"""What is fusion worth without signals: neighbours of the formula, and choosing by a few queries.
 
     python benchmarks/run.py fusion FOLDER [--sets cranfield,npl] [--json FILE]
 
@@ -108,15 +108,21 @@ def values_of_set(folder: Path, url: str | None, kept: Path | None) -> Measured:
     """Ask one collection, or read what was kept."""
     if kept and kept.is_file():
         return read_measured(kept)
-    qrels = checked_qrels(read_qrels(qrels_file(folder, "test")))
-    queries = sorted(read_queries(folder, qrels), key=lambda query: query.query_id)
-    if len(queries) > QUERIES:
-        queries = random.Random(SEED).sample(queries, QUERIES)
-    search = opened(folder.name, url)
+    queries, qrels = judged_sample(folder)
+    search = opened(folder.name, url, (PLAIN,))
     found = values_of_all(gathered(search, queries), qrels, search.dense_scale, search.cluster.version)
     if kept:
         write_measured(kept, found)
     return found
+
+
+def judged_sample(folder: Path) -> tuple[list[Query], Qrels]:
+    """Read the judged queries of a collection, a random 1,000 where there are more."""
+    qrels = checked_qrels(read_qrels(qrels_file(folder, "test")))
+    queries = sorted(read_queries(folder, qrels), key=lambda query: query.query_id)
+    if len(queries) > QUERIES:
+        queries = random.Random(SEED).sample(queries, QUERIES)
+    return queries, qrels
 
 
 def read_measured(file: Path) -> Measured:
@@ -169,11 +175,11 @@ def summary(found: Measured) -> dict[str, Any]:
     }
 
 
-def opened(name: str, url: str | None) -> Search:
-    """Open an untuned search of a collection's index."""
+def opened(name: str, url: str | None, signals: tuple[str, ...]) -> Search:
+    """Open an untuned search of a collection's index with these signals."""
     cluster = connect(url)
     info = resolve(cluster, name)
-    untuned = SearchSettings(tuned=False, depth=DEPTH)
+    untuned = SearchSettings(tuned=False, depth=DEPTH, signals=signals)
     return Search(cluster, info, encoder_for(cluster, info, None), settings=untuned)
 
 
@@ -273,8 +279,8 @@ sum of the idf of the query's terms; other powers are scaled to agree where I is
 hybrid (min_max, .5/.5). The default was chosen by looking at these sets: the figures are no estimate for
 others."""
 ABOUT_LABELS = """\
-Choosing technique and weight by n random judged queries, as `hybridr tune` does: gain over the
-default on the other queries. 5 %: what one in twenty choices does not reach, on the worst set."""
+Choosing technique and weight by n random judged queries, as `hybridr tune` does, all without signals: gain
+over the default on the other queries. 5 %: what one in twenty choices does not reach, on the worst set."""
 ABOUT_MORE = """\
 What `tune` can try besides (`--also`), in the same draws: mean gain over the default on the other
 queries, and in brackets the set where it is lowest. The last column leaves technique and weight alone and

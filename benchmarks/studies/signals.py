@@ -1,23 +1,27 @@
 """What do signals add to the ranking, each alone, left out, and all; what is kept for them?
 
     python benchmarks/run.py signals FOLDER [--sets cranfield,stackfaq] [--url URL] [--runs FOLDER] [--again]
+                                            [--keep-tables]
 
 FOLDER holds collections in BEIR layout, as folders or as NAME.tar.xz. Every one is loaded and reindexed under
 its own name unless it is, as `run.py collections` does, and asked the same queries. Its term table is fitted
-once more, timed, and takes the place of another one. A signal that an index cannot give is left out: token
-bits where they were not written. Every query is read once for all systems. A collection is finished when
-`results/signals/` holds a result of the same settings, files, encoder, weights and version of hybridr.
+once more, timed, and takes the place of another one; with --keep-tables one that would be fitted the same way
+stays, and the seconds are those of the result that is there. A signal that an index cannot give is left out:
+token bits where they were not written. Every query is read once for all systems. A collection is finished
+when `results/signals/` holds a result of the same settings, files, encoder, weights and version of hybridr.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from collection import BASELINES, Asked, Searched, Work, comparisons, loaded, vectorised
@@ -40,6 +44,7 @@ from hybridr.search.signal_set import SignalSet
 from hybridr.search.signals import FAMILY
 from hybridr.search.systems import Condition, JudgedQueries, system
 from hybridr.vocabulary.fitting import fit_term_table
+from hybridr.vocabulary.provision import fitting_table
 from hybridr.vocabulary.storage import keep_term_table
 from hybridr_bench.searching import KnownQueries
 from runner import Places, add_places, folder_of, run_open
@@ -59,15 +64,16 @@ CHANGES = """\
 Mean change over the collections, how many gain and lose, and on how many significantly: after Holm, and in
 brackets without any correction, which is the stricter test of doing no harm."""
 COSTS = """\
-What is kept: the term table, which searches keep in memory, and the index with its vectors. Seconds are of
-fitting the table, by the clock on a machine of load {load}, and of the processor in this process: the
-encoder reads the sample."""
+What is kept: the term table, which searches keep in memory, and the index with its vectors, and with token
+bits where they were tried. Seconds are of fitting the table, by the clock on a machine of load {load}, and of
+the processor in this process: the encoder reads the sample."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Take the collections, the cluster, and where results go."""
     add_collections(parser, the_twelve())
     add_places(parser)
+    parser.add_argument("--keep-tables", action="store_true", help="fit no term table that is there")
 
 
 def measure(given: argparse.Namespace) -> int:
@@ -80,18 +86,36 @@ def measure(given: argparse.Namespace) -> int:
             continue
         asked = replace(condition, systems=[WORDS, STOCK, PLAIN, DEFAULT])
         runs = given.runs / "signals" / condition.name
-        works.append(Trial(asked, folder, runs, condition.name, encoder, identity))
+        fitted = fitted_before(given.results, condition.name) if given.keep_tables else None
+        works.append(Trial(asked, folder, runs, condition.name, encoder, identity, fitted=fitted))
     return run_open(works, Places(given.results, given.runs, given.again, "signals"), given.url, measure_set)
 
 
 @dataclass(frozen=True)
 class Trial(Work):
-    """A collection on which signals are tried."""
+    """A collection on which signals are tried; `fitted` says what fitting its term table took before."""
+
+    fitted: Record | None = None
 
     @property
     def fingerprint(self) -> str:
         """Identify what a result depends on."""
         return fingerprint([super().fingerprint, usual_weights()])
+
+
+def fitted_before(results: Path, name: str) -> Record | None:
+    """Read what fitting the term table of a set took; None where nobody measured it."""
+    file = results / "signals" / f"{name}.json"
+    if not file.is_file():
+        return None
+    found = json.loads(file.read_text(encoding="utf-8"))
+    took = found["term_table"]
+    return {"seconds": took["seconds"], "cpu_s": took["cpu_s"], "load": load_while_fitted(found)}
+
+
+def load_while_fitted(found: Record) -> float:
+    """Give the load of the machine while a term table was fitted; old results have one load for all."""
+    return float(found["term_table"].get("load", found["load"]))
 
 
 def usual_weights() -> dict[str, float]:
@@ -100,14 +124,14 @@ def usual_weights() -> dict[str, float]:
 
 
 def measure_set(
-    work: Work, cluster: Cluster, progress: Progress, step: Callable[[int, int], None]
+    work: Trial, cluster: Cluster, progress: Progress, step: Callable[[int, int], None]
 ) -> dict[str, Any]:
     """Measure one collection: what its term table takes, then every system."""
     asked = Asked(work)
     documents = asked.timed("load", lambda: loaded(work, cluster, progress))
     searched = vectorised(work, cluster, asked, progress)
     step(1, 3)
-    fitted = refitted(cluster, searched, progress)
+    fitted = refitted(work, cluster, searched, progress)
     step(2, 3)
     info = resolve(cluster, searched.name)
     taken, evaluation = evaluated(work, cluster, info, asked, progress)
@@ -134,22 +158,25 @@ def measure_set(
     }
 
 
-def refitted(cluster: Cluster, searched: Searched, progress: Progress) -> dict[str, Any]:
-    """Fit the term table of an index and let the index have it; give its size and the seconds of fitting."""
+def refitted(work: Trial, cluster: Cluster, searched: Searched, progress: Progress) -> Record:
+    """Fit the term table of an index and let the index have it; give its size and the seconds of fitting.
+
+    Where that was measured before, a table that would be fitted the same way stays.
+    """
     info = resolve(cluster, searched.name)
     encoder = encoder_for(cluster, info, searched.encoder)
-    started, busy = time.monotonic(), time.process_time()
-    made = fit_term_table(cluster, info, encoder, progress=progress)
-    seconds, busy = time.monotonic() - started, time.process_time() - busy
-    keep_term_table(cluster, info.name, made)
-    return {
-        "fingerprint": made.fingerprint,
-        "documents": made.origin["documents"],
-        "terms": len(made.terms),
-        "bytes": len(made.packed()),
-        "seconds": round(seconds, 1),
-        "cpu_s": round(busy, 1),
-    }
+    made, took = fitting_table(cluster, info, encoder) if work.fitted else None, work.fitted
+    if made is None or took is None:
+        started, busy = time.monotonic(), time.process_time()
+        made = fit_term_table(cluster, info, encoder, progress=progress)
+        took = {
+            "seconds": round(time.monotonic() - started, 1),
+            "cpu_s": round(time.process_time() - busy, 1),
+            "load": round(os.getloadavg()[0], 2),
+        }
+        keep_term_table(cluster, info.name, made)
+    size = {"terms": len(made.terms), "bytes": len(made.packed())}
+    return {"fingerprint": made.fingerprint, "documents": made.origin["documents"], **size, **took}
 
 
 def evaluated(
@@ -206,7 +233,7 @@ def render(record: Record) -> str:
         f"{len(record)} of the twelve collections, at most {rankings.most_queries():,} queries each, "
         f"those of the rankings above; the packaged MiniLM. {'. '.join(machines)}."
     )
-    loads = [found["load"] for found in record.values()]
+    loads = [load_while_fitted(found) for found in record.values()]
     costs = COSTS.format(load=f"{min(loads):.0f} to {max(loads):.0f}")
     tables = [values_table(record, systems), LEGEND, CHANGES, changes_table(record, systems), costs]
     return "\n\n".join([said, *tables, costs_table(record), *left_out(record)])

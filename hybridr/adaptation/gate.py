@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import orjson
 
+from ..cluster.record import Record
 from ..encoding.contract import Encoder, Vectors
-from ..evaluation.bm25 import Bm25, best
+from ..evaluation.bm25 import Bm25, Scores, best
 from ..evaluation.label_free import (
     BeforeAfter,
     Rankings,
@@ -29,7 +30,11 @@ from ..files.atomic import replacing, storing
 from ..files.private import remember_text
 from ..progress import Progress, silent
 from ..records import Document
-from ..search.fusions.pipeline import fuse, ranking
+from ..search.calibration import known_scale
+from ..search.fusions import Fusion, Legs, Scales
+from ..search.fusions.absolute import Absolute
+from ..search.fusions.pipeline import Pipeline, ranking
+from ..search.settings import SearchSettings
 from .corpus import clipped, text_hash
 from .token_cache import scattered, tokenizable
 
@@ -76,9 +81,9 @@ def compare_encoders(
     probes, texts = make_probes(held_out, seed)
     texts = [*texts, *(document.contents for document in others[: max(0, CORPUS_CAP - len(texts))])]
     asked = [probe.text for probe in probes] + list(queries[:QUERY_CAP])
-    lexical = lexical_lists(texts, asked)
-    before = rank_all(old, texts, asked, lexical, progress, "gate: old encoder")
-    after = rank_all(new, texts, asked, lexical, progress, "gate: new encoder")
+    bm25 = Bm25(texts)
+    before = rank_all(old, texts, asked, bm25, progress, "gate: old encoder")
+    after = rank_all(new, texts, asked, bm25, progress, "gate: new encoder")
     made = range(len(probes))
     rows = compare_own_documents(before.of(made), after.of(made), [str(probe.position) for probe in probes])
     real = range(len(probes), len(asked)) if queries else made
@@ -86,27 +91,46 @@ def compare_encoders(
     return GateReport(tuple(rows), tuple(objections(rows)), len(held_out), len(texts))
 
 
-def lexical_lists(texts: Sequence[str], queries: Sequence[str]) -> list[dict[str, float]]:
-    """Search every query by BM25; positions in `texts` with their scores, best first."""
-    bm25 = Bm25(texts)
-    return [bm25.search(query, DEPTH) for query in queries]
-
-
 def rank_all(
     encoder: Encoder,
     texts: Sequence[str],
     queries: Sequence[str],
-    lexical: Sequence[dict[str, float]],
+    bm25: Bm25,
     progress: Progress,
     stage: str,
 ) -> Rankings:
-    """Search every query exactly by vectors, and fuse with BM25 (min_max, weights .5 and .5)."""
+    """Search every query exactly by words, by vectors, and by both as a search without signals does."""
     vectors = encode_in_parts(encoder, texts, progress, stage)
-    scores = encoder.encode_queries(queries) @ vectors.T  # (queries, texts)
-    dense = [positive_best(row) for row in scores]
-    fused = [fuse([left, right]) for left, right in zip(lexical, dense, strict=True)]
-    lists = [list(found) for found in lexical], [list(found) for found in dense]
-    return Rankings(*lists, [ranking(found) for found in fused])
+    dense = engine_scores(encoder, encoder.encode_queries(queries) @ vectors.T)
+    fusion, scale = usual_fusion(encoder), known_scale(encoder)
+    words = ((bm25.scores(query) / bm25.gain, bm25.idf_sum(query)) for query in queries)
+    legs = [
+        both_legs(lexical, row, Scales(idf_sum, scale))
+        for (lexical, idf_sum), row in zip(words, dense, strict=True)
+    ]
+    lexical_lists, dense_lists = ([list(one.listed[leg]) for one in legs] for leg in (0, 1))
+    return Rankings(lexical_lists, dense_lists, [ranking(fusion.scores(one)) for one in legs])
+
+
+def usual_fusion(encoder: Encoder) -> Fusion:
+    """Make the fusion that a search of this encoder's vectors takes by itself."""
+    absolute = Absolute.obstacle(Record(similarity=encoder.similarity), None) is None
+    made: type[Fusion] = Absolute if absolute else Pipeline  # what they compute is no matter of version
+    return made(SearchSettings(), (3, 0, 0))
+
+
+def engine_scores(encoder: Encoder, compared: Vectors) -> Scores:
+    """Give what an engine makes of cosines; of inner products above zero, whose size no fusion looks at."""
+    exact = compared.astype(np.float64)
+    return (1 + exact) / 2 if encoder.similarity == "cosine" else exact - exact.min() + 1
+
+
+def both_legs(lexical: Scores, dense: Scores, scales: Scales) -> Legs:
+    """Give the best of both legs by the scores of all texts `(texts,)`, and their true scores by both."""
+    listed = best(lexical, DEPTH), best(dense, DEPTH)
+    both = {doc: int(doc) for one in listed for doc in one}
+    words = {doc: float(lexical[place]) for doc, place in both.items() if lexical[place] > 0}
+    return Legs(listed, words, {doc: float(dense[place]) for doc, place in both.items()}, scales)
 
 
 def encode_in_parts(encoder: Encoder, texts: Sequence[str], progress: Progress, stage: str) -> Vectors:
@@ -119,11 +143,6 @@ def encode_in_parts(encoder: Encoder, texts: Sequence[str], progress: Progress, 
         vectors.append(encoder.encode_documents(texts[start : start + part], max_tokens=limit))
     progress(stage, len(texts), len(texts))
     return np.concatenate(vectors)
-
-
-def positive_best(scores: Vectors) -> dict[str, float]:
-    """Give the best positions; scores are shifted above zero, which min_max does not notice."""
-    return best(scores - scores.min() + 1.0, DEPTH)
 
 
 class GateDocuments:

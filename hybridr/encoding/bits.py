@@ -31,8 +31,11 @@ def bytes_a_token(width: int) -> int:
 
 
 def bits_of(states: Vectors, mean: Vectors) -> Bits:
-    """Keep of states `(tokens, width)` which values are above those of their mean `(width,)`."""
-    packed = np.packbits(states > mean, axis=1)
+    """Keep of states `(tokens, width)` which values are above those of their mean `(width,)`.
+
+    They are compared as float16, in which a mean is kept: states that somebody kept so have the same bits.
+    """
+    packed = np.packbits(states.astype(KEPT_MEAN).astype(np.float32) > mean, axis=1)
     found: Bits = np.pad(packed, ((0, 0), (0, bytes_a_token(len(mean)) - packed.shape[1])))
     return found
 

@@ -29,6 +29,7 @@ STOP_WORDS = frozenset(
 class Bm25:
     """BM25 over `texts` with Lucene's idf, which is never negative (OpenSearch's defaults).
 
+    Scores hold the factor `gain`, k1 + 1, which Lucene leaves out since 8.0.
     Raises MissingExtra without rank-bm25, which the rest of this module does not need.
     """
 
@@ -42,7 +43,7 @@ class Bm25:
         self.idf: dict[str, float] = lucene_idf(terms)
         self._texts = len(terms)
         self._damped = k1 * (1 - b + b * np.asarray(index.doc_len) / index.avgdl)
-        self._gain = k1 + 1
+        self.gain = k1 + 1
         self._postings = posting_lists(index.doc_freqs)
 
     def scores(self, query: str) -> Scores:
@@ -51,8 +52,12 @@ class Bm25:
         for term in terms_of(query):
             if term in self.idf:
                 found, counts = self._postings[term]
-                result[found] += self.idf[term] * (counts * self._gain / (counts + self._damped[found]))
+                result[found] += self.idf[term] * (counts * self.gain / (counts + self._damped[found]))
         return result
+
+    def idf_sum(self, query: str) -> float:
+        """Give how much the different terms of a query weigh together."""
+        return sum(self.idf.get(term, 0.0) for term in set(terms_of(query)))
 
     def search(self, query: str, k: int) -> dict[str, float]:
         """Give the best `k` positions (as strings) with their scores, best first."""

@@ -61,6 +61,9 @@ def signals_taken(place: Place, chosen: Sequence[str]) -> SignalSet:
     for name in names:
         if reason := obstacles[name]:
             raise SettingsError(f"no {name} here: {reason}", hint="--signals auto")
+    for name in names:
+        if (replaced := member_of(FAMILY, name).replaces) in obstacles and replaced not in names:
+            obstacles[replaced] = obstacles[replaced] or f"{name} takes its place"
     made = {name: member_of(FAMILY, name)(place) for name in wanted if not obstacles[name]}
     return SignalSet(made, {name: reason for name, reason in obstacles.items() if reason})
 

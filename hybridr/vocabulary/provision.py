@@ -56,6 +56,8 @@ def provide_term_table(
             return Provision(known)
         fitted = table is None
         table = table or fit_term_table(cluster, info, encoder, progress=progress)
+        if reason := table.shortcoming:
+            return Provision(None, note=reason)
         named, note = keep_term_table(cluster, index, table)
         return Provision(named, fitted, note)
     except Exception as error:  # whatever runs an encoder raises classes of its own

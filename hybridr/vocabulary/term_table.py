@@ -26,6 +26,7 @@ from ..files.manifest import read_manifest, sha256_of, write_manifest
 FILE = "term_table.safetensors"
 MOST_BYTES = 10_000_000
 ROUNDING = 0.01
+LEAST_TERMS = 300  # among fewer the 30th nearest is not far enough to tell near from far
 FREQUENT, REMEMBERED = 200, 2_000  # terms
 AGAIN = "fit it again: hybridr tune NAME"
 
@@ -49,6 +50,12 @@ class TermTable:
     def width(self) -> int:
         """Size of a state."""
         return int(self.vectors.shape[1])
+
+    @property
+    def shortcoming(self) -> str:
+        """Say why searches cannot use the table; empty when they can."""
+        few = len(self.terms) < LEAST_TERMS
+        return f"the index has too few words, {len(self.terms)}" if few else ""
 
     @cached_property
     def places(self) -> Mapping[str, int]:
@@ -82,8 +89,8 @@ class TermTable:
 
     def usual_cosine(self, count: int) -> float:
         """Give the cosine of the `count`-th nearest term, in the mean over frequent terms."""
-        found = self._nearest(range(min(FREQUENT, len(self.terms))), count)
-        return float(np.mean([near[-1][1] for near in found]))
+        cosines, place = self.rows[:FREQUENT] @ self.rows.T, min(count, len(self.terms))
+        return float(np.partition(cosines, -place, axis=1)[:, -place].mean())
 
     @cached_property
     def _near(self) -> dict[tuple[str, int], list[tuple[str, float]]]:

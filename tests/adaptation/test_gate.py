@@ -9,12 +9,16 @@ import pytest
 import torch
 
 from hybridr.adaptation.adaptation import adapt
-from hybridr.adaptation.gate import compare_encoders
+from hybridr.adaptation.gate import both_legs, compare_encoders, engine_scores, rank_all, usual_fusion
 from hybridr.adaptation.settings import AdaptSettings
 from hybridr.encoding.opening import load_encoder
 from hybridr.encoding.retriever import Retriever
 from hybridr.encoding.sentence_transformers import read_retriever
+from hybridr.evaluation.bm25 import Bm25
 from hybridr.exporting.exporting import export
+from hybridr.progress import silent
+from hybridr.search.calibration import known_scale
+from hybridr.search.fusions import Scales
 from support.tiny import tiny_corpus, tiny_retriever
 
 
@@ -58,6 +62,32 @@ def test_the_log_of_real_queries_decides_about_overlap() -> None:
     report = compare_encoders(tiny_retriever(), Noise(), corpus[:40], corpus[40:], queries=log)
     assert [row.queries for row in report.rows[2:]] == [30, 30]
     assert report.rows[0].queries > 60
+
+
+def test_fused_lists_are_those_of_the_formula_by_true_scores() -> None:
+    corpus = [document.contents for document in tiny_corpus(130)]
+    encoder, asked = Noise(), [" ".join(corpus[7].split()[:4]), "no such words"]
+    found = rank_all(encoder, corpus, asked, Bm25(corpus), silent, "gate")
+    cosines = encoder.encode_queries(asked) @ encoder.encode_documents(corpus).T
+    for query, row, fused in zip(asked, cosines, found.fused, strict=True):
+        index = Bm25(corpus)
+        words, weight = index.scores(query) / 2.2, index.idf_sum(query)
+        lexical = 0.5 * words / (4 * weight**0.5) if weight else words
+        score = lexical + 0.5 * known_scale(encoder) * (1 + row)
+        assert len(fused) >= 100
+        assert fused == sorted(fused, key=lambda place: -score[int(place)])
+
+
+def test_inner_products_are_fused_as_a_pipeline_does() -> None:
+    class Inner(Noise):
+        similarity = "ip"
+
+    assert (usual_fusion(Noise()).name, usual_fusion(Inner()).name) == ("absolute", "pipeline")
+    dense = engine_scores(Inner(), np.array([[-3.0, 5.0, 1.0]], dtype=np.float32))
+    assert dense.min() > 0
+    legs = both_legs(np.array([0.0, 0.0, 2.0]), dense[0], Scales())
+    fused = usual_fusion(Inner()).scores(legs)
+    assert sorted(fused, key=lambda place: -fused[place]) == ["2", "1", "0"]
 
 
 @pytest.mark.model

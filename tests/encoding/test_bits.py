@@ -94,6 +94,14 @@ def test_the_heaviest_tokens_of_a_query_are_kept_in_order() -> None:
     assert len(heaviest(many, np.zeros(200))[1]) == 0
 
 
+def test_states_kept_in_half_precision_have_the_same_bits() -> None:
+    mean = mean_from_text(mean_as_text(np.linspace(-2, 2, 64, dtype=np.float32)))
+    just_above = np.nextafter(mean, np.float32(9))[None]
+    states = np.concatenate([states_of(200, 64), just_above, mean[None]])
+    kept = states.astype(np.float16).astype(np.float32)
+    np.testing.assert_array_equal(bits_of(states, mean), bits_of(kept, mean))
+
+
 def test_agreement_counts_equal_bits() -> None:
     bits = bits_of(states_of(4, 64), np.zeros(64, dtype=np.float32))
     other = bits.copy()

@@ -18,8 +18,9 @@ from hybridr.search.settings import SearchSettings
 from hybridr.search.signal_set import signals_taken
 from hybridr.search.signals import Place, QueryReading
 from hybridr.search.signals.phrases import MOST, Phrases, phrases_of
-from hybridr.search.signals.soft_terms import KEPT, MOST_CLAUSES, SCALE, SoftTerms, shares_of
+from hybridr.search.signals.soft_terms import KEPT, LEAST_SPAN, MOST_CLAUSES, SCALE, SoftTerms, shares_of
 from hybridr.tuning.variants import other_signals
+from hybridr.vocabulary import term_table
 from hybridr.vocabulary.term_table import TermTable
 from hybridr.vocabulary.terms import Analysed, Word
 from support.hashing import HashingEncoder
@@ -128,12 +129,11 @@ def test_terms_share_the_idf_of_a_text() -> None:
     assert shares_of(Analysed()) == {}
 
 
-def soft_terms(monkeypatch: pytest.MonkeyPatch, terms: str) -> SoftTerms:
+def soft_terms(monkeypatch: pytest.MonkeyPatch, terms: str, own_cosine: float = 0.7) -> SoftTerms:
     found = tuple(terms.split())
     rows = np.array([one.states[0] for one in HashingEncoder().read_queries(found)], dtype=np.float16)
-    table = TermTable(found, rows, 0.7, "", {})
+    table = TermTable(found, rows, own_cosine, "", {})
     monkeypatch.setattr("hybridr.search.signals.soft_terms.open_term_table", lambda *_: table)
-    monkeypatch.setattr("hybridr.search.signals.soft_terms.known_state_scale", lambda _: 1.0)
     return SoftTerms(place())
 
 
@@ -146,8 +146,14 @@ def test_near_words_count_by_how_near_they_are(monkeypatch: pytest.MonkeyPatch) 
     }
     assert list(boosts)[:2] == ["wing", "wings"]
     assert min(boosts.values()) > 0
-    share = SCALE * (made.table.own_cosine - made.table.near("wing", 30)[-1][1])
+    own, usual = made.table.own_cosine, made.table.usual_cosine(30)
+    share = SCALE * (own - made.table.near("wing", 30)[-1][1]) / (own - usual)
     assert boosts["wing"] == pytest.approx(share, abs=1e-6)
+
+
+def test_an_encoder_that_hardly_tells_words_apart_is_not_blown_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = soft_terms(monkeypatch, "wing wings flow basket candle", own_cosine=-0.5)
+    assert made.scale == SCALE / LEAST_SPAN
 
 
 def test_a_word_that_the_table_lacks_matches_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,13 +171,20 @@ def test_long_queries_ask_for_their_heaviest_words(monkeypatch: pytest.MonkeyPat
     assert len(found) == (MOST_CLAUSES - 200) // KEPT
 
 
-def test_soft_terms_need_token_states_and_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_soft_terms_need_a_table_and_no_token_states(monkeypatch: pytest.MonkeyPatch) -> None:
     class Bare:
         similarity = "cosine"
 
     blind = place()._replace(encoder=Bare())  # type: ignore[arg-type]
-    assert "does not show" in str(SoftTerms.obstacle(blind))
-    assert "no table" in str(SoftTerms.obstacle(place()))
+    assert "no table" in str(SoftTerms.obstacle(blind))
+    monkeypatch.setattr(term_table, "LEAST_TERMS", 6)
+    made = soft_terms(monkeypatch, "wing wings flow basket candle")
+    assert SoftTerms.obstacle(blind) == "the index has too few words, 5"
+    monkeypatch.setattr(term_table, "LEAST_TERMS", 5)
+    assert SoftTerms.obstacle(blind) is None
+    assert SoftTerms(blind).clauses(asked("wing", words("wing"))) == made.clauses(
+        asked("wing", words("wing"))
+    )
 
 
 def test_weights_move_from_the_words_to_the_signals() -> None:

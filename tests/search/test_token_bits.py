@@ -12,6 +12,7 @@ from hybridr.encoding.bits import MOST_QUERY_TOKENS, bits_of, mean_as_text
 from hybridr.search.signal_set import signals_taken
 from hybridr.search.signals import Place, QueryReading
 from hybridr.search.signals.token_bits import SCALE, TokenBits, token_weights
+from hybridr.vocabulary.term_table import TermTable
 from hybridr.vocabulary.terms import Analysed, Word
 from support.hashing import HashingEncoder
 
@@ -78,3 +79,16 @@ def test_it_is_left_out_with_a_word_and_by_itself() -> None:
     assert "reindex docs --token-bits" in str(TokenBits.obstacle(place(Record(source="docs"))))
     assert TokenBits.obstacle(place()) is None
     assert "token_bits" not in signals_taken(place(), ["auto"]).members
+
+
+def test_bits_take_the_place_of_soft_terms_that_nobody_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = tuple(f"word{number}" for number in range(300))
+    rows = np.array([one.states[0] for one in HashingEncoder().read_queries(words)], dtype=np.float16)
+    table = TermTable(words, rows, 0.7, "", {})
+    monkeypatch.setattr("hybridr.search.signals.soft_terms.open_term_table", lambda *_: table)
+    with_bits = signals_taken(place(), ["auto", "token_bits"])
+    assert set(with_bits.members) == {"phrases", "token_bits"}
+    assert with_bits.left_out == {"soft_terms": "token_bits takes its place"}
+    for wanted in (["all"], ["auto", "soft_terms", "token_bits"]):
+        assert set(signals_taken(place(), wanted).members) == {"phrases", "soft_terms", "token_bits"}
+    assert set(signals_taken(place(), ["auto"]).members) == {"phrases", "soft_terms"}

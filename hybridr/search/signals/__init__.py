@@ -38,13 +38,15 @@ class QueryReading(NamedTuple):
 class Signal(Protocol):
     """One part of a score; a member subclasses this: `name`, `help`, `weight`, `clauses`, maybe `obstacle`.
 
-    Made once a search. Where it `reads_tokens`, queries come with the states of their tokens.
+    Made once a search. Where it `reads_tokens`, queries come with the states of their tokens. Where it is
+    asked for by name, one of the usual signals that it `replaces` is not taken up by itself.
     """
 
     name: ClassVar[str]
     help: ClassVar[str]
     weight: ClassVar[float]
     usual: ClassVar[bool] = True
+    replaces: ClassVar[str] = ""
     reads_tokens: ClassVar[bool] = False
 
     def __init__(self, place: Place) -> None:

@@ -2,27 +2,25 @@
 
 A document that says it otherwise still matches: of the words near each word of the query the nearest that it
 holds counts. The table of words is fitted to the index (`vocabulary`); neither a document nor the query is
-encoded for it again.
+encoded for it again. The scale is the table's own, so that any encoder will do: a word itself counts by
+`SCALE` in the mean, its 30th nearest by nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
-from ...encoding.contract import reads_tokens
 from ...errors import DataError
 from ...vocabulary.storage import open_term_table
 from ...vocabulary.terms import Analysed
-from ..calibration import known_state_scale
 from . import Place, QueryReading, Signal
 
 NEAREST = 30
 """Where nearness begins: at the cosine of this neighbour."""
-LEAST_TERMS = 300  # among fewer the 30th is not far enough to tell near from far
 KEPT = 20  # of them: each costs a cluster time, and the last add next to nothing
-SCALE = 1.05
+SCALE = 0.39  # of a word itself, in the mean
+LEAST_SPAN = 0.1  # between a word itself and where nearness begins; an encoder may hardly tell them apart
 MOST_CLAUSES = 900  # a cluster takes 1,024 in all: of long queries the words that weigh most are asked
 
 
@@ -35,21 +33,19 @@ class SoftTerms(Signal):
 
     def __init__(self, place: Place) -> None:
         table = open_term_table(place.cluster, place.info)
-        if table is None or not reads_tokens(place.encoder):
+        if table is None:
             raise DataError(f"no soft terms: {self.obstacle(place)}")
         self.fields, self.table = place.fields, table
-        self.scale = SCALE * known_state_scale(place.encoder)
+        self.usual_threshold = table.usual_cosine(NEAREST)
+        self.scale = SCALE / max(LEAST_SPAN, table.own_cosine - self.usual_threshold)
 
     @classmethod
     def obstacle(cls, place: Place) -> str | None:
-        """Say that the encoder shows no tokens, or that no table was fitted."""
-        if not reads_tokens(place.encoder):
-            return "the encoder does not show the states of tokens"
+        """Say that no table was fitted, or that it cannot be used."""
         table = open_term_table(place.cluster, place.info)
         if table is None:
             return f"no table of terms was fitted: hybridr tune {place.info.name}"
-        few = len(table.terms) < LEAST_TERMS
-        return f"the index has too few words, {len(table.terms)}" if few else None
+        return table.shortcoming or None
 
     def clauses(self, asked: QueryReading) -> list[dict[str, Any]]:
         """Take for each word the best of the near words that a document holds."""
@@ -64,7 +60,7 @@ class SoftTerms(Signal):
         A word counts itself as its occurrences stand to it; one that the table lacks has no other.
         """
         near = self.table.near(term, NEAREST)
-        threshold = near[-1][1] if near else self._usual_threshold
+        threshold = near[-1][1] if near else self.usual_threshold
         cosines = {**dict(near[:KEPT]), term: self.table.own_cosine}
         clauses = [
             {"constant_score": {"filter": self._holds(one), "boost": weight * (cosine - threshold)}}
@@ -72,10 +68,6 @@ class SoftTerms(Signal):
             if cosine > threshold
         ]
         return {"dis_max": {"queries": clauses}} if clauses else {}
-
-    @cached_property
-    def _usual_threshold(self) -> float:
-        return self.table.usual_cosine(NEAREST)
 
     def _holds(self, term: str) -> dict[str, Any]:
         """Match documents that have just this term in one of the fields; it is not analysed again."""

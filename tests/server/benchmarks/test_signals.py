@@ -13,7 +13,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.files.formats import write_beir
 from hybridr.records import Document, Query
-from hybridr.search.signals import soft_terms
+from hybridr.vocabulary import term_table
 from studies import signals, signals_speed
 from support.corpus import text_number
 
@@ -30,7 +30,7 @@ def test_a_collection_is_measured_once_and_its_searches_are_timed(
     measures = ["nDCG@10", "R@100"]
     conditions = {index_name: Condition(index_name, "twelve", "test", 10, 13, measures, ["bm25"], 0.01)}
     monkeypatch.setattr(signals, "read_conditions", lambda: conditions)
-    monkeypatch.setattr(soft_terms, "LEAST_TERMS", 1)
+    monkeypatch.setattr(term_table, "LEAST_TERMS", 1)
     results = tmp_path / "results"
     places = ["--url", cluster.url, "--runs", str(tmp_path / "runs"), "--results", str(results)]
     assert run.main(["signals", str(tmp_path), "--sets", index_name, *places]) == 0

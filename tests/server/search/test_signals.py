@@ -15,9 +15,8 @@ from hybridr.cluster.connection import Cluster
 from hybridr.errors import SettingsError
 from hybridr.evaluation.bm25 import idf
 from hybridr.records import Query
-from hybridr.search.calibration import known_state_scale
-from hybridr.search.signals import soft_terms
-from hybridr.search.signals.soft_terms import KEPT, NEAREST, SCALE
+from hybridr.search.signals.soft_terms import KEPT, LEAST_SPAN, NEAREST, SCALE
+from hybridr.vocabulary import term_table
 from hybridr.vocabulary.storage import open_term_table
 from support.corpus import bulk
 from support.hashing import HashingEncoder
@@ -61,9 +60,11 @@ def drop(cluster: Cluster, name: str) -> None:
         cluster.request("DELETE", f"/{info.name}")
 
 
-@pytest.fixture(autouse=True)
-def few_words_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(soft_terms, "LEAST_TERMS", 1)
+@pytest.fixture(autouse=True, scope="module")
+def few_words_suffice() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(term_table, "LEAST_TERMS", 1)
+        yield
 
 
 @pytest.fixture(scope="module", params=[1, 3])
@@ -137,7 +138,7 @@ def test_soft_terms_are_the_nearest_word_that_a_document_holds(cluster: Cluster,
     terms = list(dict.fromkeys(word.term for word in read.words))
     assert terms == ["heat", "wing", "flow"]
     total = sum({word.term: word.idf for word in read.words}.values())
-    scale = known_state_scale(encoder())
+    scale = 1 / max(LEAST_SPAN, table.own_cosine - table.usual_cosine(NEAREST))
     expected = dict.fromkeys(("d1", "d4", "d5", "d9"), 0.0)
     holds = {"d1": {"heat", "wing", "flow", "over"}, "d4": {"flow", "over", "wing", "aircraft"}}
     holds |= {"d5": {"wing"}, "d9": {"flow", "heat"}}
@@ -205,7 +206,7 @@ def test_signals_are_chosen_and_left_out_with_a_word(cluster: Cluster, index: st
 
 
 def test_among_few_words_none_is_near(cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(soft_terms, "LEAST_TERMS", 300)
+    monkeypatch.setattr(term_table, "LEAST_TERMS", 300)
     left_out = Search(cluster, index, encoder()).signals.left_out
     assert left_out["soft_terms"].startswith("the index has too few words, ")
 

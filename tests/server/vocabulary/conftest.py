@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.vocabulary import storage
+from hybridr.vocabulary import storage, term_table
 
 
 @pytest.fixture
@@ -20,6 +20,12 @@ def other_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[
         storage._missing.clear()
 
     return move
+
+
+@pytest.fixture(autouse=True)
+def few_words_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep tables of the tests' size."""
+    monkeypatch.setattr(term_table, "LEAST_TERMS", 1)
 
 
 @pytest.fixture

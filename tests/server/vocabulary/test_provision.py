@@ -10,7 +10,7 @@ import pytest
 from hybridr import ReindexSettings, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import AccessDenied
-from hybridr.vocabulary import provision, storage
+from hybridr.vocabulary import provision, storage, term_table
 from hybridr.vocabulary.provision import provide_term_table
 from hybridr.vocabulary.storage import INDEX, open_term_table
 from support.corpus import fill_index
@@ -127,10 +127,10 @@ def test_killed_between_parts_it_is_whole_after_the_next_run(
 PROVIDE = """
 import sys
 from hybridr.cluster.connection import connect
-from hybridr.vocabulary import storage
+from hybridr.vocabulary import storage, term_table
 from hybridr.vocabulary.provision import provide_term_table
 from support.hashing import HashingEncoder
-storage.PART_BYTES = 700
+storage.PART_BYTES, term_table.LEAST_TERMS = 700, 1
 found = provide_term_table(connect(sys.argv[1]), sys.argv[2], HashingEncoder())
 assert found.table and not found.note, found
 """
@@ -205,6 +205,18 @@ def test_where_it_cannot_be_used_none_is_fitted(cluster: Cluster, index_name: st
         "fitted": False,
         "note": "its documents have a vector for each passage",
     }
+
+
+def test_a_table_of_few_words_is_not_kept(
+    cluster: Cluster, bare: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(term_table, "LEAST_TERMS", 10_000)
+    found = provide_term_table(cluster, bare, HashingEncoder())
+    assert found.table is None
+    assert found.described.startswith("none, the index has too few words, ")
+    info = cluster.index_info(bare)
+    assert info.record.term_table is None
+    assert storage.stored_parts(cluster, {info.uuid}) == []
 
 
 def test_a_read_only_disk_here_still_fills_the_cluster(
