@@ -20,6 +20,7 @@ from ..cluster.default_pipeline import (
     asked_through,
     default_pipelines,
     found_pipeline,
+    fuses,
     pipeline_path,
 )
 from ..cluster.destinations import is_destination, resolve, write_record
@@ -113,15 +114,21 @@ def plan_deployment(
         missing = missing_settings(cluster, settings.server)
         requests = connector_requests(connector_of(pipeline, settings, search.fusion))
     body = pipeline_body(info, settings.way, search, cluster.version, MODEL_ID)
-    requests += [
-        {"method": "PUT", "path": pipeline_path(pipeline), "body": body},
-        {"method": "PUT", "path": path_of(info.name, "_settings"), "body": asked_through(pipeline)},
-    ]
+    requests += storing_requests(info.name, pipeline, body)
     if missing:
         requests.insert(0, {"method": "PUT", "path": "/_cluster/settings", "body": {"persistent": missing}})
     return Deploying(
         info.name, settings.way, pipeline, missing, requests, example(info, settings.way, search)
     )
+
+
+def storing_requests(index: str, pipeline: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+    """List what stores a pipeline and makes it the default of an index."""
+    through = asked_through(pipeline, fuses(body))
+    return [
+        {"method": "PUT", "path": pipeline_path(pipeline), "body": body},
+        {"method": "PUT", "path": path_of(index, "_settings"), "body": through},
+    ]
 
 
 def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings) -> Deploying:
@@ -147,8 +154,8 @@ def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: Search
     old_model = known.model_id if known else None
     try:
         body = pipeline_body(info, todo.way, search, cluster.version, ids.get("model_id", ""))
-        cluster.request("PUT", pipeline_path(todo.pipeline), body)
-        cluster.request("PUT", path_of(todo.index, "_settings"), asked_through(todo.pipeline))
+        for request in storing_requests(todo.index, todo.pipeline, body):
+            cluster.request(request["method"], request["path"], request["body"])
         write_record(cluster, todo.index, deployment=made)
     except ClusterError:
         if made.model_id != old_model:
@@ -234,8 +241,9 @@ def connector_of(name: str, settings: DeploySettings, fusion: str) -> dict[str, 
     token = settings.token.get_secret_value() if settings.token else None
     if settings.way == "neural":
         return embedding_connector(name, settings.server, "query", token=token)
-    build = ranking_connector if fusion == WHOLE else rewriting_connector
-    return build(name, settings.server, token=token)
+    if fusion == WHOLE:
+        return ranking_connector(name, settings.server, token=token, recall=settings.recall)
+    return rewriting_connector(name, settings.server, token=token)
 
 
 def connector_requests(connector: dict[str, Any]) -> list[dict[str, Any]]:
@@ -272,6 +280,9 @@ def pipeline_body(
         }
         query = {"input_map": [{"input": "query"}], "output_map": [{"query": "data[0].query"}]}
         asked = {"model_id": model_id, **(whole if search.fusion == WHOLE else query)}
+        if search.fusion == WHOLE:
+            # What fuses is HTTP 500 on 3.6.0 for a search of `match_none`, and here is nothing to fuse.
+            del body["phase_results_processors"]
         inference = {**asked, "ignore_failure": True, "ignore_missing": True}
         body["request_processors"] = [{"ml_inference": inference}]
     return body

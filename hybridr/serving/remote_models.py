@@ -79,9 +79,11 @@ def rewriting_connector(name: str, server: str, *, token: str | None = None) -> 
     return connector_body("rewriting", name, f"{server.rstrip('/')}/v1/rewrite", token)
 
 
-def ranking_connector(name: str, server: str, *, token: str | None = None) -> dict[str, Any]:
-    """Build the connector to what ranks whole search bodies."""
-    return connector_body("ranking", name, f"{server.rstrip('/')}/v1/rank", token)
+def ranking_connector(
+    name: str, server: str, *, token: str | None = None, recall: str = "all"
+) -> dict[str, Any]:
+    """Build the connector to what ranks whole search bodies; `recall` says what they find."""
+    return connector_body("ranking", name, f"{server.rstrip('/')}/v1/rank?recall={recall}", token)
 
 
 def connector_body(asset: str, name: str, url: str, token: str | None) -> dict[str, Any]:
