@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
@@ -12,6 +14,7 @@ from ..cluster.connection import Cluster
 from ..cluster.destinations import resolve
 from ..cluster.legs.dense import MAX_NEIGHBOURS
 from ..encoding.contract import Reading
+from ..errors import DataError
 from ..languages import says_something
 from .checks import chosen_fusion
 from .clauses import REASONS, QueryReader, Reason, Wanted
@@ -196,6 +199,26 @@ class Fate:
     ranked: bool
     reason: Reason | None
     why: str
+
+
+def fates_in(
+    cluster: Cluster, name: str, file: Path, settings: SearchSettings, recall: Recall = "all"
+) -> list[Fate]:
+    """Say what becomes of the requests in a file, JSON lines or one list. Raises DataError for others."""
+    try:
+        text = file.read_text(encoding="utf-8")
+        whole = json.loads(text) if text.lstrip().startswith("[") else None
+        requests = (
+            [json.loads(line) for line in text.splitlines() if line.strip()] if whole is None else whole
+        )
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{file} cannot be read: {error}", hint="JSON lines or one list of requests"
+        ) from None
+    for number, request in enumerate(requests, 1):
+        if not isinstance(request, dict):
+            raise DataError(f"request {number} of {file} is no object", hint="a search body in each line")
+    return fates_of(cluster, name, requests, settings, recall)
 
 
 def fates_of(

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from hybridr.search.bodies import BodyRanking, as_sent, fate_of, filter_of, is_by_query, without_field
+from hybridr.errors import DataError
+from hybridr.search.bodies import (
+    BodyRanking,
+    as_sent,
+    fate_of,
+    fates_in,
+    filter_of,
+    is_by_query,
+    without_field,
+)
 from hybridr.search.clauses import REASONS, Wanted
+from hybridr.search.settings import SearchSettings
 
 FIELDS = ("text", "title")
 MATCH = {"match": {"text": {"query": "two words", "operator": "OR"}}}
@@ -159,3 +170,21 @@ def test_a_body_as_a_client_writes_it_is_read_as_opensearch_passes_it_on() -> No
         "from": 20,
         "sort": [*BY_SCORE, {"n": {"order": "desc"}}, {"m": {"order": "asc", "mode": "min"}}],
     }
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ("not json", "cannot be read"),
+        ("[1, 2]", "request 1 .* is no object"),
+        ('{"query": {}}\n[3]\n', "request 2 .* is no object"),
+    ],
+)
+def test_a_file_of_anything_else_says_what_is_wrong(tmp_path: Path, content: str, found: str) -> None:
+    file = tmp_path / "requests.jsonl"
+    file.write_text(content)
+    nowhere: Any = None
+    with pytest.raises(DataError, match=found):
+        fates_in(nowhere, "docs", file, SearchSettings())
+    with pytest.raises(DataError, match="cannot be read"):
+        fates_in(nowhere, "docs", tmp_path / "nothing", SearchSettings())

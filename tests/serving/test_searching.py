@@ -1,0 +1,163 @@
+"""`/v1/rank` gives every body back: ranked, without vectors in its answer, or byte by byte as it came."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hybridr.cluster.connection import Cluster
+from hybridr.serving import searching
+from hybridr.serving.application import create_app
+from hybridr.serving.settings import ServeSettings
+from support.hashing import HashingEncoder
+
+MATCH = {"match": {"text": {"query": "two words", "operator": "OR"}}}
+BODY: dict[str, Any] = {
+    "from": 0,
+    "size": 10,
+    "query": {
+        "bool": {
+            "must": [MATCH],
+            "filter": [{"range": {"price": {"lt": 3.5}}}],
+            "should": [{"function_score": {"query": MATCH, "functions": [{"weight": 2}]}}],
+        }
+    },
+    "_source": {"includes": ["price"], "excludes": []},
+    "sort": [{"_score": {"order": "desc"}}],
+    "aggregations": {"a": {"terms": {"field": "brand"}}},
+}
+
+
+class KnowingSearch:
+    """Ranks every text in the same way."""
+
+    lexical_fields = ("text",)
+    fusion = "absolute"
+    signals = SimpleNamespace(reads_tokens=False)
+    settings = SimpleNamespace(depth=100)
+    record = SimpleNamespace(fields=("text",), vector_field="v")
+    info: Any = SimpleNamespace(record=record, settings={}, name="docs")
+
+    def __init__(self, cluster, index, encoder, mode="hybrid") -> None:
+        self.encoder = encoder
+
+    def using(self, mode):
+        return self
+
+    def knows(self, text):
+        return text != "unheard"
+
+    def body(self, text, k, *, filter, reading, matched):
+        both = {"bool": {"should": [matched, {"knn": {"filter": filter}}]}}
+        return {"query": both, "rescore": {"window_size": 2 * k, "query": {"rescore_query": {"script": {}}}}}
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[TestClient]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(searching, "Search", KnowingSearch)
+        app = create_app(
+            HashingEncoder(),
+            ServeSettings(index="docs", rank_timeout_s=30),
+            cluster=Cluster(None, "http://x"),
+        )
+        yield TestClient(app)
+
+
+def ranked(client: TestClient, raw: bytes, recall: str = "all") -> str:
+    answer = client.post("/v1/rank", content=raw, params={"recall": recall})
+    assert answer.status_code == 200
+    found: str = json.loads(answer.content)["body"]
+    return found
+
+
+def places_of(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """List the place of every part of a body."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [at] * bool(at) + [place for name, part in parts for place in places_of(part, (*at, name))]
+
+
+def replaced(value: Any, place: tuple[Any, ...], new: Any) -> Any:
+    """Copy a body with something else in one place."""
+    copied = json.loads(json.dumps(value))
+    inner = copied
+    for name in place[:-1]:
+        inner = inner[name]
+    inner[place[-1]] = new
+    return copied
+
+
+ODD = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=3)
+    | st.just([])
+    | st.just({})
+    | st.just([[{}]])
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(places_of(BODY)), ODD, st.sampled_from(["all", "lexical"]))
+def test_wrong_types_in_every_place_lose_nothing(
+    client: TestClient, place: tuple[Any, ...], new: Any, recall: str
+) -> None:
+    body = replaced(BODY, place, new)
+    raw = json.dumps(body).encode()
+    found = ranked(client, raw, recall)
+    if found == raw.decode():
+        return
+    parts = json.loads(found)
+    asked = parts["query"]["bool"]["should"][0] if "rescore" in parts and recall == "all" else parts["query"]
+    assert asked == body["query"]
+    for name in body.keys() - {"query", "_source"}:
+        assert parts[name] == body[name]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"query": {"match": {"text": "one"}}, "query": {"match": {"text": "two"}}}',
+        b'{"query": {"match": {"text": NaN}}}',
+        b'{"query": {"match": {"text": "two"}}, "size": 1e400}',
+        b'{"query": {"match": {"text": "\\ud800"}}, "size": 3}',
+        b'{"query": {"terms": {"n": [' + b"9" * 40 + b"]}}}",
+        b'{"query": ' + b'{"bool": {"must": ' * 260 + b'{"match": {"text": "a"}}' + b"}}" * 260 + b"}",
+        b'{"query": {"match": {"text": "' + b"word " * 210_000 + b'"}}}',
+        b"\xff\xfe",
+    ],
+)
+def test_the_own_bytes_of_an_odd_body_go_through(client: TestClient, raw: bytes) -> None:
+    assert ranked(client, raw) == raw.decode(errors="replace")
+
+
+def test_a_reason_is_counted_and_logged(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="hybridr.serving"):
+        for body in ({"query": MATCH}, {"query": MATCH, "min_score": 1}, {"query": {"match_all": {}}}, {}):
+            ranked(client, json.dumps(body).encode())
+    facts = [record.facts for record in caplog.records]  # type: ignore[attr-defined]
+    assert [(one["rewritten"], one["reason"]) for one in facts] == [
+        (True, None),
+        (False, "min_score"),
+        (False, "kind"),
+        (False, "no_query"),
+    ]
+    counters = client.get("/metrics").text
+    for reason in ("min_score", "kind", "no_query", "unreadable"):
+        assert f'hybridr_left_alone_total{{reason="{reason}"}}' in counters
+
+
+def test_where_only_words_find_the_query_is_the_clients_own(client: TestClient) -> None:
+    raw = json.dumps({"query": MATCH}).encode()
+    assert json.loads(ranked(client, raw, "lexical"))["query"] == MATCH
+    assert "knn" in ranked(client, raw)
+    refused = client.post("/v1/rank", content=raw, params={"recall": "some"})
+    assert refused.status_code == 400
