@@ -360,8 +360,11 @@ def missing_parts(cluster: Cluster, info: IndexInfo, known: Deployment) -> Itera
     """Say what a record names and is not there, or not in use."""
     if (default := info.settings.get(DEFAULT, "_none")) != known.pipeline:
         yield f"the default pipeline of the index is {default}"
-    if found_pipeline(cluster, known.pipeline) is None:
+    stored = found_pipeline(cluster, known.pipeline)
+    if stored is None:
         yield f"the pipeline {known.pipeline} is gone"
+    elif not fuses(stored) and fusing(SearchSettings(), info).fusion != WHOLE:
+        yield "it ranks by true scores, and the index is tuned for another fusion: searches are plain BM25"
     if model := known.model_id:
         state = model_state(cluster, model)
         if state is None:

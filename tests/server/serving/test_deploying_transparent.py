@@ -6,17 +6,23 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import hybridr_cli
 from hybridr import Search, reindex
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.destinations import write_record
+from hybridr.cluster.record import Tuned
 from hybridr.errors import ClusterError
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
-from hybridr.serving.deploying import deploy, undeploy
+from hybridr.serving.deploying import deploy, deployment_of, undeploy
 from hybridr.serving.settings import DeploySettings, ServeSettings
+from hybridr_cli.commands.tune import warn_of_deployment
+from hybridr_cli.session import Session
 from support.corpus import bulk, fill_index
 from support.deployed import Server, ask, ids, scores
 from support.hashing import HashingEncoder
@@ -265,3 +271,33 @@ def test_the_pipeline_is_one_that_takes_whole_bodies(rack: Cluster, index: str) 
     [processor] = stored["request_processors"]
     assert processor["ml_inference"]["query_template"] == "${body}"
     assert "phase_results_processors" not in stored, "it fails where a query matches nothing by itself"
+
+
+def test_tuning_for_another_fusion_is_said(
+    rack: Cluster, index: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = rack.index_info(index).record.tuning
+    assert deployment_of(rack, rack.index_info(index)).missing == []
+    write_record(rack, index, tuning=Tuned(search={"fusion": "pipeline"}))
+    try:
+        [problem] = deployment_of(rack, rack.index_info(index)).missing
+        assert "tuned for another fusion" in problem
+        warn_of_deployment(Session({"json": False, "quiet": False, "config": None}), rack, INDEX)
+        assert f"hybridr deploy {INDEX} --way transparent" in capsys.readouterr().err
+    finally:
+        write_record(rack, index, tuning=known)
+
+
+def test_a_request_is_explained_on_the_command_line(
+    rack: Cluster, index: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "requests.jsonl"
+    file.write_text(json.dumps({"query": MATCH}) + "\n" + json.dumps({"query": MATCH, "min_score": 3}) + "\n")
+    command = ["deploy", INDEX, "--explain", str(file), "--url", rack.url]
+    assert hybridr_cli.main(command) == 0
+    said = capsys.readouterr().out
+    assert "1 of 2 are ranked" in said
+    assert "min_score" in said
+    assert hybridr_cli.main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["reason"] for one in found["requests"]] == [None, "min_score"]
