@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import resolve
 from ..cluster.legs.dense import MAX_NEIGHBOURS
+from ..cluster.record import IndexInfo
 from ..encoding.contract import Reading
 from ..errors import DataError
 from ..languages import says_something
@@ -56,9 +57,7 @@ class BodyRanking:
     ) -> None:
         self.search, self.recall, self.most, self.fusion = search, recall, most, fusion
         self.reader = QueryReader({*search.lexical_fields, *search.info.record.fields})
-        known = search.info.settings
-        limits = [int(known[name]) for name in WINDOW_LIMITS if name in known]
-        self.window = limits[0] if limits else LARGEST_WINDOW
+        self.window = window_of(search.info)
 
     def judged(self, body: Any) -> Wanted | Reason:
         """Read the one text that a body, as OpenSearch writes it, looks for, or say why it stays as it is.
@@ -127,6 +126,12 @@ class BodyRanking:
         return {**body, "_source": without_field(field, body.get("_source", {}))}
 
 
+def window_of(info: IndexInfo) -> int:
+    """Give how many hits of a shard an index lets a `rescore` look at."""
+    known = [int(info.settings[name]) for name in WINDOW_LIMITS if name in info.settings]
+    return known[0] if known else LARGEST_WINDOW
+
+
 def page_end(body: Mapping[str, Any]) -> int:
     """Give how many hits there are up to the end of a body's page, at least 1. Raises ValueError."""
     start, size = int(body.get("from", 0)), int(body.get("size", 10))
@@ -190,6 +195,28 @@ def without_field(field: str, source: Any) -> Any:
     if not isinstance(source, Mapping) or field in source.get("includes", ()):
         return source
     return {**source, "excludes": [*source.get("excludes", ()), field]}
+
+
+def limits_of(cluster: Cluster, info: IndexInfo, depth: int) -> list[str]:
+    """Say what of an index or its cluster keeps searches from being ranked, or fails beside it."""
+    found = []
+    if (window := window_of(info)) < (least := WINDOW * depth):
+        found.append(f"index.max_rescore_window is {window}, and {least} is needed: no search is ranked")
+    field, dim = info.record.vector_field, info.record.dim
+    for name, dims in dimensions_of(cluster, field).items():
+        if name != info.name and dims != dim:
+            found.append(f"searched along, '{name}' fails: its {field} has {dims} dimensions, not {dim}")
+    return found
+
+
+def dimensions_of(cluster: Cluster, field: str) -> dict[str, int]:
+    """Give the dimensions of a vector field in every index that has it."""
+    found = cluster.request("GET", f"/_all/_mapping/field/{quote(field, safe='')}")
+    last = field.rpartition(".")[2]
+    mapped = {
+        name: of["mappings"].get(field, {}).get("mapping", {}).get(last, {}) for name, of in found.items()
+    }
+    return {name: of["dimension"] for name, of in sorted(mapped.items()) if "dimension" in of}
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from ..cluster.destinations import is_destination, resolve, write_record
 from ..cluster.record import Deployment, IndexInfo
 from ..errors import ClusterError, DataError, FingerprintMismatch, SettingsError, Unreachable
 from ..files.manifest import fingerprint
+from ..search.bodies import limits_of
 from ..search.checks import chosen_fusion
 from ..search.encoders import encoder_for
 from ..search.fusions.pipeline import hybrid_query, search_pipeline
@@ -63,7 +64,7 @@ WHOLE = "absolute"  # the fusion that takes a whole search body, not its query a
 class Deploying:
     """What deploying does: the exact requests in their order, with the ids that the cluster will give in
     angle brackets; `settings` are the cluster settings that are missing, `example` is a body to search with.
-    `changed` is False where all of it was there already."""
+    `changed` is False where all of it was there already, `limits` say what will not be ranked, or fails."""
 
     index: str
     way: str
@@ -72,6 +73,7 @@ class Deploying:
     requests: list[dict[str, Any]] = field(repr=False)
     example: str
     changed: bool = False
+    limits: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -117,9 +119,9 @@ def plan_deployment(
     requests += storing_requests(info.name, pipeline, body)
     if missing:
         requests.insert(0, {"method": "PUT", "path": "/_cluster/settings", "body": {"persistent": missing}})
-    return Deploying(
-        info.name, settings.way, pipeline, missing, requests, example(info, settings.way, search)
-    )
+    shown = example(info, settings.way, search)
+    limits = limits_of(cluster, info, search.depth) if settings.way == "transparent" else []
+    return Deploying(info.name, settings.way, pipeline, missing, requests, shown, limits=limits)
 
 
 def storing_requests(index: str, pipeline: str, body: dict[str, Any]) -> list[dict[str, Any]]:

@@ -78,8 +78,10 @@ def undeploy(
 
 
 def show(session: Session, done: Deploying, *, dry_run: bool) -> None:
-    """Print what was or would be sent, and how to ask."""
+    """Print what was or would be sent, what will not be ranked, and how to ask."""
     session.output.result(asdict(done) | {"dry_run": dry_run})
+    for limit in done.limits:
+        session.output.note(limit)
     if dry_run:
         session.output.requests(done.requests)
         return session.output.line("nothing was sent")

@@ -19,7 +19,7 @@ from hybridr.cluster.record import Tuned
 from hybridr.errors import ClusterError
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
-from hybridr.serving.deploying import deploy, deployment_of, undeploy
+from hybridr.serving.deploying import deploy, deployment_of, plan_deployment, undeploy
 from hybridr.serving.settings import DeploySettings, ServeSettings
 from hybridr_cli.commands.tune import warn_of_deployment
 from hybridr_cli.session import Session
@@ -301,3 +301,18 @@ def test_a_request_is_explained_on_the_command_line(
     assert hybridr_cli.main([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [one["reason"] for one in found["requests"]] == [None, "min_score"]
+
+
+def test_what_will_not_be_ranked_is_said(rack: Cluster, index: str, server: Server) -> None:
+    settings = DeploySettings(way="transparent", server=server.url)
+    assert plan_deployment(rack, INDEX, settings, SearchSettings()).limits == []
+    vector = {"type": "knn_vector", "dimension": 3}
+    rack.request("PUT", "/rack-of-others", {"mappings": {"properties": {"hybridr_vector": vector}}})
+    rack.request("PUT", path_of(index, "_settings"), {"index.max_rescore_window": 150})
+    try:
+        window, other = plan_deployment(rack, INDEX, settings, SearchSettings()).limits
+        assert "150, and 200 is needed" in window
+        assert "'rack-of-others' fails: its hybridr_vector has 3 dimensions, not 16" in other
+    finally:
+        rack.request("PUT", path_of(index, "_settings"), {"index.max_rescore_window": None})
+        rack.request("DELETE", "/rack-of-others")
