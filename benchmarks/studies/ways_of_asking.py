@@ -53,7 +53,8 @@ NOTES = """\
 nDCG@10 through REST of every judged query, by what the client sends: an ordinary `multi_match` (not deployed,
 transparent), or a `hybrid` query with a vector (client) or text (neural). "left alone" counts the queries
 that the transparent way does not rank: no document has any of their words. Times are the p50 of the
-transparent way beside the same rewritten body sent by hand."""
+transparent way beside the same rewritten body sent by hand, on cores that were busy with other work (load 20
+to 45 on four of them): only the ratio says anything."""
 
 
 class Place(NamedTuple):

@@ -259,8 +259,9 @@ def test_a_point_in_time_with_search_after_reads_as_before(mart: Cluster, recall
     assert sorted(seen) == sorted(ids(mart.search(INDEX, query(MATCH, size=COUNT))))
 
 
-@pytest.mark.parametrize("recall", ["all"], indirect=True)
 def test_changes_by_query_touch_what_words_match_and_keep_vectors(mart: Cluster, recall: str) -> None:
+    if recall == "lexical":
+        return  # what is written moves, and answers are compared hit by hit: once, at the end
     words = total(mart.search(INDEX, query(MATCH, size=0, track_total_hits=True)))
     vectors = {"query": {"exists": {"field": "hybridr_vector"}}, "size": 0, "track_total_hits": True}
     for params in ({}, {"sort": "_score:desc"}, {"sort": "price:asc"}):
