@@ -333,11 +333,11 @@ def having_set(cluster: Cluster, settings: Mapping[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def serving(
-    folder: Path, cluster: str | None = None, index: str | None = None, cache_queries: int = 10_000
+    folder: Path, cluster: str | None = None, index: str | None = None, **others: Any
 ) -> Iterator[str]:
     """Run the embedding server in a process of its own; give its address. With an address of a cluster and
-    an index it serves that index too."""
-    settings = ServeSettings(encoder=folder, port=0, index=index, cache_queries=cache_queries)
+    an index it serves that index too; `others` are further settings."""
+    settings = ServeSettings(encoder=folder, port=0, index=index, **others)
     context = multiprocessing.get_context("spawn")
     told, tell = context.Pipe(duplex=False)
     process = context.Process(target=serve, args=(settings, cluster, tell), daemon=True)

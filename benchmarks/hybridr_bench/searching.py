@@ -70,6 +70,14 @@ Request = tuple[str, bytes]
 """A path with its parameters, and the body to POST."""
 
 
+class Twins(NamedTuple):
+    """A search for a text: written by hand, and as the client of a deployed way sends it."""
+
+    text: str
+    hand: Request
+    deployed: Request
+
+
 class KnownQueries:
     """An encoder that looks known queries up: their vectors and the states of their tokens."""
 
@@ -209,7 +217,7 @@ def race_search(
     if not (reason := obstacle(cluster)):
         folder: Path = model.folder  # what `encoder_for` finds lies in one
         for way in ways:
-            asked = list(zip(texts, hands["stock"], strict=True))
+            asked = asked_by(way, texts, hands)
             pairs[way] = race_way(cluster, name, way, folder, asked, times, progress)
     by_name = {lane.name: lane for lane in lanes}
     return SearchRace(info.name, cluster.count(info.name), info.record.max_tokens, by_name, pairs, reason)
@@ -304,20 +312,19 @@ def race_way(
     name: str,
     way: Way,
     encoder: Path,
-    asked: Sequence[tuple[str, Request]],
+    asked: Sequence[Twins],
     times: Times,
     progress: Progress,
 ) -> tuple[Lane, Lane]:
-    """Deploy a way and time it in turns with the same searches written by hand; `asked` has text and hand."""
-    requests = [deployed_request(way, *one) for one in asked]
+    """Deploy a way as users do, and time it in turns with the same searches written by hand."""
+    requests = [one.deployed for one in asked]
     sender = Sender(cluster.url, max(times.clients))
     kept = {"cache_queries": 0} if way == "local" else {}
     with serving(encoder, cluster.url, name, **kept) as url, having_set(cluster, needed(cluster, way, url)):
         server = Sender(url, max(times.clients))
         by_hand = Lane(f"{way}, {BY_HAND}", asking_by_hand(way, asked, sender, server))
         pair = sending(way, sender, requests), by_hand
-        # What is sent by hand is fused by the pipeline, too.
-        deploy(cluster, name, DeploySettings(way=way, server=url), SearchSettings(fusion="pipeline"))
+        deploy(cluster, name, DeploySettings(way=way, server=url), SearchSettings())
         try:
             take_turns(pair, times, progress)
         finally:
@@ -332,11 +339,19 @@ def needed(cluster: Cluster, way: Way, server: str) -> dict[str, Any]:
     return {} if way == "client" else missing_settings(cluster, server)
 
 
-def asking_by_hand(way: Way, asked: Sequence[tuple[str, Request]], sender: Sender, server: Sender) -> Ask:
+def asked_by(way: Way, texts: Sequence[str], hands: Mapping[str, Sequence[Request]]) -> list[Twins]:
+    """Pair what the clients of a way send with the search by hand that ranks the same."""
+    if way == "transparent":
+        return list(map(Twins, texts, hands["hybrid"], hands["lexical"]))
+    requests = [deployed_request(way, *one) for one in zip(texts, hands["stock"], strict=True)]
+    return list(map(Twins, texts, hands["stock"], requests))
+
+
+def asking_by_hand(way: Way, asked: Sequence[Twins], sender: Sender, server: Sender) -> Ask:
     """Send the hybrid request; where the cluster asks for the vector, ask for it first."""
 
     def ask(number: int) -> None:
-        text, hand = asked[number % len(asked)]
+        text, hand, _ = asked[number % len(asked)]
         if way != "client":
             body = {"model": "hybridr-query", "input": text}
             server.send(("/v1/embeddings", orjson.dumps(body)))
@@ -346,13 +361,11 @@ def asking_by_hand(way: Way, asked: Sequence[tuple[str, Request]], sender: Sende
 
 
 def deployed_request(way: Way, text: str, hand: Request) -> Request:
-    """Write what a client of a deployed way sends for the search that `hand` holds."""
+    """Write what a client of `client`, `neural` or `local` sends for the search that `hand` holds."""
     path, written = hand
     body = orjson.loads(written)
     del body["search_pipeline"]
     lexical, dense = body["query"]["hybrid"]["queries"]
-    if way == "transparent":
-        body["query"] = lexical
     if way in TEXT_WAYS:
         [[field, asked]] = dense["knn"].items()
         neural = {"neural": {field: {"query_text": text, "k": asked["k"]}}}

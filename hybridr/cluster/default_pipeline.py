@@ -18,13 +18,18 @@ def is_searchable(cluster: Cluster, info: IndexInfo) -> bool:
     return default == "_none" or found_pipeline(cluster, default) is not None
 
 
-def asked_through(pipeline: str | None) -> dict[str, Any]:
+def fuses(pipeline: dict[str, Any]) -> bool:
+    """Tell whether a pipeline joins the lists of `hybrid` queries."""
+    return "phase_results_processors" in pipeline
+
+
+def asked_through(pipeline: str | None, fusing: bool = True) -> dict[str, Any]:
     """Give the settings of an index that is asked through a pipeline; None takes them away.
 
     A hybrid query with `pagination_depth` that the request cache of a single shard answers is HTTP 500 on
     3.6.0 (as neural-search#601 without it), and `size: 0` asks that cache by itself.
     """
-    return {DEFAULT: pipeline, CACHE: "false" if pipeline else None}
+    return {DEFAULT: pipeline, CACHE: "false" if pipeline and fusing else None}
 
 
 def stored_pipeline(cluster: Cluster, name: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from ..cluster.default_pipeline import (
     asked_through,
     default_pipelines,
     found_pipeline,
+    fuses,
     pipeline_path,
 )
 from ..cluster.destinations import is_destination, readable, resolve, resolve_whole, write_record
@@ -32,6 +33,7 @@ from ..errors import ClusterError, DataError, FingerprintMismatch, SettingsError
 from ..files.manifest import fingerprint
 from ..files.remembered import folder_of
 from ..reindexing.preflight import LANGUAGE_SAMPLE, check_language
+from ..search.bodies import limits_of
 from ..search.checks import chosen_fusion, weighted_boosts
 from ..search.encoders import encoder_for
 from ..search.fusions.pipeline import hybrid_query, search_pipeline
@@ -67,7 +69,8 @@ WHOLE = "absolute"  # the fusion that takes a whole search body, not its query a
 class Deploying:
     """What deploying does: the exact requests in their order, with the ids that the cluster will give in
     angle brackets; `settings` are the cluster settings that are missing, `example` is a body to search with.
-    `changed` is False where all of it was there already; `remark` says why it ranks in another way."""
+    `changed` is False where all of it was there already; `remark` says why it ranks in another way, `limits`
+    what will not be ranked, or fails."""
 
     index: str
     way: str
@@ -77,6 +80,7 @@ class Deploying:
     example: str
     changed: bool = False
     remark: str = ""
+    limits: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -122,15 +126,22 @@ def plan_deployment(
         missing = missing_settings(cluster, settings.server)
         requests = connector_requests(connector_of(pipeline, settings, search))
     body = pipeline_body(info, settings.way, search, cluster.version, MODEL_ID)
-    requests += [
-        {"method": "PUT", "path": pipeline_path(pipeline), "body": body},
-        {"method": "PUT", "path": path_of(info.name, "_settings"), "body": asked_through(pipeline)},
-    ]
+    requests += storing_requests(info.name, pipeline, body)
     if missing:
         requests.insert(0, {"method": "PUT", "path": CLUSTER_SETTINGS, "body": {"persistent": missing}})
     shown = example(info, settings.way, search)
     told = remark if settings.way == "transparent" else ""
-    return Deploying(info.name, settings.way, pipeline, missing, requests, shown, remark=told)
+    limits = limits_of(cluster, info, search.depth) if settings.way == "transparent" else []
+    return Deploying(info.name, settings.way, pipeline, missing, requests, shown, remark=told, limits=limits)
+
+
+def storing_requests(index: str, pipeline: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+    """List what stores a pipeline and makes it the default of an index."""
+    through = asked_through(pipeline, fuses(body))
+    return [
+        {"method": "PUT", "path": pipeline_path(pipeline), "body": body},
+        {"method": "PUT", "path": path_of(index, "_settings"), "body": through},
+    ]
 
 
 def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings) -> Deploying:
@@ -157,8 +168,8 @@ def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: Search
     made = Deployment(way=todo.way, pipeline=todo.pipeline, job=job, **ids, **server)
     try:
         body = pipeline_body(info, todo.way, search, cluster.version, ids.get("model_id", ""))
-        cluster.request("PUT", pipeline_path(todo.pipeline), body)
-        cluster.request("PUT", path_of(todo.index, "_settings"), asked_through(todo.pipeline))
+        for request in storing_requests(todo.index, todo.pipeline, body):
+            cluster.request(request["method"], request["path"], request["body"])
         forced = settings.force and language_warning(cluster, info, force=True)
         write_record(cluster, todo.index, deployment=made, **({"warning": forced} if forced else {}))
     except ClusterError:
@@ -297,7 +308,7 @@ def connector_of(name: str, settings: DeploySettings, search: SearchSettings) ->
         return embedding_connector(name, settings.server, "query", token=token)
     if search.fusion != WHOLE:
         return rewriting_connector(name, settings.server, token=token)
-    return ranking_connector(name, settings.server, token=token, boost=search.boost)
+    return ranking_connector(name, settings.server, token=token, recall=settings.recall, boost=search.boost)
 
 
 def check_boosts(info: IndexInfo, settings: DeploySettings, search: SearchSettings) -> None:
@@ -337,6 +348,9 @@ def pipeline_body(
         }
         query = {"input_map": [{"input": "query"}], "output_map": [{"query": "data[0].query"}]}
         asked = {"model_id": model_id, **(whole if search.fusion == WHOLE else query)}
+        if search.fusion == WHOLE:
+            # What fuses is HTTP 500 on 3.6.0 for a search of `match_none`, and here is nothing to fuse.
+            del body["phase_results_processors"]
         inference = {**asked, "ignore_failure": True, "ignore_missing": True}
         body["request_processors"] = [{"ml_inference": inference}]
     return body
@@ -399,8 +413,11 @@ def missing_parts(cluster: Cluster, info: IndexInfo, known: Deployment) -> Itera
     """Say what a record names and is not there, or not in use."""
     if (default := info.settings.get(DEFAULT, "_none")) != known.pipeline:
         yield f"the default pipeline of the index is {default}"
-    if found_pipeline(cluster, known.pipeline) is None:
+    stored = found_pipeline(cluster, known.pipeline)
+    if stored is None:
         yield f"the pipeline {known.pipeline} is gone"
+    elif not fuses(stored) and fusing(cluster, SearchSettings(), info)[0].fusion != WHOLE:
+        yield "it ranks by true scores, and the index is tuned for another fusion: searches are plain BM25"
     if model := known.model_id:
         state = model_state(cluster, model)
         if state is None:

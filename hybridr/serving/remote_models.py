@@ -86,9 +86,11 @@ def rewriting_connector(name: str, server: str, *, token: str | None = None) -> 
     return connector_body("rewriting", name, f"{server.rstrip('/')}/v1/rewrite", token)
 
 
-def ranking_connector(name: str, server: str, *, token: str | None = None, boost: str = "") -> dict[str, Any]:
-    """Build the connector to what ranks whole search bodies, with these boosts."""
-    asked = f"?boost={quote(boost, safe='')}" if boost else ""
+def ranking_connector(
+    name: str, server: str, *, token: str | None = None, recall: str = "all", boost: str = ""
+) -> dict[str, Any]:
+    """Build the connector to what ranks whole search bodies: what they find, and what fields add."""
+    asked = f"?recall={recall}" + (f"&boost={quote(boost, safe='')}" if boost else "")
     return connector_body("ranking", name, f"{server.rstrip('/')}/v1/rank{asked}", token)
 
 

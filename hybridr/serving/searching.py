@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, get_args
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -14,31 +13,20 @@ from pydantic import BaseModel, Field
 
 from ..cluster.connection import Cluster
 from ..encoding.contract import Reading
-from ..errors import SettingsError
+from ..errors import HybridrError
 from ..languages import says_something
+from ..search.bodies import BodyRanking, Recall, filter_of, is_unicode
+from ..search.clauses import Query, Reason, Wanted
 from ..search.fusions.pipeline import hybrid_query
 from ..search.search import Search
 from ..search.signal_set import without_tokens
 from .doorway import Threads, unless_gone
 from .embeddings import Embedder
-from .requests import EncodingFailed, Mode, Refused, SearchRequest, answer, check_filter, check_query
+from .requests import LATE, EncodingFailed, Mode, Refused, SearchRequest, answer, check_filter, check_query
 from .settings import ServeSettings
 from .telemetry import described, note
 
 WARNING = "the encoder failed, these are lexical results"
-Query = Mapping[str, Any]
-MOST_CLAUSES = 50  # of a bool query that is looked into
-PLAIN = frozenset({"term", "terms", "range", "exists", "ids", "prefix", "wildcard"})
-"""Queries that say which documents there are, and nothing about which one is better."""
-BEST_FIRST = [{"_score": {"order": "desc"}}]
-KEPT = frozenset(
-    "query from size _source sort aggregations highlight post_filter track_total_hits timeout pit "
-    "terminate_after explain profile version seq_no_primary_term include_named_queries_score track_scores "
-    "stats suggest stored_fields docvalue_fields fields script_fields".split()
-)
-"""What a search may say and still mean where its hits are ranked by `rescore`."""
-WINDOW_LIMITS = ("index.max_rescore_window", "index.max_result_window")
-LARGEST_WINDOW = 10_000  # where an index sets neither
 
 
 class Searches:
@@ -106,98 +94,9 @@ def found_answer(mode: Mode, hits: list[dict[str, object]], warning: str | None)
     return answer(shown, headers={"Warning": f'199 hybridr "{warning}"'})
 
 
-class Wanted(NamedTuple):
-    """The text that a query looks for, and what its documents must match besides."""
-
-    text: str
-    filters: tuple[Query, ...] = ()
-    excluded: tuple[Query, ...] = ()
-
-
-def wanted(query: Query, fields: Collection[str]) -> Wanted | None:
-    """Read the one text that a query looks for in `fields`; None where there is none, or several."""
-    if not isinstance(query, Mapping) or len(query) != 1:
-        return None
-    [(kind, body)] = query.items()
-    readers: dict[str, Callable[[Any, Collection[str]], Wanted | None]] = {
-        "match": from_match,
-        "multi_match": from_multi_match,
-        "bool": from_bool,
-    }
-    reader = readers.get(kind)
-    return reader(body, fields) if reader and isinstance(body, Mapping) else None
-
-
-def from_match(body: Mapping[str, Any], fields: Collection[str]) -> Wanted | None:
-    """Read `{"field": "text"}` or `{"field": {"query": "text", ...}}`."""
-    if len(body) != 1:
-        return None
-    [(field, value)] = body.items()
-    text = value.get("query") if isinstance(value, Mapping) else value
-    return found(text) if is_among(field, fields) else None
-
-
-def from_multi_match(body: Mapping[str, Any], fields: Collection[str]) -> Wanted | None:
-    """Read a `multi_match` of words; phrases and prefixes ask for exactly those letters.
-
-    One that names no fields searches all of them, the texts too.
-    """
-    if body.get("type", "best_fields") not in ("best_fields", "most_fields", "cross_fields"):
-        return None
-    named = body.get("fields") or list(fields)
-    named = [named] if isinstance(named, str) else named
-    ours = all(isinstance(name, str) and is_among(name, fields) for name in named)
-    return found(body.get("query")) if ours else None
-
-
-def from_bool(body: Mapping[str, Any], fields: Collection[str]) -> Wanted | None:
-    """Read a `bool` with one text among its clauses; what else must match becomes a filter."""
-    must, should = clauses(body.get("must")), clauses(body.get("should"))
-    filters, excluded = clauses(body.get("filter")), clauses(body.get("must_not"))
-    if len(must) + len(should) + len(filters) + len(excluded) > MOST_CLAUSES:
-        return None
-    texts = [(clause, one) for clause in (*must, *should) if (one := wanted(clause, fields))]
-    if len({one.text for _, one in texts}) != 1:
-        return None
-    read = [clause for clause, _ in texts]
-    required = [clause for clause in must if clause not in read]
-    if not must and any(clause not in read for clause in should):
-        return None  # a document may match without the text
-    inner = [part for _, one in texts for part in (*one.filters, *one.excluded)]
-    if inner and len(texts) > 1:
-        return None  # which of the filters hold depends on the clause
-    one = texts[0][1]
-    return Wanted(one.text, (*one.filters, *required, *filters), (*one.excluded, *excluded))
-
-
-def clauses(value: Any) -> list[Query]:
-    """Give the clauses of one part of a `bool`, which may be a list, a single one or missing."""
-    if value is None:
-        return []
-    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
-
-
-def found(text: Any) -> Wanted | None:
-    """Take what a user typed; numbers, dates and empty texts are no text to encode."""
-    return Wanted(text) if isinstance(text, str) and text.strip() else None
-
-
-def is_among(field: str, fields: Collection[str]) -> bool:
-    """Tell whether a field, with or without a boost, is one of the index's texts."""
-    return field.partition("^")[0] in fields
-
-
 def rewritten(query: Query, dense: Query, depth: int) -> dict[str, Any]:
     """Join the original query and its dense leg, `depth` candidates of each."""
     return hybrid_query([dict(query), dict(dense)], depth)
-
-
-def filter_of(one: Wanted) -> dict[str, Any] | None:
-    """Build the filter of the dense leg; None where everything may be found."""
-    if not one.filters and not one.excluded:
-        return None
-    parts = {"filter": list(one.filters), "must_not": list(one.excluded)}
-    return {"bool": {name: part for name, part in parts.items() if part}}
 
 
 class RewriteRequest(BaseModel):
@@ -208,7 +107,7 @@ class RewriteRequest(BaseModel):
 
 def add_rewriting(app: FastAPI, search: Search, embedder: Embedder, settings: ServeSettings) -> None:
     """Add `/v1/rewrite`. What is not a query for one text, or cannot be encoded, comes back as it was."""
-    fields = searched_fields(search)
+    reader = BodyRanking(search).reader
 
     async def vector_leg(one: Wanted) -> dict[str, Any]:
         [embedding] = await embedder.embed("query", [one.text], settings.rank_timeout_s)
@@ -216,8 +115,8 @@ def add_rewriting(app: FastAPI, search: Search, embedder: Embedder, settings: Se
 
     @app.post("/v1/rewrite", summary="A query for one text, made hybrid; any other as it came")
     async def rewrite(body: RewriteRequest, request: Request) -> Response:
-        query, one = body.input, wanted(body.input, fields)
-        if one is not None and is_encodable(one.text, settings.max_characters):
+        query, one = body.input, reader.read(body.input)
+        if isinstance(one, Wanted) and not one.around and is_encodable(one.text, settings.max_characters):
             try:
                 dense = await unless_gone(request, vector_leg(one), settings.rank_timeout_s)
                 query = rewritten(query, dense, search.settings.depth)
@@ -229,87 +128,49 @@ def add_rewriting(app: FastAPI, search: Search, embedder: Embedder, settings: Se
 
 def add_ranking(app: FastAPI, search: Search, embedder: Embedder, settings: ServeSettings) -> None:
     """Add `/v1/rank`, which never fails: whatever is in the way, a client's search goes on as it was."""
+    most = settings.max_characters
+    rankings = {recall: BodyRanking(search, recall, most=most) for recall in get_args(Recall)}
     threads = Threads(settings.max_searches)  # of its own: /search waits for the cluster longer
 
-    async def ranked(raw: bytes, boost: str | None) -> bytes:
-        body = json.loads(raw, parse_float=finite_number, parse_constant=finite_number)
-        found = await threads.run(partial(rankable_text, search, body, settings.max_characters))
-        if found is None:
-            return raw
-        reading = await embedder.read(found.text, settings.rank_timeout_s)
-        return await threads.run(partial(ranked_body, search, body, found, reading, boost))
+    async def ranked(raw: bytes, ranking: BodyRanking, boost: str | None) -> tuple[bytes, Reason | None]:
+        body = json.loads(raw, **STRICTLY)
+        one = await threads.run(partial(ranking.judged, body))
+        if one == "too_long":
+            return raw, one
+        if isinstance(one, str):
+            return orjson.dumps(ranking.without_vector(body)), one
+        reading = await embedder.read(one.text, settings.rank_timeout_s)
+        return orjson.dumps(await threads.run(partial(ranking.body, body, one, reading, boost))), None
 
     @app.post("/v1/rank", summary="A search body for one text, ranked as /search does; any other as it came")
-    async def rank(request: Request, boost: str | None = None) -> Response:
+    async def rank(request: Request, recall: Recall = "all", boost: str | None = None) -> Response:
         raw = body = await request.body()
+        reason: Reason | None
         try:
-            body = await unless_gone(request, ranked(raw, boost), settings.rank_timeout_s)
+            work = ranked(raw, rankings[recall], boost)
+            body, reason = await unless_gone(request, work, settings.rank_timeout_s)
         except Exception as error:
+            reason = reason_of(error)
             note(request, **described(error))
-        note(request, rewritten=body is not raw)
+        note(request, rewritten=reason is None, reason=reason)
+        embedder.metrics.count_ranking(reason)
         # ml-commons would take `${...}` inside the answer for something to fill in.
         return answer({"body": body.decode(errors="replace").replace("$", "\\u0024")})
 
 
-def rankable_text(search: Search, body: Any, most: int) -> Wanted | None:
-    """Read the one text that a whole search body looks for, of at most so many characters.
-
-    None where its hits cannot be ranked anew, or where no document has any of the words: there are no hits.
-    """
-    fields = searched_fields(search)
-    if search.fusion != "absolute" or not is_rankable(body) or not asks_by_words(body["query"], fields):
-        return None
-    one = wanted(body["query"], fields)
-    return one if one and is_encodable(one.text, most) and search.knows(one.text) else None
+def reason_of(error: Exception) -> Reason:
+    """Name what kept a search from being ranked by the error that it ended with."""
+    if isinstance(error, Refused):
+        return "late" if error.status_code == LATE else "failed"
+    return "failed" if isinstance(error, HybridrError) else "unreadable"
 
 
-def searched_fields(search: Search) -> frozenset[str]:
-    """Name the fields in which a text is looked for, to be ranked by the search."""
-    return frozenset(search.lexical_fields) | frozenset(search.info.record.fields)
-
-
-def is_rankable(body: Mapping[str, Any]) -> bool:
-    """Tell whether a body asks for hits by their score, or what aggregations say of them, and no more."""
-    hits = body.get("size") != 0 or "aggregations" in body
-    best_first = body.get("sort", BEST_FIRST) == BEST_FIRST
-    return "query" in body and hits and best_first and KEPT.issuperset(body)
-
-
-def asks_by_words(query: Query, fields: Collection[str]) -> bool:
-    """Tell whether a query is about one text alone, any word of which will do.
-
-    One that demands several words, or weighs something beside the text, is about its own scores and limits.
-    """
-    if wanted(query, fields) is None:
-        return False
-    [(kind, body)] = query.items()
-    if kind == "bool":
-        few = str(body.get("minimum_should_match", 1)) in ("0", "1")
-        must = [one for one in clauses(body.get("must")) if not PLAIN.issuperset(one)]
-        return few and all(asks_by_words(one, fields) for one in (*must, *clauses(body.get("should"))))
-    options = next(iter(body.values())) if kind == "match" else body
-    named = options if isinstance(options, Mapping) else {}
-    return str(named.get("operator", "or")).lower() == "or" and "minimum_should_match" not in named
-
-
-def ranked_body(
-    search: Search, body: dict[str, Any], one: Wanted, reading: Reading, boost: str | None = None
-) -> bytes:
-    """Write a body anew, with the client's own query as what finds by words, and everything else as it is.
-
-    `boost` is what fields add beside relevance. Raises SettingsError for a page beyond what is scored.
-    """
-    k = max(1, body.get("from", 0) + body.get("size", 10))
-    made = search.body(
-        one.text, k, filter=filter_of(one), reading=reading, matched=body["query"], boost=boost
-    )
-    known = (int(search.info.settings[name]) for name in WINDOW_LIMITS if name in search.info.settings)
-    if made["rescore"]["window_size"] > (limit := next(known, LARGEST_WINDOW)):
-        raise SettingsError(f"the {k} best need a larger window than the {limit} that the index allows")
-    new = body | {name: made[name] for name in ("query", "rescore")}
-    if "stored_fields" not in body:
-        new["_source"] = without_field(search.info.record.vector_field, body.get("_source", {}))
-    return orjson.dumps(new)
+def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Read an object of JSON. Raises ValueError for one that names a part twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has two parts of one name")
+    return found
 
 
 def finite_number(number: str) -> float:
@@ -319,14 +180,14 @@ def finite_number(number: str) -> float:
     return found
 
 
-def without_field(field: str, source: Any) -> Any:
-    """Leave a field out of the `_source` of an answer, unless the client names it."""
-    if not isinstance(source, Mapping) or field in source.get("includes", ()):
-        return source
-    return {**source, "excludes": [*source.get("excludes", ()), field]}
+STRICTLY: dict[str, Any] = {
+    "parse_float": finite_number,
+    "parse_constant": finite_number,
+    "object_pairs_hook": distinct,
+}
+"""How a body is read that others will read again."""
 
 
 def is_encodable(text: str, most: int) -> bool:
-    """Tell whether a text has something to encode and fits; lone surrogates no tokenizer can read."""
-    whole = text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
-    return whole and says_something(text) and len(text) <= most
+    """Tell whether a text has something to encode and fits."""
+    return is_unicode(text) and says_something(text) and len(text) <= most

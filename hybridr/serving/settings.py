@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
+from ..search.bodies import Recall
 from ..settings import NoOption, Stage
 
 Way = Literal["client", "neural", "transparent", "local"]
@@ -31,6 +32,9 @@ class DeploySettings(Stage):
     )
     server: str = Field("http://127.0.0.1:8080", description="`hybridr serve` as the cluster reaches it")
     token: NoOption[SecretStr | None] = Field(None, min_length=1, description="what that server asks for")
+    recall: Recall = Field(
+        "all", description="what transparent searches find; all: neighbours too; lexical: what words match"
+    )
     set_cluster_settings: bool = Field(False, description="set what ml-commons needs for the way")
     force: bool = Field(False, description="also with an encoder that does not know the index's language")
 

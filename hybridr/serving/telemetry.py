@@ -33,6 +33,12 @@ class Metrics:
         self.seconds = Histogram(
             "hybridr_request_seconds", "Time to the answer", ["route"], buckets=SECONDS, registry=registry
         )
+        self.left_alone = Counter(
+            "hybridr_left_alone",
+            "Searches that went on as their client wrote them",
+            ["reason"],
+            registry=registry,
+        )
         self.batch_texts = Histogram(
             "hybridr_batch_texts", "Texts encoded together", buckets=TEXTS, registry=registry
         )
@@ -51,6 +57,11 @@ class Metrics:
         """Count one answered request."""
         self.requests.labels(route, str(status)).inc()
         self.seconds.labels(route).observe(seconds)
+
+    def count_ranking(self, reason: str | None) -> None:
+        """Count one search that was not ranked anew, by its reason."""
+        if reason is not None:
+            self.left_alone.labels(reason).inc()
 
     def count_batch(self, texts: int, tokens: int) -> None:
         """Count one call of the encoder."""

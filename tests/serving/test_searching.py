@@ -1,86 +1,163 @@
+"""`/v1/rank` gives every body back: ranked, without vectors in its answer, or byte by byte as it came."""
+
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hybridr.serving.searching import Wanted, filter_of, rewritten, wanted
+from hybridr.cluster.connection import Cluster
+from hybridr.serving import searching
+from hybridr.serving.application import create_app
+from hybridr.serving.settings import ServeSettings
+from support.hashing import HashingEncoder
 
-FIELDS = frozenset({"text", "title"})
-MATCH = {"match": {"text": "two words"}}
-SHOES = {"term": {"category": "shoes"}}
-CHEAP = {"range": {"price": {"lt": 10}}}
+MATCH = {"match": {"text": {"query": "two words", "operator": "OR"}}}
+BODY: dict[str, Any] = {
+    "from": 0,
+    "size": 10,
+    "query": {
+        "bool": {
+            "must": [MATCH],
+            "filter": [{"range": {"price": {"lt": 3.5}}}],
+            "should": [{"function_score": {"query": MATCH, "functions": [{"weight": 2}]}}],
+        }
+    },
+    "_source": {"includes": ["price"], "excludes": []},
+    "sort": [{"_score": {"order": "desc"}}],
+    "aggregations": {"a": {"terms": {"field": "brand"}}},
+}
+
+
+class KnowingSearch:
+    """Ranks every text in the same way."""
+
+    lexical_fields = ("text",)
+    fusion = "absolute"
+    signals = SimpleNamespace(reads_tokens=False)
+    settings = SimpleNamespace(depth=100)
+    record = SimpleNamespace(fields=("text",), vector_field="v")
+    info: Any = SimpleNamespace(record=record, settings={}, name="docs")
+
+    def __init__(self, cluster, index, encoder, mode="hybrid") -> None:
+        self.encoder = encoder
+
+    def using(self, mode):
+        return self
+
+    def knows(self, text):
+        return text != "unheard"
+
+    def body(self, text, k, *, filter, reading, matched):
+        both = {"bool": {"should": [matched, {"knn": {"filter": filter}}]}}
+        return {"query": both, "rescore": {"window_size": 2 * k, "query": {"rescore_query": {"script": {}}}}}
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[TestClient]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(searching, "Search", KnowingSearch)
+        app = create_app(
+            HashingEncoder(),
+            ServeSettings(index="docs", rank_timeout_s=30),
+            cluster=Cluster(None, "http://x"),
+        )
+        yield TestClient(app)
+
+
+def ranked(client: TestClient, raw: bytes, recall: str = "all") -> str:
+    answer = client.post("/v1/rank", content=raw, params={"recall": recall})
+    assert answer.status_code == 200
+    found: str = json.loads(answer.content)["body"]
+    return found
+
+
+def places_of(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """List the place of every part of a body."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [at] * bool(at) + [place for name, part in parts for place in places_of(part, (*at, name))]
+
+
+def replaced(value: Any, place: tuple[Any, ...], new: Any) -> Any:
+    """Copy a body with something else in one place."""
+    copied = json.loads(json.dumps(value))
+    inner = copied
+    for name in place[:-1]:
+        inner = inner[name]
+    inner[place[-1]] = new
+    return copied
+
+
+ODD = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=3)
+    | st.just([])
+    | st.just({})
+    | st.just([[{}]])
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(places_of(BODY)), ODD, st.sampled_from(["all", "lexical"]))
+def test_wrong_types_in_every_place_lose_nothing(
+    client: TestClient, place: tuple[Any, ...], new: Any, recall: str
+) -> None:
+    body = replaced(BODY, place, new)
+    raw = json.dumps(body).encode()
+    found = ranked(client, raw, recall)
+    if found == raw.decode():
+        return
+    parts = json.loads(found)
+    asked = parts["query"]["bool"]["should"][0] if "rescore" in parts and recall == "all" else parts["query"]
+    assert asked == body["query"]
+    for name in body.keys() - {"query", "_source"}:
+        assert parts[name] == body[name]
 
 
 @pytest.mark.parametrize(
-    ("query", "expected"),
+    "raw",
     [
-        (MATCH, Wanted("two words")),
-        ({"match": {"text": {"query": "two words", "operator": "and", "boost": 2}}}, Wanted("two words")),
-        ({"multi_match": {"query": "w", "fields": ["title^3", "text"]}}, Wanted("w")),
-        ({"multi_match": {"query": "w", "type": "most_fields", "fuzziness": 0}}, Wanted("w")),
-        ({"multi_match": {"query": "w", "fields": []}}, Wanted("w")),
-        ({"bool": {"must": MATCH}}, Wanted("two words")),
-        ({"bool": {"should": [MATCH]}}, Wanted("two words")),
-        ({"bool": {"must": [MATCH], "filter": [SHOES, CHEAP]}}, Wanted("two words", (SHOES, CHEAP))),
-        ({"bool": {"must": [MATCH, SHOES], "must_not": CHEAP}}, Wanted("two words", (SHOES,), (CHEAP,))),
-        ({"bool": {"must": [MATCH], "should": [SHOES]}}, Wanted("two words")),
-        (
-            {"bool": {"must": [{"bool": {"must": MATCH, "filter": SHOES}}], "filter": CHEAP}},
-            Wanted("two words", (SHOES, CHEAP)),
-        ),
-        (
-            {"bool": {"should": [MATCH, {"match": {"title": "two words"}}]}},
-            Wanted("two words"),
-        ),
+        b'{"query": {"match": {"text": "one"}}, "query": {"match": {"text": "two"}}}',
+        b'{"query": {"match": {"text": NaN}}}',
+        b'{"query": {"match": {"text": "two"}}, "size": 1e400}',
+        b'{"query": {"match": {"text": "\\ud800"}}, "size": 3}',
+        b'{"query": {"terms": {"n": [' + b"9" * 40 + b"]}}}",
+        b'{"query": ' + b'{"bool": {"must": ' * 260 + b'{"match": {"text": "a"}}' + b"}}" * 260 + b"}",
+        b'{"query": {"match": {"text": "' + b"word " * 210_000 + b'"}}}',
+        b"\xff\xfe",
     ],
 )
-def test_one_text_is_found_with_its_filters(query: dict[str, Any], expected: Wanted) -> None:
-    assert wanted(query, FIELDS) == expected
+def test_the_own_bytes_of_an_odd_body_go_through(client: TestClient, raw: bytes) -> None:
+    assert ranked(client, raw) == raw.decode(errors="replace")
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        {"match_all": {}},
-        {"match": {"category": "shoes"}},
-        {"match": {"text": 7}},
-        {"match": {"text": "  "}},
-        {"match_phrase": {"text": "two words"}},
-        {"multi_match": {"query": "two words", "fields": ["text"], "type": "phrase"}},
-        {"multi_match": {"query": "two words", "fields": ["text", "category"]}},
-        {"bool": {"filter": [MATCH]}},
-        {"bool": {"must_not": [MATCH]}},
-        {"bool": {"must": [MATCH, {"match": {"title": "others"}}]}},
-        {"bool": {"should": [MATCH, SHOES]}},
-        {"bool": {"must": [MATCH] * 51}},
-        {"hybrid": {"queries": [MATCH]}},
-        {"knn": {"v": {"vector": [1.0], "k": 1}}},
-        {"match": MATCH["match"], "term": {}},
-        {"match": ["text"]},
-        {"bool": "text"},
-        {},
-    ],
-)
-def test_every_other_query_is_left_alone(query: dict[str, Any]) -> None:
-    assert wanted(query, FIELDS) is None
+def test_a_reason_is_counted_and_logged(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="hybridr.serving"):
+        for body in ({"query": MATCH}, {"query": MATCH, "min_score": 1}, {"query": {"match_all": {}}}, {}):
+            ranked(client, json.dumps(body).encode())
+    facts = [record.facts for record in caplog.records]  # type: ignore[attr-defined]
+    assert [(one["rewritten"], one["reason"]) for one in facts] == [
+        (True, None),
+        (False, "min_score"),
+        (False, "kind"),
+        (False, "no_query"),
+    ]
+    counters = client.get("/metrics").text
+    for reason in ("min_score", "kind", "no_query", "unreadable"):
+        assert f'hybridr_left_alone_total{{reason="{reason}"}}' in counters
 
 
-@given(st.text(min_size=1).filter(str.strip))
-def test_a_text_stays_a_text_whatever_is_in_it(text: str) -> None:
-    query = {"bool": {"must": [{"match": {"text": text}}], "filter": [SHOES]}}
-    one = wanted(query, FIELDS)
-    assert one is not None
-    assert one.text == text
-    made = rewritten(query, {"knn": {"v": {"vector": [1.0], "k": 3, "filter": filter_of(one)}}}, 3)
-    legs = json.loads(json.dumps(made))["hybrid"]["queries"]
-    assert legs[0] == json.loads(json.dumps(query))
-    assert legs[1]["knn"]["v"]["filter"] == {"bool": {"filter": [SHOES]}}
-
-
-def test_no_filter_where_everything_may_be_found() -> None:
-    assert filter_of(Wanted("x")) is None
-    assert filter_of(Wanted("x", (SHOES,), (CHEAP,))) == {"bool": {"filter": [SHOES], "must_not": [CHEAP]}}
+def test_where_only_words_find_the_query_is_the_clients_own(client: TestClient) -> None:
+    raw = json.dumps({"query": MATCH}).encode()
+    assert json.loads(ranked(client, raw, "lexical"))["query"] == MATCH
+    assert "knn" in ranked(client, raw)
+    refused = client.post("/v1/rank", content=raw, params={"recall": "some"})
+    assert refused.status_code == 400

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +14,7 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
+    from hybridr.search.bodies import Fate
     from hybridr.search.settings import SearchSettings
     from hybridr.serving.deploying import Deploying
     from hybridr.serving.settings import DeploySettings
@@ -25,6 +27,10 @@ def deploy(
     settings: DeploySettings,
     search: Annotated[SearchSettings, Only("fusion", "boost")],
     dry_run: DryRun = False,
+    explain: Annotated[
+        Path | None,
+        typer.Option(help="Requests of an application, JSON lines or a list: what would become of each."),
+    ] = None,
 ) -> None:
     """Let an index be asked for hybrid results through plain REST; undo: hybridr undeploy.
 
@@ -32,13 +38,28 @@ def deploy(
     so too, but the model runs inside the cluster. transparent: ordinary searches for a text are ranked as
     hybridr search does, or by --fusion pipeline; --boost adds to that.
     HYBRIDR_DEPLOY_TOKEN is the server's bearer token.
+    {"path": "/docs/_search?from=10", "body": {...}}, and says which the transparent way ranks, and why not.
     """
+    from hybridr.search.bodies import fates_in
     from hybridr.serving.deploying import deploy, plan_deployment
 
     cluster = session.connect()
+    if explain is not None:
+        return show_fates(session, explain, fates_in(cluster, name, explain, search, settings.recall))
     if dry_run:
         return show(session, plan_deployment(cluster, name, settings, search), dry_run=True)
     show(session, deploy(cluster, name, settings, search), dry_run=False)
+
+
+def show_fates(session: Session, file: Path, fates: list[Fate]) -> None:
+    """Print what becomes of each request, and how many are ranked."""
+    ranked = sum(fate.ranked for fate in fates)
+    session.output.result({"file": str(file), "ranked": ranked, "requests": [asdict(fate) for fate in fates]})
+    rows = [
+        (number, "ranked" if fate.ranked else fate.reason, fate.why) for number, fate in enumerate(fates, 1)
+    ]
+    session.output.table(["request", "what becomes of it", "why"], rows)
+    session.output.line(f"{ranked} of {len(fates)} are ranked; the others go on as they are")
 
 
 @verb(app, "undeploy", cluster=True)
@@ -57,8 +78,10 @@ def undeploy(
 
 
 def show(session: Session, done: Deploying, *, dry_run: bool) -> None:
-    """Print what was or would be sent, and how to ask."""
+    """Print what was or would be sent, what will not be ranked, and how to ask."""
     session.output.result(asdict(done) | {"dry_run": dry_run})
+    for limit in done.limits:
+        session.output.note(limit)
     if dry_run:
         session.output.requests(done.requests)
         return session.output.line("nothing was sent")

@@ -13,6 +13,7 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
+    from hybridr.cluster.connection import Cluster
     from hybridr.tuning.judgement import Choice
     from hybridr.tuning.settings import TuneSettings
     from hybridr.tuning.tuning import Bm25Choice, Tuning
@@ -40,6 +41,19 @@ def tune(
         draw_curve(found, plot)
     session.output.result(found.to_json())
     show(session, found)
+    warn_of_deployment(session, cluster, name)
+
+
+def warn_of_deployment(session: Session, cluster: Cluster, name: str) -> None:
+    """Say what of a deployment does not fit what was found."""
+    from hybridr.cluster.destinations import resolve
+    from hybridr.serving.deploying import deployment_of
+
+    deployed = deployment_of(cluster, resolve(cluster, name))
+    if deployed is None:
+        return
+    for problem in deployed.missing:
+        session.output.note(f"deployed, but {problem}: hybridr deploy {name} --way {deployed.way}")
 
 
 def show_choice(session: Session, name: str, choice: Choice) -> None:

@@ -6,17 +6,23 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import hybridr_cli
 from hybridr import Search, reindex
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.destinations import write_record
+from hybridr.cluster.record import Tuned
 from hybridr.errors import ClusterError
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
-from hybridr.serving.deploying import deploy, undeploy
+from hybridr.serving.deploying import deploy, deployment_of, plan_deployment, undeploy
 from hybridr.serving.settings import DeploySettings, ServeSettings
+from hybridr_cli.commands.tune import warn_of_deployment
+from hybridr_cli.session import Session
 from support.corpus import bulk, fill_index
 from support.deployed import Server, ask, ids, scores
 from support.hashing import HashingEncoder
@@ -166,13 +172,13 @@ def test_far_pages_are_those_of_search(rack: Cluster, index: str, search: Search
 def test_a_page_beyond_the_window_is_plain(
     rack: Cluster, index: str, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deep = Search(rack, index, HashingEncoder(), settings=SearchSettings(depth=150))
-    body = {"query": MATCH, "from": 0, "size": 151, "_source": False}
-    within = body | {"size": 150}
-    rack.request("PUT", path_of(index, "_settings"), {"index.max_rescore_window": 300})
+    deep = Search(rack, index, HashingEncoder(), settings=SearchSettings(depth=200))
+    body = {"query": MATCH, "from": 0, "size": 201, "_source": False}
+    within = body | {"size": 200}
+    rack.request("PUT", path_of(index, "_settings"), {"index.max_rescore_window": 400})
     try:
         monkeypatch.setattr(server, "app", create_app(HashingEncoder(), SETTINGS, cluster=rack))
-        assert_same(ask(rack, index, within), deep(TEXT, 150))
+        assert_same(ask(rack, index, within), deep(TEXT, 200))
         assert scores(ask(rack, index, body)) == scores(plain(rack, index, body))
     finally:
         rack.request("PUT", path_of(index, "_settings"), {"index.max_rescore_window": None})
@@ -195,65 +201,6 @@ def test_the_vector_is_in_answers_that_name_it(rack: Cluster, index: str, source
     hits = ask(rack, index, body)["hits"]["hits"]
     assert all(("hybridr_vector" in hit["_source"]) is there for hit in hits)
     assert all("price" in hit["_source"] for hit in hits) is (source in (None, True, ["*"]))
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"query": MATCH, "sort": [{"price": "desc"}], "_source": ["price"]},
-        {"query": MATCH, "sort": ["_score", {"price": "asc"}]},
-        {"query": MATCH, "rescore": {"window_size": 5, "query": {"rescore_query": {"term": {"tags": "t1"}}}}},
-        {"query": MATCH, "collapse": {"field": "price"}},
-        {"query": MATCH, "min_score": 3},
-        {"query": MATCH, "sort": [{"price": "asc"}], "search_after": [3.0]},
-        {"query": MATCH, "size": 0, "track_total_hits": True},
-        {"query": {"match": {"text": {"query": TEXT, "operator": "and"}}}},
-        {"query": {"match": {"text": {"query": TEXT, "minimum_should_match": 2}}}},
-        {"query": {"bool": {"must": [MATCH], "should": [{"term": {"tags": {"value": "t1", "boost": 9}}}]}}},
-        {"query": {"match": {"text": "qqxyzzy"}}},
-        {"query": {"match": {"tags": "t1"}}},
-        {"query": {"match_phrase": {"text": "anchor needle"}}},
-        {"query": {"query_string": {"query": "text:(anchor AND needle)"}}},
-        {"query": {"function_score": {"query": MATCH, "field_value_factor": {"field": "price"}}}},
-        {"query": {"terms": {"price": [1, 2.5, 9007199254740993]}}},
-        {"query": {"wrapper": {"query": "eyJtYXRjaF9hbGwiOnt9fQ=="}}},
-        {"query": {"ids": {"values": ["$1", "d3", "${x}"]}}},
-        {"size": 3},
-        {},
-        {"suggest": {"s": {"text": "ancor", "term": {"field": "text"}}}},
-    ],
-)
-def test_what_cannot_be_ranked_is_as_it_was(rack: Cluster, index: str, body: dict[str, Any]) -> None:
-    answer, expected = ask(rack, index, body), plain(rack, index, body)
-    for one in (answer, expected):
-        one.pop("took")
-    assert answer == expected
-
-
-def test_scrolls_and_counts_and_changes_by_query(rack: Cluster, index: str) -> None:
-    path = path_of(index, "_search")
-    answer = rack.request("POST", path, {"query": MATCH, "size": 20}, {"scroll": "1m"})
-    seen = ids(answer)
-    while ids(answer):
-        answer = rack.request("POST", "/_search/scroll", {"scroll": "1m", "scroll_id": answer["_scroll_id"]})
-        seen += ids(answer)
-    rack.request("DELETE", "/_search/scroll", {"scroll_id": answer["_scroll_id"]})
-    words = plain(rack, index, {"query": MATCH, "size": COUNT})
-    assert len(seen) == len(set(seen))
-    assert set(ids(words)) <= set(seen)
-    counted = rack.request("POST", path_of(index, "_count"), {"query": MATCH})["count"]
-    assert counted == words["hits"]["total"]["value"]
-    changed = rack.request("POST", path_of(index, "_update_by_query"), {"query": MATCH}, {"refresh": "true"})
-    assert changed["updated"] == counted
-
-
-def test_another_index_searched_along_keeps_its_hits(rack: Cluster, index: str) -> None:
-    fill_index(rack, "rackless", 40)
-    both = f"{index},rackless"
-    answer = ask(rack, both, {"query": MATCH, "size": 400, "track_total_hits": True})
-    assert not answer["_shards"]["failed"]
-    words = {hit["_id"] for hit in plain(rack, "rackless", {"query": MATCH, "size": 40})["hits"]["hits"]}
-    assert {hit["_id"] for hit in answer["hits"]["hits"] if hit["_index"] == "rackless"} == words != set()
 
 
 def test_a_point_in_time_is_ranked(rack: Cluster, index: str, search: Search) -> None:
@@ -307,7 +254,8 @@ def test_an_encoder_that_fails_or_is_slow_means_plain_bm25(
         + b"0" * 30
         + b"}}}}}",
         b'{"query": {"multi_match": {"query": "anchor", "fields": 5}}}',
-        b'{"query": {"match": {"text": "anchor"}}, "size": 20000}',
+        b'{"query": {"match": {"text": "anchor"}}, "size": -20000}',
+        b'{"query": {"match": {"brand": "b"}}, "query": {"match": {"text": "anchor"}}}',
         b'{"query": ' + b'{"bool": {"must": ' * 500 + b'{"match": {"text": "a"}}' + b"}}" * 500 + b"}",
         b'{"query": {"match": {"text": "' + b"word " * 300_000 + b'"}}}',
     ],
@@ -325,4 +273,49 @@ def test_the_pipeline_is_one_that_takes_whole_bodies(rack: Cluster, index: str) 
     stored = rack.request("GET", f"/_search/pipeline/{name}")[name]
     [processor] = stored["request_processors"]
     assert processor["ml_inference"]["query_template"] == "${body}"
-    assert "normalization" in json.dumps(stored["phase_results_processors"]), "hybrid queries go on as before"
+    assert "phase_results_processors" not in stored, "it fails where a query matches nothing by itself"
+
+
+def test_tuning_for_another_fusion_is_said(
+    rack: Cluster, index: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = rack.index_info(index).record.tuning
+    assert deployment_of(rack, rack.index_info(index)).missing == []
+    write_record(rack, index, tuning=Tuned(search={"fusion": "pipeline"}))
+    try:
+        [problem] = deployment_of(rack, rack.index_info(index)).missing
+        assert "tuned for another fusion" in problem
+        warn_of_deployment(Session({"json": False, "quiet": False, "config": None}), rack, INDEX)
+        assert f"hybridr deploy {INDEX} --way transparent" in capsys.readouterr().err
+    finally:
+        write_record(rack, index, tuning=known)
+
+
+def test_a_request_is_explained_on_the_command_line(
+    rack: Cluster, index: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "requests.jsonl"
+    file.write_text(json.dumps({"query": MATCH}) + "\n" + json.dumps({"query": MATCH, "min_score": 3}) + "\n")
+    command = ["deploy", INDEX, "--explain", str(file), "--url", rack.url]
+    assert hybridr_cli.main(command) == 0
+    said = capsys.readouterr().out
+    assert "1 of 2 are ranked" in said
+    assert "min_score" in said
+    assert hybridr_cli.main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["reason"] for one in found["requests"]] == [None, "min_score"]
+
+
+def test_what_will_not_be_ranked_is_said(rack: Cluster, index: str, server: Server) -> None:
+    settings = DeploySettings(way="transparent", server=server.url)
+    assert plan_deployment(rack, INDEX, settings, SearchSettings()).limits == []
+    vector = {"type": "knn_vector", "dimension": 3}
+    rack.request("PUT", "/rack-of-others", {"mappings": {"properties": {"hybridr_vector": vector}}})
+    rack.request("PUT", path_of(index, "_settings"), {"index.max_rescore_window": 150})
+    try:
+        window, other = plan_deployment(rack, INDEX, settings, SearchSettings()).limits
+        assert "150, and 200 is needed" in window
+        assert "'rack-of-others' fails: its hybridr_vector has 3 dimensions, not 16" in other
+    finally:
+        rack.request("PUT", path_of(index, "_settings"), {"index.max_rescore_window": None})
+        rack.request("DELETE", "/rack-of-others")

@@ -1,0 +1,318 @@
+"""Bodies: what a client's whole search asks for, what becomes of it, and the body that ranks its text."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from ..cluster.connection import Cluster
+from ..cluster.destinations import resolve
+from ..cluster.legs.dense import MAX_NEIGHBOURS
+from ..cluster.record import IndexInfo
+from ..encoding.contract import Reading
+from ..errors import DataError
+from ..languages import says_something
+from .checks import chosen_fusion
+from .clauses import REASONS, QueryReader, Reason, Wanted
+from .fusions.absolute import LARGEST_WINDOW, WINDOW
+from .search import Search
+from .settings import SearchSettings
+
+Recall: TypeAlias = Literal["all", "lexical"]
+"""What a rewritten search finds: neighbours too, or only what its own words match."""
+BEST_FIRST = [{"_score": {"order": "desc"}}]
+KEPT = frozenset(
+    "query from size _source sort aggregations highlight post_filter track_total_hits timeout pit "
+    "terminate_after explain profile version seq_no_primary_term include_named_queries_score track_scores "
+    "stats suggest stored_fields docvalue_fields fields script_fields".split()
+)
+"""What a search may say and still mean where its hits are ranked by `rescore`."""
+MOST_CHARACTERS = 1_000_000
+WITHOUT_SOURCE = frozenset({"stored_fields", "script_fields"})
+"""What has an answer without `_source` unless that is asked for, too."""
+BY_QUERY_SIZE = 1000  # of the pages in which documents are changed or copied by query
+WINDOW_LIMITS = ("index.max_rescore_window", "index.max_result_window")
+WITH_HITS_INSIDE = ("nested", "has_child", "has_parent")
+
+
+class BodyRanking:
+    """Ranks searches of one index for one text as `Search` does, and leaves all others as they are.
+
+    A text may have `most` characters. Where bodies are only judged, `search` may be a lexical one, and
+    `fusion` names what joins the legs of hybrid searches.
+    """
+
+    def __init__(
+        self,
+        search: Search,
+        recall: Recall = "all",
+        *,
+        most: int = MOST_CHARACTERS,
+        fusion: str | None = None,
+    ) -> None:
+        self.search, self.recall, self.most, self.fusion = search, recall, most, fusion
+        self.reader = QueryReader({*search.lexical_fields, *search.info.record.fields})
+        self.window = window_of(search.info)
+
+    def judged(self, body: Any) -> Wanted | Reason:
+        """Read the one text that a body, as OpenSearch writes it, looks for, or say why it stays as it is.
+
+        Raises TypeError, ValueError or AttributeError for a body that is odd in some way.
+        """
+        if (self.fusion or self.search.fusion) != "absolute":
+            return "fusion"
+        if reason := self.reason_of_parts(body):
+            return reason
+        one = self.reader.read(body["query"])
+        if isinstance(one, str):
+            return one
+        if one.demand and (self.recall == "all" or one.demand == "scores"):
+            return one.demand
+        return self.reason_of_text(one.text) or one
+
+    def reason_of_parts(self, body: Mapping[str, Any]) -> Reason | None:
+        """Say what beside the query keeps its hits from being ranked by their score and a `rescore`."""
+        if "query" not in body:
+            return "no_query"
+        if is_by_query(body):
+            return "by_query"
+        if body.get("sort", BEST_FIRST) != BEST_FIRST:
+            return "sort"
+        if unknown := next((name for name in body if name not in KEPT), None):
+            return unknown if unknown in REASONS else "part"
+        if body.get("size") == 0 and ("aggregations" not in body or self.recall == "lexical"):
+            return "counting"
+        reach = self.reach(body)
+        too_wide = min(WINDOW * reach, LARGEST_WINDOW) > self.window
+        return "window" if too_wide or reach > MAX_NEIGHBOURS else None
+
+    def reason_of_text(self, text: str) -> Reason | None:
+        """Say why a text cannot be encoded, or finds nothing by its words."""
+        if len(text) > self.most:
+            return "too_long"
+        if not (says_something(text) and is_unicode(text)):
+            return "no_text"
+        return None if self.search.knows(text) else "unknown_words"
+
+    def reach(self, body: Mapping[str, Any]) -> int:
+        """Give how many candidates of each leg a page needs.
+
+        Pages up to the depth of searches have the same ones, and so have those up to its double, and so on.
+        """
+        wanted, depth = page_end(body), self.search.settings.depth
+        doublings = max(0, math.ceil(math.log2(wanted / depth)))
+        return max(wanted, min(depth << doublings, MAX_NEIGHBOURS))
+
+    def body(
+        self, body: Mapping[str, Any], one: Wanted, reading: Reading, boost: str | None = None
+    ) -> dict[str, Any]:
+        """Write a body anew: the client's own query finds by words, and everything else is as it was.
+
+        `boost` is what fields add beside relevance. Raises SettingsError for one that cannot be.
+        """
+        asked = {"filter": filter_of(one), "reading": reading, "matched": body["query"], "boost": boost}
+        made = self.search.body(one.text, self.reach(body), **asked)
+        rescored = made["rescore"]["query"]
+        rescored["rescore_query"] = surrounded(rescored["rescore_query"], one)
+        query = made["query"] if self.recall == "all" else body["query"]
+        return self.without_vector(body) | {"query": query, "rescore": made["rescore"]}
+
+    def without_vector(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Leave the vectors out of an answer, unless it names them or may write documents back."""
+        without_source = "_source" not in body and WITHOUT_SOURCE.intersection(body)
+        if without_source or is_by_query(body):
+            return dict(body)
+        field = self.search.info.record.vector_field
+        return {**body, "_source": without_field(field, body.get("_source", {}))}
+
+
+def window_of(info: IndexInfo) -> int:
+    """Give how many hits of a shard an index lets a `rescore` look at."""
+    known = [int(info.settings[name]) for name in WINDOW_LIMITS if name in info.settings]
+    return known[0] if known else LARGEST_WINDOW
+
+
+def page_end(body: Mapping[str, Any]) -> int:
+    """Give how many hits there are up to the end of a body's page, at least 1. Raises ValueError."""
+    start, size = int(body.get("from", 0)), int(body.get("size", 10))
+    if start < 0 or size < 0:
+        raise ValueError("a page begins at 0 or later, and has 0 hits or more")
+    return max(1, start + size)
+
+
+def is_by_query(body: Mapping[str, Any]) -> bool:
+    """Tell whether a body may come of `_delete_by_query`, `_update_by_query` or `_reindex`.
+
+    Nothing in a body says so: these sort, by `_doc` unless they are told otherwise, ask for the sequence
+    numbers of what they change, or go on in large pages.
+    """
+    sort = body.get("sort")
+    by_place = isinstance(sort, list) and sort[:1] == [{"_doc": {"order": "asc"}}]
+    numbered = bool(body.get("seq_no_primary_term")) or body.get("size") == BY_QUERY_SIZE
+    return by_place or (sort is not None and numbered)
+
+
+def is_unicode(text: str) -> bool:
+    """Tell whether a text is free of halves of surrogate pairs, which no tokenizer can read."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def filter_of(one: Wanted) -> dict[str, Any] | None:
+    """Build the filter of the dense leg; None where everything may be found."""
+    if not one.filters and not one.excluded:
+        return None
+    parts = {"filter": one.filters, "must_not": one.excluded}
+    copied = {name: [without_inner_hits(query) for query in part] for name, part in parts.items()}
+    return {"bool": {name: part for name, part in copied.items() if part}}
+
+
+def without_inner_hits(query: Any) -> Any:
+    """Copy a query without what it shows of hits inside: of one name they may be asked for once."""
+    if isinstance(query, list):
+        return [without_inner_hits(one) for one in query]
+    if not isinstance(query, Mapping):
+        return query
+    return {
+        name: without_inner_hits(
+            {part: of for part, of in value.items() if part != "inner_hits"}
+            if name in WITH_HITS_INSIDE and isinstance(value, Mapping) and "query" in value
+            else value
+        )
+        for name, value in query.items()
+    }
+
+
+def surrounded(query: dict[str, Any], one: Wanted) -> dict[str, Any]:
+    """Put around a query what multiplies the scores of a text."""
+    for part, outside in one.around:
+        [(kind, body)] = outside.items()
+        query = {kind: {**body, part: query}}
+    return query
+
+
+def without_field(field: str, source: Any) -> Any:
+    """Leave a field out of the `_source` of an answer, unless the client names it."""
+    if not isinstance(source, Mapping) or field in source.get("includes", ()):
+        return source
+    return {**source, "excludes": [*source.get("excludes", ()), field]}
+
+
+def limits_of(cluster: Cluster, info: IndexInfo, depth: int) -> list[str]:
+    """Say what of an index or its cluster keeps searches from being ranked, or fails beside it."""
+    found = []
+    if (window := window_of(info)) < (least := WINDOW * depth):
+        found.append(f"index.max_rescore_window is {window}, and {least} is needed: no search is ranked")
+    field, dim = info.record.vector_field, info.record.dim
+    for name, dims in dimensions_of(cluster, field).items():
+        if name != info.name and dims != dim:
+            found.append(f"searched along, '{name}' fails: its {field} has {dims} dimensions, not {dim}")
+    return found
+
+
+def dimensions_of(cluster: Cluster, field: str) -> dict[str, int]:
+    """Give the dimensions of a vector field in every index that has it."""
+    found = cluster.request("GET", f"/_all/_mapping/field/{quote(field, safe='')}")
+    last = field.rpartition(".")[2]
+    mapped = {
+        name: of["mappings"].get(field, {}).get("mapping", {}).get(last, {}) for name, of in found.items()
+    }
+    return {name: of["dimension"] for name, of in sorted(mapped.items()) if "dimension" in of}
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What becomes of a request: whether it is ranked anew, if not by which of REASONS, and a remark."""
+
+    ranked: bool
+    reason: Reason | None
+    why: str
+
+
+def fates_in(
+    cluster: Cluster, name: str, file: Path, settings: SearchSettings, recall: Recall = "all"
+) -> list[Fate]:
+    """Say what becomes of the requests in a file, JSON lines or one list. Raises DataError for others."""
+    try:
+        text = file.read_text(encoding="utf-8")
+        whole = json.loads(text) if text.lstrip().startswith("[") else None
+        requests = (
+            [json.loads(line) for line in text.splitlines() if line.strip()] if whole is None else whole
+        )
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{file} cannot be read: {error}", hint="JSON lines or one list of requests"
+        ) from None
+    for number, request in enumerate(requests, 1):
+        if not isinstance(request, dict):
+            raise DataError(f"request {number} of {file} is no object", hint="a search body in each line")
+    return fates_of(cluster, name, requests, settings, recall)
+
+
+def fates_of(
+    cluster: Cluster,
+    name: str,
+    requests: Iterable[Mapping[str, Any]],
+    settings: SearchSettings,
+    recall: Recall = "all",
+) -> list[Fate]:
+    """Say what a deployment of `--way transparent` makes of an application's requests; nothing is changed.
+
+    A request is a search body, or `{"path": "/docs/_search?from=10", "body": {…}}`. Raises NotFound.
+    """
+    info = resolve(cluster, name)
+    searching = Search(cluster, info, mode="lexical", settings=settings)
+    feedback = None if searching.settings.feedback == "none" else searching.settings.feedback
+    fusion, _ = chosen_fusion(cluster, searching.settings, info, feedback)
+    ranking = BodyRanking(searching, recall, fusion=fusion)
+    return [fate_of(ranking, request) for request in requests]
+
+
+def fate_of(ranking: BodyRanking, request: Mapping[str, Any]) -> Fate:
+    """Say what becomes of one request."""
+    address = urlsplit(str(request.get("path", "_search")))
+    params = dict(parse_qsl(address.query)) | dict(request.get("params") or {})
+    given = request.get("body") or {} if {"path", "body"} & request.keys() else request
+    reason = reason_of_path(address.path.rpartition("/")[2], params)
+    if reason is None:
+        try:
+            judged = ranking.judged(as_sent(given, params))
+        except (TypeError, ValueError, AttributeError, RecursionError):
+            judged = "unreadable"
+        reason = judged if isinstance(judged, str) else "scroll" if "scroll" in params else None
+    return Fate(reason is None, reason, REASONS[reason] if reason else "ranked as hybridr search does")
+
+
+def reason_of_path(api: str, params: Mapping[str, Any]) -> Reason | None:
+    """Say why a request to an API of OpenSearch, with the parameters of its address, is not ranked anew."""
+    if api in ("_delete_by_query", "_update_by_query", "_reindex"):
+        return "by_query"
+    if api != "_search":
+        return "counting" if api == "_count" else "no_search"
+    return "pipeline" if "search_pipeline" in params else None
+
+
+def as_sent(body: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
+    """Write a client's body as OpenSearch passes it on: parameters within, every sort in its long form."""
+    found = {{"aggs": "aggregations"}.get(name, name): value for name, value in body.items()}
+    found |= {name: int(params[name]) for name in ("from", "size") if name in params}
+    if "q" in params:
+        default = {"default_operator": params.get("default_operator", "or")}
+        fields = {"default_field": params["df"]} if "df" in params else {}
+        found["query"] = {"query_string": {"query": params["q"], **default, **fields}}
+    sort = params["sort"].split(",") if "sort" in params else found.get("sort")
+    if sort is not None:
+        found["sort"] = [long_sort(one) for one in (sort if isinstance(sort, list) else [sort])]
+    return found
+
+
+def long_sort(one: Any) -> Any:
+    """Write out what a client sorts by: `"price:desc"`, `"_score"`, `{"price": "desc"}`."""
+    if isinstance(one, str):
+        field, _, order = one.partition(":")
+        return {field: {"order": order or ("desc" if field == "_score" else "asc")}}
+    return {field: {"order": how} if isinstance(how, str) else how for field, how in one.items()}

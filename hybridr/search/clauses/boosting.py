@@ -1,0 +1,22 @@
+"""`boosting`: a text, and what makes its documents count less."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import Clause, QueryReader, Reason, Wanted
+
+
+class Boosting(Clause):
+    """Multiplies the score of documents that match another query, too."""
+
+    name = "boosting"
+
+    def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
+        """Take the text of the positive query."""
+        one = reader.read(body.get("positive"))
+        if isinstance(one, str):
+            return one
+        outside = {name: value for name, value in body.items() if name != "positive"}
+        return one._replace(around=(*one.around, ("positive", {self.name: outside})))

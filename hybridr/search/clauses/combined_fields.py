@@ -1,0 +1,18 @@
+"""`combined_fields`: words in several fields that count as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import Clause, QueryReader, Reason, Wanted
+
+
+class CombinedFields(Clause):
+    """Looks for words in several fields as if they were one."""
+
+    name = "combined_fields"
+
+    def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
+        """Take the text, where all fields are among the index's texts."""
+        return reader.text_of(body.get("query"), body.get("fields"), body)

@@ -1,0 +1,22 @@
+"""`match`: words in one field, `{"field": "text"}` or `{"field": {"query": "text", …}}`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import Clause, QueryReader, Reason, Wanted
+
+
+class Match(Clause):
+    """Looks for words in one field."""
+
+    name = "match"
+
+    def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
+        """Take the text, where the field is one of the index's texts."""
+        if len(body) != 1:
+            return "kind"
+        [(field, value)] = body.items()
+        options = value if isinstance(value, Mapping) else {"query": value}
+        return reader.text_of(options.get("query"), [field], options)

@@ -1,0 +1,22 @@
+"""`multi_match`: words in several fields, or in all where it names none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import Clause, QueryReader, Reason, Wanted
+
+BY_WORDS = ("best_fields", "most_fields", "cross_fields")
+
+
+class MultiMatch(Clause):
+    """Looks for words in several fields; phrases and prefixes ask for exactly those letters."""
+
+    name = "multi_match"
+
+    def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
+        """Take the text, where all fields are among the index's texts."""
+        if body.get("type", "best_fields") not in BY_WORDS:
+            return "phrase"
+        return reader.text_of(body.get("query"), body.get("fields"), body)

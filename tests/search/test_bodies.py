@@ -1,0 +1,190 @@
+"""Which search bodies are ranked anew, what else of them stays, and what clients are told of theirs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hybridr.errors import DataError
+from hybridr.search.bodies import (
+    BodyRanking,
+    as_sent,
+    fate_of,
+    fates_in,
+    filter_of,
+    is_by_query,
+    without_field,
+)
+from hybridr.search.clauses import REASONS, Wanted
+from hybridr.search.settings import SearchSettings
+
+FIELDS = ("text", "title")
+MATCH = {"match": {"text": {"query": "two words", "operator": "OR"}}}
+SHOES = {"term": {"category": "shoes"}}
+AND = {"match": {"text": {"query": "two words", "operator": "AND"}}}
+BY_SCORE = [{"_score": {"order": "desc"}}]
+
+
+def ranking(recall: Any = "all", fusion: str = "absolute", **settings: str) -> BodyRanking:
+    record = SimpleNamespace(fields=FIELDS, vector_field="v")
+    search: Any = SimpleNamespace(
+        lexical_fields=FIELDS,
+        info=SimpleNamespace(record=record, settings=settings),
+        settings=SimpleNamespace(depth=100),
+        knows=lambda text: text != "unheard",
+    )
+    return BodyRanking(search, recall, fusion=fusion)
+
+
+@pytest.mark.parametrize(
+    "besides",
+    [
+        {},
+        {"from": 20, "size": 5, "track_total_hits": 2147483647, "_source": {"includes": [], "excludes": []}},
+        {"size": 0, "aggregations": {"a": {"terms": {"field": "n"}}}},
+        {"sort": BY_SCORE, "highlight": {"fields": {"text": {}}}},
+        {"from": 9_000, "size": 1000},
+    ],
+)
+def test_what_a_ranking_leaves_as_it_is(besides: dict[str, Any]) -> None:
+    assert ranking().judged({"query": MATCH, **besides}) == Wanted("two words")
+
+
+@pytest.mark.parametrize(
+    ("besides", "reason"),
+    [
+        ({"sort": [*BY_SCORE, {"n": {"order": "asc"}}]}, "sort"),
+        ({"sort": [{"n": {"order": "asc"}}]}, "sort"),
+        ({"sort": [{"_doc": {"order": "asc"}}]}, "by_query"),
+        ({"sort": BY_SCORE, "size": 1000}, "by_query"),
+        ({"sort": BY_SCORE, "seq_no_primary_term": True}, "by_query"),
+        ({"rescore": []}, "rescore"),
+        ({"collapse": {"field": "n"}}, "collapse"),
+        ({"search_after": [3]}, "search_after"),
+        ({"min_score": 2.0}, "min_score"),
+        ({"indices_boost": [{"a": 2.0}]}, "indices_boost"),
+        ({"slice": {"id": 0, "max": 2}}, "slice"),
+        ({"ext": {"rerank": {}}}, "part"),
+        ({"size": 0, "track_total_hits": 2147483647}, "counting"),
+        ({"from": 9_000, "size": 1001}, "window"),
+        ({"query": {"match": {"text": "unheard"}}}, "unknown_words"),
+        ({"query": {"match": {"text": "\ud800 lone"}}}, "no_text"),
+        ({"query": AND}, "operator"),
+        ({"query": SHOES}, "kind"),
+    ],
+)
+def test_what_a_ranking_would_break_has_a_reason(besides: dict[str, Any], reason: str) -> None:
+    assert ranking().judged({"query": MATCH, **besides}) == reason
+    assert reason in REASONS
+
+
+def test_a_body_without_a_query_and_an_index_without_true_scores() -> None:
+    assert ranking().judged({"size": 3}) == "no_query"
+    assert ranking(fusion="pipeline").judged({"query": MATCH}) == "fusion"
+
+
+def test_a_small_window_of_the_index_keeps_wide_pages_as_they_are() -> None:
+    small = ranking(**{"index.max_rescore_window": "200"})
+    assert small.judged({"query": MATCH, "size": 100}) == Wanted("two words")
+    assert small.judged({"query": MATCH, "size": 101}) == "window"
+
+
+def test_where_only_words_find_a_demand_for_all_of_them_is_no_obstacle() -> None:
+    lexical = ranking("lexical")
+    assert isinstance(lexical.judged({"query": AND}), Wanted)
+    assert lexical.judged({"query": {"bool": {"must": [MATCH], "should": [SHOES]}}}) == "scores"
+    counting = {"query": MATCH, "size": 0, "aggregations": {"a": {"terms": {"field": "n"}}}}
+    assert lexical.judged(counting) == "counting"
+
+
+@pytest.mark.parametrize(("end", "reach"), [(10, 100), (100, 100), (101, 200), (350, 400), (9_999, 10_000)])
+def test_neighbouring_pages_have_the_same_candidates(end: int, reach: int) -> None:
+    assert ranking().reach({"from": end - 5, "size": 5}) == reach
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ({}, {"excludes": ["v"]}),
+        ({"includes": [], "excludes": ["price"]}, {"includes": [], "excludes": ["price", "v"]}),
+        ({"includes": ["price"], "excludes": []}, {"includes": ["price"], "excludes": ["v"]}),
+        ({"includes": ["v"], "excludes": []}, {"includes": ["v"], "excludes": []}),
+        (False, False),
+    ],
+)
+def test_the_vector_stays_out_of_answers_unless_it_is_named(source: Any, expected: Any) -> None:
+    assert without_field("v", source) == expected
+
+
+def test_documents_that_may_be_written_back_keep_their_vectors() -> None:
+    body = {"query": MATCH, "sort": [{"_doc": {"order": "asc"}}], "size": 1000}
+    assert is_by_query(body)
+    assert ranking().without_vector(body) == body
+    assert ranking().without_vector({"query": SHOES})["_source"] == {"excludes": ["v"]}
+
+
+def test_what_is_shown_of_hits_inside_is_asked_for_once() -> None:
+    def nested(**shown: Any) -> dict[str, Any]:
+        return {"nested": {"path": "c", "query": {"term": {"inner_hits": "x"}}, **shown}}
+
+    one = Wanted("two words", ({"bool": {"must": [nested(inner_hits={})]}},), (nested(inner_hits={}),))
+    assert filter_of(one) == {"bool": {"filter": [{"bool": {"must": [nested()]}}], "must_not": [nested()]}}
+
+
+@pytest.mark.parametrize(
+    ("request_", "reason"),
+    [
+        ({"query": MATCH}, None),
+        ({"query": MATCH, "aggs": {"a": {"terms": {"field": "n"}}}, "size": 0}, None),
+        ({"query": MATCH, "sort": "_score"}, None),
+        ({"query": MATCH, "sort": ["_score", {"n": "asc"}]}, "sort"),
+        ({"query": MATCH, "sort": {"n": "desc"}}, "sort"),
+        ({"query": MATCH, "min_score": 3}, "min_score"),
+        ({"path": "/docs/_search?q=two+words"}, None),
+        ({"path": "/docs/_search?q=two+words&default_operator=AND"}, "operator"),
+        ({"path": "/docs/_search?sort=n:desc&from=3", "body": {"query": MATCH}}, "sort"),
+        ({"path": "/docs/_search", "params": {"scroll": "1m"}, "body": {"query": MATCH}}, "scroll"),
+        ({"path": "/docs/_search?search_pipeline=_none", "body": {"query": MATCH}}, "pipeline"),
+        ({"path": "/docs/_count", "body": {"query": MATCH}}, "counting"),
+        ({"path": "/docs/_delete_by_query", "body": {"query": MATCH}}, "by_query"),
+        ({"path": "/docs/_doc/7"}, "no_search"),
+        ({"query": MATCH, "size": "ten"}, "unreadable"),
+        ({"query": MATCH, "sort": [5]}, "unreadable"),
+    ],
+)
+def test_an_application_is_told_what_becomes_of_each_request(
+    request_: dict[str, Any], reason: str | None
+) -> None:
+    fate = fate_of(ranking(), request_)
+    assert (fate.ranked, fate.reason) == (reason is None, reason)
+    assert fate.why == (REASONS[reason] if reason else "ranked as hybridr search does")
+
+
+def test_a_body_as_a_client_writes_it_is_read_as_opensearch_passes_it_on() -> None:
+    written = {"aggs": {}, "sort": ["_score", "n:desc", {"m": {"order": "asc", "mode": "min"}}]}
+    assert as_sent(written, {"from": "20"}) == {
+        "aggregations": {},
+        "from": 20,
+        "sort": [*BY_SCORE, {"n": {"order": "desc"}}, {"m": {"order": "asc", "mode": "min"}}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ("not json", "cannot be read"),
+        ("[1, 2]", "request 1 .* is no object"),
+        ('{"query": {}}\n[3]\n', "request 2 .* is no object"),
+    ],
+)
+def test_a_file_of_anything_else_says_what_is_wrong(tmp_path: Path, content: str, found: str) -> None:
+    file = tmp_path / "requests.jsonl"
+    file.write_text(content)
+    nowhere: Any = None
+    with pytest.raises(DataError, match=found):
+        fates_in(nowhere, "docs", file, SearchSettings())
+    with pytest.raises(DataError, match="cannot be read"):
+        fates_in(nowhere, "docs", tmp_path / "nothing", SearchSettings())

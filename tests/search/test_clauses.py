@@ -1,0 +1,208 @@
+"""Which queries look for one text, for the rest a reason, and a new kind of query is one file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridr.search import clauses
+from hybridr.search.bodies import filter_of, surrounded
+from hybridr.search.clauses import REASONS, QueryReader, Wanted
+from hybridr.serving.searching import rewritten
+from support.members import one_more
+
+READER = QueryReader({"text", "title"})
+MATCH = {"match": {"text": "two words"}}
+TITLE = {"match": {"title": "two words"}}
+AND = {"match": {"text": {"query": "two words", "operator": "and", "boost": 2}}}
+SHOES = {"term": {"category": "shoes"}}
+CHEAP = {"range": {"price": {"lt": 10}}}
+POPULAR = {"field_value_factor": {"field": "price"}}
+ALL = 3.4028235e38
+THROWAWAY = '''
+from hybridr.search.clauses import Clause
+
+
+class Throwaway(Clause):
+    """Looks for the same text always."""
+
+    name = "throwaway"
+
+    def read(self, body, reader):
+        return reader.text_of("two words", None, body)
+'''
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (MATCH, Wanted("two words")),
+        (AND, Wanted("two words", demand="operator")),
+        (
+            {"match": {"text": {"query": "two words", "minimum_should_match": "2"}}},
+            Wanted("two words", demand="minimum_should_match"),
+        ),
+        ({"multi_match": {"query": "w", "fields": ["title^3", "text"]}}, Wanted("w")),
+        ({"multi_match": {"query": "w", "type": "most_fields", "fuzziness": 0}}, Wanted("w")),
+        ({"multi_match": {"query": "w", "fields": []}}, Wanted("w")),
+        ({"multi_match": {"query": "w", "operator": "AND"}}, Wanted("w", demand="operator")),
+        ({"combined_fields": {"query": "w", "fields": ["title", "text^2.0"]}}, Wanted("w")),
+        ({"query_string": {"query": "two wi-fi words"}}, Wanted("two wi-fi words")),
+        ({"query_string": {"query": "w", "default_field": "*"}}, Wanted("w")),
+        ({"query_string": {"query": "w", "fields": ["text^1.0"]}}, Wanted("w")),
+        ({"query_string": {"query": "w", "default_operator": "and"}}, Wanted("w", demand="operator")),
+        ({"simple_query_string": {"query": "what is this?", "fields": ["text"]}}, Wanted("what is this?")),
+        ({"dis_max": {"queries": [MATCH, TITLE], "tie_breaker": 0.3}}, Wanted("two words")),
+        ({"dis_max": {"queries": [AND, TITLE]}}, Wanted("two words", demand="operator")),
+        ({"bool": {"must": MATCH}}, Wanted("two words")),
+        ({"bool": {"should": [MATCH]}}, Wanted("two words")),
+        ({"bool": {"should": [MATCH, TITLE], "minimum_should_match": 1}}, Wanted("two words")),
+        (
+            {"bool": {"should": [MATCH, TITLE], "minimum_should_match": "2"}},
+            Wanted("two words", demand="minimum_should_match"),
+        ),
+        ({"bool": {"must": [MATCH], "filter": [SHOES, CHEAP]}}, Wanted("two words", (SHOES, CHEAP))),
+        ({"bool": {"must": [MATCH, SHOES], "must_not": CHEAP}}, Wanted("two words", (SHOES,), (CHEAP,))),
+        ({"bool": {"must": [MATCH], "should": [SHOES]}}, Wanted("two words", demand="scores")),
+        (
+            {"bool": {"must": [MATCH, {"match": {"category": "shoes"}}]}},
+            Wanted("two words", ({"match": {"category": "shoes"}},), demand="scores"),
+        ),
+        ({"bool": {"must": [{"bool": {"must": [AND]}}]}}, Wanted("two words", demand="operator")),
+        (
+            {"bool": {"must": [{"bool": {"must": MATCH, "filter": SHOES}}], "filter": CHEAP}},
+            Wanted("two words", (SHOES, CHEAP)),
+        ),
+        (
+            {"function_score": {"query": MATCH, "functions": [POPULAR], "max_boost": ALL}},
+            Wanted(
+                "two words",
+                around=(("query", {"function_score": {"functions": [POPULAR], "max_boost": ALL}}),),
+            ),
+        ),
+        (
+            {"boosting": {"positive": MATCH, "negative": SHOES, "negative_boost": 0.2}},
+            Wanted(
+                "two words",
+                around=(("positive", {"boosting": {"negative": SHOES, "negative_boost": 0.2}}),),
+            ),
+        ),
+    ],
+)
+def test_one_text_is_found_with_its_filters_and_demands(query: dict[str, Any], expected: Wanted) -> None:
+    assert READER.read(query) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ({"match_all": {}}, "kind"),
+        (SHOES, "kind"),
+        ({"match": {"category": "shoes"}}, "field"),
+        ({"match": {"text": 7}}, "no_text"),
+        ({"match": {"text": "  "}}, "no_text"),
+        ({"match_phrase": {"text": "two words"}}, "kind"),
+        ({"constant_score": {"filter": MATCH}}, "kind"),
+        ({"multi_match": {"query": "two words", "fields": ["text"], "type": "phrase"}}, "phrase"),
+        ({"multi_match": {"query": "two words", "fields": ["text", "category"]}}, "field"),
+        ({"query_string": {"query": "text:two"}}, "syntax"),
+        ({"query_string": {"query": "two AND words"}}, "syntax"),
+        ({"query_string": {"query": "two -words"}}, "syntax"),
+        ({"query_string": {"query": "two", "fields": ["category"]}}, "field"),
+        ({"query_string": {"query": "two", "type": "phrase"}}, "phrase"),
+        ({"simple_query_string": {"query": '"two words"'}}, "syntax"),
+        ({"dis_max": {"queries": [MATCH, SHOES]}}, "kind"),
+        ({"dis_max": {"queries": []}}, "no_text"),
+        ({"bool": {"filter": [MATCH]}}, "only_a_filter"),
+        ({"bool": {"must_not": [MATCH]}}, "kind"),
+        ({"bool": {"must": [MATCH, {"match": {"title": "others"}}]}}, "texts"),
+        ({"bool": {"should": [MATCH, SHOES]}}, "scores"),
+        ({"bool": {"should": [MATCH, {"bool": {"must": TITLE, "filter": SHOES}}]}}, "clauses"),
+        ({"bool": {"must": [MATCH] * 51}}, "clauses"),
+        ({"function_score": {"query": MATCH, "boost_mode": "replace"}}, "functions"),
+        ({"function_score": {"query": MATCH, "min_score": 3}}, "functions"),
+        ({"function_score": {"query": MATCH, "script_score": {"script": "_score * 2"}}}, "functions"),
+        ({"function_score": {"query": SHOES}}, "kind"),
+        ({"boosting": {"positive": SHOES, "negative": MATCH, "negative_boost": 0.5}}, "kind"),
+        ({"bool": {"should": [{"function_score": {"query": MATCH}}, TITLE]}}, "scores"),
+        ({"hybrid": {"queries": [MATCH]}}, "kind"),
+        ({"knn": {"v": {"vector": [1.0], "k": 1}}}, "kind"),
+        ({"match": MATCH["match"], "term": {}}, "kind"),
+        ({"match": ["text"]}, "kind"),
+        ({"bool": "text"}, "kind"),
+        ({}, "kind"),
+    ],
+)
+def test_every_other_query_has_a_reason(query: Any, reason: str) -> None:
+    assert READER.read(query) == reason
+    assert reason in REASONS
+
+
+@pytest.mark.parametrize(
+    "query", ["text", 7, None, {"multi_match": {"query": "w", "fields": 5}}, {"bool": {"must": 5}}]
+)
+def test_what_is_no_query_is_an_error(query: Any) -> None:
+    with pytest.raises(TypeError):
+        READER.read(query)
+
+
+@given(st.text(min_size=1).filter(str.strip))
+def test_a_text_stays_a_text_whatever_is_in_it(text: str) -> None:
+    query = {"bool": {"must": [{"match": {"text": text}}], "filter": [SHOES]}}
+    one = READER.read(query)
+    assert isinstance(one, Wanted)
+    assert one.text == text
+    made = rewritten(query, {"knn": {"v": {"vector": [1.0], "k": 3, "filter": filter_of(one)}}}, 3)
+    legs = json.loads(json.dumps(made))["hybrid"]["queries"]
+    assert legs[0] == json.loads(json.dumps(query))
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                "bool must should filter match text query fields queries functions positive".split()
+            ),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=8,
+)
+KINDS = st.sampled_from(
+    "match multi_match combined_fields query_string dis_max bool function_score boosting".split()
+)
+
+
+@given(KINDS, ANY)
+def test_wrong_types_in_any_place_are_no_text(kind: str, body: Any) -> None:
+    try:
+        found = READER.read({kind: body})
+    except (TypeError, ValueError, AttributeError):
+        return  # the caller lets such a search go on as it was
+    assert isinstance(found, Wanted) or found in REASONS
+
+
+def test_what_multiplies_scores_stands_around_the_new_ones() -> None:
+    inner = {"function_score": {"query": MATCH, "functions": [POPULAR]}}
+    one = READER.read({"boosting": {"positive": inner, "negative": SHOES, "negative_boost": 0.2}})
+    assert isinstance(one, Wanted)
+    assert surrounded({"script_score": {}}, one) == {
+        "boosting": {
+            "positive": {"function_score": {"query": {"script_score": {}}, "functions": [POPULAR]}},
+            "negative": SHOES,
+            "negative_boost": 0.2,
+        }
+    }
+
+
+def test_a_new_kind_is_one_file(tmp_path: Path) -> None:
+    with one_more(clauses, "throwaway", THROWAWAY, tmp_path):
+        assert QueryReader({"text"}).read({"throwaway": {}}) == Wanted("two words")

@@ -1,0 +1,71 @@
+"""A small application runs unchanged before, during and after a deployment; docs/query.md shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybridr import load_encoder, reindex
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.search.settings import SearchSettings
+from hybridr.serving.application import create_app
+from hybridr.serving.deploying import deploy, undeploy
+from hybridr.serving.settings import DeploySettings, ServeSettings
+from support.deployed import Server
+from support.shop import Shop, transcript
+
+pytestmark = pytest.mark.node
+INDEX = "shop"
+PAGE = Path(__file__).parents[3] / "docs" / "query.md"
+
+
+@pytest.fixture(scope="module")
+def shop(ml_cluster: Cluster, minilm_encoder_folder: Path) -> Iterator[Shop]:
+    Shop(ml_cluster.url, INDEX).fill()
+    reindex(ml_cluster, INDEX, minilm_encoder_folder)
+    yield Shop(ml_cluster.url, f"{INDEX}-hybridr")
+    for info in ml_cluster.indices(f"{INDEX}*"):
+        ml_cluster.request("DELETE", path_of(info.name))
+
+
+@pytest.fixture(scope="module")
+def answers(ml_cluster: Cluster, shop: Shop, minilm_encoder_folder: Path) -> dict[str, dict[str, Any]]:
+    """The answers of the index that the application knew, of the deployed one, and of that one afterwards."""
+    before = Shop(ml_cluster.url, INDEX).answers()
+    settings = ServeSettings(index=INDEX, rank_timeout_s=5)  # a busy machine encodes slowly
+    server = Server(create_app(load_encoder(minilm_encoder_folder), settings, cluster=ml_cluster))
+    found = {"before": before}
+    try:
+        asked = DeploySettings(way="transparent", server=server.url, set_cluster_settings=True)
+        deploy(ml_cluster, INDEX, asked, SearchSettings())
+        found["deployed"] = shop.answers()
+        deploy(ml_cluster, INDEX, asked.model_copy(update={"recall": "lexical"}), SearchSettings())
+        found["--recall lexical"] = shop.answers()
+        found["deleted"] = {"warm": shop.sell_out("warm")}
+        undeploy(ml_cluster, INDEX)
+        found["after, sold out"] = shop.answers()
+    finally:
+        server.stop()
+    return found
+
+
+def test_the_application_goes_on_and_ranks_better(answers: dict[str, dict[str, Any]]) -> None:
+    before, deployed, lexical = (answers[time] for time in ("before", "deployed", "--recall lexical"))
+    for name in ("cheapest", "nothing", "counted", "shown of a hit"):
+        assert before[name] == deployed[name] == lexical[name], name
+    for name in ("found", "rooms"):
+        assert before[name] == lexical[name], name
+    assert sum(deployed["rooms"].values()) == deployed["found"] > before["found"]
+    assert not set(deployed["first page"]) & set(deployed["second page"])
+    assert deployed["first page"] != before["first page"]
+    for name in ("found", "rooms", "nothing"):
+        assert answers["after, sold out"][name] == before[name], name
+    assert answers["deleted"] == {"warm": before["counted"]}, "what words match, and no more"
+
+
+def test_the_page_shows_what_it_answers(answers: dict[str, dict[str, Any]]) -> None:
+    said = transcript({time: answers[time] for time in ("before", "deployed", "--recall lexical")})
+    assert said in PAGE.read_text(encoding="utf-8"), f"docs/query.md should show:\n{said}"
