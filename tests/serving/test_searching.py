@@ -54,7 +54,7 @@ class KnowingSearch:
     def knows(self, text):
         return text != "unheard"
 
-    def body(self, text, k, *, filter, reading, matched):
+    def body(self, text, k, *, filter, reading, matched, boost):
         both = {"bool": {"should": [matched, {"knn": {"filter": filter}}]}}
         return {"query": both, "rescore": {"window_size": 2 * k, "query": {"rescore_query": {"script": {}}}}}
 
