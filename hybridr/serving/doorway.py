@@ -307,7 +307,7 @@ class Exchange:
         await self._send(message)
 
 
-class Threads:
+class SearchThreads:
     """Threads for what asks the cluster; `most` calls are under way or wait for one."""
 
     def __init__(self, most: int) -> None:

@@ -19,7 +19,7 @@ from ..languages import says_something
 from ..search.fusions.pipeline import hybrid_query
 from ..search.search import Search
 from ..search.signal_set import without_tokens
-from .doorway import Threads, unless_gone
+from .doorway import SearchThreads, unless_gone
 from .embeddings import Embedder
 from .requests import EncodingFailed, Mode, Refused, SearchRequest, answer, check_filter, check_query
 from .settings import ServeSettings
@@ -47,7 +47,7 @@ class Searches:
     def __init__(self, cluster: Cluster, index: str, embedder: Embedder, settings: ServeSettings) -> None:
         hybrid = Search(cluster, index, embedder.encoder)
         self.embedder = embedder
-        self.threads = Threads(settings.max_searches)
+        self.threads = SearchThreads(settings.max_searches)
         self.modes: dict[Mode, Search] = {
             "hybrid": hybrid,
             "lexical": hybrid.using("lexical"),
@@ -228,7 +228,7 @@ def add_rewriting(app: FastAPI, search: Search, embedder: Embedder, settings: Se
 
 def add_ranking(app: FastAPI, search: Search, embedder: Embedder, settings: ServeSettings) -> None:
     """Add `/v1/rank`, which never fails: whatever is in the way, a client's search goes on as it was."""
-    threads = Threads(settings.max_searches)  # of its own: /search waits for the cluster longer
+    threads = SearchThreads(settings.max_searches)  # of its own: /search waits for the cluster longer
 
     async def ranked(raw: bytes) -> bytes:
         body = json.loads(raw, parse_float=finite_number, parse_constant=finite_number)
