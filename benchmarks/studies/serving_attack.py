@@ -16,6 +16,7 @@ import argparse
 import asyncio
 import itertools
 import json
+import os
 import random
 import subprocess
 import sys
@@ -33,7 +34,7 @@ import urllib3
 
 from hybridr.files.atomic import write_json
 from hybridr.machine import machine_record
-from study import Section, add_json, own_process
+from study import HERE, Section, add_json
 
 CLIENTS, LARGEST, LEAVE_AFTER_S = 40, 2 * 2**20 - 200, 1.0
 WORDS = [f"{start}{end}" for start in "basket cellar dragon engine falcon".split() for end in range(200)]
@@ -45,13 +46,10 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--node", help="a running node; without one nobody searches")
     add_json(parser, "serving-attack")
-    parser.add_argument("--attack", nargs=2, metavar=("PORT", "SECONDS"), help=argparse.SUPPRESS)
 
 
 def measure(given: argparse.Namespace) -> None:
-    """Attack a server and write what became of it; or be the attackers."""
-    if given.attack:
-        return asyncio.run(attack(int(given.attack[0]), float(given.attack[1])))
+    """Attack a server and write what became of it."""
     from hybridr.exporting.exporting import minilm_encoder
 
     encoder = minilm_encoder()
@@ -86,21 +84,20 @@ def attacked(encoder: Path, seconds: float, url: str = "", index: str = "") -> d
         assert server.stdout
         address = json.loads(server.stdout.readline())["url"]
         port, of = int(address.rpartition(":")[2]), psutil.Process(server.pid)
-        watch(port, of, index, 3.0)  # the first requests load what later ones find
+        watch(port, of, index, min(3.0, seconds / 4))  # the first requests load what later ones find
         alone = watch(port, of, index, seconds / 4)
-        attackers = own_process("serving-attack", "--attack", port, seconds + 2)
-        foes = subprocess.Popen(attackers, stdout=subprocess.PIPE, text=True)
+        attackers = [sys.executable, __file__, "--attack", str(port), str(seconds + 2)]
+        found_at = {**os.environ, "PYTHONPATH": str(HERE)}
+        foes = subprocess.Popen(attackers, stdout=subprocess.PIPE, text=True, env=found_at)
         assert foes.stdout
         assert foes.stdout.readline(), "they have begun"
         time.sleep(1.0)
         under = watch(port, of, index, seconds)
         counted = json.loads(foes.stdout.readline())
-        time.sleep(1.0)
-        after = watch(port, of, index, 2.0)
     finally:
         server.kill()
         server.wait(30)
-    return {"seconds": seconds, "alone": alone, "under_attack": under, "after": after, "attacks": counted}
+    return {"seconds": seconds, "alone": alone, "under_attack": under, "attacks": counted}
 
 
 def watch(port: int, server: psutil.Process, index: str, seconds: float) -> dict[str, Any]:
@@ -158,9 +155,10 @@ def repeat(
 
 def quantiles(found: list[tuple[float, int]]) -> dict[str, Any]:
     """Give what was answered, and how soon."""
+    statuses = dict(Counter(str(status) for _, status in found))
     times = [taken for taken, _ in found]
     p50, p99 = (round(float(np.percentile(times, q)), 1) for q in (50, 99))
-    return {"p50": p50, "p99": p99, "most": round(max(times), 1), "statuses": Counter(s for _, s in found)}
+    return {"p50": p50, "p99": p99, "most": round(max(times), 1), "count": len(found), "statuses": statuses}
 
 
 async def attack(port: int, seconds: float) -> None:
@@ -251,3 +249,6 @@ async def read_nothing(port: int) -> None:
 
 
 SECTIONS: list[Section] = []
+
+if __name__ == "__main__":  # the attackers, without all that other studies import
+    asyncio.run(attack(int(sys.argv[2]), float(sys.argv[3])))

@@ -26,6 +26,7 @@ OTHER = "other"  # one label for all unknown paths: they are the client's to cho
 ARRIVED = "hybridr.arrived"
 LARGE = 64 * 1024  # bytes of a body that is counted and waits for its turn
 LARGE_AT_ONCE = 2
+READ_AT_ONCE, READING_S = 4, 1.0
 MOST_BRACKETS = 100_000  # Python takes a second to read a million lists
 HEADER_BYTES = 32 * 1024
 MOST_UNREAD, UNREAD_S = 64 * 2**20, 60.0  # bytes of answers that nobody reads, and how long they are kept
@@ -46,7 +47,7 @@ class Doorway:
         self.routes = routes
         self.settings = settings
         self.held = 0  # bytes of large bodies
-        self.turns = asyncio.Semaphore(LARGE_AT_ONCE)
+        self.turns, self.readers = asyncio.Semaphore(LARGE_AT_ONCE), asyncio.Semaphore(READ_AT_ONCE)
         token = settings.token.get_secret_value() if settings.token else None
         self.expected = token.encode() if token else None
 
@@ -107,27 +108,53 @@ class Doorway:
         """Read a body to its end and pass it on; large ones a few at a time, in the order they came."""
         body = bytearray()
         try:
-            more = True
-            while more:
+            await self._read(body, receive)
+            whole = replayed(bytes(body), receive)
+            if len(body) <= LARGE:
+                return await self.app(scope, whole, exchange.send)
+            if body.count(b"[") + body.count(b"{") > MOST_BRACKETS:
+                raise Refused(
+                    413, f"the body has more than {MOST_BRACKETS} brackets", "send less in one request"
+                )
+            await unless_gone(Request(scope, receive), self.turns.acquire())
+            try:
+                await self.app(scope, whole, exchange.send)
+            finally:
+                self.turns.release()
+        finally:
+            self.held -= len(body) if len(body) > LARGE else 0
+
+    async def _read(self, body: bytearray, receive: Receive) -> None:
+        """Read a body; what is more than LARGE in its turn, of those that send quickly.
+
+        Who waits is not read from: nothing more of it comes over the net. Raises Refused.
+        """
+        turn_until = None
+        try:
+            while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise Refused(GONE, "the client went away")
                 body += message.get("body", b"")
                 self._hold(len(body), len(message.get("body", b"")))
-                more = message.get("more_body", False)
-            if body.count(b"[") + body.count(b"{") > MOST_BRACKETS:
-                raise Refused(
-                    413, f"the body has more than {MOST_BRACKETS} brackets", "send less in one request"
-                )
-            if len(body) <= LARGE:
-                return await self.app(scope, replayed(bytes(body), receive), exchange.send)
-            await unless_gone(Request(scope, receive), self.turns.acquire())
-            try:
-                await self.app(scope, replayed(bytes(body), receive), exchange.send)
-            finally:
-                self.turns.release()
+                if not message.get("more_body", False):
+                    return
+                if turn_until is None and len(body) > LARGE:
+                    turn_until = await self._reading_turn()
+                elif turn_until is not None and turn_until < time.monotonic():
+                    self.readers.release()
+                    turn_until = float("inf")
         finally:
-            self.held -= len(body) if len(body) > LARGE else 0
+            if turn_until not in (None, float("inf")):
+                self.readers.release()
+
+    async def _reading_turn(self) -> float:
+        """Wait until a large body may be read; give when its turn is over. Raises Busy."""
+        try:
+            await asyncio.wait_for(self.readers.acquire(), self.settings.read_timeout_s / 2)
+        except asyncio.TimeoutError:
+            raise Busy("the server reads as many large requests as it can") from None
+        return time.monotonic() + READING_S
 
     def _hold(self, size: int, added: int) -> None:
         """Count what came of a body that has `size` bytes by now. Raises Refused beyond the limits."""
@@ -280,7 +307,7 @@ class Exchange:
         await self._send(message)
 
 
-class Threads:
+class SearchThreads:
     """Threads for what asks the cluster; `most` calls are under way or wait for one."""
 
     def __init__(self, most: int) -> None:

@@ -123,7 +123,7 @@ def read_each(encoder: TokenEncoder, texts: Sequence[str]) -> list[Embedding]:
     ]
 
 
-def parts_of(texts: Sequence[str], characters: int) -> Iterator[list[str]]:
+def pieces_of(texts: Sequence[str], characters: int) -> Iterator[list[str]]:
     """Group neighbours so that only a single text has more than so many characters."""
     part: list[str] = []
     room = characters
@@ -249,7 +249,7 @@ class Embedder:
         if sum(map(len, texts)) <= COUNTED_HERE:
             return list(count(texts))
         counted: list[int] = []
-        for part in parts_of(texts, COUNTED_AT_ONCE):
+        for part in pieces_of(texts, COUNTED_AT_ONCE):
             counted += await self.in_turn(partial(count, part))
         return counted
 

@@ -181,10 +181,10 @@ def comparisons(clause: Any, depth: int = 0) -> Iterator[str]:
             for one in inner if part in PARTS_OF_BOOL else ():
                 yield from comparisons(one, depth + 1)
         body = {part: value for part, value in body.items() if part not in PARTS_OF_BOOL}
-    check_options(kind, body)
+    check_clause(kind, body)
 
 
-def check_options(kind: str, body: dict[str, Any]) -> None:
+def check_clause(kind: str, body: dict[str, Any]) -> None:
     """Raise ValueError for an option of a clause that is unknown, or no plain value."""
     options = CLAUSES[kind]
     of_field = [value for name, value in body.items() if name not in BESIDE]

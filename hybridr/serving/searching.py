@@ -20,7 +20,7 @@ from ..search.clauses import Query, Reason, Wanted
 from ..search.fusions.pipeline import hybrid_query
 from ..search.search import Search
 from ..search.signal_set import without_tokens
-from .doorway import Threads, unless_gone
+from .doorway import SearchThreads, unless_gone
 from .embeddings import Embedder
 from .requests import LATE, EncodingFailed, Mode, Refused, SearchRequest, answer, check_filter, check_query
 from .settings import ServeSettings
@@ -35,7 +35,7 @@ class Searches:
     def __init__(self, cluster: Cluster, index: str, embedder: Embedder, settings: ServeSettings) -> None:
         hybrid = Search(cluster, index, embedder.encoder)
         self.embedder = embedder
-        self.threads = Threads(settings.max_searches)
+        self.threads = SearchThreads(settings.max_searches)
         self.modes: dict[Mode, Search] = {
             "hybrid": hybrid,
             "lexical": hybrid.using("lexical"),
@@ -130,7 +130,7 @@ def add_ranking(app: FastAPI, search: Search, embedder: Embedder, settings: Serv
     """Add `/v1/rank`, which never fails: whatever is in the way, a client's search goes on as it was."""
     most = settings.max_characters
     rankings = {recall: BodyRanking(search, recall, most=most) for recall in get_args(Recall)}
-    threads = Threads(settings.max_searches)  # of its own: /search waits for the cluster longer
+    threads = SearchThreads(settings.max_searches)  # of its own: /search waits for the cluster longer
 
     async def ranked(raw: bytes, ranking: BodyRanking, boost: str | None) -> tuple[bytes, Reason | None]:
         body = json.loads(raw, **STRICTLY)

@@ -19,12 +19,15 @@ from hybridr.cluster.clients.opensearch import OpenSearch
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.settings import ClusterSettings
+from hybridr.exporting.exporting import export
 from hybridr.search.signal_set import SignalSet
 from hybridr.serving import searching
 from hybridr.serving.application import Server, create_app, listen
 from hybridr.serving.settings import ServeSettings
+from studies.serving_attack import attacked
 from studies.serving_memory import ask_server
 from support.hashing import HashingEncoder
+from support.tiny import tiny_retriever
 
 DIM = 384
 
@@ -214,3 +217,19 @@ def test_a_server_that_stops_answers_what_is_under_way(ending):
     assert b"secret" not in said
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{url}/healthz")
+
+
+def test_forty_of_the_worst_clients_neither_fill_the_server_nor_keep_others_out(tiny_encoder_folder):
+    found = attacked(tiny_encoder_folder, 4.0)
+    under = found["under_attack"]
+    assert sum(found["attacks"].values()) > 40, found
+    assert under["healthz"]["statuses"] == {"200": under["healthz"]["count"]}, found
+    assert under["ordinary"]["statuses"] == {"200": under["ordinary"]["count"]}, found
+    assert under["peak_bytes"] < 1.2e9, found
+    assert under["growth"] < 0.3, "of few seconds"
+    assert under["healthz"]["p99"] < 5_000, "less than a tenth of what one body took before"
+
+
+@pytest.fixture(scope="module")
+def tiny_encoder_folder(tmp_path_factory):
+    return export(tiny_retriever(), tmp_path_factory.mktemp("attacked") / "encoder")
