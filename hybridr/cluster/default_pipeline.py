@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import NotFound, SettingsError
+from ..errors import AccessDenied, ClusterError, NotFound, SettingsError
 from .connection import Cluster, path_of
 from .record import IndexInfo
 
@@ -16,6 +16,20 @@ def is_searchable(cluster: Cluster, info: IndexInfo) -> bool:
     """Tell whether the default pipeline of an index is there; without it no search of it works."""
     default = info.settings.get(DEFAULT, "_none")
     return default == "_none" or found_pipeline(cluster, default) is not None
+
+
+def require_searchable(cluster: Cluster, info: IndexInfo) -> None:
+    """Raise ClusterError for an index whose default pipeline is gone: not even a point in time works."""
+    try:
+        there = is_searchable(cluster, info)
+    except AccessDenied:
+        return
+    if not there:
+        raise ClusterError(
+            f"the default search pipeline of '{info.name}', {info.settings[DEFAULT]}, does not exist: no "
+            "search of the index works",
+            hint=f'PUT /{info.name}/_settings {{"{DEFAULT}": "_none"}}, or make the pipeline again',
+        )
 
 
 def fuses(pipeline: dict[str, Any]) -> bool:

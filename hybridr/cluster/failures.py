@@ -11,7 +11,8 @@ from ..errors import AccessDenied, ClusterError, NotFound, Unreachable, printabl
 
 BUSY = {429, 502, 503, 504}
 SEARCH_HINTS = {
-    r"Pipeline \S+ is not defined": "hybridr deploy INDEX   makes its default again, undeploy takes it off",
+    r"Pipeline \S+ is not defined": "index.search.default_pipeline names a search pipeline that is gone: set "
+    "it to _none; where it was hybridr's: hybridr deploy INDEX   makes it again, undeploy takes it off",
     "number of weights": "one weight per sub-query: hybridr pipeline put NAME --weights …",
     "expected bounds array": "one bound per sub-query: hybridr pipeline put NAME --lower-bounds …",
     "maxClauseCount": "the query has too many words; indices.query.bool.max_clause_count is the limit",

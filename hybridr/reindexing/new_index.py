@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..cluster.connection import Cluster, path_of
+from ..cluster.default_pipeline import require_searchable
 from ..cluster.destinations import (
     alias_target,
     claimants,
@@ -55,7 +56,7 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     info, named = source_of(cluster, name), cluster.index_info(name)
     alias = settings.alias or (named.record.alias if is_destination(named) else default_alias(name))
     check_named(named, name, alias)
-    check_source(info, settings)
+    check_source(cluster, info, settings)
     wanted = propose(cluster, info, encoder, settings, settings.fields)
     target = check_alias(cluster, alias, info)
     job = fingerprint([info.uuid, encoder.fingerprint, wanted.job_settings])
@@ -82,7 +83,7 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     )
 
 
-def check_source(info: IndexInfo, settings: ReindexSettings) -> None:
+def check_source(cluster: Cluster, info: IndexInfo, settings: ReindexSettings) -> None:
     """Refuse a source that cannot be copied with vectors."""
     if is_in_place(info):
         raise ClusterError(
@@ -90,6 +91,7 @@ def check_source(info: IndexInfo, settings: ReindexSettings) -> None:
             hint=f"{command_for(info)} goes on there; hybridr remove {info.name}   takes them away first",
         )
     require_source(info)
+    require_searchable(cluster, info)
     ours = {settings.vector_field, ENCODER_FIELD, SEQ_NO_FIELD}
     if settings.token_bits:
         ours.add(BITS_FIELD)

@@ -83,13 +83,12 @@ def test_nested_text_is_encoded_beside_a_field_that_a_query_sees(cluster: Cluste
     assert cluster.index_info(done.destination).record.lexical_fields == ("text",)
 
 
-def test_half_a_character_and_a_lost_pipeline_stop_nothing(
+def test_half_a_character_stops_nothing(
     cluster: Cluster, index_name: str, minilm_encoder_folder: Path
 ) -> None:
-    """A lone surrogate, which JSON can hold and no tokenizer reads; and a default pipeline that is gone."""
+    """A lone surrogate, which JSON can hold and no tokenizer reads."""
     fill_index(cluster, index_name, 4)
     bulk(cluster, index_name, [{"index": {"_id": "half"}}, {"text": "a \ud800 harbor and \udc00"}])
-    cluster.request("PUT", path_of(index_name, "_settings"), {DEFAULT: "of-nobody"})
     encoder = load_encoder(minilm_encoder_folder)
     done = reindex(cluster, index_name, encoder, ReindexSettings(fields=("text",), term_table=False))
     assert (done.encoded, done.rejected, done.switched) == (5, 0, True)
@@ -105,6 +104,23 @@ def test_half_a_character_and_a_lost_pipeline_stop_nothing(
     assert {one.text for one in read_index(cluster, index_name, ("text",), silent)} >= {"\ufffd"}
     assert standing(cluster, index_name).holdings[0].current == 7
     assert "half" in {hit.doc_id for hit in Search(cluster, index_name, encoder)("harbor", 9)}
+
+
+def test_a_lost_pipeline_is_named_before_anything_is_made(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 2)
+    cluster.request("PUT", path_of(index_name, "_settings"), {DEFAULT: "of-nobody"})
+    with pytest.raises(
+        ClusterError, match=f"pipeline of '{index_name}', of-nobody, does not exist"
+    ) as caught:
+        reindex(cluster, index_name, HashingEncoder(), TEXT)
+    assert (
+        caught.value.hint
+        == f'PUT /{index_name}/_settings {{"{DEFAULT}": "_none"}}, or make the pipeline again'
+    )
+    with pytest.raises(ClusterError, match="of-nobody is not defined") as caught:
+        list(read_documents(cluster, index_name))
+    assert "set it to _none" in str(caught.value.hint)
+    assert [info.name for info in cluster.indices(f"{index_name}*")] == [index_name]
 
 
 def test_one_broken_record_stops_no_other(
