@@ -11,7 +11,7 @@ from ..cluster.destinations import check_fingerprint, command_for, is_destinatio
 from ..cluster.legs.dense import MAX_NEIGHBOURS
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder
-from ..errors import ClusterError, DataError, SettingsError
+from ..errors import ClusterError, DataError, SettingsError, Unreachable
 from ..files.family import member_of
 from ..languages import says_something
 from .boosts import check_boost, read_boosts
@@ -99,10 +99,13 @@ def scripts_refused(cluster: Cluster, index: str) -> str | None:
 
     Trying needs no right but to search, and sees all that may be in the way: the cluster's settings
     `search.allow_expensive_queries` and `script.allowed_types`, and a node without the module lang-painless.
+    Raises Unreachable.
     """
     script = {"script_score": {"query": {"match_all": {}}, "script": {"source": "_score"}}}
     try:
         cluster.search(index, {"size": 0, "terminate_after": 1, "query": script})
+    except Unreachable:  # a second request would wait as long once more
+        raise
     except ClusterError as error:
         said = next((reason for words, reason in REFUSALS.items() if words in error.message), None)
         return said and f"the cluster runs no scripts ({said})"
