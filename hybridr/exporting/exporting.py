@@ -44,10 +44,8 @@ def export(
 ) -> Path:
     """Write `encoder` (a retriever, an assembled dense ranker, or a folder of either) into `folder`.
 
-    A folder is read by torch; without torch one of BERT's kin is read all the same, its graph built from its
-    weights and compared with numpy. What has a parallel adapter opens in ONNX Runtime only: its folder holds
-    no weights for transformers.
-
+    Without torch a folder of BERT's kin is read all the same, and compared with numpy (`open_source`). What
+    has a parallel adapter opens in ONNX Runtime only: its folder holds no weights for transformers.
     With "int8" the folder holds the fp32 graph and a quantised one, which then encodes documents by default.
     ONNX is compared with torch over the first 128 `texts`, the documents at hand: vectors, and nDCG@10 of
     queries made from them; generated texts fill up to 128. The result goes into the manifest, beside
