@@ -243,6 +243,10 @@ def connector_of(name: str, settings: DeploySettings, fusion: str) -> dict[str, 
     token = settings.token.get_secret_value() if settings.token else None
     if settings.way == "neural":
         return embedding_connector(name, settings.server, "query", token=token)
+    if settings.recall == "lexical" and fusion != WHOLE:
+        raise SettingsError(
+            "--recall lexical is for an index that true scores rank", hint="--fusion absolute"
+        )
     if fusion == WHOLE:
         return ranking_connector(name, settings.server, token=token, recall=settings.recall)
     return rewriting_connector(name, settings.server, token=token)
