@@ -208,9 +208,10 @@ def limits_of(cluster: Cluster, info: IndexInfo, depth: int) -> list[str]:
     if (window := window_of(info)) < (least := WINDOW * depth):
         found.append(f"index.max_rescore_window is {window}, and {least} is needed: no search is ranked")
     field, dim = info.record.vector_field, info.record.dim
-    for name, dims in dimensions_of(cluster, field).items():
-        if name != info.name and dims != dim:
-            found.append(f"searched along, '{name}' fails: its {field} has {dims} dimensions, not {dim}")
+    others = [name for name, dims in dimensions_of(cluster, field).items() if dims != dim]
+    if others:
+        named = ", ".join(others[:3]) + ", …" * (len(others) > 3)
+        found.append(f"searched along with it, these fail, whose {field} has not {dim} dimensions: {named}")
     return found
 
 

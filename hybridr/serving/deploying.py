@@ -306,6 +306,10 @@ def connector_of(name: str, settings: DeploySettings, search: SearchSettings) ->
     token = settings.token.get_secret_value() if settings.token else None
     if settings.way == "neural":
         return embedding_connector(name, settings.server, "query", token=token)
+    if settings.recall == "lexical" and search.fusion != WHOLE:
+        raise SettingsError(
+            "--recall lexical is for an index that true scores rank", hint="--fusion absolute"
+        )
     if search.fusion != WHOLE:
         return rewriting_connector(name, settings.server, token=token)
     return ranking_connector(name, settings.server, token=token, recall=settings.recall, boost=search.boost)

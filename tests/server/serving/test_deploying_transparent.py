@@ -16,7 +16,7 @@ from hybridr import Search, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import write_record
 from hybridr.cluster.record import Tuned
-from hybridr.errors import ClusterError
+from hybridr.errors import ClusterError, SettingsError
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.deploying import deploy, deployment_of, plan_deployment, undeploy
@@ -308,14 +308,21 @@ def test_a_request_is_explained_on_the_command_line(
 
 def test_what_will_not_be_ranked_is_said(rack: Cluster, index: str, server: Server) -> None:
     settings = DeploySettings(way="transparent", server=server.url)
-    assert plan_deployment(rack, INDEX, settings, SearchSettings()).limits == []
+    before = plan_deployment(rack, INDEX, settings, SearchSettings()).limits
+    assert not any("window" in one or "rack" in one for one in before)
     vector = {"type": "knn_vector", "dimension": 3}
-    rack.request("PUT", "/rack-of-others", {"mappings": {"properties": {"hybridr_vector": vector}}})
+    rack.request("PUT", "/a-rack-of-others", {"mappings": {"properties": {"hybridr_vector": vector}}})
     rack.request("PUT", path_of(index, "_settings"), {"index.max_rescore_window": 150})
     try:
         window, other = plan_deployment(rack, INDEX, settings, SearchSettings()).limits
         assert "150, and 200 is needed" in window
-        assert "'rack-of-others' fails: its hybridr_vector has 3 dimensions, not 16" in other
+        assert "not 16 dimensions: a-rack-of-others" in other
     finally:
         rack.request("PUT", path_of(index, "_settings"), {"index.max_rescore_window": None})
-        rack.request("DELETE", "/rack-of-others")
+        rack.request("DELETE", "/a-rack-of-others")
+
+
+def test_a_pipeline_finds_by_both_legs(rack: Cluster, index: str, server: Server) -> None:
+    settings = DeploySettings(way="transparent", server=server.url, recall="lexical")
+    with pytest.raises(SettingsError, match="true scores"):
+        plan_deployment(rack, INDEX, settings, SearchSettings(fusion="pipeline"))
