@@ -21,7 +21,7 @@ PASSAGE_VECTOR = "vector"  # inside the nested field; `start` and `end` beside i
 NEEDED = ("source", "source_uuid", "job", "state", "encoder", "similarity", "vector_field", "fields")
 
 
-Event = Literal["filled", "filled in place", "switched", "rolled back", "tuned"]
+Event = Literal["filled", "filled in place", "switched", "rolled back", "tuned", "untuned"]
 """What the history of an index with vectors tells of."""
 
 

@@ -1,9 +1,9 @@
 """Finds out how to join the legs of one index, and writes it into the index's record.
 
-With judged queries: technique and weight, then k1 and b, from one retrieval per leg, and only if queries
-that had no part in the choice gain too. Without: the default stays, since no label-free rule for the weight
-held up (design notes, findings.md). In both cases a query map of a fixed small dose is fitted, and vetoed
-where it does harm.
+With judged queries: technique and weight, then k1 and b, from one retrieval per leg, and only where the
+interval of the gain, on queries that had no part in the choice, lies above zero. Without: the default stays,
+since no label-free rule for the weight held up (design notes, findings.md). In both cases a query map of a
+fixed small dose is fitted, and kept only where a gain of it was measured and no harm.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ..encoding.query_map import MappedEncoder, QueryMap
 from ..errors import DataError, SettingsError
 from ..evaluation.evaluation import judged_queries
 from ..evaluation.label_free import (
+    SIGNIFICANT,
     BeforeAfter,
     Rankings,
     compare_kept,
@@ -34,6 +35,8 @@ from ..evaluation.label_free import (
     objections,
 )
 from ..evaluation.measures import checked_qrels, parse_measure, values_of
+from ..evaluation.settings import EvaluateSettings
+from ..evaluation.significance import interval
 from ..files.folders import data_folder
 from ..files.formats import qrels_file, read_qrels, read_queries, read_query_log
 from ..files.pictures import svg
@@ -101,6 +104,15 @@ class Tuning:
     map: Map | None
     skipped_map: str | None
     term_table: Provision | None = None
+
+    @property
+    def in_use(self) -> list[str]:
+        """Name what of it searches use from now on, unless it was a dry run; empty: the defaults."""
+        judged = {"search": self.choice, "deployed pipeline": self.pipeline}
+        found = [f"{name}: {one.chosen}" for name, one in judged.items() if one and one.applied]
+        found += ["query map"] if self.map and not self.map.reasons else []
+        changed = self.bm25 and self.bm25.closed_s is not None and self.bm25.similarity
+        return found + ([f"bm25: {self.bm25.similarity}"] if self.bm25 and changed else [])
 
     def to_json(self) -> dict[str, Any]:
         """Give everything as JSON values."""
@@ -253,26 +265,35 @@ def fitted_map(
         return None, error.message
     log = read_query_log(settings.queries)
     rows = compare_maps(search, MappedEncoder(encoder, fitted), log, map_settings.seed, progress)
-    reasons = objections(rows)
-    if judged:
-        reasons += judged_veto(search, fitted, *judged, settings.measure)
+    shown = judged_gain(search, fitted, *judged, settings.measure) if judged else hybrid_gain(rows)
+    reasons = objections(rows) + shown
     folder = None if settings.dry_run or reasons else saved(fitted, settings.out)
     return Map(fitted.fingerprint, fitted.strength, folder, tuple(rows), tuple(reasons)), None
 
 
-def judged_veto(
+def hybrid_gain(rows: Sequence[BeforeAfter]) -> list[str]:
+    """Object to a map with which hybrid search does not find queries' own documents better."""
+    row = next(one for one in rows if one.name.startswith("hybrid nDCG"))
+    if row.new > row.old and row.p < SIGNIFICANT:
+        return []
+    return [f"no gain was shown: {row.name}, {row.old:.3f} -> {row.new:.3f} (p {row.p:.2g})"]
+
+
+def judged_gain(
     search: Search, fitted: QueryMap, queries: Sequence[Query], qrels: Qrels, measure: str
 ) -> list[str]:
-    """Object to a map with which the judged queries rank worse."""
+    """Object to a map with which the judged queries do not rank better, by the interval of the gain."""
     assert search.encoder is not None
     queries, parsed = judged_queries(queries, checked_qrels(qrels)), parse_measure(measure)
-    ids, means = [query.query_id for query in queries], []
+    ids, found = [query.query_id for query in queries], []
     for model in (search.encoder, MappedEncoder(search.encoder, fitted)):
         plain = Search(search.cluster, search.info, model, settings=SearchSettings(tuned=False))
         [values] = values_of(plain.run(queries, DEPTH), qrels, [parsed], ids).values()
-        means.append(float(np.mean(list(values.values()))))
-    old, new = means
-    return [f"{measure} of the judged queries falls from {old:.4f} to {new:.4f}"] if new < old else []
+        found.append(np.array(list(values.values())))
+    gains = found[1] - found[0]
+    low, high = (float(one[0]) for one in interval(gains[:, None], EvaluateSettings()))
+    bounds = f"{gains.mean():+.4f} [{low:+.4f}, {high:+.4f}]"
+    return [] if low > 0 else [f"no gain was shown: {measure} of the judged queries {bounds}"]
 
 
 def saved(fitted: QueryMap, out: Path | None) -> Path:
@@ -287,7 +308,8 @@ def write_tuning(cluster: Cluster, info: IndexInfo, found: Tuning) -> None:
     applied = found.map if found.map and not found.map.reasons else None
     bm25 = info.record.tuning.bm25 if info.record.tuning else None
     if found.bm25 and found.bm25.closed_s is not None and found.bm25.similarity:
-        bm25 = {**found.bm25.similarity._asdict(), "before": found.bm25.before._asdict()}
+        first = (bm25 or {}).get("before", found.bm25.before._asdict())
+        bm25 = {**found.bm25.similarity._asdict(), "before": first}
     record = Recorded(
         search=found.choice.settings if found.choice else None,
         pipeline=found.pipeline.settings if found.pipeline else None,

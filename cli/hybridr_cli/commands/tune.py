@@ -14,6 +14,7 @@ from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.tuning.judgement import Choice
+    from hybridr.tuning.resetting import Reset
     from hybridr.tuning.settings import TuneSettings
     from hybridr.tuning.tuning import Bm25Choice, Tuning
 
@@ -26,11 +27,19 @@ def tune(
     settings: TuneSettings,
     encoder: EncoderFolder = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the measure by weight, as SVG.")] = None,
+    reset: Annotated[bool, typer.Option("--reset", help="Take back all that was tuned, k1 and b.")] = False,
 ) -> None:
-    """Choose how the legs are joined: with judged queries, or what is safe without any."""
+    """Choose how the legs are joined: with judged queries, or what is safe without any.
+
+    Only what was shown to gain is written, and searches use it from then on; --reset takes it back.
+    """
+    from hybridr.tuning.resetting import reset_tuning
     from hybridr.tuning.settings import MapSettings
     from hybridr.tuning.tuning import draw_curve, read_judged, tune
 
+    dry = settings.dry_run
+    if reset:
+        return show_reset(session, name, reset_tuning(session.connect(), name, dry_run=dry), dry)
     maps, progress = session.settings(MapSettings), session.output.progress
     cluster, queries = session.connect(), read_judged(**vars(judged))
     found = tune(
@@ -40,6 +49,34 @@ def tune(
         draw_curve(found, plot)
     session.output.result(found.to_json())
     show(session, found)
+    show_use(session, name, found, dry)
+
+
+def show_reset(session: Session, name: str, done: Reset, dry_run: bool) -> None:
+    """Print what was taken back, and the requests that a dry run leaves unsent."""
+    out = session.output
+    out.result(done.to_json())
+    if done.tuned is None:
+        return out.line(f"{done.index}: nothing was tuned, searches rank by the defaults")
+    found = done.tuned.model_dump()
+    names = [one for one in ("search", "pipeline", "query_map", "bm25") if found[one]]
+    out.line(f"{done.index}: {', '.join(names)}: {'would be taken back' if dry_run else 'taken back'}")
+    for request in done.requests:
+        body = f" {json.dumps(request['body'])}" if "body" in request else ""
+        out.line(f"  {request['method']} {request['path']}{body}")
+    if done.tuned.pipeline:
+        out.line(f"a stored pipeline keeps its weights until: hybridr deploy {name}")
+
+
+def show_use(session: Session, name: str, found: Tuning, dry_run: bool) -> None:
+    """Say what searches use from now on, and how that is taken back."""
+    names = found.in_use
+    if dry_run:
+        would = f"would be in use: {', '.join(names)}" if names else "nothing would change"
+        return session.output.line(f"dry run: {would}")
+    if not names:
+        return session.output.line("in use from now on: the defaults; nothing was shown to be better")
+    session.output.line(f"in use from now on: {', '.join(names)}; undo: hybridr tune {name} --reset")
 
 
 def show_choice(session: Session, name: str, choice: Choice) -> None:
