@@ -15,7 +15,8 @@ from .requests import GONE, LATE, Refused, error_answer
 from .settings import ServeSettings
 from .telemetry import FACTS, Metrics, described, log_request
 
-OPEN = "/healthz"
+OPEN = frozenset({"/healthz", "/", "/page/page.js", "/page/page.css"})
+"""What asks for no token: whether the server lives, and the page, which holds no data."""
 OTHER = "other"  # one label for all unknown paths: they are the client's to choose
 T = TypeVar("T")
 
@@ -63,7 +64,7 @@ class Doorway:
     def _check(self, scope: Scope) -> None:
         """Raise Refused for a wrong token or a body whose announced size is over the limit."""
         headers = dict(scope["headers"])
-        if self.expected and scope["path"] != OPEN:
+        if self.expected and scope["path"] not in OPEN:
             if not secrets.compare_digest(headers.get(b"authorization", b""), self.expected):
                 raise Refused(401, "the bearer token is missing or wrong", "send Authorization: Bearer TOKEN")
         announced = headers.get(b"content-length", b"")

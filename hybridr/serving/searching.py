@@ -46,9 +46,14 @@ class Searches:
     """Searches of one index in every mode; the encoder is checked against the index once, here."""
 
     def __init__(self, cluster: Cluster, index: str, embedder: Embedder) -> None:
-        hybrid = Search(cluster, index, embedder.encoder)
-        self.embedder = embedder
-        self.modes: dict[Mode, Search] = {
+        self.cluster, self.index, self.embedder = cluster, index, embedder
+        self.modes: dict[Mode, Search]
+        self.reopen()
+
+    def reopen(self) -> None:
+        """Look at the index again: from now on searches rank by what its record says now."""
+        hybrid = Search(self.cluster, self.index, self.embedder.encoder)
+        self.modes = {
             "hybrid": hybrid,
             "lexical": hybrid.using("lexical"),
             "dense": hybrid.using("dense"),
@@ -203,13 +208,13 @@ class RewriteRequest(BaseModel):
     input: dict[str, Any] = Field(description="the query clause of a search request")
 
 
-def add_rewriting(app: FastAPI, search: Search, embedder: Embedder, settings: ServeSettings) -> None:
+def add_rewriting(app: FastAPI, searches: Searches, embedder: Embedder, settings: ServeSettings) -> None:
     """Add `/v1/rewrite`. What is not a query for one text, or cannot be encoded, comes back as it was."""
-    fields = searched_fields(search)
+    fields = searched_fields(searches.modes["hybrid"])
 
     async def vector_leg(one: Wanted) -> dict[str, Any]:
         [embedding] = await embedder.embed("query", [one.text])
-        return search.dense_leg(embedding.vector, filter_of(one))
+        return searches.modes["hybrid"].dense_leg(embedding.vector, filter_of(one))
 
     @app.post("/v1/rewrite", summary="A query for one text, made hybrid; any other as it came")
     async def rewrite(body: RewriteRequest, request: Request) -> Response:
@@ -217,17 +222,18 @@ def add_rewriting(app: FastAPI, search: Search, embedder: Embedder, settings: Se
         if one is not None and is_encodable(one.text, settings.max_characters):
             try:
                 dense = await unless_gone(request, vector_leg(one))
-                query = rewritten(query, dense, search.settings.depth)
+                query = rewritten(query, dense, searches.modes["hybrid"].settings.depth)
             except EncodingFailed as error:
                 note(request, **described(error))
         note(request, rewritten=query is not body.input)
         return answer({"data": [{"query": query}]})
 
 
-def add_ranking(app: FastAPI, search: Search, embedder: Embedder, settings: ServeSettings) -> None:
+def add_ranking(app: FastAPI, searches: Searches, embedder: Embedder, settings: ServeSettings) -> None:
     """Add `/v1/rank`, which never fails: whatever is in the way, a client's search goes on as it was."""
 
     async def ranked(raw: bytes) -> bytes:
+        search = searches.modes["hybrid"]
         body = json.loads(raw, parse_float=finite_number, parse_constant=finite_number)
         found = await run_in_threadpool(rankable_text, search, body, settings.max_characters)
         if found is None:

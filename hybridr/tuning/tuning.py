@@ -130,7 +130,7 @@ def tune(
     name: str,
     judged: tuple[Sequence[Query], Qrels] | None = None,
     *,
-    encoder: Path | None = None,
+    encoder: Path | Encoder | None = None,
     settings: TuneSettings | None = None,
     map_settings: MapSettings | None = None,
     progress: Progress = silent,
@@ -146,15 +146,16 @@ def tune(
     if not judged and (settings.also or settings.bm25 == "apply"):
         raise SettingsError("k1, b, depth and feedback are judged by queries only", hint="--beir FOLDER")
     info = resolve(cluster, name)
-    model = encoder_for(cluster, info, encoder, progress=progress)
+    if encoder is None or isinstance(encoder, Path):
+        encoder = encoder_for(cluster, info, encoder, progress=progress)
     table = None
     if is_destination(info) and not settings.dry_run:
-        table = provide_term_table(cluster, info.name, model, progress=progress)
+        table = provide_term_table(cluster, info.name, encoder, progress=progress)
         info = cluster.index_info(info.name)
     untuned = SearchSettings(tuned=False, depth=DEPTH, signals=("all",))
-    search = Search(cluster, info, model, settings=untuned)
+    search = Search(cluster, info, encoder, settings=untuned)
     choice, pipeline, bm25 = choose_by(search, *judged, settings, progress) if judged else (None, None, None)
-    fitted, skipped = fitted_map(search, model, settings, map_settings or MapSettings(), judged, progress)
+    fitted, skipped = fitted_map(search, encoder, settings, map_settings or MapSettings(), judged, progress)
     if settings.bm25 == "apply" and bm25 and not settings.dry_run:
         bm25 = applied(cluster, info.name, bm25)
     found = Tuning(info.name, choice, pipeline, bm25, fitted, skipped, table)

@@ -41,7 +41,9 @@ def tune(
     if reset:
         return show_reset(session, name, reset_tuning(session.connect(), name, dry_run=dry), dry)
     maps, progress = session.settings(MapSettings), session.output.progress
-    cluster, queries = session.connect(), read_judged(**vars(judged))
+    cluster = session.connect()
+    folder = judged.found(cluster, name)
+    queries = read_judged(folder.beir, folder.split, folder.qrels)
     found = tune(
         cluster, name, queries, encoder=encoder, settings=settings, map_settings=maps, progress=progress
     )
