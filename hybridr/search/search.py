@@ -19,7 +19,7 @@ from ..cluster.destinations import resolve
 from ..cluster.fields import choose_text_fields
 from ..cluster.legs import Leg
 from ..cluster.legs.dense import MAX_NEIGHBOURS, DenseLeg, as_kept
-from ..cluster.legs.lexical import highlight
+from ..cluster.legs.lexical import LexicalLeg, Template, highlight
 from ..cluster.record import IndexInfo
 from ..cluster.routing import same_copies
 from ..encoding.contract import Encoder, Reading, Vectors
@@ -27,7 +27,7 @@ from ..errors import SettingsError
 from ..files.family import member_of
 from ..records import Hit, Query, Run
 from ..vocabulary.terms import Analysed, Analysis
-from .calibration import known_scale
+from .calibration import known_scale, scaled_template
 from .candidates import DENSE, HYBRID, LEXICAL, Alone, Candidates, legs_of, modes
 from .checks import Feedback, Mode, check_feedback, check_request, checked_encoder, chosen_fusion
 from .feedback import ROCCHIO_DOCUMENTS, TermFeedback, rocchio
@@ -85,6 +85,7 @@ class Search:
         self.dense_scale = known_scale(scaled) if scaled else 1.0
         self.analysis = Analysis(cluster, self.info, self.lexical_fields)
         self.signals = self._signals()
+        self.template = self._template()
         self._candidates = Candidates(cluster, self.info, self._legs())
         self._rerankers: tuple[Reranker, ...] = ()
         self._first = self._first_search() if self.feedback == "rocchio" else None
@@ -283,6 +284,7 @@ class Search:
     ) -> list[Question]:
         """Ask each text as the legs read it; `readings` None has the encoder read the texts."""
         legs = self._candidates.legs
+        filter = self.template.within(filter) if self.template else filter
         if readings is None and self.encoder is not None and self._needs_readings:
             readings = self.signals.read(self.encoder, texts)
         asked = {name: self._asked(leg, texts, readings) for name, leg in legs.items()}
@@ -343,10 +345,22 @@ class Search:
 
     def _legs(self) -> dict[str, Leg]:
         made = {leg.name: leg.of(self.info.record, self.lexical_fields) for leg in legs_of(self.mode)}
-        dense = made.get(DENSE)
+        dense, lexical = made.get(DENSE), made.get(LEXICAL)
+        if isinstance(lexical, LexicalLeg):
+            made[LEXICAL] = replace(lexical, template=self.template)
         if self.mode == DENSE and self.settings.exact and isinstance(dense, DenseLeg):
             made[DENSE] = replace(dense, exact=True)
         return made
+
+    def _template(self) -> Template | None:
+        if self.settings.query_template is None:
+            return None
+        if self.feedback == "rm3":
+            raise SettingsError("rm3 makes a lexical query of its own", hint="leave --query-template out")
+        given = Template.read(self.settings.query_template)
+        if self.mode == DENSE:
+            return given
+        return scaled_template(self.cluster, self.info, self.lexical_fields, given)
 
     def _signals(self) -> SignalSet:
         if self.encoder is None or not self._joining.takes_signals:

@@ -23,6 +23,7 @@ from ..cluster.default_pipeline import (
     pipeline_path,
 )
 from ..cluster.destinations import is_destination, resolve, write_record
+from ..cluster.legs.lexical import LexicalLeg, Template
 from ..cluster.record import Deployment, IndexInfo
 from ..errors import ClusterError, DataError, FingerprintMismatch, SettingsError, Unreachable
 from ..files.manifest import fingerprint
@@ -62,7 +63,7 @@ WHOLE = "absolute"  # the fusion that takes a whole search body, not its query a
 class Deploying:
     """What deploying does: the exact requests in their order, with the ids that the cluster will give in
     angle brackets; `settings` are the cluster settings that are missing, `example` is a body to search with.
-    `changed` is False where all of it was there already."""
+    `changed` is False where all of it was there already; `alias` names what clients should ask, if any."""
 
     index: str
     way: str
@@ -71,6 +72,7 @@ class Deploying:
     requests: list[dict[str, Any]] = field(repr=False)
     example: str
     changed: bool = False
+    alias: str = ""
 
 
 @dataclass(frozen=True)
@@ -119,9 +121,8 @@ def plan_deployment(
     ]
     if missing:
         requests.insert(0, {"method": "PUT", "path": "/_cluster/settings", "body": {"persistent": missing}})
-    return Deploying(
-        info.name, settings.way, pipeline, missing, requests, example(info, settings.way, search)
-    )
+    shown, alias = example(info, settings.way, search), info.record.alias
+    return Deploying(info.name, settings.way, pipeline, missing, requests, shown, alias=alias)
 
 
 def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings) -> Deploying:
@@ -279,7 +280,8 @@ def pipeline_body(
 
 def example(info: IndexInfo, way: str, search: SearchSettings) -> str:
     """Write a search body of a way, with dots for what the client fills in."""
-    match: dict[str, Any] = {"match": {info.record.lexical_fields[0]: "…"}}
+    template = Template.read(search.query_template) if search.query_template else None
+    match = LexicalLeg(info.record.lexical_fields, template).query("…", search.depth)
     if way == "transparent":
         return orjson.dumps({"query": match}).decode()
     field, depth = info.record.vector_field, search.depth

@@ -19,6 +19,7 @@ from ..errors import SettingsError
 from ..languages import says_something
 from ..search.fusions.pipeline import hybrid_query
 from ..search.search import Search
+from ..search.settings import SearchSettings
 from ..search.signal_set import without_tokens
 from .doorway import unless_gone
 from .embeddings import Embedder
@@ -45,14 +46,16 @@ LARGEST_WINDOW = 10_000  # where an index sets neither
 class Searches:
     """Searches of one index in every mode; the encoder is checked against the index once, here."""
 
-    def __init__(self, cluster: Cluster, index: str, embedder: Embedder) -> None:
-        self.cluster, self.index, self.embedder = cluster, index, embedder
+    def __init__(
+        self, cluster: Cluster, index: str, embedder: Embedder, settings: SearchSettings | None = None
+    ) -> None:
+        self.cluster, self.index, self.embedder, self.settings = cluster, index, embedder, settings
         self.modes: dict[Mode, Search]
         self.reopen()
 
     def reopen(self) -> None:
         """Look at the index again: from now on searches rank by what its record says now."""
-        hybrid = Search(self.cluster, self.index, self.embedder.encoder)
+        hybrid = Search(self.cluster, self.index, self.embedder.encoder, settings=self.settings)
         self.modes = {
             "hybrid": hybrid,
             "lexical": hybrid.using("lexical"),
@@ -80,7 +83,8 @@ def add_search(
     Where the encoder fails it answers with lexical hits and a `Warning` header.
     Raises what Search raises when the index and the encoder do not fit.
     """
-    searches = Searches(cluster.hurried(settings.search_timeout_s), index, embedder)
+    ranking = SearchSettings(query_template=settings.query_template)
+    searches = Searches(cluster.hurried(settings.search_timeout_s), index, embedder, ranking)
 
     @app.post("/search", summary="The best documents of the index for a query")
     async def search(body: SearchRequest, request: Request) -> Response:

@@ -43,6 +43,9 @@ class ServeSettings(Stage):
     host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
     port: int = Field(8080, ge=0, le=65535, description="port; 0 takes a free one")
     index: str | None = Field(None, description="index that /search asks; None: no /search")
+    query_template: Path | None = Field(
+        None, description="file with your own lexical query; None: the text in all text fields"
+    )
     query_map: NoOption[str] = Field(
         "auto", min_length=1, description="auto: the one that tune fitted for the index"
     )

@@ -152,7 +152,8 @@ def tune(
     if is_destination(info) and not settings.dry_run:
         table = provide_term_table(cluster, info.name, encoder, progress=progress)
         info = cluster.index_info(info.name)
-    untuned = SearchSettings(tuned=False, depth=DEPTH, signals=("all",))
+    own = {"query_template": settings.query_template}
+    untuned = SearchSettings(tuned=False, depth=DEPTH, signals=("all",), **own)
     search = Search(cluster, info, encoder, settings=untuned)
     choice, pipeline, bm25 = choose_by(search, *judged, settings, progress) if judged else (None, None, None)
     fitted, skipped = fitted_map(search, encoder, settings, map_settings or MapSettings(), judged, progress)
@@ -288,7 +289,8 @@ def judged_gain(
     queries, parsed = judged_queries(queries, checked_qrels(qrels)), parse_measure(measure)
     ids, found = [query.query_id for query in queries], []
     for model in (search.encoder, MappedEncoder(search.encoder, fitted)):
-        plain = Search(search.cluster, search.info, model, settings=SearchSettings(tuned=False))
+        own = SearchSettings(tuned=False, query_template=search.settings.query_template)
+        plain = Search(search.cluster, search.info, model, settings=own)
         [values] = values_of(plain.run(queries, DEPTH), qrels, [parsed], ids).values()
         found.append(np.array(list(values.values())))
     gains = found[1] - found[0]

@@ -13,9 +13,10 @@ from ..cluster.destinations import destinations
 from ..cluster.reading import sources_by_id, text_of
 from ..encoding.contract import Encoder
 from ..encoding.query_map import MappedEncoder
-from ..errors import NotFound
+from ..errors import NotFound, SettingsError
 from ..search.encoders import encoder_for
 from ..search.search import Search
+from ..search.settings import SearchSettings
 from ..search.systems import system
 from ..serving.searching import Searches
 
@@ -49,10 +50,10 @@ class SideBySide:
 
     def names(self) -> list[str]:
         """Name what can be compared; `hybrid@INDEX` asks other vectors of the source, adapted ones say."""
-        own = self.hybrid.info
+        own, template = self.hybrid.info, ["template"] if self.hybrid.template else []
         others = destinations(self.cluster, own.record.source)
         ready = [one.name for one in others if one.record.state == "complete" and one.name != own.name]
-        return [*COMPARED, *(f"{BESIDE}{name}" for name in ready)]
+        return [*COMPARED, *template, *(f"{BESIDE}{name}" for name in ready)]
 
     @property
     def encoder(self) -> Encoder:
@@ -98,8 +99,10 @@ class SideBySide:
             return self.hybrid
         if name.startswith(BESIDE):
             return self._beside(name)
+        if name not in self.names():
+            raise SettingsError(f"nothing to compare is called '{name[:100]}'", hint=", ".join(self.names()))
         one = system(name)
-        settings = one.chosen(None, 0)
+        settings = one.chosen(SearchSettings(query_template=self.hybrid.settings.query_template), 0)
         return Search(self.cluster, self.hybrid.info, self.encoder, one.mode, one.feedback, settings=settings)
 
     def _beside(self, name: str) -> Search:

@@ -23,7 +23,7 @@ def deploy(
     session: Session,
     name: Annotated[str, typer.Argument(help="Index, alias or source with vectors.")],
     settings: DeploySettings,
-    search: Annotated[SearchSettings, Only("fusion")],
+    search: Annotated[SearchSettings, Only("fusion", "query_template")],
     dry_run: DryRun = False,
 ) -> None:
     """Let an index be asked for hybrid results through plain REST; undo: hybridr undeploy.
@@ -64,4 +64,4 @@ def show(session: Session, done: Deploying, *, dry_run: bool) -> None:
         return session.output.line("nothing was sent")
     said = "deployed" if done.changed else "was deployed already"
     session.output.line(f"{done.index} {said}: --way {done.way}, pipeline {done.pipeline}")
-    session.output.line(f"ask: POST /{done.index}/_search {done.example}")
+    session.output.line(f"ask: POST /{done.alias or done.index}/_search {done.example}")

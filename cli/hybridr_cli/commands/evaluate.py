@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..arguments import EncoderFolder, JudgedQueries
+from ..options import Only
 from ..session import Session
 from ..verbs import app, verb
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from hybridr.cluster.connection import Cluster
     from hybridr.evaluation.evaluation import Evaluation
     from hybridr.evaluation.settings import EvaluateSettings
+    from hybridr.search.settings import SearchSettings
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Compared:
     """What is measured, and by what."""
 
     systems: Annotated[
-        str, typer.Option(help="bm25, rm3, dense, hybrid, hybrid-stock, hybrid-completed, …")
+        str, typer.Option(help="bm25, template, rm3, dense, hybrid, hybrid-stock, hybrid-completed, …")
     ] = "bm25,dense,hybrid"
     run: Annotated[list[str] | None, typer.Option(help="NAME=FILE, a TREC run; may be repeated.")] = None
     measures: Annotated[
@@ -55,6 +57,7 @@ def evaluate(
     compared: Compared,
     wanted: Report,
     settings: EvaluateSettings,
+    search: Annotated[SearchSettings, Only("query_template")],
     name: Annotated[
         str | None, typer.Argument(help="Index that holds the collection; none: only the files of --run.")
     ] = None,
@@ -71,7 +74,7 @@ def evaluate(
     queries = queries if index is None else queries.found(*index)
     if name is not None and queries.beir is None:
         raise SettingsError("no queries to search with", hint="--beir FOLDER, or --judgements")
-    found = measured(session, index, encoder, queries, compared, settings)
+    found = measured(session, index, encoder, queries, compared, (settings, search))
     written = found.write_runs(wanted.runs) if wanted.runs else {}
     title = f"{name or 'runs'}: {found.queries} queries"
     if wanted.report:
@@ -85,22 +88,20 @@ def measured(
     encoder: Path | None,
     queries: JudgedQueries,
     compared: Compared,
-    statistics: EvaluateSettings,
+    settings: tuple[EvaluateSettings, SearchSettings],
 ) -> Evaluation:
     """Measure systems of an index and run files; without an index the files alone."""
     from hybridr.search import systems
-    from hybridr.search.settings import SearchSettings
 
     files, progress = run_files(compared.run or ()), session.output.progress
     judged = systems.JudgedQueries(queries.beir, queries.split, queries.qrels)
     wanted = systems.Compared(
-        names(compared.systems), files, names(compared.measures), compared.baseline, statistics
+        names(compared.systems), files, names(compared.measures), compared.baseline, settings[0]
     )
     if index is None:
         return systems.evaluate_runs(judged, wanted, progress=progress)
-    settings = session.settings(SearchSettings)
     return systems.evaluate_index(
-        *index, judged, wanted, encoder=encoder, settings=settings, progress=progress
+        *index, judged, wanted, encoder=encoder, settings=settings[1], progress=progress
     )
 
 

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..arguments import EncoderFolder, JudgedQueries, Searched
+from ..options import Only
 from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
+    from hybridr.search.settings import SearchSettings
     from hybridr.tuning.judgement import Choice
     from hybridr.tuning.resetting import Reset
     from hybridr.tuning.settings import TuneSettings
@@ -25,6 +27,7 @@ def tune(
     name: Searched,
     judged: JudgedQueries,
     settings: TuneSettings,
+    search: Annotated[SearchSettings, Only("query_template")],
     encoder: EncoderFolder = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the measure by weight, as SVG.")] = None,
     reset: Annotated[bool, typer.Option("--reset", help="Take back all that was tuned, k1 and b.")] = False,
@@ -43,6 +46,7 @@ def tune(
     maps, progress = session.settings(MapSettings), session.output.progress
     cluster = session.connect()
     folder = judged.found(cluster, name)
+    settings = settings.model_copy(update={"query_template": search.query_template})
     queries = read_judged(folder.beir, folder.split, folder.qrels)
     found = tune(
         cluster, name, queries, encoder=encoder, settings=settings, map_settings=maps, progress=progress
