@@ -26,7 +26,7 @@ from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
 ENCODER = HashingEncoder()
-FILTER = {"range": {"price": {"gte": 10}}}
+FILTER = {"range": {"price": {"gte": 1}}}
 
 
 @pytest.fixture(scope="module")
