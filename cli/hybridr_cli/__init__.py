@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from importlib.metadata import version
 
 from .session import run
 from .verbs import app
@@ -18,7 +19,10 @@ for _name in VERBS:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+    """Run one command and return its exit code; `--version` alone is answered without one."""
+    if (sys.argv[1:] if arguments is None else arguments) == ["--version"]:
+        sys.stdout.write(f"hybridr {version('hybridr')}\n")
+        return 0
     return run(app, arguments)
 
 

@@ -2,8 +2,8 @@
 
 The pipeline asks a model of ml-commons. It writes the vector and nothing else: a document bears no mark of
 its encoder, so that the next `sync` encodes it once more and adds what a pipeline cannot (bits of tokens, the
-state of the source). One that the model failed on is stored without a vector, is found by words, and waits for
-`sync` too. hybridr's own writes pass by the pipeline.
+state of the source). One that the model failed on is stored without a vector, is found by words, and waits
+for `sync` too. hybridr's own writes pass by the pipeline.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -61,25 +62,6 @@ def kubernetes_manifest(index: str, every: str) -> str:
     """
     name = "hybridr-sync-" + re.sub(r"[^a-z0-9-]+", "-", index.lower()).strip("-")[:40].strip("-")
     labels = {"app": name}
-    container = {
-        "name": "sync",
-        "image": IMAGE,
-        "command": ["hybridr", "sync", index, "--every", every, "--encoder", "/encoder", "--json"],
-        "envFrom": [{"secretRef": {"name": name}}],
-        "env": [{"name": "HYBRIDR_HOME", "value": "/tmp/hybridr"}],
-        "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "2Gi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "runAsNonRoot": True,
-            "runAsUser": 10001,
-            "capabilities": {"drop": ["ALL"]},
-        },
-        "volumeMounts": [
-            {"name": "encoder", "mountPath": "/encoder", "readOnly": True},
-            {"name": "scratch", "mountPath": "/tmp"},
-        ],
-    }
     volumes = [
         {"name": "encoder", "persistentVolumeClaim": {"claimName": name, "readOnly": True}},
         {"name": "scratch", "emptyDir": {}},
@@ -94,8 +76,31 @@ def kubernetes_manifest(index: str, every: str) -> str:
             "selector": {"matchLabels": labels},
             "template": {
                 "metadata": {"labels": labels},
-                "spec": {"containers": [container], "volumes": volumes},
+                "spec": {"containers": [container_of(index, every, name)], "volumes": volumes},
             },
         },
     }
     return orjson.dumps(manifest, option=orjson.OPT_INDENT_2).decode() + "\n"
+
+
+def container_of(index: str, every: str, secret: str) -> dict[str, Any]:
+    """Describe the container: no rights, no writes but into /tmp, the encoder at /encoder."""
+    return {
+        "name": "sync",
+        "image": IMAGE,
+        "command": ["hybridr", "sync", index, "--every", every, "--encoder", "/encoder", "--json"],
+        "envFrom": [{"secretRef": {"name": secret}}],
+        "env": [{"name": "HYBRIDR_HOME", "value": "/tmp/hybridr"}],
+        "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "2Gi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "runAsUser": 10001,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "encoder", "mountPath": "/encoder", "readOnly": True},
+            {"name": "scratch", "mountPath": "/tmp"},
+        ],
+    }

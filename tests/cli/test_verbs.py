@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import version
 
 import pytest
 
@@ -17,6 +18,11 @@ def test_every_command_has_help_and_is_in_the_readme(name: str, capsys: pytest.C
     assert "--json" in shown or "COMMAND" in shown
     assert re.search(rf"`hybridr {name}`", (ROOT / "README.md").read_text())
     assert re.search(rf"^\| `hybridr {name}[ `]", (ROOT / "docs" / "commands.md").read_text(), re.M)
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert hybridr_cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == f"hybridr {version('hybridr')}"
 
 
 def test_unknown_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
