@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from importlib.metadata import version
 
 from .session import run
 from .verbs import app
@@ -21,6 +20,8 @@ for _name in VERBS:
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code; `--version` alone is answered without one."""
     if (sys.argv[1:] if arguments is None else arguments) == ["--version"]:
+        from importlib.metadata import version
+
         sys.stdout.write(f"hybridr {version('hybridr')}\n")
         return 0
     return run(app, arguments)
