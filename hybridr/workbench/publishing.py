@@ -51,7 +51,7 @@ def publish(cluster: Cluster, index: str, found: Evaluation) -> dict[str, Any]:
 
 
 def put_entry(cluster: Cluster, kind: str, body: Mapping[str, Any], *, method: str = "PUT") -> str:
-    """Send one entry and give its id. Raises ClusterError that names the switch where the workbench is off."""
+    """Send one entry and give its id. Raises ClusterError; its hint switches the workbench on."""
     try:
         answer = cluster.request(method, path_of(*BASE, kind), dict(body))
     except AccessDenied as error:
