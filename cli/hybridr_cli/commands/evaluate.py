@@ -73,10 +73,10 @@ def evaluate(
 
     if wanted.kind or wanted.report:
         checked_format(wanted.kind, wanted.report)
+    if name is not None and queries.beir is None and not queries.judgements:
+        raise SettingsError("no queries to search with", hint="--beir FOLDER, or --judgements")
     index = None if name is None else (session.connect(), name)
     queries = queries if index is None else queries.found(*index)
-    if name is not None and queries.beir is None:
-        raise SettingsError("no queries to search with", hint="--beir FOLDER, or --judgements")
     found = measured(session, index, encoder, queries, compared, (settings, search))
     written = found.write_runs(wanted.runs) if wanted.runs else {}
     title = f"{name or 'runs'}: {found.queries} queries"
