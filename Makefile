@@ -7,8 +7,8 @@ COLLECTIONS ?= ../shared/data
 BIN     = $(VENV)/bin
 STAMP   = $(shell cksum pyproject.toml | tr ' ' -)
 
-.PHONY: demo test check test-compose fuzz chaos sbom audit bench bench-report bench-encode bench-baselines \
-	stop clean
+.PHONY: demo test check test-page test-compose fuzz chaos sbom audit bench bench-report bench-encode \
+	bench-baselines stop clean
 
 demo: $(VENV)/demo-$(STAMP)
 	$(BIN)/hybridr demo
@@ -20,6 +20,11 @@ check: $(VENV)/test-$(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The page in a real Chromium: apt-get install chromium chromium-driver; PICTURES=FOLDER keeps what it saw.
+test-page: $(VENV)/test-$(STAMP)
+	$(BIN)/python -m pip install -q "selenium>=4.27"
+	$(BIN)/python -m pytest tests/browser -v
 
 test-compose: $(VENV)/test-$(STAMP)
 	$(BIN)/python -m pytest tests/compose -v

@@ -20,6 +20,7 @@ from .cluster.record import IndexInfo, Record
 from .errors import ClusterError, NotFound
 from .files.private import Text, delete_texts, texts
 from .files.remembered import folder_of
+from .freshness.ingesting import undeploy_ingest
 from .records import Windows
 from .reindexing.rollback import find_writes, require_none
 from .reindexing.targets import Lag, target_of
@@ -160,7 +161,8 @@ def remove(cluster: Cluster, name: str, *, discard: bool = False, dry_run: bool 
 def withdraw(cluster: Cluster, made: list[IndexInfo], *, dry_run: bool) -> list[dict[str, Any]]:
     """Undeploy what is deployed, and what a killed `deploy` left; give the requests."""
     deployed = [info.name for info in made if withdrawal(cluster, info)]
-    return [request for name in deployed for request in undeploy(cluster, name, dry_run=dry_run)]
+    requests = [request for one in made for request in undeploy_ingest(cluster, one, dry_run=dry_run)]
+    return requests + [request for name in deployed for request in undeploy(cluster, name, dry_run=dry_run)]
 
 
 def require_no_loss(cluster: Cluster, source: str, made: list[IndexInfo]) -> None:

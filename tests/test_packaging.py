@@ -37,6 +37,7 @@ def test_wheel_holds_every_module_and_asset(tmp_path: Path) -> None:
     }
     wanted |= {str(path.relative_to(ROOT / "cli")) for path in (ROOT / "cli").rglob("*.py")}
     wanted |= {f"hybridr/assets/{path.relative_to(asset_path())}" for path in asset_path().rglob("*.json")}
+    wanted |= {str(path.relative_to(ROOT)) for path in (ROOT / "hybridr/workbench/static").iterdir()}
     assert wanted <= names
     assert {"hybridr/py.typed", "hybridr_cli/py.typed"} <= names
 

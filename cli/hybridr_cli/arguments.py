@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from hybridr.cluster.connection import Cluster
 
 Reindexed = Annotated[str, typer.Argument(help="The index that was reindexed.")]
 Searched = Annotated[str, typer.Argument(help="Index, alias, or the index that was reindexed.")]
@@ -24,3 +27,24 @@ class JudgedQueries:
     beir: Annotated[Path | None, typer.Option(help="BEIR folder with queries.jsonl and qrels/.")] = None
     split: Annotated[str, typer.Option(help="Split of the folder's qrels.")] = "test"
     qrels: Annotated[Path | None, typer.Option(help="Qrels of TREC or BEIR instead of the split's.")] = None
+    judgements: Annotated[
+        bool,
+        typer.Option("--judgements", help="Those made in the page of `hybridr serve`."),
+    ] = False
+
+    def found(self, cluster: Cluster, index: str) -> JudgedQueries:
+        """Give the folder of the page's judgements where these are asked for. Raises SettingsError."""
+        if not self.judgements:
+            return self
+        from hybridr.cluster.destinations import resolve
+        from hybridr.errors import SettingsError
+        from hybridr.workbench.judgements import Judgements
+
+        folder = Judgements.of(resolve(cluster, index)).folder
+        if self.beir is not None:
+            raise SettingsError("--judgements and --beir exclude each other")
+        if not (folder / "qrels").is_dir():
+            raise SettingsError(
+                f"nobody has judged '{index}' on this machine", hint=f"hybridr serve --index {index}"
+            )
+        return replace(self, beir=folder)

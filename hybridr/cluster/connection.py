@@ -13,12 +13,12 @@ from dataclasses import replace
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import orjson
 
-from ..errors import AccessDenied, ClusterError, NotFound, Unreachable
+from ..errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable
 from ..files.family import member_of
 from ..settings import resolve_stage
 from .clients import Client
@@ -26,6 +26,9 @@ from .failures import error_of, is_busy, shard_failure, told, understood
 from .record import WHOLE, IndexInfo, Scope, scope_of
 from .routing import same_copies
 from .settings import ClusterSettings
+
+if TYPE_CHECKING:
+    from ..node.state import NodeState
 
 OLDEST = (2, 19, 0)
 UNTOLD = {"version": {"distribution": "opensearch", "number": "2.19.0"}}
@@ -342,7 +345,8 @@ def addressed(settings: ClusterSettings) -> ClusterSettings:
     from ..node.process import running_node, status
 
     if settings.url is None:
-        node = running_node()
+        if (node := running_node()) is None:
+            refuse_to_choose([one for one in status() if one.running])
     else:
         node = next((node for node in status() if node.running and node.url == settings.url), None)
     if node is None:
@@ -353,6 +357,13 @@ def addressed(settings: ClusterSettings) -> ClusterSettings:
     if node.user and node.password_file and settings.user is None:
         found |= {"user": node.user, "password_file": Path(node.password_file)}
     return settings.model_copy(update=found)
+
+
+def refuse_to_choose(running: Sequence[NodeState]) -> None:
+    """Raise SettingsError where several nodes of our own run and none is the default."""
+    if running:
+        found = ", ".join(f"{one.name} at {one.url}" for one in running)
+        raise SettingsError(f"several nodes run, none of them called 'default': {found}", hint="--url URL")
 
 
 def parse_version(number: str) -> tuple[int, int, int]:

@@ -24,7 +24,7 @@ NEEDED = ("source", "source_uuid", "job", "state", "encoder", "similarity", "vec
 
 Happened = Annotated[dict[str, Any], AfterValidator(lambda event: require_named(event))]
 """An event of the history."""
-Event = Literal["filled", "filled in place", "switched", "rolled back", "tuned"]
+Event = Literal["filled", "filled in place", "switched", "rolled back", "tuned", "untuned"]
 """What the history of an index with vectors tells of."""
 
 

@@ -201,7 +201,7 @@ def neighbours_of(
     for number, (own, vector) in enumerate(asked):
         if number % REPORTED == 0:
             progress(what, number, len(asked))
-        answer = cluster.search(info.name, body(vector) | {"_source": False})
+        answer = cluster.search(info, body(vector) | {"_source": False})
         took += answer["took"]
         found.append({hit["_id"]: hit["_score"] for hit in checked_hits(answer) if hit["_id"] != own})
     progress(what, len(asked), len(asked))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
@@ -68,6 +69,10 @@ class SearchSettings(Stage):
     )
     lexical_fields: NoOption[tuple[str, ...]] = Field(
         (), description="empty: what the index was reindexed with"
+    )
+    query_template: Path | None = Field(
+        None,
+        description="file with your own lexical query, {{query}} for the text; None: the text in all fields",
     )
     tuned: bool = Field(True, description="take what `hybridr tune` found for the index, where not given")
     query_map: str = Field(

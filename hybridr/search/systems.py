@@ -40,22 +40,28 @@ class Condition(NamedTuple):
     mode: Mode
     feedback: Feedback | None = None
     settings: dict[str, Any] | None = None
+    own_query: bool = True
 
     def chosen(self, given: SearchSettings | None, depth: int) -> SearchSettings:
-        """Give the settings of the system, with candidates at least as deep as that."""
+        """Give the settings of the system, with candidates at least as deep as that.
+
+        The user's own lexical query stands in every system but those without `own_query`.
+        """
         settings = SearchSettings(**self.settings) if self.settings else given or SearchSettings()
-        return settings.model_copy(update={"depth": max(settings.depth, depth)})
+        template = given.query_template if given and self.own_query else None
+        return settings.model_copy(update={"depth": max(settings.depth, depth), "query_template": template})
 
 
 SYSTEMS = {
-    "bm25": Condition("lexical"),
-    "rm3": Condition("lexical", feedback="rm3"),
+    "bm25": Condition("lexical", own_query=False),
+    "template": Condition("lexical"),
+    "rm3": Condition("lexical", feedback="rm3", own_query=False),
     "dense": Condition("dense"),
     "dense-exact": Condition("dense", settings={"exact": True}),
     "hybrid": Condition("hybrid"),
     "dense-rocchio": Condition("dense", feedback="rocchio"),
     "hybrid-rocchio": Condition("hybrid", feedback="rocchio"),
-    "hybrid-rm3": Condition("hybrid", feedback="rm3"),
+    "hybrid-rm3": Condition("hybrid", feedback="rm3", own_query=False),
     "hybrid-plain": Condition("hybrid", settings={"tuned": False, "signals": ("none",)}),
     "hybrid-stock": Condition("hybrid", settings={"tuned": False, "fusion": "pipeline"}),
 }
@@ -147,6 +153,8 @@ def evaluate_index(
     DataError when the index lacks most of the relevant documents, and what `Search` and `evaluate` raise.
     """
     conditions = {one: system(one) for one in compared.systems}
+    if "template" in conditions and not (settings and settings.query_template):
+        raise SettingsError("the system 'template' is your own query", hint="--query-template FILE")
     queries, judgements = judged.read()
     info = resolve(cluster, name)
     check_collection(cluster, info, judgements)

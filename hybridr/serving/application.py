@@ -12,7 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from html import escape
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..errors import MissingExtra, SettingsError
 
@@ -35,10 +35,13 @@ from .telemetry import CONTENT_TYPE, Metrics, configuration
 
 if TYPE_CHECKING:
     from ..cluster.connection import Cluster
+    from .searching import Searches
 
 SWITCH_S = (
     0.0005  # that the event loop waits for each busy thread after every read; by default ten times more
 )
+Addition: TypeAlias = "Callable[[FastAPI, Searches | None], None]"
+"""What adds further routes to an app, with its searches where it has an index."""
 STYLE = "body{font:16px/1.5 sans-serif;max-width:50em;margin:2em auto;padding:0 1em}td{padding:0 1em 0 0}"
 
 
@@ -79,19 +82,24 @@ class Server(NamedTuple):
 
 
 def open_server(
-    settings: ServeSettings, *, cluster: Cluster | None = None, progress: Progress = silent
+    settings: ServeSettings,
+    *,
+    cluster: Cluster | None = None,
+    added: Addition | None = None,
+    progress: Progress = silent,
 ) -> Server:
     """Load the encoder and bind the port.
 
-    `cluster` is needed when the settings name an index. Raises ModelError, SettingsError when the port is
-    taken, other machines could ask without a token, or the certificate cannot be used, and
-    FingerprintMismatch when the index was written by another encoder.
+    `cluster` is needed when the settings name an index; `added` are further routes. Raises ModelError,
+    SettingsError when the port is taken, other machines could ask without a token, or the certificate cannot
+    be used, and FingerprintMismatch when the index was written by another encoder.
     """
     require_guard(settings)
     listener = listen(settings.host, settings.port)
     try:
         encoder = find_encoder(settings, cluster, progress)
-        return Server(create_app(encoder, settings, cluster=cluster), listener, settings)
+        app = create_app(encoder, settings, cluster=cluster, added=added)
+        return Server(app, listener, settings)
     except BaseException:
         listener.close()
         raise
@@ -152,10 +160,14 @@ def find_encoder(settings: ServeSettings, cluster: Cluster | None, progress: Pro
 
 
 def create_app(
-    encoder: Encoder, settings: ServeSettings | None = None, *, cluster: Cluster | None = None
+    encoder: Encoder,
+    settings: ServeSettings | None = None,
+    *,
+    cluster: Cluster | None = None,
+    added: Addition | None = None,
 ) -> FastAPI:
     """Build the app: `/v1/embeddings`, `/v1/models`, `/healthz`, `/metrics`, `/docs`, and `/search`,
-    `/v1/rank` and `/v1/rewrite` when the settings name an index, which needs `cluster`.
+    `/v1/rank` and `/v1/rewrite` when the settings name an index, which needs `cluster`; then what is `added`.
 
     With a token in the settings, everything but `/healthz` asks for `Authorization: Bearer <token>`.
     `app.state.embedder` is the queue and the cache. Raises what Search raises when the index and the
@@ -168,13 +180,16 @@ def create_app(
     app.state.embedder = embedder
     add_error_answers(app)
     add_embeddings(app, embedder, settings)
+    searches = None
     if cluster is not None and settings.index is not None:
         from .searching import add_ranking, add_rewriting, add_search
 
         searches = add_search(app, cluster, settings.index, embedder, settings)
-        add_ranking(app, searches.modes["hybrid"], embedder, settings)
-        add_rewriting(app, searches.modes["hybrid"], embedder, settings)
+        add_ranking(app, searches, embedder, settings)
+        add_rewriting(app, searches, embedder, settings)
     add_probes(app, encoder, settings.index, metrics)
+    if added is not None:
+        added(app, searches)
     app.add_api_route("/docs", lambda: HTMLResponse(api_page(app.openapi())), include_in_schema=False)
     routes = {getattr(route, "path", "") for route in app.routes}
     app.add_middleware(Doorway, settings=settings, metrics=metrics, routes=routes)

@@ -26,6 +26,7 @@ from ..cluster.default_pipeline import (
     pipeline_path,
 )
 from ..cluster.destinations import is_destination, readable, resolve, resolve_whole, write_record
+from ..cluster.legs.lexical import LexicalLeg, Template
 from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import Deployment, IndexInfo
 from ..encoding.registry import languages_by_fingerprint
@@ -70,7 +71,7 @@ class Deploying:
     """What deploying does: the exact requests in their order, with the ids that the cluster will give in
     angle brackets; `settings` are the cluster settings that are missing, `example` is a body to search with.
     `changed` is False where all of it was there already; `remark` says why it ranks in another way, `limits`
-    what will not be ranked, or fails."""
+    what will not be ranked, or fails; `alias` names what clients should ask, if any."""
 
     index: str
     way: str
@@ -81,6 +82,7 @@ class Deploying:
     changed: bool = False
     remark: str = ""
     limits: list[str] = field(default_factory=list)
+    alias: str = ""
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,17 @@ def plan_deployment(
     shown = example(info, settings.way, search)
     told = remark if settings.way == "transparent" else ""
     limits = limits_of(cluster, info, search.depth) if settings.way == "transparent" else []
-    return Deploying(info.name, settings.way, pipeline, missing, requests, shown, remark=told, limits=limits)
+    return Deploying(
+        info.name,
+        settings.way,
+        pipeline,
+        missing,
+        requests,
+        shown,
+        remark=told,
+        limits=limits,
+        alias=info.record.alias,
+    )
 
 
 def storing_requests(index: str, pipeline: str, body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -362,7 +374,8 @@ def pipeline_body(
 
 def example(info: IndexInfo, way: str, search: SearchSettings) -> str:
     """Write a search body of a way, with dots for what the client fills in."""
-    match: dict[str, Any] = {"match": {info.record.lexical_fields[0]: "…"}}
+    template = Template.read(search.query_template) if search.query_template else None
+    match = LexicalLeg(info.record.lexical_fields, template).query("…", search.depth)
     if way == "transparent":
         return orjson.dumps({"query": match}).decode()
     field, depth = info.record.vector_field, search.depth

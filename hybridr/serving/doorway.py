@@ -21,7 +21,8 @@ from .requests import GONE, Busy, Refused, error_answer
 from .settings import ServeSettings
 from .telemetry import FACTS, Metrics, described, log_request
 
-OPEN = "/healthz"
+OPEN = frozenset({"/healthz", "/", "/page/page.js", "/page/page.css"})
+"""What asks for no token: whether the server lives, and the page, which holds no data."""
 OTHER = "other"  # one label for all unknown paths: they are the client's to choose
 ARRIVED = "hybridr.arrived"
 LARGE = 64 * 1024  # bytes of a body that is counted and waits for its turn
@@ -87,7 +88,7 @@ class Doorway:
         if sum(len(name) + len(value) for name, value in scope["headers"]) > HEADER_BYTES:
             raise Refused(431, f"the headers are larger than {HEADER_BYTES} bytes", headers=CLOSE)
         check_host(headers.get(b"host", b"").decode("latin-1"), self.settings)
-        if self.expected and scope["path"] != OPEN:
+        if self.expected and scope["path"] not in OPEN:
             scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
             if scheme.lower() != b"bearer" or not secrets.compare_digest(token.strip(), self.expected):
                 raise Refused(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -19,6 +19,7 @@ from ..search.bodies import BodyRanking, Recall, filter_of, is_unicode
 from ..search.clauses import Query, Reason, Wanted
 from ..search.fusions.pipeline import hybrid_query
 from ..search.search import Search
+from ..search.settings import SearchSettings
 from ..search.signal_set import without_tokens
 from .doorway import SearchThreads, unless_gone
 from .embeddings import Embedder
@@ -33,10 +34,16 @@ class Searches:
     """Searches of one index in every mode; the encoder is checked against the index once, here."""
 
     def __init__(self, cluster: Cluster, index: str, embedder: Embedder, settings: ServeSettings) -> None:
-        hybrid = Search(cluster, index, embedder.encoder)
-        self.embedder = embedder
+        self.cluster, self.index, self.embedder = cluster, index, embedder
+        self.settings = SearchSettings(query_template=settings.query_template)
         self.threads = SearchThreads(settings.max_searches)
-        self.modes: dict[Mode, Search] = {
+        self.modes: dict[Mode, Search]
+        self.reopen()
+
+    def reopen(self) -> None:
+        """Look at the index again: from now on searches rank by what its record says now."""
+        hybrid = Search(self.cluster, self.index, self.embedder.encoder, settings=self.settings)
+        self.modes = {
             "hybrid": hybrid,
             "lexical": hybrid.using("lexical"),
             "dense": hybrid.using("dense"),
@@ -105,13 +112,13 @@ class RewriteRequest(BaseModel):
     input: dict[str, Any] = Field(description="the query clause of a search request")
 
 
-def add_rewriting(app: FastAPI, search: Search, embedder: Embedder, settings: ServeSettings) -> None:
+def add_rewriting(app: FastAPI, searches: Searches, embedder: Embedder, settings: ServeSettings) -> None:
     """Add `/v1/rewrite`. What is not a query for one text, or cannot be encoded, comes back as it was."""
-    reader = BodyRanking(search).reader
+    reader = BodyRanking(searches.modes["hybrid"]).reader
 
     async def vector_leg(one: Wanted) -> dict[str, Any]:
         [embedding] = await embedder.embed("query", [one.text], settings.rank_timeout_s)
-        return search.dense_leg(embedding.vector, filter_of(one))
+        return searches.modes["hybrid"].dense_leg(embedding.vector, filter_of(one))
 
     @app.post("/v1/rewrite", summary="A query for one text, made hybrid; any other as it came")
     async def rewrite(body: RewriteRequest, request: Request) -> Response:
@@ -119,17 +126,15 @@ def add_rewriting(app: FastAPI, search: Search, embedder: Embedder, settings: Se
         if isinstance(one, Wanted) and not one.around and is_encodable(one.text, settings.max_characters):
             try:
                 dense = await unless_gone(request, vector_leg(one), settings.rank_timeout_s)
-                query = rewritten(query, dense, search.settings.depth)
+                query = rewritten(query, dense, searches.modes["hybrid"].settings.depth)
             except Refused as error:  # EncodingFailed is one
                 note(request, **described(error))
         note(request, rewritten=query is not body.input)
         return answer({"data": [{"query": query}]})
 
 
-def add_ranking(app: FastAPI, search: Search, embedder: Embedder, settings: ServeSettings) -> None:
+def add_ranking(app: FastAPI, searches: Searches, embedder: Embedder, settings: ServeSettings) -> None:
     """Add `/v1/rank`, which never fails: whatever is in the way, a client's search goes on as it was."""
-    most = settings.max_characters
-    rankings = {recall: BodyRanking(search, recall, most=most) for recall in get_args(Recall)}
     threads = SearchThreads(settings.max_searches)  # of its own: /search waits for the cluster longer
 
     async def ranked(raw: bytes, ranking: BodyRanking, boost: str | None) -> tuple[bytes, Reason | None]:
@@ -147,7 +152,8 @@ def add_ranking(app: FastAPI, search: Search, embedder: Embedder, settings: Serv
         raw = body = await request.body()
         reason: Reason | None
         try:
-            work = ranked(raw, rankings[recall], boost)
+            ranking = BodyRanking(searches.modes["hybrid"], recall, most=settings.max_characters)
+            work = ranked(raw, ranking, boost)
             body, reason = await unless_gone(request, work, settings.rank_timeout_s)
         except Exception as error:
             reason = reason_of(error)

@@ -58,6 +58,9 @@ class ServeSettings(Stage):
     tls_cert: Path | None = Field(None, description="certificates for https, a PEM file; None: http")
     tls_key: Path | None = Field(None, description="key of --tls-cert; None: it is in the same file")
     index: str | None = Field(None, description="index that /search asks; None: no /search")
+    query_template: Path | None = Field(
+        None, description="file with your own lexical query; None: the text in all text fields"
+    )
     query_map: NoOption[str] = Field(
         "auto", min_length=1, description="auto: the one that tune fitted for the index"
     )

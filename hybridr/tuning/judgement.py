@@ -33,7 +33,7 @@ class Point:
 class Choice:
     """What judged queries say. `gain` is over the default, on queries that had no part in the choice.
 
-    `low` and `high` bound it (95 %); `applied` is False where it is not above zero.
+    `low` and `high` bound it (95 %); `applied` is False where `low` is not above zero: the default stays.
     """
 
     queries: int
@@ -71,7 +71,7 @@ def chosen_among(tried: Sequence[Tried], lying: Landscape, values: Values, measu
         float(gains.mean()),
         float(low[0]),
         float(high[0]),
-        bool(chosen != default and gains.mean() > 0),
+        bool(chosen != default and low[0] > 0),
         tuple(Point(variant, float(mean)) for variant, mean in zip(tried, means, strict=True)),
     )
 

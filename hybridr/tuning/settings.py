@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from ..settings import Stage
+from ..settings import NoOption, Stage
 
 
 class TuneSettings(Stage):
@@ -26,6 +26,7 @@ class TuneSettings(Stage):
     also: tuple[Literal["depth", "rocchio", "rm3"], ...] = Field(
         (), description="try these too, with judged queries"
     )
+    query_template: NoOption[Path | None] = Field(None, description="that of [search]")
     dry_run: bool = Field(False, description="find out, write nothing")
 
 

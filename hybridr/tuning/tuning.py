@@ -1,9 +1,9 @@
 """Finds out how to join the legs of one index, and writes it into the index's record.
 
-With judged queries: technique and weight, then k1 and b, from one retrieval per leg, and only if queries
-that had no part in the choice gain too. Without: the default stays, since no label-free rule for the weight
-held up (design notes, findings.md). In both cases a query map of a fixed small dose is fitted, and vetoed
-where it does harm.
+With judged queries: technique and weight, then k1 and b, from one retrieval per leg, and only where the
+interval of the gain, on queries that had no part in the choice, lies above zero. Without: the default stays,
+since no label-free rule for the weight held up (design notes, findings.md). In both cases a query map of a
+fixed small dose is fitted, and kept only where a gain of it was measured and no harm.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ..encoding.query_map import MappedEncoder, QueryMap
 from ..errors import DataError, SettingsError
 from ..evaluation.evaluation import judged_queries
 from ..evaluation.label_free import (
+    SIGNIFICANT,
     BeforeAfter,
     Rankings,
     compare_kept,
@@ -34,6 +35,8 @@ from ..evaluation.label_free import (
     objections,
 )
 from ..evaluation.measures import checked_qrels, parse_measure, values_of
+from ..evaluation.settings import EvaluateSettings
+from ..evaluation.significance import interval
 from ..files.folders import data_folder
 from ..files.formats import qrels_file, read_qrels, read_queries, read_query_log
 from ..files.pictures import svg
@@ -102,6 +105,15 @@ class Tuning:
     skipped_map: str | None
     term_table: Provision | None = None
 
+    @property
+    def in_use(self) -> list[str]:
+        """Name what of it searches use from now on, unless it was a dry run; empty: the defaults."""
+        judged = {"search": self.choice, "deployed pipeline": self.pipeline}
+        found = [f"{name}: {one.chosen}" for name, one in judged.items() if one and one.applied]
+        found += ["query map"] if self.map and not self.map.reasons else []
+        changed = self.bm25 and self.bm25.closed_s is not None and self.bm25.similarity
+        return found + ([f"bm25: {self.bm25.similarity}"] if self.bm25 and changed else [])
+
     def to_json(self) -> dict[str, Any]:
         """Give everything as JSON values."""
         found = asdict(self) | {"term_table": self.term_table.to_json() if self.term_table else None}
@@ -118,7 +130,7 @@ def tune(
     name: str,
     judged: tuple[Sequence[Query], Qrels] | None = None,
     *,
-    encoder: Path | None = None,
+    encoder: Path | Encoder | None = None,
     settings: TuneSettings | None = None,
     map_settings: MapSettings | None = None,
     progress: Progress = silent,
@@ -134,15 +146,17 @@ def tune(
     if not judged and (settings.also or settings.bm25 == "apply"):
         raise SettingsError("k1, b, depth and feedback are judged by queries only", hint="--beir FOLDER")
     info = resolve(cluster, name)
-    model = encoder_for(cluster, info, encoder, progress=progress)
+    if encoder is None or isinstance(encoder, Path):
+        encoder = encoder_for(cluster, info, encoder, progress=progress)
     table = None
     if is_destination(info) and not (settings.dry_run or info.scope):  # a table is made of all documents
-        table = provide_term_table(cluster, info.name, model, progress=progress)
+        table = provide_term_table(cluster, info.name, encoder, progress=progress)
         info = cluster.index_info(info.name)
-    untuned = SearchSettings(tuned=False, depth=DEPTH, signals=("all",))
-    search = Search(cluster, info, model, settings=untuned)
+    own = {"query_template": settings.query_template}
+    untuned = SearchSettings(tuned=False, depth=DEPTH, signals=("all",), **own)
+    search = Search(cluster, info, encoder, settings=untuned)
     choice, pipeline, bm25 = choose_by(search, *judged, settings, progress) if judged else (None, None, None)
-    fitted, skipped = fitted_map(search, model, settings, map_settings or MapSettings(), judged, progress)
+    fitted, skipped = fitted_map(search, encoder, settings, map_settings or MapSettings(), judged, progress)
     if settings.bm25 == "apply" and bm25 and not settings.dry_run:
         bm25 = applied(cluster, info.name, bm25)
     found = Tuning(info.name, choice, pipeline, bm25, fitted, skipped, table)
@@ -253,26 +267,36 @@ def fitted_map(
         return None, error.message
     log = read_query_log(settings.queries)
     rows = compare_maps(search, MappedEncoder(encoder, fitted), log, map_settings.seed, progress)
-    reasons = objections(rows)
-    if judged:
-        reasons += judged_veto(search, fitted, *judged, settings.measure)
+    shown = judged_gain(search, fitted, *judged, settings.measure) if judged else hybrid_gain(rows)
+    reasons = objections(rows) + shown
     folder = None if settings.dry_run or reasons else saved(fitted, settings.out)
     return Map(fitted.fingerprint, fitted.strength, folder, tuple(rows), tuple(reasons)), None
 
 
-def judged_veto(
+def hybrid_gain(rows: Sequence[BeforeAfter]) -> list[str]:
+    """Object to a map with which hybrid search does not find queries' own documents better."""
+    row = next(one for one in rows if one.name.startswith("hybrid nDCG"))
+    if row.new > row.old and row.p < SIGNIFICANT:
+        return []
+    return [f"no gain was shown: {row.name}, {row.old:.3f} -> {row.new:.3f} (p {row.p:.2g})"]
+
+
+def judged_gain(
     search: Search, fitted: QueryMap, queries: Sequence[Query], qrels: Qrels, measure: str
 ) -> list[str]:
-    """Object to a map with which the judged queries rank worse."""
+    """Object to a map with which the judged queries do not rank better, by the interval of the gain."""
     assert search.encoder is not None
     queries, parsed = judged_queries(queries, checked_qrels(qrels)), parse_measure(measure)
-    ids, means = [query.query_id for query in queries], []
+    ids, found = [query.query_id for query in queries], []
     for model in (search.encoder, MappedEncoder(search.encoder, fitted)):
-        plain = Search(search.cluster, search.info, model, settings=SearchSettings(tuned=False))
+        own = SearchSettings(tuned=False, query_template=search.settings.query_template)
+        plain = Search(search.cluster, search.info, model, settings=own)
         [values] = values_of(plain.run(queries, DEPTH), qrels, [parsed], ids).values()
-        means.append(float(np.mean(list(values.values()))))
-    old, new = means
-    return [f"{measure} of the judged queries falls from {old:.4f} to {new:.4f}"] if new < old else []
+        found.append(np.array(list(values.values())))
+    gains = found[1] - found[0]
+    low, high = (float(one[0]) for one in interval(gains[:, None], EvaluateSettings()))
+    bounds = f"{gains.mean():+.4f} [{low:+.4f}, {high:+.4f}]"
+    return [] if low > 0 else [f"no gain was shown: {measure} of the judged queries {bounds}"]
 
 
 def saved(fitted: QueryMap, out: Path | None) -> Path:
@@ -287,7 +311,8 @@ def write_tuning(cluster: Cluster, info: IndexInfo, found: Tuning) -> None:
     applied = found.map if found.map and not found.map.reasons else None
     bm25 = info.record.tuning.bm25 if info.record.tuning else None
     if found.bm25 and found.bm25.closed_s is not None and found.bm25.similarity:
-        bm25 = {**found.bm25.similarity._asdict(), "before": found.bm25.before._asdict()}
+        first = (bm25 or {}).get("before", found.bm25.before._asdict())
+        bm25 = {**found.bm25.similarity._asdict(), "before": first}
     record = Recorded(
         search=found.choice.settings if found.choice else None,
         pipeline=found.pipeline.settings if found.pipeline else None,

@@ -11,6 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from hybridr.cluster.connection import addressed
+from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import NodeError, SettingsError
 from hybridr.node import configuration, process, state
 from hybridr.node.settings import NodeSettings
@@ -30,6 +32,8 @@ def test_running_url_prefers_the_default_and_guesses_only_a_single_one(
     assert process.running_node("none") is None
     process.stop("default")
     assert process.running_node() is None
+    with pytest.raises(SettingsError, match="a at http://127.0.0.1:1, b at http://127.0.0.1:2"):
+        addressed(ClusterSettings())
     process.stop("b")
     assert process.running_node().url == "http://127.0.0.1:1"
 

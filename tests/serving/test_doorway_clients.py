@@ -108,7 +108,7 @@ class HangingSearch:
     signals = SignalSet({}, {})
     info = IndexInfo("docs", {}, {}, {})
 
-    def __init__(self, cluster, index, encoder, mode="hybrid") -> None:
+    def __init__(self, cluster, index, encoder, mode="hybrid", *, settings=None) -> None:
         self.cluster, self.encoder = cluster, encoder
 
     def using(self, mode):

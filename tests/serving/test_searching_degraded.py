@@ -29,7 +29,7 @@ class FakeSearch:
     signals = SimpleNamespace(reads_tokens=True)
     info = IndexInfo("docs", {}, {}, {})
 
-    def __init__(self, cluster, index, encoder, mode="hybrid") -> None:
+    def __init__(self, cluster, index, encoder, mode="hybrid", *, settings=None) -> None:
         self.encoder, self.mode = encoder, mode
 
     def using(self, mode):

@@ -8,10 +8,11 @@ import pytest
 
 from hybridr.cluster.record import IndexInfo, Record, Tuned
 from hybridr.errors import SettingsError
+from hybridr.evaluation.label_free import BeforeAfter
 from hybridr.tuning.bm25_scores import Similarity
 from hybridr.tuning.judgement import Choice, Point
 from hybridr.tuning.k1_and_b import bm25_variants
-from hybridr.tuning.tuning import Bm25Choice, Tuning, draw_curve, read_judged, write_tuning
+from hybridr.tuning.tuning import Bm25Choice, Tuning, draw_curve, hybrid_gain, read_judged, write_tuning
 from hybridr.tuning.variants import variants
 
 VERSION, COSINE = (3, 6, 0), Record(similarity="cosine")
@@ -72,3 +73,24 @@ def test_what_was_found_is_recorded_again_and_again() -> None:
     write_tuning(cluster, cluster.info, nothing)
     assert cluster.info.record.tuning.bm25 == kept.bm25, "k1 and b are the index's own until they are changed"
     assert cluster.info.other_meta["owner"] == "somebody"
+
+
+@pytest.mark.parametrize(("new", "p", "bad"), [(0.95, 0.01, False), (0.95, 0.36, True), (0.9, 0.01, True)])
+def test_a_map_without_a_measured_gain_is_objected_to(new: float, p: float, bad: bool) -> None:
+    rows = [
+        BeforeAfter("dense nDCG@10, own document", 0.5, 0.9, 0.001, 200),
+        BeforeAfter("hybrid nDCG@10, own document", 0.938, new, p, 200),
+    ]
+    assert bool(hybrid_gain(rows)) == bad
+
+
+def test_the_k1_and_b_of_before_the_first_change_are_remembered() -> None:
+    cluster = OneIndex()
+    for before, best in ((Similarity(), Similarity(0.9, 0.4)), (Similarity(0.9, 0.4), Similarity(2.0, 0.9))):
+        chosen = next(one for one in bm25_variants(before) if not one.is_default)
+        choice = Choice(30, "nDCG@10", 0.4, chosen._replace(similarity=best), 0.1, 0.05, 0.2, True, ())
+        found = Tuning("docs", None, None, Bm25Choice(before, choice, None, (), 0.5), None, None)
+        write_tuning(cluster, cluster.info, found)  # type: ignore[arg-type]
+        assert cluster.info.record.tuning is not None
+        assert cluster.info.record.tuning.bm25 == best._asdict() | {"before": Similarity()._asdict()}
+        assert found.in_use == [f"bm25: {best}"]

@@ -14,6 +14,7 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
+    from hybridr.freshness.ingesting import Ingesting
     from hybridr.search.bodies import Fate
     from hybridr.search.settings import SearchSettings
     from hybridr.serving.deploying import Deploying
@@ -25,7 +26,10 @@ def deploy(
     session: Session,
     name: Annotated[str, typer.Argument(help="Index, alias or source with vectors.")],
     settings: DeploySettings,
-    search: Annotated[SearchSettings, Only("fusion", "boost")],
+    search: Annotated[SearchSettings, Only("fusion", "boost", "query_template")],
+    ingest: Annotated[
+        bool, typer.Option("--ingest", help="Vectors at write time too: an ingest pipeline of the index.")
+    ] = False,
     dry_run: DryRun = False,
     explain: Annotated[
         Path | None,
@@ -40,6 +44,7 @@ def deploy(
     HYBRIDR_DEPLOY_TOKEN is the server's bearer token.
     {"path": "/docs/_search?from=10", "body": {...}}, and says which the transparent way ranks, and why not.
     """
+    from hybridr.freshness.ingesting import deploy_ingest, plan_ingest
     from hybridr.search.bodies import fates_in
     from hybridr.serving.deploying import deploy, plan_deployment
 
@@ -47,8 +52,10 @@ def deploy(
     if explain is not None:
         return show_fates(session, explain, fates_in(cluster, name, explain, search, settings.recall))
     if dry_run:
-        return show(session, plan_deployment(cluster, name, settings, search), dry_run=True)
-    show(session, deploy(cluster, name, settings, search), dry_run=False)
+        todo = plan_deployment(cluster, name, settings, search)
+        return show(session, todo, plan_ingest(cluster, name, settings) if ingest else None, dry_run=True)
+    done = deploy(cluster, name, settings, search)
+    show(session, done, deploy_ingest(cluster, name, settings) if ingest else None, dry_run=False)
 
 
 def show_fates(session: Session, file: Path, fates: list[Fate]) -> None:
@@ -69,24 +76,31 @@ def undeploy(
     dry_run: DryRun = False,
 ) -> None:
     """Take away what `hybridr deploy` made; the vectors stay."""
+    from hybridr.cluster.destinations import resolve
+    from hybridr.freshness.ingesting import undeploy_ingest
     from hybridr.serving.deploying import undeploy
 
-    requests = undeploy(session.connect(), name, dry_run=dry_run)
+    cluster = session.connect()
+    requests = undeploy_ingest(cluster, resolve(cluster, name), dry_run=dry_run)
+    requests += undeploy(cluster, name, dry_run=dry_run)
     session.output.result({"name": name, "requests": requests, "undeployed": not dry_run})
     session.output.requests(requests)
     session.output.line("nothing was sent" if dry_run else f"'{name}' is as it was before `deploy`")
 
 
-def show(session: Session, done: Deploying, *, dry_run: bool) -> None:
+def show(session: Session, done: Deploying, ingest: Ingesting | None, *, dry_run: bool) -> None:
     """Print what was or would be sent, what will not be ranked, and how to ask."""
-    session.output.result(asdict(done) | {"dry_run": dry_run})
+    told = {"ingest": asdict(ingest) if ingest else None, "dry_run": dry_run}
+    session.output.result(asdict(done) | told)
     for limit in done.limits:
         session.output.note(limit)
     if dry_run:
-        session.output.requests(done.requests)
+        session.output.requests([*done.requests, *(ingest.requests if ingest else ())])
         return session.output.line("nothing was sent")
     said = "deployed" if done.changed else "was deployed already"
     session.output.line(f"{done.index} {said}: --way {done.way}, pipeline {done.pipeline}")
     if done.remark:
         session.output.line(done.remark)
-    session.output.line(f"ask: POST /{done.index}/_search {done.example}")
+    if ingest:
+        session.output.line(f"writes get their vectors at once: ingest pipeline {ingest.pipeline}")
+    session.output.line(f"ask: POST /{done.alias or done.index}/_search {done.example}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..arguments import EncoderFolder, JudgedQueries
+from ..options import Only
 from ..session import Session
 from ..verbs import app, verb
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from hybridr.cluster.connection import Cluster
     from hybridr.evaluation.evaluation import Evaluation
     from hybridr.evaluation.settings import EvaluateSettings
+    from hybridr.search.settings import SearchSettings
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Compared:
     """What is measured, and by what."""
 
     systems: Annotated[
-        str, typer.Option(help="bm25, rm3, dense, hybrid, hybrid-stock, hybrid-completed, …")
+        str, typer.Option(help="bm25, template, rm3, dense, hybrid, hybrid-stock, hybrid-completed, …")
     ] = "bm25,dense,hybrid"
     run: Annotated[list[str] | None, typer.Option(help="NAME=FILE, a TREC run; may be repeated.")] = None
     measures: Annotated[
@@ -46,6 +48,9 @@ class Report:
     report: Annotated[
         Path | None, typer.Option(help="File for it: .md, .tex, .json, .html (with the top tens).")
     ] = None
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Into OpenSearch's own workbench (plugin search-relevance).")
+    ] = False
 
 
 @verb(app, "evaluate", cluster=True)
@@ -55,6 +60,7 @@ def evaluate(
     compared: Compared,
     wanted: Report,
     settings: EvaluateSettings,
+    search: Annotated[SearchSettings, Only("query_template")],
     name: Annotated[
         str | None, typer.Argument(help="Index that holds the collection; none: only the files of --run.")
     ] = None,
@@ -67,15 +73,30 @@ def evaluate(
 
     if wanted.kind or wanted.report:
         checked_format(wanted.kind, wanted.report)
-    if name is not None and queries.beir is None:
-        raise SettingsError("no queries to search with", hint="--beir FOLDER")
+    if name is not None and queries.beir is None and not queries.judgements:
+        raise SettingsError("no queries to search with", hint="--beir FOLDER, or --judgements")
     index = None if name is None else (session.connect(), name)
-    found = measured(session, index, encoder, queries, compared, settings)
+    queries = queries if index is None else queries.found(*index)
+    found = measured(session, index, encoder, queries, compared, (settings, search))
     written = found.write_runs(wanted.runs) if wanted.runs else {}
     title = f"{name or 'runs'}: {found.queries} queries"
     if wanted.report:
         report(found, wanted.report, title, kind=wanted.kind, index=index, beir=queries.beir)
     render(session, found, title, wanted, written)
+    if wanted.publish:
+        publish_to(session, index, found)
+
+
+def publish_to(session: Session, index: tuple[Cluster, str] | None, found: Evaluation) -> None:
+    """Put the evaluation into the cluster's workbench."""
+    from hybridr.errors import SettingsError
+    from hybridr.workbench.publishing import publish
+
+    if index is None:
+        raise SettingsError("--publish needs the index that was measured")
+    ids = publish(*index, found)
+    for system, experiment in ids["experiments"].items():
+        session.output.note(f"published: {system}, experiment {experiment}")
 
 
 def measured(
@@ -84,22 +105,20 @@ def measured(
     encoder: Path | None,
     queries: JudgedQueries,
     compared: Compared,
-    statistics: EvaluateSettings,
+    settings: tuple[EvaluateSettings, SearchSettings],
 ) -> Evaluation:
     """Measure systems of an index and run files; without an index the files alone."""
     from hybridr.search import systems
-    from hybridr.search.settings import SearchSettings
 
     files, progress = run_files(compared.run or ()), session.output.progress
     judged = systems.JudgedQueries(queries.beir, queries.split, queries.qrels)
     wanted = systems.Compared(
-        names(compared.systems), files, names(compared.measures), compared.baseline, statistics
+        names(compared.systems), files, names(compared.measures), compared.baseline, settings[0]
     )
     if index is None:
         return systems.evaluate_runs(judged, wanted, progress=progress)
-    settings = session.settings(SearchSettings)
     return systems.evaluate_index(
-        *index, judged, wanted, encoder=encoder, settings=settings, progress=progress
+        *index, judged, wanted, encoder=encoder, settings=settings[1], progress=progress
     )
 
 

@@ -24,7 +24,7 @@ SHOWN = 500  # characters
 class Page:
     """Which hits."""
 
-    k: Annotated[int, typer.Option(min=1, max=10_000, help="Number of hits.")] = 10
+    k: Annotated[int, typer.Option("--k", "-k", min=1, max=10_000, help="Number of hits.")] = 10
     offset: Annotated[int, typer.Option("--from", min=0, help="Hits to skip: pages.")] = 0
     filter: Annotated[str | None, typer.Option(help="A query in JSON that every hit has to match.")] = None
 

@@ -14,16 +14,18 @@ if TYPE_CHECKING:
 
 @verb(app, "serve", cluster=True)
 def serve(session: Session, settings: ServeSettings) -> None:
-    """Serve vectors at /v1/embeddings as OpenAI's API does, and /search with --index.
+    """Serve vectors at /v1/embeddings as OpenAI's API does; with --index /search, and a page at /.
+
+    The page compares rankings side by side, and people judge documents there, from which it tunes.
 
     The model's name says the side: hybridr-query for queries, hybridr-passage for documents.
     HYBRIDR_SERVE_TOKEN makes every request but /healthz need that bearer token. /metrics is for
     Prometheus, /docs tells the API. The log goes to stderr as JSON; --quiet leaves errors only.
     """
-    from hybridr.serving.application import open_server
+    from hybridr.workbench.workbench import open_workbench
 
     cluster = session.connect() if settings.index else None
-    server = open_server(settings, cluster=cluster, progress=session.output.progress)
+    server = open_workbench(settings, cluster=cluster, progress=session.output.progress)
     session.output.note(f"serving on {server.url}")
     session.output.result({"url": server.url})
     sys.stdout.flush()  # whoever started us in a pipe waits for the address

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -32,6 +33,9 @@ def sync(
     encoder: EncoderFolder = None,
     every: Annotated[str | None, typer.Option(help="Again and again: 30s, 5m, 1h; Ctrl-C ends it.")] = None,
     once: Annotated[bool, typer.Option("--once", help="One round (the default).")] = False,
+    install: Annotated[
+        bool, typer.Option("--install", help="Print a systemd unit and a Kubernetes manifest for --every.")
+    ] = False,
 ) -> None:
     """Bring what was written since into the index with vectors, from its source and by clients."""
     from hybridr.cluster.destinations import resolve
@@ -42,6 +46,8 @@ def sync(
     if every and once:
         raise SettingsError("--every and --once exclude each other")
     every_s = syncing.seconds_of(every) if every else None
+    if install:
+        return show_service(session, name, every, encoder)
     cluster, progress = session.connect().patient(settings.patience_s), session.output.progress
     info = resolve(cluster, name)
     precision = settings.precision or info.record.precision
@@ -55,6 +61,20 @@ def sync(
     for done in syncing.rounds(cluster, name, model, settings, every_s=every_s):
         show_round(session, done)
         sys.stdout.flush()
+
+
+def show_service(session: Session, name: str, every: str | None, encoder: Path | None) -> None:
+    """Print what keeps it up to date as a service; nothing is installed."""
+    from hybridr.errors import SettingsError
+    from hybridr.freshness.service import kubernetes_manifest, systemd_unit
+
+    if every is None:
+        raise SettingsError("--install needs to know how often", hint="--every 30s --install")
+    texts = {"systemd": systemd_unit(name, every, encoder), "kubernetes": kubernetes_manifest(name, every)}
+    session.output.result(texts)
+    session.output.line(f"# /etc/systemd/system/hybridr-sync-{name}.service, or the same in Kubernetes below")
+    for text in texts.values():
+        session.output.line(text)
 
 
 def stop_by_signals() -> None:

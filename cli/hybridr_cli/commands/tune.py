@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..arguments import EncoderFolder, JudgedQueries, Searched
+from ..options import Only
 from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.cluster.connection import Cluster
+    from hybridr.search.settings import SearchSettings
     from hybridr.tuning.judgement import Choice
+    from hybridr.tuning.resetting import Reset
     from hybridr.tuning.settings import TuneSettings
     from hybridr.tuning.tuning import Bm25Choice, Tuning
 
@@ -25,15 +28,27 @@ def tune(
     name: Searched,
     judged: JudgedQueries,
     settings: TuneSettings,
+    search: Annotated[SearchSettings, Only("query_template")],
     encoder: EncoderFolder = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the measure by weight, as SVG.")] = None,
+    reset: Annotated[bool, typer.Option("--reset", help="Take back all that was tuned, k1 and b.")] = False,
 ) -> None:
-    """Choose how the legs are joined: with judged queries, or what is safe without any."""
+    """Choose how the legs are joined: with judged queries, or what is safe without any.
+
+    Only what was shown to gain is written, and searches use it from then on; --reset takes it back.
+    """
+    from hybridr.tuning.resetting import reset_tuning
     from hybridr.tuning.settings import MapSettings
     from hybridr.tuning.tuning import draw_curve, read_judged, tune
 
+    dry = settings.dry_run
+    if reset:
+        return show_reset(session, name, reset_tuning(session.connect(), name, dry_run=dry), dry)
     maps, progress = session.settings(MapSettings), session.output.progress
-    cluster, queries = session.connect(), read_judged(**vars(judged))
+    cluster = session.connect()
+    folder = judged.found(cluster, name)
+    settings = settings.model_copy(update={"query_template": search.query_template})
+    queries = read_judged(folder.beir, folder.split, folder.qrels)
     found = tune(
         cluster, name, queries, encoder=encoder, settings=settings, map_settings=maps, progress=progress
     )
@@ -41,6 +56,7 @@ def tune(
         draw_curve(found, plot)
     session.output.result(found.to_json())
     show(session, found)
+    show_use(session, name, found, dry)
     warn_of_deployment(session, cluster, name)
 
 
@@ -54,6 +70,33 @@ def warn_of_deployment(session: Session, cluster: Cluster, name: str) -> None:
         return
     for problem in deployed.missing:
         session.output.note(f"deployed, but {problem}: hybridr deploy {name} --way {deployed.way}")
+
+
+def show_reset(session: Session, name: str, done: Reset, dry_run: bool) -> None:
+    """Print what was taken back, and the requests that a dry run leaves unsent."""
+    out = session.output
+    out.result(done.to_json())
+    if done.tuned is None:
+        return out.line(f"{done.index}: nothing was tuned, searches rank by the defaults")
+    found = done.tuned.model_dump()
+    names = [one for one in ("search", "pipeline", "query_map", "bm25") if found[one]]
+    out.line(f"{done.index}: {', '.join(names)}: {'would be taken back' if dry_run else 'taken back'}")
+    for request in done.requests:
+        body = f" {json.dumps(request['body'])}" if "body" in request else ""
+        out.line(f"  {request['method']} {request['path']}{body}")
+    if done.tuned.pipeline:
+        out.line(f"a stored pipeline keeps its weights until: hybridr deploy {name}")
+
+
+def show_use(session: Session, name: str, found: Tuning, dry_run: bool) -> None:
+    """Say what searches use from now on, and how that is taken back."""
+    names = found.in_use
+    if dry_run:
+        would = f"would be in use: {', '.join(names)}" if names else "nothing would change"
+        return session.output.line(f"dry run: {would}")
+    if not names:
+        return session.output.line("in use from now on: the defaults; nothing was shown to be better")
+    session.output.line(f"in use from now on: {', '.join(names)}; undo: hybridr tune {name} --reset")
 
 
 def show_choice(session: Session, name: str, choice: Choice) -> None:

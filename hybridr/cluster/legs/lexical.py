@@ -2,18 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from ...errors import SettingsError
 from ..record import Record
+
+PLACE = "{{query}}"
+INNER = ("function_score", "script_score", "boosting")  # what changes the scores of a query inside
+
+
+@dataclass(frozen=True)
+class Template:
+    """A user's own query, in which `{{query}}` stands for the text, in any of its strings.
+
+    `scale` is what its scores are divided by, to be as large as those of the plain query.
+    """
+
+    body: Mapping[str, Any]
+    scale: float = 1.0
+
+    @classmethod
+    def read(cls, file: Path) -> Template:
+        """Read a query, or a search body with one. Raises SettingsError that says what is wrong with it."""
+        try:
+            found = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise SettingsError(f"{file}: {error}", hint=SHAPE) from None
+        body = found.get("query", found) if isinstance(found, dict) else None
+        if not isinstance(body, dict) or len(body) != 1:
+            raise SettingsError(f"{file} holds no query", hint=SHAPE)
+        if not any(PLACE in text for text in texts_in(body)):
+            raise SettingsError(f"{file}: no value of the query holds {PLACE}", hint=SHAPE)
+        return cls(body)
+
+    def filled(self, text: str) -> dict[str, Any]:
+        """Put a text into its places: into values that were read as JSON, so that it can be nothing else."""
+        query: dict[str, Any] = put(self.body, text)
+        return query if self.scale == 1 else {"bool": {"must": [query], "boost": 1 / self.scale}}
+
+    def within(self, filter: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Join a filter and what all hits of the template have to match besides the text; None for none."""
+        wanted, unwanted = conditions_of(self.body)
+        wanted += [] if filter is None else [filter]
+        parts = {"filter": wanted, "must_not": unwanted}
+        return {"bool": {name: part for name, part in parts.items() if part}} if wanted or unwanted else None
+
+
+SHAPE = 'it looks like {"query": {"multi_match": {"query": "{{query}}", "fields": ["title^3", "body"]}}}'
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield every string value of a query."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from texts_in(one)
+
+
+def put(value: Any, text: str) -> Any:
+    """Give a query with a text in its places."""
+    if isinstance(value, Mapping):
+        return {name: put(one, text) for name, one in value.items()}
+    if isinstance(value, list):
+        return [put(one, text) for one in value]
+    return value.replace(PLACE, text) if isinstance(value, str) else value
+
+
+def conditions_of(query: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
+    """Find what all hits of a query have to match, and what none may, where the text plays no part in it."""
+    [(kind, body)] = query.items() if len(query) == 1 else [("", {})]
+    if kind in INNER:
+        return conditions_of(body.get("query") or body.get("positive") or {})
+    if kind != "bool":
+        return [], []
+    found = []
+    for name in ("filter", "must_not"):
+        clauses = body.get(name, [])
+        listed = clauses if isinstance(clauses, list) else [clauses]
+        found.append([one for one in listed if not any(PLACE in text for text in texts_in(one))])
+    return found[0], found[1]
 
 
 @dataclass(frozen=True)
 class LexicalLeg:
-    """BM25 over some text fields, asked by a text, or by a query that feedback made of it."""
+    """BM25 over some text fields, or a user's own query; asked by a text, or by what feedback made of it."""
 
     fields: tuple[str, ...]
+    template: Template | None = None
     name: ClassVar[str] = "lexical"
     reads: ClassVar[Literal["text", "vector"]] = "text"
 
@@ -40,12 +120,15 @@ class LexicalLeg:
         boost: float | None = None,
     ) -> dict[str, Any]:
         """Match the words of the text; the size of the search says how many are found, not `k`."""
-        clause = lexical_query(asked, self.fields) if isinstance(asked, str) else dict(asked)
+        clause = self._matching(asked) if isinstance(asked, str) else dict(asked)
         return lexical_leg(clause, self.name if shown else None, filter, boost)
 
     def scores_of(self, asked: str | Mapping[str, Any], doc_ids: Sequence[str]) -> dict[str, Any]:
         """Score exactly these documents; those without a word of the query stay away."""
         return among(doc_ids, self.query(asked, len(doc_ids)))
+
+    def _matching(self, text: str) -> dict[str, Any]:
+        return self.template.filled(text) if self.template else lexical_query(text, self.fields)
 
 
 def lexical_query(text: str, fields: Sequence[str]) -> dict[str, Any]:

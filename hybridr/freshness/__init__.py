@@ -1,0 +1,1 @@
+"""Freshness: how an index with vectors keeps up with what is written."""

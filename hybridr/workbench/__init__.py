@@ -1,0 +1,1 @@
+"""The workbench: one page in the browser that compares rankings and collects judgements."""

@@ -1,0 +1,123 @@
+"""What people compare and judge: rankings of named systems side by side, and pools without names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from itertools import chain, zip_longest
+from threading import RLock
+from typing import Any
+
+from ..cluster.connection import Cluster
+from ..cluster.destinations import destinations
+from ..cluster.reading import sources_by_id, text_of
+from ..encoding.contract import Encoder
+from ..encoding.query_map import MappedEncoder
+from ..errors import NotFound, SettingsError
+from ..search.encoders import encoder_for
+from ..search.search import Search
+from ..search.settings import SearchSettings
+from ..search.systems import system
+from ..serving.searching import Searches
+
+COMPARED = ("bm25", "hybrid-stock", "hybrid-plain", "hybrid", "dense")
+POOLED = ("bm25", "hybrid", "hybrid-stock", "dense")
+POOL = 10  # documents of a query that are judged
+SHOWN = 2_000  # characters of a field
+BESIDE = "hybrid@"
+
+
+class SideBySide:
+    """The searches that can be compared: systems of the index served, and other vectors of its source.
+
+    Each is opened when it is first asked. `cluster` is asked as the server's searches ask it.
+    """
+
+    def __init__(self, searches: Searches) -> None:
+        self.searches = searches
+        self._opened: dict[str, Search] = {}
+        self._lock = RLock()
+
+    @property
+    def hybrid(self) -> Search:
+        """Give the search that the server answers with."""
+        return self.searches.modes["hybrid"]
+
+    @property
+    def cluster(self) -> Cluster:
+        """Give the connection."""
+        return self.hybrid.cluster
+
+    def names(self) -> list[str]:
+        """Name what can be compared; `hybrid@INDEX` asks other vectors of the source, adapted ones say."""
+        own, template = self.hybrid.info, ["template"] if self.hybrid.template else []
+        others = destinations(self.cluster, self.cluster.index_info(own.record.source or own.name))
+        ready = [one.name for one in others if one.record.state == "complete" and one.name != own.name]
+        return [*COMPARED, *template, *(f"{BESIDE}{name}" for name in ready)]
+
+    @property
+    def encoder(self) -> Encoder:
+        """Give the encoder of the index, without a map of queries."""
+        found = self.hybrid.encoder
+        assert found is not None
+        return found.encoder if isinstance(found, MappedEncoder) else found
+
+    def search(self, name: str) -> Search:
+        """Give the search of a system. Raises SettingsError, NotFound for an index that is not among them."""
+        with self._lock:
+            if name not in self._opened:
+                self._opened[name] = self._open(name)
+            return self._opened[name]
+
+    def lists(self, query: str, names: Sequence[str], k: int) -> dict[str, list[dict[str, Any]]]:
+        """Rank the best `k` by each system, with what each part adds to a score where it is a sum."""
+        return {name: [hit._asdict() for hit in self.search(name)(query, k, explain=True)] for name in names}
+
+    def pool(self, query: str, judge: str) -> list[dict[str, Any]]:
+        """Give the documents of a query that are judged, in an order that only the judge decides.
+
+        They are the best of several systems, in turns; nothing tells which one found what.
+        """
+        found = [[hit.doc_id for hit in self.search(name)(query, POOL)] for name in POOLED]
+        chosen = blind_order(interleaved(found, POOL), f"{judge} {query}")
+        record = self.hybrid.info.record
+        sources = sources_by_id(self.cluster, self.hybrid.info.name, chosen)
+        texts = {
+            doc_id: [[name, text_of(source, [name])[:SHOWN]] for name in record.fields]
+            for doc_id, source in sources.items()
+        }
+        return [{"doc_id": one, "fields": texts[one]} for one in chosen if one in texts]
+
+    def forget(self) -> None:
+        """Open all searches anew, those of the server at once: what was tuned has changed."""
+        with self._lock:
+            self.searches.reopen()
+            self._opened.clear()
+
+    def _open(self, name: str) -> Search:
+        if name == "hybrid":
+            return self.hybrid
+        if name.startswith(BESIDE):
+            return self._beside(name)
+        if name not in self.names():
+            raise SettingsError(f"nothing to compare is called '{name[:100]}'", hint=", ".join(self.names()))
+        one = system(name)
+        settings = one.chosen(SearchSettings(query_template=self.hybrid.settings.query_template), 0)
+        return Search(self.cluster, self.hybrid.info, self.encoder, one.mode, one.feedback, settings=settings)
+
+    def _beside(self, name: str) -> Search:
+        if name not in self.names():
+            raise NotFound(f"nothing to compare is called '{name[:100]}'", hint=", ".join(self.names()))
+        info = self.cluster.index_info(name.removeprefix(BESIDE))
+        return Search(self.cluster, info, encoder_for(self.cluster, info, None))
+
+
+def interleaved(lists: Sequence[Sequence[str]], count: int) -> list[str]:
+    """Take the best of each list in turns until there are `count` different ones."""
+    turns = chain.from_iterable(zip_longest(*lists))
+    return list(dict.fromkeys(one for one in turns if one is not None))[:count]
+
+
+def blind_order(doc_ids: Sequence[str], seed: str) -> list[str]:
+    """Put documents into an order that looks random and is the same for the same seed."""
+    return sorted(doc_ids, key=lambda one: blake2b(f"{seed} {one}".encode(), digest_size=8).digest())

@@ -1,0 +1,228 @@
+"""`hybridr serve` with its page: what the page asks, and the server that answers both."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from ..errors import MissingExtra
+
+try:
+    from fastapi import Depends, FastAPI, Request, Response
+except ImportError as error:
+    raise MissingExtra(error.name or "fastapi", "serve", "hybridr serve") from None
+
+from pydantic import BaseModel, Field
+
+from ..cluster.connection import Cluster
+from ..cluster.destinations import resolve
+from ..progress import Progress, silent
+from ..search.systems import Compared, JudgedQueries, check_collection, measured_all
+from ..serving.application import Addition, Server, open_server
+from ..serving.requests import Refused, Unicode, answer
+from ..serving.searching import Searches
+from ..serving.settings import ServeSettings
+from ..tuning.resetting import reset_tuning
+from ..tuning.settings import TuneSettings
+from ..tuning.tuning import Tuning, tune
+from .comparing import SideBySide
+from .judgements import Judgements
+from .page import add_page
+from .tasks import Tasks, Work
+
+MEASURED = Compared(("bm25", "hybrid-stock", "hybrid"), measures=("nDCG@10", "RR@10"))
+Text = Annotated[Unicode, Field(min_length=1, max_length=1_000)]
+Judge = Annotated[str, Field(pattern=r"^[\w-]{1,40}$", description="a name; letters, digits, - and _")]
+DocumentId = Annotated[str, Field(min_length=1, max_length=512)]
+
+
+class CompareRequest(BaseModel):
+    """The body of `/compare`."""
+
+    query: Text = Field(description="what a user types")
+    systems: list[str] = Field(min_length=1, max_length=4, description="names that GET /compare lists")
+    k: int = Field(10, ge=1, le=50, description="how many hits of each")
+
+
+class QueriesRequest(BaseModel):
+    """The body of `/judging/queries`."""
+
+    queries: list[Text] = Field(min_length=1, max_length=10_000, description="queries to be judged")
+
+
+class NextRequest(BaseModel):
+    """The body of `/judging/next`."""
+
+    judge: Judge
+    skip: list[str] = Field([], max_length=10_000, description="ids of queries to leave out")
+    query_id: str | None = Field(None, description="this query, judged or not; None: the next one")
+
+
+class GradesRequest(BaseModel):
+    """The body of `/judging/grades`."""
+
+    judge: Judge
+    query_id: str = Field(description="as /judging/next names it")
+    grades: dict[DocumentId, Literal[0, 1]] = Field(
+        min_length=1, max_length=100, description="document id -> 1 relevant, 0 not"
+    )
+
+
+class TaskRequest(BaseModel):
+    """The body of `/tasks`."""
+
+    task: Literal["tune", "reset", "evaluate"] = Field(description="what to do with the judgements")
+
+
+def open_workbench(
+    settings: ServeSettings, *, cluster: Cluster | None = None, progress: Progress = silent
+) -> Server:
+    """Make the server of `open_server`, with the page at `/`; raises what that raises."""
+    return open_server(settings, cluster=cluster, progress=progress, added=workbench_of(settings, cluster))
+
+
+def workbench_of(settings: ServeSettings, cluster: Cluster | None) -> Addition:
+    """Give what adds the page to a server; without an index the page says what is missing."""
+    return partial(add_workbench, settings=settings, cluster=cluster)
+
+
+def add_workbench(
+    app: FastAPI, searches: Searches | None, settings: ServeSettings, cluster: Cluster | None
+) -> None:
+    """Add the page, and what it asks."""
+    add_page(app)
+    if searches is None or cluster is None:
+        return
+    comparison = SideBySide(searches)
+    judgements = Judgements.of(comparison.hybrid.info)
+    add_comparing(app, comparison)
+    add_judging(app, comparison, judgements)
+    add_tasks(app, Works(cluster, comparison, judgements))
+
+
+def own_page(request: Request) -> None:
+    """Refuse what a browser sends for another site's page."""
+    if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        raise Refused(403, "this was sent by another site's page")
+
+
+OWN = [Depends(own_page)]
+
+
+def add_comparing(app: FastAPI, comparison: SideBySide) -> None:
+    """Add `/compare`."""
+
+    @app.get("/compare", summary="The systems that can be compared", dependencies=OWN)
+    def systems() -> Response:
+        return answer({"index": comparison.hybrid.info.name, "systems": comparison.names()})
+
+    @app.post("/compare", summary="The best documents by several systems", dependencies=OWN)
+    def compare(body: CompareRequest) -> Response:
+        return answer({"lists": comparison.lists(body.query, body.systems, body.k)})
+
+
+def add_judging(app: FastAPI, comparison: SideBySide, judgements: Judgements) -> None:
+    """Add `/judging`, and what collects judgements and gives them out."""
+
+    @app.get("/judging", summary="How far the judging is, and how far people agree", dependencies=OWN)
+    def standing() -> Response:
+        return answer(judgements.standing())
+
+    @app.post("/judging/queries", summary="Add queries to be judged", dependencies=OWN)
+    def queries(body: QueriesRequest) -> Response:
+        return answer({"added": judgements.add_queries(body.queries), **judgements.standing()})
+
+    @app.post("/judging/next", summary="A query and its documents, blind and shuffled", dependencies=OWN)
+    def following(body: NextRequest) -> Response:
+        return answer(next_query(comparison, judgements, body))
+
+    @app.post("/judging/grades", summary="Keep a person's grades of one query", dependencies=OWN)
+    def grades(body: GradesRequest) -> Response:
+        judgements.judge(body.judge, body.query_id, body.grades)
+        return answer(judgements.standing())
+
+    @app.get("/judging/export", summary="All judgements as a BEIR folder, zipped", dependencies=OWN)
+    def exported() -> Response:
+        return Response(judgements.exported(), media_type="application/zip")
+
+
+def next_query(comparison: SideBySide, judgements: Judgements, asked: NextRequest) -> dict[str, Any]:
+    """Give the first query that a judge has not judged or skipped; `query` None where none is left."""
+    said = judgements.of_judge(asked.judge)
+    left_out = {*said, *asked.skip} if asked.query_id is None else set()
+    queries = [one for one in judgements.queries() if asked.query_id in (None, one.query_id)]
+    found = next((one for one in queries if one.query_id not in left_out), None)
+    if found is None:
+        return {"query": None}
+    documents = comparison.pool(found.text, asked.judge)
+    grades = said.get(found.query_id, {})
+    return {"query": found.text, "query_id": found.query_id, "documents": documents, "grades": grades}
+
+
+class Works:
+    """What the page's buttons do with the judgements."""
+
+    def __init__(self, cluster: Cluster, comparison: SideBySide, judgements: Judgements) -> None:
+        self.cluster, self.comparison, self.judgements = cluster, comparison, judgements
+
+    @property
+    def index(self) -> str:
+        """Name the index that is served."""
+        return self.comparison.hybrid.info.name
+
+    @property
+    def judged(self) -> JudgedQueries:
+        """Give the judgements as they lie on this machine."""
+        return JudgedQueries(self.judgements.folder)
+
+    def tune(self, progress: Progress) -> dict[str, Any]:
+        """Tune how the legs are joined, and have the server search so; k1, b and maps are left alone."""
+        settings = TuneSettings(fit_map=False, bm25="off")
+        found = tune(
+            *(self.cluster, self.index, self.judged.read()),
+            encoder=self.comparison.encoder,
+            settings=settings,
+            progress=progress,
+        )
+        self.comparison.forget()
+        return summary(found)
+
+    def reset(self, progress: Progress) -> dict[str, Any]:
+        """Take back what was tuned, and have the server search by the defaults."""
+        done = reset_tuning(self.cluster, self.index)
+        self.comparison.forget()
+        return {"said": "nothing was tuned" if done.tuned is None else "the defaults rank again"}
+
+    def evaluate(self, progress: Progress) -> dict[str, Any]:
+        """Measure BM25, OpenSearch's own hybrid search and the default."""
+        queries, qrels = self.judged.read()
+        check_collection(self.cluster, resolve(self.cluster, self.index), qrels)
+        searches = {name: self.comparison.search(name) for name in MEASURED.systems}
+        found = measured_all(searches, queries, qrels, MEASURED, progress)
+        columns, rows = found.table(bounds=True)
+        return {"said": f"{found.queries} judged queries", "columns": columns, "rows": rows}
+
+
+def summary(found: Tuning) -> dict[str, Any]:
+    """Say what `tune` found."""
+    choice = found.choice
+    assert choice is not None
+    bounds = f"{choice.gain:+.4f} [{choice.low:+.4f}, {choice.high:+.4f}]"
+    use = "; ".join(found.in_use) or "the defaults: nothing was shown to be better"
+    said = f"{choice.queries} judged queries. Gain of {choice.measure} on unseen queries: {bounds}."
+    return {"said": f"{said} In use from now on: {use}.", "applied": choice.applied}
+
+
+def add_tasks(app: FastAPI, works: Works) -> None:
+    """Add `/tasks`."""
+    tasks = Tasks()
+    known: dict[str, Work] = {"tune": works.tune, "reset": works.reset, "evaluate": works.evaluate}
+
+    @app.get("/tasks", summary="The task under way, or the last one", dependencies=OWN)
+    def state() -> Response:
+        return answer(tasks.state)
+
+    @app.post("/tasks", summary="Tune, evaluate or take back what was tuned", dependencies=OWN)
+    def start(body: TaskRequest) -> Response:
+        tasks.start(body.task, known[body.task])
+        return answer(tasks.state, 202)

@@ -1,0 +1,78 @@
+"""A user's own lexical query: where the text goes, and what every hit has to match."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybridr.cluster.legs.lexical import LexicalLeg, Template
+from hybridr.errors import SettingsError
+
+HOSTILE = 'cat"}}, "match_all": {}, {"x": "\\u0022 {{query}} \n'
+FUNCTION = {
+    "function_score": {
+        "query": {
+            "bool": {
+                "must": [{"multi_match": {"query": "{{query}}", "fields": ["title^3", "text"]}}],
+                "filter": [{"term": {"lang": "en"}}, {"match": {"text": "{{query}}"}}],
+                "must_not": {"term": {"hidden": True}},
+            }
+        },
+        "functions": [{"field_value_factor": {"field": "price", "missing": 1}}],
+    }
+}
+
+
+def template(tmp_path: Path, value: Any) -> Template:
+    file = tmp_path / "own.json"
+    file.write_text(value if isinstance(value, str) else json.dumps(value))
+    return Template.read(file)
+
+
+@pytest.mark.parametrize("value", [FUNCTION, {"query": FUNCTION, "size": 20, "aggs": {}}])
+def test_the_text_is_a_value_whatever_it_holds(tmp_path: Path, value: Any) -> None:
+    filled = template(tmp_path, value).filled(HOSTILE)
+    bool_query = filled["function_score"]["query"]["bool"]
+    assert bool_query["must"][0]["multi_match"] == {"query": HOSTILE, "fields": ["title^3", "text"]}
+    assert filled.keys() == FUNCTION.keys()
+    assert json.loads(json.dumps(filled)) == filled
+
+
+def test_filters_hold_for_the_other_leg_too(tmp_path: Path) -> None:
+    own, known = template(tmp_path, FUNCTION), {"term": {"year": 2020}}
+    hidden = [{"term": {"hidden": True}}]
+    assert own.within(None) == {"bool": {"filter": [{"term": {"lang": "en"}}], "must_not": hidden}}
+    assert own.within(known) == {"bool": {"filter": [{"term": {"lang": "en"}}, known], "must_not": hidden}}
+    plain = template(tmp_path, {"match": {"text": "{{query}}"}})
+    assert plain.within(None) is None
+    assert plain.within(known) == {"bool": {"filter": [known]}}
+
+
+def test_scores_are_divided_by_the_scale(tmp_path: Path) -> None:
+    own = template(tmp_path, {"match": {"text": "the {{query}}"}})
+    assert LexicalLeg(("text",), own).query("cat", 10) == {"match": {"text": "the cat"}}
+    scaled = LexicalLeg(("text",), Template(own.body, 4.0)).query("cat", 10, shown=True)
+    [inner] = scaled["bool"]["must"]
+    assert scaled["bool"]["_name"] == "lexical"
+    assert inner["bool"] == {"must": [{"match": {"text": "the cat"}}], "boost": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("{", "Expecting"),
+        ([1], "holds no query"),
+        ({"query": {}}, "holds no query"),
+        ({"match": {"text": "cat"}}, "no value of the query holds"),
+        ({"match": {"{{query}}": "cat"}}, "no value of the query holds"),
+    ],
+)
+def test_what_is_no_template_is_refused(tmp_path: Path, value: Any, said: str) -> None:
+    with pytest.raises(SettingsError, match=said) as caught:
+        template(tmp_path, value)
+    assert "{{query}}" in (caught.value.hint or "")
+    with pytest.raises(SettingsError, match="No such file"):
+        Template.read(tmp_path / "gone.json")

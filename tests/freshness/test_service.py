@@ -1,0 +1,47 @@
+"""`hybridr sync --every 30s --install`: texts for systemd and Kubernetes, without secrets."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hybridr_cli
+from hybridr.freshness.service import kubernetes_manifest, systemd_unit
+
+
+def test_the_unit_runs_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HYBRIDR_HOME", str(tmp_path / "a home"))
+    read = configparser.ConfigParser(interpolation=None, strict=False)
+    read.optionxform = str  # type: ignore[method-assign,assignment]
+    read.read_string(systemd_unit("docs", "30s", tmp_path / "100% mine"))
+    service = read["Service"]
+    command = shlex.split(service["ExecStart"].replace("%%", "%"))
+    assert command[1:] == ["sync", "docs", "--every", "30s", "--encoder", str(tmp_path / "100% mine")]
+    assert shlex.split(service["Environment"]) == [f"HYBRIDR_HOME={tmp_path / 'a home'}"]
+    assert service["Restart"] == "always"
+    assert service["EnvironmentFile"] == "/etc/hybridr/docs.env"
+
+
+@pytest.mark.parametrize(("index", "name"), [("docs", "docs"), ("My_Docs.2026", "my-docs-2026")])
+def test_the_manifest_runs_one_replica(index: str, name: str) -> None:
+    found = json.loads(kubernetes_manifest(index, "5m"))
+    assert found["metadata"]["name"] == f"hybridr-sync-{name}"
+    assert (found["spec"]["replicas"], found["spec"]["strategy"]) == (1, {"type": "Recreate"})
+    [container] = found["spec"]["template"]["spec"]["containers"]
+    assert container["command"][:5] == ["hybridr", "sync", index, "--every", "5m"]
+    assert container["securityContext"]["runAsNonRoot"]
+    mounts = {one["name"] for one in container["volumeMounts"]}
+    assert mounts == {one["name"] for one in found["spec"]["template"]["spec"]["volumes"]}
+
+
+def test_the_command_prints_both_and_asks_no_cluster(capsys: Any) -> None:
+    command = ["sync", "docs", "--url", "http://127.0.0.1:9", "--install"]
+    assert hybridr_cli.main([*command, "--every", "30s", "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)) == {"systemd", "kubernetes"}
+    assert hybridr_cli.main(command) == 2
+    assert "--every 30s --install" in capsys.readouterr().err

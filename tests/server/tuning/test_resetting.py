@@ -1,0 +1,51 @@
+"""`hybridr tune --reset` on a real node: everything that was tuned is as before."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import hybridr_cli
+from hybridr import Search, reindex
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.destinations import resolve, write_record
+from hybridr.tuning.bm25_scores import Similarity, similarity_of
+from hybridr.tuning.k1_and_b import change_similarity
+from support.corpus import fill_index, text_number
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+
+
+def test_all_that_was_tuned_is_taken_back(cluster: Cluster, index_name: str, capsys: Any) -> None:
+    fill_index(cluster, index_name, 30)
+    reindex(cluster, index_name, HashingEncoder())
+    info = resolve(cluster, index_name)
+    tuned, before = Similarity(0.6, 0.3), similarity_of(info)
+    first = Search(cluster, index_name, HashingEncoder())(text_number(7))
+    change_similarity(cluster, info.name, tuned)
+    found = {"fusion": "absolute", "dense_weight": 0.3}
+    bm25 = tuned._asdict() | {"before": before._asdict()}
+    write_record(cluster, info.name, tuning={"search": found, "pipeline": found, "bm25": bm25})
+    command = ["tune", index_name, "--reset", "--url", cluster.url]
+
+    assert hybridr_cli.main([*command, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "search, pipeline, bm25: would be taken back" in said
+    assert f"POST /{info.name}/_close" in said
+    assert resolve(cluster, index_name).record.tuning is not None
+    assert Search(cluster, index_name, HashingEncoder()).settings.dense_weight == 0.3
+
+    assert hybridr_cli.main(command) == 0
+    assert "search, pipeline, bm25: taken back" in capsys.readouterr().out
+    after = resolve(cluster, index_name)
+    assert after.record.tuning is None
+    assert similarity_of(after) == before
+    assert after.record.history[-1]["event"] == "untuned"
+    again = Search(cluster, index_name, HashingEncoder())(text_number(7))
+    assert [(hit.doc_id, hit.score) for hit in again] == [(hit.doc_id, hit.score) for hit in first]
+
+    assert hybridr_cli.main([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tuned"] is None

@@ -1,0 +1,139 @@
+"""What the page asks, on a real node: from two rankings and judgements to a tuned default."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+import hybridr_cli
+from hybridr import Search, reindex
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.destinations import resolve
+from hybridr.serving.application import create_app
+from hybridr.serving.settings import ServeSettings
+from hybridr.workbench.workbench import workbench_of
+from support.corpus import fill_index, text_number
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+QUERIES = [f"n{number} candle anchor" for number in range(0, 48, 4)]
+
+
+@pytest.fixture(scope="module")
+def index(cluster: Cluster) -> Iterator[str]:
+    name = "t-workbench"
+    fill_index(cluster, name, 60)
+    reindex(cluster, name, HashingEncoder())
+    yield name
+    for info in cluster.indices(f"{name}*"):
+        cluster.request("DELETE", path_of(info.name))
+
+
+@pytest.fixture(scope="module")
+def client(cluster: Cluster, index: str) -> TestClient:
+    settings = ServeSettings(index=index)
+    added = workbench_of(settings, cluster)
+    return TestClient(create_app(HashingEncoder(), settings, cluster=cluster, added=added))
+
+
+def post(client: TestClient, path: str, **body: Any) -> Any:
+    found = client.post(path, json=body)
+    assert found.status_code < 300, found.text
+    return found.json()
+
+
+def done(client: TestClient, task: str) -> dict[str, Any]:
+    post(client, "/tasks", task=task)
+    for thread in threading.enumerate():
+        if thread.name == f"hybridr-{task}":
+            thread.join(60)
+    found: dict[str, Any] = client.get("/tasks").json()
+    return found
+
+
+def test_rankings_are_those_of_the_library(client: TestClient, cluster: Cluster, index: str) -> None:
+    assert client.get("/compare").json()["systems"][:2] == ["bm25", "hybrid-stock"]
+    found = post(client, "/compare", query=text_number(7), systems=["bm25", "hybrid"], k=5)["lists"]
+    for name, mode in (("bm25", "lexical"), ("hybrid", "hybrid")):
+        expected = Search(cluster, index, HashingEncoder(), mode)(text_number(7), 5, explain=True)
+        assert found[name] == [
+            json.loads(json.dumps(hit._asdict())) | {"score": pytest.approx(hit.score)} for hit in expected
+        ]
+    assert set(found["hybrid"][0]["parts"]) >= {"words", "cosine"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/compare", {"query": "cat", "systems": ["no such"]}, 400),
+        ("/compare", {"query": "cat", "systems": ["hybrid@.kibana"]}, 404),
+        ("/compare", {"query": "", "systems": ["bm25"]}, 400),
+        ("/judging/next", {"judge": "../../etc"}, 400),
+        ("/judging/grades", {"judge": "ada", "query_id": "gone", "grades": {"d1": 1}}, 400),
+        ("/judging/grades", {"judge": "ada", "query_id": "gone", "grades": {"d1": 7}}, 400),
+        ("/tasks", {"task": "reindex"}, 400),
+    ],
+)
+def test_what_cannot_be_is_refused(client: TestClient, path: str, body: dict[str, Any], status: int) -> None:
+    found = client.post(path, json=body)
+    assert found.status_code == status
+    assert found.json()["error"]["message"]
+
+
+def test_another_sites_page_is_refused(client: TestClient) -> None:
+    for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
+        assert client.get("/judging", headers={"Sec-Fetch-Site": site}).status_code == status
+    text = {"Content-Type": "text/plain"}  # what a form of another site could send
+    assert client.post("/tasks", content=b'{"task": "tune"}', headers=text).status_code >= 400
+
+
+def test_from_judgements_to_a_tuned_default(
+    client: TestClient, cluster: Cluster, index: str, capsys: Any
+) -> None:
+    assert post(client, "/judging/queries", queries=[*QUERIES, QUERIES[0]])["added"] == len(QUERIES)
+    seen = []
+    while (found := post(client, "/judging/next", judge="ada"))["query"] is not None:
+        seen.append(found["query"])
+        documents = [one["doc_id"] for one in found["documents"]]
+        assert len(documents) == 10
+        assert set(found["documents"][0]) == {"doc_id", "fields"}, "nothing tells which system found it"
+        wanted = f"d{found['query'].split()[0][1:]}"
+        grades = {doc_id: int(doc_id == wanted) for doc_id in documents}
+        assert sum(grades.values()) == 1
+        standing = post(client, "/judging/grades", judge="ada", query_id=found["query_id"], grades=grades)
+    assert seen == QUERIES
+    assert standing["judged"] == len(QUERIES)
+
+    measured = done(client, "evaluate")
+    assert [row[0] for row in measured["result"]["rows"]] == ["bm25", "hybrid-stock", "hybrid"]
+    untuned = client.post("/search", json={"query": QUERIES[1]}).json()["hits"]
+    tuned = done(client, "tune")
+    assert tuned["result"]["applied"], tuned
+    assert "In use from now on: search: " in tuned["result"]["said"]
+    assert resolve(cluster, index).record.tuning.search
+    moved = client.post("/search", json={"query": QUERIES[1]}).json()["hits"]
+    expected = Search(cluster, index, HashingEncoder())(QUERIES[1])
+    assert [hit["doc_id"] for hit in moved] == [hit.doc_id for hit in expected]
+    assert [hit["score"] for hit in moved] != [hit["score"] for hit in untuned]
+    assert done(client, "reset")["result"]["said"] == "the defaults rank again"
+    again = client.post("/search", json={"query": QUERIES[1]}).json()["hits"]
+    assert [hit["score"] for hit in again] == pytest.approx([hit["score"] for hit in untuned])
+
+    evaluate = ["evaluate", index, "--judgements", "--systems", "bm25", "--url", cluster.url]
+    assert hybridr_cli.main(evaluate) == 0
+    assert "12 queries" in capsys.readouterr().out
+
+
+def test_without_judgements_the_command_says_where_to_make_them(
+    cluster: Cluster, index_name: str, capsys: Any
+) -> None:
+    fill_index(cluster, index_name, 1)
+    assert hybridr_cli.main(["tune", index_name, "--judgements", "--url", cluster.url]) == 2
+    said = capsys.readouterr().err
+    assert f"nobody has judged '{index_name}'" in said
+    assert f"hybridr serve --index {index_name}" in said

@@ -1,0 +1,94 @@
+"""Judgements on this machine: what is kept, how several people count, and how far they agree."""
+
+from __future__ import annotations
+
+import io
+import stat
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from hybridr.errors import DataError
+from hybridr.files.formats import read_topics
+from hybridr.workbench.judgements import Judgements, agreed, id_of
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Judgements:
+    found = Judgements(tmp_path / "judged")
+    assert found.add_queries(["a cat", "  a   cat ", "", "über 飛"]) == 2
+    return found
+
+
+CAT = id_of("a cat")
+
+
+def test_what_is_kept_is_a_beir_folder(kept: Judgements) -> None:
+    kept.judge("ada", CAT, {"d 1": 1, "d2": 0})
+    kept.judge("ada", CAT, {"d 1": 0, "d2": 1})
+    queries, qrels = read_topics(kept.folder, "test")
+    assert [query.text for query in queries] == ["a cat"]
+    assert qrels == {CAT: {"d 1": 0, "d2": 1}}
+    again = Judgements(kept.folder)
+    assert [query.text for query in again.queries()] == ["a cat", "über 飛"]
+    assert again.add_queries(["a cat"]) == 0
+
+
+def test_only_the_owner_can_read_it(kept: Judgements) -> None:
+    kept.judge("ada", CAT, {"d1": 1})
+    files = [file for file in kept.folder.rglob("*") if file.is_file()]
+    assert len(files) == 3
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    assert stat.S_IMODE(kept.folder.stat().st_mode) == 0o700
+
+
+def test_more_than_half_of_the_judges_decide(kept: Judgements) -> None:
+    kept.judge("ada", CAT, {"d1": 1, "d2": 1, "d3": 0})
+    kept.judge("bob", CAT, {"d1": 1, "d2": 0})
+    assert kept.together() == {CAT: {"d1": 1, "d2": 0, "d3": 0}}
+    kept.judge("eve", CAT, {"d2": 1})
+    assert kept.together()[CAT]["d2"] == 1
+    standing = kept.standing()
+    assert (standing["judged"], standing["queries"], standing["wanted"]) == (1, 2, 30)
+    assert standing["judges"] == {"ada": 1, "bob": 1, "eve": 1}
+    assert [one["judges"] for one in standing["agreement"]] == [
+        ["ada", "bob"],
+        ["ada", "eve"],
+        ["bob", "eve"],
+    ]
+
+
+def test_a_query_counts_with_a_relevant_document(kept: Judgements) -> None:
+    kept.judge("ada", CAT, {"d1": 0})
+    assert kept.standing()["judged"] == 0
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same", "kappa"),
+    [
+        ([1, 1, 0, 0], [1, 1, 0, 0], 1.0, 1.0),
+        ([1, 1, 0, 0], [0, 0, 1, 1], 0.0, -1.0),
+        ([1, 0, 1, 0], [1, 1, 0, 0], 0.5, 0.0),
+        ([1, 1, 1, 1], [1, 1, 1, 1], 1.0, None),
+    ],
+)
+def test_cohens_kappa(one: list[int], other: list[int], same: float, kappa: float | None) -> None:
+    left, right = ({"q": dict(zip("abcd", grades, strict=True))} for grades in (one, other))
+    assert agreed(left, right) == {"documents": 4, "same": same, "kappa": kappa}
+    assert agreed(left, {"other": {"a": 1}}) is None
+
+
+@pytest.mark.parametrize("doc_id", ["a\tb", "a\nb", " "])
+def test_what_qrels_cannot_hold_is_refused(kept: Judgements, doc_id: str) -> None:
+    with pytest.raises(DataError, match="qrels cannot hold it"):
+        kept.judge("ada", CAT, {doc_id: 1})
+    with pytest.raises(DataError, match="no query"):
+        kept.judge("ada", "gone", {"d1": 1})
+
+
+def test_export_is_a_zip_of_the_folder(kept: Judgements) -> None:
+    kept.judge("ada", CAT, {"d1": 1})
+    with zipfile.ZipFile(io.BytesIO(kept.exported())) as archive:
+        assert archive.namelist() == ["judges/ada.tsv", "qrels/test.tsv", "queries.jsonl"]
+        assert archive.read("qrels/test.tsv").decode() == f"query-id\tcorpus-id\tscore\n{CAT}\td1\t1\n"
