@@ -27,7 +27,7 @@ from .telemetry import Metrics, note
 COUNTED_AT_ONCE = 20_000  # characters; then a client that has left is noticed
 COUNTED_HERE = 1_000  # characters; more would hold up the event loop for milliseconds
 BUILT_HERE = 32  # vectors, whose numbers are written down in a millisecond
-THREADS_BESIDE = 2
+THREADS_BESIDE = 1
 TOKENS_A_QUERY = 16  # whose states are kept, in the mean: ten thousand queries of 384 values take 120 MB
 NO_STATES: NDArray[np.float16] = np.empty((0, 0), dtype=np.float16)
 T = TypeVar("T")
