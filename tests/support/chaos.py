@@ -210,9 +210,12 @@ class Chaos:
         self.node.cluster.patient(60).request("PUT", "/_cluster/settings", {"transient": values})
 
     def blocks(self) -> bool:
-        """Tell whether any index is blocked; a full disk may still block what was freed a moment ago."""
-        found = self.node.cluster.patient(60).request("GET", f"/{self.corpus.index}*/_settings")
-        return any("read_only_allow_delete" in str(one["settings"]) for one in found.values())
+        """Tell whether an index is blocked, or that new ones are made: the node lifts either by itself."""
+        cluster = self.node.cluster.patient(60)
+        found = cluster.request("GET", f"/{self.corpus.index}*/_settings").values()
+        values = cluster.request("GET", "/_cluster/settings", params={"flat_settings": "true"})["persistent"]
+        new = str(values.get("cluster.blocks.create_index", "false")) == "true"
+        return new or any("read_only_allow_delete" in str(one["settings"]) for one in found)
 
     def storm(self, max_tokens: int) -> None:
         """Fill a destination while one of two clients is killed, and the node; what is left must end well."""
