@@ -111,15 +111,19 @@ def deploy_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Inge
 
 
 def undeploy_ingest(cluster: Cluster, info: IndexInfo, *, dry_run: bool = False) -> list[dict[str, Any]]:
-    """Take pipeline, model and connector away; give the requests, none where there is no pipeline of ours."""
+    """Take pipeline, model and connector away; give the requests, none where the index uses no such one.
+
+    An index without one is asked nothing: who may remove vectors need not have the right to look at pipelines.
+    """
     pipeline = pipeline_of(info)
-    if (model := model_in(cluster, pipeline)) is None:
+    if info.settings.get(DEFAULT_INGEST) != pipeline:
         return []
-    requests: list[dict[str, Any]] = [{"method": "DELETE", "path": path_of("_ingest", "pipeline", pipeline)}]
-    if info.settings.get(DEFAULT_INGEST) == pipeline:
-        unused = {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT_INGEST: None}}
-        requests.insert(0, unused)
-    requests += deleting_requests(model) if model.connector_id else []
+    model = model_in(cluster, pipeline)
+    requests: list[dict[str, Any]] = [
+        {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT_INGEST: None}},
+        {"method": "DELETE", "path": path_of("_ingest", "pipeline", pipeline)},
+    ]
+    requests += deleting_requests(model) if model and model.connector_id else []
     for request in () if dry_run else requests:
         send_deletion(cluster, request)
     return requests
