@@ -1,4 +1,4 @@
-"""What do 40 of the worst clients at once do to an embedding server, and to those who ask it for a search?
+"""What do 40 of the worst clients at once do to an embedding server, and to ordinary clients?
 
     python benchmarks/run.py serving-attack [--seconds 120] [--node NAME]
 
