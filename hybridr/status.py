@@ -17,6 +17,7 @@ from .cluster.destinations import (
     require_whole,
 )
 from .cluster.record import IndexInfo, Record
+from .deploying.deploying import Deployed, deployment_of, undeploy, withdrawal
 from .errors import ClusterError, NotFound
 from .files.private import Text, delete_texts, texts
 from .files.remembered import folder_of
@@ -24,7 +25,6 @@ from .freshness.ingesting import undeploy_ingest
 from .records import Windows
 from .reindexing.rollback import find_writes, require_none
 from .reindexing.targets import Lag, target_of
-from .serving.deploying import Deployed, deployment_of, undeploy, withdrawal
 from .vocabulary.storage import KeptTable, drop_term_tables, kept_table
 
 

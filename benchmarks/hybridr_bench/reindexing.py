@@ -24,19 +24,19 @@ from hybridr.cluster.legs.dense import vector_mapping
 from hybridr.cluster.loading import CONTENTS, load
 from hybridr.cluster.reading import read_documents, text_of
 from hybridr.cluster.settings import LoadSettings
-from hybridr.encoding.contract import Encoder, Vectors
-from hybridr.encoding.folder import OnnxEncoder
-from hybridr.errors import ClusterError, HybridrError
-from hybridr.progress import Progress, silent
-from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.settings import ReindexSettings
-from hybridr.serving.remote_models import (
+from hybridr.deploying.remote_models import (
     PLUGIN,
     create_model,
     delete_model,
     embedding_connector,
     missing_settings,
 )
+from hybridr.encoding.contract import Encoder, Vectors
+from hybridr.encoding.folder import OnnxEncoder
+from hybridr.errors import ClusterError, HybridrError
+from hybridr.progress import Progress, silent
+from hybridr.reindexing.reindexing import reindex
+from hybridr.reindexing.settings import ReindexSettings
 from hybridr.serving.settings import ServeSettings
 from hybridr.status import remove
 

@@ -23,6 +23,11 @@ import urllib3
 from hybridr.cluster.connection import Cluster, as_json, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.legs.lexical import lexical_query
+from hybridr.deploying.deploying import deploy, undeploy
+from hybridr.deploying.local_models import settings_to_run
+from hybridr.deploying.preconditions import TEXT_WAYS
+from hybridr.deploying.remote_models import missing_settings
+from hybridr.deploying.settings import DeploySettings, Way
 from hybridr.encoding.contract import Encoder, Reading, Vectors, reads_tokens
 from hybridr.errors import ClusterError, SettingsError
 from hybridr.node.process import status
@@ -34,10 +39,6 @@ from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
 from hybridr.search.signal_set import without_tokens
 from hybridr.search.systems import open_search
-from hybridr.serving.deploying import TEXT_WAYS, deploy, undeploy
-from hybridr.serving.local_models import settings_to_run
-from hybridr.serving.remote_models import missing_settings
-from hybridr.serving.settings import DeploySettings, Way
 
 from .asking import Ask, Lane, Times, apart, difference, ratio, take_turns
 from .reindexing import having_set, obstacle, serving

@@ -29,6 +29,8 @@ import urllib3
 
 from hybridr import connect, reindex
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.deploying.deploying import deploy, undeploy
+from hybridr.deploying.settings import DeploySettings
 from hybridr.exporting.exporting import minilm_encoder
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_beir
@@ -36,8 +38,6 @@ from hybridr.files.manifest import versions
 from hybridr.machine import read_cpu
 from hybridr.node.process import running_node
 from hybridr.search.settings import SearchSettings
-from hybridr.serving.deploying import deploy, undeploy
-from hybridr.serving.settings import DeploySettings
 from study import Section, add_json
 
 INDEX, DOCUMENTS, CLIENTS, WARM_UP = "query-ways", 100, 8, 5

@@ -31,13 +31,14 @@ import urllib3
 
 from hybridr import connect, reindex
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.deploying.deploying import deploy, undeploy
+from hybridr.deploying.settings import DeploySettings
 from hybridr.exporting.exporting import minilm_encoder
 from hybridr.files.atomic import write_json
 from hybridr.machine import machine_record
 from hybridr.node.process import running_node
 from hybridr.search.settings import SearchSettings
-from hybridr.serving.deploying import deploy, undeploy
-from hybridr.serving.settings import DeploySettings, ServeSettings
+from hybridr.serving.settings import ServeSettings
 from study import Section, add_json, own_process
 
 INDEX, DOCUMENTS, CLIENTS = "serving-failures", 2_000, (1, 60)

@@ -25,6 +25,8 @@ import urllib3
 
 from hybridr import Search, connect
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.deploying.deploying import deploy, undeploy
+from hybridr.deploying.settings import DeploySettings
 from hybridr.evaluation.evaluation import means
 from hybridr.evaluation.measures import checked_qrels, parse_measure, values_of
 from hybridr.files.atomic import write_json
@@ -34,8 +36,6 @@ from hybridr.records import Query, Run
 from hybridr.search.encoders import encoder_for
 from hybridr.search.fusions.pipeline import hybrid_query
 from hybridr.search.settings import SearchSettings
-from hybridr.serving.deploying import deploy, undeploy
-from hybridr.serving.settings import DeploySettings
 from hybridr_bench.reindexing import serving
 from study import LEAD, RESULTS, Record, Section, add_collections, table
 

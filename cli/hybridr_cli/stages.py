@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from hybridr.adaptation.settings import AdaptSettings, DamSettings, RemSettings
 from hybridr.cluster.settings import ClusterSettings, LoadSettings
+from hybridr.deploying.settings import DeploySettings
 from hybridr.evaluation.settings import EvaluateSettings
 from hybridr.node.settings import NodeSettings
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.search.settings import SearchSettings
-from hybridr.serving.settings import DeploySettings, ServeSettings
+from hybridr.serving.settings import ServeSettings
 from hybridr.settings import Stage
 from hybridr.tuning.settings import MapSettings, TuneSettings
 

@@ -6,7 +6,7 @@ import pickle
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ..encoding.sentence_transformers import stored_tensors
+from ..encoding.retriever import stored_tensors
 from ..errors import MissingExtra, ModelError
 from ..files.foreign import parsed_json, read_within
 

@@ -265,7 +265,7 @@ class Cluster:
         found: dict[str, Any] = self.request(
             "POST", path, scope.body(body), settings, every_shard=every_shard
         )
-        return answered(self.url, found)
+        return without_error(self.url, found)
 
     def msearch(
         self, index: str | IndexInfo, bodies: Sequence[dict[str, Any]], texts: Sequence[str] = ()
@@ -290,7 +290,7 @@ class Cluster:
                         raise error_of(int(answer.get("status", 500)), answer["error"])
                 if len(answers) != len(bodies):
                     raise ValueError(f"{len(answers)} answers to {len(bodies)} searches")
-            return [answered(self.url, answer) for answer in answers]
+            return [without_error(self.url, answer) for answer in answers]
 
         return self.patiently(send)
 
@@ -322,7 +322,7 @@ class Cluster:
         self.request("GET", path_of("_cluster", "health", name) + query)
 
 
-def answered(url: str, answer: dict[str, Any]) -> dict[str, Any]:
+def without_error(url: str, answer: dict[str, Any]) -> dict[str, Any]:
     """Give the answer of a search back. Raises ClusterError where it has no hits, or one with an odd id."""
     with understood(url, "_search"):
         if not all(isinstance(hit.get("_id", ""), str) for hit in answer["hits"]["hits"]):

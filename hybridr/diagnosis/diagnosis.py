@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from ..cluster.connection import Cluster
 from ..cluster.record import IndexInfo
 from ..cluster.settings import ClusterSettings
+from ..deploying.deploying import Deployed, deployments, server_problem
 from ..errors import AccessDenied, ClusterError, HybridrError, SettingsError, Unreachable
 from ..node.process import status as nodes
 from ..progress import Progress, silent
 from ..reindexing.switching import command_of
-from ..serving.deploying import Deployed, deployments, server_problem
 from .check import Check, denied, grant
 from .traps import vector_checks
 from .trial import PLUGINS, check_use

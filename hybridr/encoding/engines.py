@@ -103,18 +103,18 @@ def open_onnx(graph: Path) -> Engine:
     names = {value.name for value in session.get_inputs()}
 
     def run(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
-        vectors: Vectors = answered(session, [OUTPUT], feed(names, ids, mask))[0]
+        vectors: Vectors = session_outputs(session, [OUTPUT], feed(names, ids, mask))[0]
         return vectors
 
     def read(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
-        states, vectors = answered(session, [STATES, OUTPUT], feed(names, ids, mask))
+        states, vectors = session_outputs(session, [STATES, OUTPUT], feed(names, ids, mask))
         return states, vectors
 
     shapes = {value.name: value.shape for value in session.get_outputs()}
     return Engine(run, read, state_width(shapes), BATCH_TOKENS)
 
 
-def answered(session: Any, wanted: list[str], given: Mapping[str, Any]) -> list[Vectors]:
+def session_outputs(session: Any, wanted: list[str], given: Mapping[str, Any]) -> list[Vectors]:
     """Run a graph. Raises ModelError with what ONNX Runtime says, above all when memory is at its limit."""
     try:
         found: list[Vectors] = session.run(wanted, given)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import warnings
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MissingExtra
+from ..files.foreign import require_size
 from .contract import (
     Reading,
     Usage,
@@ -25,6 +29,7 @@ from .tokens import TextTokenizer, canonical_tokenizer, encode_ids, read_tokens
 
 try:
     import torch
+    from safetensors.torch import load, load_file
 except ImportError as missing:
     raise MissingExtra(missing.name or "torch", "train", "adapting or exporting a model") from missing
 
@@ -182,3 +187,44 @@ def digest_weights(backbone: torch.nn.Module) -> str:
     """Hash names, shapes and fp32 values of the weights that reach the vectors."""
     kept = (item for item in sorted(backbone.state_dict().items()) if not item[0].startswith("pooler."))
     return digest_of((name, tensor.detach().float().cpu().numpy()) for name, tensor in kept)
+
+
+def stored_tensors(source: Path | bytes, name: str = "") -> dict[str, torch.Tensor]:
+    """Read a `.bin` (torch pickle) or `.safetensors` file, by the end of its `name`, as named tensors.
+
+    A pickle is read by torch's weights-only reader, which refuses every call to other code. Raises
+    ValueError for anything else than plain tensors of the file's own bytes, and what torch and safetensors
+    raise.
+    """
+    if isinstance(source, Path):
+        require_size(source)
+    if not (name or str(source)).endswith(".bin"):
+        return load_file(source) if isinstance(source, Path) else load(source)
+    size = source.stat().st_size if isinstance(source, Path) else len(source)
+    file = source if isinstance(source, Path) else io.BytesIO(source)
+    require_unpacked(file)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of pickle protocols
+        found = torch.load(
+            io.BytesIO(source) if isinstance(source, bytes) else source, map_location="cpu", weights_only=True
+        )
+    return tensors_of_file(found, size)
+
+
+def require_unpacked(file: Path | io.BytesIO) -> None:
+    """Raise ValueError when a torch file is compressed: torch never does that, and it may hide any size."""
+    if not zipfile.is_zipfile(file):
+        return
+    with zipfile.ZipFile(file) as archive:
+        if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
+            raise ValueError("it is compressed, which torch's files are not")
+
+
+def tensors_of_file(found: object, size: int) -> dict[str, torch.Tensor]:
+    """Give what was unpickled of `size` bytes. Raises ValueError unless it is named tensors of them."""
+    if not isinstance(found, dict) or not all(isinstance(value, torch.Tensor) for value in found.values()):
+        raise ValueError("it holds something else than named tensors")
+    plain = all(value.layout == torch.strided and value.device.type == "cpu" for value in found.values())
+    if not plain or sum(value.numel() * value.element_size() for value in found.values()) > 4 * size:
+        raise ValueError("it holds tensors that are not in the file")
+    return {str(key): value for key, value in found.items()}

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import pickle
-import warnings
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tokenizers import Tokenizer
 
 from ..errors import HybridrError, MissingExtra, ModelError
-from ..files.foreign import parsed_json, read_within, require_own_files, require_size
+from ..files.foreign import parsed_json, read_within, require_own_files
 from ..files.manifest import read_manifest, sha256_of
 from .contract import WEIGHTS_FILE, Usage, longest_input
 from .tokens import TOKENIZER_FILE, canonical_tokenizer
@@ -122,6 +119,15 @@ def known_configuration(folder: Path) -> dict[str, Any]:
     return record
 
 
+def imported_transformers() -> Any:
+    """Import transformers. Raises MissingExtra: what encodes and searches does without."""
+    try:
+        import transformers
+    except ImportError as missing:
+        raise MissingExtra(missing.name or "torch", "train", "adapting or exporting a model") from missing
+    return transformers
+
+
 def read_backbone(folder: Path, config: Any) -> tuple[Any, Mapping[str, Any]]:
     """Build the backbone around the folder's weights; `missing_keys` and `unexpected_keys` tell what differs.
 
@@ -130,6 +136,8 @@ def read_backbone(folder: Path, config: Any) -> tuple[Any, Mapping[str, Any]]:
     path = next((folder / name for name in (WEIGHTS_FILE, OLD_WEIGHTS) if (folder / name).is_file()), None)
     if path is None:
         raise ModelError(f"the model {folder} has no {WEIGHTS_FILE}", hint=FETCH_AGAIN)
+    from .retriever import stored_tensors
+
     weights = stored_tensors(path)
     kind = getattr(imported_transformers(), f"{STEMS[config.model_type]}Model")
     require_plausible(folder, kind, config, weights)
@@ -155,61 +163,6 @@ def require_plausible(folder: Path, kind: Any, config: Any, weights: Mapping[str
         raise ModelError(
             f"config.json of {folder} speaks of {needed:,} weights, {there:,} are there", hint=FETCH_AGAIN
         )
-
-
-def stored_tensors(source: Path | bytes, name: str = "") -> dict[str, torch.Tensor]:
-    """Read a `.bin` (torch pickle) or `.safetensors` file, by the end of its `name`, as named tensors.
-
-    A pickle is read by torch's weights-only reader, which refuses every call to other code. Raises
-    ValueError for anything else than plain tensors of the file's own bytes, and what torch and safetensors
-    raise.
-    """
-    import torch
-    from safetensors.torch import load, load_file
-
-    if isinstance(source, Path):
-        require_size(source)
-    if not (name or str(source)).endswith(".bin"):
-        return load_file(source) if isinstance(source, Path) else load(source)
-    size = source.stat().st_size if isinstance(source, Path) else len(source)
-    file = source if isinstance(source, Path) else io.BytesIO(source)
-    require_unpacked(file)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of pickle protocols
-        found = torch.load(
-            io.BytesIO(source) if isinstance(source, bytes) else source, map_location="cpu", weights_only=True
-        )
-    return tensors_of_file(found, size)
-
-
-def require_unpacked(file: Path | io.BytesIO) -> None:
-    """Raise ValueError when a torch file is compressed: torch never does that, and it may hide any size."""
-    if not zipfile.is_zipfile(file):
-        return
-    with zipfile.ZipFile(file) as archive:
-        if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
-            raise ValueError("it is compressed, which torch's files are not")
-
-
-def tensors_of_file(found: object, size: int) -> dict[str, torch.Tensor]:
-    """Give what was unpickled of `size` bytes. Raises ValueError unless it is named tensors of them."""
-    import torch
-
-    if not isinstance(found, dict) or not all(isinstance(value, torch.Tensor) for value in found.values()):
-        raise ValueError("it holds something else than named tensors")
-    plain = all(value.layout == torch.strided and value.device.type == "cpu" for value in found.values())
-    if not plain or sum(value.numel() * value.element_size() for value in found.values()) > 4 * size:
-        raise ValueError("it holds tensors that are not in the file")
-    return {str(key): value for key, value in found.items()}
-
-
-def imported_transformers() -> Any:
-    """Import transformers. Raises MissingExtra: what encodes and searches does without."""
-    try:
-        import transformers
-    except ImportError as missing:
-        raise MissingExtra(missing.name or "torch", "train", "adapting or exporting a model") from missing
-    return transformers
 
 
 def unreadable(folder: Path, error: Exception) -> ModelError:

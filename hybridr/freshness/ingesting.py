@@ -13,9 +13,9 @@ from typing import Any
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
-from ..errors import ClusterError, NotFound, SettingsError
-from ..serving.deploying import Deploying, allow, check_model, deployable
-from ..serving.remote_models import (
+from ..deploying.deploying import Deploying, allow
+from ..deploying.preconditions import check_model, deployable
+from ..deploying.remote_models import (
     CONNECTOR_ID,
     MODEL_ID,
     RemoteModel,
@@ -28,7 +28,8 @@ from ..serving.remote_models import (
     missing_settings,
     send_deletion,
 )
-from ..serving.settings import DeploySettings
+from ..deploying.settings import DeploySettings
+from ..errors import ClusterError, NotFound, SettingsError
 
 DEFAULT_INGEST = "index.default_pipeline"
 TEXT_FIELD = "hybridr_text"  # while a document is on its way
@@ -70,7 +71,7 @@ def plan_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingest
     index keeps, ClusterError for an index that has a pipeline of its own.
     """
     info = deployable(cluster, name)
-    pipeline = pipeline_of(info)
+    pipeline = ingest_pipeline_of(info)
     if info.record.passages is not None:
         raise SettingsError(
             f"'{info.name}' keeps several vectors a document", hint="hybridr sync --every 30s"
@@ -113,9 +114,10 @@ def deploy_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Inge
 def undeploy_ingest(cluster: Cluster, info: IndexInfo, *, dry_run: bool = False) -> list[dict[str, Any]]:
     """Take pipeline, model and connector away; give the requests, none where the index uses no such one.
 
-    An index without one is asked nothing: who may remove vectors need not have the right to look at pipelines.
+    An index without one is asked nothing: who may remove vectors need not be allowed to look at
+    pipelines.
     """
-    pipeline = pipeline_of(info)
+    pipeline = ingest_pipeline_of(info)
     if info.settings.get(DEFAULT_INGEST) != pipeline:
         return []
     model = model_in(cluster, pipeline)
@@ -129,7 +131,7 @@ def undeploy_ingest(cluster: Cluster, info: IndexInfo, *, dry_run: bool = False)
     return requests
 
 
-def pipeline_of(info: IndexInfo) -> str:
+def ingest_pipeline_of(info: IndexInfo) -> str:
     """Name the ingest pipeline of an index."""
     return f"hybridr-{info.name}-ingest"
 

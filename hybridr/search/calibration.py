@@ -102,6 +102,12 @@ def state_spread_of(encoder: TokenEncoder) -> float:
     return float((cosines[:, -1] - cosines[:, -min(NEAR_TOKENS, cosines.shape[1])]).mean())
 
 
+def read_template(file: Path, info: IndexInfo, fields: Sequence[str], cluster: Cluster | None) -> Template:
+    """Read a user's own lexical query, on the scale of the plain one where a cluster is there to measure it."""
+    given = Template.read(file)
+    return scaled_template(cluster, info, fields, given) if cluster else given
+
+
 def scaled_template(cluster: Cluster, info: IndexInfo, fields: Sequence[str], template: Template) -> Template:
     """Give a template the factor by which its scores exceed those of the plain query over `fields`.
 
@@ -116,7 +122,7 @@ def scaled_template(cluster: Cluster, info: IndexInfo, fields: Sequence[str], te
         for one in (leg, replace(leg, template=template))
         for text in texts
     ]
-    means = [mean_score(checked_hits(one)) for one in cluster.msearch(info.name, bodies, texts * 2)]
+    means = [mean_score(checked_hits(one)) for one in cluster.msearch(info, bodies, texts * 2)]
     pairs = zip(means[: len(texts)], means[len(texts) :], strict=True)
     ratios = [own / plain for plain, own in pairs if plain > 0 and own > 0]
     return replace(template, scale=float(np.median(ratios))) if ratios else template

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 
 from ..errors import ClusterError, DataError, HybridrError, NotFound, SettingsError, Unreachable
 from ..languages import says_something
+from ..search.bodies import is_unicode
 from .settings import ServeSettings, Side
 from .telemetry import described, note
 
@@ -54,15 +55,6 @@ def require_unicode(text: str) -> str:
     if not is_unicode(text):
         raise ValueError("not valid unicode")
     return text
-
-
-def is_unicode(text: str) -> bool:
-    """Tell whether a text can be written as UTF-8: half a surrogate pair cannot."""
-    try:
-        text.encode()  # looking at each character in Python takes a hundred times as long
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 Unicode = Annotated[str, AfterValidator(require_unicode)]

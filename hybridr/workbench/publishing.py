@@ -44,7 +44,7 @@ def publish(cluster: Cluster, index: str, found: Evaluation) -> dict[str, Any]:
     judgements = put_entry(cluster, "judgments", judgement_list(info, found))
     ids: dict[str, Any] = {"query_set": queries, "judgements": judgements, "experiments": {}}
     for system in found.systems:
-        configuration = put_entry(cluster, "search_configurations", configuration_of(info, system))
+        configuration = put_entry(cluster, "search_configurations", search_configuration(info, system))
         body = experiment(found, system, [queries, configuration, judgements])
         ids["experiments"][system] = put_entry(cluster, "experiments", body, method="POST")
     return ids
@@ -98,7 +98,7 @@ def judgement_list(info: IndexInfo, found: Evaluation) -> dict[str, Any]:
     }
 
 
-def configuration_of(info: IndexInfo, system: str) -> dict[str, Any]:
+def search_configuration(info: IndexInfo, system: str) -> dict[str, Any]:
     """Describe a system. Its query is the lexical one: a vector has no place in such a text."""
     query = {"query": lexical_query(SEARCH_TEXT, info.record.lexical_fields)}
     return {"name": name_of(info, system), "index": info.name, "query": json.dumps(query)}

@@ -7,6 +7,7 @@ from itertools import product
 
 import pytest
 
+from hybridr.deploying.pipelines import MARK, NEWEST
 from hybridr.errors import SettingsError
 from hybridr.files.assets import asset_path, load_asset
 from hybridr.search.fusions.pipeline import (
@@ -23,7 +24,6 @@ from hybridr.search.fusions.pipeline import (
     ranking,
     z_score,
 )
-from hybridr.serving.pipelines import MARK, NEWEST
 
 BOUNDS = (LowerBound("apply", 0.0), LowerBound("clip", 0.5))
 TECHNIQUES = [

@@ -16,10 +16,10 @@ import pytest
 
 from hybridr import Search, load_encoder, reindex
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.deploying.deploying import deploy, undeploy
+from hybridr.deploying.settings import DeploySettings
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.search.settings import SearchSettings
-from hybridr.serving.deploying import deploy, undeploy
-from hybridr.serving.settings import DeploySettings
 from support.corpus import bulk
 from support.deployed import TEXT, Server, ask, by_hand, fill_library, ids, scores, vector_of
 from support.places import ROOT

@@ -17,6 +17,8 @@ from hybridr.adaptation.corpus import bytes_of, read_index
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.settings import LoadSettings
 from hybridr.cluster.writing import index_action, rejects_of, write
+from hybridr.deploying.deploying import deploy, undeploy
+from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import AccessDenied
 from hybridr.files.assets import load_asset
 from hybridr.inspection import inspect_index
@@ -29,8 +31,6 @@ from hybridr.reindexing.settings import ReindexSettings
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
 from hybridr.search.settings import SearchSettings
-from hybridr.serving.deploying import deploy, undeploy
-from hybridr.serving.settings import DeploySettings
 from hybridr.status import remove, standing
 from hybridr.tuning.settings import TuneSettings
 from hybridr.tuning.tuning import tune

@@ -231,8 +231,8 @@ def known_ways(text: str) -> list[Any]:
     """Read names of ways. Raises SettingsError for any other."""
     from typing import get_args
 
+    from hybridr.deploying.settings import Way
     from hybridr.errors import SettingsError
-    from hybridr.serving.settings import Way
 
     ways = text.split(",")
     if unknown := set(ways) - set(get_args(Way)):

@@ -14,11 +14,11 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
+    from hybridr.deploying.deploying import Deploying
+    from hybridr.deploying.settings import DeploySettings
     from hybridr.freshness.ingesting import Ingesting
     from hybridr.search.bodies import Fate
     from hybridr.search.settings import SearchSettings
-    from hybridr.serving.deploying import Deploying
-    from hybridr.serving.settings import DeploySettings
 
 
 @verb(app, "deploy", cluster=True)
@@ -44,9 +44,9 @@ def deploy(
     HYBRIDR_DEPLOY_TOKEN is the server's bearer token.
     {"path": "/docs/_search?from=10", "body": {...}}, and says which the transparent way ranks, and why not.
     """
+    from hybridr.deploying.deploying import deploy, plan_deployment
     from hybridr.freshness.ingesting import deploy_ingest, plan_ingest
     from hybridr.search.bodies import fates_in
-    from hybridr.serving.deploying import deploy, plan_deployment
 
     cluster = session.connect()
     if explain is not None:
@@ -77,8 +77,8 @@ def undeploy(
 ) -> None:
     """Take away what `hybridr deploy` made; the vectors stay."""
     from hybridr.cluster.destinations import resolve
+    from hybridr.deploying.deploying import undeploy
     from hybridr.freshness.ingesting import undeploy_ingest
-    from hybridr.serving.deploying import undeploy
 
     cluster = session.connect()
     requests = undeploy_ingest(cluster, resolve(cluster, name), dry_run=dry_run)

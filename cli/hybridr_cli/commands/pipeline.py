@@ -14,8 +14,8 @@ from ..session import Session
 from ..verbs import group, verb
 
 if TYPE_CHECKING:
+    from hybridr.deploying.pipelines import Change
     from hybridr.search.settings import SearchSettings
-    from hybridr.serving.pipelines import Change
 
 pipeline = group("pipeline", "Search pipelines that fuse hybrid queries.")
 TECHNIQUE = Only("normalization", "combination", "rank_constant")
@@ -45,7 +45,7 @@ def show(
 ) -> None:
     """Print the body of a technique, or of a stored pipeline; curl can PUT it as it stands."""
     from hybridr.cluster.default_pipeline import stored_pipeline
-    from hybridr.serving.pipelines import build_pipeline, technique_of
+    from hybridr.deploying.pipelines import build_pipeline, technique_of
 
     if name is not None:
         body = stored_pipeline(session.connect(), name)
@@ -65,7 +65,7 @@ def put(
     dry_run: DryRun = False,
 ) -> None:
     """Store a pipeline, to be named by searches or by an index as its default."""
-    from hybridr.serving.pipelines import put_pipeline, technique_of
+    from hybridr.deploying.pipelines import put_pipeline, technique_of
 
     wanted = technique_of(settings, parts.weights, parts.lower_bounds)
     done = put_pipeline(session.connect(), name, wanted, replace=replace, dry_run=dry_run)
@@ -79,7 +79,7 @@ def delete(
     dry_run: DryRun = False,
 ) -> None:
     """Delete a stored pipeline; not one that an index has as its default."""
-    from hybridr.serving.pipelines import delete_pipeline
+    from hybridr.deploying.pipelines import delete_pipeline
 
     report(session, delete_pipeline(session.connect(), name, dry_run=dry_run), dry_run)
 

@@ -63,7 +63,7 @@ def tune(
 def warn_of_deployment(session: Session, cluster: Cluster, name: str) -> None:
     """Say what of a deployment does not fit what was found."""
     from hybridr.cluster.destinations import resolve
-    from hybridr.serving.deploying import deployment_of
+    from hybridr.deploying.deploying import deployment_of
 
     deployed = deployment_of(cluster, resolve(cluster, name))
     if deployed is None:

@@ -11,11 +11,11 @@ import pytest
 
 from hybridr import Search, SearchSettings, reindex
 from hybridr.cluster.connection import Cluster
+from hybridr.deploying.deploying import fusing, pipeline_body
 from hybridr.errors import SettingsError
 from hybridr.files.formats import read_corpus
 from hybridr.search import checks, systems
 from hybridr.search.systems import Compared, JudgedQueries, evaluate_index
-from hybridr.serving.deploying import fusing, pipeline_body
 from hybridr_cli import main
 from support.corpus import beir_folder, bulk
 from support.hashing import HashingEncoder

@@ -13,12 +13,13 @@ from fastapi.testclient import TestClient
 import hybridr_cli
 from hybridr import Search, SearchSettings, reindex
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.deploying.deploying import plan_deployment
+from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import SettingsError
 from hybridr.records import Query
 from hybridr.search.systems import Compared, JudgedQueries, evaluate_index
 from hybridr.serving.application import create_app
-from hybridr.serving.deploying import plan_deployment
-from hybridr.serving.settings import DeploySettings, ServeSettings
+from hybridr.serving.settings import ServeSettings
 from hybridr.tuning.settings import TuneSettings
 from hybridr.tuning.tuning import tune
 from support.corpus import fill_index, text_number

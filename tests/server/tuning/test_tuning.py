@@ -13,12 +13,12 @@ import hybridr_cli
 from hybridr import Search, SearchSettings, load_encoder, reindex
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
+from hybridr.deploying.deploying import plan_deployment
+from hybridr.deploying.settings import DeploySettings
 from hybridr.encoding.query_map import MappedEncoder
 from hybridr.errors import DataError
 from hybridr.files.remembered import folder_of_map
 from hybridr.records import Query
-from hybridr.serving.deploying import plan_deployment
-from hybridr.serving.settings import DeploySettings
 from hybridr.tuning.settings import MapSettings, TuneSettings
 from hybridr.tuning.tuning import tune
 from support.corpus import fill_index, text_number

@@ -16,15 +16,15 @@ from hybridr import Search, load_encoder, reindex
 from hybridr.assembly.assembly import assemble
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
+from hybridr.deploying import local_models
+from hybridr.deploying.deploying import deploy, plan_deployment, undeploy
+from hybridr.deploying.remote_models import ML
+from hybridr.deploying.settings import DeploySettings
 from hybridr.encoding.folder import OnnxEncoder
 from hybridr.errors import ClusterError, FingerprintMismatch, ModelError, NotFound
 from hybridr.exporting.exporting import export
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.search.settings import SearchSettings
-from hybridr.serving import local_models
-from hybridr.serving.deploying import deploy, plan_deployment, undeploy
-from hybridr.serving.remote_models import ML
-from hybridr.serving.settings import DeploySettings
 from support.corpus import fill_index, text_number
 from support.places import DDR
 from support.tiny import tiny_family, tiny_retriever, tiny_texts

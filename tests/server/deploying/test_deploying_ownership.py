@@ -14,12 +14,13 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.default_pipeline import found_pipeline
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.cluster.record import Deployment
+from hybridr.deploying import deploying, remote_models
+from hybridr.deploying.deploying import deploy, undeploy
+from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import ClusterError, DataError, SettingsError
 from hybridr.search.settings import SearchSettings
-from hybridr.serving import deploying, remote_models
 from hybridr.serving.application import create_app
-from hybridr.serving.deploying import deploy, undeploy
-from hybridr.serving.settings import DeploySettings, ServeSettings
+from hybridr.serving.settings import ServeSettings
 from hybridr.status import remove, standing
 from support.corpus import fill_index
 from support.deployed import Server

@@ -15,6 +15,8 @@ from hybridr import ReindexSettings, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.default_pipeline import stored_pipeline
 from hybridr.cluster.destinations import resolve, write_record
+from hybridr.deploying.deploying import deploy, undeploy
+from hybridr.deploying.settings import DeploySettings
 from hybridr.diagnosis.check import Check
 from hybridr.diagnosis.diagnosis import check_deployments
 from hybridr.errors import ClusterError
@@ -22,8 +24,6 @@ from hybridr.search.fusions.pipeline import hybrid_query
 from hybridr.search.hits import checked_hits
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app, listen
-from hybridr.serving.deploying import deploy, undeploy
-from hybridr.serving.settings import DeploySettings
 from hybridr.status import standing
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder

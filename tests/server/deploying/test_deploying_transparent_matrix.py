@@ -11,12 +11,13 @@ import pytest
 
 from hybridr import Search, reindex
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.deploying.deploying import deploy, undeploy
+from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import ClusterError
 from hybridr.search.bodies import fates_of
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
-from hybridr.serving.deploying import deploy, undeploy
-from hybridr.serving.settings import DeploySettings, ServeSettings
+from hybridr.serving.settings import ServeSettings
 from support.deployed import Server, ids
 from support.hashing import HashingEncoder
 from support.matrix import AGGS, CHEAP, KEPT, MATCH, NONSENSE, RANKED, TEXT, Asked, fill_mart, query

@@ -16,11 +16,12 @@ from hybridr import Search, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import write_record
 from hybridr.cluster.record import Tuned
+from hybridr.deploying.deploying import deploy, deployment_of, plan_deployment, undeploy
+from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import ClusterError, SettingsError
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
-from hybridr.serving.deploying import deploy, deployment_of, plan_deployment, undeploy
-from hybridr.serving.settings import DeploySettings, ServeSettings
+from hybridr.serving.settings import ServeSettings
 from hybridr_cli.commands.tune import warn_of_deployment
 from hybridr_cli.session import Session
 from support.corpus import bulk, fill_index

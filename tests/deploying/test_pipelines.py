@@ -8,10 +8,10 @@ import pytest
 
 import hybridr_cli
 from hybridr.cluster.default_pipeline import pipeline_path
+from hybridr.deploying.pipelines import NEWEST, technique_of
 from hybridr.errors import SettingsError
 from hybridr.search.fusions.pipeline import LowerBound, Technique, fusion_pipeline
 from hybridr.search.settings import SearchSettings
-from hybridr.serving.pipelines import NEWEST, technique_of
 
 BOUNDS = (LowerBound("apply", 0.0), LowerBound("clip", 0.5))
 

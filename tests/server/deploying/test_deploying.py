@@ -13,12 +13,13 @@ import hybridr_cli
 from hybridr import Search, load_encoder, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
+from hybridr.deploying.deploying import deploy, plan_deployment, undeploy
+from hybridr.deploying.remote_models import TRUSTED
+from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import ClusterError, DataError, FingerprintMismatch, NotFound, SettingsError, Unreachable
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
-from hybridr.serving.deploying import deploy, plan_deployment, undeploy
-from hybridr.serving.remote_models import TRUSTED
-from hybridr.serving.settings import DeploySettings, ServeSettings
+from hybridr.serving.settings import ServeSettings
 from hybridr.status import remove
 from support.corpus import bulk, fill_index, text_number
 from support.deployed import Server, ask, ids, scores

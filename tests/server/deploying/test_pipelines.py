@@ -12,13 +12,13 @@ import hybridr_cli
 from hybridr import reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.default_pipeline import DEFAULT, stored_pipeline
+from hybridr.deploying.deploying import deploy, undeploy
+from hybridr.deploying.pipelines import delete_pipeline, put_pipeline
+from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import ClusterError, NotFound, SettingsError
 from hybridr.files.assets import asset_path
 from hybridr.search.fusions.pipeline import LowerBound, Technique, hybrid_query
 from hybridr.search.settings import SearchSettings
-from hybridr.serving.deploying import deploy, undeploy
-from hybridr.serving.pipelines import delete_pipeline, put_pipeline
-from hybridr.serving.settings import DeploySettings
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder
 

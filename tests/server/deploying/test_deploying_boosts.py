@@ -8,12 +8,13 @@ import pytest
 
 from hybridr import Search, reindex
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.deploying.deploying import deploy, plan_deployment, undeploy
+from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import SettingsError
 from hybridr.reindexing.switching import command_of
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
-from hybridr.serving.deploying import deploy, plan_deployment, undeploy
-from hybridr.serving.settings import DeploySettings, ServeSettings
+from hybridr.serving.settings import ServeSettings
 from support.corpus import fill_index
 from support.deployed import Server, ask, ids, scores
 from support.hashing import HashingEncoder

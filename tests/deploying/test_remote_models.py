@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from hybridr.deploying import remote_models
+from hybridr.deploying.remote_models import RemoteModel, delete_model
 from hybridr.errors import ClusterError, NotFound
-from hybridr.serving import remote_models
-from hybridr.serving.remote_models import RemoteModel, delete_model
 
 OURS, OTHER = "pQ6dAaIB-D-HHKeiZ58h", "rw6dAaIB-D-HHKei5J8Y"
 

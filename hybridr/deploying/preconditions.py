@@ -1,0 +1,105 @@
+"""What has to be so before an index is deployed, and which fusion its searches get."""
+
+from __future__ import annotations
+
+from ..cluster.connection import Cluster
+from ..cluster.default_pipeline import DEFAULT
+from ..cluster.destinations import is_destination, resolve, resolve_whole
+from ..cluster.reading import sample_documents, text_of
+from ..cluster.record import IndexInfo
+from ..encoding.registry import languages_by_fingerprint
+from ..errors import ClusterError, DataError, FingerprintMismatch, SettingsError
+from ..files.remembered import folder_of
+from ..reindexing.preflight import LANGUAGE_SAMPLE, check_language
+from ..search.checks import chosen_fusion, weighted_boosts
+from ..search.settings import SearchSettings, with_tuning
+from .remote_models import PLUGIN, ask_health, require_token
+from .settings import DeploySettings
+
+TEXT_WAYS = ("neural", "local")  # the client sends text in a `neural` query
+
+
+def search_pipeline_of(info: IndexInfo) -> str:
+    """Name the search pipeline of a deployment."""
+    return f"hybridr-{info.name}"
+
+
+def deployable(cluster: Cluster, name: str) -> IndexInfo:
+    """Find the index with complete vectors behind a name. Raises DataError."""
+    info = resolve_whole(cluster, name)
+    if not is_destination(info) or info.record.state != "complete":
+        raise DataError(f"'{name}' has no complete vectors to deploy", hint=f"hybridr reindex {name}")
+    return info
+
+
+def language_warning(cluster: Cluster, info: IndexInfo, *, force: bool) -> str:
+    """Say what is wrong with the language of the vectors' encoder. Raises ModelError unless `force`."""
+    languages = languages_by_fingerprint(info.record.encoder, folder_of(info.record.encoder))
+    if not languages:
+        return ""
+    sample = sample_documents(cluster, info, LANGUAGE_SAMPLE, fields=info.record.fields)
+    texts = [text_of(document.source, info.record.fields) for document in sample]
+    return check_language(texts, languages, info.name, force=force)
+
+
+def check_default(info: IndexInfo, pipeline: str) -> None:
+    """Refuse to replace somebody else's default pipeline."""
+    current = info.settings.get(DEFAULT, "_none")
+    if current not in ("_none", pipeline):
+        raise ClusterError(
+            f"'{info.name}' has a default search pipeline of its own: {current}",
+            hint="hybridr deploy NAME --dry-run shows ours, to be joined with yours",
+        )
+
+
+def check_plugin(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> None:
+    """Refuse what ml-commons could not do for this index."""
+    if PLUGIN not in cluster.plugins():
+        raise ClusterError(
+            f"--way {settings.way} needs the plugin {PLUGIN} on every node",
+            hint="--way client needs no plugin; an embedded node has it with: hybridr node start --with-ml",
+        )
+    if settings.way in TEXT_WAYS and info.record.vectors == "byte":
+        raise ClusterError(
+            f"'{info.name}' keeps bytes, and a `neural` query sends floats", hint="--way transparent"
+        )
+
+
+def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> None:
+    """Refuse what a model that asks this server could not do for this index."""
+    check_plugin(cluster, info, settings)
+    require_token(settings.server, settings.token.get_secret_value() if settings.token else None)
+    health = ask_health(settings.server)
+    if health.get("encoder") != info.record.encoder:
+        raise FingerprintMismatch(
+            f"the server at {settings.server} has encoder {str(health.get('encoder'))[:12]}, the vectors of "
+            f"'{info.name}' are of {info.record.encoder[:12]}",
+            hint=f"hybridr serve --index {info.name}",
+        )
+    served = health.get("index")
+    if settings.way == "transparent" and (served is None or resolve(cluster, served).name != info.name):
+        raise SettingsError(
+            f"the server at {settings.server} rewrites queries of {served or 'no index'}",
+            hint=f"hybridr serve --index {info.name}",
+        )
+
+
+def check_boosts(info: IndexInfo, settings: DeploySettings, search: SearchSettings) -> None:
+    """Raise SettingsError for boosts of a way that adds none, or of fields that cannot."""
+    if search.boost and settings.way != "transparent":
+        raise SettingsError(
+            f"--way {settings.way} ranks by a stored pipeline, which adds no boosts", hint="--way transparent"
+        )
+    weighted_boosts(info, search.boost)
+
+
+def fusing(cluster: Cluster, search: SearchSettings, info: IndexInfo) -> tuple[SearchSettings, str]:
+    """Fill in what `tune` found for stored pipelines, and name the fusion of searches of this index.
+
+    Also say why, where the index would allow another one.
+    """
+    searching = with_tuning(search, info)
+    feedback = None if searching.feedback == "none" else searching.feedback
+    fusion, remark = chosen_fusion(cluster, searching, info, feedback)
+    changes = {"fusion": fusion} | ({"boost": ""} if remark else {})
+    return with_tuning(search, info, "pipeline").model_copy(update=changes), remark

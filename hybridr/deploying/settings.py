@@ -1,0 +1,37 @@
+"""How an index is deployed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import Field, SecretStr
+
+from ..search.bodies import Recall
+from ..settings import NoOption, Stage
+
+Way = Literal["client", "neural", "transparent", "local"]
+"""How a deployed index is asked: with vectors, with text, or by a client that knows nothing of it."""
+
+
+class DeploySettings(Stage):
+    """How an index is asked through plain REST."""
+
+    table: ClassVar[str] = "deploy"
+    addresses: ClassVar[tuple[str, ...]] = ("server",)
+    credentials: ClassVar[tuple[str, ...]] = ("token",)
+
+    way: Way = Field(
+        "client",
+        description="how a client asks; client: it sends vectors; neural, local: text; transparent: as today",
+    )
+    encoder: Path | None = Field(
+        None, description="encoder folder, for local; None: the one that wrote the vectors"
+    )
+    server: str = Field("http://127.0.0.1:8080", description="`hybridr serve` as the cluster reaches it")
+    token: NoOption[SecretStr | None] = Field(None, min_length=1, description="what that server asks for")
+    recall: Recall = Field(
+        "all", description="what transparent searches find; all: neighbours too; lexical: what words match"
+    )
+    set_cluster_settings: bool = Field(False, description="set what ml-commons needs for the way")
+    force: bool = Field(False, description="also with an encoder that does not know the index's language")
