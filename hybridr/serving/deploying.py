@@ -35,6 +35,7 @@ from ..search.settings import SearchSettings, with_tuning
 from . import local_models
 from .pipelines import require_ours
 from .remote_models import (
+    CONNECTORS,
     MODEL_ID,
     PLUGIN,
     ask_health,
@@ -159,8 +160,9 @@ def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: Search
 
 
 def made_by(todo: Deploying) -> list[dict[str, Any]]:
-    """Give the requests that make a deployment what it is."""
-    return [request for request in todo.requests if request["path"] != CLUSTER_SETTINGS]
+    """Give what makes a deployment what it is: its pipeline and its connector."""
+    paths = (CONNECTORS, pipeline_path(todo.pipeline))
+    return [request["body"] for request in todo.requests if request["path"] in paths]
 
 
 def token_digest(info: IndexInfo, settings: DeploySettings) -> str:
