@@ -48,6 +48,7 @@ from .preconditions import (
     search_pipeline_of,
 )
 from .remote_models import (
+    CONNECTORS,
     MODEL_ID,
     ask_health,
     connector_requests,
@@ -195,8 +196,9 @@ def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: Search
 
 
 def made_by(todo: Deploying) -> list[dict[str, Any]]:
-    """Give the requests that make a deployment what it is."""
-    return [request for request in todo.requests if request["path"] != CLUSTER_SETTINGS]
+    """Give what makes a deployment what it is: its pipeline and its connector."""
+    paths = (CONNECTORS, pipeline_path(todo.pipeline))
+    return [request["body"] for request in todo.requests if request["path"] in paths]
 
 
 def token_digest(info: IndexInfo, settings: DeploySettings) -> str:
