@@ -30,7 +30,7 @@ from ..cluster.legs.lexical import LexicalLeg, Template
 from ..cluster.record import Deployment, IndexInfo
 from ..errors import ClusterError, DataError, SettingsError, Unreachable
 from ..files.manifest import fingerprint
-from ..search.bodies import limits_of
+from ..rewriting.rewriting import limits_of
 from ..search.encoders import encoder_for
 from ..search.fusions.pipeline import hybrid_query, search_pipeline
 from ..search.settings import SearchSettings
@@ -135,20 +135,11 @@ def plan_deployment(
     requests += storing_requests(info.name, pipeline, body)
     if missing:
         requests.insert(0, {"method": "PUT", "path": CLUSTER_SETTINGS, "body": {"persistent": missing}})
-    shown = example(info, settings.way, search)
-    told = remark if settings.way == "transparent" else ""
-    limits = limits_of(cluster, info, search.depth) if settings.way == "transparent" else []
-    return Deploying(
-        info.name,
-        settings.way,
-        pipeline,
-        missing,
-        requests,
-        shown,
-        remark=told,
-        limits=limits,
-        alias=info.record.alias,
-    )
+    shown, alias = example(info, settings.way, search), info.record.alias
+    found = Deploying(info.name, settings.way, pipeline, missing, requests, shown, alias=alias)
+    if settings.way != "transparent":
+        return found
+    return replace(found, remark=remark, limits=limits_of(cluster, info, search.depth))
 
 
 def storing_requests(index: str, pipeline: str, body: dict[str, Any]) -> list[dict[str, Any]]:

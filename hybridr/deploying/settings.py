@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
-from ..search.bodies import Recall
+from ..rewriting.rewriting import Recall
 from ..settings import NoOption, Stage
 
 Way = Literal["client", "neural", "transparent", "local"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -102,8 +103,12 @@ def state_spread_of(encoder: TokenEncoder) -> float:
     return float((cosines[:, -1] - cosines[:, -min(NEAR_TOKENS, cosines.shape[1])]).mean())
 
 
-def read_template(file: Path, info: IndexInfo, fields: Sequence[str], cluster: Cluster | None) -> Template:
-    """Read a user's own lexical query, on the scale of the plain one where a cluster is there to measure it."""
+def read_template(
+    file: Path | None, info: IndexInfo, fields: Sequence[str], cluster: Cluster | None
+) -> Template | None:
+    """Read a user's own lexical query, on the scale of the plain one where a cluster can measure it."""
+    if file is None:
+        return None
     given = Template.read(file)
     return scaled_template(cluster, info, fields, given) if cluster else given
 

@@ -59,6 +59,8 @@ def check_feedback(feedback: str | None, mode: Mode, info: IndexInfo, settings: 
         raise SettingsError(f"unknown feedback '{feedback}': {', '.join(get_args(Feedback))}")
     if feedback == "rocchio" and mode == "lexical":
         raise SettingsError("rocchio moves a query vector, lexical search has none", hint="--feedback rm3")
+    if feedback == "rm3" and settings.query_template:
+        raise SettingsError("rm3 makes a lexical query of its own", hint="leave --query-template out")
     if info.record.passages is not None and (feedback == "rocchio" or settings.exact):
         raise SettingsError("rocchio and exact need one vector a document: this index has passages")
 

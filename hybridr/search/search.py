@@ -17,7 +17,7 @@ from ..cluster.destinations import resolve
 from ..cluster.fields import choose_text_fields
 from ..cluster.legs import Leg
 from ..cluster.legs.dense import MAX_NEIGHBOURS, DenseLeg, as_kept
-from ..cluster.legs.lexical import LexicalLeg, highlight
+from ..cluster.legs.lexical import LexicalLeg, Template, highlight
 from ..cluster.record import IndexInfo
 from ..cluster.routing import same_copies
 from ..encoding.contract import Encoder, Reading, Vectors
@@ -94,10 +94,7 @@ class Search:
         self.analysis = Analysis(cluster, self.info, self.lexical_fields)
         self.signals = self._signals()
         self.boosts = weighted_boosts(self.info, self.settings.boost) if joining.takes_boosts else {}
-        if (file := self.settings.query_template) and self.feedback == "rm3":
-            raise SettingsError("rm3 makes a lexical query of its own", hint="leave --query-template out")
-        scaled_by = None if self.mode == DENSE else cluster
-        self.template = file and read_template(file, self.info, self.lexical_fields, scaled_by)
+        self.template = self._template()
         self._candidates = Candidates(cluster, self.info, self._legs())
         self._asking = self._asked_so()
         self._scripts = Scripts(cluster, self.info.name) if joining.needs_scripts else None
@@ -366,6 +363,10 @@ class Search:
         if self.mode == DENSE and self.settings.exact and isinstance(dense, DenseLeg):
             made[DENSE] = replace(dense, exact=True)
         return made
+
+    def _template(self) -> Template | None:
+        cluster = None if self.mode == DENSE else self.cluster
+        return read_template(self.settings.query_template, self.info, self.lexical_fields, cluster)
 
     def _signals(self) -> SignalSet:
         if self.encoder is None or not self._joining.takes_signals:

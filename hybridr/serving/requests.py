@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from ..errors import ClusterError, DataError, HybridrError, NotFound, SettingsError, Unreachable
 from ..languages import says_something
-from ..search.bodies import is_unicode
+from ..rewriting.rewriting import is_unicode
 from .settings import ServeSettings, Side
 from .telemetry import described, note
 

@@ -15,8 +15,8 @@ from ..cluster.connection import Cluster
 from ..encoding.contract import Reading
 from ..errors import HybridrError
 from ..languages import says_something
-from ..search.bodies import BodyRanking, Recall, filter_of, is_unicode
-from ..search.clauses import Query, Reason, Wanted
+from ..rewriting.clauses import Query, Reason, Wanted
+from ..rewriting.rewriting import BodyRanking, Recall, filter_of, is_unicode
 from ..search.fusions.pipeline import hybrid_query
 from ..search.search import Search
 from ..search.settings import SearchSettings

@@ -15,7 +15,7 @@ import pytest
 
 from hybridr.cluster.connection import Cluster
 from hybridr.encoding.tokens import CHARACTERS_A_TOKEN
-from hybridr.search.bodies import is_unicode
+from hybridr.rewriting.rewriting import is_unicode
 from hybridr.serving import searching
 from hybridr.serving.application import Server, create_app, listen
 from hybridr.serving.doorway import LARGE_AT_ONCE

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hybridr.deploying.deploying import Deploying
     from hybridr.deploying.settings import DeploySettings
     from hybridr.freshness.ingesting import Ingesting
-    from hybridr.search.bodies import Fate
+    from hybridr.rewriting.rewriting import Fate
     from hybridr.search.settings import SearchSettings
 
 
@@ -46,7 +46,7 @@ def deploy(
     """
     from hybridr.deploying.deploying import deploy, plan_deployment
     from hybridr.freshness.ingesting import deploy_ingest, plan_ingest
-    from hybridr.search.bodies import fates_in
+    from hybridr.rewriting.rewriting import fates_in
 
     cluster = session.connect()
     if explain is not None:

@@ -14,7 +14,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.deploying.deploying import deploy, undeploy
 from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import ClusterError
-from hybridr.search.bodies import fates_of
+from hybridr.rewriting.rewriting import fates_of
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings

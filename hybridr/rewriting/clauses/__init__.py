@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from ...files.family import member_of, names_of
 
-FAMILY = "search.clauses"
+FAMILY = "rewriting.clauses"
 Query: TypeAlias = Mapping[str, Any]
 Reason: TypeAlias = str
 """Why a search is left as its client wrote it: one of REASONS."""

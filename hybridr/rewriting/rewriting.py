@@ -17,11 +17,11 @@ from ..cluster.record import IndexInfo
 from ..encoding.contract import Reading
 from ..errors import DataError
 from ..languages import says_something
-from .checks import chosen_fusion
+from ..search.checks import chosen_fusion
+from ..search.fusions.absolute import LARGEST_WINDOW, WINDOW
+from ..search.search import Search
+from ..search.settings import SearchSettings
 from .clauses import REASONS, QueryReader, Reason, Wanted
-from .fusions.absolute import LARGEST_WINDOW, WINDOW
-from .search import Search
-from .settings import SearchSettings
 
 Recall: TypeAlias = Literal["all", "lexical"]
 """What a rewritten search finds: neighbours too, or only what its own words match."""

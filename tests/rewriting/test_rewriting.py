@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from hybridr.errors import DataError
-from hybridr.search.bodies import (
+from hybridr.rewriting.clauses import REASONS, Wanted
+from hybridr.rewriting.rewriting import (
     BodyRanking,
     as_sent,
     fate_of,
@@ -18,7 +19,6 @@ from hybridr.search.bodies import (
     is_by_query,
     without_field,
 )
-from hybridr.search.clauses import REASONS, Wanted
 from hybridr.search.settings import SearchSettings
 
 FIELDS = ("text", "title")

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hybridr.rewriting.clauses import REASONS, QueryReader, Wanted
+from hybridr.rewriting.rewriting import filter_of, surrounded
 from hybridr.search import clauses
-from hybridr.search.bodies import filter_of, surrounded
-from hybridr.search.clauses import REASONS, QueryReader, Wanted
 from hybridr.serving.searching import rewritten
 from support.members import one_more
 
@@ -25,7 +25,7 @@ CHEAP = {"range": {"price": {"lt": 10}}}
 POPULAR = {"field_value_factor": {"field": "price"}}
 ALL = 3.4028235e38
 THROWAWAY = '''
-from hybridr.search.clauses import Clause
+from hybridr.rewriting.clauses import Clause
 
 
 class Throwaway(Clause):

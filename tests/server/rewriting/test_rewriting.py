@@ -10,8 +10,8 @@ import pytest
 from hybridr import Search, connect, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.node.state import NodeState
-from hybridr.search.bodies import BodyRanking, Recall, as_sent
-from hybridr.search.clauses import Wanted
+from hybridr.rewriting.clauses import Wanted
+from hybridr.rewriting.rewriting import BodyRanking, Recall, as_sent
 from support.hashing import HashingEncoder
 from support.matrix import MATCH, RANKED, TEXT, Asked, fill_mart
 

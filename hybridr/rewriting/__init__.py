@@ -1,0 +1,1 @@
+"""Rewriting: what a client's own search asks for, and what becomes of it."""
