@@ -119,28 +119,28 @@ def fetch_published(name: str, *, progress: Progress = silent) -> Path:
     for names in needed:
         if not any((folder / name).is_file() for name in names):
             raise unreachable(found, FileNotFoundError(f"only a part of it is here, without {names[0]}"))
-    require_unchanged(found, folder)
+    require_unchanged(found.repository, folder)
     progress(f"download {found.name}", 1, 1)
     return folder / REM_FILE if found.kind == "rem" else folder
 
 
-def require_unchanged(found: Published, folder: Path) -> None:
+def require_unchanged(repository: str, folder: Path) -> None:
     """Trust on first use: note revision and sha256 of every file; raise ModelError when one differs later.
 
     The authors publish no checksums, so what comes first is taken; nobody can exchange it afterwards.
     """
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in UNHASHED)
     seen = {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
-    known = known_checkpoint(found.repository).get("files", {})
+    known = known_checkpoint(repository).get("files", {})
     changed = sorted(name for name in seen.keys() & known.keys() if seen[name] != known[name])
     if changed:
         raise ModelError(
-            f"{found.repository} is not what was fetched before: {changed[0]} has the sha256 "
+            f"{repository} is not what was fetched before: {changed[0]} has the sha256 "
             f"{seen[changed[0]][:12]}…, it had {str(known[changed[0]])[:12]}…",
             hint=f"find out who changed it; to take it, remove its entry from {state_folder() / KNOWN_FILE}",
         )
     if seen.keys() - known.keys():
-        remember_checkpoint(found.repository, folder.name, known | seen)
+        remember_checkpoint(repository, folder.name, known | seen)
 
 
 def download(found: Published, progress: Progress) -> str:

@@ -64,7 +64,7 @@ def store_weights(retriever: Exportable, path: Path) -> None:
 def link_or_copy(source: Path, target: Path) -> None:
     """Give a file a second name, or copy it where the file system has no links."""
     try:
-        os.link(source, target)
+        os.link(source.resolve(), target)  # of a hub's link, what it leads to
     except OSError:
         shutil.copyfile(source, target)
 

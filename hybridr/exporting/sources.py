@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from ..assembly.published import UNWANTED, reporting
+from ..assembly.published import UNWANTED, reporting, require_unchanged
 from ..encoding.contract import Usage, model_name
 from ..encoding.folder import encoder_record, verify_encoder
 from ..encoding.registry import PACKAGED, KnownEncoder, known_as
@@ -91,7 +91,10 @@ def prefixed_usage(source: Path) -> Usage:
 
 
 def fetch_from_hub(known: KnownEncoder | None, repository: str, progress: Progress) -> Path:
-    """Give the folder of a model of the hub, in the revision that was fetched first. Raises DownloadError."""
+    """Give the folder of a model of the hub, in the revision that was fetched first.
+
+    Raises DownloadError, and ModelError where a file is not what was fetched before.
+    """
     from huggingface_hub import snapshot_download
 
     cache = cache_folder() / "hub"
@@ -114,4 +117,5 @@ def fetch_from_hub(known: KnownEncoder | None, repository: str, progress: Progre
             hint=f"on a machine that reaches it: hf download {repository} --local-dir {name}; bring the "
             f"folder here and give --encoder {name}",
         ) from error
+    require_unchanged(repository, Path(path))
     return Path(path)

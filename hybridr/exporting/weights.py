@@ -28,9 +28,10 @@ from ..encoding.contract import (
     longest_input,
     prefixed,
 )
-from ..encoding.sentence_transformers import FETCH_AGAIN, read_json, read_usage, require_intact
+from ..encoding.sentence_transformers import FETCH_AGAIN, known_configuration, read_usage, require_intact
 from ..encoding.tokens import TOKENIZER_FILE, TextTokenizer, canonical_tokenizer, encode_ids, read_tokens
 from ..errors import MissingExtra, ModelError
+from ..files.foreign import read_within
 from .bert import KINDS, WORDS, heads_of, layers, names_of_weights, problem_with, token_states
 
 WRAPPERS = (
@@ -222,11 +223,11 @@ def open_without_torch(folder: Path | str, *, usage: Usage | None = None) -> Num
     """
     folder = Path(folder)
     require_intact(folder)
-    config = SimpleNamespace(**read_json(folder, "config.json"))
+    config = SimpleNamespace(**known_configuration(folder))
     usage = usage or read_usage(folder)
     require_described(folder, config)
     weights = read_tables(folder, config)
-    tokenizer = (folder / TOKENIZER_FILE).read_text(encoding="utf-8")
+    tokenizer = read_within(folder / TOKENIZER_FILE).decode()
     require_fitting(folder, config, weights, tokenizer)
     limit = min(usage.max_tokens, longest_input(config))
     return NumpyRetriever(weights, config, tokenizer, replace(usage, max_tokens=limit), folder)

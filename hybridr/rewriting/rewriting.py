@@ -139,7 +139,10 @@ def window_of(info: IndexInfo) -> int:
 
 def page_end(body: Mapping[str, Any]) -> int:
     """Give how many hits there are up to the end of a body's page, at least 1. Raises ValueError."""
-    start, size = int(body.get("from", 0)), int(body.get("size", 10))
+    try:
+        start, size = int(body.get("from", 0)), int(body.get("size", 10))
+    except OverflowError:  # of an infinite number, which Python reads in JSON
+        raise ValueError("a page begins and ends somewhere") from None
     if start < 0 or size < 0:
         raise ValueError("a page begins at 0 or later, and has 0 hits or more")
     return max(1, start + size)

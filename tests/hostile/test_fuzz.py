@@ -29,8 +29,10 @@ from hybridr.encoding.sentence_transformers import read_configuration, read_usag
 from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.files.formats import read_corpus, read_jsonl, read_qrels, read_query_log, read_run
 from hybridr.files.manifest import PARTS, read_manifest
+from hybridr.rewriting.clauses import REASONS, QueryReader, Wanted
+from hybridr.rewriting.rewriting import as_sent, filter_of, is_by_query, page_end
 from hybridr.serving.requests import EmbeddingRequest, SearchRequest
-from hybridr.serving.searching import RewriteRequest, Wanted, asks_by_words, filter_of, is_rankable, wanted
+from hybridr.serving.searching import RewriteRequest
 from hybridr.settings import TABLES, Stage, read_config
 from support.fuzzing import FACTOR, Target, each, run, said, texts, values
 from support.tiny import tiny_retriever
@@ -239,6 +241,7 @@ def with_value(query: Any, path: tuple[Any, ...], value: Any) -> Any:
     return found
 
 
+READER = QueryReader({"text", "title"})
 PLACES = [(query, path) for query in QUERIES for path in places_in(query)]
 
 
@@ -248,14 +251,15 @@ def of_queries(value: Any) -> int:
         asked = with_value(query, path, value)
         before = repr(asked)
         try:
-            one = wanted(asked, {"text", "title"})
-            is_rankable({"query": asked, "size": value})
-            if one is not None:
-                assert isinstance(one, Wanted)
+            one = READER.read(asked)
+            if isinstance(one, Wanted):
                 assert one.text.strip()
                 assert repr(one.text) in before
                 filter_of(one)
-                asks_by_words(asked, {"text"})
+            else:
+                assert one in REASONS
+            body = {"query": asked, "size": value, "sort": value}
+            is_by_query(body), page_end(body), as_sent(body, {})
         except (AttributeError, TypeError, ValueError):
             continue  # the routes give such a body back as it came
         assert repr(asked) == before
