@@ -71,6 +71,7 @@ def test_of_several_processes_one_speaks(
 OBEYED = "\x1b[2J\x1b]52;c;aGk=\x07\x9b31m\x00\x7f\u202eevil\u2066\ud800\r\x08"
 
 
+@pytest.mark.attack(41)
 @pytest.mark.parametrize("as_json", [False, True])
 def test_nothing_that_a_terminal_obeys_is_printed(
     as_json: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -51,6 +51,7 @@ def test_a_password_does_not_go_where_the_folder_says(
         assert asked[0][1] is not None
 
 
+@pytest.mark.attack(66)
 @pytest.mark.parametrize(
     ("file", "flags", "environment", "refused"),
     [
@@ -100,6 +101,7 @@ def test_a_server_s_token_stays_with_its_own_layer(folder: Path, monkeypatch: py
         resolve_stage(DeploySettings, {})
 
 
+@pytest.mark.attack(66)
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owner here")
 def test_settings_of_somebody_else_are_left_out_with_a_word(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -120,6 +122,8 @@ def test_settings_of_somebody_else_are_left_out_with_a_word(
     assert shown.err == ""
 
 
+@pytest.mark.attack(67)
+@pytest.mark.attack(68)
 @pytest.mark.parametrize("quiet", ["--json", "--quiet", None])
 def test_a_password_in_clear_and_an_unchecked_certificate_are_always_said(
     folder: Path, capsys: pytest.CaptureFixture[str], quiet: str | None

@@ -21,6 +21,7 @@ from hybridr.reindexing.job import look_up
 from support.hostile_cluster import DEEP, INDEX, ROOT, Given, bomb, hostile
 
 
+@pytest.mark.attack(62)
 @pytest.mark.parametrize(
     "given", [bomb(50_000_000), Given(b" " * 100_000, endless=True)], ids=["gzip", "endless"]
 )
@@ -34,6 +35,7 @@ def test_an_answer_is_read_up_to_its_bound(given: Given) -> None:
     assert caught.value.kind == TOO_LARGE
 
 
+@pytest.mark.attack(62)
 def test_an_answer_that_never_ends_is_left() -> None:
     class Slow:
         closed = False
@@ -58,6 +60,7 @@ NO_VERSION += [{"distribution": "opensearch", "number": number} for number in (3
 NO_OPENSEARCH += [json.dumps({"version": version}).encode() for version in NO_VERSION]
 
 
+@pytest.mark.attack(63)
 @pytest.mark.parametrize("body", NO_OPENSEARCH, ids=range(len(NO_OPENSEARCH)))
 def test_what_is_no_opensearch_is_said_in_one_line(body: bytes, capsys: pytest.CaptureFixture[str]) -> None:
     with hostile({"/": Given(body)}) as (url, _):
@@ -100,6 +103,7 @@ WAYS: dict[str, Callable[[Cluster], object]] = {
 }
 
 
+@pytest.mark.attack(63)
 @pytest.mark.parametrize("way", WAYS)
 def test_answers_of_wrong_shape_are_a_cluster_error(way: str) -> None:
     # One server for all answers: `*` is put anew for each.
@@ -122,6 +126,7 @@ def test_an_index_of_wrong_shape_is_a_cluster_error(odd: Any) -> None:
             cluster.index_info("docs")
 
 
+@pytest.mark.attack(64)
 @pytest.mark.parametrize("status", [400, 403, 404, 429, 500, 503])
 @pytest.mark.parametrize(
     "error",
@@ -151,6 +156,7 @@ def test_who_may_not_ask_the_version_is_connected_all_the_same() -> None:
         assert cluster.index_info("docs").uuid == "u"
 
 
+@pytest.mark.attack(61)
 def test_a_redirect_is_not_followed() -> None:
     with hostile({"*": Given(ROOT)}) as (elsewhere, asked):
         away = Given("", 302, {"Location": f"{elsewhere}/"})

@@ -129,6 +129,7 @@ ODD: list[Any] = [None, 3, -1, "x", "\ud800", [], [None], {}, {"a": {"b": 1}}, T
 ODD += [{"at": 3}, [{"at": 3}], [{"at": "today", "event": None}]]
 
 
+@pytest.mark.attack(65)
 @pytest.mark.parametrize("name", Record.model_fields)
 def test_whatever_stands_in_a_record_it_reads_or_is_refused(name: str) -> None:
     refused = [value for value in ODD if not reads({**OLD, name: value})]

@@ -14,6 +14,7 @@ def test_bulk_bodies_are_cut_by_bytes() -> None:
     assert json.loads(encoded({"n": 2**70, "s": "\ud800"})) == {"n": 2**70, "s": "\ud800"}
 
 
+@pytest.mark.attack(76)
 def test_a_full_disk_of_a_node_is_nobody_s_bad_document() -> None:
     error = {"type": "i_o_exception", "reason": "No space left on device"}
     outcome, rejects = Outcome(), rejects_of("full")
@@ -24,6 +25,7 @@ def test_a_full_disk_of_a_node_is_nobody_s_bad_document() -> None:
     assert outcome.rejected == 1
 
 
+@pytest.mark.attack(76)
 def test_a_full_disk_here_is_said_with_what_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")

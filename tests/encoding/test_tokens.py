@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from hybridr.encoding.tokens import CHARACTERS_A_TOKEN, TextTokenizer, batches, padded
 from support.tiny import tiny_retriever
 
@@ -20,6 +22,7 @@ def test_padding_is_masked() -> None:
     assert mask.tolist() == [[1, 1, 1], [1, 1, 0]]
 
 
+@pytest.mark.attack(43)
 def test_43_a_tokenizer_is_given_what_it_may_use_of_a_text() -> None:
     tokenizer: TextTokenizer = tiny_retriever().tokenizer
     short = "kolan misot tudur " * 300

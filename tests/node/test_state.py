@@ -134,6 +134,7 @@ def test_stop_without_a_node_says_so(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out == "node 'default' was not running\n"
 
 
+@pytest.mark.attack(78)
 def test_a_clock_that_is_set_makes_no_stranger_of_a_node(spawned: Callable[..., psutil.Popen]) -> None:
     mine = spawned(FAMILY, configuration.data_argument("/data/mine"))
     began = state.seconds_since_boot(mine.pid)
@@ -144,6 +145,7 @@ def test_a_clock_that_is_set_makes_no_stranger_of_a_node(spawned: Callable[..., 
     assert state.find_process(state_of("other", mine.pid, mine.create_time())) is None
 
 
+@pytest.mark.attack(77)
 @pytest.mark.parametrize("damage", ["", "[]", "null", '{"name": "bad"}', '{"pid": "x"}', "\x00", '{"a": 1'])
 def test_one_damaged_state_leaves_the_others(damage: str, capsys: pytest.CaptureFixture[str]) -> None:
     state.write_state(state_of("good", 1, 0.0))

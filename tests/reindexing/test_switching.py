@@ -12,6 +12,7 @@ from hybridr.reindexing.switching import command_of
 BAD = "http://a$(touch pwned)#; rm -rf '~'"
 
 
+@pytest.mark.attack(11)
 @pytest.mark.parametrize("where", ["name", "way", "server"])
 def test_11_nothing_in_a_record_reaches_the_shell(where: str) -> None:
     values = {"name": "docs", "way": "neural", "server": "http://127.0.0.1:8080", where: BAD}

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hybridr.rewriting import clauses
 from hybridr.rewriting.clauses import REASONS, QueryReader, Wanted
 from hybridr.rewriting.rewriting import filter_of, surrounded
-from hybridr.rewriting import clauses
 from hybridr.serving.searching import rewritten
 from support.members import one_more
 

@@ -83,6 +83,7 @@ def test_nested_text_is_encoded_beside_a_field_that_a_query_sees(cluster: Cluste
     assert cluster.index_info(done.destination).record.lexical_fields == ("text",)
 
 
+@pytest.mark.attack(40)
 def test_half_a_character_stops_nothing(
     cluster: Cluster, index_name: str, minilm_encoder_folder: Path
 ) -> None:
@@ -106,6 +107,7 @@ def test_half_a_character_stops_nothing(
     assert "half" in {hit.doc_id for hit in Search(cluster, index_name, encoder)("harbor", 9)}
 
 
+@pytest.mark.attack(46)
 def test_a_lost_pipeline_is_named_before_anything_is_made(cluster: Cluster, index_name: str) -> None:
     fill_index(cluster, index_name, 2)
     cluster.request("PUT", path_of(index_name, "_settings"), {DEFAULT: "of-nobody"})
@@ -123,6 +125,7 @@ def test_a_lost_pipeline_is_named_before_anything_is_made(cluster: Cluster, inde
     assert [info.name for info in cluster.indices(f"{index_name}*")] == [index_name]
 
 
+@pytest.mark.attack(65)
 def test_one_broken_record_stops_no_other(
     cluster: Cluster, index_name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

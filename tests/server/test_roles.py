@@ -89,6 +89,7 @@ def asked(cluster: Cluster) -> list[dict[str, float]]:
     return [found for search in searches for found in search.run(TEXTS, 10).values()]
 
 
+@pytest.mark.attack(8)
 def test_the_verbs_of_a_life_each_with_its_role(
     admin: Cluster, bob: Callable[..., Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +145,7 @@ def test_a_missing_right_is_no_bad_document(admin: Cluster, bob: Callable[..., C
     assert rejects_of("right").ids() == []
 
 
+@pytest.mark.attack(7)
 def test_rights_to_a_part_of_the_source_are_warned_about(admin: Cluster, bob: Callable[..., Cluster]) -> None:
     name = f"{INDEX}-part"
     fill_index(admin, name, 3)

@@ -184,6 +184,7 @@ def test_a_taken_port_is_refused():
     assert "--port" in caught.value.hint
 
 
+@pytest.mark.attack(30)
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "search.example"])
 def test_other_machines_need_a_token(host):
     with pytest.raises(SettingsError, match="no token is asked for") as caught:
@@ -213,6 +214,7 @@ def certificate(folder):
     return {"tls_cert": folder / "cert.pem", "tls_key": folder / "key.pem"}
 
 
+@pytest.mark.attack(30)
 def test_a_server_with_a_certificate_speaks_tls(encoder, tmp_path):
     settings = ServeSettings(**certificate(tmp_path))
     require_guard(settings)

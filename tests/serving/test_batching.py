@@ -90,6 +90,7 @@ def test_a_text_over_the_budget_goes_alone():
     assert [batch for _, batch in gate.calls] == [["0"], ["1"], ["2", "3"]]
 
 
+@pytest.mark.attack(21)
 def test_queries_go_before_passages_and_long_requests_of_either_side():
     gate = Gate()
     queue = queue_of(gate, budget=10)

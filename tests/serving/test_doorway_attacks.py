@@ -85,6 +85,7 @@ def is_closed(connection: socket.socket, wait_s: float) -> bool:
         return False
 
 
+@pytest.mark.attack(26)
 def test_26_megabytes_of_words_are_refused_and_long_texts_cut_before_they_are_read():
     encoder = WatchedEncoder()
     client = client_of(encoder)
@@ -93,6 +94,7 @@ def test_26_megabytes_of_words_are_refused_and_long_texts_cut_before_they_are_re
     assert encoder.counted == [encoder.max_tokens * CHARACTERS_A_TOKEN]
 
 
+@pytest.mark.attack(27)
 def test_27_the_texts_of_a_client_that_left_are_not_read_any_further(encoder: WatchedEncoder, server: Server):
     del encoder.counted[:]
     body = json.dumps({"model": "x-passage", "input": ["a " * 500] * 1500}).encode()
@@ -108,6 +110,7 @@ def test_27_the_texts_of_a_client_that_left_are_not_read_any_further(encoder: Wa
     assert counted < 1_400_000, "all of them are 1,500,000 characters"
 
 
+@pytest.mark.attack(28)
 @pytest.mark.parametrize(
     "unfinished",
     [
@@ -127,6 +130,7 @@ def test_28_what_is_not_finished_in_time_is_closed(server: Server, unfinished: b
         assert time.monotonic() - started >= READ_S / 2
 
 
+@pytest.mark.attack(28)
 def test_28_a_slow_sender_gets_no_more_time_for_each_byte(server: Server):
     with socket.create_connection(("127.0.0.1", server.listener.getsockname()[1])) as connection:
         for byte in b"POST /v1/embeddings HTTP/1.1\r\nX: ":
@@ -138,6 +142,7 @@ def test_28_a_slow_sender_gets_no_more_time_for_each_byte(server: Server):
         assert is_closed(connection, 1.0)
 
 
+@pytest.mark.attack(28)
 def test_28_more_connections_than_allowed_do_not_keep_others_out(server: Server):
     port = server.listener.getsockname()[1]
     idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(120)]
@@ -148,6 +153,7 @@ def test_28_more_connections_than_allowed_do_not_keep_others_out(server: Server)
             one.close()
 
 
+@pytest.mark.attack(29)
 @pytest.mark.parametrize(
     ("host", "settings", "status"),
     [
@@ -217,6 +223,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Server]]
     SlowSearch.released.set()
 
 
+@pytest.mark.attack(31)
 def test_31_searches_of_a_hung_cluster_hold_up_nothing_else(searched: Callable[..., Server]):
     server = searched(search_timeout_s=60, max_searches=60)
 
@@ -236,6 +243,7 @@ def test_31_searches_of_a_hung_cluster_hold_up_nothing_else(searched: Callable[.
     assert refused == ["1"] * 40, "what there is no room for is told at once"
 
 
+@pytest.mark.attack(31)
 def test_31_a_search_that_waits_for_a_thread_has_no_more_time_than_others(searched: Callable[..., Server]):
     server = searched(search_timeout_s=0.5)
 
@@ -247,6 +255,7 @@ def test_31_a_search_that_waits_for_a_thread_has_no_more_time_than_others(search
     assert [one.status_code for one in found] == [503] * 100
 
 
+@pytest.mark.attack(32)
 def test_32_two_lengths_are_refused_and_the_connection_closed(server: Server):
     both = b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
     second = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -255,6 +264,7 @@ def test_32_two_lengths_are_refused_and_the_connection_closed(server: Server):
     assert said.count(b"HTTP/1.1") == 1
 
 
+@pytest.mark.attack(33)
 @pytest.mark.parametrize(
     "odd",
     [
@@ -271,6 +281,7 @@ def test_33_what_is_no_http_is_refused(server: Server, odd: bytes):
     assert httpx.get(f"{server.url}/healthz").status_code == 200
 
 
+@pytest.mark.attack(34)
 def test_34_a_text_is_checked_as_quickly_as_it_is_written():
     text = "é" * 2_000_000
     started = time.perf_counter()
@@ -282,6 +293,7 @@ def test_34_a_text_is_checked_as_quickly_as_it_is_written():
     assert not is_unicode(text + "\ud800")
 
 
+@pytest.mark.attack(35)
 @pytest.mark.parametrize(
     ("method", "headers", "status"),
     [
@@ -297,6 +309,7 @@ def test_35_pages_of_others_get_nothing(method: str, headers: dict[str, str], st
     assert not any(name.startswith("access-control") for name in answer.headers)
 
 
+@pytest.mark.attack(36)
 @pytest.mark.parametrize(
     "path", ["//healthz", "/healthz/../metrics", "/%68ealthz/", "/docs", "/openapi.json"]
 )
@@ -310,12 +323,14 @@ def test_36_nothing_opens_without_the_token(path: str, given: str | None):
     assert answer.headers["WWW-Authenticate"] == "Bearer"
 
 
+@pytest.mark.attack(36)
 @pytest.mark.parametrize("given", ["Bearer s3cret", "bearer s3cret", "BEARER  s3cret"])
 def test_36_the_scheme_is_taken_in_any_case(given: str):
     headers = {"Authorization": given}
     assert client_of(token="s3cret").get("/v1/models", headers=headers).status_code == 200
 
 
+@pytest.mark.attack(37)
 @pytest.mark.parametrize(
     "body",
     [
@@ -337,6 +352,7 @@ def test_37_a_body_made_to_be_slow_is_refused_soon(body: bytes):
     assert time.perf_counter() - started < 1.5, "a report about each of its items took six seconds"
 
 
+@pytest.mark.attack(38)
 def test_38_a_path_cannot_forge_a_line_of_the_log(caplog):
     with caplog.at_level("INFO", logger="hybridr.serving"):
         client_of().get("/a%0aINJECT%0d")

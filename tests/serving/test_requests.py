@@ -66,6 +66,7 @@ def test_a_filter_that_compares_is_taken(filter):
     check_filter(filter, ServeSettings())
 
 
+@pytest.mark.attack(6)
 @pytest.mark.parametrize(
     ("filter", "said"),
     [

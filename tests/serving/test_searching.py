@@ -122,6 +122,7 @@ def test_wrong_types_in_every_place_lose_nothing(
         assert parts[name] == body[name]
 
 
+@pytest.mark.attack(25)
 @pytest.mark.parametrize(
     "raw",
     [

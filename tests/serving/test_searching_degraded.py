@@ -144,6 +144,7 @@ def test_long_and_odd_queries_are_answered(client, query):
     assert client.post("/search", json={"query": query}).status_code == 200
 
 
+@pytest.mark.attack(6)
 @pytest.mark.parametrize(
     "body", [{"query": "a cat", "size": 2}, {"query": "a cat", "filter": {"script": {"script": "true"}}}]
 )

@@ -56,6 +56,7 @@ def unnamed(cluster: Cluster, source: str) -> IndexInfo:
     return cluster.index_info(source)
 
 
+@pytest.mark.attack(4)
 def test_a_stranger_with_all_that_can_be_read_does_not_answer_for_a_source(
     cluster: Cluster, source: str
 ) -> None:
@@ -94,6 +95,7 @@ def test_a_stranger_named_by_himself_is_refused(
     assert set(sources(cluster, source)) == {f"d{number}" for number in range(10)}
 
 
+@pytest.mark.attack(5)
 def test_a_rollback_goes_to_no_index_that_has_nothing_to_do_with_the_source(
     cluster: Cluster, source: str
 ) -> None:
@@ -132,6 +134,7 @@ def test_a_source_of_before_is_believed_until_it_names_one(cluster: Cluster, sou
     assert resolve(cluster, source).name == made.name
 
 
+@pytest.mark.attack(4)
 def test_two_live_claims_upon_a_source_of_before_are_refused_by_name(cluster: Cluster, source: str) -> None:
     unnamed(cluster, source)
     claim(cluster, source)

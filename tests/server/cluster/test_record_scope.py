@@ -60,6 +60,8 @@ def shown(cluster: Cluster, alias: str) -> set[str]:
 ALIASES = [f"t-{name}-{place}" for name in ("tenant", "routed", "both") for place in ("source", "made")]
 
 
+@pytest.mark.attack(1)
+@pytest.mark.attack(2)
 @pytest.mark.parametrize("alias", ALIASES)
 def test_no_way_to_search_shows_more_than_the_alias(shared: Cluster, alias: str) -> None:
     expected = shown(shared, alias)
@@ -135,6 +137,7 @@ def test_what_works_on_all_of_an_index_refuses_a_part(shared: Cluster, verb: Any
             verb(shared, alias)
 
 
+@pytest.mark.attack(3)
 def test_reindex_refuses_a_part(shared: Cluster) -> None:
     before = {info.name for info in shared.indices("*")}
     with pytest.raises(ClusterError, match="is an alias with filter and search_routing, 't-both-source-hyb"):

@@ -68,6 +68,7 @@ def made(cluster: Cluster) -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.attack(22)
 def test_a_new_token_is_a_change_and_the_old_one_is_seen(cupboard: Cluster, server: Server) -> None:
     before = made(cupboard)
     settings = settings_of(server)
@@ -101,6 +102,7 @@ def kill(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> None:
     monkeypatch.setattr(module, name, killed)
 
 
+@pytest.mark.attack(23)
 @pytest.mark.parametrize("ending", ["deploy", "undeploy", "remove"])
 def test_23_what_killed_runs_left_is_found_and_deleted(
     cupboard: Cluster, server: Server, monkeypatch: pytest.MonkeyPatch, ending: str
@@ -154,6 +156,7 @@ def poisoned(cupboard: Cluster) -> Iterator[str]:
     write_record(cupboard, info.name, deployment=None)
 
 
+@pytest.mark.attack(9)
 def test_9_a_pipeline_of_somebody_else_is_not_deleted(cupboard: Cluster, poisoned: str) -> None:
     path = path_of("_search", "pipeline", "somebody-elses")
     cupboard.request("PUT", path, {"description": "theirs", "phase_results_processors": []})
@@ -170,6 +173,7 @@ def test_9_a_pipeline_of_somebody_else_is_not_deleted(cupboard: Cluster, poisone
         cupboard.request("DELETE", path)
 
 
+@pytest.mark.attack(10)
 @pytest.mark.parametrize("way", ["neural", "local"])
 @pytest.mark.parametrize("odd", ["x/../../../victim", "x?a=b", "../..", "x y", "a" * 65])
 def test_10_ids_of_a_record_lead_nowhere_else(cupboard: Cluster, poisoned: str, way: str, odd: str) -> None:
@@ -180,6 +184,7 @@ def test_10_ids_of_a_record_lead_nowhere_else(cupboard: Cluster, poisoned: str, 
     assert "_plugins" not in shown
 
 
+@pytest.mark.attack(10)
 @pytest.mark.parametrize("way", ["neural", "local"])
 def test_10_a_model_of_somebody_else_is_not_deleted(
     cupboard: Cluster, server: Server, poisoned: str, way: str

@@ -240,6 +240,7 @@ def test_an_encoder_that_fails_or_is_slow_means_plain_bm25(
     assert (ids(answer), scores(answer)) == (ids(expected), scores(expected))
 
 
+@pytest.mark.attack(25)
 @pytest.mark.parametrize(
     "raw",
     [

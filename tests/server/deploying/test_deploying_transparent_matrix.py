@@ -88,6 +88,9 @@ def left_alone(server: Server, reason: str) -> float:
 SEEN_BY_NO_SERVER = ("pipeline", "no_search")
 
 
+@pytest.mark.attack(13)
+@pytest.mark.attack(15)
+@pytest.mark.attack(16)
 @pytest.mark.parametrize("one", KEPT, ids=lambda one: one.name)
 def test_what_is_not_ranked_is_answered_as_before(
     mart: Cluster, before: dict[str, Any], recall: str, server: Server, one: Asked
@@ -102,6 +105,7 @@ def test_what_is_not_ranked_is_answered_as_before(
         assert left_alone(server, one.reason or "") == counted + 1, "with its reason"
 
 
+@pytest.mark.attack(17)
 @pytest.mark.parametrize("one", RANKED, ids=lambda one: one.name)
 def test_what_is_ranked_keeps_its_contract(
     mart: Cluster, before: dict[str, Any], recall: str, one: Asked
@@ -199,6 +203,7 @@ def test_pages_join_beyond_the_depth(mart: Cluster, recall: str) -> None:
     assert [one for page in pages for one in page] == whole
 
 
+@pytest.mark.attack(12)
 def test_no_other_index_loses_hits(mart: Cluster, recall: str) -> None:
     wide = {"query": MATCH, "size": 500, "track_total_hits": True}
     alone = {hit["_id"] for hit in mart.search(OTHER, wide)["hits"]["hits"]}
@@ -207,6 +212,7 @@ def test_no_other_index_loses_hits(mart: Cluster, recall: str) -> None:
     assert {hit["_id"] for hit in answer["hits"]["hits"] if hit["_index"] == OTHER} == alone != set()
 
 
+@pytest.mark.attack(18)
 def test_a_filtered_alias_shows_no_more_than_before(mart: Cluster, recall: str) -> None:
     add = {"add": {"index": INDEX, "alias": "mart-cheap", "filter": CHEAP}}
     mart.request("POST", "/_aliases", {"actions": [add]})
@@ -260,6 +266,7 @@ def test_a_point_in_time_with_search_after_reads_as_before(mart: Cluster, recall
     assert sorted(seen) == sorted(ids(mart.search(INDEX, query(MATCH, size=COUNT))))
 
 
+@pytest.mark.attack(14)
 def test_changes_by_query_touch_what_words_match_and_keep_vectors(mart: Cluster, recall: str) -> None:
     if recall == "lexical":
         return  # what is written moves, and answers are compared hit by hit: once, at the end
