@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from hybridr.deploying.deploying import deploy, deployment_of, plan_deployment, 
 from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import ClusterError, SettingsError
 from hybridr.search.settings import SearchSettings
-from hybridr.serving.application import create_app
+from hybridr.serving.application import create_app, listen
 from hybridr.serving.settings import ServeSettings
 from hybridr_cli.commands.tune import warn_of_deployment
 from hybridr_cli.session import Session
@@ -221,6 +223,27 @@ def test_a_dead_server_means_plain_bm25(rack: Cluster, index: str, server: Serve
     finally:
         server.start()
     assert (ids(answer), scores(answer)) == (ids(expected), scores(expected))
+
+
+@pytest.mark.attack(19)
+def test_a_server_that_hangs_costs_a_second_and_all_clients_wait_at_once(
+    rack: Cluster, index: str, server: Server
+) -> None:
+    body = {"query": MATCH}
+    expected = plain(rack, index, body)
+    server.stop()
+    silent = listen("127.0.0.1", server.port)  # connections wait in its queue: nobody takes them
+    try:
+        with ThreadPoolExecutor(40) as clients:
+            began = time.monotonic()
+            answers = list(clients.map(lambda _: ask(rack, index, body), range(40)))
+            took = time.monotonic() - began
+    finally:
+        silent.close()
+        server.start()
+    for answer in answers:
+        assert (ids(answer), scores(answer)) == (ids(expected), scores(expected))
+    assert took < 5, "one after the other, or by fives, they would take 8 seconds and more"
 
 
 @pytest.mark.parametrize("slow", [True, False])
