@@ -18,7 +18,7 @@ from .cluster.destinations import (
 )
 from .cluster.record import IndexInfo, Record
 from .deploying.deploying import Deployed, deployment_of, undeploy, withdrawal
-from .errors import ClusterError, NotFound
+from .errors import AccessDenied, ClusterError, NotFound
 from .files.private import Text, delete_texts, texts
 from .files.remembered import folder_of
 from .freshness.ingesting import undeploy_ingest
@@ -160,9 +160,17 @@ def remove(cluster: Cluster, name: str, *, discard: bool = False, dry_run: bool 
 
 def withdraw(cluster: Cluster, made: list[IndexInfo], *, dry_run: bool) -> list[dict[str, Any]]:
     """Undeploy what is deployed, and what a killed `deploy` left; give the requests."""
-    deployed = [info.name for info in made if withdrawal(cluster, info)]
+    deployed = [info.name for info in made if is_deployed(cluster, info)]
     requests = [request for one in made for request in undeploy_ingest(cluster, one, dry_run=dry_run)]
     return requests + [request for name in deployed for request in undeploy(cluster, name, dry_run=dry_run)]
+
+
+def is_deployed(cluster: Cluster, info: IndexInfo) -> bool:
+    """Tell whether something of a deployment is there; without the right to look, what the record says."""
+    try:
+        return bool(withdrawal(cluster, info))
+    except AccessDenied:
+        return info.record.deployment is not None
 
 
 def require_no_loss(cluster: Cluster, source: str, made: list[IndexInfo]) -> None:

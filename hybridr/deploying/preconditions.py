@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..cluster.connection import Cluster
-from ..cluster.default_pipeline import DEFAULT
+from ..cluster.default_pipeline import DEFAULT, is_searchable
 from ..cluster.destinations import is_destination, resolve, resolve_whole
 from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import IndexInfo
@@ -35,7 +35,7 @@ def deployable(cluster: Cluster, name: str) -> IndexInfo:
 def language_warning(cluster: Cluster, info: IndexInfo, *, force: bool) -> str:
     """Say what is wrong with the language of the vectors' encoder. Raises ModelError unless `force`."""
     languages = languages_by_fingerprint(info.record.encoder, folder_of(info.record.encoder))
-    if not languages:
+    if not languages or not is_searchable(cluster, info):  # the pipeline that is gone is made again
         return ""
     sample = sample_documents(cluster, info, LANGUAGE_SAMPLE, fields=info.record.fields)
     texts = [text_of(document.source, info.record.fields) for document in sample]

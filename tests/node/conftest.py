@@ -10,11 +10,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from support.places import above
+
 
 @pytest.fixture(autouse=True)
 def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give every test folders of its own, which the account of a node may enter."""
-    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
+    for folder in (tmp_path, *above(tmp_path)):
         folder.chmod(0o755)
     monkeypatch.setenv("HYBRIDR_HOME", str(tmp_path))
     monkeypatch.delenv("HYBRIDR_CACHE", raising=False)

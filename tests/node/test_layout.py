@@ -10,6 +10,7 @@ import pytest
 from hybridr.errors import SettingsError
 from hybridr.node import artifacts, configuration, java, layout, process
 from hybridr.node.settings import NodeSettings
+from support.places import above
 
 SYSTEM = java.Java(Path("/nowhere"), 21, packaged=False)
 
@@ -20,7 +21,7 @@ LIBRARIES = ("libtorch.so", "libtorch_cpu.so", "libc10.so", "libgomp-98b21ff3.so
 def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Stand in for the downloads: archives of the same members, and a list of what was asked for."""
     (tmp_path / "home").mkdir()
-    for folder in (tmp_path / "home", tmp_path, *list(tmp_path.parents)[:2]):
+    for folder in (tmp_path / "home", tmp_path, *above(tmp_path)):
         folder.chmod(0o755)
     monkeypatch.setenv("HYBRIDR_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("HYBRIDR_CACHE", raising=False)

@@ -10,7 +10,7 @@ import pytest
 from hybridr import ReindexSettings, reindex
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import IndexInfo, Record
-from hybridr.errors import SettingsError
+from hybridr.errors import NotFound, SettingsError
 from hybridr.files.family import names_of
 from hybridr.reindexing import targets
 from hybridr.reindexing.reindexing import plan
@@ -59,6 +59,8 @@ class Memory:
 class OneIndex(Cluster):
     """A cluster that is not there: one index of two documents."""
 
+    patience_s, url = 0.0, "nowhere"
+
     def __init__(self) -> None:
         mappings = {"properties": {"text": {"type": "text"}}}
         self.info_ = IndexInfo("docs", {"index.uuid": "u1", "index.number_of_shards": "1"}, mappings, {})
@@ -71,6 +73,12 @@ class OneIndex(Cluster):
 
     def exists(self, name: str) -> bool:
         return name == "docs"
+
+    def request(self, method: str, path: str, *_: object, **__: object) -> dict[str, Any]:
+        raise NotFound(f"there is no {path}")
+
+    def plugins(self) -> frozenset[str]:
+        return frozenset()
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ class KnowingSearch:
     record = SimpleNamespace(fields=("text",), vector_field="v")
     info: Any = SimpleNamespace(record=record, settings={}, name="docs")
 
-    def __init__(self, cluster, index, encoder, mode="hybrid") -> None:
+    def __init__(self, cluster, index, encoder, mode="hybrid", *, settings=None) -> None:
         self.encoder = encoder
 
     def using(self, mode):

@@ -16,3 +16,8 @@ COLLECTIONS = ROOT.parent / "shared" / "data"
 def with_support() -> dict[str, str]:
     """Give the environment in which a program of its own can import `support`."""
     return os.environ | {"PYTHONPATH": str(TESTS)}
+
+
+def above(folder: Path) -> list[Path]:
+    """Give the folders of pytest above one: they are closed to others, such as the account of a node."""
+    return [one for one in folder.parents if one.name.startswith(("pytest-", "popen-"))]

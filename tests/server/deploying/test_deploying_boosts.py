@@ -51,7 +51,7 @@ def test_clients_that_change_nothing_get_the_boost(ml_cluster: Cluster, server: 
         info = ml_cluster.index_info(done.index)
         assert info.record.deployment is not None
         assert info.record.deployment.boost == formula
-        assert (f'--boost "{formula}"' in command_of(info, info.record.deployment)) is bool(formula)
+        assert (f"--boost '{formula}'" in command_of(info, info.record.deployment)) is bool(formula)
     undeploy(ml_cluster, INDEX)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hybridr.doctor import check_deployments
 
 from hybridr import reindex
 from hybridr.cluster.connection import Cluster, path_of
@@ -17,6 +16,7 @@ from hybridr.cluster.record import Deployment
 from hybridr.deploying import deploying, remote_models
 from hybridr.deploying.deploying import deploy, undeploy
 from hybridr.deploying.settings import DeploySettings
+from hybridr.diagnosis.diagnosis import check_deployments
 from hybridr.errors import ClusterError, DataError, SettingsError
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app

@@ -80,7 +80,7 @@ def test_running_it_again_encodes_what_changed(cluster: Cluster, index: str) -> 
     encoder = HashingEncoder()
     done = reindex(cluster, index, encoder, ReindexSettings(in_place=True, workers=3))
     assert (done.encoded, done.skipped) == (2, 39)
-    assert len(encoder.encoded) == 2 + 41, "what changed, and the sample of the verification"
+    assert len(encoder.encoded) == 2 + 2 * 41, "what changed, the verification's sample, and the term table's"
     assert_vectors_fit(cluster, index)
 
 

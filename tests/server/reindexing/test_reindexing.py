@@ -108,6 +108,11 @@ def test_interrupted_run_goes_on_where_it_stopped(cluster: Cluster, index_name: 
     assert sources(cluster, done.destination) == sources(cluster, index_name)
 
 
+def hears_ctrl_c() -> None:
+    """Take back that a shell has what runs in its background ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_then_the_same_command(
     cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,6 +124,7 @@ def test_ctrl_c_then_the_same_command(
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **slowly},  # a first write long before the end
+        preexec_fn=hears_ctrl_c,
     )
     destination = f"{index_name}-hybridr-1"
     deadline = time.monotonic() + 120
