@@ -34,6 +34,7 @@ ANY_NODE = "plugins.ml_commons.only_run_on_ml_node"
 PRIVATE = "plugins.ml_commons.connector.private_ip_enabled"
 TRUSTED = "plugins.ml_commons.trusted_connector_endpoints_regex"
 DEPLOY_TIMEOUT_S = 60.0
+ATTEMPTS = 3
 CONFLICT, CONFLICT_TIMEOUT_S = 409, 30.0
 ANSWER_TIMEOUT_S = 5.0
 
@@ -132,9 +133,24 @@ def create_model(cluster: Cluster, connector: dict[str, Any]) -> RemoteModel:
     connector_id = cluster.request("POST", CONNECTORS, connector)["connector_id"]
     registered = cluster.request("POST", MODELS, model_body(connector["name"], connector_id))
     model_id = registered.get("model_id") or await_task(cluster, registered["task_id"])["model_id"]
-    deployed = cluster.request("POST", f"{ML}/models/{model_id}/_deploy")
-    await_task(cluster, deployed["task_id"])
+    deploy_model(cluster, model_id)
     return RemoteModel(model_id, connector_id)
+
+
+def deploy_model(cluster: Cluster, model_id: str) -> None:
+    """Deploy a model. Raises ClusterError.
+
+    It is asked for again where its task does not end: ml-commons loses one at times, and then waits for ever.
+    """
+    for _ in range(ATTEMPTS):
+        asked = cluster.request("POST", f"{ML}/models/{model_id}/_deploy")
+        task = finished_task(cluster, asked["task_id"], DEPLOY_TIMEOUT_S / ATTEMPTS)
+        if task or model_state(cluster, model_id) == "DEPLOYED":
+            return
+    raise ClusterError(
+        f"the cluster did not deploy the model {model_id} in {DEPLOY_TIMEOUT_S:.0f} s",
+        hint="GET /_plugins/_ml/tasks/_search shows what it waits for; then run the same command again",
+    )
 
 
 def deleting_requests(model: RemoteModel) -> list[dict[str, Any]]:
@@ -309,6 +325,13 @@ def model_state(cluster: Cluster, model_id: str) -> str | None:
 
 def await_task(cluster: Cluster, task_id: str, timeout_s: float = DEPLOY_TIMEOUT_S) -> dict[str, Any]:
     """Wait for a task of ml-commons. Raises ClusterError when it fails or takes too long."""
+    if (task := finished_task(cluster, task_id, timeout_s)) is None:
+        raise ClusterError(f"the cluster did not finish its task {task_id} in {timeout_s:.0f} s")
+    return task
+
+
+def finished_task(cluster: Cluster, task_id: str, timeout_s: float) -> dict[str, Any] | None:
+    """Wait for a task of ml-commons; None when it takes too long. Raises ClusterError when it fails."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         task: dict[str, Any] = cluster.request("GET", path_of("_plugins", "_ml", "tasks", task_id))
@@ -317,4 +340,4 @@ def await_task(cluster: Cluster, task_id: str, timeout_s: float = DEPLOY_TIMEOUT
         if task["state"].endswith("FAILED") or task["state"] == "CANCELLED":
             raise ClusterError(f"the cluster could not take the model: {task.get('error', task['state'])}")
         time.sleep(0.2)
-    raise ClusterError(f"the cluster did not finish its task {task_id} in {timeout_s:.0f} s")
+    return None

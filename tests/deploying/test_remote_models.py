@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hybridr.deploying import remote_models
-from hybridr.deploying.remote_models import RemoteModel, delete_model
+from hybridr.deploying.remote_models import RemoteModel, delete_model, deploy_model
 from hybridr.errors import ClusterError, NotFound
 
 OURS, OTHER = "pQ6dAaIB-D-HHKeiZ58h", "rw6dAaIB-D-HHKei5J8Y"
@@ -50,3 +50,28 @@ def test_a_connector_in_use_by_another_model_is_an_error(monkeypatch: pytest.Mon
     plugin = Plugin(["theirs"], {"theirs": OURS})
     with pytest.raises(ClusterError, match="still using this connector"):
         delete_model(plugin, RemoteModel("mine", OURS))
+
+
+class Forgetful:
+    """ml-commons that loses the first tasks of deploying."""
+
+    def __init__(self, lost: int) -> None:
+        self.lost, self.asked = lost, 0
+
+    def request(self, method: str, path: str, body: Any = None) -> Any:
+        if path.endswith("/_deploy"):
+            self.asked += 1
+            return {"task_id": f"t{self.asked}"}
+        if "/tasks/" in path:
+            return {"state": "RUNNING" if self.asked <= self.lost else "COMPLETED"}
+        return {"model_state": "DEPLOYING"}
+
+
+def test_a_lost_task_of_deploying_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_models, "DEPLOY_TIMEOUT_S", 0.3)
+    plugin = Forgetful(lost=1)
+    deploy_model(plugin, "mine")
+    assert plugin.asked == 2
+    with pytest.raises(ClusterError, match="did not deploy the model mine") as refused:
+        deploy_model(Forgetful(lost=9), "mine")
+    assert "_ml/tasks" in (refused.value.hint or "")

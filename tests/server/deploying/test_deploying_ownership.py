@@ -109,7 +109,7 @@ def test_23_what_killed_runs_left_is_found_and_deleted(
 ) -> None:
     before = made(cupboard)
     for module, name in [
-        (remote_models, "await_task"),
+        (remote_models, "finished_task"),
         (deploying, "write_record"),
         (deploying, "write_record"),
     ]:
