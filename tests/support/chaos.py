@@ -186,7 +186,8 @@ class Chaos:
 
         The client has to stop for it; when there is room, the node lifts its blocks and the same goes on.
         """
-        client = self.client(max_tokens, "--accept-rejects")
+        slowly = ("--max-docs-per-second", "25")  # the node looks at its disk every ten seconds
+        client = self.client(max_tokens, "--accept-rejects", *slowly)
         await_(lambda: self.written(max_tokens) > 20, "the first documents")
         self.watermarks("10000tb")
         try:
