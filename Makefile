@@ -1,7 +1,7 @@
 # `make demo` is the main job, `make test` runs all tests; both share one virtual environment.
 PYTHON ?= python3
 VENV   ?= .venv
-# Of the tests; each has nodes of its own, of 4 GB together.
+# Of the tests; each has nodes of its own, of 4 GB together, and one thread for arithmetic: more fight for the cores.
 PROCESSES ?= 2
 COLLECTIONS ?= ../shared/data
 BIN     = $(VENV)/bin
@@ -14,7 +14,8 @@ demo: $(VENV)/demo-$(STAMP)
 	$(BIN)/hybridr demo
 
 test: $(VENV)/test-$(STAMP) check
-	$(BIN)/python -m pytest --durations=10 --numprocesses=$(PROCESSES) --dist=loadfile
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} \
+		$(BIN)/python -m pytest --durations=10 --numprocesses=$(PROCESSES) --dist=loadfile
 
 check: $(VENV)/test-$(STAMP)
 	$(BIN)/ruff check .
