@@ -90,7 +90,7 @@ def test_the_server_is_timed_against_the_encoder(
 
 
 def test_ratios_are_of_the_same_round_and_clients_ask_at_once() -> None:
-    slow, fast = Lane("slow", lambda _: time.sleep(0.004)), Lane("fast", lambda _: time.sleep(0.002))
+    slow, fast = Lane("slow", lambda _: time.sleep(0.04)), Lane("fast", lambda _: time.sleep(0.02))
     take_turns([slow, fast], Times(requests=6, rounds=3, clients=(1, 3), warm_up=1))
     assert [len(slow.p50(clients)) for clients in (1, 3)] == [3, 3]
     assert 1.2 < ratio(slow.p50(1), fast.p50(1))["median"] < 3
