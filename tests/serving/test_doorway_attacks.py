@@ -76,13 +76,16 @@ def drained(connection: socket.socket, wait_s: float) -> bytes:
 
 
 def is_closed(connection: socket.socket, wait_s: float) -> bool:
+    """Whether the server closes in time, whatever it still sends: an answer may come in several pieces."""
     connection.settimeout(wait_s)
     try:
-        return connection.recv(65536) == b""
+        while connection.recv(65536):
+            pass
     except ConnectionResetError:
         return True
     except TimeoutError:
         return False
+    return True
 
 
 @pytest.mark.attack(26)
@@ -124,10 +127,9 @@ def test_28_what_is_not_finished_in_time_is_closed(server: Server, unfinished: b
     with socket.create_connection(("127.0.0.1", server.listener.getsockname()[1])) as connection:
         connection.sendall(unfinished)
         started = time.monotonic()
-        if unfinished.startswith(b"GET"):
-            assert b" 200 " in connection.recv(65536)
-        assert is_closed(connection, 4.0)
-        assert time.monotonic() - started >= READ_S / 2
+        answer = drained(connection, 10.0)
+        assert (b" 200 " in answer) == unfinished.startswith(b"GET")
+        assert READ_S / 2 <= time.monotonic() - started < 9.0, "closed by the server, not by our patience"
 
 
 @pytest.mark.attack(28)
