@@ -21,7 +21,7 @@ Encode: TypeAlias = Callable[[Sequence[str]], Sequence[Any]]
 """Texts in, what is found for each of them out."""
 SHORT_TOKENS = 512  # of a whole request
 URGENT_IN_A_ROW = 8  # parts, before one of the others has its turn
-PART_S = 0.05  # that an urgent request waits for a part of another one
+PART_S = 0.025  # that an urgent request waits for a part of another one
 FIRST_TOKENS = 512  # of a part, while the pace of the encoder is not known
 MEMORY = 0.2  # weight of the last part in what is known of the pace
 

@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
 from ipaddress import ip_address
 from threading import Semaphore
 from typing import Any, TypeVar
@@ -28,6 +29,7 @@ ARRIVED = "hybridr.arrived"
 LARGE = 64 * 1024  # bytes of a body that is counted and waits for its turn
 LARGE_AT_ONCE = 1
 READ_AT_ONCE, READING_S = 2, 1.0
+REST_S = 0.5  # after a large body that was refused: who sends nothing else has the server busy with refusing
 MOST_BRACKETS = 100_000  # Python takes a second to read a million lists
 HEADER_BYTES = 32 * 1024
 MOST_UNREAD, UNREAD_S = 64 * 2**20, 60.0  # bytes of answers that nobody reads, and how long they are kept
@@ -69,6 +71,8 @@ class Doorway:
             self._check(scope)
             await self._enter(scope, receive, exchange)
         except Refused as error:
+            if exchange.received > LARGE:
+                await asyncio.sleep(REST_S)
             kind = "server_error" if error.status_code >= 500 else "invalid_request_error"
             answer = error_answer(error.status_code, error.detail, error.hint, kind, error.headers)
             await answer(scope, receive, exchange.send)
@@ -120,10 +124,14 @@ class Doorway:
             await unless_gone(Request(scope, receive), self.turns.acquire())
             try:
                 await self.app(scope, whole, exchange.send)
+                if exchange.status >= HTTPStatus.BAD_REQUEST:
+                    await asyncio.sleep(REST_S)
             finally:
                 self.turns.release()
         finally:
             self.held -= len(body) if len(body) > LARGE else 0
+            exchange.received = len(body)
+            body.clear()  # the error that may be under way would keep it
 
     async def _read(self, body: bytearray, receive: Receive) -> None:
         """Read a body; what is more than LARGE in its turn, of those that send quickly.
@@ -290,6 +298,7 @@ class Exchange:
         self._started = scope[ARRIVED] = time.perf_counter()
         self.status = 500
         self.begun = False
+        self.received = 0  # bytes of the body
 
     @property
     def seconds(self) -> float:

@@ -18,7 +18,7 @@ from hybridr.encoding.tokens import CHARACTERS_A_TOKEN
 from hybridr.rewriting.rewriting import is_unicode
 from hybridr.serving import searching
 from hybridr.serving.application import Server, create_app, listen
-from hybridr.serving.doorway import LARGE_AT_ONCE
+from hybridr.serving.doorway import LARGE, LARGE_AT_ONCE
 from hybridr.serving.settings import ServeSettings
 from support.asking import client_of, embed
 from support.hashing import HashingEncoder
@@ -422,3 +422,12 @@ def test_an_answer_that_nobody_reads_is_not_kept(monkeypatch):
         said = drained(connection, 1.0)
     assert said.startswith(b"HTTP/1.1 200")
     assert len(said) < 20_000_000, "the rest was given up"
+
+
+def test_who_sent_much_for_nothing_waits_for_the_answer(monkeypatch):
+    monkeypatch.setattr("hybridr.serving.doorway.REST_S", 3.0)
+    client = client_of(HashingEncoder(), max_body_bytes=2 * LARGE)
+    for body in (b"[" * (LARGE + 1), b" " * (2 * LARGE), b"{"):
+        started = time.monotonic()
+        assert client.post("/v1/embeddings", content=body, headers=JSON).status_code >= 400
+        assert (time.monotonic() - started >= 3.0) == (len(body) > LARGE)
