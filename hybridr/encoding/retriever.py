@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,12 @@ from numpy.typing import NDArray
 from ..errors import MissingExtra
 from ..files.foreign import require_size
 from .contract import (
-    Reading,
     Usage,
     Vectors,
-    base_of,
-    checked_limit,
     digest_of,
     encoder_fingerprint,
-    longest_input,
-    prefixed,
 )
-from .tokens import TextTokenizer, canonical_tokenizer, encode_ids, read_tokens
+from .tokens import TextModel, TextTokenizer, UsedModel, canonical_tokenizer
 
 try:
     import torch
@@ -34,7 +29,7 @@ except ImportError as missing:
     raise MissingExtra(missing.name or "torch", "train", "adapting or exporting a model") from missing
 
 
-class BackboneModel(torch.nn.Module):
+class BackboneModel(UsedModel, torch.nn.Module):
     """A backbone and how it is used: what all that encodes or scores with one has in common."""
 
     def __init__(self, backbone: Any, usage: Usage, folder: Path | None) -> None:
@@ -49,29 +44,10 @@ class BackboneModel(torch.nn.Module):
         return self.backbone.config
 
     @property
-    def similarity(self) -> str:
-        """How two vectors are compared: "cosine" or "ip"."""
-        return self.usage.similarity
-
-    @property
-    def max_tokens(self) -> int:
-        """Input limit with [CLS] and [SEP]."""
-        return self.usage.max_tokens
-
-    @property
-    def max_positions(self) -> int:
-        """The longest input that the backbone has positions for."""
-        return longest_input(self.config)
-
-    @property
     def device(self) -> torch.device:
         """Where the weights are."""
         device: torch.device = next(self.backbone.parameters()).device
         return device
-
-    def limit(self, max_tokens: int | None) -> int:
-        """Give the token limit to use. Raises DataError when it cannot be."""
-        return checked_limit(max_tokens, self.max_tokens, self.max_positions)
 
     def pool(self, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Give vectors `(n, dim)` of states `(n, tokens, dim)`."""
@@ -100,7 +76,7 @@ class BackboneModel(torch.nn.Module):
         return (torch.from_numpy(array).to(self.device) for array in arrays)
 
 
-class Retriever(BackboneModel):
+class Retriever(BackboneModel, TextModel):
     """Backbone, pooling and normalisation; has what `Encoder` asks for, on any torch device."""
 
     def __init__(self, backbone: Any, tokenizer: str, usage: Usage, folder: Path | None = None) -> None:
@@ -112,22 +88,6 @@ class Retriever(BackboneModel):
     def dim(self) -> int:
         """Size of a vector."""
         return int(self.config.hidden_size)
-
-    @property
-    def width(self) -> int:
-        """Size of a token's state: vectors are pooled from them."""
-        return self.dim
-
-    @property
-    def input_names(self) -> list[str]:
-        """What the backbone reads; kinds of tokens only where it has more than one, as BERT has."""
-        kinds = ["token_type_ids"] if getattr(self.config, "type_vocab_size", 0) > 1 else []
-        return ["input_ids", "attention_mask", *kinds]
-
-    @property
-    def base(self) -> str:
-        """The name of the model that this one was made from, without its path."""
-        return base_of(self.folder)
 
     @property
     def fingerprint(self) -> str:
@@ -156,31 +116,6 @@ class Retriever(BackboneModel):
         with torch.inference_mode():
             states, vectors = self(*self.on_device(arrays))
         return states.float().cpu().numpy(), vectors.float().cpu().numpy()
-
-    def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
-        """Encode queries to float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
-        return self._encode(texts, self.usage.prefixes["query"], max_tokens)
-
-    def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
-        """Encode documents to float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
-        return self._encode(texts, self.usage.prefixes["document"], max_tokens)
-
-    def read_queries(self, texts: Sequence[str]) -> list[Reading]:
-        """Read queries, in the order of `texts`: vectors, and the states of tokens. Raises DataError."""
-        return self._read(texts, self.usage.prefixes["query"], None)
-
-    def read_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> list[Reading]:
-        """Read documents, in the order of `texts`: vectors, and the states of tokens. Raises DataError."""
-        return self._read(texts, self.usage.prefixes["document"], max_tokens)
-
-    def _encode(self, texts: Sequence[str], prefix: str, max_tokens: int | None) -> Vectors:
-        rows = list(self.tokenizer.ids(prefixed(texts, prefix), self.limit(max_tokens)))
-        return encode_ids(rows, self.dim, self.run)
-
-    def _read(self, texts: Sequence[str], prefix: str, max_tokens: int | None) -> list[Reading]:
-        texts = prefixed(texts, prefix)
-        found = list(self.tokenizer.read(texts, self.limit(max_tokens), len(prefix)))
-        return read_tokens(found, (self.dim, self.width), self.read)
 
 
 def digest_weights(backbone: torch.nn.Module) -> str:

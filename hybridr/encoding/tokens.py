@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,17 @@ from tokenizers import Tokenizer
 
 from ..errors import ModelError
 from ..files.foreign import parsed_json
-from .contract import Forward, Reading, StatesForward, Vectors
+from .contract import (
+    Forward,
+    Reading,
+    StatesForward,
+    Usage,
+    Vectors,
+    base_of,
+    checked_limit,
+    longest_input,
+    prefixed,
+)
 
 # Small batches stay in the processor's cache, and pad less: 2,048 tokens take a tenth more time, 256 no less.
 BATCH_TOKENS = 512
@@ -99,6 +110,91 @@ class TextTokenizer:
                 tokenizer.enable_truncation(limit)
             self._limited[limit] = tokenizer
         return self._limited[limit]
+
+
+class UsedModel:
+    """A model and how it is used: its limits, and how its vectors are compared."""
+
+    usage: Usage
+
+    @property
+    def config(self) -> Any:
+        """The configuration of the backbone."""
+        raise NotImplementedError
+
+    @property
+    def similarity(self) -> str:
+        """How two vectors are compared: "cosine" or "ip"."""
+        return self.usage.similarity
+
+    @property
+    def max_tokens(self) -> int:
+        """Input limit with [CLS] and [SEP]."""
+        return self.usage.max_tokens
+
+    @property
+    def max_positions(self) -> int:
+        """The longest input that the backbone has positions for."""
+        return longest_input(self.config)
+
+    def limit(self, max_tokens: int | None) -> int:
+        """Give the token limit to use. Raises DataError when it cannot be."""
+        return checked_limit(max_tokens, self.max_tokens, self.max_positions)
+
+
+class TextModel(UsedModel):
+    """What encodes texts, for one that has a tokenizer and runs batches."""
+
+    folder: Path | None
+    tokenizer: TextTokenizer
+    run: Forward
+    read: StatesForward
+
+    @property
+    def dim(self) -> int:
+        """Size of a vector."""
+        raise NotImplementedError
+
+    @property
+    def width(self) -> int:
+        """Size of a token's state: vectors are pooled from them."""
+        return self.dim
+
+    @property
+    def input_names(self) -> list[str]:
+        """What the backbone reads; kinds of tokens only where it has more than one, as BERT has."""
+        kinds = ["token_type_ids"] if getattr(self.config, "type_vocab_size", 0) > 1 else []
+        return ["input_ids", "attention_mask", *kinds]
+
+    @property
+    def base(self) -> str:
+        """The name of the model that this one was made from, without its path."""
+        return base_of(self.folder)
+
+    def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
+        """Encode queries to float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
+        return self._encode(texts, self.usage.prefixes["query"], max_tokens)
+
+    def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
+        """Encode documents to float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
+        return self._encode(texts, self.usage.prefixes["document"], max_tokens)
+
+    def read_queries(self, texts: Sequence[str]) -> list[Reading]:
+        """Read queries, in the order of `texts`: vectors, and the states of tokens. Raises DataError."""
+        return self._read(texts, self.usage.prefixes["query"], None)
+
+    def read_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> list[Reading]:
+        """Read documents, in the order of `texts`: vectors, and the states of tokens. Raises DataError."""
+        return self._read(texts, self.usage.prefixes["document"], max_tokens)
+
+    def _encode(self, texts: Sequence[str], prefix: str, max_tokens: int | None) -> Vectors:
+        rows = list(self.tokenizer.ids(prefixed(texts, prefix), self.limit(max_tokens)))
+        return encode_ids(rows, self.dim, self.run)
+
+    def _read(self, texts: Sequence[str], prefix: str, max_tokens: int | None) -> list[Reading]:
+        texts = prefixed(texts, prefix)
+        found = list(self.tokenizer.read(texts, self.limit(max_tokens), len(prefix)))
+        return read_tokens(found, (self.dim, self.width), self.read)
 
 
 def within_reach(text: str, limit: int | None) -> str:

@@ -21,15 +21,12 @@ from ..encoding.contract import (
     Reading,
     Usage,
     Vectors,
-    base_of,
-    checked_limit,
     digest_of,
     encoder_fingerprint,
     longest_input,
-    prefixed,
 )
 from ..encoding.sentence_transformers import FETCH_AGAIN, known_configuration, read_usage, require_intact
-from ..encoding.tokens import TOKENIZER_FILE, TextTokenizer, canonical_tokenizer, encode_ids, read_tokens
+from ..encoding.tokens import TOKENIZER_FILE, TextModel, TextTokenizer, canonical_tokenizer
 from ..errors import MissingExtra, ModelError
 from ..files.foreign import read_within
 from .bert import KINDS, WORDS, heads_of, layers, names_of_weights, problem_with, token_states
@@ -109,14 +106,14 @@ class NumpyArithmetic:
         return result
 
 
-class NumpyRetriever:
+class NumpyRetriever(TextModel):
     """A bi-encoder of BERT's kin on arrays: slow and without torch, for what `Retriever` is to an export."""
 
     def __init__(
         self, weights: Weights, config: SimpleNamespace, tokenizer: str, usage: Usage, folder: Path | None
     ) -> None:
         self.weights = weights
-        self.config = config
+        self._config = config
         self.usage = usage
         self.folder = folder
         self.tokenizer_json = canonical_tokenizer(tokenizer)
@@ -124,40 +121,14 @@ class NumpyRetriever:
         self.arithmetic = NumpyArithmetic(weights)
 
     @property
+    def config(self) -> SimpleNamespace:
+        """The configuration of the backbone."""
+        return self._config
+
+    @property
     def dim(self) -> int:
         """Size of a vector."""
         return int(self.weights[f"{WORDS}.weight"].shape[1])
-
-    @property
-    def width(self) -> int:
-        """Size of a token's state: vectors are pooled from them."""
-        return self.dim
-
-    @property
-    def similarity(self) -> str:
-        """How two vectors are compared: "cosine" or "ip"."""
-        return self.usage.similarity
-
-    @property
-    def max_tokens(self) -> int:
-        """Input limit with [CLS] and [SEP]."""
-        return self.usage.max_tokens
-
-    @property
-    def max_positions(self) -> int:
-        """The longest input that the backbone has positions for."""
-        return longest_input(self.config)
-
-    @property
-    def input_names(self) -> list[str]:
-        """What the backbone reads; kinds of tokens only where it has more than one, as BERT has."""
-        kinds = ["token_type_ids"] if getattr(self.config, "type_vocab_size", 0) > 1 else []
-        return ["input_ids", "attention_mask", *kinds]
-
-    @property
-    def base(self) -> str:
-        """The name of the model that this one was made from, without its path."""
-        return base_of(self.folder)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -186,33 +157,13 @@ class NumpyRetriever:
         result: Vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return result
 
-    def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
-        """Encode queries to float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
-        return self._encode(texts, self.usage.prefixes["query"], max_tokens)
-
-    def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
-        """Encode documents to float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
-        return self._encode(texts, self.usage.prefixes["document"], max_tokens)
-
-    def read_queries(self, texts: Sequence[str]) -> list[Reading]:
-        """Read queries, in the order of `texts`: vectors, and the states of tokens. Raises DataError."""
-        return self._read(texts, self.usage.prefixes["query"], None)
-
-    def read_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> list[Reading]:
-        """Read documents, in the order of `texts`: vectors, and the states of tokens. Raises DataError."""
-        return self._read(texts, self.usage.prefixes["document"], max_tokens)
-
     def _encode(self, texts: Sequence[str], prefix: str, max_tokens: int | None) -> Vectors:
-        limit = checked_limit(max_tokens, self.max_tokens, self.max_positions)
-        rows = list(self.tokenizer.ids(prefixed(texts, prefix), limit))
         with one_thread():
-            return encode_ids(rows, self.dim, self.run)
+            return super()._encode(texts, prefix, max_tokens)
 
     def _read(self, texts: Sequence[str], prefix: str, max_tokens: int | None) -> list[Reading]:
-        limit = checked_limit(max_tokens, self.max_tokens, self.max_positions)
-        found = list(self.tokenizer.read(prefixed(texts, prefix), limit, len(prefix)))
         with one_thread():
-            return read_tokens(found, (self.dim, self.width), self.read)
+            return super()._read(texts, prefix, max_tokens)
 
 
 def open_without_torch(folder: Path | str, *, usage: Usage | None = None) -> NumpyRetriever:
