@@ -66,7 +66,7 @@ def test_an_idle_queue_adds_no_delay():
     started = time.perf_counter()
     for number in range(50):
         queue.put("query", [str(number)], [1]).future.result(10)
-    assert (time.perf_counter() - started) / 50 < 0.005
+    assert (time.perf_counter() - started) / 50 < 0.02
 
 
 def test_a_long_request_is_cut_by_the_budget_and_keeps_its_order():
