@@ -73,7 +73,9 @@ class BodyRanking:
             return one
         if one.demand and (self.recall == "all" or one.demand == "scores"):
             return one.demand
-        return self.reason_of_text(one.text) or one
+        if reason := self.unreadable(one.text):
+            return reason
+        return one if self.search.knows(one.text) else "unknown_words"
 
     def reason_of_parts(self, body: Mapping[str, Any]) -> Reason | None:
         """Say what beside the query keeps its hits from being ranked by their score and a `rescore`."""
@@ -91,13 +93,11 @@ class BodyRanking:
         too_wide = min(WINDOW * reach, LARGEST_WINDOW) > self.window
         return "window" if too_wide or reach > MAX_NEIGHBOURS else None
 
-    def reason_of_text(self, text: str) -> Reason | None:
-        """Say why a text cannot be encoded, or finds nothing by its words."""
+    def unreadable(self, text: str) -> Reason | None:
+        """Say why a text cannot be encoded."""
         if len(text) > self.most:
             return "too_long"
-        if not (says_something(text) and is_unicode(text)):
-            return "no_text"
-        return None if self.search.knows(text) else "unknown_words"
+        return None if says_something(text) and is_unicode(text) else "no_text"
 
     def reach(self, body: Mapping[str, Any]) -> int:
         """Give how many candidates of each leg a page needs.

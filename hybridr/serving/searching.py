@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -14,9 +14,8 @@ from pydantic import BaseModel, Field
 from ..cluster.connection import Cluster
 from ..encoding.contract import Reading
 from ..errors import HybridrError
-from ..languages import says_something
 from ..rewriting.clauses import Query, Reason, Wanted
-from ..rewriting.rewriting import BodyRanking, Recall, filter_of, is_unicode
+from ..rewriting.rewriting import BodyRanking, Recall, filter_of
 from ..search.fusions.pipeline import hybrid_query
 from ..search.search import Search
 from ..search.settings import SearchSettings
@@ -36,8 +35,10 @@ class Searches:
     def __init__(self, cluster: Cluster, index: str, embedder: Embedder, settings: ServeSettings) -> None:
         self.cluster, self.index, self.embedder = cluster, index, embedder
         self.settings = SearchSettings(query_template=settings.query_template)
+        self.most_characters = settings.max_characters
         self.threads = SearchThreads(settings.max_searches)
         self.modes: dict[Mode, Search]
+        self.rankings: dict[Recall, BodyRanking]
         self.reopen()
 
     def reopen(self) -> None:
@@ -48,6 +49,8 @@ class Searches:
             "lexical": hybrid.using("lexical"),
             "dense": hybrid.using("dense"),
         }
+        most = self.most_characters
+        self.rankings = {recall: BodyRanking(hybrid, recall, most=most) for recall in get_args(Recall)}
 
     async def read(self, mode: Mode, query: str) -> Reading | None:
         """Read a query for its vector, and for its tokens where a signal needs them; not for lexical search.
@@ -114,16 +117,15 @@ class RewriteRequest(BaseModel):
 
 def add_rewriting(app: FastAPI, searches: Searches, embedder: Embedder, settings: ServeSettings) -> None:
     """Add `/v1/rewrite`. What is not a query for one text, or cannot be encoded, comes back as it was."""
-    reader = BodyRanking(searches.modes["hybrid"]).reader
-
     async def vector_leg(one: Wanted) -> dict[str, Any]:
         [embedding] = await embedder.embed("query", [one.text], settings.rank_timeout_s)
         return searches.modes["hybrid"].dense_leg(embedding.vector, filter_of(one))
 
     @app.post("/v1/rewrite", summary="A query for one text, made hybrid; any other as it came")
     async def rewrite(body: RewriteRequest, request: Request) -> Response:
-        query, one = body.input, reader.read(body.input)
-        if isinstance(one, Wanted) and not one.around and is_encodable(one.text, settings.max_characters):
+        query, ranking = body.input, searches.rankings["all"]
+        one = ranking.reader.read(query)
+        if isinstance(one, Wanted) and not one.around and not ranking.unreadable(one.text):
             try:
                 dense = await unless_gone(request, vector_leg(one), settings.rank_timeout_s)
                 query = rewritten(query, dense, searches.modes["hybrid"].settings.depth)
@@ -152,8 +154,7 @@ def add_ranking(app: FastAPI, searches: Searches, embedder: Embedder, settings: 
         raw = body = await request.body()
         reason: Reason | None
         try:
-            ranking = BodyRanking(searches.modes["hybrid"], recall, most=settings.max_characters)
-            work = ranked(raw, ranking, boost)
+            work = ranked(raw, searches.rankings[recall], boost)
             body, reason = await unless_gone(request, work, settings.rank_timeout_s)
         except Exception as error:
             reason = reason_of(error)
@@ -193,7 +194,3 @@ STRICTLY: dict[str, Any] = {
 }
 """How a body is read that others will read again."""
 
-
-def is_encodable(text: str, most: int) -> bool:
-    """Tell whether a text has something to encode and fits."""
-    return is_unicode(text) and says_something(text) and len(text) <= most
