@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
+from collections.abc import Callable
 from functools import partial
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -26,6 +28,8 @@ from .requests import LATE, EncodingFailed, Mode, Refused, SearchRequest, answer
 from .settings import ServeSettings
 from .telemetry import described, note
 
+BUILT_AT_ONCE = 1_000  # characters of a text, whose body holds the event loop for half a millisecond
+T = TypeVar("T")
 WARNING = "the encoder failed, these are lexical results"
 
 
@@ -117,6 +121,7 @@ class RewriteRequest(BaseModel):
 
 def add_rewriting(app: FastAPI, searches: Searches, embedder: Embedder, settings: ServeSettings) -> None:
     """Add `/v1/rewrite`. What is not a query for one text, or cannot be encoded, comes back as it was."""
+
     async def vector_leg(one: Wanted) -> dict[str, Any]:
         [embedding] = await embedder.embed("query", [one.text], settings.rank_timeout_s)
         return searches.modes["hybrid"].dense_leg(embedding.vector, filter_of(one))
@@ -139,15 +144,26 @@ def add_ranking(app: FastAPI, searches: Searches, embedder: Embedder, settings: 
     """Add `/v1/rank`, which never fails: whatever is in the way, a client's search goes on as it was."""
     threads = SearchThreads(settings.max_searches)  # of its own: /search waits for the cluster longer
 
+    async def done(work: Callable[[], T], search: Search, text: str) -> T:
+        at_once = len(text) <= BUILT_AT_ONCE and search.at_hand(text)
+        return work() if at_once else await threads.run(work)
+
     async def ranked(raw: bytes, ranking: BodyRanking, boost: str | None) -> tuple[bytes, Reason | None]:
         body = json.loads(raw, **STRICTLY)
-        one = await threads.run(partial(ranking.judged, body))
+        one = ranking.wanted(body)
         if one == "too_long":
             return raw, one
         if isinstance(one, str):
             return orjson.dumps(ranking.without_vector(body)), one
-        reading = await embedder.read(one.text, settings.rank_timeout_s)
-        return orjson.dumps(await threads.run(partial(ranking.body, body, one, reading, boost))), None
+        text, search = one.text, ranking.search
+        # The cluster reads the words while the encoder reads the text.
+        heard, reading = await asyncio.gather(
+            done(partial(search.knows, text), search, text), embedder.read(text, settings.rank_timeout_s)
+        )
+        if not heard:
+            return orjson.dumps(ranking.without_vector(body)), "unknown_words"
+        work = partial(ranking.body, body, one, reading, boost)
+        return orjson.dumps(await done(work, search, text)), None
 
     @app.post("/v1/rank", summary="A search body for one text, ranked as /search does; any other as it came")
     async def rank(request: Request, recall: Recall = "all", boost: str | None = None) -> Response:
@@ -193,4 +209,3 @@ STRICTLY: dict[str, Any] = {
     "object_pairs_hook": distinct,
 }
 """How a body is read that others will read again."""
-

@@ -100,6 +100,14 @@ class QueryReader:
             return "no_text"  # numbers and dates are none to encode
         return Wanted(text, demand=demand_of(options))
 
+    def inside(self, kind: str, body: Mapping[str, Any], part: str) -> Wanted | Reason:
+        """Read the text within a `part` of a query that multiplies its score by all that it says besides."""
+        one = self.read(body.get(part))
+        if isinstance(one, str):
+            return one
+        outside = {name: value for name, value in body.items() if name != part}
+        return one._replace(around=(*one.around, (part, {kind: outside})))
+
     def has(self, field: Any) -> bool:
         """Tell whether a field, with or without a boost, is one of the index's texts."""
         return isinstance(field, str) and field.partition("^")[0] in self.fields

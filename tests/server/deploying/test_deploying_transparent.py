@@ -250,7 +250,7 @@ def test_a_server_that_hangs_costs_a_second_and_all_clients_wait_at_once(
 def test_an_encoder_that_fails_or_is_slow_means_plain_bm25(
     rack: Cluster, index: str, server: Server, monkeypatch: pytest.MonkeyPatch, slow: bool
 ) -> None:
-    async def read(text: str) -> None:
+    async def read(text: str, within_s: float | None = None) -> None:
         await asyncio.sleep(30 if slow else 0)
         raise RuntimeError("no encoder")
 
