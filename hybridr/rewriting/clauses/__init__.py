@@ -41,7 +41,7 @@ REASONS: Mapping[Reason, str] = {
     "min_score": "its `min_score` is on the scale of BM25, and is honoured there",
     "indices_boost": "it weighs the scores of indices",
     "part": "it has a part that may mean something else beside `rescore`",
-    "window": "its page lies beyond index.max_rescore_window",
+    "window": "its page is larger than index.max_rescore_window allows",
     "unknown_words": "no document has any of its words",
     "too_long": "its text is longer than [serve] max_characters",
     "fusion": "the index is not ranked by true scores",

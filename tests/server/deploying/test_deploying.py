@@ -13,6 +13,7 @@ import hybridr_cli
 from hybridr import Search, load_encoder, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
+from hybridr.deploying import preconditions
 from hybridr.deploying.deploying import deploy, plan_deployment, undeploy
 from hybridr.deploying.remote_models import TRUSTED
 from hybridr.deploying.settings import DeploySettings
@@ -231,6 +232,27 @@ def test_again_changes_nothing_and_another_way_leaves_nothing_behind(shelf: Clus
     assert not info.record.deployment
     with pytest.raises(DataError, match="nothing is deployed"):
         undeploy(shelf, INDEX)
+
+
+def test_an_index_is_looked_at_once(shelf: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def noted(name: str) -> Any:
+        work = getattr(preconditions, name)
+
+        def call(*given: Any, **options: Any) -> Any:
+            asked.append(name)
+            return work(*given, **options)
+
+        return call
+
+    probes = ("chosen_fusion", "sample_documents", "check_language")
+    monkeypatch.setattr(preconditions, "languages_by_fingerprint", lambda *_: ("en",))
+    for name in probes:
+        monkeypatch.setattr(preconditions, name, noted(name))
+    deploy(shelf, INDEX, DeploySettings(force=True), DEFAULTS)
+    undeploy(shelf, INDEX)
+    assert sorted(asked) == sorted(probes)
 
 
 def test_remove_takes_the_deployment_along(
