@@ -38,13 +38,12 @@ from . import local_models
 from .pipelines import require_ours
 from .preconditions import (
     TEXT_WAYS,
-    check_boosts,
+    Deployable,
     check_default,
+    check_deployable,
     check_model,
     check_plugin,
-    deployable,
     fusing,
-    language_warning,
     search_pipeline_of,
 )
 from .remote_models import (
@@ -111,10 +110,12 @@ def plan_deployment(
     FingerprintMismatch for the encoder of `local`, SettingsError for boosts that cannot be added, ModelError
     for one that does not know the language.
     """
-    info = deployable(cluster, name)
-    check_boosts(info, settings, search)
-    language_warning(cluster, info, force=settings.force)
-    search, remark = fusing(cluster, search, info)
+    return planned(cluster, check_deployable(cluster, name, settings, search), settings)
+
+
+def planned(cluster: Cluster, found: Deployable, settings: DeploySettings) -> Deploying:
+    """Check the cluster and the embedding server, and say what would be sent. Raises as `plan_deployment`."""
+    info, search = found.info, found.search
     pipeline = search_pipeline_of(info)
     check_default(info, pipeline)
     if (stored := found_pipeline(cluster, pipeline)) is not None:
@@ -136,10 +137,10 @@ def plan_deployment(
     if missing:
         requests.insert(0, {"method": "PUT", "path": CLUSTER_SETTINGS, "body": {"persistent": missing}})
     shown, alias = example(info, settings.way, search), info.record.alias
-    found = Deploying(info.name, settings.way, pipeline, missing, requests, shown, alias=alias)
+    todo = Deploying(info.name, settings.way, pipeline, missing, requests, shown, alias=alias)
     if settings.way != "transparent":
-        return found
-    return replace(found, remark=remark, limits=limits_of(cluster, info, search.depth))
+        return todo
+    return replace(todo, remark=found.remark, limits=limits_of(cluster, info, search.depth))
 
 
 def storing_requests(index: str, pipeline: str, body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -159,10 +160,9 @@ def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: Search
     """
     if settings.way == "local":  # a small heap is full for a while after the upload
         cluster = cluster.patient(local_models.PATIENCE_S)
-    todo = plan_deployment(cluster, name, settings, search)
-    info = cluster.index_info(todo.index)
+    found = check_deployable(cluster, name, settings, search)
+    todo, info, search = planned(cluster, found, settings), found.info, found.search
     known = info.record.deployment
-    search, _ = fusing(cluster, search, info)
     job = fingerprint([settings.record(), token_digest(info, settings), made_by(todo)])
     if todo.settings:
         allow(cluster, todo, settings)
@@ -177,8 +177,8 @@ def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: Search
         body = pipeline_body(info, todo.way, search, cluster.version, ids.get("model_id", ""))
         for request in storing_requests(todo.index, todo.pipeline, body):
             cluster.request(request["method"], request["path"], request["body"])
-        forced = settings.force and language_warning(cluster, info, force=True)
-        write_record(cluster, todo.index, deployment=made, **({"warning": forced} if forced else {}))
+        warning = {"warning": found.warning} if found.warning else {}
+        write_record(cluster, todo.index, deployment=made, **warning)
     except ClusterError:
         send_all(cluster, replaced_parts(cluster, todo.pipeline, made, known))
         raise

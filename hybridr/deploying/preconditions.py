@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ..cluster.connection import Cluster
 from ..cluster.default_pipeline import DEFAULT, is_searchable
 from ..cluster.destinations import is_destination, resolve, resolve_whole
@@ -17,6 +19,26 @@ from .remote_models import PLUGIN, ask_health, require_token
 from .settings import DeploySettings
 
 TEXT_WAYS = ("neural", "local")  # the client sends text in a `neural` query
+
+
+class Deployable(NamedTuple):
+    """An index that can be deployed, and how its searches will rank; `remark` says why in no better way,
+    `warning` what is wrong with its encoder."""
+
+    info: IndexInfo
+    search: SearchSettings
+    remark: str
+    warning: str
+
+
+def check_deployable(
+    cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings
+) -> Deployable:
+    """Check what is to be deployed. Raises DataError, SettingsError and ModelError."""
+    info = deployable(cluster, name)
+    check_boosts(info, settings, search)
+    warning = language_warning(cluster, info, force=settings.force)
+    return Deployable(info, *fusing(cluster, search, info), warning)
 
 
 def search_pipeline_of(info: IndexInfo) -> str:

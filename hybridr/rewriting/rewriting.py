@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,6 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import resolve
-from ..cluster.legs.dense import MAX_NEIGHBOURS
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Reading
 from ..errors import DataError
@@ -64,6 +62,11 @@ class BodyRanking:
 
         Raises TypeError, ValueError or AttributeError for a body that is odd in some way.
         """
+        one = self.wanted(body)
+        return one if isinstance(one, str) or self.search.knows(one.text) else "unknown_words"
+
+    def wanted(self, body: Any) -> Wanted | Reason:
+        """Judge a body without a look at the words of the index. Raises what `judged` raises."""
         if (self.fusion or self.search.fusion) != "absolute":
             return "fusion"
         if reason := self.reason_of_parts(body):
@@ -73,7 +76,7 @@ class BodyRanking:
             return one
         if one.demand and (self.recall == "all" or one.demand == "scores"):
             return one.demand
-        return self.reason_of_text(one.text) or one
+        return self.unreadable(one.text) or one
 
     def reason_of_parts(self, body: Mapping[str, Any]) -> Reason | None:
         """Say what beside the query keeps its hits from being ranked by their score and a `rescore`."""
@@ -89,24 +92,21 @@ class BodyRanking:
             return "counting"
         reach = self.reach(body)
         too_wide = min(WINDOW * reach, LARGEST_WINDOW) > self.window
-        return "window" if too_wide or reach > MAX_NEIGHBOURS else None
+        return "window" if too_wide or sum(page_of(body)) > LARGEST_WINDOW else None
 
-    def reason_of_text(self, text: str) -> Reason | None:
-        """Say why a text cannot be encoded, or finds nothing by its words."""
+    def unreadable(self, text: str) -> Reason | None:
+        """Say why a text cannot be encoded."""
         if len(text) > self.most:
             return "too_long"
-        if not (says_something(text) and is_unicode(text)):
-            return "no_text"
-        return None if self.search.knows(text) else "unknown_words"
+        return None if says_something(text) and is_unicode(text) else "no_text"
 
     def reach(self, body: Mapping[str, Any]) -> int:
         """Give how many candidates of each leg a page needs.
 
-        Pages up to the depth of searches have the same ones, and so have those up to its double, and so on.
+        They hang on the size of a page, not on where it begins: all pages of one size are parts of one list.
         """
-        wanted, depth = page_end(body), self.search.settings.depth
-        doublings = max(0, math.ceil(math.log2(wanted / depth)))
-        return max(wanted, min(depth << doublings, MAX_NEIGHBOURS))
+        _, size = page_of(body)
+        return max(size, self.search.settings.depth)
 
     def body(
         self, body: Mapping[str, Any], one: Wanted, reading: Reading, boost: str | None = None
@@ -137,15 +137,15 @@ def window_of(info: IndexInfo) -> int:
     return known[0] if known else LARGEST_WINDOW
 
 
-def page_end(body: Mapping[str, Any]) -> int:
-    """Give how many hits there are up to the end of a body's page, at least 1. Raises ValueError."""
+def page_of(body: Mapping[str, Any]) -> tuple[int, int]:
+    """Give where a body's page begins, and how many hits it has. Raises ValueError."""
     try:
         start, size = int(body.get("from", 0)), int(body.get("size", 10))
     except OverflowError:  # of an infinite number, which Python reads in JSON
         raise ValueError("a page begins and ends somewhere") from None
     if start < 0 or size < 0:
         raise ValueError("a page begins at 0 or later, and has 0 hits or more")
-    return max(1, start + size)
+    return start, size
 
 
 def is_by_query(body: Mapping[str, Any]) -> bool:

@@ -123,9 +123,14 @@ class Scripts:
         self._reason: str | None = None
         self._until = time.monotonic() + RECHECK_S
 
+    @property
+    def due(self) -> bool:
+        """Tell whether they are tried when that is asked next."""
+        return time.monotonic() >= self._until
+
     def refused(self) -> str | None:
         """Say why they may not; None where they may."""
-        if time.monotonic() >= self._until:
+        if self.due:
             self._until = time.monotonic() + RECHECK_S
             self._reason = scripts_refused(self.cluster, self.index)
         return self._reason

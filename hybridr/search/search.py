@@ -143,7 +143,8 @@ class Search:
         """
         if (now := self.current()) is not self:
             return now(text, k, offset=offset, filter=filter, reading=reading, explain=explain)
-        self._check_page(text, k, offset)
+        check_request(text, k + offset)
+        self._joining.check_page(offset, k)
         readings = None if reading is None else [reading]
         [question] = self._questions([text], self.settings.depth, filter, readings)
         question = replace(question, shown=True, explained=explain, boosts=self._boosts(boost))
@@ -197,6 +198,11 @@ class Search:
         readings = None if reading is None else [reading]
         [question] = self._questions([text], self._depth(k), filter, readings)
         return self._joining.body(replace(question, matched=matched, boosts=self._boosts(boost)), k)
+
+    def at_hand(self, text: str) -> bool:
+        """Tell whether the body for a text takes no request: words are remembered, nothing else is due."""
+        due = self._scripts is not None and self._scripts.due
+        return not due and self.feedback is None and self.analysis.remembers(text)
 
     def knows(self, text: str) -> bool:
         """Tell whether any word of a text is in the index."""
@@ -380,10 +386,6 @@ class Search:
     def _usual_feedback(self) -> Feedback | None:
         usual = self.settings.feedback
         return usual if self.mode == HYBRID and usual != "none" else None
-
-    def _check_page(self, text: str, k: int, offset: int) -> None:
-        check_request(text, k + offset)
-        self._joining.check_page(offset, k)
 
     def _lexical_fields(self) -> tuple[str, ...]:
         given = self.settings.lexical_fields or self.info.record.lexical_fields

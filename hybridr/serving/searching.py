@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, get_args
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -14,9 +16,8 @@ from pydantic import BaseModel, Field
 from ..cluster.connection import Cluster
 from ..encoding.contract import Reading
 from ..errors import HybridrError
-from ..languages import says_something
 from ..rewriting.clauses import Query, Reason, Wanted
-from ..rewriting.rewriting import BodyRanking, Recall, filter_of, is_unicode
+from ..rewriting.rewriting import BodyRanking, Recall, filter_of
 from ..search.fusions.pipeline import hybrid_query
 from ..search.search import Search
 from ..search.settings import SearchSettings
@@ -27,6 +28,8 @@ from .requests import LATE, EncodingFailed, Mode, Refused, SearchRequest, answer
 from .settings import ServeSettings
 from .telemetry import described, note
 
+BUILT_AT_ONCE = 1_000  # characters of a text, whose body holds the event loop for half a millisecond
+T = TypeVar("T")
 WARNING = "the encoder failed, these are lexical results"
 
 
@@ -36,8 +39,10 @@ class Searches:
     def __init__(self, cluster: Cluster, index: str, embedder: Embedder, settings: ServeSettings) -> None:
         self.cluster, self.index, self.embedder = cluster, index, embedder
         self.settings = SearchSettings(query_template=settings.query_template)
+        self.most_characters = settings.max_characters
         self.threads = SearchThreads(settings.max_searches)
         self.modes: dict[Mode, Search]
+        self.rankings: dict[Recall, BodyRanking]
         self.reopen()
 
     def reopen(self) -> None:
@@ -48,6 +53,8 @@ class Searches:
             "lexical": hybrid.using("lexical"),
             "dense": hybrid.using("dense"),
         }
+        most = self.most_characters
+        self.rankings = {recall: BodyRanking(hybrid, recall, most=most) for recall in get_args(Recall)}
 
     async def read(self, mode: Mode, query: str) -> Reading | None:
         """Read a query for its vector, and for its tokens where a signal needs them; not for lexical search.
@@ -114,7 +121,6 @@ class RewriteRequest(BaseModel):
 
 def add_rewriting(app: FastAPI, searches: Searches, embedder: Embedder, settings: ServeSettings) -> None:
     """Add `/v1/rewrite`. What is not a query for one text, or cannot be encoded, comes back as it was."""
-    reader = BodyRanking(searches.modes["hybrid"]).reader
 
     async def vector_leg(one: Wanted) -> dict[str, Any]:
         [embedding] = await embedder.embed("query", [one.text], settings.rank_timeout_s)
@@ -122,8 +128,9 @@ def add_rewriting(app: FastAPI, searches: Searches, embedder: Embedder, settings
 
     @app.post("/v1/rewrite", summary="A query for one text, made hybrid; any other as it came")
     async def rewrite(body: RewriteRequest, request: Request) -> Response:
-        query, one = body.input, reader.read(body.input)
-        if isinstance(one, Wanted) and not one.around and is_encodable(one.text, settings.max_characters):
+        query, ranking = body.input, searches.rankings["all"]
+        one = ranking.reader.read(query)
+        if isinstance(one, Wanted) and not one.around and not ranking.unreadable(one.text):
             try:
                 dense = await unless_gone(request, vector_leg(one), settings.rank_timeout_s)
                 query = rewritten(query, dense, searches.modes["hybrid"].settings.depth)
@@ -137,23 +144,33 @@ def add_ranking(app: FastAPI, searches: Searches, embedder: Embedder, settings: 
     """Add `/v1/rank`, which never fails: whatever is in the way, a client's search goes on as it was."""
     threads = SearchThreads(settings.max_searches)  # of its own: /search waits for the cluster longer
 
+    async def done(work: Callable[[], T], search: Search, text: str) -> T:
+        at_once = len(text) <= BUILT_AT_ONCE and search.at_hand(text)
+        return work() if at_once else await threads.run(work)
+
     async def ranked(raw: bytes, ranking: BodyRanking, boost: str | None) -> tuple[bytes, Reason | None]:
         body = json.loads(raw, **STRICTLY)
-        one = await threads.run(partial(ranking.judged, body))
+        one = ranking.wanted(body)
         if one == "too_long":
             return raw, one
         if isinstance(one, str):
             return orjson.dumps(ranking.without_vector(body)), one
-        reading = await embedder.read(one.text, settings.rank_timeout_s)
-        return orjson.dumps(await threads.run(partial(ranking.body, body, one, reading, boost))), None
+        text, search = one.text, ranking.search
+        # The cluster reads the words while the encoder reads the text.
+        heard, reading = await asyncio.gather(
+            done(partial(search.knows, text), search, text), embedder.read(text, settings.rank_timeout_s)
+        )
+        if not heard:
+            return orjson.dumps(ranking.without_vector(body)), "unknown_words"
+        work = partial(ranking.body, body, one, reading, boost)
+        return orjson.dumps(await done(work, search, text)), None
 
     @app.post("/v1/rank", summary="A search body for one text, ranked as /search does; any other as it came")
     async def rank(request: Request, recall: Recall = "all", boost: str | None = None) -> Response:
         raw = body = await request.body()
         reason: Reason | None
         try:
-            ranking = BodyRanking(searches.modes["hybrid"], recall, most=settings.max_characters)
-            work = ranked(raw, ranking, boost)
+            work = ranked(raw, searches.rankings[recall], boost)
             body, reason = await unless_gone(request, work, settings.rank_timeout_s)
         except Exception as error:
             reason = reason_of(error)
@@ -192,8 +209,3 @@ STRICTLY: dict[str, Any] = {
     "object_pairs_hook": distinct,
 }
 """How a body is read that others will read again."""
-
-
-def is_encodable(text: str, most: int) -> bool:
-    """Tell whether a text has something to encode and fits."""
-    return is_unicode(text) and says_something(text) and len(text) <= most

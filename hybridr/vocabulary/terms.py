@@ -61,6 +61,10 @@ class Analysis:
         self.cluster, self.info, self.fields, self.remembered = cluster, info, list(fields), remembered
         self._known: OrderedDict[str, Analysed] = OrderedDict()
 
+    def remembers(self, text: str) -> bool:
+        """Tell whether a text was read before: no request is needed for it."""
+        return text in self._known
+
     def of(self, texts: Sequence[str]) -> list[Analysed]:
         """Read each text; one of which analysis leaves nothing has no words."""
         known = {text: self._known.get(text) for text in texts}  # another thread may forget one meanwhile

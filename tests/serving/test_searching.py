@@ -51,6 +51,9 @@ class KnowingSearch:
     def using(self, mode):
         return self
 
+    def at_hand(self, text):
+        return text != "new words"
+
     def knows(self, text):
         return text != "unheard"
 
@@ -162,3 +165,31 @@ def test_where_only_words_find_the_query_is_the_clients_own(client: TestClient) 
     assert "knn" in ranked(client, raw)
     refused = client.post("/v1/rank", content=raw, params={"recall": "some"})
     assert refused.status_code == 400
+
+
+def test_a_ranking_is_made_once_for_all_requests_and_anew_when_the_index_is_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[str] = []
+
+    class Counted(searching.BodyRanking):
+        def __init__(self, search: Any, recall: Any = "all", **options: Any) -> None:
+            made.append(recall)
+            super().__init__(search, recall, **options)
+
+    monkeypatch.setattr(searching, "Search", KnowingSearch)
+    monkeypatch.setattr(searching, "BodyRanking", Counted)
+    opened: list[Any] = []
+    given = ServeSettings(index="docs", rank_timeout_s=30)
+    app = create_app(
+        HashingEncoder(),
+        given,
+        cluster=Cluster(None, "http://x"),
+        added=lambda _, searches: opened.append(searches),
+    )
+    client, raw = TestClient(app), json.dumps({"query": MATCH}).encode()
+    assert all("rescore" in ranked(client, raw, recall) for recall in ("all", "lexical") * 3)
+    assert sorted(made) == ["all", "lexical"]
+    monkeypatch.setattr(KnowingSearch, "fusion", "pipeline")
+    opened[0].reopen()
+    assert "rescore" not in ranked(client, raw)

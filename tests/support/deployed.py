@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,15 @@ class Server:
         self.server.should_exit = True
         self.thread.join()
 
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Be gone for a while."""
+        self.stop()
+        try:
+            yield
+        finally:
+            self.start()
+
 
 def fill_library(cluster: Cluster, index: str, field: str, count: int) -> None:
     """Index documents of which some say something about TEXT, more than the depth of candidates."""
@@ -92,6 +103,13 @@ def ask(cluster: Cluster, index: str, body: dict[str, Any]) -> dict[str, Any]:
     """Search as clients do: through the index's default pipeline, which `Cluster.search` leaves out."""
     found: dict[str, Any] = cluster.request("POST", path_of(index, "_search"), body)
     return found
+
+
+def assert_plain(cluster: Cluster, index: str, body: dict[str, Any]) -> None:
+    """Find what the index finds without its pipeline: BM25, with its scores."""
+    answer, expected = ask(cluster, index, body), cluster.search(index, body)
+    assert (ids(answer), scores(answer)) == (ids(expected), scores(expected))
+    assert ids(answer)
 
 
 def ids(answer: dict[str, Any]) -> list[str]:

@@ -41,7 +41,7 @@ REASONS: Mapping[Reason, str] = {
     "min_score": "its `min_score` is on the scale of BM25, and is honoured there",
     "indices_boost": "it weighs the scores of indices",
     "part": "it has a part that may mean something else beside `rescore`",
-    "window": "its page lies beyond index.max_rescore_window",
+    "window": "its page is larger than index.max_rescore_window allows",
     "unknown_words": "no document has any of its words",
     "too_long": "its text is longer than [serve] max_characters",
     "fusion": "the index is not ranked by true scores",
@@ -99,6 +99,14 @@ class QueryReader:
         if not isinstance(text, str) or not text.strip():
             return "no_text"  # numbers and dates are none to encode
         return Wanted(text, demand=demand_of(options))
+
+    def inside(self, kind: str, body: Mapping[str, Any], part: str) -> Wanted | Reason:
+        """Read the text within a `part` of a query that multiplies its score by all that it says besides."""
+        one = self.read(body.get(part))
+        if isinstance(one, str):
+            return one
+        outside = {name: value for name, value in body.items() if name != part}
+        return one._replace(around=(*one.around, (part, {kind: outside})))
 
     def has(self, field: Any) -> bool:
         """Tell whether a field, with or without a boost, is one of the index's texts."""

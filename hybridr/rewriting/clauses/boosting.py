@@ -15,8 +15,4 @@ class Boosting(Clause):
 
     def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
         """Take the text of the positive query."""
-        one = reader.read(body.get("positive"))
-        if isinstance(one, str):
-            return one
-        outside = {name: value for name, value in body.items() if name != "positive"}
-        return one._replace(around=(*one.around, ("positive", {self.name: outside})))
+        return reader.inside(self.name, body, "positive")

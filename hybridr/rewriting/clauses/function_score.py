@@ -15,15 +15,11 @@ class FunctionScore(Clause):
 
     def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
         """Take the text within, where functions multiply its score: they mean the same on any scale."""
-        one = reader.read(body.get("query"))
+        one = reader.inside(self.name, body, "query")
         if isinstance(one, str):
             return one
-        outside = {name: value for name, value in body.items() if name != "query"}
-        if body.get("boost_mode", "multiply") != "multiply" or "min_score" in body:
-            return "functions"
-        if "_score" in str(scripts_of(body)):
-            return "functions"
-        return one._replace(around=(*one.around, ("query", {self.name: outside})))
+        multiplied = body.get("boost_mode", "multiply") == "multiply" and "min_score" not in body
+        return one if multiplied and "_score" not in str(scripts_of(body)) else "functions"
 
 
 def scripts_of(body: Mapping[str, Any]) -> list[Any]:

@@ -16,6 +16,9 @@ LEXICAL_SCALE = 4.0
 TAKEN = 0.2  # by each signal of the words' weight
 NO_SIGNALS: Mapping[str, float] = MappingProxyType({})
 WINDOW = 2  # times the depth: what is scored again, the candidates of both legs
+BEYOND = 1e-12
+"""The weight of the scores by which hits are found: lost in those that are scored again, and what is left for
+hits beyond the window, which follow in the order in which they were found on whichever page they are."""
 LARGEST_WINDOW = 10_000  # index.max_rescore_window's default
 UNSEEN = 0.5  # the engine score of a document without a vector
 TWENTIETHS = [i / 20 for i in range(1, 20)]
@@ -71,7 +74,7 @@ class Absolute(Fusion):
             "rescore": {
                 "window_size": min(WINDOW * question.depth, LARGEST_WINDOW),
                 "query": {
-                    "query_weight": 0.0,
+                    "query_weight": BEYOND,
                     "rescore_query_weight": 1.0,
                     "rescore_query": {"script_score": {"query": known, "script": script}},
                 },

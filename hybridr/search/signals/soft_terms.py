@@ -21,6 +21,7 @@ NEAREST = 30
 KEPT = 20  # of them: each costs a cluster time, and the last add next to nothing
 SCALE = 0.39  # of a word itself, in the mean
 LEAST_SPAN = 0.1  # between a word itself and where nearness begins; an encoder may hardly tell them apart
+DECIMALS = 6  # of a boost: hundreds of them are most of a request, which the cluster has to read
 MOST_CLAUSES = 900  # a cluster takes 1,024 in all: of long queries the words that weigh most are asked
 
 
@@ -63,7 +64,12 @@ class SoftTerms(Signal):
         threshold = near[-1][1] if near else self.usual_threshold
         cosines = {**dict(near[:KEPT]), term: self.table.own_cosine}
         clauses = [
-            {"constant_score": {"filter": self._holds(one), "boost": weight * (cosine - threshold)}}
+            {
+                "constant_score": {
+                    "filter": self._holds(one),
+                    "boost": round(weight * (cosine - threshold), DECIMALS),
+                }
+            }
             for one, cosine in cosines.items()
             if cosine > threshold
         ]
@@ -71,8 +77,9 @@ class SoftTerms(Signal):
 
     def _holds(self, term: str) -> dict[str, Any]:
         """Match documents that have just this term in one of the fields; it is not analysed again."""
-        each = [{"term": {field: term}} for field in self.fields]
-        return each[0] if len(each) == 1 else {"bool": {"should": each}}
+        if len(self.fields) == 1:
+            return {"term": {self.fields[0]: term}}
+        return {"bool": {"should": [{"term": {field: term}} for field in self.fields]}}
 
 
 def shares_of(analysed: Analysed) -> Mapping[str, float]:

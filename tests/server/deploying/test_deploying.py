@@ -13,6 +13,7 @@ import hybridr_cli
 from hybridr import Search, load_encoder, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
+from hybridr.deploying import preconditions
 from hybridr.deploying.deploying import deploy, plan_deployment, undeploy
 from hybridr.deploying.remote_models import TRUSTED
 from hybridr.deploying.settings import DeploySettings
@@ -22,7 +23,7 @@ from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from hybridr.status import remove
 from support.corpus import bulk, fill_index, text_number
-from support.deployed import Server, ask, ids, scores
+from support.deployed import Server, ask, assert_plain, ids, scores
 
 pytestmark = pytest.mark.node
 INDEX = "shelf"
@@ -162,23 +163,15 @@ def test_a_text_that_names_the_connectors_own_parameter_gets_plain_bm25(
     shelf: Cluster, transparent: str, server: Server
 ) -> None:
     asked = len(server.received)
-    body = {"query": {"match": {"text": "${parameters.input} basket"}}}
-    plain = shelf.search(transparent, body, {"search_pipeline": "_none"})
-    assert ids(ask(shelf, transparent, body)) == ids(plain)
+    assert_plain(shelf, transparent, {"query": {"match": {"text": "${parameters.input} basket"}}})
     assert len(server.received) == asked
 
 
 def test_a_dead_server_means_plain_bm25(shelf: Cluster, transparent: str, server: Server) -> None:
     body = {"query": {"match": {"text": TEXT}}}
-    plain = shelf.search(transparent, body, {"search_pipeline": "_none"})
-    assert scores(ask(shelf, transparent, body)) != scores(plain)
-    server.stop()
-    try:
-        answer = ask(shelf, transparent, body)
-    finally:
-        server.start()
-    assert ids(answer) == ids(plain)
-    assert scores(answer) == scores(plain)
+    assert scores(ask(shelf, transparent, body)) != scores(shelf.search(transparent, body))
+    with server.away():
+        assert_plain(shelf, transparent, body)
 
 
 def test_neural_queries_hold_text(shelf: Cluster, server: Server, minilm_encoder_folder: Path) -> None:
@@ -231,6 +224,27 @@ def test_again_changes_nothing_and_another_way_leaves_nothing_behind(shelf: Clus
     assert not info.record.deployment
     with pytest.raises(DataError, match="nothing is deployed"):
         undeploy(shelf, INDEX)
+
+
+def test_an_index_is_looked_at_once(shelf: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def noted(name: str) -> Any:
+        work = getattr(preconditions, name)
+
+        def call(*given: Any, **options: Any) -> Any:
+            asked.append(name)
+            return work(*given, **options)
+
+        return call
+
+    probes = ("chosen_fusion", "sample_documents", "check_language")
+    monkeypatch.setattr(preconditions, "languages_by_fingerprint", lambda *_: ("en",))
+    for name in probes:
+        monkeypatch.setattr(preconditions, name, noted(name))
+    deploy(shelf, INDEX, DeploySettings(force=True), DEFAULTS)
+    undeploy(shelf, INDEX)
+    assert sorted(asked) == sorted(probes)
 
 
 def test_remove_takes_the_deployment_along(

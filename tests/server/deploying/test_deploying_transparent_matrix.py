@@ -18,6 +18,7 @@ from hybridr.rewriting.rewriting import fates_of
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
+from support.corpus import WORDS
 from support.deployed import Server, ids
 from support.hashing import HashingEncoder
 from support.matrix import AGGS, CHEAP, KEPT, MATCH, NONSENSE, RANKED, TEXT, Asked, fill_mart, query
@@ -195,12 +196,21 @@ def test_totals_and_facets_count_the_same_documents(mart: Cluster, recall: str) 
     assert sum(one["doc_count"] for one in brands["buckets"]) == len(ids(answer))
 
 
-def test_pages_join_beyond_the_depth(mart: Cluster, recall: str) -> None:
-    pages = [
-        ids(asked(mart, Asked("", query(MATCH, **{"from": at, "size": 25})))) for at in range(100, 200, 25)
-    ]
-    whole = ids(asked(mart, Asked("", query(MATCH, **{"from": 100, "size": 100}))))
-    assert [one for page in pages for one in page] == whole
+@pytest.mark.parametrize("size", [10, 64])
+def test_pages_join_from_the_first_hit_to_the_last(mart: Cluster, recall: str, size: int) -> None:
+    frequent = {"match": {"text": " ".join(WORDS[:3])}}
+
+    def page(at: int) -> dict[str, Any]:
+        return asked(mart, Asked("", query(frequent, **{"from": at, "size": size, "_source": False})))["hits"]
+
+    total = page(0)["total"]
+    pages = [page(at) for at in range(0, total["value"] + size, size)]
+    assert all(one["total"] == total for one in pages)
+    hits = [hit for one in pages for hit in one["hits"]]
+    assert len({hit["_id"] for hit in hits}) == len(hits) == total["value"], "none twice, none left out"
+    scores = [hit["_score"] for hit in hits]
+    assert scores == sorted(scores, reverse=True)
+    assert scores[0] > 0.01 > 1e-6 > scores[-1] > 0, "the last ones lie beyond what is scored again"
 
 
 @pytest.mark.attack(12)
