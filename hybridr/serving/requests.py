@@ -67,7 +67,9 @@ class EmbeddingRequest(BaseModel):
     input: Unicode | Annotated[list[Unicode], Field(min_length=1, fail_fast=True)] = Field(
         description="a text, or a list of them"
     )
-    model: str = Field(description="a name that ends in -query or -passage: hybridr-query, hybridr-passage")
+    model: Unicode = Field(
+        description="a name that ends in -query or -passage: hybridr-query, hybridr-passage"
+    )
     encoding_format: Literal["float", "base64"] = Field(
         "float", description="float, or base64 of little-endian float32"
     )
@@ -92,7 +94,7 @@ class SearchRequest(BaseModel):
         None, description="what every hit has to match: term, terms, range, exists, ids, match, bool of these"
     )
     explain: bool = Field(False, description="tell what each part adds to a hit's score")
-    boost: str | None = Field(
+    boost: Unicode | None = Field(
         None,
         max_length=MOST_BOOST,
         description="what fields add, as --boost of hybridr search",
@@ -227,7 +229,8 @@ def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = No
 def error_answer(
     status: int, message: str, hint: str | None, kind: str, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Answer with an error object."""
+    """Answer with an error object; half a surrogate pair, which a client may have sent, is shown as `?`."""
+    message = message.encode(errors="replace").decode()
     shown = {"error": {"message": message, "hint": hint, "type": kind, "code": status}}
     return answer(shown, status, headers)
 

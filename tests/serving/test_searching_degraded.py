@@ -144,6 +144,21 @@ def test_long_and_odd_queries_are_answered(client, query):
     assert client.post("/search", json={"query": query}).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"query": "a cat", "boost": "\\ud800"}', 400),
+        (b'{"query": "a cat", "filter": {"\\ud800": {}}}', 422),
+        (b'{"query": "a cat", "\\ud800": 1}', 400),
+        (b'{"query": "a cat", "mode": "\\ud800"}', 400),
+    ],
+)
+def test_half_a_character_anywhere_is_the_clients_error(client, body, status):
+    answer = client.post("/search", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == status
+    assert answer.json()["error"]["message"]
+
+
 @pytest.mark.attack(6)
 @pytest.mark.parametrize(
     "body", [{"query": "a cat", "size": 2}, {"query": "a cat", "filter": {"script": {"script": "true"}}}]
