@@ -69,7 +69,7 @@ def checked_tokenizer(definition: str) -> dict[str, Any]:
         raise ValueError(
             f"the tokenizer makes texts up to {growth:,} times longer, {MOST_GROWTH} is the most"
         )
-    if (frame := sum(map(frame_of, steps))) > MOST_FRAME:
+    if (frame := sum(map(tokens_around, steps))) > MOST_FRAME:
         raise ValueError(f"the tokenizer adds {frame:,} tokens to each text, {MOST_FRAME} is the most")
     model = record.get("model")
     letters = model.get("max_input_chars_per_word") if isinstance(model, dict) else None
@@ -108,7 +108,7 @@ def longest_put(charsmap: str) -> int:
     return max(map(len, texts.split(b"\0")))
 
 
-def frame_of(step: dict[str, Any]) -> int:
+def tokens_around(step: dict[str, Any]) -> int:
     """Count the tokens that a step puts around a text. Raises ValueError for what is no template."""
     if step.get("type") != "TemplateProcessing":
         return 0

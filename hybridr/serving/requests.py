@@ -126,7 +126,7 @@ def check_embedding(request: EmbeddingRequest, settings: ServeSettings, dim: int
 
 def check_query(text: str, settings: ServeSettings) -> None:
     """Raise DataError for a query without words, Refused for one that is too long."""
-    check_lengths("the query", [text], settings.max_characters)
+    check_lengths("the query", [text], settings.longest_query, "max_query_characters")
     if not is_readable(text):
         raise DataError("the query is empty", hint="a query needs at least one visible character")
 
@@ -136,12 +136,12 @@ def is_readable(text: str) -> bool:
     return says_something(text.strip())
 
 
-def check_lengths(name: str, texts: Sequence[str], most: int) -> None:
+def check_lengths(name: str, texts: Sequence[str], most: int, limit: str = "max_characters") -> None:
     """Raise Refused for the first text of more than `most` characters."""
     for position, text in enumerate(texts):
         if len(text) > most:
             found = f"{name.format(position)} has {len(text)} characters"
-            raise Refused(422, f"{found}, at most {most} are taken", "[serve] max_characters sets the limit")
+            raise Refused(422, f"{found}, at most {most} are taken", f"[serve] {limit} sets the limit")
 
 
 def check_filter(filter: Any, settings: ServeSettings) -> None:
@@ -251,9 +251,14 @@ async def refused(request: Request, error: HTTPException) -> Response:
     return error_answer(error.status_code, str(error.detail), hint, kind, error.headers)
 
 
+def is_too_long(error: ClusterError) -> bool:
+    """Tell whether the cluster refused a query for the number of its words."""
+    return TOO_MANY_WORDS.search(f"{error.kind} {error.message}") is not None
+
+
 async def failed(request: Request, error: HybridrError) -> Response:
     """Answer an error of the library."""
-    if isinstance(error, ClusterError) and TOO_MANY_WORDS.search(f"{error.kind} {error.message}"):
+    if isinstance(error, ClusterError) and is_too_long(error):
         found = "the query has more words than the cluster takes"
         return error_answer(
             422, found, "indices.query.bool.max_clause_count is its limit", type(error).__name__

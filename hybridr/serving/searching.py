@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from ..cluster.connection import Cluster
 from ..encoding.contract import Reading
-from ..errors import HybridrError
+from ..errors import ClusterError, HybridrError
 from ..languages import says_something
 from ..rewriting.clauses import Query, Reason, Wanted
 from ..rewriting.rewriting import BodyRanking, Recall, filter_of, is_unicode
@@ -23,10 +23,21 @@ from ..search.settings import SearchSettings
 from ..search.signal_set import without_tokens
 from .doorway import SearchThreads, unless_gone
 from .embeddings import Embedder
-from .requests import LATE, EncodingFailed, Mode, Refused, SearchRequest, answer, check_filter, check_query
+from .requests import (
+    LATE,
+    EncodingFailed,
+    Mode,
+    Refused,
+    SearchRequest,
+    answer,
+    check_filter,
+    check_query,
+    is_too_long,
+)
 from .settings import ServeSettings
 from .telemetry import described, note
 
+BAD_REQUEST = 400
 WARNING = "the encoder failed, these are lexical results"
 
 
@@ -87,7 +98,12 @@ def add_search(
         page |= {"boost": body.boost} if body.boost and not warning else {}
         asked = partial(searches.modes[mode], **page, reading=reading)
         found = searches.threads.run(partial(asked, body.query, body.k))
-        hits = await unless_gone(request, found, settings.search_timeout_s)
+        try:
+            hits = await unless_gone(request, found, settings.search_timeout_s)
+        except ClusterError as error:
+            if body.filter is None or error.status != BAD_REQUEST or is_too_long(error):
+                raise
+            raise Refused(422, f"filter: {error.message}", "the mapping says what its fields take") from None
         return found_answer(mode, [hit._asdict() for hit in hits], warning)
 
     return searches
@@ -123,7 +139,7 @@ def add_rewriting(app: FastAPI, searches: Searches, embedder: Embedder, settings
     @app.post("/v1/rewrite", summary="A query for one text, made hybrid; any other as it came")
     async def rewrite(body: RewriteRequest, request: Request) -> Response:
         query, one = body.input, reader.read(body.input)
-        if isinstance(one, Wanted) and not one.around and is_encodable(one.text, settings.max_characters):
+        if isinstance(one, Wanted) and not one.around and is_encodable(one.text, settings.longest_query):
             try:
                 dense = await unless_gone(request, vector_leg(one), settings.rank_timeout_s)
                 query = rewritten(query, dense, searches.modes["hybrid"].settings.depth)
@@ -152,7 +168,7 @@ def add_ranking(app: FastAPI, searches: Searches, embedder: Embedder, settings: 
         raw = body = await request.body()
         reason: Reason | None
         try:
-            ranking = BodyRanking(searches.modes["hybrid"], recall, most=settings.max_characters)
+            ranking = BodyRanking(searches.modes["hybrid"], recall, most=settings.longest_query)
             work = ranked(raw, ranking, boost)
             body, reason = await unless_gone(request, work, settings.rank_timeout_s)
         except Exception as error:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..cluster.connection import Cluster
-from ..cluster.destinations import is_destination, record_event, require_whole, resolve
+from ..cluster.destinations import is_destination, record_event, resolve, resolve_whole
 from ..cluster.record import FittedMap, IndexInfo
 from ..cluster.record import Tuned as Recorded
 from ..encoding.contract import Encoder
@@ -146,9 +146,7 @@ def tune(
     settings = settings or TuneSettings()
     if not judged and (settings.also or settings.bm25 == "apply"):
         raise SettingsError("k1, b, depth and feedback are judged by queries only", hint="--beir FOLDER")
-    info = resolve(cluster, name)
-    if not settings.dry_run:
-        require_whole(info, name)
+    info = resolve(cluster, name) if settings.dry_run else resolve_whole(cluster, name)
     if encoder is None or isinstance(encoder, Path):
         encoder = encoder_for(cluster, info, encoder, progress=progress)
     table = None
