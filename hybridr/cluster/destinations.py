@@ -65,6 +65,11 @@ def is_known_by(info: IndexInfo, source: IndexInfo) -> bool:
     return info.record.source_uuid == source.uuid and (not known or info.uuid in known)
 
 
+def is_of(info: IndexInfo, source: IndexInfo) -> bool:
+    """Tell whether an index is this source, or holds its vectors by the source's word too."""
+    return info.uuid == source.uuid or is_known_by(info, source)
+
+
 def require_belonging(cluster: Cluster, info: IndexInfo) -> IndexInfo:
     """Give the source of a destination. Raises NotFound when it is gone, DataError when it disowns it."""
     name = info.record.source
@@ -219,15 +224,19 @@ def alias_target(cluster: Cluster, alias: str) -> IndexInfo | None:
     return found[0]
 
 
-def switch(cluster: Cluster, alias: str, old: IndexInfo | None, new: str) -> None:
+def switch(
+    cluster: Cluster, alias: str, old: IndexInfo | None, new: str, source: IndexInfo | None = None
+) -> None:
     """Point the alias to `new` in one atomic step, keeping its filter and routing.
+
+    With `source` it keeps them only where they were given to the source, or to what holds its vectors.
 
     `must_exist` makes the whole step fail if somebody moved the alias meanwhile; without it the alias
     would end on two indices. Raises ClusterError unless it was moved to `new`: by another process with the
     same work, or by this very request, whose answer was lost.
     """
     try:
-        cluster.request("POST", "/_aliases", {"actions": switch_actions(alias, old, new)})
+        cluster.request("POST", "/_aliases", {"actions": switch_actions(alias, old, new, source)})
     except NotFound:
         target = alias_target(cluster, alias)
         if target is None or target.name != new:
@@ -237,9 +246,13 @@ def switch(cluster: Cluster, alias: str, old: IndexInfo | None, new: str) -> Non
             ) from None
 
 
-def switch_actions(alias: str, old: IndexInfo | None, new: str) -> list[dict[str, Any]]:
+def switch_actions(
+    alias: str, old: IndexInfo | None, new: str, source: IndexInfo | None = None
+) -> list[dict[str, Any]]:
     """Build the actions of `switch`."""
-    actions: list[dict[str, Any]] = [{"add": {"index": new, "alias": alias, **alias_options(alias, old)}}]
+    strange = old is not None and source is not None and not is_of(old, source)
+    options = {} if strange else alias_options(alias, old)
+    actions: list[dict[str, Any]] = [{"add": {"index": new, "alias": alias, **options}}]
     if old is not None and old.name != new:
         actions.insert(0, {"remove": {"index": old.name, "alias": alias, "must_exist": True}})
     return actions

@@ -90,7 +90,8 @@ class Deploying:
 
 @dataclass(frozen=True)
 class Deployed:
-    """A way by which an index is asked; `missing` says what of it is not as `deploy` left it."""
+    """A way by which an index is asked; `missing` says what of it is not as `deploy` left it, `boost` is the
+    formula that was deployed."""
 
     index: str
     way: str
@@ -98,6 +99,7 @@ class Deployed:
     model: str | None
     server: str | None
     missing: list[str]
+    boost: str = ""
 
 
 def plan_deployment(
@@ -323,7 +325,7 @@ def deployment_of(cluster: Cluster, info: IndexInfo) -> Deployed | None:
     if not known:
         return None
     missing = list(missing_parts(cluster, info, known))
-    return Deployed(info.name, known.way, known.pipeline, known.model_id, known.server, missing)
+    return Deployed(info.name, known.way, known.pipeline, known.model_id, known.server, missing, known.boost)
 
 
 def deployments(cluster: Cluster) -> list[tuple[IndexInfo, Deployed]]:

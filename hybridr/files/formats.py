@@ -81,6 +81,8 @@ def read_queries(folder: Path, qrels: Qrels) -> list[Query]:
             raise DataError(f"{file}:{line}: query id '{query_id}' for the second time")
         if not isinstance(text, str) or not text.strip():
             raise DataError(f"{file}:{line}: query '{query_id}' has no text")
+        if not is_text({"text": text}):
+            raise DataError(f"{file}:{line}: query {query_id!a} holds half a character (a lone surrogate)")
         found[query_id] = Query(query_id, text)
     if missing := qrels.keys() - found.keys():
         raise DataError(f"{folder}: {len(missing)} judged queries have no text, such as '{min(missing)}'")

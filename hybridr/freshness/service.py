@@ -17,14 +17,33 @@ from typing import Any
 
 import orjson
 
+from ..errors import SettingsError
+
 IMAGE = "hybridr-encoder"  # of opensearch/Dockerfile
+
+
+def require_service(index: str) -> None:
+    """Raise SettingsError for a name that systemd or Kubernetes would read as something else."""
+    if not re.fullmatch(r"[\w.+-]+", index):
+        raise SettingsError(
+            f"a service cannot be named after {index!a}",
+            hint="an alias of letters, digits, '.', '_', '+' and '-'",
+        )
+
+
+def literal(text: str) -> str:
+    """Write a line so that systemd puts nothing in the place of its %. Raises SettingsError for two lines."""
+    if not text.isprintable():
+        raise SettingsError(f"{text!a} has characters that no unit can hold", hint="choose another path")
+    return text.replace("%", "%%")
 
 
 def systemd_unit(index: str, every: str, encoder: Path | None = None) -> str:
     """Write a unit that keeps the vectors of `index` up to date as the user of this process.
 
-    The encoder is the given folder, else the one that this user's hybridr remembers.
+    The encoder is the given folder, else the one that this user's hybridr remembers. Raises SettingsError.
     """
+    require_service(index)
     program = shutil.which("hybridr") or sys.argv[0]
     command = [program, "sync", index, "--every", every]
     command += ["--encoder", str(encoder.absolute())] if encoder else []
@@ -39,8 +58,8 @@ def systemd_unit(index: str, every: str, encoder: Path | None = None) -> str:
         "[Service]",
         f"User={getpass.getuser()}",
         f"# HYBRIDR_URL, HYBRIDR_USER, HYBRIDR_PASSWORD; chmod 600\nEnvironmentFile=/etc/hybridr/{index}.env",
-        *([f"Environment={shlex.quote(f'HYBRIDR_HOME={home}')}"] if home else []),
-        f"ExecStart={shlex.join(command).replace('%', '%%')}",
+        *([f"Environment={literal(shlex.quote(f'HYBRIDR_HOME={home}'))}"] if home else []),
+        f"ExecStart={literal(shlex.join(command)).replace('$', '$$')}",
         "Restart=always",
         "RestartSec=10",
         "Nice=5",
@@ -58,8 +77,9 @@ def kubernetes_manifest(index: str, every: str) -> str:
     """Write a Deployment of one replica with the image of `opensearch/Dockerfile`, as JSON, which is YAML.
 
     The Secret of its name holds HYBRIDR_URL, HYBRIDR_USER and HYBRIDR_PASSWORD; the claim of its name the
-    encoder folder.
+    encoder folder. Raises SettingsError.
     """
+    require_service(index)
     name = "hybridr-sync-" + re.sub(r"[^a-z0-9-]+", "-", index.lower()).strip("-")[:40].strip("-")
     labels = {"app": name}
     volumes = [

@@ -190,7 +190,7 @@ def requests_of(
     first = {"method": "PUT", "path": path_of(destination), "body": new_index(wanted, record)}
     if exists:
         first = {"method": "PUT", "path": settings, "body": {"index": during(after)}}
-    moves = switch_actions(record.alias, target, destination)
+    moves = switch_actions(record.alias, target, destination, wanted.info)
     return [
         first,
         {"method": "POST", "path": path_of(destination, "_bulk"), "documents": wanted.documents},

@@ -22,6 +22,7 @@ from ..cluster.reading import count_missing, settled_position
 from ..cluster.record import Deployment, IndexInfo
 from ..errors import ClusterError
 from .job import Filling, Job
+from .new_index import check_alias
 from .planning import Plan
 from .syncing import catch_up
 from .targets import Succession
@@ -69,14 +70,15 @@ def take_over(job: Job, todo: Plan, filling: Filling) -> Succession | None:
     What was written since the last pass comes in right before, and what is under way right after.
     """
     cluster, alias = job.cluster, todo.record.alias
-    target, source = alias_target(cluster, alias), cluster.index_info(job.source)
+    source = cluster.index_info(job.source)
+    target = check_alias(cluster, alias, source)  # somebody may have given it away meanwhile
     moves = target is not None and target.name != todo.destination
     followed = target is not None and moves and is_known_by(target, source)
     deployment = hand_over(cluster, target, todo.destination) if target is not None and followed else None
     name_destination(cluster, cluster.index_info(todo.destination))  # another run may have overwritten it
     if filling.settled:
         filling.add(catch_up(job))
-    switch(cluster, alias, target, todo.destination)
+    switch(cluster, alias, target, todo.destination, source)
     if filling.settled:
         filling.add(catch_up(job))
     if target is None or moves:

@@ -19,6 +19,7 @@ TERM = re.compile(r"(\w+)\(([\w@.-]+)(?:,([\w.]+))?\):([\d.]+)", re.ASCII)
 NUMBERS = "byte short integer long unsigned_long half_float float scaled_float double".split()
 DATES = ("date", "date_nanos")
 USUAL_TOP = "1000000"  # of log1p: what counts as much as anything above it
+SMALLEST_TOP = 1e-30  # the cluster counts in 32 bits, in which its inverse has to fit
 LARGEST_WEIGHT, MOST = 10.0, 8
 HALF_LIFE = re.compile(r"([1-9]\d{0,4})([hd])")
 STEPS = 50  # of a half-life at least, in which "now" moves on
@@ -80,7 +81,7 @@ def as_number(text: str) -> float:
 
 def is_top(told: str) -> bool:
     """Tell whether this can be the value that counts fully."""
-    return 0 < as_number(told) < math.inf
+    return SMALLEST_TOP <= as_number(told) < math.inf
 
 
 FORMS: Mapping[str, Any] = {

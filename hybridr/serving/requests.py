@@ -67,7 +67,9 @@ class EmbeddingRequest(BaseModel):
     input: Unicode | Annotated[list[Unicode], Field(min_length=1, fail_fast=True)] = Field(
         description="a text, or a list of them"
     )
-    model: str = Field(description="a name that ends in -query or -passage: hybridr-query, hybridr-passage")
+    model: Unicode = Field(
+        description="a name that ends in -query or -passage: hybridr-query, hybridr-passage"
+    )
     encoding_format: Literal["float", "base64"] = Field(
         "float", description="float, or base64 of little-endian float32"
     )
@@ -92,7 +94,7 @@ class SearchRequest(BaseModel):
         None, description="what every hit has to match: term, terms, range, exists, ids, match, bool of these"
     )
     explain: bool = Field(False, description="tell what each part adds to a hit's score")
-    boost: str | None = Field(
+    boost: Unicode | None = Field(
         None,
         max_length=MOST_BOOST,
         description="what fields add, as --boost of hybridr search",
@@ -124,7 +126,7 @@ def check_embedding(request: EmbeddingRequest, settings: ServeSettings, dim: int
 
 def check_query(text: str, settings: ServeSettings) -> None:
     """Raise DataError for a query without words, Refused for one that is too long."""
-    check_lengths("the query", [text], settings.max_characters)
+    check_lengths("the query", [text], settings.longest_query, "max_query_characters")
     if not is_readable(text):
         raise DataError("the query is empty", hint="a query needs at least one visible character")
 
@@ -134,12 +136,12 @@ def is_readable(text: str) -> bool:
     return says_something(text.strip())
 
 
-def check_lengths(name: str, texts: Sequence[str], most: int) -> None:
+def check_lengths(name: str, texts: Sequence[str], most: int, limit: str = "max_characters") -> None:
     """Raise Refused for the first text of more than `most` characters."""
     for position, text in enumerate(texts):
         if len(text) > most:
             found = f"{name.format(position)} has {len(text)} characters"
-            raise Refused(422, f"{found}, at most {most} are taken", "[serve] max_characters sets the limit")
+            raise Refused(422, f"{found}, at most {most} are taken", f"[serve] {limit} sets the limit")
 
 
 def check_filter(filter: Any, settings: ServeSettings) -> None:
@@ -227,7 +229,8 @@ def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = No
 def error_answer(
     status: int, message: str, hint: str | None, kind: str, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Answer with an error object."""
+    """Answer with an error object; half a surrogate pair, which a client may have sent, is shown as `?`."""
+    message = message.encode(errors="replace").decode()
     shown = {"error": {"message": message, "hint": hint, "type": kind, "code": status}}
     return answer(shown, status, headers)
 
@@ -248,9 +251,14 @@ async def refused(request: Request, error: HTTPException) -> Response:
     return error_answer(error.status_code, str(error.detail), hint, kind, error.headers)
 
 
+def is_too_long(error: ClusterError) -> bool:
+    """Tell whether the cluster refused a query for the number of its words."""
+    return TOO_MANY_WORDS.search(f"{error.kind} {error.message}") is not None
+
+
 async def failed(request: Request, error: HybridrError) -> Response:
     """Answer an error of the library."""
-    if isinstance(error, ClusterError) and TOO_MANY_WORDS.search(f"{error.kind} {error.message}"):
+    if isinstance(error, ClusterError) and is_too_long(error):
         found = "the query has more words than the cluster takes"
         return error_answer(
             422, found, "indices.query.bool.max_clause_count is its limit", type(error).__name__

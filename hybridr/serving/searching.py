@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 
 from ..cluster.connection import Cluster
 from ..encoding.contract import Reading
-from ..errors import HybridrError
+from ..errors import ClusterError, HybridrError
 from ..rewriting.clauses import Query, Reason, Wanted
 from ..rewriting.rewriting import BodyRanking, Recall, filter_of
 from ..search.fusions.pipeline import hybrid_query
@@ -24,10 +24,21 @@ from ..search.settings import SearchSettings
 from ..search.signal_set import without_tokens
 from .doorway import SearchThreads, unless_gone
 from .embeddings import Embedder
-from .requests import LATE, EncodingFailed, Mode, Refused, SearchRequest, answer, check_filter, check_query
+from .requests import (
+    LATE,
+    EncodingFailed,
+    Mode,
+    Refused,
+    SearchRequest,
+    answer,
+    check_filter,
+    check_query,
+    is_too_long,
+)
 from .settings import ServeSettings
 from .telemetry import described, note
 
+BAD_REQUEST = 400
 BUILT_AT_ONCE = 1_000  # characters of a text, whose body holds the event loop for half a millisecond
 T = TypeVar("T")
 WARNING = "the encoder failed, these are lexical results"
@@ -39,7 +50,7 @@ class Searches:
     def __init__(self, cluster: Cluster, index: str, embedder: Embedder, settings: ServeSettings) -> None:
         self.cluster, self.index, self.embedder = cluster, index, embedder
         self.settings = SearchSettings(query_template=settings.query_template)
-        self.most_characters = settings.max_characters
+        self.most_characters = settings.longest_query
         self.threads = SearchThreads(settings.max_searches)
         self.modes: dict[Mode, Search]
         self.rankings: dict[Recall, BodyRanking]
@@ -94,7 +105,12 @@ def add_search(
         page |= {"boost": body.boost} if body.boost and not warning else {}
         asked = partial(searches.modes[mode], **page, reading=reading)
         found = searches.threads.run(partial(asked, body.query, body.k))
-        hits = await unless_gone(request, found, settings.search_timeout_s)
+        try:
+            hits = await unless_gone(request, found, settings.search_timeout_s)
+        except ClusterError as error:
+            if body.filter is None or error.status != BAD_REQUEST or is_too_long(error):
+                raise
+            raise Refused(422, f"filter: {error.message}", "the mapping says what its fields take") from None
         return found_answer(mode, [hit._asdict() for hit in hits], warning)
 
     return searches

@@ -79,7 +79,15 @@ class ServeSettings(Stage):
     max_characters: NoOption[int] = Field(
         1_000_000, ge=1, description="of one text; the encoder reads its start"
     )
+    max_query_characters: NoOption[int] = Field(
+        100_000, ge=1, description="of a text that is searched for; the cluster reads all of its words"
+    )
     stop_timeout_s: NoOption[int] = Field(
         30, ge=0, description="how long requests under way may take at the end"
     )
     log_queries: bool = Field(False, description="the text of requests goes into the log")
+
+    @property
+    def longest_query(self) -> int:
+        """Give the most characters of a text that is searched for."""
+        return min(self.max_characters, self.max_query_characters)

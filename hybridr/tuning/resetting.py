@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..cluster.connection import Cluster
-from ..cluster.destinations import record_event, resolve
+from ..cluster.destinations import record_event, resolve_whole
 from ..cluster.record import Tuned
 from .bm25_scores import Similarity
 from .k1_and_b import change_requests, change_similarity
@@ -33,9 +33,9 @@ def reset_tuning(cluster: Cluster, name: str, *, dry_run: bool = False) -> Reset
     """Have searches of an index rank by the defaults again, and give it the k1 and b of before.
 
     A stored pipeline keeps its weights until it is deployed anew. Raises NotFound, and ClusterError when the
-    index cannot be closed or opened.
+    index cannot be closed or opened, or the name shows a part of it.
     """
-    info = resolve(cluster, name)
+    info = resolve_whole(cluster, name)
     tuned = info.record.tuning
     if tuned is None or not tuned.gains:
         return Reset(info.name, None)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..cluster.connection import Cluster
-from ..cluster.destinations import is_destination, record_event, resolve
+from ..cluster.destinations import is_destination, record_event, resolve, resolve_whole
 from ..cluster.record import FittedMap, IndexInfo
 from ..cluster.record import Tuned as Recorded
 from ..encoding.contract import Encoder
@@ -138,14 +138,15 @@ def tune(
     """Tune the search of an index with vectors, and write what was found into its record.
 
     One made before there were term tables gets one first, so that soft terms are tuned too.
-    `judged` are queries with judgements. Nothing is written with `dry_run`. Raises DataError for fewer than
-    10 judged queries or without vectors, FingerprintMismatch for another encoder, SettingsError for what
+    `judged` are queries with judgements. Nothing is written with `dry_run`, and through an alias that shows
+    a part of the index only so: Raises ClusterError. Raises DataError for fewer than 10 judged queries or
+    without vectors, FingerprintMismatch for another encoder, SettingsError for what
     this index cannot do or what needs judged queries.
     """
     settings = settings or TuneSettings()
     if not judged and (settings.also or settings.bm25 == "apply"):
         raise SettingsError("k1, b, depth and feedback are judged by queries only", hint="--beir FOLDER")
-    info = resolve(cluster, name)
+    info = resolve(cluster, name) if settings.dry_run else resolve_whole(cluster, name)
     if encoder is None or isinstance(encoder, Path):
         encoder = encoder_for(cluster, info, encoder, progress=progress)
     table = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from itertools import chain, zip_longest
 from threading import RLock
@@ -108,7 +109,8 @@ class SideBySide:
     def _beside(self, name: str) -> Search:
         if name not in self.names():
             raise NotFound(f"nothing to compare is called '{name[:100]}'", hint=", ".join(self.names()))
-        info = self.cluster.index_info(name.removeprefix(BESIDE))
+        found = self.cluster.index_info(name.removeprefix(BESIDE))
+        info = replace(found, scope=self.hybrid.info.scope)  # what the server's name shows, and no more
         return Search(self.cluster, info, encoder_for(self.cluster, info, None))
 
 

@@ -44,7 +44,8 @@ def publish(cluster: Cluster, index: str, found: Evaluation) -> dict[str, Any]:
     judgements = put_entry(cluster, "judgments", judgement_list(info, found))
     ids: dict[str, Any] = {"query_set": queries, "judgements": judgements, "experiments": {}}
     for system in found.systems:
-        configuration = put_entry(cluster, "search_configurations", search_configuration(info, system))
+        described = search_configuration(info, system, index if info.scope else info.name)
+        configuration = put_entry(cluster, "search_configurations", described)
         body = experiment(found, system, [queries, configuration, judgements])
         ids["experiments"][system] = put_entry(cluster, "experiments", body, method="POST")
     return ids
@@ -98,10 +99,10 @@ def judgement_list(info: IndexInfo, found: Evaluation) -> dict[str, Any]:
     }
 
 
-def search_configuration(info: IndexInfo, system: str) -> dict[str, Any]:
-    """Describe a system. Its query is the lexical one: a vector has no place in such a text."""
+def search_configuration(info: IndexInfo, system: str, asked: str) -> dict[str, Any]:
+    """Describe a system, and which name it asks. Its query is lexical: a vector has no place in a text."""
     query = {"query": lexical_query(SEARCH_TEXT, info.record.lexical_fields)}
-    return {"name": name_of(info, system), "index": info.name, "query": json.dumps(query)}
+    return {"name": name_of(info, system), "index": asked, "query": json.dumps(query)}
 
 
 def experiment(found: Evaluation, system: str, ids: list[str]) -> dict[str, Any]:

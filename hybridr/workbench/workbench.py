@@ -97,7 +97,7 @@ def add_workbench(
     judgements = Judgements.of(comparison.hybrid.info)
     add_comparing(app, comparison)
     add_judging(app, comparison, judgements)
-    add_tasks(app, Works(cluster, comparison, judgements))
+    add_tasks(app, Works(cluster, str(settings.index), comparison, judgements))
 
 
 def own_page(request: Request) -> None:
@@ -160,15 +160,11 @@ def next_query(comparison: SideBySide, judgements: Judgements, asked: NextReques
 
 
 class Works:
-    """What the page's buttons do with the judgements."""
+    """What the page's buttons do with the judgements, to the index by the name that the server was given."""
 
-    def __init__(self, cluster: Cluster, comparison: SideBySide, judgements: Judgements) -> None:
-        self.cluster, self.comparison, self.judgements = cluster, comparison, judgements
-
-    @property
-    def index(self) -> str:
-        """Name the index that is served."""
-        return self.comparison.hybrid.info.name
+    def __init__(self, cluster: Cluster, index: str, comparison: SideBySide, judgements: Judgements) -> None:
+        self.cluster, self.index = cluster, index
+        self.comparison, self.judgements = comparison, judgements
 
     @property
     def judged(self) -> JudgedQueries:

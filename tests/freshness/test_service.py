@@ -5,12 +5,14 @@ from __future__ import annotations
 import configparser
 import json
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hybridr_cli
+from hybridr.errors import SettingsError
 from hybridr.freshness.service import kubernetes_manifest, systemd_unit
 
 
@@ -25,6 +27,35 @@ def test_the_unit_runs_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert shlex.split(service["Environment"]) == [f"HYBRIDR_HOME={tmp_path / 'a home'}"]
     assert service["Restart"] == "always"
     assert service["EnvironmentFile"] == "/etc/hybridr/docs.env"
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        "a\nExecStartPre=/bin/evil",
+        "../../evil",
+        "%h",
+        "${HYBRIDR_PASSWORD}",
+        "$(HYBRIDR_PASSWORD)",
+        "a b",
+        "",
+        "*",
+    ],
+)
+@pytest.mark.parametrize("write", [systemd_unit, kubernetes_manifest])
+def test_a_name_that_says_more_than_a_name_is_refused(write: Callable[..., str], index: str) -> None:
+    with pytest.raises(SettingsError, match="a service cannot be named after"):
+        write(index, "30s")
+
+
+def test_nothing_is_put_in_the_place_of_parts_of_a_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HYBRIDR_HOME", "/home/$x%h")
+    unit = systemd_unit("docs", "30s", Path("/models/${HYBRIDR_PASSWORD}%h"))
+    assert "'/models/$${HYBRIDR_PASSWORD}%%h'" in unit
+    assert "Environment='HYBRIDR_HOME=/home/$x%%h'" in unit
+    for path in ("/models/a\nExecStartPre=/bin/evil", "/models/\x1b[2J"):
+        with pytest.raises(SettingsError, match="characters that no unit can hold"):
+            systemd_unit("docs", "30s", Path(path))
 
 
 @pytest.mark.parametrize(("index", "name"), [("docs", "docs"), ("My_Docs.2026", "my-docs-2026")])

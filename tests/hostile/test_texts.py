@@ -13,8 +13,14 @@ import pytest
 from hybridr.adaptation.corpus import read_tsv
 from hybridr.adaptation.judged import read_scores, read_table
 from hybridr.errors import DataError
-from hybridr.files.formats import read_corpus, read_jsonl, read_qrels, read_query_log, read_run
+from hybridr.files.formats import read_corpus, read_jsonl, read_qrels, read_queries, read_query_log, read_run
 from support import hostile
+
+
+def test_a_judged_query_with_half_a_character_is_refused_by_its_line(tmp_path: Path) -> None:
+    (tmp_path / "queries.jsonl").write_bytes(b'{"_id": "q", "text": "\\ud800 cat"}\n')
+    with pytest.raises(DataError, match="queries.jsonl:1: query 'q' holds half a character"):
+        read_queries(tmp_path, {"q": {"d": 1}})
 
 
 @pytest.mark.attack(47)

@@ -49,6 +49,7 @@ def test_a_sum_of_terms_is_read() -> None:
 @pytest.mark.parametrize(
     ("formula", "said"),
     [
+        ("linear(price, 0." + "0" * 45 + "1):1", "needs something else"),
         ("popularity:0.1", "'popularity:0.1' is no boost"),
         ("log1p(popularity)", "is no boost"),
         ("exp(popularity):0.1", "is no boost"),

@@ -130,8 +130,15 @@ def test_a_request_that_cannot_be_answered_says_why(client, body, status, said):
     assert said in answer.json()["error"]["message"]
 
 
-def test_half_a_character_is_refused(client):
-    body = b'{"model": "hybridr-query", "input": "half \\ud800"}'
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"model": "hybridr-query", "input": "half \\ud800"}',
+        b'{"model": "\\ud800-query", "input": "a cat"}',
+        b'{"model": "\\ud800", "input": ["a cat"]}',
+    ],
+)
+def test_half_a_character_is_refused(client, body):
     answer = client.post("/v1/embeddings", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 400
     assert "unicode" in answer.json()["error"]["message"]

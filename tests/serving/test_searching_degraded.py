@@ -144,6 +144,43 @@ def test_long_and_odd_queries_are_answered(client, query):
     assert client.post("/search", json={"query": query}).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"query": "a cat", "boost": "\\ud800"}', 400),
+        (b'{"query": "a cat", "filter": {"\\ud800": {}}}', 422),
+        (b'{"query": "a cat", "\\ud800": 1}', 400),
+        (b'{"query": "a cat", "mode": "\\ud800"}', 400),
+    ],
+)
+def test_half_a_character_anywhere_is_the_clients_error(client, body, status):
+    answer = client.post("/search", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == status
+    assert answer.json()["error"]["message"]
+
+
+def test_a_filter_that_the_cluster_cannot_read_is_the_clients_error(client, monkeypatch):
+    refusal = ClusterError("the cluster refused (400 x): For input string", status=400)
+    monkeypatch.setattr(FakeSearch, "failure", refusal)
+    body = {"query": "a cat", "filter": {"range": {"price": {"gte": "now"}}}}
+    answer = client.post("/search", json=body)
+    assert answer.status_code == 422
+    assert answer.json()["error"]["message"].startswith("filter: the cluster refused")
+    assert client.post("/search", json={"query": "a cat"}).status_code == 502, "our own request was wrong"
+
+
+def test_a_query_is_shorter_than_a_text_to_encode(monkeypatch):
+    monkeypatch.setattr(searching, "Search", FakeSearch)
+    settings = ServeSettings(index="docs", max_query_characters=1000)
+    client = TestClient(create_app(HashingEncoder(), settings, cluster=Cluster(None, "http://x")))
+    answer = client.post("/search", json={"query": "x" * 1001})
+    assert answer.status_code == 422
+    assert "1001 characters, at most 1000" in answer.json()["error"]["message"]
+    assert "max_query_characters" in answer.json()["error"]["hint"]
+    texts = {"model": "hybridr-query", "input": "x" * 1001}
+    assert client.post("/v1/embeddings", json=texts).status_code == 200
+
+
 @pytest.mark.attack(6)
 @pytest.mark.parametrize(
     "body", [{"query": "a cat", "size": 2}, {"query": "a cat", "filter": {"script": {"script": "true"}}}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import io
 import json
@@ -136,6 +137,46 @@ def swelling_tokenizer(definition: str) -> str:
     """Give a tokenizer that makes a million letters of each, before it cuts."""
     steps = [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 100}] * 3
     return json.dumps(json.loads(definition) | {"normalizer": {"type": "Sequence", "normalizers": steps}})
+
+
+def with_tokenizer(encoder: Path, folder: Path, **parts: Any) -> Path:
+    """Give an encoder folder with another tokenizer, and a manifest that says it belongs there."""
+    copy = Path(shutil.copytree(encoder, folder))
+    damage_json(copy / "tokenizer.json", **parts)
+    outputs = json.loads((copy / "manifest.json").read_text())["outputs"]
+    damage_json(
+        copy / "manifest.json", outputs=outputs | {"tokenizer.json": sha256_of(copy / "tokenizer.json")}
+    )
+    return copy
+
+
+def splitting(*patterns: str) -> dict[str, Any]:
+    """Give a step that splits texts by regular expressions, one after another."""
+    common = {"type": "Split", "behavior": "Isolated", "invert": False}
+    steps = [common | {"pattern": {"Regex": pattern}} for pattern in patterns]
+    return {"type": "Sequence", "pretokenizers": steps}
+
+
+def framing(tokens: int) -> dict[str, Any]:
+    """Give a step that puts a thousand special tokens before each text, so often."""
+    piece, text = {"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}
+    special = {"id": "[CLS]", "ids": [2] * 1000, "tokens": ["[CLS]"] * 1000}
+    single = [piece] * (tokens // 1000) + [text]
+    pair = [text, {"Sequence": {"id": "B", "type_id": 1}}]
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": pair,
+        "special_tokens": {"[CLS]": special},
+    }
+
+
+def swelling_charsmap() -> dict[str, Any]:
+    """Give SentencePiece's normaliser with a table that puts a kilobyte in place of a character."""
+    return {
+        "type": "Precompiled",
+        "precompiled_charsmap": base64.b64encode(bytes(4) + b"x" * 1024 + b"\0").decode(),
+    }
 
 
 class Payload:

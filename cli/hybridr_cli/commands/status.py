@@ -64,7 +64,8 @@ def show(session: Session, holding: Holding) -> None:
     if deployed := holding.deployment:
         state = "whole" if not deployed.missing else f"NOT WHOLE: {'; '.join(deployed.missing)}"
         model = f", model {deployed.model} asks {deployed.server or 'its server'}" if deployed.model else ""
-        out.line(f"  deployed: {deployed.way}, pipeline {deployed.pipeline}{model} ({state})")
+        boost = f", boost {deployed.boost}" if deployed.boost else ""
+        out.line(f"  deployed: {deployed.way}, pipeline {deployed.pipeline}{model}{boost} ({state})")
     for event in holding.history:
         details = ", ".join(f"{name} {value}" for name, value in event.items() if name not in ("at", "event"))
         out.line(f"  {event['at']} {event['event']}: {details}")

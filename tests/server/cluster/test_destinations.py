@@ -12,7 +12,7 @@ from hybridr import Search, reindex, rollback
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import is_known_by, name_destination, put_record, resolve
 from hybridr.cluster.record import IndexInfo, Record
-from hybridr.errors import AccessDenied, DataError, HybridrError
+from hybridr.errors import AccessDenied, ClusterError, DataError, HybridrError
 from hybridr.reindexing.new_index import begun
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.reindexing.syncing import sync
@@ -115,12 +115,31 @@ def test_an_alias_that_a_stranger_holds_brings_nothing_of_his_along(
     deployed = {"way": "client", "pipeline": "somebody-elses"}
     info = cluster.index_info(stranger)
     put_record(cluster, info, info.record.changed(deployment=deployed))
+    hiding = {"index": stranger, "alias": f"{index_name}-mine", "filter": {"term": {"tags": "a"}}}
+    cluster.request("POST", "/_aliases", {"actions": [{"add": hiding | {"routing": "x"}}]})
     other = HashingEncoder(salt="other")
     done = reindex(cluster, index_name, other, ReindexSettings(alias=f"{index_name}-mine"))
     made = cluster.index_info(done.destination)
     assert made.record.previous == index_name
     assert made.record.deployment is None
+    assert made.aliases == {f"{index_name}-mine": {}}, "neither his filter nor his routing"
     assert not done.deployment
+
+
+def test_an_alias_that_was_given_away_while_the_index_was_filled_is_not_taken(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_index(cluster, index_name, 3)
+    fill_index(cluster, f"{index_name}-payroll", 1)
+    given = {"index": f"{index_name}-payroll", "alias": f"{index_name}-hybridr"}
+
+    def verified(*_: Any) -> None:
+        cluster.request("POST", "/_aliases", {"actions": [{"add": given}]})
+
+    monkeypatch.setattr("hybridr.reindexing.targets.beside.require_verified", verified)
+    with pytest.raises(ClusterError, match=f"stands for '{index_name}-payroll', which does not come from"):
+        reindex(cluster, index_name, ENCODER)
+    assert [one.name for one in cluster.indices(f"{index_name}-hybridr")] == [f"{index_name}-payroll"]
 
 
 def test_a_source_of_before_is_believed_until_it_names_one(cluster: Cluster, source: str) -> None:

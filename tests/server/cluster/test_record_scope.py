@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 from hybridr import ReindexSettings, Search, SearchSettings, reindex, rollback
 from hybridr.adaptation.corpus import read_index
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.destinations import resolve
+from hybridr.cluster.destinations import put_record, resolve
 from hybridr.cluster.reading import read_documents, sample_documents
+from hybridr.cluster.record import Tuned
 from hybridr.errors import ClusterError
 from hybridr.inspection import inspect_index
 from hybridr.progress import silent
@@ -21,7 +23,9 @@ from hybridr.reindexing.verification import verify
 from hybridr.search.systems import Compared, JudgedQueries, evaluate_index
 from hybridr.status import remove, standing
 from hybridr.tuning.map_fitting import sampled
-from hybridr.tuning.settings import MapSettings
+from hybridr.tuning.resetting import reset_tuning
+from hybridr.tuning.settings import MapSettings, TuneSettings
+from hybridr.tuning.tuning import tune
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder
 
@@ -135,6 +139,21 @@ def test_what_works_on_all_of_an_index_refuses_a_part(shared: Cluster, verb: Any
     for alias in ("t-tenant-source", "t-routed-made"):
         with pytest.raises(ClusterError, match=r"is an alias with a (filter|routing): this works on all of"):
             verb(shared, alias)
+
+
+def test_tune_writes_for_all_searches_and_refuses_a_part(shared: Cluster) -> None:
+    made = f"{SOURCE}-hybridr-1"
+    before = shared.index_info(made).record
+    put_record(shared, shared.index_info(made), before.changed(tuning=Tuned(search={"weight": 0.1})))
+    plain = TuneSettings(fit_map=False)
+    for alias in ("t-tenant-source", "t-routed-made"):
+        for verb in (partial(tune, encoder=ENCODER, settings=plain), reset_tuning):
+            with pytest.raises(ClusterError, match=r"is an alias with a (filter|routing): this works on all"):
+                verb(shared, alias)
+        dry = plain.model_copy(update={"dry_run": True})
+        assert tune(shared, alias, encoder=ENCODER, settings=dry).index == made
+    assert shared.index_info(made).record.tuning == Tuned(search={"weight": 0.1})
+    put_record(shared, shared.index_info(made), before)
 
 
 @pytest.mark.attack(3)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import hybridr_cli
 from hybridr import Search, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.deploying.deploying import deploy, plan_deployment, undeploy
@@ -15,6 +16,7 @@ from hybridr.reindexing.switching import command_of
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
+from hybridr.status import standing
 from support.corpus import fill_index
 from support.deployed import Server, ask, ids, scores
 from support.hashing import HashingEncoder
@@ -36,7 +38,9 @@ def server(ml_cluster: Cluster) -> Iterator[Server]:
         ml_cluster.request("DELETE", path_of(info.name))
 
 
-def test_clients_that_change_nothing_get_the_boost(ml_cluster: Cluster, server: Server) -> None:
+def test_clients_that_change_nothing_get_the_boost(
+    ml_cluster: Cluster, server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
     settings = DeploySettings(way="transparent", server=server.url, set_cluster_settings=True)
     search = Search(ml_cluster, INDEX, HashingEncoder())
     plain, boosted = search(TEXT, 20), search(TEXT, 20, boost=BOOST)
@@ -51,6 +55,11 @@ def test_clients_that_change_nothing_get_the_boost(ml_cluster: Cluster, server: 
         info = ml_cluster.index_info(done.index)
         assert info.record.deployment is not None
         assert info.record.deployment.boost == formula
+        [holding] = standing(ml_cluster, INDEX).holdings
+        assert holding.deployment is not None
+        assert holding.deployment.boost == formula
+        assert hybridr_cli.main(["status", INDEX, "--url", ml_cluster.url]) == 0
+        assert (f", boost {BOOST} (" in capsys.readouterr().out) is bool(formula)
         assert (f"--boost '{formula}'" in command_of(info, info.record.deployment)) is bool(formula)
     undeploy(ml_cluster, INDEX)
 

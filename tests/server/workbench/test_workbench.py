@@ -129,6 +129,36 @@ def test_from_judgements_to_a_tuned_default(
     assert "12 queries" in capsys.readouterr().out
 
 
+@pytest.mark.attack(2)
+def test_the_page_of_a_filtered_alias_shows_and_writes_no_more_than_it(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_index(cluster, index_name, 24)
+    old, new = HashingEncoder(), HashingEncoder(salt="other")
+    for encoder in (old, new):
+        reindex(cluster, index_name, encoder)
+    part = {"index": f"{index_name}-hybridr-2", "alias": f"{index_name}-part"}
+    part["filter"] = {"term": {"tags": "t0"}}
+    cluster.request("POST", "/_aliases", {"actions": [{"add": part}]})
+    monkeypatch.setattr("hybridr.workbench.comparing.encoder_for", lambda *_: old)
+    settings = ServeSettings(index=f"{index_name}-part")
+    client = TestClient(create_app(new, settings, cluster=cluster, added=workbench_of(settings, cluster)))
+    systems = client.get("/compare").json()["systems"]
+    beside = f"hybrid@{index_name}-hybridr-1"
+    assert beside in systems
+    for system in systems:
+        found = post(client, "/compare", query=text_number(1), systems=[system], k=24)["lists"][system]
+        assert {hit["doc_id"] for hit in found} <= {f"d{number}" for number in range(0, 24, 3)}
+    post(client, "/judging/queries", queries=QUERIES)
+    for _ in QUERIES:
+        found = post(client, "/judging/next", judge="ada")
+        grades = {found["documents"][0]["doc_id"]: 1}
+        post(client, "/judging/grades", judge="ada", query_id=found["query_id"], grades=grades)
+    for task in ("tune", "reset"):
+        assert "is an alias with a filter" in done(client, task)["error"]
+    assert cluster.index_info(f"{index_name}-hybridr-2").record.tuning is None
+
+
 def test_without_judgements_the_command_says_where_to_make_them(
     cluster: Cluster, index_name: str, capsys: Any
 ) -> None:
