@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..cluster.connection import Cluster
 from ..cluster.legs.dense import as_kept
@@ -70,15 +70,10 @@ class Taken:
 
 
 @dataclass(frozen=True)
-class Imported:
-    """What an import did: a reindex whose `taken` vectors were there already."""
+class Imported(Reindexing):
+    """What an import did: a reindex, of whose vectors `taken` were there already."""
 
-    reindexing: Reindexing
-    taken: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Give the fields as JSON values."""
-        return {**self.reindexing.to_json(), "taken": self.taken}
+    taken: int = 0
 
 
 def import_vectors(
@@ -105,7 +100,7 @@ def import_vectors(
         return fill_from(ready, job, todo, taken, progress)
 
     done = carried_out(cluster, name, encoder, chosen, fill, progress)
-    return Imported(done, taken.documents)
+    return Imported(**{one.name: getattr(done, one.name) for one in fields(done)}, taken=taken.documents)
 
 
 def plan_import(

@@ -23,7 +23,6 @@ from ..cluster.record import IndexInfo
 from ..cluster.routing import shards_in
 from ..errors import ClusterError, DataError
 from ..files.manifest import write_manifest
-from ..files.private import remember_text
 from ..progress import Progress, silent
 from ..reindexing.planning import source_of
 from ..reindexing.runners import runner
@@ -89,7 +88,7 @@ def export_text(
     """Write the texts of all documents of `name`, as a reindex would encode them, into `folder`/texts.
 
     Run again it goes on behind the last part; what is written into the index meanwhile, or afterwards, is
-    left to the stage that writes vectors. Raises DataError for a folder with other texts, or one that
+    left to the stage that writes vectors. The files are readable by their owner only. Raises DataError for a folder with other texts, or one that
     another process writes into, DownloadError for a full disk, and what reading an index raises.
     """
     started, settings = time.monotonic(), settings or ReindexSettings()
@@ -101,7 +100,6 @@ def export_text(
         for left in texts.glob(".*.parquet.*"):  # of a process that was killed
             left.unlink()
         origin = origin_of(cluster, info, settings, texts)
-        remember_text(texts, "exported texts", info.name)
         export = Export(cluster, info, texts, origin, settings, cluster.count(info.name), progress)
         export.add(before := sum(count_rows(texts / part, again(export)) for part in parts_in(texts)))
         shares = dealt(shards_in(info), settings.workers)

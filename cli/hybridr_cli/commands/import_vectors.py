@@ -53,4 +53,4 @@ def import_vectors(
         return show_plan(session, todo)
     done = importing.import_vectors(cluster, name, folder, model, settings, progress=progress)
     session.output.note(f"{done.taken:,} vectors from {folder}")
-    show_result(session, done.reindexing, name)
+    show_result(session, done, name)
