@@ -88,8 +88,9 @@ def export_text(
     """Write the texts of all documents of `name`, as a reindex would encode them, into `folder`/texts.
 
     Run again it goes on behind the last part; what is written into the index meanwhile, or afterwards, is
-    left to the stage that writes vectors. The files are readable by their owner only. Raises DataError for a folder with other texts, or one that
-    another process writes into, DownloadError for a full disk, and what reading an index raises.
+    left to the stage that writes vectors. The files are readable by their owner only. Raises DataError for a
+    folder with other texts, or one that another process writes into, DownloadError for a full disk, and what
+    reading an index raises.
     """
     started, settings = time.monotonic(), settings or ReindexSettings()
     cluster, texts = cluster.patient(settings.patience_s), texts_of(folder)

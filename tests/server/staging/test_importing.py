@@ -20,6 +20,7 @@ from hybridr.encoding.opening import load_encoder
 from hybridr.errors import DataError, FingerprintMismatch, SettingsError
 from hybridr.reindexing import new_index
 from hybridr.reindexing.verification import verify
+from hybridr.staging import importing, texts
 from hybridr.staging.importing import import_vectors, plan_import
 from hybridr.staging.texts import export_text
 from hybridr.staging.vectors import encode_texts
@@ -28,7 +29,7 @@ from support.corpus import bulk, delete, fill_index, fill_uneven, put_documents,
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
-DOCUMENTS = 240
+DOCUMENTS, PAGE = 100, 8  # and two odd ones
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +37,7 @@ def uneven(cluster: Cluster) -> Iterator[str]:
     """An index of three shards with documents of different lengths, one without text, one with routing."""
     name = "t-stages"
     fill_uneven(cluster, name, shards=3)
+    bulk(cluster, name, [{"delete": {"_id": f"d{number}"}} for number in range(DOCUMENTS, 240)])
     bulk(cluster, name, [{"index": {"_id": "empty"}}, {"text": " "}])
     bulk(cluster, name, [{"index": {"_id": "routed", "routing": "x"}}, {"text": "a routed \ud800 text"}])
     yield name
@@ -45,10 +47,13 @@ def uneven(cluster: Cluster) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def exported(cluster: Cluster, uneven: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The texts of that index in pages of 50."""
+    """The texts of that index in pages of 8 and several parts a shard."""
     folder = tmp_path_factory.mktemp("stages") / "out"
-    done = export_text(cluster, uneven, folder, ReindexSettings(read_documents=50))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(texts, "PART_DOCUMENTS", 16)
+        done = export_text(cluster, uneven, folder, ReindexSettings(read_documents=PAGE, workers=2))
     assert (done.documents, done.before, done.fields) == (DOCUMENTS + 2, 0, ("title", "text"))
+    assert done.parts > 6
     return folder
 
 
@@ -69,7 +74,10 @@ def held(cluster: Cluster, index: str) -> dict[str, Any]:
 def test_the_index_is_that_of_the_direct_way_to_the_bit(
     cluster: Cluster, uneven: str, folder: Path, minilm_encoder_folder: Path
 ) -> None:
-    encoder, settings = load_encoder(minilm_encoder_folder), ReindexSettings(read_documents=50)
+    encoder, settings = (
+        load_encoder(minilm_encoder_folder),
+        ReindexSettings(read_documents=PAGE, term_table=False),
+    )
     direct = reindex(cluster, uneven, encoder, settings)
     expected, record = held(cluster, direct.destination), resolve(cluster, uneven).record
     mapping = cluster.index_info(direct.destination).mappings["properties"]
@@ -119,14 +127,9 @@ def test_a_vector_of_another_text_is_not_taken(cluster: Cluster, index_name: str
     fill_index(cluster, index_name, 20)
     export_text(cluster, index_name, tmp_path, ReindexSettings(fields=("text",)))
     encode_texts(tmp_path, HashingEncoder())
-    from hybridr.staging import importing
-
-    patch = pytest.MonkeyPatch()
-    patch.setattr(importing, "text_of", lambda source, fields: "another text of the same document")
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(importing, "text_of", lambda source, fields: "another text of the same document")
         done = import_vectors(cluster, index_name, tmp_path, HashingEncoder(), ReindexSettings(workers=2))
-    finally:
-        patch.undo()
     assert (done.taken, done.encoded) == (0, 20)
     assert verify(cluster, index_name, HashingEncoder(), sample=20).ok
 
