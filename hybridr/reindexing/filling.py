@@ -34,7 +34,7 @@ S = TypeVar("S")
 END = object()
 
 
-class Recipe(Protocol):
+class TextRecipe(Protocol):
     """What encoding needs to know: as much as a `Job` tells of it, also where there is no cluster."""
 
     @property
@@ -152,7 +152,7 @@ def deliver(job: Job, actions: list[Action]) -> Outcome:
     return total
 
 
-def encoded_pages(job: Recipe, pages: Iterator[list[Pending]]) -> Generator[list[Pending], None, None]:
+def encoded_pages(job: TextRecipe, pages: Iterator[list[Pending]]) -> Generator[list[Pending], None, None]:
     """Give each document with text its vector, some documents of like length at a time.
 
     What is encoded and not yet written is lost when the process dies, so the parts are small; an encoder that
@@ -163,14 +163,14 @@ def encoded_pages(job: Recipe, pages: Iterator[list[Pending]]) -> Generator[list
         yield from encoded
 
 
-def parts_by_length(job: Recipe, pages: Iterator[list[Pending]]) -> Iterator[list[Pending]]:
+def parts_by_length(job: TextRecipe, pages: Iterator[list[Pending]]) -> Iterator[list[Pending]]:
     """Cut pages into parts for the encoder, whose batches pad less when their texts are equally long."""
     for page in pages:
         page.sort(key=lambda pending: len(text_of(pending.document.source, job.text_fields)))
         yield from (page[start : start + ENCODED_TOGETHER] for start in range(0, len(page), ENCODED_TOGETHER))
 
 
-def encode(job: Recipe, part: list[Pending]) -> list[Pending]:
+def encode(job: TextRecipe, part: list[Pending]) -> list[Pending]:
     """Give each document with text its vector and bits, or the vectors of its passages."""
     texts = [text_of(pending.document.source, job.text_fields) for pending in part]
     if job.token_mean is not None:
@@ -183,7 +183,9 @@ def encode(job: Recipe, part: list[Pending]) -> list[Pending]:
     ]
 
 
-def encode_passages(job: Recipe, part: list[Pending], texts: list[str], splits: list[Split]) -> list[Pending]:
+def encode_passages(
+    job: TextRecipe, part: list[Pending], texts: list[str], splits: list[Split]
+) -> list[Pending]:
     """Encode the passages of all documents together. Raises ModelError as `checked_vectors` does."""
     passages = [text[a:b] for text, (spans, _) in zip(texts, splits, strict=True) for a, b in spans]
     owners = [number for number, (spans, _) in enumerate(splits) for _ in spans]
@@ -196,7 +198,7 @@ def encode_passages(job: Recipe, part: list[Pending], texts: list[str], splits: 
     ]
 
 
-def encode_tokens(job: Recipe, part: list[Pending], texts: list[str], mean: Vectors) -> list[Pending]:
+def encode_tokens(job: TextRecipe, part: list[Pending], texts: list[str], mean: Vectors) -> list[Pending]:
     """Read each document with text to its end: the vector of its beginning, bits of all tokens."""
     there = [number for number, text in enumerate(texts) if text]
     read, limit = [texts[number] for number in there], job.settings.max_tokens
@@ -210,7 +212,7 @@ def encode_tokens(job: Recipe, part: list[Pending], texts: list[str], mean: Vect
     ]
 
 
-def checked_vectors(job: Recipe, vectors: np.ndarray, owners: Sequence[Pending]) -> np.ndarray:
+def checked_vectors(job: TextRecipe, vectors: np.ndarray, owners: Sequence[Pending]) -> np.ndarray:
     """Give vectors `(n, dim)` the values that are sent. Raises ModelError for what is no number."""
     if not np.isfinite(vectors).all():
         bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])

@@ -26,12 +26,12 @@ T = TypeVar("T")
 PART = re.compile(r"\d{5}-\d{6}\.parquet")  # shard, running number
 
 
-def texts_of(folder: Path) -> Path:
+def texts_folder(folder: Path) -> Path:
     """Name where the texts are."""
     return folder / "texts"
 
 
-def vectors_of(folder: Path) -> Path:
+def vectors_folder(folder: Path) -> Path:
     """Name where the vectors are."""
     return folder / "vectors"
 
@@ -57,7 +57,7 @@ def parts_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if PART.fullmatch(path.name))
 
 
-def finished(folder: Path, command: str) -> dict[str, Any]:
+def finished_stage(folder: Path, command: str) -> dict[str, Any]:
     """Read the manifest of a stage.
 
     Raises DataError, with the `command` of that stage, when it is not done.
@@ -76,7 +76,7 @@ def finished(folder: Path, command: str) -> dict[str, Any]:
     return manifest
 
 
-def entry_of(manifest: Mapping[str, Any], name: str, kind: type[L], folder: Path) -> L:
+def entry_label(manifest: Mapping[str, Any], name: str, kind: type[L], folder: Path) -> L:
     """Read a label out of a manifest. Raises DataError."""
     try:
         return kind.model_validate(manifest.get(name))

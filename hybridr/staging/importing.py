@@ -30,7 +30,7 @@ from ..reindexing.reindexing import Reindexing, carried_out, plan
 from ..reindexing.runners import runner
 from ..reindexing.settings import ReindexSettings
 from ..reindexing.targets.beside import COPYING, Beside, pages_to_copy
-from .bundle import dealt, entry_of, finished, unchanged_part, vectors_of
+from .bundle import dealt, entry_label, finished_stage, unchanged_part, vectors_folder
 from .labels import Making, Origin, VectorsLabel, check_making
 from .parts import count_rows, digest_of_text, read_label, read_part, undamaged, vectors_in, vectors_schema
 
@@ -115,21 +115,21 @@ def plan_import(
     """
     ready = ready_in(folder)
     chosen = import_settings(cluster, name, encoder, settings, ready)
-    rows = (count_rows(vectors_of(folder) / part, again(folder)) for part in ready.digests)
+    rows = (count_rows(vectors_folder(folder) / part, encode_command(folder)) for part in ready.digests)
     return plan(cluster, name, encoder, chosen), sum(rows)
 
 
-def again(folder: Path) -> str:
+def encode_command(folder: Path) -> str:
     """Give the command that makes vectors."""
     return f"hybridr encode {folder}"
 
 
 def ready_in(folder: Path) -> Ready:
     """Find the vectors in a folder. Raises DataError when they are not all there."""
-    vectors = vectors_of(folder)
-    manifest = finished(vectors, again(folder))
-    origin = entry_of(manifest, "origin", Origin, vectors)
-    return Ready(folder, origin, entry_of(manifest, "making", Making, vectors), manifest["outputs"])
+    vectors = vectors_folder(folder)
+    manifest = finished_stage(vectors, encode_command(folder))
+    origin = entry_label(manifest, "origin", Origin, vectors)
+    return Ready(folder, origin, entry_label(manifest, "making", Making, vectors), manifest["outputs"])
 
 
 def import_settings(
@@ -155,8 +155,8 @@ def import_settings(
     check_making(
         ready.making,
         Making.of(encoder, ready.making.max_tokens, windows),
-        str(vectors_of(ready.folder)),
-        f"encode again: rm -r {vectors_of(ready.folder)}; {again(ready.folder)}",
+        str(vectors_folder(ready.folder)),
+        f"encode again: rm -r {vectors_folder(ready.folder)}; {encode_command(ready.folder)}",
     )
     split = {"passage_overlap": windows.overlap, "max_passages": windows.most} if windows else {}
     made = {"fields": ready.origin.fields, "max_tokens": ready.making.max_tokens, "late_graph": True}
@@ -196,17 +196,21 @@ def import_parts(ready: Ready, job: Job, meter: Meter, taken: Taken, names: tupl
 
 def import_part(ready: Ready, job: Job, meter: Meter, taken: Taken, name: str) -> Filling:
     """Write the documents that the source still has in the range of a part."""
-    file = unchanged_part(vectors_of(ready.folder) / name, ready.digests[name], again(ready.folder))
-    label = read_label(file, VectorsLabel, again(ready.folder))
+    file = unchanged_part(
+        vectors_folder(ready.folder) / name, ready.digests[name], encode_command(ready.folder)
+    )
+    label = read_label(file, VectorsLabel, encode_command(ready.folder))
     if (label.origin, label.making) != (ready.origin, ready.making):
-        raise DataError(f"{file} is not of the vectors that the manifest speaks of", hint=again(ready.folder))
+        raise DataError(
+            f"{file} is not of the vectors that the manifest speaks of", hint=encode_command(ready.folder)
+        )
     rows: dict[str, Row] = {}
-    with undamaged(file, again(ready.folder)):
-        for table in read_part(file, vectors_schema(ready.making.dim), again(ready.folder)):
+    with undamaged(file, encode_command(ready.folder)):
+        for table in read_part(file, vectors_schema(ready.making.dim), encode_command(ready.folder)):
             rows |= rows_in(table, ready.making.dim)
     filling = Filling(until=Position.at(label.share.since))
     read = pages_to_copy(job, label.share, filling, meter)
-    with closing(prefetched(joined(job, read, rows, taken))) as pages:
+    with closing(prefetched(with_known_vectors(job, read, rows, taken))) as pages:
         for page in pages:
             write_page(job, COPYING, page, filling)
             meter.add(len(page))
@@ -227,7 +231,7 @@ def rows_in(table: pa.Table, dim: int) -> dict[str, Row]:
     return found
 
 
-def joined(
+def with_known_vectors(
     job: Job, pages: Iterator[list[Pending]], rows: dict[str, Row], taken: Taken
 ) -> Iterator[list[Pending]]:
     """Give documents the vectors of the part where their text is the same, and encode the others afresh."""

@@ -57,7 +57,7 @@ def vectors_schema(dim: int) -> pa.Schema:
     )
 
 
-def table_of(columns: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
+def parquet_table(columns: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
     """Make a table of columns by name."""
     return pa.Table.from_pydict(columns, schema=schema)
 
@@ -108,12 +108,12 @@ def undamaged(file: Path, again: str) -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        raise unreadable(file, wrong_value(error), again) from None
+        raise damaged_part(file, wrong_value(error), again) from None
     except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
-        raise unreadable(file, str(error), again) from None
+        raise damaged_part(file, str(error), again) from None
 
 
-def unreadable(file: Path, reason: str, again: str) -> DataError:
+def damaged_part(file: Path, reason: str, again: str) -> DataError:
     """Say why a file cannot be read, and how it is made again."""
     first = next(iter(reason.strip().splitlines()), "it is damaged")
     return DataError(f"{file} cannot be read: {first}", hint=f"{again}   after: rm {file}")

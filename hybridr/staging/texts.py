@@ -27,9 +27,9 @@ from ..progress import Progress, silent
 from ..reindexing.planning import source_of
 from ..reindexing.runners import runner
 from ..reindexing.settings import ReindexSettings
-from .bundle import claimed, dealt, part_name, parts_in, texts_of
+from .bundle import claimed, dealt, part_name, parts_in, texts_folder
 from .labels import Origin, TextsLabel
-from .parts import TEXTS, count_rows, read_label, table_of, write_part
+from .parts import TEXTS, count_rows, parquet_table, read_label, write_part
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,16 +93,18 @@ def export_text(
     reading an index raises.
     """
     started, settings = time.monotonic(), settings or ReindexSettings()
-    cluster, texts = cluster.patient(settings.patience_s), texts_of(folder)
+    cluster, texts = cluster.patient(settings.patience_s), texts_folder(folder)
     info = source_of(cluster, name)
     with claimed(texts / "texts") as ours:
         if not ours:
             raise DataError(f"another process writes texts into {texts}", hint="wait until it has ended")
         for left in texts.glob(".*.parquet.*"):  # of a process that was killed
             left.unlink()
-        origin = origin_of(cluster, info, settings, texts)
+        origin = origin_for(cluster, info, settings, texts)
         export = Export(cluster, info, texts, origin, settings, cluster.count(info.name), progress)
-        export.add(before := sum(count_rows(texts / part, again(export)) for part in parts_in(texts)))
+        export.add(
+            before := sum(count_rows(texts / part, export_command(export)) for part in parts_in(texts))
+        )
         shares = dealt(shards_in(info), settings.workers)
         runner().run(partial(export_shards, export), shares, export.stop.set)
         finish_texts(export)
@@ -110,12 +112,12 @@ def export_text(
     return TextsExported(folder, info.name, export.done, before, parts, origin.fields, seconds)
 
 
-def again(export: Export) -> str:
+def export_command(export: Export) -> str:
     """Give the command that goes on with an export."""
     return f"hybridr export-text {export.info.name} --out {export.folder.parent}"
 
 
-def origin_of(cluster: Cluster, info: IndexInfo, settings: ReindexSettings, folder: Path) -> Origin:
+def origin_for(cluster: Cluster, info: IndexInfo, settings: ReindexSettings, folder: Path) -> Origin:
     """Give the origin of the texts that are there already, else of those to come.
 
     Raises DataError when there are others in the folder than are asked for, or no documents.
@@ -184,7 +186,7 @@ def last_part(export: Export, shard: int) -> tuple[int, int]:
             )
     if not names:
         return 0, -1
-    return len(names), read_label(export.folder / names[-1], TextsLabel, again(export)).until
+    return len(names), read_label(export.folder / names[-1], TextsLabel, export_command(export)).until
 
 
 def page_table(page: list[SourceDocument], fields: tuple[str, ...]) -> pa.Table:
@@ -195,7 +197,7 @@ def page_table(page: list[SourceDocument], fields: tuple[str, ...]) -> pa.Table:
         "routing": [document.routing for document in page],
         "text": [text_of(document.source, fields) for document in page],
     }
-    return table_of(columns, TEXTS)
+    return parquet_table(columns, TEXTS)
 
 
 def until_full(pages: Iterator[pa.Table]) -> list[pa.Table]:

@@ -31,16 +31,25 @@ from ..reindexing.filling import encoded_pages
 from ..reindexing.job import Pending, chosen_windows
 from ..reindexing.runners import runner
 from ..reindexing.settings import ReindexSettings
-from .bundle import claimed, dealt, entry_of, finished, parts_in, texts_of, unchanged_part, vectors_of
+from .bundle import (
+    claimed,
+    dealt,
+    entry_label,
+    finished_stage,
+    parts_in,
+    texts_folder,
+    unchanged_part,
+    vectors_folder,
+)
 from .labels import Making, Origin, TextsLabel, VectorsLabel, check_making
 from .parts import (
     TEXTS,
     count_rows,
     digest_of_text,
     lists_of_vectors,
+    parquet_table,
     read_label,
     read_part,
-    table_of,
     vectors_schema,
     write_part,
 )
@@ -130,8 +139,8 @@ def encode_texts(
     disk, ModelError.
     """
     started, settings = time.monotonic(), settings or ReindexSettings()
-    manifest = finished(texts_of(folder), f"hybridr export-text NAME --out {folder}")
-    origin = entry_of(manifest, "origin", Origin, texts_of(folder))
+    manifest = finished_stage(texts_folder(folder), f"hybridr export-text NAME --out {folder}")
+    origin = entry_label(manifest, "origin", Origin, texts_folder(folder))
     if settings.token_bits:
         raise SettingsError(
             "token bits are not made in stages: their mean is fitted to the index",
@@ -140,7 +149,7 @@ def encode_texts(
     settings = settings.model_copy(update={"vectors": "float", "compression": None})  # an index chooses later
     task = task_for(folder, encoder, settings, manifest["outputs"])
     done = set(made_parts(task))
-    sizes = {name: count_rows(texts_of(folder) / name, "hybridr export-text") for name in task.digests}
+    sizes = {name: count_rows(texts_folder(folder) / name, "hybridr export-text") for name in task.digests}
     waiting = [name for name in sizes if name not in done]
     with watched(folder, sizes, progress):
         if waiting:
@@ -173,7 +182,7 @@ def opened_once(folder: Path, precision: Any, backend: Any) -> Encoder:
 
 def made_parts(task: Task) -> list[str]:
     """List the parts that are encoded. Raises FingerprintMismatch, DataError for those of other encoders."""
-    vectors, made = vectors_of(task.folder), []
+    vectors, made = vectors_folder(task.folder), []
     for name in parts_in(vectors):
         if name not in task.digests:
             raise DataError(f"{vectors / name} has no part of texts", hint=f"rm {vectors / name}")
@@ -196,7 +205,7 @@ def encode_parts(task: Task, names: tuple[str, ...]) -> None:
     encoding = Encoding(encoder_in(task.encoder, task.settings), task.settings)
     check_making(encoding.making, task.making, "the work given to this process", "give it the same encoder")
     for name in names:
-        file = vectors_of(task.folder) / name
+        file = vectors_folder(task.folder) / name
         with claimed(file) as ours:
             if ours and not file.exists():
                 encode_part(task, encoding, name)
@@ -207,7 +216,7 @@ def encode_parts(task: Task, names: tuple[str, ...]) -> None:
 def encode_part(task: Task, encoding: Encoding, name: str) -> None:
     """Encode the texts of a part."""
     command = f"hybridr export-text NAME --out {task.folder}"
-    texts = unchanged_part(texts_of(task.folder) / name, task.digests[name], command)
+    texts = unchanged_part(texts_folder(task.folder) / name, task.digests[name], command)
     label = read_label(texts, TextsLabel, command)
     pages = (pending_of(table) for table in read_part(texts, TEXTS, command))
     found: list[Pending] = []
@@ -223,7 +232,7 @@ def encode_part(task: Task, encoding: Encoding, name: str) -> None:
         texts=task.digests[name],
     )
     write_part(
-        vectors_of(task.folder) / name,
+        vectors_folder(task.folder) / name,
         made,
         vectors_schema(task.making.dim),
         vector_tables(found, task.making.dim),
@@ -256,7 +265,7 @@ def vector_tables(found: list[Pending], dim: int) -> Iterator[pa.Table]:
 def vector_table(group: list[Pending], dim: int) -> pa.Table:
     """Write encoded documents as one table."""
     texts = [str(pending.document.source[TEXT]) for pending in group]
-    rows = [rows_of(pending, dim) for pending in group]
+    rows = [vector_rows(pending, dim) for pending in group]
     spans = [spans_of(pending, text) for pending, text in zip(group, texts, strict=True)]
     columns = {
         "id": [pending.document.doc_id for pending in group],
@@ -267,10 +276,10 @@ def vector_table(group: list[Pending], dim: int) -> pa.Table:
         "end": [[end for _, end in one] for one in spans],
         "vectors": lists_of_vectors(rows, dim),
     }
-    return table_of(columns, vectors_schema(dim))
+    return parquet_table(columns, vectors_schema(dim))
 
 
-def rows_of(pending: Pending, dim: int) -> Vectors:
+def vector_rows(pending: Pending, dim: int) -> Vectors:
     """Give the vectors `(n, dim)` of a document; n is 0 without text."""
     empty = np.zeros((0, dim), dtype=np.float32)
     return empty if pending.vector is None else pending.vector.reshape(-1, dim)
@@ -289,7 +298,7 @@ def watched(folder: Path, sizes: dict[str, int], progress: Progress) -> Iterator
     ended = Event()
 
     def look() -> None:
-        there = (path.name for path in vectors_of(folder).glob("*.parquet"))
+        there = (path.name for path in vectors_folder(folder).glob("*.parquet"))
         progress("encode", sum(sizes.get(name, 0) for name in there), sum(sizes.values()))
 
     def watch() -> None:
@@ -320,7 +329,7 @@ def finish_vectors(task: Task, texts: dict[str, Any], origin: Origin) -> None:
         )
     folder = task.encoder if isinstance(task.encoder, Path) else None
     write_manifest(
-        vectors_of(task.folder),
+        vectors_folder(task.folder),
         stage="encode",
         settings=task.making.to_json(),
         inputs=task.digests,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hybridr.errors import DataError
-from hybridr.staging.bundle import claimed, dealt, entry_of, finished
+from hybridr.staging.bundle import claimed, dealt, entry_label, finished_stage
 from hybridr.staging.labels import Origin
 from support.stages import ORIGIN, write_texts
 
@@ -32,22 +32,22 @@ def test_a_claim_is_held_by_one_and_clears_what_a_dead_one_left(tmp_path: Path) 
 
 def test_the_manifest_and_the_parts_must_agree(tmp_path: Path) -> None:
     texts = write_texts(tmp_path) / "texts"
-    manifest = finished(texts, "again")
-    assert entry_of(manifest, "origin", Origin, texts) == ORIGIN
+    manifest = finished_stage(texts, "again")
+    assert entry_label(manifest, "origin", Origin, texts) == ORIGIN
     with pytest.raises(DataError, match="its label has a wrong 'uuid'"):
-        entry_of({"origin": {**ORIGIN.to_json(), "uuid": 5}}, "origin", Origin, texts)
+        entry_label({"origin": {**ORIGIN.to_json(), "uuid": 5}}, "origin", Origin, texts)
     with pytest.raises(DataError, match="manifest.json: its label has a wrong ''"):
-        entry_of({}, "origin", Origin, texts)
+        entry_label({}, "origin", Origin, texts)
     stray = texts / "00007-000000.parquet"
     stray.write_bytes((texts / "00000-000000.parquet").read_bytes())
     with pytest.raises(DataError, match="00007-000000.parquet is not in the manifest") as found:
-        finished(texts, "again")
+        finished_stage(texts, "again")
     assert found.value.hint == f"rm {stray}"
     stray.unlink()
     (texts / "00000-000001.parquet").unlink()
     with pytest.raises(DataError, match="lacks 00000-000001.parquet") as found:
-        finished(texts, "again")
+        finished_stage(texts, "again")
     assert found.value.hint == "again"
     (texts / "manifest.json").write_text(json.dumps({"stage": "export-text"}))
     with pytest.raises(DataError, match="lacks its outputs"):
-        finished(texts, "again")
+        finished_stage(texts, "again")

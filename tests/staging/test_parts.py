@@ -16,9 +16,9 @@ from hybridr.staging.labels import TextsLabel
 from hybridr.staging.parts import (
     TEXTS,
     lists_of_vectors,
+    parquet_table,
     read_label,
     read_part,
-    table_of,
     vectors_in,
     vectors_schema,
 )
@@ -105,7 +105,7 @@ def test_vectors_come_back_to_the_bit() -> None:
         "end": [[1, 2], [], [1], [1, 2, 3]],
         "vectors": lists_of_vectors(rows, 3),
     }
-    table = table_of(columns, vectors_schema(3))
+    table = parquet_table(columns, vectors_schema(3))
     for expected, found in zip(rows, vectors_in(table, 3), strict=True):
         np.testing.assert_array_equal(expected, found)
     assert [len(found) for found in vectors_in(table.slice(1, 2), 3)] == [0, 1]

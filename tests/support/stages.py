@@ -11,7 +11,7 @@ import numpy as np
 
 from hybridr.files.manifest import write_manifest
 from hybridr.staging.labels import Origin, TextsLabel
-from hybridr.staging.parts import TEXTS, table_of, write_part
+from hybridr.staging.parts import TEXTS, parquet_table, write_part
 from support.corpus import text_number
 from support.hashing import HashingEncoder
 
@@ -26,7 +26,7 @@ def write_texts(folder: Path, documents: int = 60, part: int = 20, page: int = 5
         pages = [range(first, first + page) for first in range(start, start + part, page)]
         names.append(f"00000-{number:06d}.parquet")
         tables = (
-            table_of(
+            parquet_table(
                 {
                     "id": [f"d{n}" for n in numbers],
                     "seq_no": list(numbers),
