@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..cluster.connection import Cluster
 from ..cluster.legs.dense import as_kept
-from ..cluster.reading import Position, text_of
+from ..cluster.reading import Position, Share, text_of
 from ..encoding.contract import Encoder, Vectors
 from ..encoding.passages import Split
 from ..errors import DataError, SettingsError
@@ -196,20 +196,9 @@ def import_parts(ready: Ready, job: Job, meter: Meter, taken: Taken, names: tupl
 
 def import_part(ready: Ready, job: Job, meter: Meter, taken: Taken, name: str) -> Filling:
     """Write the documents that the source still has in the range of a part."""
-    file = unchanged_part(
-        vectors_folder(ready.folder) / name, ready.digests[name], encode_command(ready.folder)
-    )
-    label = read_label(file, VectorsLabel, encode_command(ready.folder))
-    if (label.origin, label.making) != (ready.origin, ready.making):
-        raise DataError(
-            f"{file} is not of the vectors that the manifest speaks of", hint=encode_command(ready.folder)
-        )
-    rows: dict[str, Row] = {}
-    with undamaged(file, encode_command(ready.folder)):
-        for table in read_part(file, vectors_schema(ready.making.dim), encode_command(ready.folder)):
-            rows |= rows_in(table, ready.making.dim)
-    filling = Filling(until=Position.at(label.share.since))
-    read = pages_to_copy(job, label.share, filling, meter)
+    share, rows = rows_in_part(ready, name)
+    filling = Filling(until=Position.at(share.since))
+    read = pages_to_copy(job, share, filling, meter)
     with closing(prefetched(with_known_vectors(job, read, rows, taken))) as pages:
         for page in pages:
             write_page(job, COPYING, page, filling)
@@ -217,6 +206,20 @@ def import_part(ready: Ready, job: Job, meter: Meter, taken: Taken, name: str) -
             if job.stop.is_set():
                 break
     return filling
+
+
+def rows_in_part(ready: Ready, name: str) -> tuple[Share, dict[str, Row]]:
+    """Read a part: which documents it is of, and what it holds of each, by id. Raises DataError."""
+    command = encode_command(ready.folder)
+    file = unchanged_part(vectors_folder(ready.folder) / name, ready.digests[name], command)
+    label = read_label(file, VectorsLabel, command)
+    if (label.origin, label.making) != (ready.origin, ready.making):
+        raise DataError(f"{file} is not of the vectors that the manifest speaks of", hint=command)
+    rows: dict[str, Row] = {}
+    with undamaged(file, command):
+        for table in read_part(file, vectors_schema(ready.making.dim), command):
+            rows |= rows_in(table, ready.making.dim)
+    return label.share, rows
 
 
 def rows_in(table: pa.Table, dim: int) -> dict[str, Row]:
