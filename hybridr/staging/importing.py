@@ -16,6 +16,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from ..cluster.connection import Cluster
 from ..cluster.legs.dense import as_kept
 from ..cluster.reading import Position, Share, text_of
@@ -44,6 +46,11 @@ class Row(NamedTuple):
     digest: bytes
     vectors: Vectors
     split: Split
+
+    def fits(self, text: str) -> bool:
+        """Tell whether this was made of a text: of an empty one no vector, of another one at least one."""
+        within = all(0 <= start < end <= len(text) for start, end in self.split.spans)
+        return within and bool(self.split.spans) == bool(text) and self.digest == digest_of_text(text)
 
 
 @dataclass(frozen=True)
@@ -223,13 +230,15 @@ def rows_in_part(ready: Ready, name: str) -> tuple[Share, dict[str, Row]]:
 
 
 def rows_in(table: pa.Table, dim: int) -> dict[str, Row]:
-    """Read a row group of vectors, by id. Raises DataError for lists that do not fit each other."""
+    """Read a row group of vectors, by id. Raises ValueError for what `encode` never writes."""
     columns = (table[name].to_pylist() for name in ("id", "digest", "whole", "start", "end"))
     found = {}
     for doc_id, digest, whole, start, end, own in zip(*columns, vectors_in(table, dim), strict=True):
         spans = tuple(zip(start, end, strict=True))
-        if len(spans) != len(own):
-            raise DataError(f"document '{doc_id}' has {len(own)} vectors for {len(spans)} spans of its text")
+        if len(spans) != len(own) or not np.isfinite(own).all():
+            raise ValueError(
+                f"document '{doc_id}' has {len(own)} vectors for {len(spans)} spans, or no numbers"
+            )
         found[doc_id] = Row(digest, own, Split(spans, whole))
     return found
 
@@ -244,7 +253,7 @@ def with_known_vectors(
         for pending in page:
             row = rows.get(pending.document.doc_id)
             text = text_of(pending.document.source, job.text_fields)
-            if row is not None and row.digest == digest_of_text(text):
+            if row is not None and row.fits(text):
                 kept = as_kept(row.vectors, job.settings.vectors)
                 known.append(with_vectors(pending, kept, row.split, job.windows is not None))
             else:

@@ -123,6 +123,21 @@ def highest(cluster: Cluster, index: str) -> list[int]:
     return [found[number][0]["seq_no"]["max_seq_no"] for number in sorted(found)]
 
 
+def test_where_the_cluster_tells_no_positions_all_is_looked_at_once_more(
+    cluster: Cluster, index_name: str, tmp_path: Path
+) -> None:
+    fill_index(cluster, index_name, 30)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(texts, "settled_position", lambda *_: None)
+        export_text(cluster, index_name, tmp_path)
+    encode_texts(tmp_path, HashingEncoder())
+    put_documents(cluster, index_name, range(28, 33), suffix=" later")
+    settings = ReindexSettings(term_table=False)
+    done = import_vectors(cluster, index_name, tmp_path, HashingEncoder(), settings)
+    assert (done.taken, done.encoded, done.skipped, done.documents) == (28, 33, 0, 33)
+    assert verify(cluster, index_name, HashingEncoder(), sample=33).ok
+
+
 def test_a_vector_of_another_text_is_not_taken(cluster: Cluster, index_name: str, tmp_path: Path) -> None:
     fill_index(cluster, index_name, 20)
     export_text(cluster, index_name, tmp_path, ReindexSettings(fields=("text",)))
