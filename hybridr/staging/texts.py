@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 PART_DOCUMENTS, PART_BYTES = 5_000, 64 << 20  # a part ends with the page that reaches one of them
 LATEST = (1 << 63) - 1
+VERSION = metadata.version("hybridr")
 
 
 @dataclass(frozen=True)
@@ -149,28 +150,40 @@ def export_shards(export: Export, shards: tuple[int, ...]) -> None:
 def export_shard(export: Export, shard: int) -> None:
     """Write the parts of a shard behind the last one that is there. Raises ClusterError without `_source`."""
     number, since = last_part(export, shard)
+    for share in shares_behind(export, shard, since):
+        pages = tables_of(export, share)
+        for first in pages:
+            if export.stop.is_set():
+                return
+            tables = until_full(chain([first], pages))
+            until = tables[-1]["seq_no"][-1].as_py()
+            write_part(
+                export.folder / part_name(shard, number),
+                TextsLabel(hybridr=VERSION, origin=export.origin, shard=shard, since=since, until=until),
+                TEXTS,
+                tables,
+            )
+            export.add(sum(table.num_rows for table in tables))
+            number, since = number + 1, until
+
+
+def shares_behind(export: Export, shard: int, since: int) -> list[Share]:
+    """Give what a reindex reads of a shard one after the other: no page has documents of two shares."""
     settled = export.origin.settled
     last = LATEST if settled is None else settled.get(shard, -1)
-    share = Share(since=Position({shard: since}), until=Position({shard: last}))
-    read = read_pages(
+    return [Share(since=Position({shard: since}), until=Position({shard: last}))]
+
+
+def tables_of(export: Export, share: Share) -> Iterator[pa.Table]:
+    """Read a share, a table a page."""
+    pages = read_pages(
         export.cluster,
         export.info,
         page=export.settings.read_documents,
         share=share,
         fields=export.origin.fields,
     )
-    pages = (page_table(page, export.origin.fields) for page in read)
-    for first in pages:
-        if export.stop.is_set():
-            break
-        tables = until_full(chain([first], pages))
-        until = tables[-1]["seq_no"][-1].as_py()
-        label = TextsLabel(
-            hybridr=metadata.version("hybridr"), origin=export.origin, shard=shard, since=since, until=until
-        )
-        write_part(export.folder / part_name(shard, number), label, TEXTS, tables)
-        export.add(sum(table.num_rows for table in tables))
-        number, since = number + 1, until
+    return (page_table(page, export.origin.fields) for page in pages)
 
 
 def last_part(export: Export, shard: int) -> tuple[int, int]:
