@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from importlib import metadata
 from pathlib import Path
 from threading import Event
@@ -98,7 +98,10 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Task:
-    """What a share of the work has to know, wherever it runs; `digests` are the sha256 of the parts."""
+    """What is done with shares of the parts, and what that must know wherever it runs: plain values.
+
+    `digests` are the sha256 of the parts of texts.
+    """
 
     folder: Path
     encoder: Encoder | Path
@@ -106,6 +109,22 @@ class Task:
     making: Making
     digests: dict[str, str]
     stop: Stop = field(default_factory=Stop)
+
+    def __call__(self, names: tuple[str, ...]) -> None:
+        """Encode parts that nobody else has, one after the other.
+
+        Raises FingerprintMismatch where the encoder is another one than where the work was given out.
+        """
+        encoding = Encoding(encoder_in(self.encoder, self.settings), self.settings)
+        place = "the work given to this process"
+        check_making(self.making, encoding.making, place, "give it the same encoder")
+        for name in names:
+            file = vectors_folder(self.folder) / name
+            with claimed(file) as ours:
+                if ours and not file.exists():
+                    encode_part(self, encoding, name)
+            if self.stop.is_set():
+                break
 
 
 @dataclass(frozen=True)
@@ -153,7 +172,7 @@ def encode_texts(
     waiting = [name for name in sizes if name not in done]
     with watched(folder, sizes, progress):
         if waiting:
-            runner().run(partial(encode_parts, task), dealt(waiting, settings.workers), task.stop.set)
+            runner().run(task, dealt(waiting, settings.workers), task.stop.set)
     finish_vectors(task, manifest, origin)
     before, total = sum(sizes[name] for name in done), sum(sizes.values())
     return Encoded(folder, total, before, len(sizes), task.making.encoder, time.monotonic() - started)
@@ -195,22 +214,6 @@ def made_parts(task: Task) -> list[str]:
             )
         made.append(name)
     return made
-
-
-def encode_parts(task: Task, names: tuple[str, ...]) -> None:
-    """Encode parts that nobody else has, one after the other; what a runner works on.
-
-    Raises ModelError where the encoder is another one than where the work was given out.
-    """
-    encoding = Encoding(encoder_in(task.encoder, task.settings), task.settings)
-    check_making(encoding.making, task.making, "the work given to this process", "give it the same encoder")
-    for name in names:
-        file = vectors_folder(task.folder) / name
-        with claimed(file) as ours:
-            if ours and not file.exists():
-                encode_part(task, encoding, name)
-        if task.stop.is_set():
-            break
 
 
 def encode_part(task: Task, encoding: Encoding, name: str) -> None:
