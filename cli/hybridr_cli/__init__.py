@@ -9,12 +9,12 @@ from .session import run
 from .verbs import app
 
 VERBS = (
-    "demo doctor load inspect adapt export reindex sync status rollback verify remove clean search tune "
-    "evaluate serve deploy models settings node dam rem pipeline bench"
+    "demo doctor load inspect adapt export reindex export-text encode import-vectors sync status rollback "
+    "verify remove clean search tune evaluate serve deploy models settings node dam rem pipeline bench"
 ).split()
 
 for _name in VERBS:
-    import_module(f".commands.{_name}", __name__)
+    import_module(f".commands.{_name.replace('-', '_')}", __name__)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -19,7 +19,7 @@ from .foreign import parsed_json, read_within
 FILE_NAME = "manifest.json"
 PARTS = ("settings", "inputs", "outputs", "encoder", "adaptation", "assembly", "dam", "rem", "query_map")
 """Entries that are objects wherever they are."""
-PACKAGES = ("numpy", "onnxruntime", "opensearch-py", "peft", "tokenizers", "torch", "transformers")
+PACKAGES = ("numpy", "onnxruntime", "opensearch-py", "peft", "pyarrow", "tokenizers", "torch", "transformers")
 
 
 def sha256_of(path: Path) -> str:

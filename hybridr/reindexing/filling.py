@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -17,12 +17,14 @@ from ..cluster.legs.dense import as_kept
 from ..cluster.reading import Position, Share, settled_position, text_of
 from ..cluster.writing import Action, Outcome, by_bytes, write
 from ..encoding.bits import read_bits
-from ..encoding.contract import Vectors, reads_tokens
+from ..encoding.contract import Encoder, Vectors, reads_tokens
 from ..encoding.passages import Split, by_passages, split
 from ..errors import ModelError, SettingsError
 from ..progress import Progress
+from ..records import Windows
 from .job import Filling, Job, Meter, Pending
 from .runners import runner
+from .settings import ReindexSettings
 
 MAX_PASSES = 20
 MAX_ROUNDS = 5
@@ -30,6 +32,30 @@ ENCODED_TOGETHER = 64  # documents
 T = TypeVar("T")
 S = TypeVar("S")
 END = object()
+
+
+class TextRecipe(Protocol):
+    """What encoding needs to know: as much as a `Job` tells of it, also where there is no cluster."""
+
+    @property
+    def encoder(self) -> Encoder:
+        """What encodes."""
+
+    @property
+    def settings(self) -> ReindexSettings:
+        """What is written."""
+
+    @property
+    def text_fields(self) -> tuple[str, ...]:
+        """Of which fields a text is joined."""
+
+    @property
+    def token_mean(self) -> Vectors | None:
+        """Give the mean `(width,)` that bits of tokens are taken from; None where there are none."""
+
+    @property
+    def windows(self) -> Windows | None:
+        """Give how documents are split into passages, None for one vector a document."""
 
 
 class Work(NamedTuple):
@@ -126,7 +152,7 @@ def deliver(job: Job, actions: list[Action]) -> Outcome:
     return total
 
 
-def encoded_pages(job: Job, pages: Iterator[list[Pending]]) -> Iterator[list[Pending]]:
+def encoded_pages(job: TextRecipe, pages: Iterator[list[Pending]]) -> Generator[list[Pending], None, None]:
     """Give each document with text its vector, some documents of like length at a time.
 
     What is encoded and not yet written is lost when the process dies, so the parts are small; an encoder that
@@ -137,14 +163,14 @@ def encoded_pages(job: Job, pages: Iterator[list[Pending]]) -> Iterator[list[Pen
         yield from encoded
 
 
-def parts_by_length(job: Job, pages: Iterator[list[Pending]]) -> Iterator[list[Pending]]:
+def parts_by_length(job: TextRecipe, pages: Iterator[list[Pending]]) -> Iterator[list[Pending]]:
     """Cut pages into parts for the encoder, whose batches pad less when their texts are equally long."""
     for page in pages:
         page.sort(key=lambda pending: len(text_of(pending.document.source, job.text_fields)))
         yield from (page[start : start + ENCODED_TOGETHER] for start in range(0, len(page), ENCODED_TOGETHER))
 
 
-def encode(job: Job, part: list[Pending]) -> list[Pending]:
+def encode(job: TextRecipe, part: list[Pending]) -> list[Pending]:
     """Give each document with text its vector and bits, or the vectors of its passages."""
     texts = [text_of(pending.document.source, job.text_fields) for pending in part]
     if job.token_mean is not None:
@@ -157,7 +183,9 @@ def encode(job: Job, part: list[Pending]) -> list[Pending]:
     ]
 
 
-def encode_passages(job: Job, part: list[Pending], texts: list[str], splits: list[Split]) -> list[Pending]:
+def encode_passages(
+    job: TextRecipe, part: list[Pending], texts: list[str], splits: list[Split]
+) -> list[Pending]:
     """Encode the passages of all documents together. Raises ModelError as `checked_vectors` does."""
     passages = [text[a:b] for text, (spans, _) in zip(texts, splits, strict=True) for a, b in spans]
     owners = [number for number, (spans, _) in enumerate(splits) for _ in spans]
@@ -170,7 +198,7 @@ def encode_passages(job: Job, part: list[Pending], texts: list[str], splits: lis
     ]
 
 
-def encode_tokens(job: Job, part: list[Pending], texts: list[str], mean: Vectors) -> list[Pending]:
+def encode_tokens(job: TextRecipe, part: list[Pending], texts: list[str], mean: Vectors) -> list[Pending]:
     """Read each document with text to its end: the vector of its beginning, bits of all tokens."""
     there = [number for number, text in enumerate(texts) if text]
     read, limit = [texts[number] for number in there], job.settings.max_tokens
@@ -184,7 +212,7 @@ def encode_tokens(job: Job, part: list[Pending], texts: list[str], mean: Vectors
     ]
 
 
-def checked_vectors(job: Job, vectors: np.ndarray, owners: Sequence[Pending]) -> np.ndarray:
+def checked_vectors(job: TextRecipe, vectors: np.ndarray, owners: Sequence[Pending]) -> np.ndarray:
     """Give vectors `(n, dim)` the values that are sent. Raises ModelError for what is no number."""
     if not np.isfinite(vectors).all():
         bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])

@@ -29,6 +29,9 @@ from .preflight import check_disk, check_templates, estimate_disk, protections_l
 from .settings import ReindexSettings
 
 DURING_FILL: dict[str, Any] = {"refresh_interval": "-1", "number_of_replicas": 0, "final_pipeline": "_none"}
+GRAPH_THRESHOLD = "knn.advanced.approximate_threshold"
+WITHOUT_GRAPH: dict[str, Any] = {GRAPH_THRESHOLD: "-1"}
+THRESHOLD_SINCE = (2, 18, 0)
 LIVE = ("final_pipeline",)  # its owner's settings stay, but no pipeline may change the copies
 # What the server sets itself and refuses or misreads in a new index.
 PRIVATE_SETTINGS = (
@@ -64,7 +67,8 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     destination = known.name if known else free_name(cluster, info.name)
     record = new_record(wanted, job, alias, target, known)
     live = known is not None and known.record.state == "complete" and not left_filling(known)
-    after = {setting: record.original.get(setting) for setting in (LIVE if live else DURING_FILL)}
+    changed = LIVE if live else {**DURING_FILL, **record.original}
+    after = {setting: record.original.get(setting) for setting in changed}
     templates = [] if known else check_templates(cluster, destination)
     disk = None if known else estimate_disk(cluster, info, wanted.disk_bytes)
     check_disk(disk, destination)
@@ -144,7 +148,7 @@ def new_record(
     wanted: Proposal, job: str, alias: str, target: IndexInfo | None, known: IndexInfo | None
 ) -> Record:
     """Write down what the index is made of, and what its alias stood for before (`target`)."""
-    found = {name: wanted.info.settings.get(f"index.{name}") for name in DURING_FILL}
+    found = {name: wanted.info.settings.get(f"index.{name}") for name in filling_settings(wanted)}
     return Record(
         **wanted.remembered(job, known.record if known else None),
         state="filling",
@@ -172,9 +176,18 @@ def left_filling(known: IndexInfo) -> bool:
     return bool(known.settings.get("index.refresh_interval") == never != original)
 
 
+def filling_settings(wanted: Proposal) -> dict[str, Any]:
+    """Give what is set while an index is filled.
+
+    Lucene builds its graph while it takes vectors, whatever the threshold says: that is of native engines.
+    """
+    late = wanted.settings.late_graph and wanted.settings.engine == "faiss"
+    return DURING_FILL | (WITHOUT_GRAPH if late and wanted.cluster.version >= THRESHOLD_SINCE else {})
+
+
 def during(after: dict[str, Any]) -> dict[str, Any]:
     """Give the values, while the index is filled, of the settings that it has afterwards."""
-    return {setting: DURING_FILL[setting] for setting in after}
+    return {setting: {**DURING_FILL, **WITHOUT_GRAPH}[setting] for setting in after}
 
 
 def requests_of(
@@ -221,8 +234,8 @@ def terms_beside(
 def new_index(wanted: Proposal, record: Record) -> dict[str, Any]:
     """Build the new index from the source's settings, mappings and analysis, plus our fields."""
     chosen = copied_settings(wanted.info.settings)
-    index = {name: value for name, value in chosen.items() if name not in DURING_FILL}
-    index |= {name: value for name, value in DURING_FILL.items() if value is not None} | {"knn": True}
+    index = {name: value for name, value in chosen.items() if name not in record.original}
+    index |= during(record.original) | {"knn": True}
     return {
         "settings": {"index": index},
         "mappings": destination_mappings(wanted.info, wanted.mappings, record),

@@ -8,6 +8,7 @@ restart asks what is there and encodes only the rest.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -78,14 +79,30 @@ def reindex(
     with `accept_rejects`. Raises the errors of `plan`, and ClusterError when the count is wrong at the end.
     With the setting `in_place` the vectors go into `source` itself. At the end the index gets a term table.
     """
-    started = time.monotonic()
-    settings = settings or ReindexSettings()
-    cluster = cluster.patient(settings.patience_s)
+    chosen = settings or ReindexSettings()
+    cluster = cluster.patient(chosen.patience_s)
     if isinstance(encoder, (str, Path)):
-        encoder = load_encoder(encoder, precision=settings.precision, backend=settings.backend)
+        encoder = load_encoder(encoder, precision=chosen.precision, backend=chosen.backend)
+
+    def fill(job: Job, todo: Plan) -> Filling:
+        return target_of(chosen).fill(job, progress=progress)
+
+    return carried_out(cluster, source, encoder, chosen, fill, progress)
+
+
+def carried_out(
+    cluster: Cluster,
+    source: str,
+    encoder: Encoder,
+    settings: ReindexSettings,
+    fill: Callable[[Job, Plan], Filling],
+    progress: Progress,
+) -> Reindexing:
+    """Plan, let `fill` write all documents, verify them and switch the alias; see `reindex`."""
+    started = time.monotonic()
     todo, target = prepare(cluster, source, encoder, settings), target_of(settings)
     job = job_for(cluster, encoder, todo)
-    filling = target.fill(job, progress=progress)
+    filling = fill(job, todo)
     ending, table = Ending(filling.rejected), None
     if settings.slice is None:
         ending = target.complete(job, todo, filling, progress)

@@ -43,6 +43,9 @@ class ReindexSettings(VectorSettings):
     bulk_bytes: NoOption[int] = Field(
         5_000_000, ge=10_000, le=100_000_000, description="body size of a bulk request"
     )
+    late_graph: NoOption[bool] = Field(
+        False, description="build graphs when all documents are there, by a merge; faiss, OpenSearch 2.18"
+    )
     slice: str | None = Field(
         None,
         pattern=r"^[1-9][0-9]*/[1-9][0-9]*$",

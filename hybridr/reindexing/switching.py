@@ -6,6 +6,7 @@ A deployment that only clients use comes along; what `tune` found stays where it
 from __future__ import annotations
 
 import shlex
+import time
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.default_pipeline import DEFAULT, asked_through, found_pipeline, pipeline_path
@@ -22,10 +23,12 @@ from ..cluster.reading import count_missing, settled_position
 from ..cluster.record import Deployment, IndexInfo
 from ..errors import ClusterError
 from .job import Filling, Job
-from .new_index import check_alias
+from .new_index import GRAPH_THRESHOLD, check_alias
 from .planning import Plan
 from .syncing import catch_up
 from .targets import Succession
+
+LOOK_AGAIN_S = 1.0
 
 
 def finish(job: Job, todo: Plan, filling: Filling) -> None:
@@ -35,6 +38,8 @@ def finish(job: Job, todo: Plan, filling: Filling) -> None:
     """
     cluster, destination, restoring = job.cluster, todo.destination, todo.requests[2]
     cluster.request(restoring["method"], restoring["path"], restoring["body"])
+    if GRAPH_THRESHOLD in restoring["body"]["index"]:
+        build_graphs(cluster, destination)
     cluster.refresh(destination)
     expected, found = cluster.count(job.source), cluster.count(destination)
     refused = job.rejects.ids()
@@ -53,6 +58,15 @@ def finish(job: Job, todo: Plan, filling: Filling) -> None:
     }
     details = {"documents": found, "encoded": filling.encoded, "deleted": filling.deleted}
     record_event(cluster, destination, "filled", details, **changes)
+
+
+def build_graphs(cluster: Cluster, index: str) -> None:
+    """Merge an index that was filled without graphs, which builds them. A lost answer changes nothing."""
+    cluster.refresh(index)
+    merging = {"max_num_segments": "1", "wait_for_completion": "false"}
+    task = cluster.request("POST", path_of(index, "_forcemerge"), params=merging)["task"]
+    while not cluster.request("GET", path_of("_tasks", task))["completed"]:
+        time.sleep(LOOK_AGAIN_S)
 
 
 def tuned_predecessor(cluster: Cluster, todo: Plan) -> str | None:

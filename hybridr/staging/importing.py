@@ -1,0 +1,262 @@
+"""The third stage: vectors of Parquet into a new index beside the source, as a reindex would write them.
+
+Each part names a range of a shard. The live index is read in just this range, so a document that was changed
+or deleted since the export is not in it any more; a vector is taken only where the digest of the text is that
+of the document. Everything else the encoder makes afresh, in the passes of a reindex, whose work this is from
+there on: a run that was stopped is continued by either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, fields
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ..cluster.connection import Cluster
+from ..cluster.legs.dense import as_kept
+from ..cluster.reading import Position, Share, text_of
+from ..encoding.contract import Encoder, Vectors
+from ..encoding.passages import Split
+from ..errors import DataError, SettingsError
+from ..progress import Progress, silent
+from ..reindexing.filling import encode, prefetched, with_vectors, write_page
+from ..reindexing.job import Filling, Job, Meter, Pending
+from ..reindexing.planning import Plan, source_of
+from ..reindexing.reindexing import Reindexing, carried_out, plan
+from ..reindexing.runners import runner
+from ..reindexing.settings import ReindexSettings
+from ..reindexing.targets.beside import COPYING, Beside, pages_to_copy
+from .bundle import dealt, entry_label, finished_stage, unchanged_part, vectors_folder
+from .labels import Making, Origin, VectorsLabel, check_making
+from .parts import count_rows, digest_of_text, read_label, read_part, undamaged, vectors_in, vectors_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Row(NamedTuple):
+    """What a part holds of a document: a digest of its text, its vectors `(n, dim)`, what they stand for."""
+
+    digest: bytes
+    vectors: Vectors
+    split: Split
+
+    def fits(self, text: str) -> bool:
+        """Tell whether this was made of a text: of an empty one no vector, of another one at least one."""
+        within = all(0 <= start < end <= len(text) for start, end in self.split.spans)
+        return within and bool(self.split.spans) == bool(text) and self.digest == digest_of_text(text)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Vectors that are there: where, of which texts, made with what, and the parts with their sha256."""
+
+    folder: Path
+    origin: Origin
+    making: Making
+    digests: dict[str, str]
+
+
+@dataclass
+class Taken:
+    """How many documents got the vectors of the folder."""
+
+    documents: int = 0
+    lock: Lock = field(default_factory=Lock)
+
+    def add(self, documents: int) -> None:
+        """Count more."""
+        with self.lock:
+            self.documents += documents
+
+
+@dataclass(frozen=True)
+class Imported(Reindexing):
+    """What an import did: a reindex, of whose vectors `taken` were there already."""
+
+    taken: int = 0
+
+
+def import_vectors(
+    cluster: Cluster,
+    name: str,
+    folder: Path,
+    encoder: Encoder,
+    settings: ReindexSettings | None = None,
+    *,
+    progress: Progress = silent,
+) -> Imported:
+    """Fill a new index with the documents of `name` and the vectors in `folder`, verify it, switch the alias.
+
+    Documents written since the export, and those whose text is another one, are encoded afresh by `encoder`,
+    which must be the one that made the vectors. Raises the errors of `plan_import` and of `reindex`.
+    """
+    settings = settings or ReindexSettings()
+    cluster = cluster.patient(settings.patience_s)
+    ready = ready_in(folder)
+    chosen = import_settings(cluster, name, encoder, settings, ready)
+    taken = Taken()
+
+    def fill(job: Job, todo: Plan) -> Filling:
+        return fill_from(ready, job, todo, taken, progress)
+
+    done = carried_out(cluster, name, encoder, chosen, fill, progress)
+    return Imported(**{one.name: getattr(done, one.name) for one in fields(done)}, taken=taken.documents)
+
+
+def plan_import(
+    cluster: Cluster, name: str, folder: Path, encoder: Encoder, settings: ReindexSettings
+) -> tuple[Plan, int]:
+    """Check everything that can be checked before the first write; give what would be sent, and how many
+    documents have their vectors in `folder`.
+
+    Raises DataError for vectors that are not all there, damaged, of another index or made otherwise,
+    FingerprintMismatch for those of another encoder, SettingsError for what stages do not do, and the errors
+    of `plan`.
+    """
+    ready = ready_in(folder)
+    chosen = import_settings(cluster, name, encoder, settings, ready)
+    rows = (count_rows(vectors_folder(folder) / part, encode_command(folder)) for part in ready.digests)
+    return plan(cluster, name, encoder, chosen), sum(rows)
+
+
+def encode_command(folder: Path) -> str:
+    """Give the command that makes vectors."""
+    return f"hybridr encode {folder}"
+
+
+def ready_in(folder: Path) -> Ready:
+    """Find the vectors in a folder. Raises DataError when they are not all there."""
+    vectors = vectors_folder(folder)
+    manifest = finished_stage(vectors, encode_command(folder))
+    origin = entry_label(manifest, "origin", Origin, vectors)
+    return Ready(folder, origin, entry_label(manifest, "making", Making, vectors), manifest["outputs"])
+
+
+def import_settings(
+    cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings, ready: Ready
+) -> ReindexSettings:
+    """Give the settings of the reindex that this is: what vectors are made of is the folder's to say.
+
+    Raises as `plan_import` does.
+    """
+    for given in ("in_place", "slice", "token_bits", "target"):
+        if getattr(settings, given):
+            raise SettingsError(
+                f"import-vectors writes one whole new index: it has no {given}", hint=f"leave {given} out"
+            )
+    info = source_of(cluster, name)
+    if info.uuid != ready.origin.uuid:
+        raise DataError(
+            f"{ready.folder} holds vectors of '{ready.origin.index}' ({ready.origin.uuid}), "
+            f"'{info.name}' is another index ({info.uuid})",
+            hint=f"hybridr export-text {info.name} --out FOLDER",
+        )
+    windows = ready.making.windows
+    check_making(
+        ready.making,
+        Making.of(encoder, ready.making.max_tokens, windows),
+        str(vectors_folder(ready.folder)),
+        f"encode again: rm -r {vectors_folder(ready.folder)}; {encode_command(ready.folder)}",
+    )
+    split = {"passage_overlap": windows.overlap, "max_passages": windows.most} if windows else {}
+    made = {"fields": ready.origin.fields, "max_tokens": ready.making.max_tokens, "late_graph": True}
+    return settings.model_copy(update={**made, "passages": windows is not None, **split})
+
+
+def fill_from(ready: Ready, job: Job, todo: Plan, taken: Taken, progress: Progress) -> Filling:
+    """Write the documents of all parts, then what else the source has, as a reindex does."""
+    total, meter = Filling(), Meter(progress, job.cluster.count(job.source))
+    job.pace.wait(0)  # looks how long searches take before the work begins
+    shares = dealt(sorted(ready.digests), job.settings.workers)
+    for filling in runner().run(partial(import_parts, ready, job, meter, taken), shares, job.stop.set):
+        total.add(filling)
+
+    def later(stage: str, done: int, total: int | None = None, note: str = "") -> None:
+        progress("since the export", done, total, note)
+
+    # What an earlier run wrote, and the source deleted before the export, is found by looking at everything.
+    since = None if todo.exists else ready.origin.position
+    rest = Beside().fill(job, since=since, progress=later)
+    if since is None:  # then everything was counted there once more
+        rest.skipped = total.rejected = 0
+    total.add(rest)
+    total.until, total.settled = rest.until, rest.settled
+    return total
+
+
+def import_parts(ready: Ready, job: Job, meter: Meter, taken: Taken, names: tuple[str, ...]) -> Filling:
+    """Write the documents of parts, one part after the other."""
+    total = Filling()
+    for name in names:
+        total.add(import_part(ready, job, meter, taken, name))
+        if job.stop.is_set():
+            break
+    return total
+
+
+def import_part(ready: Ready, job: Job, meter: Meter, taken: Taken, name: str) -> Filling:
+    """Write the documents that the source still has in the range of a part."""
+    share, rows = rows_in_part(ready, name)
+    filling = Filling(until=Position.at(share.since))
+    read = pages_to_copy(job, share, filling, meter)
+    with closing(prefetched(with_known_vectors(job, read, rows, taken))) as pages:
+        for page in pages:
+            write_page(job, COPYING, page, filling)
+            meter.add(len(page))
+            if job.stop.is_set():
+                break
+    return filling
+
+
+def rows_in_part(ready: Ready, name: str) -> tuple[Share, dict[str, Row]]:
+    """Read a part: which documents it is of, and what it holds of each, by id. Raises DataError."""
+    command = encode_command(ready.folder)
+    file = unchanged_part(vectors_folder(ready.folder) / name, ready.digests[name], command)
+    label = read_label(file, VectorsLabel, command)
+    if (label.origin, label.making) != (ready.origin, ready.making):
+        raise DataError(f"{file} is not of the vectors that the manifest speaks of", hint=command)
+    rows: dict[str, Row] = {}
+    with undamaged(file, command):
+        for table in read_part(file, vectors_schema(ready.making.dim), command):
+            rows |= rows_in(table, ready.making.dim)
+    return label.share, rows
+
+
+def rows_in(table: pa.Table, dim: int) -> dict[str, Row]:
+    """Read a row group of vectors, by id. Raises ValueError for what `encode` never writes."""
+    columns = (table[name].to_pylist() for name in ("id", "digest", "whole", "start", "end"))
+    found = {}
+    for doc_id, digest, whole, start, end, own in zip(*columns, vectors_in(table, dim), strict=True):
+        spans = tuple(zip(start, end, strict=True))
+        if len(spans) != len(own) or not np.isfinite(own).all():
+            raise ValueError(
+                f"document '{doc_id}' has {len(own)} vectors for {len(spans)} spans, or no numbers"
+            )
+        found[doc_id] = Row(digest, own, Split(spans, whole))
+    return found
+
+
+def with_known_vectors(
+    job: Job, pages: Iterator[list[Pending]], rows: dict[str, Row], taken: Taken
+) -> Iterator[list[Pending]]:
+    """Give documents the vectors of the part where their text is the same, and encode the others afresh."""
+    for page in pages:
+        known: list[Pending] = []
+        others: list[Pending] = []
+        for pending in page:
+            row = rows.get(pending.document.doc_id)
+            text = text_of(pending.document.source, job.text_fields)
+            if row is not None and row.fits(text):
+                kept = as_kept(row.vectors, job.settings.vectors)
+                known.append(with_vectors(pending, kept, row.split, job.windows is not None))
+            else:
+                others.append(pending)
+        taken.add(sum(pending.vector is not None for pending in known))
+        yield known + (encode(job, others) if others else [])

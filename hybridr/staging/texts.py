@@ -1,0 +1,240 @@
+"""The first stage: the texts of an index as Parquet, in parts that can be told by shard and `_seq_no`.
+
+Ranges of `_seq_no` rather than slices: the stage that writes vectors reads just these ranges of the live
+index again, and a document that changed meanwhile has left its range.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from importlib import metadata
+from itertools import chain
+from pathlib import Path
+from threading import Event, Lock
+from typing import TYPE_CHECKING, Any
+
+from ..cluster.connection import Cluster
+from ..cluster.fields import choose_text_fields
+from ..cluster.reading import Position, Share, SourceDocument, read_pages, settled_position, text_of
+from ..cluster.record import IndexInfo
+from ..cluster.routing import shards_in
+from ..errors import ClusterError, DataError
+from ..files.manifest import write_manifest
+from ..progress import Progress, silent
+from ..reindexing.planning import source_of
+from ..reindexing.runners import runner
+from ..reindexing.settings import ReindexSettings
+from .bundle import claimed, dealt, part_name, parts_in, texts_folder
+from .labels import Origin, TextsLabel
+from .parts import TEXTS, count_rows, parquet_table, read_label, write_part
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PART_DOCUMENTS, PART_BYTES = 5_000, 64 << 20  # a part ends with the page that reaches one of them
+LATEST = (1 << 63) - 1
+VERSION = metadata.version("hybridr")
+
+
+@dataclass(frozen=True)
+class TextsExported:
+    """What lies in the folder now, and how many of the documents were there before."""
+
+    folder: Path
+    index: str
+    documents: int
+    before: int
+    parts: int
+    fields: tuple[str, ...]
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the fields as JSON values."""
+        return {**asdict(self), "folder": str(self.folder)}
+
+
+@dataclass
+class Export:
+    """What all shards share: where texts are read and go to, and how many are done."""
+
+    cluster: Cluster
+    info: IndexInfo
+    folder: Path
+    origin: Origin
+    settings: ReindexSettings
+    total: int
+    progress: Progress
+    done: int = 0
+    stop: Event = field(default_factory=Event)
+    lock: Lock = field(default_factory=Lock)
+
+    def add(self, documents: int) -> None:
+        """Book documents as written."""
+        with self.lock:
+            self.done += documents
+            self.progress("export-text", self.done, max(self.total, self.done))
+
+
+def export_text(
+    cluster: Cluster,
+    name: str,
+    folder: Path,
+    settings: ReindexSettings | None = None,
+    *,
+    progress: Progress = silent,
+) -> TextsExported:
+    """Write the texts of all documents of `name`, as a reindex would encode them, into `folder`/texts.
+
+    Run again it goes on behind the last part; what is written into the index meanwhile, or afterwards, is
+    left to the stage that writes vectors. The files are readable by their owner only. Raises DataError for a
+    folder with other texts, or one that another process writes into, DownloadError for a full disk, and what
+    reading an index raises.
+    """
+    started, settings = time.monotonic(), settings or ReindexSettings()
+    cluster, texts = cluster.patient(settings.patience_s), texts_folder(folder)
+    info = source_of(cluster, name)
+    with claimed(texts / "texts") as ours:
+        if not ours:
+            raise DataError(f"another process writes texts into {texts}", hint="wait until it has ended")
+        for left in texts.glob(".*.parquet.*"):  # of a process that was killed
+            left.unlink()
+        origin = origin_for(cluster, info, settings, texts)
+        export = Export(cluster, info, texts, origin, settings, cluster.count(info.name), progress)
+        export.add(
+            before := sum(count_rows(texts / part, export_command(export)) for part in parts_in(texts))
+        )
+        shares = dealt(shards_in(info), settings.workers)
+        runner().run(partial(export_shards, export), shares, export.stop.set)
+        finish_texts(export)
+    parts, seconds = len(parts_in(texts)), time.monotonic() - started
+    return TextsExported(folder, info.name, export.done, before, parts, origin.fields, seconds)
+
+
+def export_command(export: Export) -> str:
+    """Give the command that goes on with an export."""
+    return f"hybridr export-text {export.info.name} --out {export.folder.parent}"
+
+
+def origin_for(cluster: Cluster, info: IndexInfo, settings: ReindexSettings, folder: Path) -> Origin:
+    """Give the origin of the texts that are there already, else of those to come.
+
+    Raises DataError when there are others in the folder than are asked for, or no documents.
+    """
+    if cluster.count(info.name) == 0:
+        raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
+    fields = choose_text_fields(cluster, info, settings.fields)
+    wanted = Origin(index=info.name, uuid=info.uuid, fields=fields)
+    parts, command = parts_in(folder), f"hybridr export-text {info.name} --out {folder.parent}"
+    if not parts:
+        settled = settled_position(cluster, info.name)
+        return wanted.model_copy(update={"settled": settled.seq_no if settled else None})
+    found = read_label(folder / parts[-1], TextsLabel, command).origin
+    if found.model_copy(update={"settled": None}) != wanted:
+        raise DataError(
+            f"{folder} holds texts of '{found.index}' ({found.uuid}), fields {', '.join(found.fields)}; "
+            f"wanted are those of '{info.name}' ({info.uuid}), fields {', '.join(fields)}",
+            hint="--out with another folder",
+        )
+    return found
+
+
+def export_shards(export: Export, shards: tuple[int, ...]) -> None:
+    """Write the parts of shards that are not there yet."""
+    for shard in shards:
+        export_shard(export, shard)
+
+
+def export_shard(export: Export, shard: int) -> None:
+    """Write the parts of a shard behind the last one that is there. Raises ClusterError without `_source`."""
+    number, since = last_part(export, shard)
+    for share in shares_behind(export, shard, since):
+        pages = tables_of(export, share)
+        for first in pages:
+            if export.stop.is_set():
+                return
+            tables = until_full(chain([first], pages))
+            until = tables[-1]["seq_no"][-1].as_py()
+            write_part(
+                export.folder / part_name(shard, number),
+                TextsLabel(hybridr=VERSION, origin=export.origin, shard=shard, since=since, until=until),
+                TEXTS,
+                tables,
+            )
+            export.add(sum(table.num_rows for table in tables))
+            number, since = number + 1, until
+
+
+def shares_behind(export: Export, shard: int, since: int) -> list[Share]:
+    """Give what a reindex reads of a shard one after the other: no page has documents of two shares."""
+    settled = export.origin.settled
+    last = LATEST if settled is None else settled.get(shard, -1)
+    return [Share(since=Position({shard: since}), until=Position({shard: last}))]
+
+
+def tables_of(export: Export, share: Share) -> Iterator[pa.Table]:
+    """Read a share, a table a page."""
+    pages = read_pages(
+        export.cluster,
+        export.info,
+        page=export.settings.read_documents,
+        share=share,
+        fields=export.origin.fields,
+    )
+    return (page_table(page, export.origin.fields) for page in pages)
+
+
+def last_part(export: Export, shard: int) -> tuple[int, int]:
+    """Give the number of the next part of a shard, and the `_seq_no` behind which it begins.
+
+    Raises DataError when a part before it is missing.
+    """
+    names = [name for name in parts_in(export.folder) if name.startswith(f"{shard:05d}-")]
+    for number, name in enumerate(names):
+        if name != part_name(shard, number):
+            raise DataError(
+                f"{export.folder} lacks {part_name(shard, number)}", hint="export into another folder"
+            )
+    if not names:
+        return 0, -1
+    return len(names), read_label(export.folder / names[-1], TextsLabel, export_command(export)).until
+
+
+def page_table(page: list[SourceDocument], fields: tuple[str, ...]) -> pa.Table:
+    """Write a page of documents as a table."""
+    columns = {
+        "id": [document.doc_id for document in page],
+        "seq_no": [document.seq_no for document in page],
+        "routing": [document.routing for document in page],
+        "text": [text_of(document.source, fields) for document in page],
+    }
+    return parquet_table(columns, TEXTS)
+
+
+def until_full(pages: Iterator[pa.Table]) -> list[pa.Table]:
+    """Take pages until they make a part."""
+    taken: list[pa.Table] = []
+    documents = size = 0
+    for page in pages:
+        taken.append(page)
+        documents, size = documents + page.num_rows, size + page.nbytes
+        if documents >= PART_DOCUMENTS or size >= PART_BYTES:
+            break
+    return taken
+
+
+def finish_texts(export: Export) -> None:
+    """Write the manifest, which says that all parts are there. Raises ClusterError when there are none."""
+    parts = parts_in(export.folder)
+    if not parts:
+        raise ClusterError(f"no document of '{export.info.name}' could be read", hint="hybridr doctor")
+    write_manifest(
+        export.folder,
+        stage="export-text",
+        settings={"fields": export.origin.fields, "read_documents": export.settings.read_documents},
+        inputs={"index": export.info.name, "uuid": export.info.uuid, "documents": export.done},
+        outputs=parts,
+        extra={"origin": export.origin.to_json()},
+    )

@@ -1,0 +1,346 @@
+"""The second stage: a part of vectors for each part of texts, by an encoder and without any cluster.
+
+Batches are those of a reindex, whose pages the parts keep: what an encoder computes depends, in its last
+bits, on what it computes beside it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import cached_property, lru_cache
+from importlib import metadata
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..cluster.reading import SourceDocument
+from ..encoding.contract import Encoder, Vectors, base_of
+from ..encoding.opening import load_encoder
+from ..errors import DataError, SettingsError
+from ..files.manifest import fingerprint, write_manifest
+from ..files.remembered import remember_encoder
+from ..progress import Progress, silent
+from ..records import Windows
+from ..reindexing.filling import encoded_pages
+from ..reindexing.job import Pending, chosen_windows
+from ..reindexing.runners import runner
+from ..reindexing.settings import ReindexSettings
+from .bundle import (
+    claimed,
+    dealt,
+    entry_label,
+    finished_stage,
+    parts_in,
+    texts_folder,
+    unchanged_part,
+    vectors_folder,
+)
+from .labels import Making, Origin, TextsLabel, VectorsLabel, check_making
+from .parts import (
+    TEXTS,
+    count_rows,
+    digest_of_text,
+    lists_of_vectors,
+    parquet_table,
+    read_label,
+    read_part,
+    vectors_schema,
+    write_part,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TEXT = "text"
+LOOK_S = 1.0  # between two looks at what is finished
+VALUES_A_GROUP = 1 << 20  # of vectors; a row group is read whole
+
+
+class Stop:
+    """Asks the shares of this process to end.
+
+    A copy that travelled to another process never does: its runner ends that.
+    """
+
+    def __init__(self) -> None:
+        self._event = Event()
+        self.set, self.is_set = self._event.set, self._event.is_set
+
+    def __reduce__(self) -> tuple[type[Stop], tuple[()]]:
+        return Stop, ()
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """What encoding needs to know where there is no cluster: as much as a `Job` tells."""
+
+    encoder: Encoder
+    settings: ReindexSettings
+    text_fields: tuple[str, ...] = (TEXT,)
+    token_mean: Vectors | None = None
+
+    @cached_property
+    def windows(self) -> Windows | None:
+        """Give how texts are split into passages, None for one vector a document."""
+        return chosen_windows(self.settings, self.encoder)
+
+    @cached_property
+    def making(self) -> Making:
+        """Say what vectors are made with."""
+        return Making.of(self.encoder, self.settings.max_tokens, self.windows)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is done with shares of the parts, and what that must know wherever it runs: plain values.
+
+    `digests` are the sha256 of the parts of texts.
+    """
+
+    folder: Path
+    encoder: Encoder | Path
+    settings: ReindexSettings
+    making: Making
+    digests: dict[str, str]
+    stop: Stop = field(default_factory=Stop)
+
+    def __call__(self, names: tuple[str, ...]) -> None:
+        """Encode parts that nobody else has, one after the other.
+
+        Raises FingerprintMismatch where the encoder is another one than where the work was given out.
+        """
+        encoding = Encoding(encoder_in(self.encoder, self.settings), self.settings)
+        place = "the work given to this process"
+        check_making(self.making, encoding.making, place, "give it the same encoder")
+        for name in names:
+            file = vectors_folder(self.folder) / name
+            with claimed(file) as ours:
+                if ours and not file.exists():
+                    encode_part(self, encoding, name)
+            if self.stop.is_set():
+                break
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What lies in the folder now, and how many of the documents were encoded before."""
+
+    folder: Path
+    documents: int
+    before: int
+    parts: int
+    encoder: str
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the fields as JSON values."""
+        return {**asdict(self), "folder": str(self.folder)}
+
+
+def encode_texts(
+    folder: Path,
+    encoder: Encoder | Path | str,
+    settings: ReindexSettings | None = None,
+    *,
+    progress: Progress = silent,
+) -> Encoded:
+    """Write `folder`/vectors: for each part of its texts the vectors of one encoder.
+
+    Finished parts stay, so run again it goes on; two processes share the parts. Raises DataError for texts
+    that are not all there, damaged or another's, and for parts that another process has at the end,
+    FingerprintMismatch for vectors of another encoder, SettingsError for token bits, DownloadError for a full
+    disk, ModelError.
+    """
+    started, settings = time.monotonic(), settings or ReindexSettings()
+    manifest = finished_stage(texts_folder(folder), f"hybridr export-text NAME --out {folder}")
+    origin = entry_label(manifest, "origin", Origin, texts_folder(folder))
+    if settings.token_bits:
+        raise SettingsError(
+            "token bits are not made in stages: their mean is fitted to the index",
+            hint=f"leave token_bits out, or: hybridr reindex {origin.index} --token-bits",
+        )
+    settings = settings.model_copy(update={"vectors": "float", "compression": None})  # an index chooses later
+    task = task_for(folder, encoder, settings, manifest["outputs"])
+    done = set(made_parts(task))
+    sizes = {name: count_rows(texts_folder(folder) / name, "hybridr export-text") for name in task.digests}
+    waiting = [name for name in sizes if name not in done]
+    with watched(folder, sizes, progress):
+        if waiting:
+            runner().run(task, dealt(waiting, settings.workers), task.stop.set)
+    finish_vectors(task, manifest, origin)
+    before, total = sum(sizes[name] for name in done), sum(sizes.values())
+    return Encoded(folder, total, before, len(sizes), task.making.encoder, time.monotonic() - started)
+
+
+def task_for(
+    folder: Path, encoder: Encoder | Path | str, settings: ReindexSettings, digests: dict[str, str]
+) -> Task:
+    """Open the encoder once, here, and say what each share has to know."""
+    given = Path(encoder) if isinstance(encoder, str) else encoder
+    opened = encoder_in(given, settings)
+    remember_encoder(opened.fingerprint, getattr(opened, "folder", None))
+    return Task(folder, given, settings, Encoding(opened, settings).making, digests)
+
+
+def encoder_in(given: Encoder | Path, settings: ReindexSettings) -> Encoder:
+    """Give an encoder, or open its folder, once a process."""
+    return opened_once(given, settings.precision, settings.backend) if isinstance(given, Path) else given
+
+
+@lru_cache(maxsize=1)
+def opened_once(folder: Path, precision: Any, backend: Any) -> Encoder:
+    """Open an encoder folder."""
+    return load_encoder(folder, precision=precision, backend=backend)
+
+
+def made_parts(task: Task) -> list[str]:
+    """List the parts that are encoded. Raises FingerprintMismatch, DataError for those of other encoders."""
+    vectors, made = vectors_folder(task.folder), []
+    for name in parts_in(vectors):
+        if name not in task.digests:
+            raise DataError(f"{vectors / name} has no part of texts", hint=f"rm {vectors / name}")
+        label = read_label(vectors / name, VectorsLabel, f"hybridr encode {task.folder}")
+        check_making(label.making, task.making, str(vectors / name), f"start anew: rm -r {vectors}")
+        if label.texts != task.digests[name]:
+            raise DataError(
+                f"{vectors / name} was made of other texts",
+                hint=f"hybridr encode {task.folder}   after: rm {vectors / name}",
+            )
+        made.append(name)
+    return made
+
+
+def encode_part(task: Task, encoding: Encoding, name: str) -> None:
+    """Encode the texts of a part."""
+    command = f"hybridr export-text NAME --out {task.folder}"
+    texts = unchanged_part(texts_folder(task.folder) / name, task.digests[name], command)
+    label = read_label(texts, TextsLabel, command)
+    pages = (pending_of(table) for table in read_part(texts, TEXTS, command))
+    found: list[Pending] = []
+    with closing(encoded_pages(encoding, pages)) as encoded:
+        for part in encoded:
+            found += part
+            if task.stop.is_set():
+                return
+    found.sort(key=lambda pending: pending.document.seq_no)
+    made = VectorsLabel(
+        **{**dict(label), "hybridr": metadata.version("hybridr")},
+        making=task.making,
+        texts=task.digests[name],
+    )
+    write_part(
+        vectors_folder(task.folder) / name,
+        made,
+        vectors_schema(task.making.dim),
+        vector_tables(found, task.making.dim),
+    )
+
+
+def pending_of(table: pa.Table) -> list[Pending]:
+    """Read a page of texts."""
+    columns = (table[name].to_pylist() for name in ("id", "seq_no", "routing", "text"))
+    return [
+        Pending(SourceDocument(doc_id, {TEXT: text}, 0, seq_no, 0, routing), None, None)
+        for doc_id, seq_no, routing, text in zip(*columns, strict=True)
+    ]
+
+
+def vector_tables(found: list[Pending], dim: int) -> Iterator[pa.Table]:
+    """Write encoded documents as tables of a bounded number of values."""
+    group: list[Pending] = []
+    values = 0
+    for pending in found:
+        group.append(pending)
+        values += 0 if pending.vector is None else pending.vector.size
+        if values >= VALUES_A_GROUP:
+            yield vector_table(group, dim)
+            group, values = [], 0
+    if group or not found:
+        yield vector_table(group, dim)
+
+
+def vector_table(group: list[Pending], dim: int) -> pa.Table:
+    """Write encoded documents as one table."""
+    texts = [str(pending.document.source[TEXT]) for pending in group]
+    rows = [vector_rows(pending, dim) for pending in group]
+    spans = [spans_of(pending, text) for pending, text in zip(group, texts, strict=True)]
+    columns = {
+        "id": [pending.document.doc_id for pending in group],
+        "seq_no": [pending.document.seq_no for pending in group],
+        "digest": [digest_of_text(text) for text in texts],
+        "whole": [pending.whole for pending in group],
+        "start": [[start for start, _ in one] for one in spans],
+        "end": [[end for _, end in one] for one in spans],
+        "vectors": lists_of_vectors(rows, dim),
+    }
+    return parquet_table(columns, vectors_schema(dim))
+
+
+def vector_rows(pending: Pending, dim: int) -> Vectors:
+    """Give the vectors `(n, dim)` of a document; n is 0 without text."""
+    empty = np.zeros((0, dim), dtype=np.float32)
+    return empty if pending.vector is None else pending.vector.reshape(-1, dim)
+
+
+def spans_of(pending: Pending, text: str) -> tuple[tuple[int, int], ...]:
+    """Give what each vector of a document stands for: its passages, or the text as a whole."""
+    if pending.vector is None:
+        return ()
+    return pending.spans or ((0, len(text)),)
+
+
+@contextmanager
+def watched(folder: Path, sizes: dict[str, int], progress: Progress) -> Iterator[None]:
+    """Report which parts are finished, whoever works on them, until the block ends."""
+    ended = Event()
+
+    def look() -> None:
+        there = (path.name for path in vectors_folder(folder).glob("*.parquet"))
+        progress("encode", sum(sizes.get(name, 0) for name in there), sum(sizes.values()))
+
+    def watch() -> None:
+        while not ended.wait(LOOK_S):
+            look()
+
+    look()
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+    look()
+
+
+def finish_vectors(task: Task, texts: dict[str, Any], origin: Origin) -> None:
+    """Write the manifest, which says that all parts are there.
+
+    Raises DataError for parts that another process has not finished yet.
+    """
+    made = made_parts(task)
+    if missing := sorted(task.digests.keys() - set(made)):
+        raise DataError(
+            f"{len(missing)} parts of {task.folder} are with another process, such as {missing[0]}",
+            hint=f"when it has ended: hybridr encode {task.folder}   does what is left",
+        )
+    folder = task.encoder if isinstance(task.encoder, Path) else None
+    write_manifest(
+        vectors_folder(task.folder),
+        stage="encode",
+        settings=task.making.to_json(),
+        inputs=task.digests,
+        outputs=made,
+        parents=[fingerprint(texts)],
+        extra={
+            "origin": origin.to_json(),
+            "making": task.making.to_json(),
+            "encoder": {"fingerprint": task.making.encoder, "base": base_of(folder)},
+        },
+    )

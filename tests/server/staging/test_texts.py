@@ -1,0 +1,105 @@
+"""The first stage on a real node: all texts, told by shard and `_seq_no`, and gone on with after a break."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybridr import ReindexSettings
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.reading import read_documents, text_of
+from hybridr.errors import DataError
+from hybridr.files.manifest import read_manifest
+from hybridr.staging import texts
+from hybridr.staging.bundle import claimed, parts_in
+from hybridr.staging.labels import TextsLabel
+from hybridr.staging.parts import TEXTS, read_label, read_part
+from hybridr.staging.texts import export_text
+from support.corpus import delete, fill_index, put_documents, update
+
+pytestmark = pytest.mark.node
+SETTINGS = ReindexSettings(read_documents=10)
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "PART_DOCUMENTS", 20)
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """Read all parts."""
+    files = [folder / "texts" / name for name in parts_in(folder / "texts")]
+    return [row for file in files for table in read_part(file, TEXTS, "") for row in table.to_pylist()]
+
+
+def test_every_text_is_there_once_and_parts_tile_each_shard(
+    cluster: Cluster, index_name: str, tmp_path: Path
+) -> None:
+    fill_index(cluster, index_name, 130, settings={"number_of_replicas": 0, "number_of_shards": 2})
+    done = export_text(cluster, index_name, tmp_path, SETTINGS)
+    expected = {found.doc_id: found for found in read_documents(cluster, index_name)}
+    found = {row["id"]: row for row in rows(tmp_path)}
+    assert (done.documents, len(rows(tmp_path))) == (130, 130)
+    assert {doc_id: row["text"] for doc_id, row in found.items()} == {
+        doc_id: text_of(document.source, done.fields) for doc_id, document in expected.items()
+    }
+    assert all(found[doc_id]["seq_no"] == document.seq_no for doc_id, document in expected.items())
+    folder = tmp_path / "texts"
+    behind = {0: -1, 1: -1}
+    for name in parts_in(folder):
+        label = read_label(folder / name, TextsLabel, "")
+        assert label.since == behind[label.shard]
+        behind[label.shard] = label.until
+    manifest = read_manifest(folder)
+    assert manifest is not None
+    assert manifest["origin"]["uuid"] == cluster.index_info(index_name).uuid
+    assert (manifest["outputs"].keys(), "pyarrow" in manifest["versions"]) == ({*parts_in(folder)}, True)
+    assert {file.stat().st_mode & 0o777 for file in folder.glob("*.parquet")} == {0o600}
+
+
+def test_a_stopped_export_goes_on_and_leaves_what_changed_to_the_last_stage(
+    cluster: Cluster, index_name: str, tmp_path: Path
+) -> None:
+    fill_index(cluster, index_name, 90)
+
+    def stopping(stage: str, done: int, total: int | None = None, note: str = "") -> None:
+        if done >= 40:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export_text(cluster, index_name, tmp_path, SETTINGS, progress=stopping)
+    first = {name: (tmp_path / "texts" / name).stat().st_mtime_ns for name in parts_in(tmp_path / "texts")}
+    assert len(first) == 2
+    assert read_manifest(tmp_path / "texts") is None
+    (tmp_path / "texts" / ".00000-000002.parquet.x1y2").write_bytes(b"half")
+    update(cluster, index_name, "d80", text="written meanwhile")
+    delete(cluster, index_name, "d81")
+    put_documents(cluster, index_name, range(90, 95))
+    done = export_text(cluster, index_name, tmp_path, SETTINGS)
+    assert (done.documents, done.before) == (88, 40)
+    assert not {"d80", "d81", "d90"} & {row["id"] for row in rows(tmp_path)}
+    kept = {name: (tmp_path / "texts" / name).stat().st_mtime_ns for name in first}
+    assert kept == first, "finished parts stay"
+    assert not list((tmp_path / "texts").glob(".*"))
+    again = export_text(cluster, index_name, tmp_path, SETTINGS)
+    assert (again.documents, again.before) == (88, 88)
+
+
+def test_a_folder_of_other_texts_is_refused(cluster: Cluster, index_name: str, tmp_path: Path) -> None:
+    fill_index(cluster, index_name, 3)
+    fill_index(cluster, f"{index_name}-b", 3)
+    export_text(cluster, index_name, tmp_path, SETTINGS)
+    with pytest.raises(DataError, match=f"holds texts of '{index_name}'") as other:
+        export_text(cluster, f"{index_name}-b", tmp_path, SETTINGS)
+    assert other.value.hint == "--out with another folder"
+    with pytest.raises(DataError, match="fields text; wanted"):
+        export_text(cluster, index_name, tmp_path, ReindexSettings(fields=("tags",)))
+    with claimed(tmp_path / "texts" / "texts"), pytest.raises(DataError, match="another process writes"):
+        export_text(cluster, index_name, tmp_path, SETTINGS)
+    delete(cluster, index_name, "d0")
+    for name in ("d1", "d2"):
+        delete(cluster, index_name, name)
+    with pytest.raises(DataError, match="is empty"):
+        export_text(cluster, index_name, tmp_path / "empty", SETTINGS)

@@ -1,0 +1,53 @@
+"""The folder between the stages: what its manifest says is what lies there, and each part has one maker."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hybridr.errors import DataError
+from hybridr.staging.bundle import claimed, dealt, entry_label, finished_stage
+from hybridr.staging.labels import Origin
+from support.stages import ORIGIN, write_texts
+
+
+def test_items_are_dealt_out_to_no_empty_hands() -> None:
+    assert dealt(range(5), 2) == [(0, 2, 4), (1, 3)]
+    assert dealt("ab", 4) == [("a",), ("b",)]
+    assert dealt([], 3) == []
+
+
+def test_a_claim_is_held_by_one_and_clears_what_a_dead_one_left(tmp_path: Path) -> None:
+    file = tmp_path / "texts" / "00000-000000.parquet"
+    with claimed(file) as first, claimed(file) as second:
+        assert (first, second) == (True, False)
+    (file.parent / f".{file.name}.a1b2").write_bytes(b"half")
+    with claimed(file) as ours:
+        assert ours
+        assert [path.name for path in file.parent.iterdir()] == [f".{file.name}.lock"]
+    assert list(file.parent.iterdir()) == []
+
+
+def test_the_manifest_and_the_parts_must_agree(tmp_path: Path) -> None:
+    texts = write_texts(tmp_path) / "texts"
+    manifest = finished_stage(texts, "again")
+    assert entry_label(manifest, "origin", Origin, texts) == ORIGIN
+    with pytest.raises(DataError, match="its label has a wrong 'uuid'"):
+        entry_label({"origin": {**ORIGIN.to_json(), "uuid": 5}}, "origin", Origin, texts)
+    with pytest.raises(DataError, match="manifest.json: its label has a wrong ''"):
+        entry_label({}, "origin", Origin, texts)
+    stray = texts / "00007-000000.parquet"
+    stray.write_bytes((texts / "00000-000000.parquet").read_bytes())
+    with pytest.raises(DataError, match="00007-000000.parquet is not in the manifest") as found:
+        finished_stage(texts, "again")
+    assert found.value.hint == f"rm {stray}"
+    stray.unlink()
+    (texts / "00000-000001.parquet").unlink()
+    with pytest.raises(DataError, match="lacks 00000-000001.parquet") as found:
+        finished_stage(texts, "again")
+    assert found.value.hint == "again"
+    (texts / "manifest.json").write_text(json.dumps({"stage": "export-text"}))
+    with pytest.raises(DataError, match="lacks its outputs"):
+        finished_stage(texts, "again")

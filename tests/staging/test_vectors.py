@@ -1,0 +1,256 @@
+"""The second stage without any cluster: whole, resumable by part, by any runner, and only of one encoder."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybridr import ReindexSettings
+from hybridr.errors import DataError, DownloadError, FingerprintMismatch, ModelError, SettingsError
+from hybridr.files.manifest import read_manifest
+from hybridr.reindexing import runners
+from hybridr.staging import parts, vectors
+from hybridr.staging.bundle import claimed, parts_in
+from hybridr.staging.labels import VectorsLabel
+from hybridr.staging.parts import digest_of_text, read_label, read_part, vectors_in, vectors_schema
+from hybridr.staging.vectors import encode_texts
+from support.corpus import text_number
+from support.hashing import HashingEncoder
+from support.places import ROOT
+from support.stages import DyingEncoder, write_texts
+
+THROWN_AWAY = """
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+class Processes:
+    name = "throwaway"
+    def run(self, work, shares, stop):
+        with ProcessPoolExecutor(len(shares), mp_context=get_context("spawn")) as pool:
+            return list(pool.map(work, shares))
+"""
+NAMES = [f"00000-{number:06d}.parquet" for number in range(3)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_texts(tmp_path / "out")
+
+
+@pytest.fixture
+def processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runner whose shares are worked on by processes of their own."""
+    (tmp_path / "throwaway.py").write_text(THROWN_AWAY)
+    monkeypatch.setattr(runners, "__path__", [*runners.__path__, str(tmp_path)])
+    monkeypatch.setattr(runners, "CHOSEN", "throwaway")
+
+
+def found_in(folder: Path) -> dict[str, tuple[bytes, np.ndarray]]:
+    """Read digest and vectors of every document."""
+    files = [folder / "vectors" / name for name in parts_in(folder / "vectors")]
+    tables = [table for file in files for table in read_part(file, vectors_schema(16), "")]
+    return {
+        doc_id: (digest, rows)
+        for table in tables
+        for doc_id, digest, rows in zip(
+            table["id"].to_pylist(), table["digest"].to_pylist(), vectors_in(table, 16), strict=True
+        )
+    }
+
+
+def check_whole(folder: Path) -> None:
+    """Every document has the vector of its text, the one without text none."""
+    found, encoder = found_in(folder), HashingEncoder()
+    assert found.keys() == {f"d{number}" for number in range(60)}
+    for number in set(range(60)) - {3}:
+        digest, rows = found[f"d{number}"]
+        assert digest == digest_of_text(text_number(number))
+        np.testing.assert_array_equal(rows, encoder.encode_documents([text_number(number)]))
+    assert found["d3"][1].shape == (0, 16)
+
+
+def test_every_text_gets_its_vector(folder: Path) -> None:
+    seen: list[tuple[int, int | None]] = []
+    done = encode_texts(
+        folder,
+        HashingEncoder(),
+        ReindexSettings(workers=2, vectors="byte"),
+        progress=lambda stage, done, total=None, note="": seen.append((done, total)),
+    )
+    assert (done.documents, done.before, done.parts) == (60, 0, 3)
+    check_whole(folder)
+    assert (seen[0], seen[-1]) == ((0, 60), (60, 60))
+    texts, made = read_manifest(folder / "texts"), read_manifest(folder / "vectors")
+    assert texts is not None
+    assert made is not None
+    assert (made["inputs"], made["origin"]) == (texts["outputs"], texts["origin"])
+    assert made["encoder"]["fingerprint"] == HashingEncoder().fingerprint
+    label = read_label(folder / "vectors" / NAMES[1], VectorsLabel, "")
+    assert (label.since, label.until, label.texts) == (19, 39, texts["outputs"][NAMES[1]])
+    assert label.making.encoder == HashingEncoder().fingerprint
+
+
+def test_batches_are_those_of_a_reindex(folder: Path) -> None:
+    """A page of the index at a time, by length, whatever the size of a part."""
+    calls: list[list[str]] = []
+
+    class Recording(HashingEncoder):
+        def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
+            calls.append(list(texts))
+            return super().encode_documents(texts, max_tokens=max_tokens)
+
+    encode_texts(folder, Recording())
+    pages = [[text_number(n) for n in range(start, start + 5) if n != 3] for start in range(0, 60, 5)]
+    assert calls == [sorted(page, key=len) for page in pages]
+
+
+def test_a_run_that_was_stopped_goes_on_by_part(folder: Path) -> None:
+    class Stopping(HashingEncoder):
+        def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
+            if len(self.encoded) > 30:
+                raise KeyboardInterrupt
+            return super().encode_documents(texts, max_tokens=max_tokens)
+
+    with pytest.raises(KeyboardInterrupt):
+        encode_texts(folder, Stopping())
+    assert parts_in(folder / "vectors") == NAMES[:1]
+    assert read_manifest(folder / "vectors") is None
+    encoder = HashingEncoder()
+    done = encode_texts(folder, encoder)
+    assert (done.documents, done.before, len(encoder.encoded)) == (60, 20, 40)
+    check_whole(folder)
+    encoder = HashingEncoder()
+    assert encode_texts(folder, encoder).before == 60
+    assert encoder.encoded == []
+
+
+@pytest.mark.usefixtures("processes")
+def test_other_processes_do_the_same_and_one_that_dies_loses_a_part(folder: Path) -> None:
+    with pytest.raises(BrokenProcessPool):
+        encode_texts(folder, DyingEncoder(), ReindexSettings(workers=2))
+    assert read_manifest(folder / "vectors") is None
+    left = parts_in(folder / "vectors")
+    assert len(left) < 3
+    done = encode_texts(folder, HashingEncoder(), ReindexSettings(workers=2))
+    assert (done.documents, done.before) == (60, 20 * len(left))
+    check_whole(folder)
+    assert sorted(path.name for path in (folder / "vectors").glob("[!.]*")) == [*NAMES, "manifest.json"]
+
+
+def test_a_worker_with_another_encoder_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = iter([HashingEncoder(), HashingEncoder(salt="worker")])
+    monkeypatch.setattr(vectors, "opened_once", lambda *_: next(given))
+    with pytest.raises(FingerprintMismatch, match="the work given to this process was made by encoder"):
+        encode_texts(folder, "somewhere")
+
+
+def test_vectors_of_another_encoder_are_refused_by_name(folder: Path) -> None:
+    encode_texts(folder, HashingEncoder())
+    with pytest.raises(FingerprintMismatch, match=NAMES[0]) as other:
+        encode_texts(folder, HashingEncoder(salt="b"))
+    assert "start anew: rm -r" in str(other.value.hint)
+    with pytest.raises(DataError, match="was made with max_tokens None, 32 is wanted"):
+        encode_texts(folder, HashingEncoder(), ReindexSettings(max_tokens=32))
+    with pytest.raises(SettingsError, match="token bits"):
+        encode_texts(folder, HashingEncoder(), ReindexSettings(token_bits=True))
+
+
+def test_damage_is_named_with_what_to_do(folder: Path) -> None:
+    encode_texts(folder, HashingEncoder())
+    (folder / "vectors" / "manifest.json").unlink()
+    part = folder / "vectors" / NAMES[1]
+    part.write_bytes(part.read_bytes()[:-100])
+    with pytest.raises(DataError, match=f"{NAMES[1]} cannot be read") as torn:
+        encode_texts(folder, HashingEncoder())
+    assert torn.value.hint == f"hybridr encode {folder}   after: rm {part}"
+    part.unlink()
+    text = folder / "texts" / NAMES[1]
+    content = bytearray(text.read_bytes())
+    content[len(content) // 3] ^= 1
+    text.write_bytes(content)
+    with pytest.raises(DataError, match=f"{NAMES[1]} is not the file that was written"):
+        encode_texts(folder, HashingEncoder())
+    text.unlink()
+    with pytest.raises(DataError, match=f"lacks {NAMES[1]}") as gone:
+        encode_texts(folder, HashingEncoder())
+    assert str(gone.value.hint).startswith("hybridr export-text")
+
+
+def test_a_link_out_of_the_folder_is_not_followed(folder: Path, tmp_path: Path) -> None:
+    part = folder / "texts" / NAMES[2]
+    part.rename(tmp_path / "elsewhere.parquet")
+    part.symlink_to(tmp_path / "elsewhere.parquet")
+    with pytest.raises(DataError, match="a link that leads out of the folder"):
+        encode_texts(folder, HashingEncoder())
+
+
+def test_texts_that_are_not_all_there_are_refused(folder: Path, tmp_path: Path) -> None:
+    (folder / "texts" / "manifest.json").unlink()
+    with pytest.raises(DataError, match="3 parts and no manifest: that stage has not ended"):
+        encode_texts(folder, HashingEncoder())
+    with pytest.raises(DataError, match="there is nothing in"):
+        encode_texts(tmp_path / "nowhere", HashingEncoder())
+
+
+def test_a_part_that_another_process_has_is_left_to_it(folder: Path) -> None:
+    with claimed(folder / "vectors" / NAMES[1]) as ours:
+        assert ours
+        with pytest.raises(DataError, match=f"1 parts of .* are with another process, such as {NAMES[1]}"):
+            encode_texts(folder, HashingEncoder())
+    assert parts_in(folder / "vectors") == [NAMES[0], NAMES[2]]
+    assert encode_texts(folder, HashingEncoder()).before == 40
+    check_whole(folder)
+
+
+def test_a_full_disk_leaves_no_half_part(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(parts.pq.ParquetWriter, "write_table", full)
+    with pytest.raises(DownloadError, match="the disk is full") as error:
+        encode_texts(folder, HashingEncoder())
+    assert "run the same command again" in str(error.value.hint)
+    assert list((folder / "vectors").iterdir()) == []
+    monkeypatch.undo()
+    encode_texts(folder, HashingEncoder())
+    check_whole(folder)
+
+
+def test_vectors_that_are_no_numbers_are_never_written(folder: Path) -> None:
+    class Broken(HashingEncoder):
+        def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
+            return super().encode_documents(texts, max_tokens=max_tokens) * np.nan
+
+    with pytest.raises(ModelError, match="no finite vector for document 'd"):
+        encode_texts(folder, Broken())
+    assert parts_in(folder / "vectors") == []
+
+
+def test_no_client_of_a_cluster_is_imported(folder: Path) -> None:
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[2])\n"
+        "from pathlib import Path; from hybridr.staging.vectors import encode_texts\n"
+        "from support.hashing import HashingEncoder\n"
+        "encode_texts(Path(sys.argv[1]), HashingEncoder()); print('opensearchpy' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code, str(folder), str(ROOT / "tests")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("verb", [["encode", "x"], ["export-text", "docs", "--out", "x"]])
+def test_without_pyarrow_the_extra_is_named(verb: list[str]) -> None:
+    code = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "import hybridr_cli; sys.exit(hybridr_cli.main(sys.argv[1:]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *verb], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert 'hint: pip install "hybridr[parquet]"' in done.stderr
