@@ -66,5 +66,8 @@ def show(session: Session, holding: Holding) -> None:
         model = f", model {deployed.model} asks {deployed.server or 'its server'}" if deployed.model else ""
         out.line(f"  deployed: {deployed.way}, pipeline {deployed.pipeline}{model} ({state})")
     for event in holding.history:
-        details = ", ".join(f"{name} {value}" for name, value in event.items() if name not in ("at", "event"))
+        told = {
+            name: value for name, value in event.items() if name not in ("at", "event") and value is not None
+        }
+        details = ", ".join(f"{name} {value}" for name, value in told.items())
         out.line(f"  {event['at']} {event['event']}: {details}")
