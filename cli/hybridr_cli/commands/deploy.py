@@ -54,7 +54,7 @@ def deploy(
     if dry_run:
         todo = plan_deployment(cluster, name, settings, search)
         return show(session, todo, plan_ingest(cluster, name, settings) if ingest else None, dry_run=True)
-    done = deploy(cluster, name, settings, search)
+    done = deploy(cluster, name, settings, search, progress=session.output.progress)
     show(session, done, deploy_ingest(cluster, name, settings) if ingest else None, dry_run=False)
 
 
