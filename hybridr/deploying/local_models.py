@@ -110,7 +110,7 @@ def check_version(cluster: Cluster) -> None:
 
 
 def check_nodes(cluster: Cluster) -> None:
-    """Raise ClusterError where a node that would run the model lacks heap, or an embedded one its libraries."""
+    """Raise ClusterError where a node that may run the model lacks heap, or an embedded one libraries."""
     for node in cluster.request("GET", "/_nodes/jvm")["nodes"].values():
         if not {"data", "ml"} & set(node["roles"]):
             continue
