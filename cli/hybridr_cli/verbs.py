@@ -118,7 +118,10 @@ def connection_options() -> list[inspect.Parameter]:
     """Give the options that say how to reach the cluster."""
     from hybridr.cluster.settings import ClusterSettings
 
-    return options_of(inspect.Parameter("connection", KEYWORD, annotation=ClusterSettings))
+    found = options_of(inspect.Parameter("connection", KEYWORD, annotation=ClusterSettings))
+    for option in found:
+        option.annotation.__metadata__[0].rich_help_panel = "Cluster"
+    return found
 
 
 def group(name: str, help: str) -> TyperGroup:
