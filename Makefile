@@ -7,7 +7,7 @@ COLLECTIONS ?= ../shared/data
 BIN     = $(VENV)/bin
 STAMP   = $(shell cksum pyproject.toml | tr ' ' -)
 
-.PHONY: demo test check test-page test-compose fuzz chaos sbom audit bench bench-report bench-encode \
+.PHONY: demo test check test-page test-compose test-replicas fuzz chaos sbom audit bench bench-report bench-encode \
 	bench-baselines stop clean
 
 demo: $(VENV)/demo-$(STAMP)
@@ -29,6 +29,10 @@ test-page: $(VENV)/test-$(STAMP)
 
 test-compose: $(VENV)/test-$(STAMP)
 	$(BIN)/python -m pytest tests/compose -v
+
+# Two nodes that are one cluster, replicas on both, and restarts: the same answer from every copy.
+test-replicas: $(VENV)/test-$(STAMP)
+	HYBRIDR_PAIR=1 $(BIN)/python -m pytest tests/server/search/test_search_replicas.py -v
 
 # A million generated cases, drawn anew each time; what fails is printed as its smallest form.
 fuzz: $(VENV)/test-$(STAMP)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
@@ -23,6 +24,13 @@ from .languages import ANALYZERS, UNKNOWN, LanguageGuess, analyzer_for, guess_la
 from .progress import Progress, silent
 
 NOTABLE_CUT, NOTABLE_LOSS, NOTABLE_DUPLICATES, NOTABLE_EMPTY = 0.2, 0.1, 0.05, 0.01
+NOTABLE_MARKUP = 0.1
+TAG = re.compile(
+    r"</?(?:a|abbr|b|blockquote|br|code|div|em|h[1-6]|hr|i|img|li|ol|p|pre|span|strong|table|tbody|td|th|thead|"
+    r"tr|u|ul)(?:\s[^<>]*|/)?>",
+    re.IGNORECASE,
+)
+"""A tag of HTML as documents hold it."""
 REPLACEABLE = frozenset({"standard", "simple", "stop", "whitespace", *ANALYZERS.values()})
 """Built-in analysers; one that the index defines or a plugin brings is left alone."""
 
@@ -66,6 +74,14 @@ class FieldReport:
 
 
 @dataclass(frozen=True)
+class Markup:
+    """HTML in the texts: the share of texts with tags, and the lengths that texts have without these."""
+
+    share: float
+    without: Lengths | None = None
+
+
+@dataclass(frozen=True)
 class Inspection:
     """What was found; shares are of the `sampled` documents, lengths of the joined `text_fields`."""
 
@@ -80,6 +96,7 @@ class Inspection:
     analyzer: str
     duplicates: float
     empty: float
+    markup: Markup
     advice: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -122,6 +139,7 @@ def inspect_index(
         analyzer=analyzer_for(language.code),
         duplicates=1 - len(set(present)) / max(len(present), 1),
         empty=1 - len(present) / len(texts),
+        markup=markup_of(present, token_counter),
         advice=(),
     )
     return Inspection(**{**vars(found), "advice": tuple(advice(found))})
@@ -155,9 +173,15 @@ def measure(texts: Sequence[str], counter: TokenCounter | None) -> Lengths:
     return Lengths(unit, median, p90, counter.max_tokens, cut, lost)
 
 
+def markup_of(texts: Sequence[str], counter: TokenCounter | None) -> Markup:
+    """Look for tags of HTML, and measure the texts without these where there are some."""
+    share = sum(bool(TAG.search(text)) for text in texts) / max(len(texts), 1)
+    return Markup(share, measure([TAG.sub(" ", text) for text in texts], counter) if share else None)
+
+
 def advice(found: Inspection) -> list[str]:
     """Say what the findings mean for search and adaptation."""
-    said = [*_language_advice(found)]
+    said = [*_language_advice(found), *_markup_advice(found)]
     if (found.lengths.cut or 0) >= NOTABLE_CUT or (found.lengths.lost or 0) >= NOTABLE_LOSS:
         said.append(
             f"{found.lengths.cut:.0%} of the texts are longer than the {found.lengths.limit} tokens that "
@@ -174,6 +198,18 @@ def advice(found: Inspection) -> list[str]:
         for name, count in stray.items()
     ]
     return said
+
+
+def _markup_advice(found: Inspection) -> list[str]:
+    share, bare = found.markup.share, found.markup.without
+    if bare is None or share < NOTABLE_MARKUP:
+        return []
+    over = "" if bare.cut is None else f", {bare.cut:.1%} over the limit"
+    return [
+        f"{share:.0%} of the texts hold HTML, whose tags the encoder reads as words: without them the median "
+        f"is {bare.median} {bare.unit}{over}; the ingest processor html_strip writes a field without tags, "
+        "which --fields then names"
+    ]
 
 
 def _language_advice(found: Inspection) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -91,14 +91,37 @@ def show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-app = TyperGroup(name="hybridr", help=ABOUT, no_args_is_help=True, params=[version_option()])
+class App(TyperGroup):
+    """The command `hybridr`: options that verbs share may stand before the verb too."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments."""
+        if args and args[0].startswith("-") and args[0] not in ("--help", "--version"):
+            args = verb_first(args, Verb("any", lambda session: None, cluster=True).get_params(ctx))
+        return super().parse_args(ctx, args)
+
+
+def verb_first(arguments: list[str], options: Iterable[Any]) -> list[str]:
+    """Put options that stand before the verb, such as `--url`, behind all that belongs to it."""
+    takes_value = {name: not one.is_flag for one in options for name in (*one.opts, *one.secondary_opts)}
+    at = 0
+    while at < len(arguments) and (name := arguments[at].partition("=")[0]) in takes_value:
+        at += 2 if takes_value[name] and "=" not in arguments[at] else 1
+    end = arguments.index("--", at) if "--" in arguments[at:] else len(arguments)
+    return [*arguments[at:end], *arguments[:at], *arguments[end:]]
+
+
+app = App(name="hybridr", help=ABOUT, no_args_is_help=True, params=[version_option()])
 
 
 def connection_options() -> list[inspect.Parameter]:
     """Give the options that say how to reach the cluster."""
     from hybridr.cluster.settings import ClusterSettings
 
-    return options_of(inspect.Parameter("connection", KEYWORD, annotation=ClusterSettings))
+    found = options_of(inspect.Parameter("connection", KEYWORD, annotation=ClusterSettings))
+    for option in found:
+        option.annotation.__metadata__[0].rich_help_panel = "Cluster"
+    return found
 
 
 def group(name: str, help: str) -> TyperGroup:

@@ -15,6 +15,7 @@ SEARCH_HINTS = {
     "it to _none; where it was hybridr's: hybridr deploy INDEX   makes it again, undeploy takes it off",
     "number of weights": "one weight per sub-query: hybridr pipeline put NAME --weights …",
     "expected bounds array": "one bound per sub-query: hybridr pipeline put NAME --lower-bounds …",
+    r"unknown query \[": "the filter or template names a kind of query that OpenSearch does not know",
     "maxClauseCount": "the query has too many words; indices.query.bool.max_clause_count is the limit",
 }
 """What helps, by what the server says of a search or its pipeline."""

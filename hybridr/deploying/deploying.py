@@ -30,6 +30,7 @@ from ..cluster.legs.lexical import LexicalLeg, Template
 from ..cluster.record import Deployment, IndexInfo
 from ..errors import ClusterError, DataError, SettingsError, Unreachable
 from ..files.manifest import fingerprint
+from ..progress import Progress, silent
 from ..rewriting.rewriting import limits_of
 from ..search.encoders import encoder_for
 from ..search.fusions.pipeline import hybrid_query, search_pipeline
@@ -127,6 +128,7 @@ def planned(cluster: Cluster, found: Deployable, settings: DeploySettings) -> De
     if settings.way == "local":
         check_plugin(cluster, info, settings)
         local_models.check_version(cluster)
+        local_models.check_nodes(cluster)
         missing = dict(local_models.settings_to_run(cluster))
         requests = local_models.model_requests(encoder_for(cluster, info, settings.encoder), MODEL_ID)
     elif settings.way != "client":
@@ -154,7 +156,14 @@ def storing_requests(index: str, pipeline: str, body: dict[str, Any]) -> list[di
     ]
 
 
-def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings) -> Deploying:
+def deploy(
+    cluster: Cluster,
+    name: str,
+    settings: DeploySettings,
+    search: SearchSettings,
+    *,
+    progress: Progress = silent,
+) -> Deploying:
     """Make the index answer in the chosen way; again with the same settings changes nothing.
 
     A model that an earlier call made is deleted when the new one is in its place. Raises the errors of
@@ -171,7 +180,7 @@ def deploy(cluster: Cluster, name: str, settings: DeploySettings, search: Search
     if known and known.job == job and not any(missing_parts(cluster, info, known)):
         send_all(cluster, replaced_parts(cluster, todo.pipeline, known, known))
         return todo
-    ids = make_model(cluster, info, todo.pipeline, settings, search)
+    ids = make_model(cluster, info, todo.pipeline, settings, search, progress)
     server = {"server": settings.server} if "connector_id" in ids else {}
     server |= {"boost": search.boost} if search.boost else {}
     made = Deployment(way=todo.way, pipeline=todo.pipeline, job=job, **ids, **server)
@@ -309,13 +318,19 @@ def allow(cluster: Cluster, todo: Deploying, settings: DeploySettings) -> None:
 
 
 def make_model(
-    cluster: Cluster, info: IndexInfo, name: str, settings: DeploySettings, search: SearchSettings
+    cluster: Cluster,
+    info: IndexInfo,
+    name: str,
+    settings: DeploySettings,
+    search: SearchSettings,
+    progress: Progress,
 ) -> dict[str, str]:
     """Make the model of a way, or find it; give its ids as the record keeps them."""
     if settings.way == "client":
         return {}
     if settings.way == "local":
-        return {"model_id": local_models.ensure_model(cluster, encoder_for(cluster, info, settings.encoder))}
+        encoder = encoder_for(cluster, info, settings.encoder)
+        return {"model_id": local_models.ensure_model(cluster, encoder, progress=progress)}
     return asdict(create_model(cluster, connector_of(name, settings, search)))
 
 

@@ -28,6 +28,7 @@ from ..encoding.folder import OnnxEncoder
 from ..encoding.tokens import TOKENIZER_FILE
 from ..errors import ClusterError, ModelError, NotFound
 from ..files.manifest import fingerprint, sha256_of
+from ..progress import Progress, silent
 from .remote_models import (
     ANY_NODE,
     ML,
@@ -42,6 +43,7 @@ from .remote_models import (
 META = f"{ML}/models/_register_meta"
 OLDEST = (3, 6, 0)
 CHUNK_BYTES = 10_000_000  # the most that ml-commons takes
+LEAST_HEAP = 3 << 29  # bytes, 1.5 GB: with 1 GB requests were refused while a model of 91 MB was taken in
 PATIENCE_S = 120.0  # 429 while a small heap is full, 503 while the plugin makes its own index
 DEPLOY_TIMEOUT_S = 300.0  # the first model of a node loads PyTorch
 MOST_DIFFERENCE = 0.014  # of a vector's length: a cosine of 0.9999
@@ -107,6 +109,26 @@ def check_version(cluster: Cluster) -> None:
         )
 
 
+def check_nodes(cluster: Cluster) -> None:
+    """Raise ClusterError where a node that may run the model lacks heap, or an embedded one libraries."""
+    for node in cluster.request("GET", "/_nodes/jvm")["nodes"].values():
+        if not {"data", "ml"} & set(node["roles"]):
+            continue
+        heap, own = node["jvm"]["mem"]["heap_max_in_bytes"], node.get("attributes", {})
+        if heap < LEAST_HEAP:
+            raise ClusterError(
+                f"the node '{node['name']}' has a heap of {heap / 2**30:.1f} GB: taking in a model fills it, "
+                "and other requests are refused meanwhile (429)",
+                hint="hybridr node start --with-ml --with-natives --heap 2g; --way neural needs no heap",
+            )
+        if "hybridr_embedded" in own and own.get("hybridr_natives") != "true":
+            raise ClusterError(
+                f"the embedded node '{node['name']}' lacks PyTorch's libraries, which a model needs",
+                hint="hybridr node stop --name {0}; hybridr node start --name {0} --with-ml --with-natives "
+                "--heap 2g".format(node["name"]),
+            )
+
+
 def model_requests(encoder: OnnxEncoder, model_id: str) -> list[dict[str, Any]]:
     """List what makes the model, with sizes in the place of its parts."""
     with packed(encoder) as file:
@@ -119,21 +141,25 @@ def model_requests(encoder: OnnxEncoder, model_id: str) -> list[dict[str, Any]]:
     ]
 
 
-def ensure_model(cluster: Cluster, encoder: OnnxEncoder) -> str:
+def ensure_model(cluster: Cluster, encoder: OnnxEncoder, *, progress: Progress = silent) -> str:
     """Give the id of a deployed model of this encoder, the one that is there or a new one.
 
     Its vectors of a few texts are compared with the encoder's own. Raises ModelError when they differ,
-    ClusterError when the cluster cannot run it; what this call made is deleted then.
+    ClusterError when the cluster cannot run it; then, and when it is interrupted, a model that no pipeline
+    uses is deleted.
     """
     cluster = cluster.patient(PATIENCE_S)
     with packed(encoder) as file:
         found = find_model(cluster, file.name)
-        model_id = found or upload(cluster, file)
+        model_id = found or upload(cluster, file, progress)
     try:
+        progress("load the model inside the cluster", 0, 2)
         run_model(cluster, model_id)
+        progress("load the model inside the cluster", 1, 2, "compare its vectors")
         require_same_vectors(cluster, model_id, encoder)
-    except (ClusterError, ModelError):
-        if not found:
+        progress("load the model inside the cluster", 2, 2)
+    except BaseException:
+        if not is_used(cluster, model_id):
             remove_model(cluster, model_id)
         raise
     return model_id
@@ -186,7 +212,7 @@ def find_model(cluster: Cluster, name: str) -> str | None:
     return whole[0] if whole else None
 
 
-def upload(cluster: Cluster, file: ModelFile) -> str:
+def upload(cluster: Cluster, file: ModelFile, progress: Progress) -> str:
     """Send the parts in their order, for the last one makes the model whole; give its id."""
     model_id = str(cluster.request("POST", META, file.body())["model_id"])
     try:
@@ -194,6 +220,7 @@ def upload(cluster: Cluster, file: ModelFile) -> str:
             for number, size in enumerate(file.sizes):
                 path = f"{ML}/models/{model_id}/upload_chunk/{number}"
                 cluster.request("POST", path, content.read(size))
+                progress("upload the model", number + 1, len(file.sizes))
         await_registered(cluster, model_id)
     except BaseException:
         remove_model(cluster, model_id)

@@ -280,7 +280,7 @@ def require_token(server: str, token: str | None) -> None:
             .status
         )
     except urllib3.exceptions.HTTPError as error:
-        raise Unreachable(f"no embedding server answers at {server}: {type(error).__name__}") from None
+        raise no_server(server, error) from None
     if status == UNAUTHORISED:
         raise SettingsError(
             f"the server at {server} asks for {'another' if token else 'a'} token",
@@ -308,11 +308,16 @@ def ask_health(server: str) -> dict[str, Any]:
         answer = urllib3.PoolManager().request("GET", url, timeout=ANSWER_TIMEOUT_S, retries=False)
         found = orjson.loads(answer.data)
     except (urllib3.exceptions.HTTPError, ValueError) as error:
-        raise Unreachable(
-            f"no embedding server answers at {server}: {type(error).__name__}",
-            hint="hybridr serve --index NAME   starts one; --server ADDRESS names another",
-        ) from None
+        raise no_server(server, error) from None
     return found if isinstance(found, dict) else {}
+
+
+def no_server(server: str, error: Exception) -> Unreachable:
+    """Say that no embedding server answers, and how to come to one."""
+    return Unreachable(
+        f"no embedding server answers at {server}: {type(error).__name__}",
+        hint="hybridr serve --index NAME   starts one; --server ADDRESS names another",
+    )
 
 
 def model_state(cluster: Cluster, model_id: str) -> str | None:

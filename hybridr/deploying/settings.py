@@ -28,7 +28,10 @@ class DeploySettings(Stage):
     encoder: Path | None = Field(
         None, description="encoder folder, for local; None: the one that wrote the vectors"
     )
-    server: str = Field("http://127.0.0.1:8080", description="`hybridr serve` as the cluster reaches it")
+    server: str = Field(
+        "http://127.0.0.1:8080",
+        description="`hybridr serve` as the cluster reaches it; None: port 8080 of this machine",
+    )
     token: NoOption[SecretStr | None] = Field(None, min_length=1, description="what that server asks for")
     recall: Recall = Field(
         "all", description="what transparent searches find; all: neighbours too; lexical: what words match"

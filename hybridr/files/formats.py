@@ -110,8 +110,11 @@ def qrels_file(folder: Path, split: str) -> Path:
     """Name the qrels of a split; DataError lists the splits that exist."""
     file = folder / "qrels" / f"{split}.tsv"
     if not file.is_file():
-        splits = ", ".join(sorted(path.stem for path in folder.glob("qrels/*.tsv"))) or "none"
-        raise DataError(f"no qrels for split '{split}' in {folder}", hint=f"splits there: {splits}")
+        splits = ", ".join(sorted(path.stem for path in folder.glob("qrels/*.tsv")))
+        hint = (
+            f"splits there: {splits}" if splits else f"a BEIR folder has queries.jsonl and qrels/{split}.tsv"
+        )
+        raise DataError(f"no qrels for split '{split}' in {folder}", hint=hint)
     return file
 
 

@@ -95,3 +95,16 @@ def test_a_packaged_java_brings_its_repairs() -> None:
     )
     assert configuration.trimmed(options, packaged) == "-Dkept=1\n"
     assert configuration.trimmed(options, SYSTEM) == "20-:--add-modules=jdk.incubator.vector\n-Dkept=1\n"
+
+
+def test_a_distribution_is_unpacked_without_what_nobody_needs(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "opensearch.zip", "w") as archive:
+        for name in ("bin/opensearch", "modules/ingest-geoip/places.mmdb", "modules/ingest-common/a.jar"):
+            archive.writestr(f"opensearch-3.6.0/{name}", name)
+    (tmp_path / "out").mkdir()
+    top = layout.unpack(tmp_path / "opensearch.zip", tmp_path / "out")
+    assert {str(file.relative_to(top)) for file in top.rglob("*") if file.is_file()} == {
+        "bin/opensearch",
+        "modules/ingest-common/a.jar",
+    }
+    assert (top / "bin" / "opensearch").stat().st_mode & 0o111

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.errors import ClusterError
 from support.corpus import WORDS, bulk
 
 TEXT = "anchor needle velvet"
@@ -260,6 +261,23 @@ KEPT = [
     Asked("a query that is none", query({"mtach": {"text": TEXT}}), "kind"),
     Asked("a sort that is none", query(MATCH, sort=[{"nothing": "asc"}]), "sort"),
 ]
+
+
+def asked(cluster: Cluster, index: str, one: Asked) -> Any:
+    """Ask, and give the answer, or the status of a refusal."""
+    path = f"{path_of(index)}/{one.api}"
+    try:
+        return cluster.request("POST", path, one.body or None, one.params)
+    except ClusterError as failure:
+        return failure.status
+
+
+def told(answer: Any) -> Any:
+    """Give of an answer what does not change from time to time, and no vectors: the undeployed shows them."""
+    left_out = ("took", "_scroll_id", "profile", "hybridr_vector")
+    if isinstance(answer, dict):
+        return {name: told(of) for name, of in answer.items() if name not in left_out}
+    return [told(one) for one in answer] if isinstance(answer, list) else answer
 
 
 def fill_mart(cluster: Cluster, index: str, count: int, *, shards: int = 3) -> None:

@@ -41,7 +41,7 @@ def deploy(
     client: `hybrid` queries are fused by default. neural: and hold text instead of vectors. local:
     so too, but the model runs inside the cluster. transparent: ordinary searches for a text are ranked as
     hybridr search does, or by --fusion pipeline; --boost adds to that.
-    HYBRIDR_DEPLOY_TOKEN is the server's bearer token.
+    HYBRIDR_DEPLOY_TOKEN is the server's bearer token. --explain reads search bodies, or lines such as
     {"path": "/docs/_search?from=10", "body": {...}}, and says which the transparent way ranks, and why not.
     """
     from hybridr.deploying.deploying import deploy, plan_deployment
@@ -54,7 +54,7 @@ def deploy(
     if dry_run:
         todo = plan_deployment(cluster, name, settings, search)
         return show(session, todo, plan_ingest(cluster, name, settings) if ingest else None, dry_run=True)
-    done = deploy(cluster, name, settings, search)
+    done = deploy(cluster, name, settings, search, progress=session.output.progress)
     show(session, done, deploy_ingest(cluster, name, settings) if ingest else None, dry_run=False)
 
 

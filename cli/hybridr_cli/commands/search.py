@@ -24,7 +24,7 @@ SHOWN = 500  # characters
 class Page:
     """Which hits."""
 
-    k: Annotated[int, typer.Option("--k", "-k", min=1, max=10_000, help="Number of hits.")] = 10
+    k: Annotated[int, typer.Option("--k", "-k", "--size", min=1, max=10_000, help="Number of hits.")] = 10
     offset: Annotated[int, typer.Option("--from", min=0, help="Hits to skip: pages.")] = 0
     filter: Annotated[str | None, typer.Option(help="A query in JSON that every hit has to match.")] = None
 
@@ -132,6 +132,8 @@ def raw(score: float | None) -> str:
 
 
 def marked(text: str) -> str:
-    """Show the highlighted words between stars, on one line; a long passage by its beginning."""
-    line = " ".join(unescape(text.replace("<em>", "*").replace("</em>", "*")).split())
+    """Show highlighted words between stars, on one line, without tags; a long passage by its beginning."""
+    from hybridr.inspection import TAG
+
+    line = " ".join(TAG.sub(" ", unescape(text.replace("<em>", "*").replace("</em>", "*"))).split())
     return line if len(line) <= SHOWN else line[:SHOWN] + " …"

@@ -67,5 +67,8 @@ def show(session: Session, holding: Holding) -> None:
         boost = f", boost {deployed.boost}" if deployed.boost else ""
         out.line(f"  deployed: {deployed.way}, pipeline {deployed.pipeline}{model}{boost} ({state})")
     for event in holding.history:
-        details = ", ".join(f"{name} {value}" for name, value in event.items() if name not in ("at", "event"))
+        told = {
+            name: value for name, value in event.items() if name not in ("at", "event") and value is not None
+        }
+        details = ", ".join(f"{name} {value}" for name, value in told.items())
         out.line(f"  {event['at']} {event['event']}: {details}")

@@ -193,4 +193,6 @@ def root_cause(error: exceptions.ConnectionError) -> str:
     """Give the innermost reason, without object addresses."""
     text = str(error.info if error.info is not None else error.error)
     text = told(text)
-    return re.sub(r"^.*object at 0x[0-9a-f]+>:? ?|^.*Caused by \w+\(", "", text).strip("()'\" ") or text
+    address = r"HTTPS?Connection\([^)]*\): (?:Failed to establish a new connection: )?(?:\[.*?\] ?)?"
+    shorter = re.sub(rf"^.*object at 0x[0-9a-f]+>:? ?|^.*Caused by \w+\(|^.*{address}", "", text)
+    return shorter.strip("()'\" ") or text

@@ -13,7 +13,6 @@ from hybridr import Search, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.deploying.deploying import deploy, undeploy
 from hybridr.deploying.settings import DeploySettings
-from hybridr.errors import ClusterError
 from hybridr.rewriting.rewriting import fates_of
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
@@ -21,7 +20,20 @@ from hybridr.serving.settings import ServeSettings
 from support.corpus import WORDS
 from support.deployed import Server, ids
 from support.hashing import HashingEncoder
-from support.matrix import AGGS, CHEAP, KEPT, MATCH, NONSENSE, RANKED, TEXT, Asked, fill_mart, query
+from support.matrix import (
+    AGGS,
+    CHEAP,
+    KEPT,
+    MATCH,
+    NONSENSE,
+    RANKED,
+    TEXT,
+    Asked,
+    asked,
+    fill_mart,
+    query,
+    told,
+)
 
 pytestmark = pytest.mark.node
 SOURCE, INDEX, OTHER, COUNT = "mart", "mart-hybridr-1", "mart-other", 400
@@ -41,7 +53,7 @@ def mart(ml_cluster: Cluster) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def before(mart: Cluster) -> dict[str, Any]:
     """The answers of the index before it is deployed."""
-    return {one.name: asked(mart, one) for one in ALL}
+    return {one.name: asked(mart, INDEX, one) for one in ALL}
 
 
 @pytest.fixture(scope="module")
@@ -64,23 +76,6 @@ def recall(
     undeploy(mart, SOURCE)
 
 
-def asked(cluster: Cluster, one: Asked) -> Any:
-    """Ask, and give the answer, or the status of a refusal."""
-    path = f"{path_of(INDEX)}/{one.api}"
-    try:
-        return cluster.request("POST", path, one.body or None, one.params)
-    except ClusterError as failure:
-        return failure.status
-
-
-def told(answer: Any) -> Any:
-    """Give of an answer what does not change from time to time, and no vectors: the undeployed shows them."""
-    left_out = ("took", "_scroll_id", "profile", "hybridr_vector")
-    if isinstance(answer, dict):
-        return {name: told(of) for name, of in answer.items() if name not in left_out}
-    return [told(one) for one in answer] if isinstance(answer, list) else answer
-
-
 def left_alone(server: Server, reason: str) -> float:
     registry = server.app.state.embedder.metrics.registry
     return registry.get_sample_value("hybridr_left_alone_total", {"reason": reason}) or 0.0
@@ -97,11 +92,11 @@ def test_what_is_not_ranked_is_answered_as_before(
     mart: Cluster, before: dict[str, Any], recall: str, server: Server, one: Asked
 ) -> None:
     if recall == "lexical" and one.reason in ("operator", "minimum_should_match"):
-        answer, plain = asked(mart, one), before[one.name]
+        answer, plain = asked(mart, INDEX, one), before[one.name]
         assert answer["hits"]["total"] == plain["hits"]["total"], "ranked, where only words find"
         return
     counted = left_alone(server, one.reason or "")
-    assert told(asked(mart, one)) == told(before[one.name])
+    assert told(asked(mart, INDEX, one)) == told(before[one.name])
     if isinstance(before[one.name], dict) and one.reason not in SEEN_BY_NO_SERVER:
         assert left_alone(server, one.reason or "") == counted + 1, "with its reason"
 
@@ -111,7 +106,7 @@ def test_what_is_not_ranked_is_answered_as_before(
 def test_what_is_ranked_keeps_its_contract(
     mart: Cluster, before: dict[str, Any], recall: str, one: Asked
 ) -> None:
-    answer, plain = asked(mart, one), before[one.name]
+    answer, plain = asked(mart, INDEX, one), before[one.name]
     assert isinstance(plain, dict), plain
     assert answer.keys() == plain.keys()
     assert not any("hybridr_vector" in hit.get("_source", {}) for hit in answer["hits"]["hits"])
@@ -168,17 +163,18 @@ def test_ranked_as_by_search_whatever_looks_for_the_text(mart: Cluster, recall: 
     for name in ("match", "q=", "query_string of words", "request cache"):
         [one] = [one for one in RANKED if one.name == name]
         if "aggs" not in one.body:
-            assert ids(asked(mart, one)) == expected, name
+            assert ids(asked(mart, INDEX, one)) == expected, name
     both = [one for one in RANKED if "should" in str(one.body) or "dis_max" in one.name]
     for one in both if recall == "all" else []:
-        assert ids(asked(mart, one)) == expected, one.name
+        assert ids(asked(mart, INDEX, one)) == expected, one.name
 
 
 def test_functions_multiply_the_new_score(mart: Cluster, recall: str) -> None:
     [one] = [one for one in RANKED if one.name == "function_score"]
-    hits = asked(mart, Asked("", one.body | {"size": 100}))["hits"]["hits"]
+    hits = asked(mart, INDEX, Asked("", one.body | {"size": 100}))["hits"]["hits"]
     scores = {
-        hit["_id"]: hit["_score"] for hit in asked(mart, Asked("", query(MATCH, size=100)))["hits"]["hits"]
+        hit["_id"]: hit["_score"]
+        for hit in asked(mart, INDEX, Asked("", query(MATCH, size=100)))["hits"]["hits"]
     }
     compared = [hit for hit in hits if hit["_id"] in scores]
     assert len(compared) > 30
@@ -190,7 +186,7 @@ def test_functions_multiply_the_new_score(mart: Cluster, recall: str) -> None:
 
 
 def test_totals_and_facets_count_the_same_documents(mart: Cluster, recall: str) -> None:
-    answer = asked(mart, Asked("", query(MATCH, size=COUNT, aggs=AGGS, track_total_hits=True)))
+    answer = asked(mart, INDEX, Asked("", query(MATCH, size=COUNT, aggs=AGGS, track_total_hits=True)))
     assert answer["hits"]["total"] == {"value": len(set(ids(answer))), "relation": "eq"}
     brands = answer["aggregations"]["brands"]
     assert sum(one["doc_count"] for one in brands["buckets"]) == len(ids(answer))
@@ -201,7 +197,9 @@ def test_pages_join_from_the_first_hit_to_the_last(mart: Cluster, recall: str, s
     frequent = {"match": {"text": " ".join(WORDS[:3])}}
 
     def page(at: int) -> dict[str, Any]:
-        return asked(mart, Asked("", query(frequent, **{"from": at, "size": size, "_source": False})))["hits"]
+        return asked(mart, INDEX, Asked("", query(frequent, **{"from": at, "size": size, "_source": False})))[
+            "hits"
+        ]
 
     total = page(0)["total"]
     pages = [page(at) for at in range(0, total["value"] + size, size)]
@@ -240,12 +238,15 @@ def test_several_searches_in_one_request(mart: Cluster, recall: str) -> None:
     lines = "".join(f"{{}}\n{json.dumps(one)}\n" for one in bodies)
     answers = mart.request("POST", path_of(INDEX, "_msearch"), lines)["responses"]
     for answer, body in zip(answers, bodies, strict=True):
-        assert told(answer)["hits"] == told(asked(mart, Asked("", body)))["hits"]
+        assert told(answer)["hits"] == told(asked(mart, INDEX, Asked("", body)))["hits"]
 
 
 def test_hits_inside_groups_are_searches_of_their_own(mart: Cluster, recall: str) -> None:
     body = query(MATCH, collapse={"field": "brand", "inner_hits": {"name": "more", "size": 40}})
-    answer, plain = asked(mart, Asked("", body)), mart.search(INDEX, body | {"collapse": {"field": "brand"}})
+    answer, plain = (
+        asked(mart, INDEX, Asked("", body)),
+        mart.search(INDEX, body | {"collapse": {"field": "brand"}}),
+    )
     assert ids(answer) == ids(plain)
     for hit in answer["hits"]["hits"]:
         inner = hit["inner_hits"]["more"]["hits"]["hits"]

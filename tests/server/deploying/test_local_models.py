@@ -232,6 +232,34 @@ def test_an_upload_that_ends_early_leaves_nothing(
     assert held(allowed) == before
 
 
+def test_loading_is_told_and_leaves_nothing_when_it_is_interrupted(
+    allowed: Cluster, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = held(allowed)
+    encoder, told = load_encoder(tiny), []
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def tell(stage: str, done: int, total: int | None = None, note: str = "") -> None:
+        told.append((stage, done, total))
+
+    for model_is in ("new", "there"):
+        if model_is == "there":
+            with local_models.packed(encoder) as file:
+                local_models.upload(allowed, file, tell)
+            allowed.refresh(".plugins-ml-model")
+        with monkeypatch.context() as patch:
+            patch.setattr(local_models, "require_same_vectors", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                local_models.ensure_model(allowed, encoder, progress=tell)
+        assert held(allowed) == before, model_is
+    stages = ["upload the model", "load the model inside the cluster"]
+    assert list(dict.fromkeys(stage for stage, _, _ in told)) == stages
+    assert told[0] == (stages[0], 1, 1)
+    assert told[-1] == (stages[1], 1, 2)
+
+
 def test_refusals(cellar: Cluster, allowed: Cluster, tiny: Path) -> None:
     with pytest.raises(FingerprintMismatch, match="were written by encoder"):
         plan_deployment(cellar, INDEX, LOCAL.model_copy(update={"encoder": tiny}), DEFAULTS)
