@@ -106,7 +106,7 @@ def measure_recall(
     info = searched(cluster, name)
     check_fingerprint(encoder.fingerprint, info)
     drawn = sample_documents(cluster, info, sample, seed=SEED, progress=progress)
-    documents = cluster.count(info.name)
+    documents = cluster.count(info)
     own = vectors_of(info, drawn)
     if len(own) < 2 or documents <= KS[0] + 1:
         raise DataError(f"'{name}' has {documents} documents, {len(own)} of {len(drawn)} with a vector")

@@ -16,6 +16,8 @@ from typing import IO, Any
 
 MOST_JSON = 128 << 20
 """Bytes of a configuration or tokenizer; the largest in use, of 250,000 words, have 17 MB."""
+MOST_HEADER = 4 << 20
+"""Bytes of what a safetensors file says of its tensors; one of 500 tensors needs 50 thousand."""
 GROWTH = 50
 """How many times its own size an archive may unpack to; weights shrink by a half at most."""
 
@@ -83,12 +85,20 @@ def read_within(path: Path, most: int = MOST_JSON) -> bytes:
 
 
 def require_size(path: Path) -> None:
-    """Raise ValueError when a file of weights or a graph is larger than it may be."""
+    """Raise ValueError when a file of weights or a graph is larger than it may be, or lists too much.
+
+    A million empty tensors take 40 seconds to make.
+    """
     if (size := path.stat().st_size) > most_bytes():
         raise ValueError(
             f"{path.name} has {size / 1e9:,.1f} GB, at most {most_bytes() / 1e9:g} are opened "
             "(HYBRIDR_MODEL_GB)"
         )
+    if path.suffix == ".safetensors":
+        with path.open("rb") as file:
+            header = int.from_bytes(file.read(8), "little")
+        if MOST_HEADER < header < size:
+            raise ValueError(f"{path.name} has a list of {header / 1e6:,.0f} MB of its tensors")
 
 
 def parsed_json(text: str | bytes) -> Any:

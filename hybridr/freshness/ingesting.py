@@ -16,14 +16,10 @@ from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..deploying.deploying import Deploying, allow
 from ..deploying.preconditions import check_model, deployable
 from ..deploying.remote_models import (
-    CONNECTOR_ID,
     MODEL_ID,
-    RemoteModel,
-    connector_id_of,
     connector_requests,
     create_model,
-    delete_model,
-    deleting_requests,
+    deletions_of,
     embedding_connector,
     missing_settings,
     send_deletion,
@@ -98,16 +94,18 @@ def deploy_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Inge
     """Have writes into the index get their vectors at once; a model of an earlier call is replaced."""
     todo = plan_ingest(cluster, name, settings)
     info, model_id = cluster.index_info(todo.index), todo.model_id
-    before = model_in(cluster, todo.pipeline)
+    require_own(cluster, todo.pipeline)
+    kept = {model_id or ""}
     if model_id is None:
         if missing := missing_settings(cluster, settings.server):
             allow(cluster, Deploying(info.name, "neural", todo.pipeline, missing, [], ""), settings)
-        model_id = create_model(cluster, connector_for(todo.pipeline, settings)).model_id
+        made = create_model(cluster, connector_for(todo.pipeline, settings))
+        model_id, kept = made.model_id, {made.model_id, made.connector_id}
     pipeline, usage = (dict(one) for one in todo.requests[-2:])
     cluster.request("PUT", pipeline["path"], ingest_body(info, model_id))
     cluster.request("PUT", usage["path"], usage["body"])
-    if before and before.connector_id and before.model_id != model_id:
-        delete_model(cluster, before)
+    for request in deletions_of(cluster, todo.pipeline, besides=kept):
+        send_deletion(cluster, request)
     return replace(todo, model_id=model_id)
 
 
@@ -115,17 +113,17 @@ def undeploy_ingest(cluster: Cluster, info: IndexInfo, *, dry_run: bool = False)
     """Take pipeline, model and connector away; give the requests, none where the index uses no such one.
 
     An index without one is asked nothing: who may remove vectors need not be allowed to look at
-    pipelines.
+    pipelines. Models and connectors are those that were made for the pipeline, not those that it names.
     """
     pipeline = ingest_pipeline_of(info)
     if info.settings.get(DEFAULT_INGEST) != pipeline:
         return []
-    model = model_in(cluster, pipeline)
+    require_own(cluster, pipeline)
     requests: list[dict[str, Any]] = [
         {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT_INGEST: None}},
         {"method": "DELETE", "path": path_of("_ingest", "pipeline", pipeline)},
     ]
-    requests += deleting_requests(model) if model and model.connector_id else []
+    requests += deletions_of(cluster, pipeline)
     for request in () if dry_run else requests:
         send_deletion(cluster, request)
     return requests
@@ -169,17 +167,11 @@ def ingest_body(info: IndexInfo, model_id: str) -> dict[str, Any]:
     }
 
 
-def model_in(cluster: Cluster, pipeline: str) -> RemoteModel | None:
-    """Read which model a stored ingest pipeline asks, without connector where it runs inside; None for none.
-
-    Raises ClusterError for a pipeline of that name that is not hybridr's.
-    """
+def require_own(cluster: Cluster, pipeline: str) -> None:
+    """Raise ClusterError for a stored ingest pipeline of this name that is not hybridr's."""
     try:
         body = cluster.request("GET", path_of("_ingest", "pipeline", pipeline))[pipeline]
     except NotFound:
-        return None
+        return
     if body.get("description") != MARK:
         raise ClusterError(f"the ingest pipeline '{pipeline}' is not hybridr's", hint="rename or delete it")
-    asked = [one["text_embedding"]["model_id"] for one in body["processors"] if "text_embedding" in one]
-    model_id = str(asked[0]) if asked else CONNECTOR_ID
-    return RemoteModel(model_id, connector_id_of(cluster, model_id) or "")

@@ -149,7 +149,7 @@ class Candidates:
             "size": len(doc_ids),
             "query": {"ids": {"values": list(doc_ids)}},
             "_source": list(fields) if passages else False,
-            "highlight": highlight(fields, text),
+            "highlight": highlight(self.info, fields, text),
         }
         hits = self.cluster.search(self.info, body)["hits"]["hits"]
         inner = self.best_passages(question.asked[DENSE], doc_ids) if passages else {}

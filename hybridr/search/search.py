@@ -277,7 +277,8 @@ class Search:
         """Ask for hits as people look at them; the first ranks are those of `seen`."""
         offset = page.start - len(seen)
         body = unseen(self._joining.body(question, offset + len(page)), seen)
-        body |= {"highlight": highlight(self._shown_fields, question.text), "_source": self._shown_fields}
+        needed = self._shown_fields if self.windows else False  # a text may have megabytes
+        body |= {"highlight": highlight(self.info, self._shown_fields, question.text), "_source": needed}
         body |= {"size": len(page), "from": offset}
         params = same_copies(question.text) | {"include_named_queries_score": "true"}
         answer = self.cluster.search(self.info, body, params)

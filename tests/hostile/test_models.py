@@ -242,13 +242,13 @@ def test_a_configuration_of_a_giant_is_refused_at_once(
 
 
 @pytest.mark.attack(59)
-@pytest.mark.parametrize("make", [hostile.giant_safetensors, hostile.endless_header])
+@pytest.mark.parametrize("make", [hostile.giant_safetensors, hostile.endless_header, hostile.crowded_header])
 def test_weights_that_are_not_there_are_refused(
     make: Callable[[Path], Path], encoder: Path, tmp_path: Path
 ) -> None:
     folder = hostile.model(encoder, tmp_path / "model")
     make(folder / "model.safetensors")
-    with pytest.raises(ModelError, match="cannot be opened: .*[Hh]eader"):
+    with pytest.raises(ModelError, match="cannot be opened: .*([Hh]eader|has a list of 7 MB of its tensors)"):
         read_retriever(folder)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridr import ReindexSettings, Search, load_encoder, reindex
+from hybridr import ReindexSettings, Search, SearchSettings, load_encoder, reindex
 from hybridr.adaptation.corpus import read_index
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.default_pipeline import DEFAULT
@@ -214,6 +214,26 @@ def test_documents_larger_than_a_bulk_request_go_alone(cluster: Cluster, index_n
     )
     assert (done.documents, done.rejected) == (11, 0)
     assert sources(cluster, done.destination) == sources(cluster, index_name)
+
+
+@pytest.mark.attack(43)
+@pytest.mark.parametrize("allowed", [1_000_000, 50], ids=["usual", "few"])
+def test_a_document_too_long_to_mark_words_in_stops_no_search(
+    cluster: Cluster, index_name: str, allowed: int
+) -> None:
+    settings = {"number_of_replicas": 0, "highlight.max_analyzed_offset": allowed}
+    fill_index(cluster, index_name, 5, settings={"index": settings})
+    long = {"text": "anchor basket " * 80_000}
+    bulk(cluster, index_name, [{"index": {"_id": "long"}}, long])
+    reindex(cluster, index_name, HashingEncoder(), TEXT)
+    for given in ({}, {"fusion": "pipeline"}, {"fusion": "completed"}):
+        hits = Search(cluster, index_name, HashingEncoder(), settings=SearchSettings(**given))(
+            "anchor basket"
+        )
+        shown = {hit.doc_id: hit.text for hit in hits}
+        assert len(shown) == 6
+        assert shown["long"].startswith("<em>anchor</em> <em>basket</em>")
+        assert max(map(len, shown.values())) < 3_000
 
 
 @pytest.mark.attack(45)

@@ -15,10 +15,14 @@ import pytest
 from hybridr import Search, connect, load, reindex, rollback
 from hybridr.adaptation.corpus import bytes_of, read_index
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.destinations import write_record
+from hybridr.cluster.record import Tuned
 from hybridr.cluster.settings import LoadSettings
 from hybridr.cluster.writing import index_action, rejects_of, write
 from hybridr.deploying.deploying import deploy, undeploy
+from hybridr.deploying.pipelines import delete_pipeline, put_pipeline, technique_of
 from hybridr.deploying.settings import DeploySettings
+from hybridr.diagnosis.recall import measure_recall
 from hybridr.errors import AccessDenied
 from hybridr.files.assets import load_asset
 from hybridr.inspection import inspect_index
@@ -32,6 +36,7 @@ from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
 from hybridr.search.settings import SearchSettings
 from hybridr.status import remove, standing
+from hybridr.tuning.resetting import reset_tuning
 from hybridr.tuning.settings import TuneSettings
 from hybridr.tuning.tuning import tune
 from support.corpus import fill_index, put_documents, text_number
@@ -111,14 +116,22 @@ def test_the_verbs_of_a_life_each_with_its_role(
     found = standing(bob("status"), INDEX)
     assert found.to_json() == standing(admin, INDEX).to_json()
     assert verify(bob("verify"), INDEX, ENCODER).ok
+    assert measure_recall(bob("verify"), INDEX, ENCODER, sample=10).shares
     put_documents(admin, INDEX, range(39, 42), suffix=" later")
     assert sync(bob("sync"), INDEX, ENCODER).copied == 3
     tuned = tune(bob("tune"), INDEX, (TEXTS, QRELS), settings=TuneSettings(fit_map=False))
     assert tuned.index == done.destination
     assert admin.index_info(done.destination).record.history[-1]["event"] == "tuned"
+    write_record(admin, done.destination, tuning=Tuned(search={"weight": 0.4}))
+    assert reset_tuning(bob("tune"), INDEX).tuned is not None
+    assert admin.index_info(done.destination).record.tuning is None
     cluster = bob("deploy")
     deploy(cluster, INDEX, DeploySettings(), SearchSettings())
     undeploy(cluster, INDEX)
+    cluster = bob("pipeline")
+    assert put_pipeline(cluster, f"{INDEX}-own", technique_of(SearchSettings(), None, None)).changed
+    assert put_pipeline(cluster, f"{INDEX}-own", technique_of(SearchSettings(), None, None)).changed is False
+    assert delete_pipeline(cluster, f"{INDEX}-own").changed
     put_documents(admin, f"{INDEX}-hybridr", [7], suffix=" by a client")
     assert rollback(bob("rollback"), INDEX, copy_back=True)["returned"]["changed"] == 1
     assert remove(bob("remove"), INDEX)["removed"]

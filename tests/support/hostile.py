@@ -228,6 +228,14 @@ def giant_safetensors(file: Path) -> Path:
     return file
 
 
+def crowded_header(file: Path) -> Path:
+    """Make a safetensors file of 100,000 tensors without a number in them."""
+    nothing = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    header = json.dumps({f"tensor-{number}": nothing for number in range(100_000)}).encode()
+    file.write_bytes(struct.pack("<Q", len(header)) + header)
+    return file
+
+
 def endless_header(file: Path) -> Path:
     """Make a safetensors file whose header is longer than the file."""
     file.write_bytes(struct.pack("<Q", 2**62) + b"{}")

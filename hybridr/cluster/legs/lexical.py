@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from ...errors import SettingsError
-from ..record import Record
+from ..record import IndexInfo, Record
 
 PLACE = "{{query}}"
+MOST_MARKED = 100_000  # characters of a field in which words are marked
 INNER = ("function_score", "script_score", "boosting")  # what changes the scores of a query inside
 
 
@@ -155,8 +156,17 @@ def among(doc_ids: Sequence[str], query: dict[str, Any]) -> dict[str, Any]:
     return {"bool": {"must": [query], "filter": [{"ids": {"values": list(doc_ids)}}]}}
 
 
-def highlight(fields: Sequence[str], text: str) -> dict[str, Any]:
-    """Mark the query's words in the best fragment of each field; the document's own HTML is escaped."""
+def highlight(info: IndexInfo, fields: Sequence[str], text: str) -> dict[str, Any]:
+    """Mark the query's words in the best fragment of each field; the document's own HTML is escaped.
+
+    The beginning of a field is looked at: one that is longer than the index allows to analyse would be an
+    error of the whole search.
+    """
+    allowed = int(info.settings.get("index.highlight.max_analyzed_offset", MOST_MARKED))
     fragment = {"number_of_fragments": 1, "fragment_size": 160, "no_match_size": 160}
-    fields_marked = dict.fromkeys(fields, fragment)
-    return {"encoder": "html", "highlight_query": lexical_query(text, fields), "fields": fields_marked}
+    return {
+        "encoder": "html",
+        "max_analyzer_offset": min(allowed, MOST_MARKED),
+        "highlight_query": lexical_query(text, fields),
+        "fields": dict.fromkeys(fields, fragment),
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from hybridr import Search, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.reading import text_of
+from hybridr.deploying.remote_models import create_model, delete_model, embedding_connector, made_for
 from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import ClusterError
 from hybridr.freshness.ingesting import DEFAULT_INGEST, deploy_ingest, plan_ingest, undeploy_ingest
@@ -84,11 +86,36 @@ def test_a_write_is_found_by_its_vector_at_once_and_sync_takes_it_over(
 
     again = deploy_ingest(ml_cluster, INDEX, settings)
     assert again.model_id != done.model_id
+    assert made_for(ml_cluster, "models", again.pipeline) == [again.model_id]
     requests = undeploy_ingest(ml_cluster, resolve(ml_cluster, INDEX))
-    assert len(requests) == 5
+    deleted = [request["path"] for request in requests if request["method"] == "DELETE"]
+    assert path_of("_ingest", "pipeline", again.pipeline) in deleted
+    assert any(path.endswith(f"models/{again.model_id}") for path in deleted)
+    for kind in ("models", "connectors"):
+        assert made_for(ml_cluster, kind, again.pipeline) == []
     info = resolve(ml_cluster, INDEX)
     assert DEFAULT_INGEST not in info.settings
     assert undeploy_ingest(ml_cluster, info) == []
+
+
+@pytest.mark.attack(9)
+def test_a_pipeline_of_our_name_that_asks_a_model_of_somebody_else_deletes_nothing_of_his(
+    ml_cluster: Cluster, alias: str, server: Server
+) -> None:
+    settings = DeploySettings(server=server.url, set_cluster_settings=True)
+    theirs = create_model(ml_cluster, embedding_connector("somebody-elses", server.url, "passage"))
+    done = deploy_ingest(ml_cluster, INDEX, settings)
+    assert done.model_id is not None
+    path = path_of("_ingest", "pipeline", done.pipeline)
+    body = json.dumps(ml_cluster.request("GET", path)[done.pipeline])
+    ml_cluster.request("PUT", path, body.replace(done.model_id, theirs.model_id))
+    deploy_ingest(ml_cluster, INDEX, settings)
+    ml_cluster.request("PUT", path, body.replace(done.model_id, theirs.model_id))
+    undeploy_ingest(ml_cluster, resolve(ml_cluster, INDEX))
+    assert made_for(ml_cluster, "models", "somebody-elses") == [theirs.model_id]
+    assert made_for(ml_cluster, "connectors", "somebody-elses") == [theirs.connector_id]
+    assert made_for(ml_cluster, "models", done.pipeline) == []
+    delete_model(ml_cluster, theirs)
 
 
 def test_a_pipeline_of_somebody_else_stays(ml_cluster: Cluster, alias: str, server: Server) -> None:
