@@ -29,7 +29,7 @@ from support.corpus import bulk, delete, fill_index, fill_uneven, put_documents,
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
-DOCUMENTS, PAGE = 100, 8  # and two odd ones
+DOCUMENTS, PAGE = 60, 5  # and two odd ones
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +47,10 @@ def uneven(cluster: Cluster) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def exported(cluster: Cluster, uneven: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The texts of that index in pages of 8 and several parts a shard."""
+    """The texts of that index in pages of 5 and several parts a shard."""
     folder = tmp_path_factory.mktemp("stages") / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(texts, "PART_DOCUMENTS", 16)
+        patch.setattr(texts, "PART_DOCUMENTS", 10)
         done = export_text(cluster, uneven, folder, ReindexSettings(read_documents=PAGE, workers=2))
     assert (done.documents, done.before, done.fields) == (DOCUMENTS + 2, 0, ("title", "text"))
     assert done.parts > 6
