@@ -35,6 +35,9 @@ from hybridr.reindexing.settings import ReindexSettings
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
 from hybridr.search.settings import SearchSettings
+from hybridr.staging.importing import import_vectors
+from hybridr.staging.texts import export_text
+from hybridr.staging.vectors import encode_texts
 from hybridr.status import remove, standing
 from hybridr.tuning.resetting import reset_tuning
 from hybridr.tuning.settings import TuneSettings
@@ -156,6 +159,21 @@ def test_a_missing_right_is_no_bad_document(admin: Cluster, bob: Callable[..., C
     with pytest.raises(AccessDenied, match="no permissions for"):
         write(cluster, f"{INDEX}-right", [index_action("1", {"text": "x"})], rejects=rejects_of("right"))
     assert rejects_of("right").ids() == []
+
+
+def test_three_stages_need_the_rights_of_a_reindex(
+    admin: Cluster, bob: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    name = f"{INDEX}-stages"
+    role = json.loads(json.dumps(role_of("reindex")).replace(f'"{INDEX}', f'"{name}'))
+    fill_index(admin, name, 30)
+    cluster = bob(role)
+    assert export_text(cluster, name, tmp_path).documents == 30
+    encode_texts(tmp_path, ENCODER)
+    put_documents(admin, name, range(29, 31), suffix=" later")
+    done = import_vectors(cluster, name, tmp_path, ENCODER)
+    assert (done.taken, done.encoded, done.documents, done.switched) == (29, 31, 31, True)
+    assert admin.index_info(done.destination).record.synced is not None
 
 
 @pytest.mark.attack(7)
