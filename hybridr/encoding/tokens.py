@@ -123,16 +123,26 @@ def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS) -> Iterator[NDAr
 
 
 def encode_ids(
-    ids: Sequence[Sequence[int]], dim: int, run: Forward, *, budget: int = BATCH_TOKENS, threads: int = 1
+    ids: Sequence[Sequence[int]],
+    dim: int,
+    run: Forward,
+    *,
+    budget: int = BATCH_TOKENS,
+    threads: int = 1,
+    at_once: int | None = None,
 ) -> Vectors:
-    """Run token ids through `run(ids, mask)`, `threads` batches at once; `(n, dim)` in the order given."""
+    """Run token ids through `run(ids, mask)` in batches for `threads`; `(n, dim)` in the order given.
+
+    `at_once` of them run at once, as many as `threads` if None: the batches, on which the last bits of
+    vectors depend, stay the same.
+    """
     vectors = np.zeros((len(ids), dim), dtype=np.float32)
 
     def fill(batch: NDArray[np.int64]) -> None:
         found = run(*padded([ids[position] for position in batch]))
         vectors[batch] = of_shape(found, (len(batch), dim))
 
-    fill_all(fill, [len(row) for row in ids], budget, threads)
+    fill_all(fill, [len(row) for row in ids], budget, threads, at_once or threads)
     return vectors
 
 
@@ -143,6 +153,7 @@ def read_tokens(
     *,
     budget: int = BATCH_TOKENS,
     threads: int = 1,
+    at_once: int | None = None,
 ) -> list[Reading]:
     """Run texts through `read(ids, mask)` in the batches of `encode_ids`, so that vectors are the same.
 
@@ -159,7 +170,7 @@ def read_tokens(
         for position, rows in zip(batch, of_shape(found, (*mask.shape, width)), strict=True):
             states[position][:] = rows[texts[position].places]
 
-    fill_all(fill, [len(text.ids) for text in texts], budget, threads)
+    fill_all(fill, [len(text.ids) for text in texts], budget, threads, at_once or threads)
     spans = [text.spans for text in texts]
     return list(map(Reading, vectors, states, spans))
 
@@ -176,16 +187,16 @@ def of_shape(found: Vectors, shape: tuple[int, ...]) -> Vectors:
 
 
 def fill_all(
-    fill: Callable[[NDArray[np.int64]], None], lengths: Sequence[int], budget: int, threads: int
+    fill: Callable[[NDArray[np.int64]], None], lengths: Sequence[int], budget: int, threads: int, at_once: int
 ) -> None:
-    """Call `fill` with the positions of every batch, `threads` batches at once."""
+    """Call `fill` with the positions of every batch, cut for `threads`, `at_once` batches at once."""
     share = max(LEAST_BATCH_TOKENS, -(-sum(lengths) // threads))  # few texts shall not wait for one thread
     work = list(batches(lengths, min(budget, share)))
-    if threads == 1 or len(work) < 2:
+    if at_once == 1 or len(work) < 2:
         for batch in work:
             fill(batch)
     else:
-        with ThreadPoolExecutor(min(threads, len(work))) as pool:
+        with ThreadPoolExecutor(min(at_once, len(work))) as pool:
             for _ in pool.map(fill, work):
                 pass
 

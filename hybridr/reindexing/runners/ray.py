@@ -1,0 +1,405 @@
+"""Works on shares in processes of a Ray cluster, which take them by lease.
+
+Actors of Ray Core, and not Ray Data: each opens the encoder once and then fills share after share with the
+very code that a thread would run, so that what is read, encoded, written and tried again is the same. Ray
+Data keeps its own count of what is done, in memory or in files. Here OpenSearch has the truth: leases
+say who works at what, the index holds what is done, and whatever dies is made good by them. Ray only places
+the processes and carries calls between them.
+
+Ray speaks by pickle between its own processes, and the cluster's password goes to the workers by it: whoever
+can reach a Ray cluster can run anything there. It must be one that is trusted.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from ... import __version__, errors
+from ...cluster.failures import told
+from ...errors import ClusterError, HybridrError, MissingExtra, ModelError, SettingsError
+from ...sharing.board import Lease
+from ...sharing.leases import Holder, Ledger
+from ...sharing.shares import share_from_json
+from ..job import Filling
+from ..settings import ReindexSettings
+from . import Errand, Packed
+
+LOOK_S = 2.0
+MOST_DEATHS = 5
+"""Of workers, without one share done in between: then it is no accident."""
+FAREWELL_S = 20.0
+STORE_BYTES = 100_000_000  # of the Ray that is started here: what it carries is small
+
+
+class Ray:
+    """Processes that Ray places, on this machine or many."""
+
+    name = "ray"
+    leases = True
+    help = "in processes of a Ray cluster, of this machine without --ray-address"
+
+    def __init__(self, settings: ReindexSettings) -> None:
+        self.settings = settings
+
+    def check(self) -> None:
+        """Raise SettingsError without the package, or with an option that has no meaning here."""
+        if find_spec("ray") is None:
+            raise SettingsError(
+                "--runner ray needs the package 'ray', which is not installed",
+                hint='pip install "hybridr[ray]"',
+            )
+        if self.settings.slice:
+            raise SettingsError("--runner ray shares the work itself: --slice has no meaning with it")
+
+    def run(self, errand: Errand, shares: Sequence[Any]) -> list[Any]:
+        """Do the errand with every share; see `Runner`. One alone is worked on here."""
+        self.check()
+        leased = isinstance(errand.leases, Ledger) and errand.leases.begun
+        if not leased and len(shares) < 2:
+            return [errand(share) for share in shares]
+        with joined(self.settings):
+            crew = Crew(errand, self.settings)
+            deal = Leased(errand, self.settings.workers) if leased else Handed(shares)
+            try:
+                return crew.run(deal)
+            except BaseException:
+                crew.dismiss()
+                deal.leave()
+                raise
+            finally:
+                crew.end()
+
+
+class Done(NamedTuple):
+    """What a worker says of a share that is done; `refused` are records of documents: see `HeldRejects`."""
+
+    number: int
+    result: Any
+    refused: tuple[str, ...] = ()
+
+
+class Refusal(NamedTuple):
+    """Why a worker cannot go on: an error of ours as it travels, by the name of its kind."""
+
+    kind: str
+    message: str
+    hint: str | None
+
+    @classmethod
+    def of(cls, error: HybridrError) -> Refusal:
+        """Say on which machine it happened."""
+        return cls(type(error).__name__, f"{error.message} (a worker on {socket.gethostname()})", error.hint)
+
+    def error(self) -> HybridrError:
+        """Give it as an error of this process."""
+        kind = getattr(errors, self.kind)
+        return (ModelError if kind is MissingExtra else kind)(self.message, hint=self.hint)
+
+
+class Worker:
+    """One process of the crew: an actor, which opens the errand once and does it with share after share."""
+
+    def __init__(self, version: str, threads: int, packed: Sequence[Any]) -> None:
+        self._version, self._threads, self._packed = version, threads, packed
+        self._errand: Errand | None = None
+        self._holder: Holder | None = None
+        self._ending = False
+
+    def lease(self, near: Sequence[Lease]) -> Done | Refusal | None:
+        """Fill the share of the next lease; None when it knows of none."""
+        try:
+            errand = self._opened()
+            assert errand.leases is not None
+            self._holder = self._holder or Holder(errand.leases)
+            lease = self._holder.take(near)
+            return None if lease is None else self._fill(errand, self._holder, lease)
+        except HybridrError as error:
+            if self._holder is not None:
+                self._holder.give_back()
+            return Refusal.of(error)
+
+    def hand(self, number: int, share: Any) -> Done | Refusal:
+        """Do the errand with a share that is given."""
+        try:
+            return Done(number, self._opened()(share))
+        except HybridrError as error:
+            return Refusal.of(error)
+
+    def stop(self) -> None:
+        """End after what is at hand."""
+        self._ending = True
+        if self._errand is not None:
+            self._errand.stop.set()
+
+    def _opened(self) -> Errand:
+        if self._errand is None:
+            if self._version != __version__:
+                raise SettingsError(
+                    f"the driver is hybridr {self._version}, a worker hybridr {__version__}",
+                    hint=f"on every machine of the Ray cluster: pip install hybridr=={self._version}",
+                )
+            self._errand = fetched(self._packed).open(self._threads)
+        return self._errand
+
+    def _fill(self, errand: Errand, holder: Holder, lease: Lease) -> Done | None:
+        meter, before = errand.meter, errand.meter.done
+        share = share_from_json(lease.state["share"], again=lease.state["again"])
+        if not self._ending:
+            errand.stop.clear()
+        with holder.shown(lambda: meter.done - before, errand.stop.set):
+            filling = errand(share)
+        if errand.stop.is_set():  # asked to end, or the lease is lost: the share is not done
+            holder.give_back()
+            return None
+        finished = holder.finish(filling.to_json(), filling.looked_at)
+        return Done(lease.number, None, filling.refused) if finished else None
+
+
+def fetched(packed: Sequence[Any]) -> Packed:
+    """Get an errand out of Ray's store. Raises ModelError for one that cannot be read here."""
+    try:
+        found: Packed = package().get(packed[0])
+    except Exception as error:  # whatever unpickling says
+        raise ModelError(
+            f"what the driver sent cannot be read: {last_line(error)}",
+            hint="the same hybridr, encoder packages and Python on every machine of the Ray cluster",
+        ) from error
+    return found
+
+
+class Handed:
+    """Shares that the driver hands out itself."""
+
+    def __init__(self, shares: Sequence[Any]) -> None:
+        self._waiting = list(enumerate(shares))[::-1]
+        self._given: dict[Any, tuple[int, Any]] = {}
+        self._results: dict[int, Any] = {}
+
+    def ask(self, worker: Any) -> Any:
+        """Call an idle worker; None when there is nothing for it."""
+        if not self._waiting:
+            return None
+        self._given[worker] = self._waiting.pop()
+        return worker.hand.remote(*self._given[worker])
+
+    def heard(self, worker: Any, done: Done | None) -> None:
+        """Take the answer of a worker; None when it died, whose share another gets."""
+        given = self._given.pop(worker, None)
+        if done is not None:
+            self._results[done.number] = done.result
+        elif given is not None:
+            self._waiting.append(given)
+
+    def finished(self) -> bool:
+        """Tell whether every share is done."""
+        return not (self._waiting or self._given)
+
+    def results(self) -> list[Any]:
+        """Give what came of the shares, in their order."""
+        return [self._results[number] for number in sorted(self._results)]
+
+    def leave(self) -> None:
+        """Leave nothing behind."""
+
+
+class Leased:
+    """Shares that workers take by lease; the driver finds lost ones, and tells idle workers of open ones."""
+
+    def __init__(self, errand: Errand, workers: int) -> None:
+        assert isinstance(errand.leases, Ledger)
+        self._ledger, self._meter = errand.leases, errand.meter
+        leases = self._ledger.leases()
+        self._before = {one.number for one in leases if is_done(one) and not refused_by(one)}
+        self._refused: dict[int, tuple[str, ...]] = {}
+        self._ledger.reopen([one for one in leases if is_done(one) and refused_by(one)])
+        self._near = blocks([one for one in leases if one.state["state"] == "open"], workers)
+        self._busy: set[Any] = set()
+        self._idle: set[Any] = set()
+        self._counted = 0
+        self._looked_at = 0.0
+        self._missing: list[Lease] = []
+
+    def ask(self, worker: Any) -> Any:
+        """Call an idle worker; None when there is nothing for it that is known of."""
+        if worker not in self._busy and not self._near:
+            self._idle.add(worker)
+            return None
+        near = [] if worker in self._busy else self._near.pop()
+        self._busy.add(worker)
+        return worker.lease.remote(near)
+
+    def heard(self, worker: Any, done: Done | None) -> None:
+        """Take the answer of a worker; None when it died, or knew of no open lease."""
+        if done is None:
+            self._busy.discard(worker)
+        else:
+            self._refused[done.number] = done.refused
+
+    def finished(self) -> bool:
+        """Look how far all is, every two seconds, and tell whether every share is done."""
+        if time.monotonic() - self._looked_at < LOOK_S:
+            return False
+        idle, self._idle = self._idle, set()
+        standing = self._ledger.look()
+        self._looked_at = time.monotonic()
+        if standing is None:
+            return False
+        self._meter.add(max(0, standing.documents - self._counted))
+        self._counted = max(self._counted, standing.documents)
+        if idle and standing.open and not self._near:
+            self._near = [[one] for one in self._ledger.find("open", len(idle))[0]]
+        return standing.done and not self._unheard()
+
+    def _unheard(self) -> bool:
+        """Open shares again of which documents were refused, but nobody lives who knows which."""
+        leases = [one for one in self._ledger.leases() if refused_by(one)]
+        before, self._missing = self._missing, [one for one in leases if one.number not in self._refused]
+        self._ledger.reopen([one for one in self._missing if one in before])  # its answer may be under way
+        return bool(self._missing)
+
+    def results(self) -> list[Filling]:
+        """Give what came of the shares, in their order; those of an earlier driver count as there already."""
+        found = [
+            Filling(skipped=int(one.state["done"]))
+            if one.number in self._before
+            else Filling.from_json(one.state["result"], self._refused.get(one.number, ()))
+            for one in self._ledger.leases()
+        ]
+        self._ledger.end()
+        return found
+
+    def leave(self) -> None:
+        """Let the next driver go on at once."""
+        self._ledger.leave()
+
+
+def is_done(lease: Lease) -> bool:
+    """Tell whether nobody has to work on a share any more."""
+    return bool(lease.state["state"] == "done")
+
+
+def refused_by(lease: Lease) -> int:
+    """Count the documents of a share that is done which the index refused."""
+    return int(lease.state["result"]["rejected"]) if is_done(lease) else 0
+
+
+def blocks(leases: Sequence[Lease], count: int) -> list[list[Lease]]:
+    """Cut leases into runs of neighbours, one a worker, so that no two try the same ones for long."""
+    edges = [len(leases) * number // count for number in range(count + 1)]
+    return [list(leases[low:high]) for low, high in pairwise(edges) if high > low]
+
+
+class Crew:
+    """The workers: hired, called, replaced when they die, and dismissed."""
+
+    def __init__(self, errand: Errand, settings: ReindexSettings) -> None:
+        self._ray, self._settings = package(), settings
+        self._packed = [self._ray.put(errand.packed(settings.workers))]
+        self._idle = [self._hired() for _ in range(settings.workers)]
+        self._pending: dict[Any, Any] = {}
+        self._deaths = 0
+
+    def _hired(self) -> Any:
+        """Start a worker, with its part of the processors, so that all find room."""
+        processors = self._ray.cluster_resources().get("CPU", 1.0) / self._settings.workers
+        actor = self._ray.remote(Worker).options(
+            num_cpus=processors if processors < 1 else int(processors),
+            num_gpus=self._settings.gpus_per_worker,
+            max_concurrency=2,  # `stop` while it works
+        )
+        return actor.remote(__version__, max(1, int(processors)), self._packed)
+
+    def run(self, deal: Handed | Leased) -> list[Any]:
+        """Let the workers do all that is to be done."""
+        while not deal.finished():
+            for worker in list(self._idle):
+                if (call := deal.ask(worker)) is not None:
+                    self._idle.remove(worker)
+                    self._pending[call] = worker
+            if not self._pending:
+                time.sleep(LOOK_S / 10)
+                continue
+            for call in self._ray.wait(list(self._pending), timeout=LOOK_S)[0]:
+                self._hear(call, deal)
+        return deal.results()
+
+    def _hear(self, call: Any, deal: Handed | Leased) -> None:
+        worker = self._pending.pop(call)
+        try:
+            answer = self._ray.get(call)
+        except self._ray.exceptions.RayActorError as error:
+            self._deaths += 1
+            if self._deaths > MOST_DEATHS:
+                raise ClusterError(
+                    f"workers die as soon as they begin: {last_line(error)}",
+                    hint="Ray's logs say why; too little memory? fewer --workers",
+                ) from None
+            deal.heard(worker, None)
+            self._idle.append(self._hired())
+            return
+        self._idle.append(worker)
+        if isinstance(answer, Refusal):
+            raise answer.error()
+        self._deaths = 0 if answer is not None else self._deaths
+        deal.heard(worker, answer)
+
+    def dismiss(self) -> None:
+        """Ask all to end after what is at hand, and wait for that a little."""
+        for worker in self._pending.values():
+            worker.stop.remote()
+        with suppress(Exception):  # a Ray that is gone is why this is called
+            self._ray.wait(list(self._pending), num_returns=len(self._pending), timeout=FAREWELL_S)
+
+    def end(self) -> None:
+        """Let the processes go."""
+        for worker in (*self._idle, *self._pending.values()):
+            with suppress(Exception):
+                self._ray.kill(worker)
+
+
+@contextmanager
+def joined(settings: ReindexSettings) -> Iterator[None]:
+    """Join the Ray cluster for the block, or start one on this machine; one that was joined before is kept.
+
+    Raises SettingsError when nothing answers at the address, or no GPU is here that was asked for.
+    """
+    ray = package()
+    if ray.is_initialized():
+        yield
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would tell its makers
+    address = settings.ray_address or os.environ.get("RAY_ADDRESS") or "local"
+    here = {"include_dashboard": False, "object_store_memory": STORE_BYTES} if address == "local" else {}
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **here)
+    except Exception as error:  # ConnectionError, ValueError, RuntimeError, by what is wrong
+        raise SettingsError(
+            f"no Ray cluster at '{address}': {last_line(error)}",
+            hint="--ray-address HOST:PORT, as `ray start --head` prints it; without it one starts here",
+        ) from None
+    try:
+        wanted, there = settings.gpus_per_worker * settings.workers, ray.cluster_resources().get("GPU", 0)
+        if address == "local" and wanted > there:
+            raise SettingsError(f"{wanted:g} GPUs are asked for, this machine has {there:g}")
+        yield
+    finally:
+        ray.shutdown()
+
+
+def package() -> Any:
+    """Import Ray, which takes a second."""
+    return import_module("ray")
+
+
+def last_line(error: BaseException) -> str:
+    """Give the end of what an error says, where Ray puts the reason."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return told(lines[-1] if lines else type(error).__name__)
