@@ -30,7 +30,7 @@ from ..files.manifest import fingerprint
 from ..progress import Progress, silent
 from ..sharing.board import Board, Pulse
 from ..sharing.leases import Ledger
-from ..sharing.shares import cut, share_as_json, share_from_json, visible_position
+from ..sharing.shares import cut_up, share_as_json, share_from_json, visible_position
 from .job import Filling, Job, Meter, Pending
 from .runners import runner
 from .settings import ReindexSettings
@@ -162,7 +162,7 @@ def next_stretch(job: Job, position: Position, ledger: Ledger | None) -> Stretch
     settled = settled_position(job.cluster, job.source)
     until = settled or visible_position(job.cluster, job.source)
     number, of = slice_of(job)
-    found = cut(job.cluster, job.source, position, until, part=(number - 1, of))
+    found = cut_up(job.cluster, job.source, position, until, part=(number - 1, of))
     if ledger is not None and len(found) > 1:
         plan = {"until": [[*pair] for pair in until.seq_no.items()], "settled": settled is not None}
         ledger.begin(plan, [share_as_json(one) for one in found])

@@ -58,7 +58,7 @@ class Lease(NamedTuple):
         return int(self.name)
 
 
-class Standing(NamedTuple):
+class Tally(NamedTuple):
     """How far all shares are: how many there are, are open, are held; and the documents that are done."""
 
     shares: int
@@ -101,7 +101,7 @@ class Board:
             found = [one for one in answer["docs"] if one.get("found")]
             return {one["_id"]: lease_of(one) for one in found}
 
-    def find(self, state: str, size: int) -> tuple[list[Lease], Standing]:
+    def find(self, state: str, size: int) -> tuple[list[Lease], Tally]:
         """Give some leases of a state, drawn at random, and how far all are. Raises NotFound."""
         self.cluster.refresh(self.index)
         chance = {"random_score": {"seed": random.getrandbits(31), "field": "_seq_no"}}
@@ -111,20 +111,22 @@ class Board:
         with understood(self.cluster.url, "_search"):
             counts = answer["aggregations"]["all"]
             states = {one["key"]: int(one["doc_count"]) for one in counts["states"]["buckets"]}
-            standing = Standing(
+            tally = Tally(
                 sum(states.values()),
                 states.get("open", 0),
                 states.get("held", 0),
                 int(counts["done"]["value"]),
             )
-            return [lease_of(hit) for hit in answer["hits"]["hits"]], standing
+            return [lease_of(hit) for hit in answer["hits"]["hits"]], tally
 
     def write(self, *changes: tuple[Lease, State]) -> list[Lease | None]:
         """Write states over exactly those that were seen; None for what somebody else changed meanwhile.
 
         A request may be sent again whose answer was lost: what stands there as it was to be written counts.
         """
-        lines = b"".join(as_json(line_of(lease)) + b"\n" + as_json(state) + b"\n" for lease, state in changes)
+        lines = b"".join(
+            as_json(action_line(lease)) + b"\n" + as_json(state) + b"\n" for lease, state in changes
+        )
         answer = self.cluster.request("POST", path_of(self.alias, "_bulk"), lines, {"require_alias": "true"})
         found: list[Lease | None] = []
         with understood(self.cluster.url, "_bulk"):
@@ -150,7 +152,7 @@ def lease_of(found: Mapping[str, Any]) -> Lease:
     return Lease(found["_id"], found["_source"], found["_seq_no"], found["_primary_term"])
 
 
-def line_of(lease: Lease) -> dict[str, Any]:
+def action_line(lease: Lease) -> dict[str, Any]:
     """Give the action line that writes over a lease, or makes one (`_seq_no` -1)."""
     if lease.seq_no < 0:
         return {"create": {"_id": lease.name}}
@@ -162,7 +164,7 @@ def opened(number: int, share: State, *, again: bool = False) -> State:
     return {"state": "open", "number": number, "share": share, "again": again, "done": 0}
 
 
-def standing_leases(cluster: Cluster, destination: str) -> Standing | None:
+def leased_shares(cluster: Cluster, destination: str) -> Tally | None:
     """Say how far the shares of a job are; None when there is none, or it may not be seen."""
     board = Board(cluster, destination)
     try:

@@ -26,8 +26,8 @@ from .board import (
     WRITTEN_TOGETHER,
     Board,
     Lease,
-    Standing,
     State,
+    Tally,
     opened,
 )
 
@@ -123,14 +123,14 @@ class Ledger(Board):
             found |= self.read(names[start : start + WRITTEN_TOGETHER])
         return [found[name] for name in names]
 
-    def look(self) -> Standing | None:
+    def look(self) -> Tally | None:
         """Show that the driver lives, open the leases of lost holders, and say how far all is.
 
         None when the cluster does not answer: seconds without it count for nobody's silence.
         """
         try:
             self._show_life()
-            held, standing = self.quick().find("held", MOST_HELD)
+            held, tally = self.quick().find("held", MOST_HELD)
         except ClusterError as error:
             self._seen.clear()
             if isinstance(error, Unreachable) or is_busy(error):
@@ -138,7 +138,7 @@ class Ledger(Board):
             raise
         lost = self._lost(held)
         self.reopen(lost)
-        return standing._replace(open=standing.open + len(lost), held=standing.held - len(lost))
+        return tally._replace(open=tally.open + len(lost), held=tally.held - len(lost))
 
     def _show_life(self) -> None:
         if self._run is not None and self._clock() - self._beat_at >= self.pulse.beat_s:

@@ -26,7 +26,7 @@ def visible_position(cluster: Cluster, index: str) -> Position:
     return Position(found)
 
 
-def cut(
+def cut_up(
     cluster: Cluster, index: str, since: Position | None, until: Position, *, part: tuple[int, int] = (0, 1)
 ) -> list[Share]:
     """Cut what lies between two positions into shares of about `SHARE` documents, and 1,000 or so at most.

@@ -14,25 +14,25 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
-from itertools import pairwise
 from typing import Any, NamedTuple
 
-from ... import __version__, errors
 from ...cluster.failures import told
 from ...errors import ClusterError, HybridrError, MissingExtra, ModelError, SettingsError
 from ...sharing.board import Lease
+from ...sharing.dealing import LOOK_S, Done, Handed, Leased
 from ...sharing.leases import Holder, Ledger
 from ...sharing.shares import share_from_json
 from ..job import Filling
 from ..settings import ReindexSettings
 from . import Errand, Packed
 
-LOOK_S = 2.0
 MOST_DEATHS = 5
 """Of workers, without one share done in between: then it is no accident."""
 FAREWELL_S = 20.0
@@ -62,14 +62,14 @@ class Ray:
     def run(self, errand: Errand, shares: Sequence[Any]) -> list[Any]:
         """Do the errand with every share; see `Runner`. One alone is worked on here."""
         self.check()
-        leased = isinstance(errand.leases, Ledger) and errand.leases.begun
-        if not leased and len(shares) < 2:
+        ledger = errand.leases if isinstance(errand.leases, Ledger) and errand.leases.begun else None
+        if ledger is None and len(shares) < 2:
             return [errand(share) for share in shares]
-        with joined(self.settings):
+        with within_ray(self.settings):
             crew = Crew(errand, self.settings)
-            deal = Leased(errand, self.settings.workers) if leased else Handed(shares)
+            deal = Leased(ledger, self.settings.workers, errand.meter.add) if ledger else Handed(shares)
             try:
-                return crew.run(deal)
+                return [result_of(done, ledger) for done in crew.run(deal)]
             except BaseException:
                 crew.dismiss()
                 deal.leave()
@@ -78,12 +78,11 @@ class Ray:
                 crew.end()
 
 
-class Done(NamedTuple):
-    """What a worker says of a share that is done; `refused` are records of documents: see `HeldRejects`."""
-
-    number: int
-    result: Any
-    refused: tuple[str, ...] = ()
+def result_of(done: Done, ledger: Ledger | None) -> Any:
+    """Give the result of a share; what an earlier driver's workers filled counts as there already."""
+    if ledger is None:
+        return done.result
+    return Filling.from_json(done.result, done.refused) if done.result else Filling(skipped=done.documents)
 
 
 class Refusal(NamedTuple):
@@ -100,15 +99,15 @@ class Refusal(NamedTuple):
 
     def error(self) -> HybridrError:
         """Give it as an error of this process."""
-        kind = getattr(errors, self.kind)
+        kind = getattr(sys.modules[HybridrError.__module__], self.kind)
         return (ModelError if kind is MissingExtra else kind)(self.message, hint=self.hint)
 
 
 class Worker:
     """One process of the crew: an actor, which opens the errand once and does it with share after share."""
 
-    def __init__(self, version: str, threads: int, packed: Sequence[Any]) -> None:
-        self._version, self._threads, self._packed = version, threads, packed
+    def __init__(self, release: str, threads: int, packed: Sequence[Any]) -> None:
+        self._release, self._threads, self._packed = release, threads, packed
         self._errand: Errand | None = None
         self._holder: Holder | None = None
         self._ending = False
@@ -141,10 +140,10 @@ class Worker:
 
     def _opened(self) -> Errand:
         if self._errand is None:
-            if self._version != __version__:
+            if self._release != version("hybridr"):
                 raise SettingsError(
-                    f"the driver is hybridr {self._version}, a worker hybridr {__version__}",
-                    hint=f"on every machine of the Ray cluster: pip install hybridr=={self._version}",
+                    f"the driver is hybridr {self._release}, a worker hybridr {version('hybridr')}",
+                    hint=f"on every machine of the Ray cluster: pip install hybridr=={self._release}",
                 )
             self._errand = fetched(self._packed).open(self._threads)
         return self._errand
@@ -175,128 +174,6 @@ def fetched(packed: Sequence[Any]) -> Packed:
     return found
 
 
-class Handed:
-    """Shares that the driver hands out itself."""
-
-    def __init__(self, shares: Sequence[Any]) -> None:
-        self._waiting = list(enumerate(shares))[::-1]
-        self._given: dict[Any, tuple[int, Any]] = {}
-        self._results: dict[int, Any] = {}
-
-    def ask(self, worker: Any) -> Any:
-        """Call an idle worker; None when there is nothing for it."""
-        if not self._waiting:
-            return None
-        self._given[worker] = self._waiting.pop()
-        return worker.hand.remote(*self._given[worker])
-
-    def heard(self, worker: Any, done: Done | None) -> None:
-        """Take the answer of a worker; None when it died, whose share another gets."""
-        given = self._given.pop(worker, None)
-        if done is not None:
-            self._results[done.number] = done.result
-        elif given is not None:
-            self._waiting.append(given)
-
-    def finished(self) -> bool:
-        """Tell whether every share is done."""
-        return not (self._waiting or self._given)
-
-    def results(self) -> list[Any]:
-        """Give what came of the shares, in their order."""
-        return [self._results[number] for number in sorted(self._results)]
-
-    def leave(self) -> None:
-        """Leave nothing behind."""
-
-
-class Leased:
-    """Shares that workers take by lease; the driver finds lost ones, and tells idle workers of open ones."""
-
-    def __init__(self, errand: Errand, workers: int) -> None:
-        assert isinstance(errand.leases, Ledger)
-        self._ledger, self._meter = errand.leases, errand.meter
-        leases = self._ledger.leases()
-        self._before = {one.number for one in leases if is_done(one) and not refused_by(one)}
-        self._refused: dict[int, tuple[str, ...]] = {}
-        self._ledger.reopen([one for one in leases if is_done(one) and refused_by(one)])
-        self._near = blocks([one for one in leases if one.state["state"] == "open"], workers)
-        self._busy: set[Any] = set()
-        self._idle: set[Any] = set()
-        self._counted = 0
-        self._looked_at = 0.0
-        self._missing: list[Lease] = []
-
-    def ask(self, worker: Any) -> Any:
-        """Call an idle worker; None when there is nothing for it that is known of."""
-        if worker not in self._busy and not self._near:
-            self._idle.add(worker)
-            return None
-        near = [] if worker in self._busy else self._near.pop()
-        self._busy.add(worker)
-        return worker.lease.remote(near)
-
-    def heard(self, worker: Any, done: Done | None) -> None:
-        """Take the answer of a worker; None when it died, or knew of no open lease."""
-        if done is None:
-            self._busy.discard(worker)
-        else:
-            self._refused[done.number] = done.refused
-
-    def finished(self) -> bool:
-        """Look how far all is, every two seconds, and tell whether every share is done."""
-        if time.monotonic() - self._looked_at < LOOK_S:
-            return False
-        idle, self._idle = self._idle, set()
-        standing = self._ledger.look()
-        self._looked_at = time.monotonic()
-        if standing is None:
-            return False
-        self._meter.add(max(0, standing.documents - self._counted))
-        self._counted = max(self._counted, standing.documents)
-        if idle and standing.open and not self._near:
-            self._near = [[one] for one in self._ledger.find("open", len(idle))[0]]
-        return standing.done and not self._unheard()
-
-    def _unheard(self) -> bool:
-        """Open shares again of which documents were refused, but nobody lives who knows which."""
-        leases = [one for one in self._ledger.leases() if refused_by(one)]
-        before, self._missing = self._missing, [one for one in leases if one.number not in self._refused]
-        self._ledger.reopen([one for one in self._missing if one in before])  # its answer may be under way
-        return bool(self._missing)
-
-    def results(self) -> list[Filling]:
-        """Give what came of the shares, in their order; those of an earlier driver count as there already."""
-        found = [
-            Filling(skipped=int(one.state["done"]))
-            if one.number in self._before
-            else Filling.from_json(one.state["result"], self._refused.get(one.number, ()))
-            for one in self._ledger.leases()
-        ]
-        self._ledger.end()
-        return found
-
-    def leave(self) -> None:
-        """Let the next driver go on at once."""
-        self._ledger.leave()
-
-
-def is_done(lease: Lease) -> bool:
-    """Tell whether nobody has to work on a share any more."""
-    return bool(lease.state["state"] == "done")
-
-
-def refused_by(lease: Lease) -> int:
-    """Count the documents of a share that is done which the index refused."""
-    return int(lease.state["result"]["rejected"]) if is_done(lease) else 0
-
-
-def blocks(leases: Sequence[Lease], count: int) -> list[list[Lease]]:
-    """Cut leases into runs of neighbours, one a worker, so that no two try the same ones for long."""
-    edges = [len(leases) * number // count for number in range(count + 1)]
-    return [list(leases[low:high]) for low, high in pairwise(edges) if high > low]
-
-
 class Crew:
     """The workers: hired, called, replaced when they die, and dismissed."""
 
@@ -315,15 +192,15 @@ class Crew:
             num_gpus=self._settings.gpus_per_worker,
             max_concurrency=2,  # `stop` while it works
         )
-        return actor.remote(__version__, max(1, int(processors)), self._packed)
+        return actor.remote(version("hybridr"), max(1, int(processors)), self._packed)
 
-    def run(self, deal: Handed | Leased) -> list[Any]:
+    def run(self, deal: Handed | Leased) -> list[Done]:
         """Let the workers do all that is to be done."""
         while not deal.finished():
             for worker in list(self._idle):
                 if (call := deal.ask(worker)) is not None:
                     self._idle.remove(worker)
-                    self._pending[call] = worker
+                    self._pending[getattr(worker, call.name).remote(*call.given)] = worker
             if not self._pending:
                 time.sleep(LOOK_S / 10)
                 continue
@@ -366,7 +243,7 @@ class Crew:
 
 
 @contextmanager
-def joined(settings: ReindexSettings) -> Iterator[None]:
+def within_ray(settings: ReindexSettings) -> Iterator[None]:
     """Join the Ray cluster for the block, or start one on this machine; one that was joined before is kept.
 
     Raises SettingsError when nothing answers at the address, or no GPU is here that was asked for.
