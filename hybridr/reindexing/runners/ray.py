@@ -13,6 +13,7 @@ can reach a Ray cluster can run anything there. It must be one that is trusted.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 import time
@@ -36,6 +37,8 @@ from . import Errand, Packed
 MOST_DEATHS = 5
 """Of workers, without one share done in between: then it is no accident."""
 FAREWELL_S = 20.0
+ANSWER_S = 10.0
+ADDRESS = "--ray-address HOST:PORT, as `ray start --head` prints it; without it one starts here"
 STORE_BYTES = 100_000_000  # of the Ray that is started here: what it carries is small
 
 
@@ -50,7 +53,7 @@ class Ray:
         self.settings = settings
 
     def check(self) -> None:
-        """Raise SettingsError without the package, or with an option that has no meaning here."""
+        """Raise SettingsError without the package, for a wrong address, for an option without meaning."""
         if find_spec("ray") is None:
             raise SettingsError(
                 "--runner ray needs the package 'ray', which is not installed",
@@ -58,6 +61,7 @@ class Ray:
             )
         if self.settings.slice:
             raise SettingsError("--runner ray shares the work itself: --slice has no meaning with it")
+        check_answering(address_of(self.settings))
 
     def run(self, errand: Errand, shares: Sequence[Any]) -> list[Any]:
         """Do the errand with every share; see `Runner`. One alone is worked on here."""
@@ -69,7 +73,7 @@ class Ray:
             crew = Crew(errand, self.settings)
             deal = Leased(ledger, self.settings.workers, errand.meter.add) if ledger else Handed(shares)
             try:
-                return [result_of(done, ledger) for done in crew.run(deal)]
+                return [filling_of(done, ledger) for done in crew.run(deal)]
             except BaseException:
                 crew.dismiss()
                 deal.leave()
@@ -78,7 +82,7 @@ class Ray:
                 crew.end()
 
 
-def result_of(done: Done, ledger: Ledger | None) -> Any:
+def filling_of(done: Done, ledger: Ledger | None) -> Any:
     """Give the result of a share; what an earlier driver's workers filled counts as there already."""
     if ledger is None:
         return done.result
@@ -242,6 +246,24 @@ class Crew:
                 self._ray.kill(worker)
 
 
+def address_of(settings: ReindexSettings) -> str:
+    """Give the address of the Ray cluster; "local" is one that is started here."""
+    return settings.ray_address or os.environ.get("RAY_ADDRESS") or "local"
+
+
+def check_answering(address: str) -> None:
+    """Raise SettingsError where nothing listens: Ray itself would go on asking for ever."""
+    if address in ("local", "auto"):
+        return
+    found = re.fullmatch(r"(?:ray://)?(\[?[\w.:-]+?\]?):(\d{1,5})", address)
+    if found is None:
+        raise SettingsError(f"'{address}' is not the address of a Ray cluster", hint=ADDRESS)
+    try:
+        socket.create_connection((found[1].strip("[]"), int(found[2])), timeout=ANSWER_S).close()
+    except (OSError, OverflowError) as error:
+        raise SettingsError(f"nothing answers at '{address}': {error}", hint=ADDRESS) from None
+
+
 @contextmanager
 def within_ray(settings: ReindexSettings) -> Iterator[None]:
     """Join the Ray cluster for the block, or start one on this machine; one that was joined before is kept.
@@ -253,14 +275,14 @@ def within_ray(settings: ReindexSettings) -> Iterator[None]:
         yield
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would tell its makers
-    address = settings.ray_address or os.environ.get("RAY_ADDRESS") or "local"
+    address = address_of(settings)
     here = {"include_dashboard": False, "object_store_memory": STORE_BYTES} if address == "local" else {}
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", **here)
     except Exception as error:  # ConnectionError, ValueError, RuntimeError, by what is wrong
         raise SettingsError(
             f"no Ray cluster at '{address}': {last_line(error)}",
-            hint="--ray-address HOST:PORT, as `ray start --head` prints it; without it one starts here",
+            hint=ADDRESS,
         ) from None
     try:
         wanted, there = settings.gpus_per_worker * settings.workers, ray.cluster_resources().get("GPU", 0)
