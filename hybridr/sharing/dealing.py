@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from .board import Lease
 from .leases import Ledger
 
-LOOK_S = 2.0
+LOOK_S, IDLE_LOOK_S = 2.0, 0.5
+"""Between two looks at the leases; more often while a worker waits."""
 
 
 class Done(NamedTuple):
@@ -97,8 +98,8 @@ class Leased:
             self._refused[done.number] = done.refused
 
     def finished(self) -> bool:
-        """Look how far all is, every two seconds, and tell whether every share is done."""
-        if time.monotonic() - self._looked_at < LOOK_S:
+        """Look how far all is, now and then, and tell whether every share is done."""
+        if time.monotonic() - self._looked_at < (IDLE_LOOK_S if self._idle else LOOK_S):
             return False
         idle, self._idle = self._idle, set()
         tally = self._ledger.look()

@@ -12,7 +12,8 @@ import pytest
 
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import ClusterError, NotFound, Unreachable
-from hybridr.sharing.board import Board, drop_leases, lease_index, leased_shares
+from hybridr.sharing import board
+from hybridr.sharing.board import Board, Pulse, drop_leases, lease_index, leased_shares
 from hybridr.sharing.leases import Holder, Ledger
 
 pytestmark = pytest.mark.node
