@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster
 from ..cluster.reading import Position, Share, documents_between
@@ -29,24 +29,55 @@ def visible_position(cluster: Cluster, index: str) -> Position:
 def cut_up(
     cluster: Cluster, index: str, since: Position | None, until: Position, *, part: tuple[int, int] = (0, 1)
 ) -> list[Share]:
-    """Cut what lies between two positions into shares of about `SHARE` documents, and 1,000 or so at most.
+    """Cut what lies between two positions into shares of about `SHARE` documents, about 1,000 at most.
 
-    They are ranges of `_seq_no`, each of one shard: they stay the same whenever and by whomever they are
-    read, but for documents that are written anew and move behind `until`. How many work on them does not
-    count, for an encoder's vectors depend on which texts it reads together, in their last bits.
+    They are ranges of `_seq_no` of one shard, or of several small ones: they stay the same whenever and by
+    whomever they are read, but for documents that are written anew and move behind `until`. How many work on
+    them does not count, for an encoder's vectors depend in their last bits on which texts it reads together.
     """
-    shares: list[Share] = []
     begin = Position.at(since).seq_no
-    spans = {shard: (begin.get(shard, -1), last) for shard, last in until.seq_no.items()}
+    spans = {shard: (begin.get(shard, -1), last) for shard, last in sorted(until.seq_no.items())}
     counts = {shard: documents_between(cluster, index, shard, *span) for shard, span in spans.items()}
     size = max(SHARE, -(-sum(counts.values()) // MOST_SHARES))
-    for shard, (first, last) in sorted(spans.items()):
-        parts = -(-counts[shard] // size)
-        edges = [first + (last - first) * number // parts for number in range(parts + 1)] if parts else []
-        shares += [
-            Share(part, Position({shard: low}), Position({shard: high})) for low, high in pairwise(edges)
-        ]
-    return shares
+    pieces = [piece for shard, span in spans.items() for piece in pieces_of(shard, span, counts[shard], size)]
+    return [
+        Share(
+            part,
+            Position({piece.shard: piece.first for piece in group}),
+            Position({piece.shard: piece.last for piece in group}),
+        )
+        for group in grouped(pieces, size)
+    ]
+
+
+class Piece(NamedTuple):
+    """The operations of a shard behind `first` up to `last`, which left about so many documents."""
+
+    shard: int
+    first: int
+    last: int
+    documents: float
+
+
+def pieces_of(shard: int, span: tuple[int, int], documents: int, size: int) -> list[Piece]:
+    """Cut a shard into equal ranges of `size` documents at most, if they lie evenly; none without any."""
+    if not documents:
+        return []
+    parts, (first, last) = -(-documents // size), span
+    edges = [first + (last - first) * number // parts for number in range(parts + 1)]
+    return [Piece(shard, low, high, documents / parts) for low, high in pairwise(edges)]
+
+
+def grouped(pieces: list[Piece], size: int) -> Iterator[list[Piece]]:
+    """Put small pieces together; two of the same shard are never small enough."""
+    group: list[Piece] = []
+    for piece in pieces:
+        if group and sum(one.documents for one in group) + piece.documents > size:
+            yield group
+            group = []
+        group.append(piece)
+    if group:
+        yield group
 
 
 def share_as_json(share: Share) -> dict[str, Any]:
