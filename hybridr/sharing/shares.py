@@ -39,7 +39,7 @@ def cut_up(
     spans = {shard: (begin.get(shard, -1), last) for shard, last in sorted(until.seq_no.items())}
     counts = {shard: documents_between(cluster, index, shard, *span) for shard, span in spans.items()}
     size = max(SHARE, -(-sum(counts.values()) // MOST_SHARES))
-    pieces = [piece for shard, span in spans.items() for piece in pieces_of(shard, span, counts[shard], size)]
+    pieces = [piece for shard, span in spans.items() for piece in ranges_in(shard, span, counts[shard], size)]
     return [
         Share(
             part,
@@ -59,7 +59,7 @@ class Piece(NamedTuple):
     documents: float
 
 
-def pieces_of(shard: int, span: tuple[int, int], documents: int, size: int) -> list[Piece]:
+def ranges_in(shard: int, span: tuple[int, int], documents: int, size: int) -> list[Piece]:
     """Cut a shard into equal ranges of `size` documents at most, if they lie evenly; none without any."""
     if not documents:
         return []

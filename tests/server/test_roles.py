@@ -78,7 +78,7 @@ def bob(admin: Cluster, secure_node: NodeState) -> Callable[[str | dict[str, Any
 def role_of(verb: str) -> dict[str, Any]:
     """The role of a verb, for the tests' index."""
     text = json.dumps(load_asset("roles", f"{verb}.json"))
-    return dict(json.loads(text.replace('"INDEX', f'"{INDEX}')))
+    return dict(json.loads(text.replace("INDEX", INDEX)))
 
 
 def asked(cluster: Cluster) -> list[dict[str, float]]:
