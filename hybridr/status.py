@@ -25,6 +25,7 @@ from .freshness.ingesting import undeploy_ingest
 from .records import Windows
 from .reindexing.rollback import find_writes, require_none
 from .reindexing.targets import Lag, target_of
+from .sharing.board import Tally, drop_leases, lease_index, leased_shares
 from .vocabulary.storage import KeptTable, drop_term_tables, kept_table
 
 
@@ -33,7 +34,8 @@ class Holding:
     """One index with vectors.
 
     `current` counts the documents that its encoder looked at in their present state; `lag` and `writes` (what
-    clients did here and the source does not know) are None where they cannot be told.
+    clients did here and the source does not know) are None where they cannot be told. `shares` say how far a
+    job is that several processes work on, or one that was stopped.
     """
 
     index: str
@@ -54,6 +56,7 @@ class Holding:
     deployment: Deployed | None = None
     term_table: KeptTable | None = None
     warning: str = ""
+    shares: Tally | None = None
 
 
 @dataclass(frozen=True)
@@ -123,15 +126,17 @@ def holding(cluster: Cluster, info: IndexInfo) -> Holding:
         deployment=deployment_of(cluster, info),
         term_table=kept_table(cluster, info),
         warning=info.record.warning,
+        shares=leased_shares(cluster, info.name),
     )
 
 
 def remove(cluster: Cluster, name: str, *, discard: bool = False, dry_run: bool = False) -> dict[str, Any]:
     """Delete every index with vectors of `name` and local files, and put its aliases back; never the source.
 
-    Gives source, indices, files, fingerprints of term tables, the alias actions, which are sent as one atomic
-    step, and the requests that take a deployment away, which are sent first. Raises NotFound when there is
-    nothing, ClusterError when clients wrote what the source lacks, or the source is gone, unless `discard`.
+    Gives source, indices, files, fingerprints of term tables, indices of leases, the alias actions, which are
+    sent as one atomic step, and the requests that take a deployment away, which are sent first. Raises
+    NotFound when there is nothing, ClusterError when clients wrote what the source lacks, or the source is
+    gone, unless `discard`.
     """
     source, made = made_of(cluster, name)
     if cluster.exists(source):
@@ -145,8 +150,10 @@ def remove(cluster: Cluster, name: str, *, discard: bool = False, dry_run: bool 
     requests = withdraw(cluster, made, dry_run=dry_run)
     removed = target.remove(cluster, source, made, dry_run=dry_run)
     tables = [info.record.term_table.fingerprint for info in made if info.record.term_table]
+    leases = [lease_index(info.name) for info in made if leased_shares(cluster, info.name)]
     if not dry_run:
         tables = drop_term_tables(cluster, made)
+        leases = [lease_index(info.name) for info in made if drop_leases(cluster, info.name)]
         delete_texts(files)
     return {
         "source": source,
@@ -154,6 +161,7 @@ def remove(cluster: Cluster, name: str, *, discard: bool = False, dry_run: bool 
         "files": [text.to_json() for text in files],
         "requests": requests,
         "term_tables": tables,
+        "leases": leases,
         "removed": not dry_run,
     }
 

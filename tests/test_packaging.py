@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.files.assets import asset_path
+from hybridr.files.folders import asset_path
 from hybridr_cli import VERBS
 from support.places import ROOT
 from support.without_torch import run_without_torch

@@ -52,7 +52,7 @@ class Cluster:
     """A checked connection over one of the clients.
 
     `patience_s` says for how many seconds a request waits for a cluster that is away or busy, `timeout_s` for
-    how many one try waits for its answer (None: as the client was opened).
+    how many one try waits for its answer (None: as the client was opened). By its `settings` others connect.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class Cluster:
         self.url = url
         self.patience_s = patience_s
         self.timeout_s = timeout_s
+        self.settings: ClusterSettings | None = None
 
     @classmethod
     def connect(cls, settings: ClusterSettings) -> Cluster:
@@ -70,6 +71,7 @@ class Cluster:
         url = str(settings.url)
         client: Client = member_of("cluster.clients", settings.client)(url, settings)
         cluster = cls(client, url)
+        cluster.settings = settings
         check_supported(cluster.info, url)
         return cluster
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ClusterError, DataError, SettingsError
-from ..files.assets import load_asset
+from ..files.folders import load_asset
 from ..files.formats import read_corpus
 from ..files.manifest import fingerprint, sha256_of
 from ..languages import ANALYZERS, analyzer_for, guess_language

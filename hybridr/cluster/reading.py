@@ -52,11 +52,15 @@ class Position:
 
 
 class Share(NamedTuple):
-    """The i-th of n disjoint parts `(i, n)` of an index, between two positions (None: its start, its end)."""
+    """The i-th of n disjoint parts `(i, n)` of an index, between two positions (None: its start, its end).
+
+    `again`: somebody began it and was lost, and may have written any of it.
+    """
 
     part: tuple[int, int] = (0, 1)
     since: Position | None = None
     until: Position | None = None
+    again: bool = False
 
 
 ALL = Share()
@@ -102,6 +106,19 @@ def settled_position(cluster: Cluster, index: str) -> Position | None:
     return found
 
 
+def documents_between(cluster: Cluster, index: str, shard: int, first: int, last: int) -> int:
+    """Count a shard's documents behind operation `first`, up to `last`."""
+    if last <= first:
+        return 0
+    body = {
+        "size": 0,
+        "track_total_hits": True,
+        "query": {"range": {"_seq_no": {"gt": first, "lte": last}}},
+    }
+    found = cluster.search(index, body, {"preference": f"_shards:{shard}"}, every_shard=True)
+    return int(found["hits"]["total"]["value"])
+
+
 def checkpoints(cluster: Cluster, index: str, shards: int) -> Position:
     """Read the global checkpoint of every primary shard. Raises Unreachable while one is not there."""
     stats = cluster.request("GET", path_of(index, "_stats", "docs"), params={"level": "shards"})["indices"]
@@ -124,14 +141,7 @@ def hidden_operations(cluster: Cluster, index: str, since: Position, until: Posi
     hidden = 0
     for shard, last in until.seq_no.items():
         first = since.seq_no.get(shard, -1)
-        body = {
-            "size": 0,
-            "track_total_hits": True,
-            "query": {"range": {"_seq_no": {"gt": first, "lte": last}}},
-        }
-        params = {"preference": f"_shards:{shard}"}
-        found = cluster.search(index, body, params, every_shard=True)
-        hidden += last - first - int(found["hits"]["total"]["value"])
+        hidden += last - first - documents_between(cluster, index, shard, first, last)
     return hidden
 
 

@@ -67,20 +67,20 @@ class Rejects:
 
     def add(self, action: Action, reason: str) -> None:
         """Keep a refused document with the server's reason, once however often it is tried."""
+        source = action.body.partition(b"\n")[2].decode(errors="replace").strip()
+        record = {"_id": action.doc_id, "reason": reason, "source": source}
         try:
-            self._keep(action, reason)
+            self.note(json.dumps(record, ensure_ascii=True))
         except OSError as error:
             raise DataError(
                 f"{self.file}, which keeps refused documents, cannot be written: {error.strerror}",
                 hint=f"make room there; '{action.doc_id}' was refused for: {told(reason)}",
             ) from None
 
-    def _keep(self, action: Action, reason: str) -> None:
+    def note(self, line: str) -> None:
+        """Keep a record that is written already, as a worker elsewhere sends it."""
         self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.file.touch(mode=0o600)
-        source = action.body.partition(b"\n")[2].decode(errors="replace").strip()
-        record = {"_id": action.doc_id, "reason": reason, "source": source}
-        line = json.dumps(record, ensure_ascii=True)
         self._own.add(line)
         self._written = self.lines() if self._written is None else self._written
         if line not in self._written:
@@ -88,10 +88,30 @@ class Rejects:
             with self.file.open("a", encoding="utf-8") as lines:
                 lines.write(line + "\n")
 
+    def taken(self) -> tuple[str, ...]:
+        """Give the records that are held in memory only, and forget them: none."""
+        return ()
+
     def ids(self) -> list[str]:
         """List the refused documents, since `clear` if that was called."""
         lines = self._own if self._anew else self._own | self.lines()
         return sorted({json.loads(line)["_id"] for line in lines})
+
+
+class HeldRejects(Rejects):
+    """Refused documents in memory, where no file of theirs shall be: on the machine of a worker."""
+
+    def __init__(self) -> None:
+        super().__init__(Path())
+
+    def note(self, line: str) -> None:
+        """Keep a record until it is taken."""
+        self._own.add(line)
+
+    def taken(self) -> tuple[str, ...]:
+        """Give the records since the last call, and forget them."""
+        lines, self._own = tuple(sorted(self._own)), set()
+        return lines
 
 
 def rejects_of(index: str) -> Rejects:

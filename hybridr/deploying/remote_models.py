@@ -20,7 +20,7 @@ import urllib3
 
 from ..cluster.connection import Cluster, path_of
 from ..errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable
-from ..files.assets import load_asset
+from ..files.folders import load_asset
 from ..serving.settings import Side
 
 PLUGIN = "opensearch-ml"

@@ -13,12 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import HybridrError, ModelError
 from ..files.foreign import read_within, require_own_files
+from ..files.foreign_tokenizers import checked_tokenizer
 from ..files.manifest import FILE_NAME, read_manifest, sha256_of
 from .contract import Reading, Vectors, checked_limit, checked_texts, prefixed
 from .engines import GRAPHS, PRECISIONS, STATES, Engine, graph_of, open_engine
 from .packaged import MAX_TOKENS
 from .registry import languages_of
-from .tokens import TOKENIZER_FILE, TextTokenizer, checked_tokenizer, encode_ids, read_tokens
+from .tokens import TOKENIZER_FILE, TextTokenizer, encode_ids, read_tokens
 
 AGAIN = "make it again with `hybridr adapt` or `hybridr export`"
 
@@ -40,8 +41,13 @@ class OnnxEncoder:
         precision: str | None = None,
         backend: str = "onnx",
         threads: int | None = None,
+        at_once: int | None = None,
     ) -> None:
-        """Take the `encoder` record of a manifest; `precision` None is the recorded one."""
+        """Take the `encoder` record of a manifest; `precision` None is the recorded one.
+
+        Batches are cut for `threads`, which decides the last bits of vectors; `at_once` of them run, None: as
+        many.
+        """
         self.folder = folder
         self.precision: str = precision or record["precision"]
         self.backend = backend
@@ -52,15 +58,20 @@ class OnnxEncoder:
         self.fingerprint: str = record["fingerprint"]
         self.languages = languages_of(record)
         self._prefixes: dict[str, str] = record["prefixes"]
-        self._threads = threads or physical_cores()
+        self.threads = threads or physical_cores()
+        self._at_once = at_once or self.threads
         self._tokenizer = tokenizer_in(folder)
-        self._documents = open_engine(folder, self.precision, backend, self._threads)
+        self._documents = open_engine(folder, self.precision, backend, self._at_once)
 
     @cached_property
     def _queries(self) -> Engine:
         if self.precision == "fp32":
             return self._documents
-        return open_engine(self.folder, "fp32", self.backend, self._threads)
+        return open_engine(self.folder, "fp32", self.backend, self._at_once)
+
+    @property
+    def _cut(self) -> dict[str, int]:
+        return {"threads": self.threads, "at_once": self._at_once}
 
     @property
     def width(self) -> int:
@@ -110,7 +121,7 @@ class OnnxEncoder:
     def _encode(self, engine: Engine, texts: Sequence[str], prefix: str, max_tokens: int | None) -> Vectors:
         limit = checked_limit(max_tokens, self.max_tokens, self.max_positions)
         ids = list(self._tokenizer.ids(prefixed(texts, prefix), limit))
-        return encode_ids(ids, self.dim, engine.run, budget=engine.batch_tokens, threads=self._threads)
+        return encode_ids(ids, self.dim, engine.run, budget=engine.batch_tokens, **self._cut)
 
     def _read(
         self, engine: Engine, texts: Sequence[str], prefix: str, max_tokens: int | None
@@ -118,7 +129,7 @@ class OnnxEncoder:
         limit = checked_limit(max_tokens, self.max_tokens, self.max_positions)
         found = list(self._tokenizer.read(prefixed(texts, prefix), limit, len(prefix)))
         sizes = self.dim, self.width
-        return read_tokens(found, sizes, engine.read, budget=engine.batch_tokens, threads=self._threads)
+        return read_tokens(found, sizes, engine.read, budget=engine.batch_tokens, **self._cut)
 
 
 def verify_encoder(folder: Path, precision: str | None = None) -> dict[str, Any]:

@@ -67,6 +67,37 @@ def load_encoder(
         raise ModelError(f"the encoder {folder} cannot be opened: {reason}", hint=AGAIN) from error
 
 
+class Shipped(NamedTuple):
+    """An encoder as it goes to another process, which opens the same folder; see `shipped`."""
+
+    folder: Path
+    precision: str
+    backend: str
+    threads: int
+    fingerprint: str
+
+    def open(self, at_once: int) -> OnnxEncoder:
+        """Open it for `at_once` batches at once, with the very batches of the process that it is from.
+
+        Raises ModelError when the folder is not there or holds another encoder, MissingExtra.
+        """
+        record = verify_encoder(self.folder, self.precision)
+        if record["fingerprint"] != self.fingerprint:
+            raise ModelError(
+                f"{self.folder} holds encoder {record['fingerprint'][:12]}, not {self.fingerprint[:12]}",
+                hint="put the same encoder folder at the same path on every machine",
+            )
+        require_backend(self.backend, self.precision)
+        chosen: dict[str, Any] = {"precision": self.precision, "backend": self.backend}
+        return OnnxEncoder(self.folder, record, **chosen, threads=self.threads, at_once=at_once)
+
+
+def shipped(encoder: OnnxEncoder) -> Shipped:
+    """Say what another process needs to open an encoder."""
+    folder = encoder.folder.absolute()
+    return Shipped(folder, encoder.precision, encoder.backend, encoder.threads, encoder.fingerprint)
+
+
 class Trial(NamedTuple):
     """What one backend did: seconds of its fastest round, or why there are none."""
 

@@ -2,13 +2,17 @@
 
 `HYBRIDR_HOME` moves all three and `HYBRIDR_CACHE` the first; else they are the platform's own (XDG on
 Linux). Root's are the system's where other users cannot enter root's own: OpenSearch does not run as
-root, so its node runs under another account.
+root, so its node runs under another account. What comes with hybridr are assets: the files of `opensearch/`,
+installed as `hybridr/assets`, or beside the package in a checkout.
 """
 
 from __future__ import annotations
 
+import json
 import os
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
@@ -29,6 +33,20 @@ def data_folder() -> Path:
 def state_folder() -> Path:
     """Name the folder of small state files: running nodes, promoted encoders."""
     return _home("state") or _open(platformdirs.user_state_path("hybridr"), "/var/lib/hybridr/state")
+
+
+def asset_path(*parts: str) -> Path:
+    """Name the path of an asset such as `("pipelines", "hybrid.json")`."""
+    package = Path(str(files("hybridr")))
+    installed = package / "assets"
+    root = installed if installed.is_dir() else package.parent / "opensearch"
+    return root.joinpath(*parts)
+
+
+def load_asset(*parts: str) -> dict[str, Any]:
+    """Read a JSON asset as a fresh dictionary that the caller may change."""
+    value: dict[str, Any] = json.loads(asset_path(*parts).read_text(encoding="utf-8"))
+    return value
 
 
 def reachable(path: Path) -> bool:

@@ -8,20 +8,30 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
+from threading import Event
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from ..cluster.connection import Cluster
 from ..cluster.legs.dense import as_kept
 from ..cluster.reading import Position, Share, settled_position, text_of
-from ..cluster.writing import Action, Outcome, by_bytes, write
+from ..cluster.settings import ClusterSettings
+from ..cluster.writing import Action, HeldRejects, Outcome, by_bytes, write
 from ..encoding.bits import read_bits
 from ..encoding.contract import Encoder, Vectors, reads_tokens
+from ..encoding.folder import OnnxEncoder
+from ..encoding.opening import Shipped, shipped
 from ..encoding.passages import Split, by_passages, split
 from ..errors import ModelError, SettingsError
-from ..progress import Progress
+from ..files.manifest import fingerprint
+from ..progress import Progress, silent
 from ..records import Windows
+from ..sharing.board import Board, Pulse
+from ..sharing.leases import Ledger
+from ..sharing.shares import cut_up, share_as_json, share_from_json, visible_position
 from .job import Filling, Job, Meter, Pending
 from .runners import runner
 from .settings import ReindexSettings
@@ -84,29 +94,104 @@ def slice_of(job: Job) -> tuple[int, int]:
     return share, shares
 
 
+class Stretch(NamedTuple):
+    """What one pass reads: up to where, whether nothing can appear before that any more, in which shares."""
+
+    until: Position
+    settled: bool
+    shares: list[Share]
+
+
+@dataclass(frozen=True)
+class Fill:
+    """The errand of a filling: its shares are filled here, or where this travels to."""
+
+    job: Job
+    work: Work
+    meter: Meter
+    leases: Board | None = None
+
+    @property
+    def stop(self) -> Event:
+        """Give what asks all shares in this process to end."""
+        return self.job.stop
+
+    def __call__(self, share: Share) -> Filling:
+        """Fill a share."""
+        filling = fill_share(self.job, self.work, self.meter, share)
+        filling.refused = self.job.rejects.taken()
+        return filling
+
+    def packed(self, workers: int) -> PackedFill:
+        """Get ready to travel: encoder and cluster are opened anew there, and limits divided."""
+        job, limit = self.job, self.job.settings.max_docs_per_second
+        assert job.cluster.settings is not None
+        encoder = shipped(job.encoder) if isinstance(job.encoder, OnnxEncoder) else job.encoder
+        settings = job.settings.model_copy(update={"max_docs_per_second": limit and limit / workers})
+        names = job.source, job.destination
+        given = job.text_fields, settings, job.token_bits
+        pulse = self.leases.pulse if self.leases else Pulse()
+        return PackedFill(job.cluster.settings, encoder, names, given, self.work, pulse)
+
+
+class PackedFill(NamedTuple):
+    """What a filling is made of anew in another process."""
+
+    cluster: ClusterSettings
+    encoder: Shipped | Encoder
+    names: tuple[str, str]
+    given: tuple[tuple[str, ...], ReindexSettings, str]
+    work: Work
+    pulse: Pulse
+
+    def open(self, threads: int) -> Fill:
+        """Open encoder and cluster. Raises ModelError when that is not there, or another one; Unreachable."""
+        encoder = self.encoder.open(threads) if isinstance(self.encoder, Shipped) else self.encoder
+        fields, settings, token_bits = self.given
+        cluster = Cluster.connect(self.cluster).patient(settings.patience_s)
+        job = Job(cluster, *self.names, encoder, fields, settings, HeldRejects(), token_bits)
+        return Fill(job, self.work, Meter(silent, 0), Board(cluster, job.destination, self.pulse))
+
+
 def read_to_the_end(
     job: Job, work: Work, since: Position | None, passes: int, meter: Meter, total: Filling
 ) -> None:
     """Work on all shares behind `since` again and again until nothing new is in them."""
-    (share, shares), workers = slice_of(job), job.settings.workers
-    parts = [((share - 1) * workers + worker, shares * workers) for worker in range(workers)]
-    positions = [Position.at(since) for _ in parts]
+    position, chosen = Position.at(since), runner(job.settings)
+    ledger = ledger_of(job, work, since) if chosen.leases else None
     for _ in range(passes):
-        settled = settled_position(job.cluster, job.source)
-        waiting = [Share(part, at, settled) for part, at in zip(parts, positions, strict=True)]
-        done = runner().run(partial(fill_share, job, work, meter), waiting, job.stop.set)
-        for filling in done:
+        found = next_stretch(job, position, ledger)
+        for filling in chosen.run(Fill(job, work, meter, ledger), found.shares):
             total.add(filling)
-        before, positions = positions, [Position.at(settled or filling.until) for filling in done]
-        total.until, total.settled = earliest(positions), settled is not None
-        if positions == before:
+            for line in filling.refused:
+                job.rejects.note(line)
+        before, position = position, found.until
+        total.until, total.settled = found.until, found.settled
+        if position == before:
             break
 
 
-def earliest(positions: list[Position]) -> Position:
-    """Give how far all shares have read each shard."""
-    shards = set.intersection(*(set(position.seq_no) for position in positions))
-    return Position({shard: min(position.seq_no[shard] for position in positions) for shard in shards})
+def ledger_of(job: Job, work: Work, since: Position | None) -> Ledger:
+    """Give the leases of a filling, which a driver that was killed may have left."""
+    uuids = [job.cluster.index_info(name).uuid for name in (job.source, job.destination)]
+    behind = sorted(since.seq_no.items()) if since else None
+    made_of = [*uuids, job.encoder.fingerprint, work.pages.__name__, job.text_fields, behind]
+    return Ledger(job.cluster, job.destination, fingerprint(made_of))
+
+
+def next_stretch(job: Job, position: Position, ledger: Ledger | None) -> Stretch:
+    """Give what a killed driver left of this filling, or what the source holds now behind a position."""
+    if ledger is not None and (left := ledger.left()) is not None:
+        shares = [share_from_json(lease.state["share"]) for lease in ledger.leases()]
+        return Stretch(Position(dict(left["until"])), left["settled"], shares)
+    settled = settled_position(job.cluster, job.source)
+    until = settled or visible_position(job.cluster, job.source)
+    number, of = slice_of(job)
+    found = cut_up(job.cluster, job.source, position, until, part=(number - 1, of))
+    if ledger is not None and len(found) > 1:
+        plan = {"until": [[*pair] for pair in until.seq_no.items()], "settled": settled is not None}
+        ledger.begin(plan, [share_as_json(one) for one in found])
+    return Stretch(until, settled is not None, found)
 
 
 def fill_share(job: Job, work: Work, meter: Meter, share: Share) -> Filling:

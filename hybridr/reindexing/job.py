@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from threading import Event, Lock
@@ -29,6 +29,7 @@ from .settings import ReindexSettings
 CHECK_S = 5.0
 LONGEST_PAUSE_S = 30.0
 FEWEST_QUERIES = 5  # fewer tell nothing about what users wait for
+COUNTS = ("encoded", "without_text", "skipped", "rejected", "deleted", "shortened", "waiting")
 SLOWER = 5.0  # how many times slower than before counts as slow
 
 
@@ -118,7 +119,8 @@ class Filling:
 
     `shortened` are those of the encoded that have more text than the most passages reach, `waiting` were
     changed by clients while they were encoded. `until` is how far the source was read to the end; `settled`
-    says that nothing can appear before it.
+    says that nothing can appear before it. `refused` are records of documents that a worker elsewhere could
+    not write into a file of this machine.
     """
 
     encoded: int = 0
@@ -130,16 +132,29 @@ class Filling:
     waiting: int = 0
     until: Position = field(default_factory=Position)
     settled: bool = False
+    refused: tuple[str, ...] = ()
+
+    @property
+    def looked_at(self) -> int:
+        """Count the documents that were written or found current."""
+        return self.encoded + self.without_text + self.skipped
+
+    def to_json(self) -> dict[str, int]:
+        """Give the counts."""
+        return {name: getattr(self, name) for name in COUNTS}
+
+    @classmethod
+    def from_json(cls, counts: Mapping[str, int], refused: tuple[str, ...] = ()) -> Filling:
+        """Read what `to_json` gave."""
+        found = cls(refused=refused)
+        for name in COUNTS:
+            setattr(found, name, int(counts[name]))
+        return found
 
     def add(self, other: Filling) -> None:
         """Add the counts of another share."""
-        self.encoded += other.encoded
-        self.without_text += other.without_text
-        self.skipped += other.skipped
-        self.rejected += other.rejected
-        self.deleted += other.deleted
-        self.shortened += other.shortened
-        self.waiting += other.waiting
+        for name in COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def book(self, page: list[Pending], times: int = 1) -> None:
         """Count a page that was written; -1 times takes it back."""
@@ -230,13 +245,13 @@ class Meter:
     """Adds up the progress of all workers."""
 
     def __init__(self, progress: Progress, total: int) -> None:
-        self._progress, self._total, self._done, self._lock = progress, total, 0, Lock()
+        self._progress, self._total, self.done, self._lock = progress, total, 0, Lock()
 
     def add(self, documents: int) -> None:
         """Book documents as done."""
         with self._lock:
-            self._done += documents
-            self._progress("reindex", self._done, max(self._total, self._done))
+            self.done += documents
+            self._progress("reindex", self.done, max(self._total, self.done))
 
 
 class SearchLoad(NamedTuple):

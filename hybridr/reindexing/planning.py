@@ -32,6 +32,7 @@ from ..errors import ClusterError, DataError, ModelError, SettingsError
 from ..records import Windows
 from .job import chosen_windows, dense_leg
 from .preflight import LANGUAGE_SAMPLE, Disk, check_language
+from .runners import runner
 from .settings import ReindexSettings
 
 MAX_DIM = 16_000
@@ -203,6 +204,7 @@ def propose(
     Raises ClusterError (engine, plugin), DataError (empty, no text), ModelError (dimension, no states of
     tokens, an unknown language), SettingsError.
     """
+    runner(settings).check()
     check_engine(cluster, encoder, settings)
     check_tokens(encoder, settings)
     if encoder.dim > MAX_DIM:

@@ -51,7 +51,12 @@ class ReindexSettings(VectorSettings):
         pattern=r"^[1-9][0-9]*/[1-9][0-9]*$",
         description="I/N: do only this share, on one of N machines",
     )
-    workers: int = Field(1, ge=1, le=64, description="shares worked on at once, on this machine")
+    workers: int = Field(1, ge=1, le=64, description="shares worked on at once")
+    runner: Annotated[str, OneOf("reindexing.runners")] = Field("threads", description="where they are")
+    ray_address: str | None = Field(
+        None, description="HOST:PORT of a Ray cluster; None: RAY_ADDRESS, else one is started here"
+    )
+    gpus_per_worker: float = Field(0, ge=0, description="GPUs that Ray gives to each worker")
     in_place: bool = Field(False, description="into the index itself, where it has index.knn already")
     target: NoOption[Annotated[str | None, OneOf("reindexing.targets")]] = Field(
         None, description="where vectors go; None: beside the source, or as in_place says"

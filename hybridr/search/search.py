@@ -195,8 +195,7 @@ class Search:
         if self._scripts and (reason := self._scripts.refused()):
             raise SettingsError(reason, hint="--fusion pipeline")
         check_request(text, k)
-        readings = None if reading is None else [reading]
-        [question] = self._questions([text], self._depth(k), filter, readings)
+        [question] = self._questions([text], self._depth(k), filter, None if reading is None else [reading])
         return self._joining.body(replace(question, matched=matched, boosts=self._boosts(boost)), k)
 
     def at_hand(self, text: str) -> bool:

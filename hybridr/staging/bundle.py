@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from ..errors import DataError
+from ..errors import DataError, SettingsError
 from ..files.atomic import storing
 from ..files.foreign import require_own_files
 from ..files.manifest import read_manifest, sha256_of
+from ..reindexing.runners import Packed, Runner, runner
+from ..reindexing.settings import ReindexSettings
+from ..sharing.board import Board
 from .labels import Label, wrong_value
 
 L = TypeVar("L", bound=Label)
-T = TypeVar("T")
 PART = re.compile(r"\d{5}-\d{6}\.parquet")  # shard, running number
 
 
@@ -36,9 +38,19 @@ def vectors_folder(folder: Path) -> Path:
     return folder / "vectors"
 
 
-def dealt(items: Sequence[T], hands: int) -> list[tuple[T, ...]]:
-    """Deal items out to at most so many hands, none of which is empty."""
-    return [tuple(items[start::hands]) for start in range(min(hands, len(items)))]
+class Local:
+    """What an errand is that is done in this process only, by threads."""
+
+    leases: Board | None = None
+
+    def packed(self, workers: int) -> Packed:
+        """Raise SettingsError: this does not travel."""
+        raise SettingsError("this stage works in this process", hint="leave runner out; --workers shares it")
+
+
+def threads_of(settings: ReindexSettings) -> Runner:
+    """Give what works on the shares of such an errand."""
+    return runner(ReindexSettings(workers=settings.workers))
 
 
 def part_name(shard: int, number: int) -> str:

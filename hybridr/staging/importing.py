@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, fields
-from functools import partial
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -29,10 +28,9 @@ from ..reindexing.filling import encode, prefetched, with_vectors, write_page
 from ..reindexing.job import Filling, Job, Meter, Pending
 from ..reindexing.planning import Plan, source_of
 from ..reindexing.reindexing import Reindexing, carried_out, plan
-from ..reindexing.runners import runner
 from ..reindexing.settings import ReindexSettings
 from ..reindexing.targets.beside import COPYING, Beside, pages_to_copy
-from .bundle import dealt, entry_label, finished_stage, unchanged_part, vectors_folder
+from .bundle import Local, entry_label, finished_stage, threads_of, unchanged_part, vectors_folder
 from .labels import Making, Origin, VectorsLabel, check_making
 from .parts import count_rows, digest_of_text, read_label, read_part, undamaged, vectors_in, vectors_schema
 
@@ -74,6 +72,25 @@ class Taken:
         """Count more."""
         with self.lock:
             self.documents += documents
+
+
+@dataclass(frozen=True)
+class Import(Local):
+    """The errand of writing parts."""
+
+    ready: Ready
+    job: Job
+    meter: Meter
+    taken: Taken
+
+    @property
+    def stop(self) -> Event:
+        """Give what asks all to end."""
+        return self.job.stop
+
+    def __call__(self, share: str) -> Filling:
+        """Write the documents of a part."""
+        return import_part(self, share)
 
 
 @dataclass(frozen=True)
@@ -174,8 +191,7 @@ def fill_from(ready: Ready, job: Job, todo: Plan, taken: Taken, progress: Progre
     """Write the documents of all parts, then what else the source has, as a reindex does."""
     total, meter = Filling(), Meter(progress, job.cluster.count(job.source))
     job.pace.wait(0)  # looks how long searches take before the work begins
-    shares = dealt(sorted(ready.digests), job.settings.workers)
-    for filling in runner().run(partial(import_parts, ready, job, meter, taken), shares, job.stop.set):
+    for filling in threads_of(job.settings).run(Import(ready, job, meter, taken), sorted(ready.digests)):
         total.add(filling)
 
     def later(stage: str, done: int, total: int | None = None, note: str = "") -> None:
@@ -191,22 +207,12 @@ def fill_from(ready: Ready, job: Job, todo: Plan, taken: Taken, progress: Progre
     return total
 
 
-def import_parts(ready: Ready, job: Job, meter: Meter, taken: Taken, names: tuple[str, ...]) -> Filling:
-    """Write the documents of parts, one part after the other."""
-    total = Filling()
-    for name in names:
-        total.add(import_part(ready, job, meter, taken, name))
-        if job.stop.is_set():
-            break
-    return total
-
-
-def import_part(ready: Ready, job: Job, meter: Meter, taken: Taken, name: str) -> Filling:
+def import_part(task: Import, name: str) -> Filling:
     """Write the documents that the source still has in the range of a part."""
-    share, rows = rows_in_part(ready, name)
+    (share, rows), job, meter = rows_in_part(task.ready, name), task.job, task.meter
     filling = Filling(until=Position.at(share.since))
     read = pages_to_copy(job, share, filling, meter)
-    with closing(prefetched(with_known_vectors(job, read, rows, taken))) as pages:
+    with closing(prefetched(with_known_vectors(job, read, rows, task.taken))) as pages:
         for page in pages:
             write_page(job, COPYING, page, filling)
             meter.add(len(page))

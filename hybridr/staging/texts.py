@@ -9,11 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from importlib import metadata
 from itertools import chain
 from pathlib import Path
-from threading import Event, Lock
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from ..cluster.connection import Cluster
@@ -24,10 +23,11 @@ from ..cluster.routing import shards_in
 from ..errors import ClusterError, DataError
 from ..files.manifest import write_manifest
 from ..progress import Progress, silent
+from ..reindexing.job import Meter
 from ..reindexing.planning import source_of
-from ..reindexing.runners import runner
 from ..reindexing.settings import ReindexSettings
-from .bundle import claimed, dealt, part_name, parts_in, texts_folder
+from ..sharing.shares import cut_up, visible_position
+from .bundle import Local, claimed, part_name, parts_in, texts_folder, threads_of
 from .labels import Origin, TextsLabel
 from .parts import TEXTS, count_rows, parquet_table, read_label, write_part
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PART_DOCUMENTS, PART_BYTES = 5_000, 64 << 20  # a part ends with the page that reaches one of them
-LATEST = (1 << 63) - 1
 VERSION = metadata.version("hybridr")
 
 
@@ -57,7 +56,7 @@ class TextsExported:
 
 
 @dataclass
-class Export:
+class Export(Local):
     """What all shards share: where texts are read and go to, and how many are done."""
 
     cluster: Cluster
@@ -65,17 +64,13 @@ class Export:
     folder: Path
     origin: Origin
     settings: ReindexSettings
-    total: int
-    progress: Progress
-    done: int = 0
+    shares: list[Share]
+    meter: Meter
     stop: Event = field(default_factory=Event)
-    lock: Lock = field(default_factory=Lock)
 
-    def add(self, documents: int) -> None:
-        """Book documents as written."""
-        with self.lock:
-            self.done += documents
-            self.progress("export-text", self.done, max(self.total, self.done))
+    def __call__(self, share: int) -> None:
+        """Write the parts of a shard that are not there yet."""
+        export_shard(self, share)
 
 
 def export_text(
@@ -96,21 +91,25 @@ def export_text(
     started, settings = time.monotonic(), settings or ReindexSettings()
     cluster, texts = cluster.patient(settings.patience_s), texts_folder(folder)
     info = source_of(cluster, name)
+
+    def shown(stage: str, done: int, total: int | None = None, note: str = "") -> None:
+        progress("export-text", done, total, note)
+
     with claimed(texts / "texts") as ours:
         if not ours:
             raise DataError(f"another process writes texts into {texts}", hint="wait until it has ended")
         for left in texts.glob(".*.parquet.*"):  # of a process that was killed
             left.unlink()
         origin = origin_for(cluster, info, settings, texts)
-        export = Export(cluster, info, texts, origin, settings, cluster.count(info.name), progress)
-        export.add(
-            before := sum(count_rows(texts / part, export_command(export)) for part in parts_in(texts))
-        )
-        shares = dealt(shards_in(info), settings.workers)
-        runner().run(partial(export_shards, export), shares, export.stop.set)
+        until = origin.position or visible_position(cluster, info.name)
+        shares, meter = cut_up(cluster, info.name, None, until), Meter(shown, cluster.count(info.name))
+        export = Export(cluster, info, texts, origin, settings, shares, meter)
+        before = sum(count_rows(texts / name, export_command(export)) for name in parts_in(texts))
+        meter.add(before)
+        threads_of(settings).run(export, shards_in(info))
         finish_texts(export)
     parts, seconds = len(parts_in(texts)), time.monotonic() - started
-    return TextsExported(folder, info.name, export.done, before, parts, origin.fields, seconds)
+    return TextsExported(folder, info.name, export.meter.done, before, parts, origin.fields, seconds)
 
 
 def export_command(export: Export) -> str:
@@ -141,12 +140,6 @@ def origin_for(cluster: Cluster, info: IndexInfo, settings: ReindexSettings, fol
     return found
 
 
-def export_shards(export: Export, shards: tuple[int, ...]) -> None:
-    """Write the parts of shards that are not there yet."""
-    for shard in shards:
-        export_shard(export, shard)
-
-
 def export_shard(export: Export, shard: int) -> None:
     """Write the parts of a shard behind the last one that is there. Raises ClusterError without `_source`."""
     number, since = last_part(export, shard)
@@ -163,15 +156,19 @@ def export_shard(export: Export, shard: int) -> None:
                 TEXTS,
                 tables,
             )
-            export.add(sum(table.num_rows for table in tables))
+            export.meter.add(sum(table.num_rows for table in tables))
             number, since = number + 1, until
 
 
 def shares_behind(export: Export, shard: int, since: int) -> list[Share]:
     """Give what a reindex reads of a shard one after the other: no page has documents of two shares."""
-    settled = export.origin.settled
-    last = LATEST if settled is None else settled.get(shard, -1)
-    return [Share(since=Position({shard: since}), until=Position({shard: last}))]
+    found = []
+    for share in export.shares:
+        first, last = ((where.seq_no.get(shard) if where else None) for where in (share.since, share.until))
+        if last is not None and last > since:
+            begin = max(since, -1 if first is None else first)
+            found.append(Share(since=Position({shard: begin}), until=Position({shard: last})))
+    return found
 
 
 def tables_of(export: Export, share: Share) -> Iterator[pa.Table]:
@@ -234,7 +231,7 @@ def finish_texts(export: Export) -> None:
         export.folder,
         stage="export-text",
         settings={"fields": export.origin.fields, "read_documents": export.settings.read_documents},
-        inputs={"index": export.info.name, "uuid": export.info.uuid, "documents": export.done},
+        inputs={"index": export.info.name, "uuid": export.info.uuid, "documents": export.meter.done},
         outputs=parts,
         extra={"origin": export.origin.to_json()},
     )

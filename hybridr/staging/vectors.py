@@ -11,29 +11,30 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, partial
 from importlib import metadata
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..cluster.reading import SourceDocument
 from ..encoding.contract import Encoder, Vectors, base_of
-from ..encoding.opening import load_encoder
+from ..encoding.folder import OnnxEncoder
+from ..encoding.opening import Shipped, load_encoder, shipped
 from ..errors import DataError, SettingsError
 from ..files.manifest import fingerprint, write_manifest
 from ..files.remembered import remember_encoder
 from ..progress import Progress, silent
 from ..records import Windows
 from ..reindexing.filling import encoded_pages
-from ..reindexing.job import Pending, chosen_windows
+from ..reindexing.job import Meter, Pending, chosen_windows
 from ..reindexing.runners import runner
 from ..reindexing.settings import ReindexSettings
+from ..sharing.board import Board
 from .bundle import (
     claimed,
-    dealt,
     entry_label,
     finished_stage,
     parts_in,
@@ -62,20 +63,6 @@ LOOK_S = 1.0  # between two looks at what is finished
 VALUES_A_GROUP = 1 << 20  # of vectors; a row group is read whole
 
 
-class Stop:
-    """Asks the shares of this process to end.
-
-    A copy that travelled to another process never does: its runner ends that.
-    """
-
-    def __init__(self) -> None:
-        self._event = Event()
-        self.set, self.is_set = self._event.set, self._event.is_set
-
-    def __reduce__(self) -> tuple[type[Stop], tuple[()]]:
-        return Stop, ()
-
-
 @dataclass(frozen=True)
 class Encoding:
     """What encoding needs to know where there is no cluster: as much as a `Job` tells."""
@@ -98,33 +85,45 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Task:
-    """What is done with shares of the parts, and what that must know wherever it runs: plain values.
-
-    `digests` are the sha256 of the parts of texts.
-    """
+    """The errand of encoding: what is done with a part. `digests` are the sha256 of the parts of texts."""
 
     folder: Path
-    encoder: Encoder | Path
+    encoding: Encoding
+    making: Making
+    digests: dict[str, str]
+    stop: Event = field(default_factory=Event)
+    meter: Meter = field(default_factory=partial(Meter, silent, 0))
+    leases: Board | None = None
+
+    def __call__(self, share: str) -> None:
+        """Encode a part, unless somebody else has it or it is there."""
+        file = vectors_folder(self.folder) / share
+        with claimed(file) as ours:
+            if ours and not file.exists():
+                encode_part(self, share)
+
+    def packed(self, workers: int) -> PackedTask:
+        """Get ready to travel: the encoder is opened anew there, the folder lies at the same place."""
+        encoder, folder = self.encoding.encoder, self.folder.absolute()
+        travelling = shipped(encoder) if isinstance(encoder, OnnxEncoder) else encoder
+        return PackedTask(folder, travelling, self.encoding.settings, self.making, self.digests)
+
+
+class PackedTask(NamedTuple):
+    """What the errand is made of anew in another process."""
+
+    folder: Path
+    encoder: Shipped | Encoder
     settings: ReindexSettings
     making: Making
     digests: dict[str, str]
-    stop: Stop = field(default_factory=Stop)
 
-    def __call__(self, names: tuple[str, ...]) -> None:
-        """Encode parts that nobody else has, one after the other.
-
-        Raises FingerprintMismatch where the encoder is another one than where the work was given out.
-        """
-        encoding = Encoding(encoder_in(self.encoder, self.settings), self.settings)
-        place = "the work given to this process"
+    def open(self, threads: int) -> Task:
+        """Open the encoder. Raises ModelError when that is not there, or another one."""
+        encoder = self.encoder.open(threads) if isinstance(self.encoder, Shipped) else self.encoder
+        encoding, place = Encoding(encoder, self.settings), "the work given to this process"
         check_making(self.making, encoding.making, place, "give it the same encoder")
-        for name in names:
-            file = vectors_folder(self.folder) / name
-            with claimed(file) as ours:
-                if ours and not file.exists():
-                    encode_part(self, encoding, name)
-            if self.stop.is_set():
-                break
+        return Task(self.folder, encoding, self.making, self.digests)
 
 
 @dataclass(frozen=True)
@@ -172,7 +171,7 @@ def encode_texts(
     waiting = [name for name in sizes if name not in done]
     with watched(folder, sizes, progress):
         if waiting:
-            runner().run(task, dealt(waiting, settings.workers), task.stop.set)
+            runner(settings).run(task, waiting)
     finish_vectors(task, manifest, origin)
     before, total = sum(sizes[name] for name in done), sum(sizes.values())
     return Encoded(folder, total, before, len(sizes), task.making.encoder, time.monotonic() - started)
@@ -181,22 +180,12 @@ def encode_texts(
 def task_for(
     folder: Path, encoder: Encoder | Path | str, settings: ReindexSettings, digests: dict[str, str]
 ) -> Task:
-    """Open the encoder once, here, and say what each share has to know."""
-    given = Path(encoder) if isinstance(encoder, str) else encoder
-    opened = encoder_in(given, settings)
-    remember_encoder(opened.fingerprint, getattr(opened, "folder", None))
-    return Task(folder, given, settings, Encoding(opened, settings).making, digests)
-
-
-def encoder_in(given: Encoder | Path, settings: ReindexSettings) -> Encoder:
-    """Give an encoder, or open its folder, once a process."""
-    return opened_once(given, settings.precision, settings.backend) if isinstance(given, Path) else given
-
-
-@lru_cache(maxsize=1)
-def opened_once(folder: Path, precision: Any, backend: Any) -> Encoder:
-    """Open an encoder folder."""
-    return load_encoder(folder, precision=precision, backend=backend)
+    """Open the encoder, and say what is done with every part."""
+    if isinstance(encoder, (str, Path)):
+        encoder = load_encoder(encoder, precision=settings.precision, backend=settings.backend)
+    remember_encoder(encoder.fingerprint, getattr(encoder, "folder", None))
+    encoding = Encoding(encoder, settings)
+    return Task(folder, encoding, encoding.making, digests)
 
 
 def made_parts(task: Task) -> list[str]:
@@ -216,14 +205,14 @@ def made_parts(task: Task) -> list[str]:
     return made
 
 
-def encode_part(task: Task, encoding: Encoding, name: str) -> None:
+def encode_part(task: Task, name: str) -> None:
     """Encode the texts of a part."""
     command = f"hybridr export-text NAME --out {task.folder}"
     texts = unchanged_part(texts_folder(task.folder) / name, task.digests[name], command)
     label = read_label(texts, TextsLabel, command)
     pages = (pending_of(table) for table in read_part(texts, TEXTS, command))
     found: list[Pending] = []
-    with closing(encoded_pages(encoding, pages)) as encoded:
+    with closing(encoded_pages(task.encoding, pages)) as encoded:
         for part in encoded:
             found += part
             if task.stop.is_set():
@@ -330,7 +319,7 @@ def finish_vectors(task: Task, texts: dict[str, Any], origin: Origin) -> None:
             f"{len(missing)} parts of {task.folder} are with another process, such as {missing[0]}",
             hint=f"when it has ended: hybridr encode {task.folder}   does what is left",
         )
-    folder = task.encoder if isinstance(task.encoder, Path) else None
+    folder = getattr(task.encoding.encoder, "folder", None)
     write_manifest(
         vectors_folder(task.folder),
         stage="encode",

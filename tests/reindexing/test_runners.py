@@ -4,29 +4,40 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.reading import Share, SourceDocument
+from hybridr.cluster.reading import Position, Share, SourceDocument
 from hybridr.cluster.writing import Rejects
 from hybridr.errors import SettingsError
 from hybridr.files.family import names_of
 from hybridr.progress import silent
 from hybridr.reindexing import filling, runners
 from hybridr.reindexing.job import Filling, Job, Meter, Pending
+from hybridr.reindexing.runners import ray as on_ray
 from hybridr.reindexing.runners import runner
+from hybridr.reindexing.runners.threads import Threads
 from hybridr.reindexing.settings import ReindexSettings
+from hybridr.sharing.leases import Ledger
 from support.hashing import HashingEncoder
 
 THROWN_AWAY = """
 class Backwards:
     name = "throwaway"
-    def run(self, work, shares, stop):
-        return [work(share) for share in reversed(shares)][::-1]
+    leases = False
+    def __init__(self, settings):
+        pass
+    def check(self):
+        pass
+    def run(self, errand, shares):
+        return [errand(share) for share in reversed(shares)][::-1]
 """
+SHARES = [Share((number, 4)) for number in range(4)]
 
 
 @pytest.fixture
@@ -39,58 +50,83 @@ def backwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> Job:
     monkeypatch.setattr(filling, "settled_position", lambda *_: None)
+    monkeypatch.setattr(filling, "visible_position", lambda *_: Position({0: 0}))
+    monkeypatch.setattr(filling, "cut_up", lambda *given, part: [] if given[2].seq_no else SHARES[:3])
     settings = ReindexSettings(workers=3, slow_search_ms=0)
     cluster: Any = object.__new__(Cluster)
     return Job(cluster, "a", "b", HashingEncoder(), ("text",), settings, Rejects(Path("unused")))
 
 
 def one_document_a_share(job: Job, share: Share, done: Filling, meter: Meter) -> Iterator[list[Pending]]:
-    if done.until.seq_no.get(0, -1) < 0:
-        number = share.part[0]
-        yield [Pending(SourceDocument(f"d{number}", {"text": "anchor"}, 1, 0, 1, None), None, None)]
-        done.until.seq_no[0] = 0
+    number = share.part[0]
+    yield [Pending(SourceDocument(f"d{number}", {"text": "anchor"}, 1, 0, 1, None), None, None)]
 
 
 WORK = filling.Work(one_document_a_share, lambda job, page: [], lambda job, page, done: None)
 
 
+class Parts:
+    """An errand that tells which share it was given."""
+
+    leases, meter = None, Meter(silent, 0)
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+
+    def __call__(self, share: Share) -> tuple[int, int]:
+        return share.part
+
+
 @pytest.mark.parametrize("name", ["threads", "throwaway"])
-def test_every_runner_works_on_all_shares(
-    job: Job, backwards: None, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.setattr(runners, "CHOSEN", name)
+def test_every_runner_works_on_all_shares(job: Job, backwards: None, name: str) -> None:
+    chosen = job.settings.model_copy(update={"runner": name})
     total = Filling()
-    filling.read_to_the_end(job, WORK, None, 5, Meter(silent, 3), total)
+    filling.read_to_the_end(replace(job, settings=chosen), WORK, None, 5, Meter(silent, 3), total)
     assert (total.encoded, total.until.seq_no, total.settled) == (3, {0: 0}, False)
-    assert runner().run(lambda share: share.part, [Share((n, 4)) for n in range(4)], lambda: None) == [
-        (0, 4),
-        (1, 4),
-        (2, 4),
-        (3, 4),
-    ]
+    assert runner(chosen).run(Parts(), SHARES) == [(0, 4), (1, 4), (2, 4), (3, 4)]
 
 
-def test_a_new_runner_is_a_new_file(backwards: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert set(names_of("reindexing.runners")) >= {"throwaway", "threads"}
-    assert runner().name == "threads"
-    monkeypatch.setattr(runners, "CHOSEN", "throwaway")
-    assert runner().name == "throwaway"
+def test_a_new_runner_is_a_new_file(backwards: None) -> None:
+    assert set(names_of("reindexing.runners")) >= {"throwaway", "threads", "ray"}
+    assert runner(ReindexSettings()).name == "threads"
+    assert runner(ReindexSettings(runner="throwaway")).name == "throwaway"
 
 
-def test_a_runner_that_there_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runners, "CHOSEN", "nowhere")
-    with pytest.raises(SettingsError, match=r"no reindexing\.runners 'nowhere': threads"):
-        runner()
+def test_a_runner_that_there_is_not() -> None:
+    with pytest.raises(SettingsError, match="input should be 'ray' or 'threads'"):
+        ReindexSettings(runner="nowhere")
 
 
 def test_when_one_share_fails_the_others_are_asked_to_stop() -> None:
-    stop = threading.Event()
+    class Failing(Parts):
+        def __call__(self, share: Share) -> Any:
+            if share.part[0] == 0:
+                raise ValueError("the first share")
+            return self.stop.wait(60)
 
-    def work(number: int) -> bool:
-        if number == 0:
-            raise ValueError("the first share")
-        return stop.wait(60)
-
+    errand = Failing()
     with pytest.raises(ValueError, match="the first share"):
-        runner().run(work, [0, 1, 2], stop.set)
-    assert stop.is_set()
+        Threads(ReindexSettings(workers=3)).run(errand, SHARES)
+    assert errand.stop.is_set()
+
+
+def test_ray_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_ray, "find_spec", lambda name: None if name == "ray" else find_spec(name))
+    with pytest.raises(SettingsError, match="needs the package 'ray'") as caught:
+        runner(ReindexSettings(runner="ray")).check()
+    assert caught.value.hint == 'pip install "hybridr[ray]"'
+
+
+def test_ray_shares_the_work_itself() -> None:
+    with pytest.raises(SettingsError, match="--slice has no meaning with it"):
+        runner(ReindexSettings(runner="ray", slice="1/2")).check()
+
+
+def test_one_share_alone_needs_no_ray(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes in last, before and after the switch, is little: it is worked on where it is found."""
+    monkeypatch.setattr(on_ray, "within_ray", None)
+    here = runner(ReindexSettings(runner="ray"))
+    assert here.run(Parts(), SHARES[:1]) == [(0, 4)]
+    idle: Any = Parts()
+    idle.leases = Ledger(job.cluster, "b", "key")
+    assert here.run(idle, []) == []

@@ -9,7 +9,7 @@ import pytest
 
 from hybridr.deploying.pipelines import MARK, NEWEST
 from hybridr.errors import SettingsError
-from hybridr.files.assets import asset_path, load_asset
+from hybridr.files.folders import asset_path, load_asset
 from hybridr.search.fusions.pipeline import (
     COMBINATIONS,
     LowerBound,

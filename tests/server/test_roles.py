@@ -24,7 +24,7 @@ from hybridr.deploying.pipelines import delete_pipeline, put_pipeline, technique
 from hybridr.deploying.settings import DeploySettings
 from hybridr.diagnosis.recall import measure_recall
 from hybridr.errors import AccessDenied
-from hybridr.files.assets import load_asset
+from hybridr.files.folders import load_asset
 from hybridr.inspection import inspect_index
 from hybridr.node.state import NodeState
 from hybridr.progress import silent
@@ -35,6 +35,8 @@ from hybridr.reindexing.settings import ReindexSettings
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
 from hybridr.search.settings import SearchSettings
+from hybridr.sharing.board import Board, drop_leases, leased_shares
+from hybridr.sharing.leases import Holder, Ledger
 from hybridr.staging.importing import import_vectors
 from hybridr.staging.texts import export_text
 from hybridr.staging.vectors import encode_texts
@@ -86,7 +88,7 @@ def bob(admin: Cluster, secure_node: NodeState) -> Callable[[str | dict[str, Any
 def role_of(verb: str) -> dict[str, Any]:
     """The role of a verb, for the tests' index."""
     text = json.dumps(load_asset("roles", f"{verb}.json"))
-    return dict(json.loads(text.replace('"INDEX', f'"{INDEX}')))
+    return dict(json.loads(text.replace("INDEX", INDEX)))
 
 
 def asked(cluster: Cluster) -> list[dict[str, float]]:
@@ -193,3 +195,20 @@ def test_rights_to_a_part_of_the_source_are_warned_about(admin: Cluster, bob: Ca
     part["index_patterns"] = [f"{name}*"]
     bob({"index_permissions": [part]})
     assert not [one for one in plan(admin, name, ENCODER, ReindexSettings()).remarks if "'bob'" in one]
+
+
+def test_leases_are_shared_out_and_taken_with_the_role_of_reindex(
+    admin: Cluster, bob: Callable[..., Cluster]
+) -> None:
+    destination = f"{INDEX}-hybridr-1"
+    cluster = bob("reindex")
+    ledger = Ledger(cluster, destination, "job")
+    assert ledger.left() is None
+    ledger.begin({"until": []}, [{"share": 0}, {"share": 1}])
+    holder = Holder(Board(cluster, destination))
+    assert holder.take(ledger.leases())
+    assert holder.finish({"rejected": 0}, 7)
+    ledger.leave()
+    assert leased_shares(bob("status"), destination) == (2, 0, 1, 7)
+    assert Ledger(bob("sync"), destination, "job").left() == {"until": []}
+    assert drop_leases(bob("remove"), destination)

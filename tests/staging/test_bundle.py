@@ -8,15 +8,9 @@ from pathlib import Path
 import pytest
 
 from hybridr.errors import DataError
-from hybridr.staging.bundle import claimed, dealt, entry_label, finished_stage
+from hybridr.staging.bundle import claimed, entry_label, finished_stage
 from hybridr.staging.labels import Origin
 from support.stages import ORIGIN, write_texts
-
-
-def test_items_are_dealt_out_to_no_empty_hands() -> None:
-    assert dealt(range(5), 2) == [(0, 2, 4), (1, 3)]
-    assert dealt("ab", 4) == [("a",), ("b",)]
-    assert dealt([], 3) == []
 
 
 def test_a_claim_is_held_by_one_and_clears_what_a_dead_one_left(tmp_path: Path) -> None:

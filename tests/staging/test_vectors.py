@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 import sys
 from concurrent.futures.process import BrokenProcessPool
@@ -16,11 +17,11 @@ from hybridr import ReindexSettings
 from hybridr.errors import DataError, DownloadError, FingerprintMismatch, ModelError, SettingsError
 from hybridr.files.manifest import read_manifest
 from hybridr.reindexing import runners
-from hybridr.staging import parts, vectors
+from hybridr.staging import parts
 from hybridr.staging.bundle import claimed, parts_in
 from hybridr.staging.labels import VectorsLabel
 from hybridr.staging.parts import digest_of_text, read_label, read_part, vectors_in, vectors_schema
-from hybridr.staging.vectors import encode_texts
+from hybridr.staging.vectors import encode_texts, task_for
 from support.corpus import text_number
 from support.hashing import HashingEncoder
 from support.places import ROOT
@@ -28,13 +29,18 @@ from support.stages import DyingEncoder, write_texts
 
 THROWN_AWAY = """
 from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
 from multiprocessing import get_context
+from support.stages import done_elsewhere
 
 class Processes:
     name = "throwaway"
-    def run(self, work, shares, stop):
-        with ProcessPoolExecutor(len(shares), mp_context=get_context("spawn")) as pool:
-            return list(pool.map(work, shares))
+    leases = False
+    def __init__(self, settings):
+        self.workers = settings.workers
+    def run(self, errand, shares):
+        with ProcessPoolExecutor(self.workers, mp_context=get_context("spawn")) as pool:
+            return list(pool.map(done_elsewhere, repeat(errand.packed(self.workers)), shares))
 """
 NAMES = [f"00000-{number:06d}.parquet" for number in range(3)]
 
@@ -49,7 +55,6 @@ def processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A runner whose shares are worked on by processes of their own."""
     (tmp_path / "throwaway.py").write_text(THROWN_AWAY)
     monkeypatch.setattr(runners, "__path__", [*runners.__path__, str(tmp_path)])
-    monkeypatch.setattr(runners, "CHOSEN", "throwaway")
 
 
 def found_in(folder: Path) -> dict[str, tuple[bytes, np.ndarray]]:
@@ -134,21 +139,29 @@ def test_a_run_that_was_stopped_goes_on_by_part(folder: Path) -> None:
 @pytest.mark.usefixtures("processes")
 def test_other_processes_do_the_same_and_one_that_dies_loses_a_part(folder: Path) -> None:
     with pytest.raises(BrokenProcessPool):
-        encode_texts(folder, DyingEncoder(), ReindexSettings(workers=2))
+        encode_texts(folder, DyingEncoder(), ReindexSettings(runner="throwaway", workers=2))
     assert read_manifest(folder / "vectors") is None
     left = parts_in(folder / "vectors")
     assert len(left) < 3
-    done = encode_texts(folder, HashingEncoder(), ReindexSettings(workers=2))
+    done = encode_texts(folder, HashingEncoder(), ReindexSettings(runner="throwaway", workers=2))
     assert (done.documents, done.before) == (60, 20 * len(left))
     check_whole(folder)
     assert sorted(path.name for path in (folder / "vectors").glob("[!.]*")) == [*NAMES, "manifest.json"]
 
 
-def test_a_worker_with_another_encoder_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = iter([HashingEncoder(), HashingEncoder(salt="worker")])
-    monkeypatch.setattr(vectors, "opened_once", lambda *_: next(given))
+def test_a_worker_with_another_encoder_is_refused(folder: Path) -> None:
+    task = task_for(folder, HashingEncoder(), ReindexSettings(), {})
+    packed = task.packed(2)._replace(encoder=HashingEncoder(salt="worker"))
     with pytest.raises(FingerprintMismatch, match="the work given to this process was made by encoder"):
-        encode_texts(folder, "somewhere")
+        packed.open(1)
+
+
+def test_ray_does_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = (str(ROOT / "tests"), os.environ.get("PYTHONPATH"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+    done = encode_texts(folder, HashingEncoder(), ReindexSettings(runner="ray", workers=2))
+    assert (done.documents, done.before) == (60, 0)
+    check_whole(folder)
 
 
 def test_vectors_of_another_encoder_are_refused_by_name(folder: Path) -> None:

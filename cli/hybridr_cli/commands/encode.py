@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from hybridr.reindexing.settings import ReindexSettings
 
 TAKEN = Only(
-    *("max_tokens", "passages", "passage_overlap", "max_passages", "precision", "backend", "workers")
+    *("max_tokens", "passages", "passage_overlap", "max_passages", "precision", "backend", "workers"),
+    *("runner", "ray_address", "gpus_per_worker"),
 )
 
 

@@ -44,6 +44,10 @@ def show(session: Session, holding: Holding) -> None:
     out.line(f"  {holding.current:,} of {holding.documents:,} documents current ({share:.1%})")
     if holding.warning:
         out.line(f"  WARNING, forced: {holding.warning}")
+    if shares := holding.shares:
+        done = shares.shares - shares.open - shares.held
+        out.line(f"  shared out: {done:,} of {shares.shares:,} shares done, {shares.held:,} taken")
+        out.line("  if it does not go on: the command that was stopped, run again, does the rest")
     if holding.lag:
         lag = holding.lag
         out.line(

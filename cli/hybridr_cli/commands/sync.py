@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from hybridr.reindexing.syncing import Syncing
 
 TAKEN = Only(
-    *("precision", "backend", "workers", "patience_s", "max_docs_per_second", "slow_search_ms"),
+    *("precision", "backend", "patience_s", "max_docs_per_second", "slow_search_ms"),
+    *("workers", "runner", "ray_address", "gpus_per_worker"),
     precision="as reindexed",
     backend="as reindexed",
 )

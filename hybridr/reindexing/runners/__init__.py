@@ -2,30 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Sequence
+from threading import Event
+from typing import Any, ClassVar, Protocol
 
 from ...files.family import member_of
+from ...sharing.board import Board
+from ..job import Meter
+from ..settings import ReindexSettings
 
-S = TypeVar("S")
-T = TypeVar("T")
-CHOSEN = "threads"
+
+class Packed(Protocol):
+    """An errand as it travels to another process, by pickle."""
+
+    def open(self, threads: int) -> Errand:
+        """Get ready there, with `threads` of the processor for the encoder. Raises HybridrError."""
+
+
+class Errand(Protocol):
+    """What is done with every share of a job, and what all who do it must know.
+
+    `leases` is where shares are taken by lease (for who shares them out, a `Ledger`), None where the runner
+    hands them out itself.
+    """
+
+    @property
+    def stop(self) -> Event:
+        """Give what asks all in this process to end soon after what is at hand."""
+
+    @property
+    def meter(self) -> Meter:
+        """Count documents."""
+
+    @property
+    def leases(self) -> Board | None:
+        """Give where shares are taken by lease."""
+
+    def __call__(self, share: Any) -> Any:
+        """Work on one share and give what came of it."""
+
+    def packed(self, workers: int) -> Packed:
+        """Get ready to travel to each of so many workers."""
 
 
 class Runner(Protocol):
-    """Works on shares at once, wherever that is."""
+    """Works on shares at once, wherever that is; `leases` says that its workers take them by lease."""
 
-    name: str
+    name: ClassVar[str]
+    leases: ClassVar[bool]
 
-    def run(self, work: Callable[[S], T], shares: Sequence[S], stop: Callable[[], None]) -> list[T]:
-        """Give `work` of every share, in their order.
+    def __init__(self, settings: ReindexSettings) -> None:
+        """Take how many workers, and where."""
 
-        When one fails, or Ctrl-C is pressed, `stop` asks the others to end after what they are at; then this
+    def check(self) -> None:
+        """Raise SettingsError for what it lacks on this machine, before anything is written."""
+
+    def run(self, errand: Errand, shares: Sequence[Any]) -> list[Any]:
+        """Do the errand with every share; give what came of each, in their order.
+
+        When one fails, or Ctrl-C is pressed, the others are asked to end after what they are at; then this
         is raised.
         """
 
 
-def runner() -> Runner:
+def runner(settings: ReindexSettings) -> Runner:
     """Give what shares are run by."""
-    found: Runner = member_of("reindexing.runners", CHOSEN)()
+    found: Runner = member_of("reindexing.runners", settings.runner)(settings)
     return found

@@ -141,7 +141,7 @@ def pages_to_copy(job: Job, share: Share, filling: Filling, meter: Meter) -> Ite
         pending = [
             Pending(document, stored.get(document.doc_id), None)
             for document in documents
-            if not is_current(document, stored.get(document.doc_id), job.encoder.fingerprint)
+            if share.again or not is_current(document, stored.get(document.doc_id), job.encoder.fingerprint)
         ]
         filling.skipped += len(documents) - len(pending)
         meter.add(len(documents) - len(pending))

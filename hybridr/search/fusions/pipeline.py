@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import SettingsError
-from ...files.assets import load_asset
+from ...files.folders import load_asset
 from ..settings import SearchSettings
 from . import Fusion, Grid, Legs, Question, Scores
 

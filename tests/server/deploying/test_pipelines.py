@@ -16,7 +16,7 @@ from hybridr.deploying.deploying import deploy, undeploy
 from hybridr.deploying.pipelines import delete_pipeline, put_pipeline
 from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import ClusterError, NotFound, SettingsError
-from hybridr.files.assets import asset_path
+from hybridr.files.folders import asset_path
 from hybridr.search.fusions.pipeline import LowerBound, Technique, hybrid_query
 from hybridr.search.settings import SearchSettings
 from support.corpus import fill_index, text_number

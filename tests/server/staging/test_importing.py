@@ -20,6 +20,7 @@ from hybridr.encoding.opening import load_encoder
 from hybridr.errors import DataError, FingerprintMismatch, SettingsError
 from hybridr.reindexing import new_index
 from hybridr.reindexing.verification import verify
+from hybridr.sharing import shares
 from hybridr.staging import importing, texts
 from hybridr.staging.importing import import_vectors, plan_import
 from hybridr.staging.texts import export_text
@@ -51,6 +52,7 @@ def exported(cluster: Cluster, uneven: str, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp("stages") / "out"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(texts, "PART_DOCUMENTS", 10)
+        patch.setattr(shares, "SHARE", 7)
         done = export_text(cluster, uneven, folder, ReindexSettings(read_documents=PAGE, workers=2))
     assert (done.documents, done.before, done.fields) == (DOCUMENTS + 2, 0, ("title", "text"))
     assert done.parts > 6
@@ -72,12 +74,17 @@ def held(cluster: Cluster, index: str) -> dict[str, Any]:
 
 @pytest.mark.model
 def test_the_index_is_that_of_the_direct_way_to_the_bit(
-    cluster: Cluster, uneven: str, folder: Path, minilm_encoder_folder: Path
+    cluster: Cluster,
+    uneven: str,
+    folder: Path,
+    minilm_encoder_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     encoder, settings = (
         load_encoder(minilm_encoder_folder),
         ReindexSettings(read_documents=PAGE, term_table=False),
     )
+    monkeypatch.setattr(shares, "SHARE", 7)
     direct = reindex(cluster, uneven, encoder, settings)
     expected, record = held(cluster, direct.destination), resolve(cluster, uneven).record
     mapping = cluster.index_info(direct.destination).mappings["properties"]

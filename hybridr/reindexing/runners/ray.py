@@ -1,0 +1,304 @@
+"""Works on shares in processes of a Ray cluster, which take them by lease.
+
+Actors of Ray Core, and not Ray Data: each opens the encoder once and then fills share after share with the
+very code that a thread would run, so that what is read, encoded, written and tried again is the same. Ray
+Data keeps its own count of what is done, in memory or in files. Here OpenSearch has the truth: leases
+say who works at what, the index holds what is done, and whatever dies is made good by them. Ray only places
+the processes and carries calls between them.
+
+Ray speaks by pickle between its own processes, and the cluster's password goes to the workers by it: whoever
+can reach a Ray cluster can run anything there. It must be one that is trusted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+from ...cluster.failures import told
+from ...errors import ClusterError, HybridrError, MissingExtra, ModelError, SettingsError
+from ...sharing.board import Lease
+from ...sharing.dealing import LOOK_S, Done, Handed, Leased
+from ...sharing.leases import Holder, Ledger
+from ...sharing.shares import share_from_json
+from ..job import Filling
+from ..settings import ReindexSettings
+from . import Errand, Packed
+
+MOST_DEATHS = 5
+"""Of workers, without one share done in between: then it is no accident."""
+FAREWELL_S = 20.0
+ANSWER_S = 10.0
+ADDRESS = "--ray-address HOST:PORT, as `ray start --head` prints it; without it one starts here"
+STORE_BYTES = 100_000_000  # of the Ray that is started here: what it carries is small
+
+
+class Ray:
+    """Processes that Ray places, on this machine or many."""
+
+    name = "ray"
+    leases = True
+    help = "in processes of a Ray cluster, of this machine without --ray-address"
+
+    def __init__(self, settings: ReindexSettings) -> None:
+        self.settings = settings
+
+    def check(self) -> None:
+        """Raise SettingsError without the package, for a wrong address, for an option without meaning."""
+        if find_spec("ray") is None:
+            raise SettingsError(
+                "--runner ray needs the package 'ray', which is not installed",
+                hint='pip install "hybridr[ray]"',
+            )
+        if self.settings.slice:
+            raise SettingsError("--runner ray shares the work itself: --slice has no meaning with it")
+        check_answering(address_of(self.settings))
+
+    def run(self, errand: Errand, shares: Sequence[Any]) -> list[Any]:
+        """Do the errand with every share; see `Runner`. One alone is worked on here."""
+        self.check()
+        ledger = errand.leases if isinstance(errand.leases, Ledger) and errand.leases.begun else None
+        if ledger is None and len(shares) < 2:
+            return [errand(share) for share in shares]
+        with within_ray(self.settings):
+            crew = Crew(errand, self.settings)
+            deal = Leased(ledger, self.settings.workers, errand.meter.add) if ledger else Handed(shares)
+            try:
+                return [filling_of(done, ledger) for done in crew.run(deal)]
+            except BaseException:
+                crew.dismiss()
+                deal.leave()
+                raise
+            finally:
+                crew.end()
+
+
+def filling_of(done: Done, ledger: Ledger | None) -> Any:
+    """Give the result of a share; what an earlier driver's workers filled counts as there already."""
+    if ledger is None:
+        return done.result
+    return Filling.from_json(done.result, done.refused) if done.result else Filling(skipped=done.documents)
+
+
+class Refusal(NamedTuple):
+    """Why a worker cannot go on: an error of ours as it travels, by the name of its kind."""
+
+    kind: str
+    message: str
+    hint: str | None
+
+    @classmethod
+    def of(cls, error: HybridrError) -> Refusal:
+        """Say on which machine it happened."""
+        return cls(type(error).__name__, f"{error.message} (a worker on {socket.gethostname()})", error.hint)
+
+    def error(self) -> HybridrError:
+        """Give it as an error of this process."""
+        kind = getattr(sys.modules[HybridrError.__module__], self.kind)
+        return (ModelError if kind is MissingExtra else kind)(self.message, hint=self.hint)
+
+
+class Worker:
+    """One process of the crew: an actor, which opens the errand once and does it with share after share."""
+
+    def __init__(self, release: str, threads: int, packed: Sequence[Any]) -> None:
+        self._release, self._threads, self._packed = release, threads, packed
+        self._errand: Errand | None = None
+        self._holder: Holder | None = None
+        self._ending = False
+
+    def lease(self, near: Sequence[Lease]) -> Done | Refusal | None:
+        """Fill the share of the next lease; None when it knows of none."""
+        try:
+            errand = self._opened()
+            assert errand.leases is not None
+            self._holder = self._holder or Holder(errand.leases)
+            lease = self._holder.take(near)
+            return None if lease is None else self._fill(errand, self._holder, lease)
+        except HybridrError as error:
+            if self._holder is not None:
+                self._holder.give_back()
+            return Refusal.of(error)
+
+    def hand(self, number: int, share: Any) -> Done | Refusal:
+        """Do the errand with a share that is given."""
+        try:
+            return Done(number, self._opened()(share))
+        except HybridrError as error:
+            return Refusal.of(error)
+
+    def stop(self) -> None:
+        """End after what is at hand."""
+        self._ending = True
+        if self._errand is not None:
+            self._errand.stop.set()
+
+    def _opened(self) -> Errand:
+        if self._errand is None:
+            if self._release != version("hybridr"):
+                raise SettingsError(
+                    f"the driver is hybridr {self._release}, a worker hybridr {version('hybridr')}",
+                    hint=f"on every machine of the Ray cluster: pip install hybridr=={self._release}",
+                )
+            self._errand = fetched(self._packed).open(self._threads)
+        return self._errand
+
+    def _fill(self, errand: Errand, holder: Holder, lease: Lease) -> Done | None:
+        meter, before = errand.meter, errand.meter.done
+        share = share_from_json(lease.state["share"], again=lease.state["again"])
+        if not self._ending:
+            errand.stop.clear()
+        with holder.shown(lambda: meter.done - before, errand.stop.set):
+            filling = errand(share)
+        if errand.stop.is_set():  # asked to end, or the lease is lost: the share is not done
+            holder.give_back()
+            return None
+        finished = holder.finish(filling.to_json(), filling.looked_at)
+        return Done(lease.number, None, filling.refused) if finished else None
+
+
+def fetched(packed: Sequence[Any]) -> Packed:
+    """Get an errand out of Ray's store. Raises ModelError for one that cannot be read here."""
+    try:
+        found: Packed = package().get(packed[0])
+    except Exception as error:  # whatever unpickling says
+        raise ModelError(
+            f"what the driver sent cannot be read: {last_line(error)}",
+            hint="the same hybridr, encoder packages and Python on every machine of the Ray cluster",
+        ) from error
+    return found
+
+
+class Crew:
+    """The workers: hired, called, replaced when they die, and dismissed."""
+
+    def __init__(self, errand: Errand, settings: ReindexSettings) -> None:
+        self._ray, self._settings = package(), settings
+        self._packed = [self._ray.put(errand.packed(settings.workers))]
+        self._idle = [self._hired() for _ in range(settings.workers)]
+        self._pending: dict[Any, Any] = {}
+        self._deaths = 0
+
+    def _hired(self) -> Any:
+        """Start a worker, with its part of the processors, so that all find room."""
+        processors = self._ray.cluster_resources().get("CPU", 1.0) / self._settings.workers
+        actor = self._ray.remote(Worker).options(
+            num_cpus=processors if processors < 1 else int(processors),
+            num_gpus=self._settings.gpus_per_worker,
+            max_concurrency=2,  # `stop` while it works
+        )
+        return actor.remote(version("hybridr"), max(1, int(processors)), self._packed)
+
+    def run(self, deal: Handed | Leased) -> list[Done]:
+        """Let the workers do all that is to be done."""
+        while not deal.finished():
+            for worker in list(self._idle):
+                if (call := deal.ask(worker)) is not None:
+                    self._idle.remove(worker)
+                    self._pending[getattr(worker, call.name).remote(*call.given)] = worker
+            if not self._pending:
+                time.sleep(LOOK_S / 10)
+                continue
+            for call in self._ray.wait(list(self._pending), timeout=LOOK_S)[0]:
+                self._hear(call, deal)
+        return deal.results()
+
+    def _hear(self, call: Any, deal: Handed | Leased) -> None:
+        worker = self._pending.pop(call)
+        try:
+            answer = self._ray.get(call)
+        except self._ray.exceptions.RayActorError as error:
+            self._deaths += 1
+            if self._deaths > MOST_DEATHS:
+                raise ClusterError(
+                    f"workers die as soon as they begin: {last_line(error)}",
+                    hint="Ray's logs say why; too little memory? fewer --workers",
+                ) from None
+            deal.heard(worker, None)
+            self._idle.append(self._hired())
+            return
+        self._idle.append(worker)
+        if isinstance(answer, Refusal):
+            raise answer.error()
+        self._deaths = 0 if answer is not None else self._deaths
+        deal.heard(worker, answer)
+
+    def dismiss(self) -> None:
+        """Ask all to end after what is at hand, and wait for that a little."""
+        for worker in self._pending.values():
+            worker.stop.remote()
+        with suppress(Exception):  # a Ray that is gone is why this is called
+            self._ray.wait(list(self._pending), num_returns=len(self._pending), timeout=FAREWELL_S)
+
+    def end(self) -> None:
+        """Let the processes go."""
+        for worker in (*self._idle, *self._pending.values()):
+            with suppress(Exception):
+                self._ray.kill(worker)
+
+
+def address_of(settings: ReindexSettings) -> str:
+    """Give the address of the Ray cluster; "local" is one that is started here."""
+    return settings.ray_address or os.environ.get("RAY_ADDRESS") or "local"
+
+
+def check_answering(address: str) -> None:
+    """Raise SettingsError where nothing listens: Ray itself would go on asking for ever."""
+    if address in ("local", "auto"):
+        return
+    found = re.fullmatch(r"(?:ray://)?(\[?[\w.:-]+?\]?):(\d{1,5})", address)
+    if found is None:
+        raise SettingsError(f"'{address}' is not the address of a Ray cluster", hint=ADDRESS)
+    try:
+        socket.create_connection((found[1].strip("[]"), int(found[2])), timeout=ANSWER_S).close()
+    except (OSError, OverflowError) as error:
+        raise SettingsError(f"nothing answers at '{address}': {error}", hint=ADDRESS) from None
+
+
+@contextmanager
+def within_ray(settings: ReindexSettings) -> Iterator[None]:
+    """Join the Ray cluster for the block, or start one on this machine; one that was joined before is kept.
+
+    Raises SettingsError when nothing answers at the address, or no GPU is here that was asked for.
+    """
+    ray = package()
+    if ray.is_initialized():
+        yield
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would tell its makers
+    address = address_of(settings)
+    here = {"include_dashboard": False, "object_store_memory": STORE_BYTES} if address == "local" else {}
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **here)
+    except Exception as error:  # ConnectionError, ValueError, RuntimeError, by what is wrong
+        raise SettingsError(
+            f"no Ray cluster at '{address}': {last_line(error)}",
+            hint=ADDRESS,
+        ) from None
+    try:
+        wanted, there = settings.gpus_per_worker * settings.workers, ray.cluster_resources().get("GPU", 0)
+        if address == "local" and wanted > there:
+            raise SettingsError(f"{wanted:g} GPUs are asked for, this machine has {there:g}")
+        yield
+    finally:
+        ray.shutdown()
+
+
+def package() -> Any:
+    """Import Ray, which takes a second."""
+    return import_module("ray")
+
+
+def last_line(error: BaseException) -> str:
+    """Give the end of what an error says, where Ray puts the reason."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return told(lines[-1] if lines else type(error).__name__)

@@ -1,0 +1,1 @@
+"""Sharing: one job on an index that several processes work on."""

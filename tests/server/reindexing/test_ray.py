@@ -1,0 +1,177 @@
+"""Reindex on a Ray of this machine: the same as in threads, whoever is killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import ray
+
+from hybridr import ReindexSettings, connect, load_encoder, reindex
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.reading import read_documents
+from hybridr.errors import ModelError
+from hybridr.reindexing.syncing import sync
+from hybridr.sharing import board, shares
+from hybridr.sharing.board import lease_index, leased_shares
+from hybridr.sharing.leases import Ledger
+from hybridr.status import remove, standing
+from support.corpus import fill_index, put_documents, sources, text_number
+from support.hashing import HashingEncoder
+from support.places import ROOT, SUPPORT
+from support.workers import PULSE, SHARE, BrokenFor, Telling, ZeroFor, on_ray, told_in
+
+pytestmark = pytest.mark.node
+PASSWORD = "not-to-be-found-anywhere"
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A small Ray, whose workers find the helpers of the tests."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("PYTHONPATH", f"{ROOT / 'tests'}:{ROOT}")
+    patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    small = {"num_cpus": 4, "object_store_memory": 80_000_000, "include_dashboard": False}
+    ray.init(address="local", log_to_driver=False, logging_level="ERROR", **small)
+    yield ray.get_runtime_context().gcs_address
+    ray.shutdown()
+    patch.undo()
+
+
+@pytest.fixture(autouse=True)
+def quick(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small shares, and leases that are soon lost."""
+    monkeypatch.setattr(board, "PULSE", PULSE)
+    monkeypatch.setattr(shares, "SHARE", SHARE)
+
+
+def vectors(cluster: Cluster, index: str) -> dict[str, tuple[Any, ...]]:
+    found = read_documents(cluster, index)
+    return {one.doc_id: tuple(np.float32(one.source["hybridr_vector"]).tolist()) for one in found}
+
+
+def until(happened: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 120
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.1)
+
+
+@pytest.mark.model
+def test_vectors_are_those_of_threads_to_the_bit(
+    cluster: Cluster, index_name: str, minilm_encoder_folder: Path
+) -> None:
+    fill_index(cluster, index_name, 120, settings={"number_of_replicas": 0, "number_of_shards": 2})
+    encoder, seen = load_encoder(minilm_encoder_folder, threads=4), []
+    plain = ReindexSettings(term_table=False, force=True)
+    threads = reindex(cluster, index_name, encoder, plain)
+    expected, copied = vectors(cluster, threads.destination), sources(cluster, threads.destination)
+    remove(cluster, index_name)
+    done = reindex(cluster, index_name, encoder, on_ray(force=True), progress=lambda *told: seen.append(told))
+    assert (done.encoded, done.skipped, done.documents, done.switched) == (120, 0, 120, True)
+    assert vectors(cluster, done.destination) == expected
+    assert sources(cluster, done.destination) == copied
+    assert [told for told in seen if told[0] == "reindex"][-1] == ("reindex", 120, 120)
+    assert not cluster.exists(lease_index(done.destination))
+
+
+def test_workers_that_are_killed_lose_nothing(cluster: Cluster, index_name: str, tmp_path: Path) -> None:
+    """Three die in the middle of a share each: these are encoded again, whole, and no other is."""
+    fill_index(cluster, index_name, 160)
+    encoder = Telling(tmp_path, deadly=[" n25", " n65", " n105"])
+    done = reindex(cluster, index_name, encoder, on_ray(read_documents=10))
+    assert len(list(tmp_path.glob("died-*"))) == 3
+    assert (done.documents, done.rejected, done.switched) == (160, 0, True)
+    assert sources(cluster, done.destination) == sources(cluster, index_name)
+    expected = HashingEncoder().encode_documents([text_number(n) for n in range(160)])
+    assert vectors(cluster, done.destination) == {f"d{n}": tuple(v) for n, v in enumerate(expected.tolist())}
+    told = Counter(told_in(tmp_path))
+    assert set(told) == {text_number(n) for n in range(160)}
+    assert max(told.values()) == 2
+    twice = {int(text.rpartition("n")[2]) // 20 for text, times in told.items() if times > 1}
+    assert twice == {1, 3, 5}
+
+
+def test_a_driver_that_is_killed_and_started_again_goes_on(
+    cluster: Cluster, index_name: str, address: str, tmp_path: Path
+) -> None:
+    fill_index(cluster, index_name, 160)
+    driver = subprocess.Popen(
+        [sys.executable, str(SUPPORT / "workers.py"), cluster.url, index_name, address, str(tmp_path)]
+    )
+    destination = f"{index_name}-hybridr-1"
+
+    def all_but_one() -> bool:
+        found = leased_shares(cluster, destination)
+        return found is not None and (found.shares, found.open, found.held) == (8, 0, 1)
+
+    until(all_but_one)
+    driver.kill()
+    driver.wait()
+    until(lambda: not any(psutil.pid_exists(int(file.stem)) for file in tmp_path.glob("*.txt")))
+    assert standing(cluster, index_name).holdings[0].shares is not None
+    before = set(told_in(tmp_path))
+    (tmp_path / "go").touch()
+    again = tmp_path / "again"
+    again.mkdir()
+    done = reindex(cluster, index_name, Telling(again), on_ray())
+    assert (done.skipped, done.encoded, done.documents, done.switched) == (140, 20, 160, True)
+    assert set(told_in(again)) == {text_number(n) for n in range(60, 80)}, "the share that was not finished"
+    assert before | set(told_in(again)) == {text_number(n) for n in range(160)}
+    assert not cluster.exists(lease_index(destination))
+
+
+def test_documents_that_are_refused_come_to_the_driver(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 60)
+    done = reindex(cluster, index_name, ZeroFor(), on_ray())
+    assert (done.rejected, done.documents, done.switched) == (2, 58, False)
+    assert done.rejects_file is not None
+    lines = done.rejects_file.read_text().splitlines()
+    assert len(lines) == 2
+    assert all("zero vector" in line for line in lines)
+    assert reindex(cluster, index_name, HashingEncoder(), on_ray()).switched
+
+
+def test_an_error_of_a_worker_is_told_and_the_next_run_goes_on(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 60)
+    with pytest.raises(ModelError, match=r"no finite vector for document 'd\d+' \(a worker on "):
+        reindex(cluster, index_name, BrokenFor(), on_ray())
+    assert leased_shares(cluster, f"{index_name}-hybridr-1") is not None
+    assert remove(cluster, index_name, dry_run=True)["leases"] == [lease_index(f"{index_name}-hybridr-1")]
+    done = reindex(cluster, index_name, HashingEncoder(), on_ray())
+    assert (done.documents, done.switched) == (60, True)
+
+
+def test_sync_runs_on_ray_too_and_remove_takes_leases_away(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 5)
+    done = reindex(cluster, index_name, HashingEncoder(), on_ray())
+    put_documents(cluster, index_name, range(3, 60), suffix=" later")
+    assert sync(cluster, index_name, HashingEncoder(), on_ray()).copied == 57
+    assert sources(cluster, done.destination) == sources(cluster, index_name)
+    Ledger(cluster, done.destination, "of a run that was killed").begin({}, [{}])
+    assert cluster.exists(lease_index(done.destination))
+    remove(cluster, index_name)
+    assert not cluster.exists(lease_index(done.destination))
+
+
+def test_the_password_is_in_no_log_and_no_command_line(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 60)
+    named = connect(cluster.url, user="somebody", password=PASSWORD)
+    assert reindex(named, index_name, HashingEncoder(), on_ray()).switched
+    logs = Path(ray._private.worker._global_node.get_session_dir_path()) / "logs"
+    files = [file for file in logs.rglob("*") if file.is_file()]
+    assert files
+    assert not [file for file in files if PASSWORD.encode() in file.read_bytes()]
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            assert PASSWORD.encode() not in process.read_bytes()
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
