@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -28,8 +27,7 @@ from .requests import LATE, EncodingFailed, Mode, Refused, SearchRequest, answer
 from .settings import ServeSettings
 from .telemetry import described, note
 
-BUILT_AT_ONCE = 1_000  # characters of a text, whose body holds the event loop for half a millisecond
-T = TypeVar("T")
+BUILT_AT_ONCE = 1_000  # characters of a text; longer ones would hold up the event loop for milliseconds
 WARNING = "the encoder failed, these are lexical results"
 
 
@@ -144,9 +142,12 @@ def add_ranking(app: FastAPI, searches: Searches, embedder: Embedder, settings: 
     """Add `/v1/rank`, which never fails: whatever is in the way, a client's search goes on as it was."""
     threads = SearchThreads(settings.max_searches)  # of its own: /search waits for the cluster longer
 
-    async def done(work: Callable[[], T], search: Search, text: str) -> T:
-        at_once = len(text) <= BUILT_AT_ONCE and search.at_hand(text)
-        return work() if at_once else await threads.run(work)
+    async def read(search: Search, text: str) -> tuple[bool, Reading]:
+        """Tell whether the index has any word of a text, and read it; the cluster and the encoder at once."""
+        reading = embedder.read(text, settings.rank_timeout_s)
+        if is_quick(search, text):
+            return search.knows(text), await reading
+        return await asyncio.gather(threads.run(partial(search.knows, text)), reading)
 
     async def ranked(raw: bytes, ranking: BodyRanking, boost: str | None) -> tuple[bytes, Reason | None]:
         body = json.loads(raw, **STRICTLY)
@@ -156,14 +157,11 @@ def add_ranking(app: FastAPI, searches: Searches, embedder: Embedder, settings: 
         if isinstance(one, str):
             return orjson.dumps(ranking.without_vector(body)), one
         text, search = one.text, ranking.search
-        # The cluster reads the words while the encoder reads the text.
-        heard, reading = await asyncio.gather(
-            done(partial(search.knows, text), search, text), embedder.read(text, settings.rank_timeout_s)
-        )
-        if not heard:
+        known, reading = await read(search, text)
+        if not known:
             return orjson.dumps(ranking.without_vector(body)), "unknown_words"
         work = partial(ranking.body, body, one, reading, boost)
-        return orjson.dumps(await done(work, search, text)), None
+        return orjson.dumps(work() if is_quick(search, text) else await threads.run(work)), None
 
     @app.post("/v1/rank", summary="A search body for one text, ranked as /search does; any other as it came")
     async def rank(request: Request, recall: Recall = "all", boost: str | None = None) -> Response:
@@ -179,6 +177,11 @@ def add_ranking(app: FastAPI, searches: Searches, embedder: Embedder, settings: 
         embedder.metrics.count_ranking(reason)
         # ml-commons would take `${...}` inside the answer for something to fill in.
         return answer({"body": body.decode(errors="replace").replace("$", "\\u0024")})
+
+
+def is_quick(search: Search, text: str) -> bool:
+    """Tell whether the body for a text is built in less time than a thread takes to begin."""
+    return len(text) <= BUILT_AT_ONCE and search.at_hand(text)
 
 
 def reason_of(error: Exception) -> Reason:
