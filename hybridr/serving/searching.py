@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 from functools import partial
@@ -142,13 +141,6 @@ def add_ranking(app: FastAPI, searches: Searches, embedder: Embedder, settings: 
     """Add `/v1/rank`, which never fails: whatever is in the way, a client's search goes on as it was."""
     threads = SearchThreads(settings.max_searches)  # of its own: /search waits for the cluster longer
 
-    async def read(search: Search, text: str) -> tuple[bool, Reading]:
-        """Tell whether the index has any word of a text, and read it; the cluster and the encoder at once."""
-        reading = embedder.read(text, settings.rank_timeout_s)
-        if is_quick(search, text):
-            return search.knows(text), await reading
-        return await asyncio.gather(threads.run(partial(search.knows, text)), reading)
-
     async def ranked(raw: bytes, ranking: BodyRanking, boost: str | None) -> tuple[bytes, Reason | None]:
         body = json.loads(raw, **STRICTLY)
         one = ranking.wanted(body)
@@ -156,12 +148,10 @@ def add_ranking(app: FastAPI, searches: Searches, embedder: Embedder, settings: 
             return raw, one
         if isinstance(one, str):
             return orjson.dumps(ranking.without_vector(body)), one
-        text, search = one.text, ranking.search
-        known, reading = await read(search, text)
-        if not known:
-            return orjson.dumps(ranking.without_vector(body)), "unknown_words"
-        work = partial(ranking.body, body, one, reading, boost)
-        return orjson.dumps(work() if is_quick(search, text) else await threads.run(work)), None
+        # First what says at once that it has no time: then nothing is asked of the cluster either.
+        reading = await embedder.read(one.text, settings.rank_timeout_s)
+        work = partial(written, ranking, body, one, reading, boost)
+        return work() if is_quick(ranking.search, one.text) else await threads.run(work)
 
     @app.post("/v1/rank", summary="A search body for one text, ranked as /search does; any other as it came")
     async def rank(request: Request, recall: Recall = "all", boost: str | None = None) -> Response:
@@ -177,6 +167,15 @@ def add_ranking(app: FastAPI, searches: Searches, embedder: Embedder, settings: 
         embedder.metrics.count_ranking(reason)
         # ml-commons would take `${...}` inside the answer for something to fill in.
         return answer({"body": body.decode(errors="replace").replace("$", "\\u0024")})
+
+
+def written(
+    ranking: BodyRanking, body: dict[str, Any], one: Wanted, reading: Reading, boost: str | None
+) -> tuple[bytes, Reason | None]:
+    """Write the body that ranks a text, or the client's own where no document has a word of it."""
+    if not ranking.search.knows(one.text):
+        return orjson.dumps(ranking.without_vector(body)), "unknown_words"
+    return orjson.dumps(ranking.body(body, one, reading, boost)), None
 
 
 def is_quick(search: Search, text: str) -> bool:
