@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
-from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -39,8 +37,7 @@ from .settings import ServeSettings
 from .telemetry import described, note
 
 BAD_REQUEST = 400
-BUILT_AT_ONCE = 1_000  # characters of a text, whose body holds the event loop for half a millisecond
-T = TypeVar("T")
+BUILT_AT_ONCE = 1_000  # characters of a text; longer ones would hold up the event loop for milliseconds
 WARNING = "the encoder failed, these are lexical results"
 
 
@@ -160,10 +157,6 @@ def add_ranking(app: FastAPI, searches: Searches, embedder: Embedder, settings: 
     """Add `/v1/rank`, which never fails: whatever is in the way, a client's search goes on as it was."""
     threads = SearchThreads(settings.max_searches)  # of its own: /search waits for the cluster longer
 
-    async def done(work: Callable[[], T], search: Search, text: str) -> T:
-        at_once = len(text) <= BUILT_AT_ONCE and search.at_hand(text)
-        return work() if at_once else await threads.run(work)
-
     async def ranked(raw: bytes, ranking: BodyRanking, boost: str | None) -> tuple[bytes, Reason | None]:
         body = json.loads(raw, **STRICTLY)
         one = ranking.wanted(body)
@@ -171,15 +164,10 @@ def add_ranking(app: FastAPI, searches: Searches, embedder: Embedder, settings: 
             return raw, one
         if isinstance(one, str):
             return orjson.dumps(ranking.without_vector(body)), one
-        text, search = one.text, ranking.search
-        # The cluster reads the words while the encoder reads the text.
-        heard, reading = await asyncio.gather(
-            done(partial(search.knows, text), search, text), embedder.read(text, settings.rank_timeout_s)
-        )
-        if not heard:
-            return orjson.dumps(ranking.without_vector(body)), "unknown_words"
-        work = partial(ranking.body, body, one, reading, boost)
-        return orjson.dumps(await done(work, search, text)), None
+        # First what says at once that it has no time: then nothing is asked of the cluster either.
+        reading = await embedder.read(one.text, settings.rank_timeout_s)
+        work = partial(written, ranking, body, one, reading, boost)
+        return work() if is_quick(ranking.search, one.text) else await threads.run(work)
 
     @app.post("/v1/rank", summary="A search body for one text, ranked as /search does; any other as it came")
     async def rank(request: Request, recall: Recall = "all", boost: str | None = None) -> Response:
@@ -195,6 +183,20 @@ def add_ranking(app: FastAPI, searches: Searches, embedder: Embedder, settings: 
         embedder.metrics.count_ranking(reason)
         # ml-commons would take `${...}` inside the answer for something to fill in.
         return answer({"body": body.decode(errors="replace").replace("$", "\\u0024")})
+
+
+def written(
+    ranking: BodyRanking, body: dict[str, Any], one: Wanted, reading: Reading, boost: str | None
+) -> tuple[bytes, Reason | None]:
+    """Write the body that ranks a text, or the client's own where no document has a word of it."""
+    if not ranking.search.knows(one.text):
+        return orjson.dumps(ranking.without_vector(body)), "unknown_words"
+    return orjson.dumps(ranking.body(body, one, reading, boost)), None
+
+
+def is_quick(search: Search, text: str) -> bool:
+    """Tell whether the body for a text is built in less time than a thread takes to begin."""
+    return len(text) <= BUILT_AT_ONCE and search.at_hand(text)
 
 
 def reason_of(error: Exception) -> Reason:

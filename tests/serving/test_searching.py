@@ -193,3 +193,9 @@ def test_a_ranking_is_made_once_for_all_requests_and_anew_when_the_index_is_look
     monkeypatch.setattr(KnowingSearch, "fusion", "pipeline")
     opened[0].reopen()
     assert "rescore" not in ranked(client, raw)
+
+
+@pytest.mark.parametrize("words", ["new words", "two words", "unheard"])
+def test_words_that_the_cluster_has_to_read_are_ranked_alike(client: TestClient, words: str) -> None:
+    raw = json.dumps({"query": {"match": {"text": words}}}).encode()
+    assert ("rescore" in ranked(client, raw)) is (words != "unheard")
