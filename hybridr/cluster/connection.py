@@ -23,7 +23,7 @@ from ..files.family import member_of
 from ..settings import resolve_stage
 from .clients import Client
 from .failures import error_of, is_busy, shard_failure, told, understood
-from .record import WHOLE, IndexInfo, Scope, scope_of
+from .record import WHOLE, IndexInfo, Scope, require_fields, scope_of
 from .routing import same_copies
 from .settings import ClusterSettings
 
@@ -200,6 +200,8 @@ class Cluster:
         except NotFound:
             return []
         with understood(self.url, f"GET /{pattern}"):
+            for index in found.values():
+                require_fields(index["mappings"].get("properties", {}))
             return [
                 IndexInfo(
                     name,

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..errors import AccessDenied, ClusterError, NotFound, SettingsError
 from .connection import Cluster, path_of
+from .failures import understood
 from .record import IndexInfo
 
 CACHE = "index.requests.cache.enable"
@@ -80,5 +81,6 @@ def default_of(cluster: Cluster, name: str) -> list[str]:
 def default_pipelines(cluster: Cluster) -> dict[str, str]:
     """Give the default pipeline of every index that has one."""
     found = cluster.request("GET", f"/_all/_settings/{DEFAULT}", params={"flat_settings": "true"})
-    held = {index: of["settings"].get(DEFAULT, "_none") for index, of in sorted(found.items())}
+    with understood(cluster.url, "GET /_all/_settings"):
+        held = {index: of["settings"].get(DEFAULT, "_none") for index, of in sorted(found.items())}
     return {index: default for index, default in held.items() if default != "_none"}

@@ -265,12 +265,17 @@ class IndexInfo:
     @property
     def uuid(self) -> str:
         """Identify the index even when another of the same name replaces it."""
-        return str(self.settings["index.uuid"])
+        return self._told("index.uuid")
 
     @property
     def shards(self) -> int:
         """Count the primary shards."""
-        return int(self.settings["index.number_of_shards"])
+        return int(self._told("index.number_of_shards"))
+
+    def _told(self, setting: str) -> str:
+        if not isinstance(found := self.settings.get(setting), str):
+            raise ClusterError(f"the cluster does not tell {setting} of '{self.name}'")
+        return found
 
     @cached_property
     def record(self) -> Record:
@@ -288,6 +293,13 @@ class IndexInfo:
         """Give the whole `_meta` with this record in it; what others keep there stays."""
         others = {name: value for name, value in self.other_meta.items() if name != "hybridr"}
         return others | meta_of(record)
+
+
+def require_fields(properties: Any) -> None:
+    """Raise AttributeError unless these are the fields of a mapping: objects, with others inside."""
+    for one in properties.values():
+        for inner in ("properties", "fields"):
+            require_fields(one.get(inner, {}))
 
 
 def scope_of(name: str, info: IndexInfo) -> Scope:

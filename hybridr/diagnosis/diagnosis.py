@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 
 from ..cluster.connection import Cluster
+from ..cluster.failures import understood
 from ..cluster.record import IndexInfo
 from ..cluster.settings import ClusterSettings
 from ..deploying.deploying import Deployed, deployments, server_problem
@@ -86,17 +87,20 @@ def check_health(cluster: Cluster) -> Check:
         health = cluster.request("GET", "/_cluster/health")
     except AccessDenied as error:
         return Check("health", None, denied(error), grant("the cluster"))
-    found = f"{health['status']}, {health['number_of_nodes']} node(s)"
+    with understood(cluster.url, "GET /_cluster/health"):
+        found = f"{health['status']}, {health['number_of_nodes']} node(s)"
     return Check("health", health["status"] != "red", found, "GET /_cluster/allocation/explain   says why")
 
 
 def check_cluster_disk(cluster: Cluster) -> Check:
     """See whether the fullest disk of the cluster leaves room."""
     try:
-        nodes = cluster.request("GET", "/_nodes/stats/fs")["nodes"].values()
+        answer = cluster.request("GET", "/_nodes/stats/fs")
     except AccessDenied as error:
         return Check("cluster disk", None, denied(error), grant("the cluster"))
-    totals = [one["fs"]["total"] for one in nodes if one.get("fs", {}).get("total", {}).get("total_in_bytes")]
+    with understood(cluster.url, "GET /_nodes/stats/fs"):
+        disks = [one["fs"]["total"] for one in answer["nodes"].values() if one.get("fs", {}).get("total")]
+        totals = [one for one in disks if one.get("total_in_bytes")]
     if not totals:
         return Check("cluster disk", None, "not told by the nodes")
     fullest = min(totals, key=lambda one: one["available_in_bytes"] / one["total_in_bytes"])

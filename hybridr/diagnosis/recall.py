@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import check_fingerprint, is_destination, resolve
+from ..cluster.failures import understood
 from ..cluster.legs.dense import as_kept, as_numbers, dense_query, exact_query
 from ..cluster.reading import SourceDocument, sample_documents, text_of
 from ..cluster.record import IndexInfo
@@ -202,7 +203,8 @@ def neighbours_of(
         if number % REPORTED == 0:
             progress(what, number, len(asked))
         answer = cluster.search(info, body(vector) | {"_source": False})
-        took += answer["took"]
+        with understood(cluster.url, "_search"):
+            took += answer["took"]
         found.append({hit["_id"]: hit["_score"] for hit in checked_hits(answer) if hit["_id"] != own})
     progress(what, len(asked), len(asked))
     return found, took / len(asked)

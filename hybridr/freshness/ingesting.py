@@ -94,7 +94,7 @@ def deploy_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Inge
     """Have writes into the index get their vectors at once; a model of an earlier call is replaced."""
     todo = plan_ingest(cluster, name, settings)
     info, model_id = cluster.index_info(todo.index), todo.model_id
-    require_own(cluster, todo.pipeline)
+    require_own_ingest(cluster, todo.pipeline)
     kept = {model_id or ""}
     if model_id is None:
         if missing := missing_settings(cluster, settings.server):
@@ -118,7 +118,7 @@ def undeploy_ingest(cluster: Cluster, info: IndexInfo, *, dry_run: bool = False)
     pipeline = ingest_pipeline_of(info)
     if info.settings.get(DEFAULT_INGEST) != pipeline:
         return []
-    require_own(cluster, pipeline)
+    require_own_ingest(cluster, pipeline)
     requests: list[dict[str, Any]] = [
         {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT_INGEST: None}},
         {"method": "DELETE", "path": path_of("_ingest", "pipeline", pipeline)},
@@ -167,7 +167,7 @@ def ingest_body(info: IndexInfo, model_id: str) -> dict[str, Any]:
     }
 
 
-def require_own(cluster: Cluster, pipeline: str) -> None:
+def require_own_ingest(cluster: Cluster, pipeline: str) -> None:
     """Raise ClusterError for a stored ingest pipeline of this name that is not hybridr's."""
     try:
         body = cluster.request("GET", path_of("_ingest", "pipeline", pipeline))[pipeline]

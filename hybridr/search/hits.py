@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from ..cluster.failures import understood
 from ..cluster.reading import text_of
 from ..encoding.passages import Span
 from ..errors import ClusterError
@@ -17,10 +18,12 @@ def checked_hits(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
     Raises ClusterError for them, for a time-out and for shards that failed.
     """
-    hits: list[dict[str, Any]] = answer["hits"]["hits"]
-    if not all("_id" in hit and isinstance(hit["_score"], float | int | None) for hit in hits):
-        raise ClusterError("the cluster's answer has hits without an id or with an odd score")
-    if answer.get("timed_out") or answer.get("_shards", {}).get("failed"):
+    with understood("the cluster", "_search"):
+        hits: list[dict[str, Any]] = answer["hits"]["hits"]
+        if not all("_id" in hit and isinstance(hit["_score"], float | int | None) for hit in hits):
+            raise ClusterError("the cluster's answer has hits without an id or with an odd score")
+        failed = answer.get("timed_out") or answer.get("_shards", {}).get("failed")
+    if failed:
         raise ClusterError("some shards did not answer the search", hint="GET _cat/shards?v")
     if any(hit["_score"] is not None and hit["_score"] < 0 for hit in hits):
         raise ClusterError(

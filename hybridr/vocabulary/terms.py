@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 from ..cluster.connection import Cluster, path_of
+from ..cluster.failures import understood
 from ..cluster.fields import mapping_of, source_field
 from ..cluster.record import IndexInfo
 from ..cluster.routing import routing_values
@@ -191,5 +192,19 @@ def term_vectors(
     if not docs:
         return []
     path = path_of(index, "_mtermvectors")
-    found: list[dict[str, Any]] = cluster.request("POST", path, {"docs": docs}, SAME_COPY)["docs"]
+    answer = cluster.request("POST", path, {"docs": docs}, SAME_COPY)
+    with understood(cluster.url, "_mtermvectors"):
+        found: list[dict[str, Any]] = [dict(one) for one in answer["docs"]]
+        for document in found:
+            require_terms(document.get("term_vectors", {}))
     return found
+
+
+def require_terms(vectors: Any) -> None:
+    """Raise TypeError, or the like, unless these are terms of fields with what is told of them."""
+    for field in vectors.values():
+        int(field.get("field_statistics", {}).get("doc_count", 0))
+        for term in field["terms"].values():
+            int(term.get("doc_freq", 0))
+            for token in term.get("tokens", ()):
+                int.__index__(token.get("position", 0))

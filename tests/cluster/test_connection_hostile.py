@@ -14,6 +14,7 @@ from hybridr.cluster.clients.opensearch import Bounds, OpenSearch, TooMuch, read
 from hybridr.cluster.connection import Cluster, connect, path_of
 from hybridr.cluster.failures import LONGEST_REASON, TOO_LARGE
 from hybridr.cluster.reading import read_documents
+from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.cluster.writing import index_action, rejects_of, write
 from hybridr.errors import ClusterError, NotFound
@@ -118,12 +119,29 @@ def test_answers_of_wrong_shape_are_a_cluster_error(way: str) -> None:
                 WAYS[way](cluster)
 
 
-@pytest.mark.parametrize("odd", [None, 3, [], {"docs": None}, {"docs": {}}, {"docs": {"settings": []}}, DEEP])
+UNMAPPED: list[Any] = [
+    {"docs": INDEX["docs"] | {"mappings": {"properties": one}}} for one in (5, {"text": 5})
+]
+UNMAPPED.append({"docs": INDEX["docs"] | {"mappings": {"properties": {"text": {"fields": [1]}}}}})
+
+
+@pytest.mark.attack(63)
+@pytest.mark.parametrize(
+    "odd", [None, 3, [], {"docs": None}, {"docs": {}}, {"docs": {"settings": []}}, DEEP, *UNMAPPED]
+)
 def test_an_index_of_wrong_shape_is_a_cluster_error(odd: Any) -> None:
     with hostile({"/": Given(ROOT), "/docs": Given(odd)}) as (url, _):
         cluster = connect(url)
         with pytest.raises(ClusterError):
             cluster.index_info("docs")
+
+
+@pytest.mark.parametrize("settings", [{}, {"index.uuid": 5, "index.number_of_shards": None}])
+def test_an_index_without_what_every_index_has_is_a_cluster_error(settings: dict[str, Any]) -> None:
+    info = IndexInfo("docs", settings, {}, {})
+    for ask in (lambda: info.uuid, lambda: info.shards):
+        with pytest.raises(ClusterError, match="the cluster does not tell index"):
+            ask()
 
 
 @pytest.mark.attack(64)

@@ -41,6 +41,26 @@ def test_the_text_is_a_value_whatever_it_holds(tmp_path: Path, value: Any) -> No
     assert json.loads(json.dumps(filled)) == filled
 
 
+SCORED: dict[str, Any] = {"query": {"match": {"text": "{{query}}"}}}
+
+
+@pytest.mark.attack(24)
+@pytest.mark.parametrize("script", ["'{{query}}'.length()", {"source": "'{{query}}'"}, {"id": "{{query}}"}])
+def test_no_text_becomes_part_of_a_script(tmp_path: Path, script: Any) -> None:
+    with pytest.raises(SettingsError, match="what users type would be part of a script"):
+        template(tmp_path, {"script_score": {**SCORED, "script": script}})
+    given = {"source": "params.text.length()", "params": {"text": "{{query}}"}}
+    filled = template(tmp_path, {"script_score": {**SCORED, "script": given}}).filled("cat")
+    assert filled["script_score"]["script"]["params"] == {"text": "cat"}
+
+
+def test_a_template_of_any_depth_or_length_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"own\.json: it is nested too deep"):
+        template(tmp_path, '{"bool":{"must":' * 100_000 + '"{{query}}"' + "}}" * 100_000)
+    with pytest.raises(SettingsError, match="has more than"):
+        Template.read(Path("/dev/zero"))
+
+
 def test_filters_hold_for_the_other_leg_too(tmp_path: Path) -> None:
     own, known = template(tmp_path, FUNCTION), {"term": {"year": 2020}}
     hidden = [{"term": {"hidden": True}}]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from ...errors import SettingsError
+from ...files.foreign import parsed_json, read_within
 from ..record import IndexInfo, Record
 
 PLACE = "{{query}}"
@@ -30,12 +30,17 @@ class Template:
     def read(cls, file: Path) -> Template:
         """Read a query, or a search body with one. Raises SettingsError that says what is wrong with it."""
         try:
-            found = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            found = parsed_json(read_within(file))
+            scripts = list(scripts_in(found))
+        except (OSError, ValueError, RecursionError) as error:
             raise SettingsError(f"{file}: {error}", hint=SHAPE) from None
         body = found.get("query", found) if isinstance(found, dict) else None
         if not isinstance(body, dict) or len(body) != 1:
             raise SettingsError(f"{file} holds no query", hint=SHAPE)
+        if any(PLACE in script for script in scripts):
+            raise SettingsError(
+                f"{file}: what users type would be part of a script", hint=f"{PLACE} among its params"
+            )
         if not any(PLACE in text for text in texts_in(body)):
             raise SettingsError(f"{file}: no value of the query holds {PLACE}", hint=SHAPE)
         return cls(body)
@@ -63,6 +68,18 @@ def texts_in(value: Any) -> Iterator[str]:
     elif isinstance(value, dict | list):
         for one in value.values() if isinstance(value, dict) else value:
             yield from texts_in(one)
+
+
+def scripts_in(value: Any, *, inside: bool = False) -> Iterator[str]:
+    """Yield every string value of a query that is part of a script; what is among its `params` is none."""
+    if isinstance(value, str):
+        yield from [value] if inside else []
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            yield from scripts_in(one, inside=(inside or name.endswith("script")) and name != "params")
+    elif isinstance(value, list):
+        for one in value:
+            yield from scripts_in(one, inside=inside)
 
 
 def put(value: Any, text: str) -> Any:

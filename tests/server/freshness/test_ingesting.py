@@ -103,8 +103,8 @@ def test_a_pipeline_of_our_name_that_asks_a_model_of_somebody_else_deletes_nothi
     ml_cluster: Cluster, alias: str, server: Server
 ) -> None:
     settings = DeploySettings(server=server.url, set_cluster_settings=True)
-    theirs = create_model(ml_cluster, embedding_connector("somebody-elses", server.url, "passage"))
     done = deploy_ingest(ml_cluster, INDEX, settings)
+    theirs = create_model(ml_cluster, embedding_connector("somebody-elses", server.url, "passage"))
     assert done.model_id is not None
     path = path_of("_ingest", "pipeline", done.pipeline)
     body = json.dumps(ml_cluster.request("GET", path)[done.pipeline])
