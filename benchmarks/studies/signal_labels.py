@@ -26,7 +26,7 @@ from hybridr.files.atomic import write_json
 from hybridr.machine import machine_record
 from hybridr.tuning.choice import PULL, Landscape
 from hybridr.tuning.evidence import ask
-from hybridr.tuning.judgement import measured
+from hybridr.tuning.judgement import chosen_among, measured
 from hybridr.tuning.variants import Variant, landscape, other_signals, score_all, variants
 from studies.fusion import DRAWS, LABELS, LEAST_REST, SEED, Values, chosen_by, judged_sample, opened
 from study import LEAD, Record, Section, add_collections, add_json, machine_of, table
@@ -100,17 +100,20 @@ def gains(tried: Sequence[Variant], values: Values) -> Record:
 
 def drawn(tried: Sequence[Variant], values: Values, lying: Landscape, count: int) -> dict[str, Any]:
     """Choose by `count` random queries, many times."""
-    rng, found, chosen = np.random.default_rng(SEED), [], Counter[int]()
+    rng, found, shown, chosen = np.random.default_rng(SEED), [], [], Counter[int]()
     for _ in range(DRAWS):
         order = rng.permutation(len(values))
         seen, unseen = values[order[:count]], values[order[count:]]
         best = chosen_by(seen, lying)
         chosen[best] += 1
         found.append(float((unseen[:, best] - unseen[:, lying.default]).mean()))
+        shown.append(chosen_among(tried, lying, seen, LEAD).applied)
     with_bits = sum(times for one, times in chosen.items() if BITS in tried[one].settings.get("signals", ()))
     return {
         "mean": float(np.mean(found)),
         "p5": float(np.quantile(found, 0.05)),
+        "shown": mean(shown),
+        "mean shown": mean(gain * told for gain, told in zip(found, shown, strict=True)),
         "bits": with_bits / DRAWS,
         "default": chosen[lying.default] / DRAWS,
     }

@@ -12,6 +12,11 @@ DEFAULT = Variant({"fusion": "absolute", "dense_weight": 0.5}, 0.0)
 BITS = Variant({"fusion": "absolute", "dense_weight": 0.5, "signals": ("phrases", "token_bits")}, 0.05)
 
 
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal_labels, "DRAWS", 4)
+
+
 def found(worth: float) -> dict[str, object]:
     """What is told of 60 queries, of which each gains so much by bits."""
     rows = np.random.default_rng(3).uniform(0.2, 0.6, 60)
@@ -28,6 +33,7 @@ def test_signals_that_gain_are_chosen_and_others_left() -> None:
         among = labels["and signals"]["30"]
         assert (among["mean"], among["bits"]) == (pytest.approx(gain), share)
         assert among["default"] == 1 - share
+        assert (among["mean shown"], among["shown"]) == (pytest.approx(gain), share), "by today's rule"
         assert "50" not in labels["and signals"], "too few queries are left to measure on"
 
 
