@@ -9,7 +9,7 @@ from .session import run
 from .verbs import app
 
 VERBS = (
-    "demo doctor load inspect adapt export reindex sync status rollback verify remove clean search tune "
+    "demo doctor load inspect adapt export plan reindex sync status rollback verify remove clean search tune "
     "evaluate serve deploy models settings node dam rem pipeline bench"
 ).split()
 
