@@ -23,11 +23,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from growth import KINDS, MODES, WORDS, render
 from hybridr import connect
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.loading import load
@@ -51,21 +52,13 @@ from hybridr_bench.corpora import spread_queries, word_windows
 from hybridr_bench.reindexing import TimedEncoder, delete_index, forget_reindex
 from hybridr_bench.searching import SEARCHES, Asking, KnownQueries, Sender, hand_written, sending
 from hybridr_bench.spending import Spent, TimedCluster, node_memory, node_of, size_of
-from study import HERE, RESULTS, Record, Section, kept, listed, machine_of, own_process, table
+from study import HERE, RESULTS, Record, Section, kept, listed, own_process
 
-WORDS, APART = 12, 10
+APART = 10
 CHANGED = 200  # one in so many gets another text; of one in twice as many each, one goes and one is new
 STEPS = ("load", "reindex", "change", "sync", "verify", "search")
 ALONE = 1024  # documents that are encoded alone, before and after
-MODES = ("lexical", "dense", "hybrid")
 DOCUMENTS = "corpus.jsonl"
-KINDS = {
-    "vectors": ("vec", "vem", "vemf", "veq", "vemq"),
-    "graph": ("vex",),
-    "source": ("fdt", "fdx", "fdm"),
-    "words": ("doc", "pos", "tim", "tip", "tmd", "nvd", "nvm"),
-}
-"""What the files of an index hold, by how their names end; all others are told as one."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -277,116 +270,6 @@ def changed(number: int, record: Record) -> Iterator[Any]:
         yield index_action(f"{doc_id}-new", other)
 
 
-def render(record: Record) -> str:
-    """Render a table for each kind of figure, a row for each case, the smaller sizes first."""
-    cases = sorted(record.values(), key=lambda found: (found["settings"]["documents"], *order(found)))
-    parts = [said(cases)]
-    for title, header, row in TABLES:
-        rows = [named(case) + row(case) for case in cases]
-        parts += [title, table(["documents", "runner", "vectors", *header], rows)]
-    return "\n\n".join(parts)
-
-
-def order(found: Record) -> tuple[str, bool, str]:
-    """Put float vectors before the others of a runner."""
-    settings = found["settings"]
-    return settings["runner"], settings["vectors"] != "float", settings["vectors"]
-
-
-def said(cases: list[Record]) -> str:
-    """Say what was encoded how, and on which machine."""
-    first = cases[0]
-    settings, tokens = first["settings"], first["steps"]["reindex"]["tokens"]
-    load = ", ".join(f"{found['load'][1]:.1f}" for found in cases)
-    return (
-        f"Windows of {WORDS} words of `{settings['corpus']}`, {tokens:.1f} tokens in the mean, at most "
-        f"{settings['max_tokens']} encoded by the packaged MiniLM in {settings['precision']}; {NOTE} "
-        f"{machine_of(first['machine'])}; its load at the end of each case, in the order of the rows: {load}."
-    )
-
-
-def named(found: Record) -> list[str]:
-    """Name a case."""
-    settings = found["settings"]
-    return [f"{settings['documents']:,}", settings["runner"], settings["vectors"]]
-
-
-def times_row(found: Record) -> list[str]:
-    """Give the seconds of each step, and the documents a second of the encoder and of the reindex."""
-    steps = found["steps"]
-    reindexed, alone = steps["reindex"], steps["reindex"]["alone"]
-    speed = sum(one["documents"] for one in alone) / sum(one["seconds"] for one in alone)
-    seconds = [f"{steps[name]['seconds']:,.1f}" for name in ("load", "reindex", "sync", "verify")]
-    return [*seconds, f"{speed:,.0f}", f"{reindexed['encoded'] / reindexed['seconds']:,.0f}"]
-
-
-def split_row(found: Record) -> list[str]:
-    """Give what a document of the reindex takes of the processors, and by the clock of its three parts."""
-    one = found["steps"]["reindex"]
-    requests, documents = one["requests"], one["encoded"]
-    clock = [
-        sum(requests.get(kind, {"seconds": 0})["seconds"] for kind in ("_search", "_mget")),
-        one["encoder_s"],
-        requests["_bulk"]["seconds"],
-        one["index"]["merge_s"],
-    ]
-    taken = [one["client_cpu_s"], one["node_cpu_s"], *clock]
-    return [f"{1000 * seconds / documents:.2f}" for seconds in taken]
-
-
-def disk_row(found: Record) -> list[str]:
-    """Give megabytes by what they hold, segments, and the source."""
-    index, source = found["steps"]["reindex"]["index"], found["steps"]["load"]["index"]
-    held = [*index["bytes"].values(), index["store_bytes"], source["store_bytes"]]
-    return [*(f"{count / 1e6:,.1f}" for count in held), str(index["segments"])]
-
-
-def memory_row(found: Record) -> list[str]:
-    """Give the peaks of the client, and the node's memory when it had reindexed."""
-    steps = found["steps"]
-    peaks = [f"{steps[name]['peak_mb']:,.0f}" for name in ("load", "reindex", "sync", "verify", "search")]
-    node = steps["search"]["node"]
-    return [*peaks, *(f"{node[name]:,}" for name in ("old_peak_mb", "own_mb", "mapped_mb"))]
-
-
-def search_row(found: Record) -> list[str]:
-    """Give p50 and p95 of each lane."""
-    return [f"{lane['p50_ms']:.1f} / {lane['p95_ms']:.1f}" for lane in found["steps"]["search"]["lanes"]]
-
-
-NOTE = (
-    "`load`, `reindex` with its verification, `sync` of 1 % changes and `verify` are processes of their own; "
-    "the term table is fitted apart. `stock` is what a client of `deploy --way client` asks, the vectors of "
-    "queries are known before. Source: documents as they are stored, with the vectors as JSON text until "
-    "merges drop them."
-)
-TABLES: list[tuple[str, list[str], Callable[[Record], list[str]]]] = [
-    (
-        "Seconds by the clock, and documents a second:",
-        ["load", "reindex", "sync", "verify", "encoder alone", "reindex, documents/s"],
-        times_row,
-    ),
-    (
-        "Milliseconds for one document of the reindex: of the processors, then by the clock, which overlap:",
-        ["client", "node", "read", "encode", "write", "merge"],
-        split_row,
-    ),
-    (
-        "MB of the new index on disk, right after the reindex:",
-        [*KINDS, "rest", "all", "the index before", "segments"],
-        disk_row,
-    ),
-    (
-        "Peak resident MB of the client; of the node the peak of its old heap, its own memory, mapped files:",
-        ["load", "reindex", "sync", "verify", "search", "old heap", "own", "mapped"],
-        memory_row,
-    ),
-    (
-        "p50 / p95 of searches in milliseconds, one client, ten hits:",
-        [*MODES, "stock", *(f"{mode} by `Search`" for mode in MODES)],
-        search_row,
-    ),
-]
 RUN = "python benchmarks/run.py scale FOLDER/scale_open_en --encoder ENCODER --precision int8 --documents"
 SECTIONS = [
     Section(

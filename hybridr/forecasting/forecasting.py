@@ -124,27 +124,23 @@ def crew_of(proposal: Proposal, texts: Sequence[str], given: ForecastSettings) -
     """Say who encodes, and how fast: as it is told, else as it is measured here."""
     if given.documents_per_second is not None:
         return Crew(given.workers, given.documents_per_second)
-    seconds, processor_s = time_each(proposal, texts)
     here = given.workers == 1 and not given.gpu and proposal.cluster.is_embedded()
-    return Crew(given.workers, 1 / seconds, processor_s, here)
+    return Crew(given.workers, documents_a_second(proposal, texts), here)
 
 
-def time_each(proposal: Proposal, texts: Sequence[str]) -> tuple[float, float]:
-    """Encode texts as a reindex does; give seconds for a document, by the clock and of the processors."""
+def documents_a_second(proposal: Proposal, texts: Sequence[str]) -> float:
+    """Encode texts as a reindex does, all passages of them, for TIMED_S at most; give the speed."""
     encode, ordered = encoding_of(proposal), sorted(texts, key=len)
-    parts = [ordered[number :: -(-len(texts) // AT_ONCE)] for number in range(-(-len(texts) // AT_ONCE))]
-    encode(parts[0])  # the first call also makes things ready
-    clock, processors, done = time.perf_counter(), time.process_time(), 0
-    for part in parts:
-        encode(part)
-        done += len(part)
-        if time.perf_counter() - clock > TIMED_S:
+    parts = -(-len(texts) // AT_ONCE)
+    encode(ordered[:1])  # the first call also makes things ready
+    started, done = time.perf_counter(), 0
+    for number in range(parts):
+        encode(ordered[number::parts])
+        done += len(ordered[number::parts])
+        if time.perf_counter() - started > TIMED_S:
             break
-    vectors = proposal.vectors / proposal.documents
-    return (
-        vectors * (time.perf_counter() - clock) / done,
-        vectors * (time.process_time() - processors) / done,
-    )
+    each = (time.perf_counter() - started) / done
+    return proposal.documents / (each * proposal.vectors)
 
 
 def encoded_tokens(proposal: Proposal, texts: Sequence[str]) -> float | None:

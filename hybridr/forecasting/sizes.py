@@ -11,8 +11,8 @@ from math import ceil
 
 from ..cluster.legs.dense import BYTES_PER_NEIGHBOUR, FLOAT_TEXT_BYTES, OVERHEAD, TEXT_BYTES, Form
 
-LINK_BYTES = 1.5  # of each of up to 2 m links of a vector on disk, where they are kept as differences
-MARK_BYTES = 10  # what stands beside a vector: the encoder's name, the source's `_seq_no`
+LINK_BYTES = 1.7  # of each of up to 2 m links of a vector on disk, where they are kept as differences
+MARK_BYTES = 4  # what stands beside a vector: the encoder's name, the source's `_seq_no`
 SHARD_BYTES = 30 * 2**30  # OpenSearch's documentation: 10 to 30 GiB a shard where searches must be fast
 MOST_DOCUMENTS = 2**31 - 129  # of a shard (Lucene, `IndexWriter.MAX_DOCS`)
 SEGMENT_BYTES = 5 * 2**30  # merges make none larger by themselves (`index.merge.policy.max_merged_segment`)

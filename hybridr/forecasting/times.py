@@ -11,25 +11,23 @@ from math import log2
 
 from .sizes import Housing, Quantity
 
-READ_S = 0.0005  # of the client and the node: a page is searched, and looked up where it goes
-INDEX_S = 0.0006  # of the node: a document without its vector
-STEP_S = 1.2e-4  # of the node, for 384 dimensions: one step down the graph, of which there are log2(n)
+READ_S = 2.5e-4  # by the clock: a page is searched, and looked up where it goes
+INDEX_S = 3.7e-4  # of the node's processors: a document is read, written without its vector, verified
+STEP_S = 8.6e-5  # of the node's processors: one of log2(n) steps into a graph of 384 floats each
 DIMENSIONS = 384  # of the vectors that were measured
-VERIFY_S = 0.0003  # of the client and the node: a state is read on both sides
+VERIFY_S = 1.8e-4  # by the clock: its state is read on both sides
 STREAMS = 2  # of a node's threads that one worker keeps busy: its requests, and the merges behind them
 
 
 @dataclass(frozen=True)
 class Crew:
-    """Who encodes: workers, and what each does in a second.
+    """Who encodes: workers, and the documents each does in a second.
 
-    `processor_s` is what a document takes of a worker's processors where it is known; `beside` says that the
-    one worker and the one node share a machine.
+    `beside` says that the one worker and the one node share their processors.
     """
 
     workers: int
     documents_per_second: float
-    processor_s: float = 0.0
     beside: bool = False
 
 
@@ -45,21 +43,19 @@ class Duration:
 
 
 def duration_of(quantity: Quantity, housing: Housing, crew: Crew, shards: int) -> Duration:
-    """Compute how long a crew takes to fill an index."""
-    documents = quantity.documents
-    reading = documents * READ_S / crew.workers
-    encoding = documents / (crew.documents_per_second * crew.workers)
-    node_s = documents * INDEX_S + quantity.vectors * vector_s(quantity, shards)
-    writing = node_s / min(housing.processors, STREAMS * crew.workers)
-    filling = max(reading, encoding, writing)
-    if crew.beside:
-        shared = documents * (crew.processor_s + READ_S) + node_s
-        filling = max(filling, shared / housing.processors)
-    verifying = documents * VERIFY_S
-    return Duration(reading, encoding, writing, verifying, filling + verifying)
+    """Compute how long a crew takes to fill an index of so many primary shards."""
+    reading = quantity.documents * READ_S / crew.workers
+    encoding = quantity.documents / (crew.documents_per_second * crew.workers)
+    work = node_s(quantity, shards)
+    writing = work / min(housing.processors, STREAMS * crew.workers)
+    shared = work / housing.processors if crew.beside else 0.0
+    verifying = quantity.documents * VERIFY_S
+    total = max(reading, encoding + shared, writing) + verifying
+    return Duration(reading, encoding, writing, verifying, total)
 
 
-def vector_s(quantity: Quantity, shards: int) -> float:
-    """Give the node's processor seconds for one vector: the graph of its shard, and its merges."""
+def node_s(quantity: Quantity, shards: int) -> float:
+    """Give the processor seconds of all nodes: documents, and vectors into the graphs of their shards."""
     dimensions = quantity.dim * quantity.form.bits / (32 * DIMENSIONS)
-    return STEP_S * dimensions * log2(max(2.0, quantity.vectors / shards))
+    steps = log2(max(2.0, quantity.vectors / shards))
+    return quantity.documents * INDEX_S + quantity.vectors * STEP_S * dimensions * steps
