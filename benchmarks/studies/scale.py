@@ -273,7 +273,7 @@ def changed(number: int, record: Record) -> Iterator[Any]:
 RUN = "python benchmarks/run.py scale FOLDER/scale_open_en --encoder ENCODER --precision int8 --documents"
 SECTIONS = [
     Section(
-        160,
+        155,
         "How it grows with the number of documents",
         "scale",
         f"{RUN} 10000,100000,300000\n    {RUN} 100000 --vectors byte,on_disk",

@@ -47,8 +47,8 @@ class Volume:
     """Bytes. The first four are those of one copy: vectors, graph, everything else, vectors as JSON text.
 
     That text is kept for recovery until a merge drops it. `disk` has all copies without it, `peak_disk` is
-    what the filling may need for a time. `hot` is what searches walk, in all copies; `heap` and `memory` are
-    those of one node. `shards` counts primaries.
+    what the filling may need for a time, with it and with room for merges. `hot` is what searches walk, in
+    all copies; `heap` and `memory` are those of one node. `shards` counts primaries.
     """
 
     vectors: int
@@ -70,7 +70,8 @@ def volume_of(quantity: Quantity, housing: Housing) -> Volume:
     text = round(quantity.documents * (quantity.text_bytes + MARK_BYTES))
     recovery = quantity.vectors * quantity.dim * TEXT_BYTES.get(quantity.form.vectors, FLOAT_TEXT_BYTES)
     copy = vectors + graph + text
-    shards = max(ceil(copy / SHARD_BYTES), ceil(quantity.documents / MOST_DOCUMENTS))
+    needed = max(ceil(copy / SHARD_BYTES), ceil(quantity.documents / MOST_DOCUMENTS))
+    shards, filled = spread(needed, housing), copy + recovery
     hot, heap = housing.copies * hot_bytes(quantity), heap_bytes_of(quantity, copy)
     return Volume(
         vectors,
@@ -78,13 +79,26 @@ def volume_of(quantity: Quantity, housing: Housing) -> Volume:
         text,
         recovery,
         disk=housing.copies * copy,
-        # A merge has written its result before what it read is deleted; replicas come after the filling.
-        peak_disk=max(2 * (copy + recovery), (housing.copies + 1) * copy),
+        # A merge has written its result before what it read is deleted.
+        peak_disk=housing.copies * filled + min(filled, MERGES * SEGMENT_BYTES * housing.nodes),
         hot=hot,
         heap=heap,
-        memory=max(2 * heap, heap + ceil(hot / housing.nodes)),
+        memory=max(2 * heap, heap + ceil(hot * share_of(shards * housing.copies, housing.nodes))),
         shards=shards,
     )
+
+
+def spread(needed: int, housing: Housing) -> int:
+    """Give the fewest primary shards, `needed` at least, that load all nodes alike once each has one."""
+    if needed * housing.copies <= housing.nodes:
+        return needed
+    enough = range(needed, needed + housing.nodes)
+    return next(shards for shards in enough if shards * housing.copies % housing.nodes == 0)
+
+
+def share_of(shards: int, nodes: int) -> float:
+    """Give the share of all shards, copies included, that the node with most of them holds."""
+    return ceil(shards / nodes) / shards
 
 
 def hot_bytes(quantity: Quantity) -> int:

@@ -13,7 +13,7 @@ from .sizes import Housing, Quantity
 
 READ_S = 2.5e-4  # by the clock: a page is searched, and looked up where it goes
 INDEX_S = 3.7e-4  # of the node's processors: a document is read, written without its vector, verified
-STEP_S = 8.6e-5  # of the node's processors: one of log2(n) steps into a graph of 384 floats each
+STEP_S = 8.6e-5  # of the node's processors: one of log2(n) steps into a graph of 384 values each
 DIMENSIONS = 384  # of the vectors that were measured
 VERIFY_S = 1.8e-4  # by the clock: its state is read on both sides
 STREAMS = 2  # of a node's threads that one worker keeps busy: its requests, and the merges behind them
@@ -43,11 +43,14 @@ class Duration:
 
 
 def duration_of(quantity: Quantity, housing: Housing, crew: Crew, shards: int) -> Duration:
-    """Compute how long a crew takes to fill an index of so many primary shards."""
+    """Compute how long a crew takes to fill an index of so many primary shards.
+
+    It has no replicas meanwhile, so that nodes without a primary shard have nothing to do.
+    """
     reading = quantity.documents * READ_S / crew.workers
     encoding = quantity.documents / (crew.documents_per_second * crew.workers)
-    work = node_s(quantity, shards)
-    writing = work / min(housing.processors, STREAMS * crew.workers)
+    work, busy = node_s(quantity, shards), min(1.0, shards / housing.nodes)
+    writing = work / min(housing.processors * busy, STREAMS * crew.workers)
     shared = work / housing.processors if crew.beside else 0.0
     verifying = quantity.documents * VERIFY_S
     total = max(reading, encoding + shared, writing) + verifying
@@ -56,6 +59,5 @@ def duration_of(quantity: Quantity, housing: Housing, crew: Crew, shards: int) -
 
 def node_s(quantity: Quantity, shards: int) -> float:
     """Give the processor seconds of all nodes: documents, and vectors into the graphs of their shards."""
-    dimensions = quantity.dim * quantity.form.bits / (32 * DIMENSIONS)
-    steps = log2(max(2.0, quantity.vectors / shards))
-    return quantity.documents * INDEX_S + quantity.vectors * STEP_S * dimensions * steps
+    steps = log2(max(2.0, quantity.vectors / shards)) * quantity.dim / DIMENSIONS
+    return quantity.documents * INDEX_S + quantity.vectors * STEP_S * steps

@@ -33,7 +33,7 @@ def test_a_million_floats_by_hand() -> None:
     assert found.recovery == 1_000_000 * 384 * 9, "nine characters a value"
     copy = found.vectors + found.graph + found.text
     assert found.disk == copy
-    assert found.peak_disk == 2 * (copy + found.recovery)
+    assert found.peak_disk == 2 * (copy + found.recovery), "the one segment is merged"
     assert found.hot == pytest.approx(1_000_000 * 1.1 * (4 * 384 + 8 * 16))
     # Both graphs of a node: a million vectors of 32 links, 8 bytes each, and half a GiB beside them.
     assert found.heap == 2**30
@@ -57,6 +57,8 @@ def test_copies_share_the_nodes() -> None:
     assert shared.disk == 2 * alone.disk
     assert shared.hot == 2 * alone.hot
     assert shared.memory == alone.memory
+    idle = volume_of(MILLION, Housing(3, 12, 2))
+    assert idle.memory == alone.memory, "two copies of one shard: the third node holds none"
 
 
 def test_passages_are_counted_as_vectors_and_documents_as_text() -> None:
@@ -81,6 +83,14 @@ def test_shards_hold_neither_too_many_bytes_nor_documents() -> None:
     assert large.disk / large.shards <= SHARD_BYTES < large.disk / (large.shards - 1)
     small = replace(MILLION, documents=3 * MOST_DOCUMENTS, vectors=0, text_bytes=0.0)
     assert volume_of(small, ONE).shards >= 3
+
+
+def test_shards_load_all_nodes_alike() -> None:
+    large = replace(MILLION, documents=10**8, vectors=10**8)
+    assert volume_of(large, ONE).shards == 6
+    assert volume_of(large, Housing(10, 40, 2)).shards == 10, "twenty copies on ten nodes"
+    assert volume_of(large, Housing(50, 200, 2)).shards == 6, "some nodes stay without"
+    assert volume_of(large, Housing(50, 200, 2)).memory == volume_of(large, Housing(12, 48, 2)).memory
 
 
 def test_no_graph_of_a_node_is_larger_than_that_of_its_largest_segment() -> None:

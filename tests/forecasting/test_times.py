@@ -43,15 +43,16 @@ def test_on_one_machine_the_node_takes_from_the_encoder() -> None:
 
 def test_nodes_write_no_faster_than_they_have_processors() -> None:
     crew = Crew(1000, 64.0)
-    small, large = (duration_of(QUANTITY, Housing(n, 16 * n, 1), crew, 1) for n in (1, 10))
-    assert small.writing == pytest.approx(10 * large.writing)
+    one, ten = (duration_of(QUANTITY, Housing(nodes, 16 * nodes, 1), crew, 8) for nodes in (1, 8))
+    assert one.writing == pytest.approx(8 * ten.writing)
+    idle = duration_of(QUANTITY, Housing(8, 128, 1), crew, 1)
+    assert idle.writing == pytest.approx(node_s(QUANTITY, 1) / 16), "one shard keeps one node busy"
 
 
-def test_small_graphs_and_small_vectors_are_built_sooner() -> None:
+def test_small_graphs_and_short_vectors_are_built_sooner() -> None:
     million = replace(QUANTITY, documents=10**6, vectors=10**6)
     assert node_s(million, 10) < node_s(million, 1)
     assert node_s(replace(million, dim=768), 1) > node_s(million, 1)
-    assert node_s(replace(million, form=form_of(VectorSettings(vectors="byte"))), 1) < node_s(million, 1)
 
 
 def test_more_documents_take_longer_and_more_workers_less_long() -> None:
