@@ -61,18 +61,22 @@ def predicted(found: Record) -> tuple[Quantity, Housing, Crew]:
     return quantity, Housing(1, found["machine"]["cores"], 1), Crew(1, speed, beside=True)
 
 
-def plan_row(found: Record) -> list[str]:
-    """Compare what was predicted with what was measured: predicted, measured, and the difference."""
+def compared(found: Record) -> list[tuple[float, float]]:
+    """Pair what was predicted with what was measured: seconds, the node's processors', MB, MB of graph."""
     quantity, housing, crew = predicted(found)
     volume, one = volume_of(quantity, housing), found["steps"]["reindex"]
-    duration = duration_of(quantity, housing, crew, volume.shards)
-    pairs = [
-        (duration.total, one["seconds"]),
+    index = one["index"]
+    return [
+        (duration_of(quantity, housing, crew, volume.shards).total, one["seconds"]),
         (node_s(quantity, volume.shards), one["node_cpu_s"]),
-        ((volume.disk + volume.recovery) / 1e6, one["index"]["store_bytes"] / 1e6),
-        (volume.graph / 1e6, one["index"]["bytes"]["graph"] / 1e6),
+        ((volume.disk + volume.recovery) / 1e6, index["store_bytes"] / 1e6),
+        (volume.graph / 1e6, index["bytes"]["graph"] / 1e6),
     ]
-    return [f"{said:,.1f} / {was:,.1f} ({said / was - 1:+.0%})" for said, was in pairs]
+
+
+def plan_row(found: Record) -> list[str]:
+    """Give prediction, measurement and difference of each."""
+    return [f"{said:,.1f} / {was:,.1f} ({said / was - 1:+.0%})" for said, was in compared(found)]
 
 
 def named(found: Record) -> list[str]:

@@ -71,7 +71,7 @@ def volume_of(quantity: Quantity, housing: Housing) -> Volume:
     recovery = quantity.vectors * quantity.dim * TEXT_BYTES.get(quantity.form.vectors, FLOAT_TEXT_BYTES)
     copy = vectors + graph + text
     needed = max(ceil(copy / SHARD_BYTES), ceil(quantity.documents / MOST_DOCUMENTS))
-    shards, filled = spread(needed, housing), copy + recovery
+    shards, filled = even_shards(needed, housing), copy + recovery
     hot, heap = housing.copies * hot_bytes(quantity), heap_bytes_of(quantity, copy)
     return Volume(
         vectors,
@@ -88,7 +88,7 @@ def volume_of(quantity: Quantity, housing: Housing) -> Volume:
     )
 
 
-def spread(needed: int, housing: Housing) -> int:
+def even_shards(needed: int, housing: Housing) -> int:
     """Give the fewest primary shards, `needed` at least, that load all nodes alike once each has one."""
     if needed * housing.copies <= housing.nodes:
         return needed
