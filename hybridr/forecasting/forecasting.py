@@ -92,21 +92,21 @@ def quantity_of(proposal: Proposal, given: ForecastSettings) -> Quantity:
     each = proposal.vectors / proposal.documents
     path = path_of(proposal.info.name, "_stats", "store,docs")
     stats = proposal.cluster.request("GET", path)["_all"]["primaries"]
-    there = stats["docs"]["count"] + stats["docs"]["deleted"]
+    alive = stats["docs"]["count"] / max(1, stats["docs"]["count"] + stats["docs"]["deleted"])
     return Quantity(
         documents,
         round(documents * each),
         proposal.encoder.dim,
         form_of(proposal.settings),
         proposal.settings.m,
-        stats["store"]["size_in_bytes"] / max(1, there),
+        stats["store"]["size_in_bytes"] * alive / proposal.documents,
     )
 
 
 def housing_of(proposal: Proposal, given: ForecastSettings) -> Housing:
     """Ask the data nodes how many they are and how many processors they have; given ones are all alike.
 
-    Without the right to ask, one node with as many processors as this machine is assumed.
+    Without the right to ask, one processor a node is assumed.
     """
     try:
         nodes = proposal.cluster.request("GET", "/_nodes/os")["nodes"].values()
