@@ -154,5 +154,8 @@ def encoded_tokens(proposal: Proposal, texts: Sequence[str]) -> float | None:
 
 
 def priced(duration: Duration, crew: Crew, hour: float | None) -> float | None:
-    """Give the price of all workers for as long as it takes; None without the price of an hour."""
-    return None if hour is None else duration.total / 3600 * crew.workers * hour
+    """Give the price of all workers until it is filled, and of one that verifies; None where none is told."""
+    if hour is None:
+        return None
+    filling = duration.total - duration.verifying
+    return (crew.workers * filling + duration.verifying) / 3600 * hour

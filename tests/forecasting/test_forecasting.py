@@ -41,8 +41,8 @@ def test_a_gpu_that_is_not_here_cannot_be_measured(
     assert "no GPU" in capsys.readouterr().err, "before the cluster is asked"
 
 
-def test_the_price_is_that_of_all_workers_for_all_hours() -> None:
-    duration = Duration(1.0, 7200.0, 1.0, 0.0, 7200.0)
-    assert priced(duration, Crew(8, 100.0), 1.5) == 2 * 8 * 1.5
+def test_the_price_is_that_of_all_workers_and_then_of_the_one_that_verifies() -> None:
+    duration = Duration(1.0, 7200.0, 1.0, 3600.0, 10800.0)
+    assert priced(duration, Crew(8, 100.0), 1.5) == (2 * 8 + 1) * 1.5
     assert priced(duration, Crew(8, 100.0), 0.0) == 0
     assert priced(duration, Crew(8, 100.0), None) is None

@@ -74,8 +74,9 @@ def test_what_is_told_is_not_measured(
     assert (found["housing"]["nodes"], found["housing"]["copies"]) == (3, 2)
     assert (found["measured"], found["crew"]["beside"]) == (False, False)
     assert 3 < found["tokens"] <= 16
-    hours = found["duration"]["total"] / 3600
-    assert found["price"] == pytest.approx(hours * 10 * 2)
+    took = found["duration"]
+    hours = 10 * (took["total"] - took["verifying"]) / 3600 + took["verifying"] / 3600
+    assert found["price"] == pytest.approx(hours * 2)
     assert found["price_per_million"] == pytest.approx(found["price"] / 3.6)
     assert hybridr_cli.main([*command, "--quiet"]) == 0
     said = capsys.readouterr().out
