@@ -36,6 +36,7 @@ TABLES = (
     "adapt",
     "dam",
     "rem",
+    "plan",
     "reindex",
     "search",
     "deploy",

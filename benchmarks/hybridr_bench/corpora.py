@@ -30,3 +30,22 @@ def spread_queries(folder: Path, queries: int) -> list[str]:
     if len(found) < queries:
         raise DataError(f"{folder} holds {len(found):,} queries, {queries:,} were asked for")
     return found[:: len(found) // queries][:queries]
+
+
+def word_windows(folder: Path, words: int, apart: int) -> Iterator[str]:
+    """Yield runs of `words` words of a BEIR folder's documents, read as one stream, none of them twice.
+
+    Each begins `apart` words behind the one before.
+    """
+    waiting: list[str] = []
+    seen: set[int] = set()
+    for record in read_corpus(folder):
+        waiting += f"{record.get('title', '')} {record['text']}".split()
+        start = 0
+        while start + words <= len(waiting):
+            text = " ".join(waiting[start : start + words])
+            start += apart
+            if (key := hash(text)) not in seen:
+                seen.add(key)
+                yield text
+        del waiting[:start]

@@ -6,6 +6,7 @@ from hybridr.adaptation.settings import AdaptSettings, DamSettings, RemSettings
 from hybridr.cluster.settings import ClusterSettings, LoadSettings
 from hybridr.deploying.settings import DeploySettings
 from hybridr.evaluation.settings import EvaluateSettings
+from hybridr.forecasting.settings import ForecastSettings
 from hybridr.node.settings import NodeSettings
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.search.settings import SearchSettings
@@ -20,6 +21,7 @@ STAGES: tuple[type[Stage], ...] = (
     AdaptSettings,
     DamSettings,
     RemSettings,
+    ForecastSettings,
     ReindexSettings,
     SearchSettings,
     DeploySettings,

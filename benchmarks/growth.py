@@ -1,0 +1,168 @@
+"""The tables of the study "scale": what each case took, and what `hybridr plan` would have said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hybridr.cluster.legs.dense import form_of
+from hybridr.cluster.settings import VectorSettings
+from hybridr.forecasting.sizes import Housing, Quantity, volume_of
+from hybridr.forecasting.times import Crew, duration_of, node_s
+from study import Record, machine_of, table
+
+WORDS = 12
+MODES = ("lexical", "dense", "hybrid")
+DIM = 384
+KINDS = {
+    "vectors": ("vec", "vem", "vemf", "veq", "vemq"),
+    "graph": ("vex",),
+    "source": ("fdt", "fdx", "fdm"),
+    "words": ("doc", "pos", "tim", "tip", "tmd", "nvd", "nvm"),
+}
+"""What the files of an index hold, by how their names end; all others are told as one."""
+
+
+def render(record: Record) -> str:
+    """Render a table for each kind of figure, a row for each case, the smaller sizes first."""
+    cases = sorted(record.values(), key=lambda found: (found["settings"]["documents"], *order(found)))
+    parts = [said(cases)]
+    for title, header, row in TABLES:
+        rows = [named(case) + row(case) for case in cases]
+        parts += [title, table(["documents", "runner", "vectors", *header], rows)]
+    return "\n\n".join(parts)
+
+
+def order(found: Record) -> tuple[str, bool, str]:
+    """Put float vectors before the others of a runner."""
+    settings = found["settings"]
+    return settings["runner"], settings["vectors"] != "float", settings["vectors"]
+
+
+def said(cases: list[Record]) -> str:
+    """Say what was encoded how, and on which machine."""
+    first = cases[0]
+    settings, tokens = first["settings"], first["steps"]["reindex"]["tokens"]
+    load = ", ".join(f"{found['load'][1]:.1f}" for found in cases)
+    return (
+        f"Windows of {WORDS} words of `{settings['corpus']}`, {tokens:.1f} tokens in the mean, at most "
+        f"{settings['max_tokens']} encoded by the packaged MiniLM in {settings['precision']}; {NOTE} "
+        f"{machine_of(first['machine'])}; its load at the end of each case, in the order of the rows: {load}."
+    )
+
+
+def predicted(found: Record) -> tuple[Quantity, Housing, Crew]:
+    """Give what a plan knows before a case begins: its source, and the speed of the encoder alone."""
+    settings, steps = found["settings"], found["steps"]
+    alone, source = steps["reindex"]["alone"], steps["load"]["index"]
+    texts = sum(one["documents"] for one in alone)
+    form, documents = form_of(VectorSettings(vectors=settings["vectors"])), settings["documents"]
+    quantity = Quantity(documents, documents, DIM, form, 16, source["store_bytes"] / documents)
+    speed = texts / sum(one["seconds"] for one in alone)
+    return quantity, Housing(1, found["machine"]["cores"], 1), Crew(1, speed, beside=True)
+
+
+def compared(found: Record) -> list[tuple[float, float]]:
+    """Pair what was predicted with what was measured: seconds, the node's processors', MB, MB of graph."""
+    quantity, housing, crew = predicted(found)
+    volume, one = volume_of(quantity, housing), found["steps"]["reindex"]
+    index = one["index"]
+    return [
+        (duration_of(quantity, housing, crew, volume.shards).total, one["seconds"]),
+        (node_s(quantity, volume.shards), one["node_cpu_s"]),
+        ((volume.disk + volume.recovery) / 1e6, index["store_bytes"] / 1e6),
+        (volume.graph / 1e6, index["bytes"]["graph"] / 1e6),
+    ]
+
+
+def plan_row(found: Record) -> list[str]:
+    """Give prediction, measurement and difference of each."""
+    return [f"{said:,.1f} / {was:,.1f} ({said / was - 1:+.0%})" for said, was in compared(found)]
+
+
+def named(found: Record) -> list[str]:
+    """Name a case."""
+    settings = found["settings"]
+    return [f"{settings['documents']:,}", settings["runner"], settings["vectors"]]
+
+
+def times_row(found: Record) -> list[str]:
+    """Give the seconds of each step, and the documents a second of the encoder and of the reindex."""
+    steps = found["steps"]
+    reindexed, alone = steps["reindex"], steps["reindex"]["alone"]
+    speed = sum(one["documents"] for one in alone) / sum(one["seconds"] for one in alone)
+    seconds = [f"{steps[name]['seconds']:,.1f}" for name in ("load", "reindex", "sync", "verify")]
+    return [*seconds, f"{speed:,.0f}", f"{reindexed['encoded'] / reindexed['seconds']:,.0f}"]
+
+
+def split_row(found: Record) -> list[str]:
+    """Give what a document of the reindex takes of the processors, and by the clock of its three parts."""
+    one = found["steps"]["reindex"]
+    requests, documents = one["requests"], one["encoded"]
+    clock = [
+        sum(requests.get(kind, {"seconds": 0})["seconds"] for kind in ("_search", "_mget")),
+        one["encoder_s"],
+        requests["_bulk"]["seconds"],
+        one["index"]["merge_s"],
+    ]
+    taken = [one["client_cpu_s"], one["node_cpu_s"], *clock]
+    return [f"{1000 * seconds / documents:.2f}" for seconds in taken]
+
+
+def disk_row(found: Record) -> list[str]:
+    """Give megabytes by what they hold, segments, and the source."""
+    index, source = found["steps"]["reindex"]["index"], found["steps"]["load"]["index"]
+    held = [*index["bytes"].values(), index["store_bytes"], source["store_bytes"]]
+    return [*(f"{count / 1e6:,.1f}" for count in held), str(index["segments"])]
+
+
+def memory_row(found: Record) -> list[str]:
+    """Give the peaks of the client, and the node's memory when it had reindexed."""
+    steps = found["steps"]
+    peaks = [f"{steps[name]['peak_mb']:,.0f}" for name in ("load", "reindex", "sync", "verify", "search")]
+    node = steps["search"]["node"]
+    return [*peaks, *(f"{node[name]:,}" for name in ("old_peak_mb", "own_mb", "mapped_mb"))]
+
+
+def search_row(found: Record) -> list[str]:
+    """Give p50 and p95 of each lane."""
+    return [f"{lane['p50_ms']:.1f} / {lane['p95_ms']:.1f}" for lane in found["steps"]["search"]["lanes"]]
+
+
+NOTE = (
+    "`load`, `reindex` with its verification, `sync` of 1 % changes and `verify` are processes of their own; "
+    "the term table is fitted apart. `stock` is what a client of `deploy --way client` asks, the vectors of "
+    "queries are known before. Source: documents as they are stored, with the vectors as JSON text until "
+    "merges drop them."
+)
+TABLES: list[tuple[str, list[str], Callable[[Record], list[str]]]] = [
+    (
+        "Seconds by the clock, and documents a second:",
+        ["load", "reindex", "sync", "verify", "encoder alone", "reindex, documents/s"],
+        times_row,
+    ),
+    (
+        "Milliseconds for one document of the reindex: of the processors, then by the clock, which overlap:",
+        ["client", "node", "read", "encode", "write", "merge"],
+        split_row,
+    ),
+    (
+        "MB of the new index on disk, right after the reindex:",
+        [*KINDS, "rest", "all", "the index before", "segments"],
+        disk_row,
+    ),
+    (
+        "Peak resident MB of the client; of the node the peak of its old heap, its own memory, mapped files:",
+        ["load", "reindex", "sync", "verify", "search", "old heap", "own", "mapped"],
+        memory_row,
+    ),
+    (
+        "Predicted / measured, by the encoder's speed alone and the size of the source:",
+        ["seconds", "node's processor seconds", "MB on disk", "MB of graph"],
+        plan_row,
+    ),
+    (
+        "p50 / p95 of searches in milliseconds, one client, ten hits:",
+        [*MODES, "stock", *(f"{mode} by `Search`" for mode in MODES)],
+        search_row,
+    ),
+]

@@ -1,0 +1,1 @@
+"""Forecasting: what vectors for an index will take, told before anything is written."""

@@ -1,0 +1,48 @@
+"""What a plan refuses, and what it makes of an hour's price."""
+
+from __future__ import annotations
+
+import pytest
+
+import hybridr_cli
+from hybridr.errors import SettingsError
+from hybridr.forecasting import forecasting
+from hybridr.forecasting.forecasting import priced, require_measurable
+from hybridr.forecasting.settings import ForecastSettings
+from hybridr.forecasting.times import Crew, Duration
+from hybridr.settings import resolve_stage
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"documents": 0},
+        {"workers": 0},
+        {"documents_per_second": 0.0},
+        {"nodes": -1},
+        {"replicas": -1},
+        {"price_per_hour": -0.5},
+    ],
+)
+def test_numbers_that_cannot_be_are_refused(given: dict[str, float]) -> None:
+    with pytest.raises(SettingsError, match=next(iter(given))):
+        resolve_stage(ForecastSettings, given)
+
+
+def test_a_gpu_that_is_not_here_cannot_be_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(forecasting, "read_gpus", list)
+    with pytest.raises(SettingsError, match="no GPU") as refused:
+        require_measurable(ForecastSettings(gpu=True))
+    assert "--documents-per-second" in str(refused.value.hint)
+    require_measurable(ForecastSettings(gpu=True, documents_per_second=5000))
+    assert hybridr_cli.main(["plan", "docs", "--gpu", "--url", "http://127.0.0.1:9"]) == 2
+    assert "no GPU" in capsys.readouterr().err, "before the cluster is asked"
+
+
+def test_the_price_is_that_of_all_workers_and_then_of_the_one_that_verifies() -> None:
+    duration = Duration(1.0, 7200.0, 1.0, 3600.0, 10800.0)
+    assert priced(duration, Crew(8, 100.0), 1.5) == (2 * 8 + 1) * 1.5
+    assert priced(duration, Crew(8, 100.0), 0.0) == 0
+    assert priced(duration, Crew(8, 100.0), None) is None

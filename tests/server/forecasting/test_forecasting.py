@@ -1,0 +1,90 @@
+"""`hybridr plan` on a real node: what it reads of an index, and that it writes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hybridr_cli
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.errors import DataError
+from hybridr.forecasting.forecasting import forecast
+from hybridr.forecasting.settings import ForecastSettings
+from hybridr.reindexing.settings import ReindexSettings
+from support.corpus import fill_index
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+INDEX = "t-plan"
+
+
+@pytest.fixture(scope="module")
+def texts(cluster: Cluster) -> Iterator[Cluster]:
+    """A cluster with an index of 60 documents and one of none that has text."""
+    fill_index(cluster, INDEX, 60)
+    cluster.request(
+        "PUT", path_of(f"{INDEX}-empty"), {"mappings": {"properties": {"text": {"type": "text"}}}}
+    )
+    cluster.request("POST", path_of(f"{INDEX}-empty", "_doc"), {"text": "", "price": 1}, {"refresh": "true"})
+    yield cluster
+    for info in cluster.indices(f"{INDEX}*"):
+        cluster.request("DELETE", path_of(info.name))
+
+
+def test_the_index_is_read_and_stays_as_it_is(texts: Cluster) -> None:
+    before = texts.index_info(INDEX)
+    found = forecast(texts, INDEX, HashingEncoder(), ReindexSettings(), ForecastSettings())
+    stats = texts.request("GET", path_of(INDEX, "_stats", "store"))["_all"]["primaries"]["store"]
+    assert found.quantity.documents == found.quantity.vectors == 60
+    assert found.quantity.text_bytes == pytest.approx(stats["size_in_bytes"] / 60)
+    assert (found.housing.nodes, found.housing.copies) == (1, 1)
+    assert found.housing.processors >= 1
+    assert found.measured
+    assert found.crew.beside
+    assert found.crew.documents_per_second > 0
+    assert found.duration.total >= max(found.duration.encoding, found.duration.writing)
+    assert (found.price, found.price_per_million) == (None, None)
+    assert texts.index_info(INDEX) == before
+    assert texts.request("GET", "/_search/point_in_time/_all")["pits"] == []
+
+
+def test_what_is_told_is_not_measured(
+    texts: Cluster, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [
+        "plan",
+        INDEX,
+        "--url",
+        texts.url,
+        "--encoder",
+        str(minilm_encoder_folder),
+        "--vectors",
+        "byte",
+    ]
+    command += ["--documents", "3600000", "--documents-per-second", "100", "--workers", "10", "--gpu"]
+    command += ["--price-per-hour", "2", "--nodes", "3", "--replicas", "1", "--max-tokens", "16"]
+    assert hybridr_cli.main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["quantity"]["documents"] == 3_600_000
+    assert found["volume"]["vectors"] == 3_600_000 * 384
+    assert found["duration"]["encoding"] == 3600
+    assert (found["housing"]["nodes"], found["housing"]["copies"]) == (3, 2)
+    assert (found["measured"], found["crew"]["beside"]) == (False, False)
+    assert 3 < found["tokens"] <= 16
+    took = found["duration"]
+    hours = 10 * (took["total"] - took["verifying"]) / 3600 + took["verifying"] / 3600
+    assert found["price"] == pytest.approx(hours * 2)
+    assert found["price_per_million"] == pytest.approx(found["price"] / 3.6)
+    assert hybridr_cli.main([*command, "--quiet"]) == 0
+    said = capsys.readouterr().out
+    assert "3,600,000 vectors of 384 dimensions, --engine lucene --vectors byte" in said
+    assert "10, each 100.0 documents a second, as told" in said
+    assert "docs/scale.md" in said
+
+
+def test_an_index_without_text_is_refused(texts: Cluster) -> None:
+    with pytest.raises(DataError, match="text"):
+        forecast(texts, f"{INDEX}-empty", HashingEncoder(), ReindexSettings(), ForecastSettings())
