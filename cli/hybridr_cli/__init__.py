@@ -9,8 +9,9 @@ from .session import run
 from .verbs import app
 
 VERBS = (
-    "demo doctor load inspect adapt export plan reindex export-text encode import-vectors sync status rollback "
-    "verify remove clean search tune evaluate serve deploy models settings node dam rem pipeline bench"
+    "demo doctor load inspect adapt export plan reindex export-text encode import-vectors sync status "
+    "rollback verify remove clean search tune evaluate serve deploy models settings node dam rem "
+    "pipeline bench"
 ).split()
 
 for _name in VERBS:

@@ -91,9 +91,9 @@ class Ledger(Board):
             hint="wait until it has ended, or stop it; then the same command goes on",
         )
 
-    def _take_place(self, run: Lease, plan: Mapping[str, Any] | None) -> None:
+    def _take_place(self, run: Lease, plan: Mapping[str, Any] | None, by: Board | None = None) -> None:
         state = {"driver": self._me, "key": self.key, "beat": uuid4().hex}
-        (self._run,) = self.write((run, state if plan is None else {**state, "plan": plan}))
+        (self._run,) = (by or self).write((run, state if plan is None else {**state, "plan": plan}))
         self._beat_at = self._clock()
         if self._run is None:
             raise self._taken()
@@ -142,7 +142,7 @@ class Ledger(Board):
 
     def _show_life(self) -> None:
         if self._run is not None and self._clock() - self._beat_at >= self.pulse.beat_s:
-            self._take_place(self._run, self._run.state["plan"])
+            self._take_place(self._run, self._run.state["plan"], self.quick())
 
     def _lost(self, held: Sequence[Lease]) -> list[Lease]:
         now = self._clock()

@@ -69,17 +69,14 @@ class Ray:
         ledger = errand.leases if isinstance(errand.leases, Ledger) and errand.leases.begun else None
         if ledger is None and len(shares) < 2:
             return [errand(share) for share in shares]
-        with within_ray(self.settings):
-            crew = Crew(errand, self.settings)
-            deal = Leased(ledger, self.settings.workers, errand.meter.add) if ledger else Handed(shares)
-            try:
+        workers, count = self.settings.workers, errand.meter.add
+        deal = Leased(ledger, workers, count) if ledger else Handed(shares)
+        try:
+            with within_ray(self.settings), hired(errand, self.settings) as crew:
                 return [filling_of(done, ledger) for done in crew.run(deal)]
-            except BaseException:
-                crew.dismiss()
-                deal.leave()
-                raise
-            finally:
-                crew.end()
+        except BaseException:
+            deal.leave()
+            raise
 
 
 def filling_of(done: Done, ledger: Ledger | None) -> Any:
@@ -183,10 +180,20 @@ class Crew:
 
     def __init__(self, errand: Errand, settings: ReindexSettings) -> None:
         self._ray, self._settings = package(), settings
-        self._packed = [self._ray.put(errand.packed(settings.workers))]
+        self._packed = [self._sent(errand)]
         self._idle = [self._hired() for _ in range(settings.workers)]
         self._pending: dict[Any, Any] = {}
         self._deaths = 0
+
+    def _sent(self, errand: Errand) -> Any:
+        """Put the errand into Ray's store. Raises ModelError for an encoder that no pickle can hold."""
+        try:
+            return self._ray.put(errand.packed(self._settings.workers))
+        except (AttributeError, TypeError) as error:
+            raise ModelError(
+                f"the encoder cannot travel to a worker: {last_line(error)}",
+                hint="name an encoder folder, which is opened there, or leave out --runner ray",
+            ) from None
 
     def _hired(self) -> Any:
         """Start a worker, with its part of the processors, so that all find room."""
@@ -244,6 +251,19 @@ class Crew:
         for worker in (*self._idle, *self._pending.values()):
             with suppress(Exception):
                 self._ray.kill(worker)
+
+
+@contextmanager
+def hired(errand: Errand, settings: ReindexSettings) -> Iterator[Crew]:
+    """Have workers for the block."""
+    crew = Crew(errand, settings)
+    try:
+        yield crew
+    except BaseException:
+        crew.dismiss()
+        raise
+    finally:
+        crew.end()
 
 
 def address_of(settings: ReindexSettings) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from hybridr.sharing.leases import Ledger
 from hybridr.status import remove, standing
 from support.corpus import fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder
+from support.own_index import assert_vectors_fit, knn_index
 from support.places import ROOT, SUPPORT
 from support.workers import PULSE, SHARE, BrokenFor, Telling, ZeroFor, on_ray, told_in
 
@@ -160,6 +162,21 @@ def test_sync_runs_on_ray_too_and_remove_takes_leases_away(cluster: Cluster, ind
     assert cluster.exists(lease_index(done.destination))
     remove(cluster, index_name)
     assert not cluster.exists(lease_index(done.destination))
+
+
+def test_vectors_in_place_come_from_ray_too(cluster: Cluster, index_name: str) -> None:
+    knn_index(cluster, index_name, 60)
+    done = reindex(cluster, index_name, HashingEncoder(), on_ray(in_place=True, fields=("text",)))
+    assert (done.encoded, done.documents, done.destination) == (60, 60, index_name)
+    assert_vectors_fit(cluster, index_name)
+
+
+def test_an_encoder_that_cannot_travel_is_refused(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 60)
+    encoder = HashingEncoder()
+    encoder.lock = threading.Lock()  # type: ignore[attr-defined]
+    with pytest.raises(ModelError, match="the encoder cannot travel to a worker"):
+        reindex(cluster, index_name, encoder, on_ray())
 
 
 def test_the_password_is_in_no_log_and_no_command_line(cluster: Cluster, index_name: str) -> None:
