@@ -276,7 +276,7 @@ SECTIONS = [
         155,
         "How it grows with the number of documents",
         "scale",
-        f"{RUN} 10000,100000,300000\n    {RUN} 100000 --vectors byte,on_disk",
+        f"{RUN} 10000,100000,300000\n    {RUN} 100000 --vectors byte",
         render,
     )
 ]
