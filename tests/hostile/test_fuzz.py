@@ -30,7 +30,7 @@ from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.files.formats import read_corpus, read_jsonl, read_qrels, read_query_log, read_run
 from hybridr.files.manifest import PARTS, read_manifest
 from hybridr.rewriting.clauses import REASONS, QueryReader, Wanted
-from hybridr.rewriting.rewriting import as_sent, filter_of, is_by_query, page_end
+from hybridr.rewriting.rewriting import as_sent, filter_of, is_by_query, page_of
 from hybridr.serving.requests import EmbeddingRequest, SearchRequest
 from hybridr.serving.searching import RewriteRequest
 from hybridr.settings import TABLES, Stage, read_config
@@ -259,7 +259,7 @@ def of_queries(value: Any) -> int:
             else:
                 assert one in REASONS
             body = {"query": asked, "size": value, "sort": value}
-            is_by_query(body), page_end(body), as_sent(body, {})
+            is_by_query(body), page_of(body), as_sent(body, {})
         except (AttributeError, TypeError, ValueError):
             continue  # the routes give such a body back as it came
         assert repr(asked) == before

@@ -56,7 +56,7 @@ def test_a_tokenizer_that_takes_minutes_or_all_memory_is_refused(
         load_encoder(hostile.with_tokenizer(encoder, tmp_path / "encoder", **parts))
 
 
-@pytest.mark.parametrize("pattern", [" {2,}", r"\s+", r"\d{1,3}|\p{L}+", r"\(", *USUAL_PATTERNS])
+@pytest.mark.parametrize("pattern", [" {2,}", r"\s+", r"\d{1,3}|\p{L}+", r"\(", *sorted(USUAL_PATTERNS)])
 def test_patterns_of_real_tokenizers_are_taken(pattern: str, encoder: Path, tmp_path: Path) -> None:
     steps = hostile.splitting(pattern)
     folder = hostile.with_tokenizer(encoder, tmp_path / "encoder", pre_tokenizer=steps)
