@@ -23,7 +23,7 @@ from ..files.family import member_of
 from ..settings import resolve_stage
 from .clients import Client
 from .failures import error_of, is_busy, shard_failure, told, understood
-from .record import WHOLE, IndexInfo, Scope, require_fields, scope_of
+from .record import WHOLE, IndexInfo, Scope, as_described, scope_of
 from .routing import same_copies
 from .settings import ClusterSettings
 
@@ -200,17 +200,7 @@ class Cluster:
         except NotFound:
             return []
         with understood(self.url, f"GET /{pattern}"):
-            for index in found.values():
-                require_fields(index["mappings"].get("properties", {}))
-            return [
-                IndexInfo(
-                    name,
-                    dict(index["settings"]),
-                    dict(index["mappings"]),
-                    dict(index.get("aliases", {})),
-                )
-                for name, index in sorted(found.items())
-            ]
+            return [as_described(name, index) for name, index in sorted(found.items())]
 
     def index_info(self, name: str) -> IndexInfo:
         """Describe the one index behind a name or alias. Raises NotFound, or ClusterError for several."""

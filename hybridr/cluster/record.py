@@ -295,6 +295,13 @@ class IndexInfo:
         return others | meta_of(record)
 
 
+def as_described(name: str, index: Mapping[str, Any]) -> IndexInfo:
+    """Read what a cluster says of an index. Raises AttributeError, KeyError, TypeError for something else."""
+    settings, mappings = dict(index["settings"]), dict(index["mappings"])
+    require_fields(mappings.get("properties", {}))
+    return IndexInfo(name, settings, mappings, dict(index.get("aliases", {})))
+
+
 def require_fields(properties: Any) -> None:
     """Raise AttributeError unless these are the fields of a mapping: objects, with others inside."""
     for one in properties.values():

@@ -16,7 +16,7 @@ from ..reindexing.planning import Proposal, encoding_of, propose, some_texts, so
 from ..reindexing.settings import ReindexSettings
 from .settings import ForecastSettings
 from .sizes import Housing, Quantity, Volume, volume_of
-from .times import Crew, Duration, duration_of
+from .times import Duration, Workforce, duration_of
 
 SAMPLE = 512  # documents that are counted and timed
 TIMED_S = 10.0  # after so many seconds no more of them are encoded
@@ -36,7 +36,7 @@ class Forecast:
     measured: bool
     quantity: Quantity
     housing: Housing
-    crew: Crew
+    crew: Workforce
     volume: Volume
     duration: Duration
     price: float | None
@@ -120,12 +120,12 @@ def housing_of(proposal: Proposal, given: ForecastSettings) -> Housing:
     return Housing(count, round(each * count), 1 + (there if given.replicas is None else given.replicas))
 
 
-def crew_of(proposal: Proposal, texts: Sequence[str], given: ForecastSettings) -> Crew:
+def crew_of(proposal: Proposal, texts: Sequence[str], given: ForecastSettings) -> Workforce:
     """Say who encodes, and how fast: as it is told, else as it is measured here."""
     if given.documents_per_second is not None:
-        return Crew(given.workers, given.documents_per_second)
+        return Workforce(given.workers, given.documents_per_second)
     here = given.workers == 1 and not given.gpu and proposal.cluster.is_embedded()
-    return Crew(given.workers, documents_a_second(proposal, texts), here)
+    return Workforce(given.workers, documents_a_second(proposal, texts), here)
 
 
 def documents_a_second(proposal: Proposal, texts: Sequence[str]) -> float:
@@ -153,7 +153,7 @@ def encoded_tokens(proposal: Proposal, texts: Sequence[str]) -> float | None:
     return round(sum(min(tokens, most) for tokens in found) / len(texts), 1)
 
 
-def priced(duration: Duration, crew: Crew, hour: float | None) -> float | None:
+def priced(duration: Duration, crew: Workforce, hour: float | None) -> float | None:
     """Give the price of all workers until it is filled, and of one that verifies; None where none is told."""
     if hour is None:
         return None

@@ -20,7 +20,7 @@ STREAMS = 2  # of a node's threads that one worker keeps busy: its requests, and
 
 
 @dataclass(frozen=True)
-class Crew:
+class Workforce:
     """Who encodes: workers, and the documents each does in a second.
 
     `beside` says that the one worker and the one node share their processors.
@@ -42,7 +42,7 @@ class Duration:
     total: float
 
 
-def duration_of(quantity: Quantity, housing: Housing, crew: Crew, shards: int) -> Duration:
+def duration_of(quantity: Quantity, housing: Housing, crew: Workforce, shards: int) -> Duration:
     """Compute how long a crew takes to fill an index of so many primary shards.
 
     It has no replicas meanwhile, so that nodes without a primary shard have nothing to do.

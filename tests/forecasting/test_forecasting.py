@@ -9,7 +9,7 @@ from hybridr.errors import SettingsError
 from hybridr.forecasting import forecasting
 from hybridr.forecasting.forecasting import priced, require_measurable
 from hybridr.forecasting.settings import ForecastSettings
-from hybridr.forecasting.times import Crew, Duration
+from hybridr.forecasting.times import Duration, Workforce
 from hybridr.settings import resolve_stage
 
 
@@ -43,6 +43,6 @@ def test_a_gpu_that_is_not_here_cannot_be_measured(
 
 def test_the_price_is_that_of_all_workers_and_then_of_the_one_that_verifies() -> None:
     duration = Duration(1.0, 7200.0, 1.0, 3600.0, 10800.0)
-    assert priced(duration, Crew(8, 100.0), 1.5) == (2 * 8 + 1) * 1.5
-    assert priced(duration, Crew(8, 100.0), 0.0) == 0
-    assert priced(duration, Crew(8, 100.0), None) is None
+    assert priced(duration, Workforce(8, 100.0), 1.5) == (2 * 8 + 1) * 1.5
+    assert priced(duration, Workforce(8, 100.0), 0.0) == 0
+    assert priced(duration, Workforce(8, 100.0), None) is None

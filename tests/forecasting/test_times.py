@@ -9,7 +9,16 @@ import pytest
 from hybridr.cluster.legs.dense import form_of
 from hybridr.cluster.settings import VectorSettings
 from hybridr.forecasting.sizes import Housing, Quantity
-from hybridr.forecasting.times import INDEX_S, READ_S, STEP_S, STREAMS, VERIFY_S, Crew, duration_of, node_s
+from hybridr.forecasting.times import (
+    INDEX_S,
+    READ_S,
+    STEP_S,
+    STREAMS,
+    VERIFY_S,
+    Workforce,
+    duration_of,
+    node_s,
+)
 
 FLOAT = form_of(VectorSettings())
 QUANTITY = Quantity(1024, 1024, 384, FLOAT, 16, 100.0)
@@ -17,7 +26,7 @@ MANY = Housing(10, 160, 2)
 
 
 def test_a_thousand_documents_by_hand() -> None:
-    found = duration_of(QUANTITY, MANY, Crew(2, 64.0), 1)
+    found = duration_of(QUANTITY, MANY, Workforce(2, 64.0), 1)
     assert found.encoding == 8, "1,024 documents, two workers of 64 a second"
     assert found.reading == 512 * READ_S
     work = 1024 * (INDEX_S + 10 * STEP_S)  # log2(1024) steps
@@ -29,20 +38,20 @@ def test_a_thousand_documents_by_hand() -> None:
 
 
 def test_what_takes_longest_decides() -> None:
-    fast = duration_of(QUANTITY, MANY, Crew(1, 1e9), 1)
+    fast = duration_of(QUANTITY, MANY, Workforce(1, 1e9), 1)
     assert fast.total == pytest.approx(max(fast.reading, fast.writing) + fast.verifying)
     assert fast.writing > fast.encoding
 
 
 def test_on_one_machine_the_node_takes_from_the_encoder() -> None:
     housing = Housing(1, 4, 1)
-    apart = duration_of(QUANTITY, housing, Crew(1, 64.0), 1)
-    beside = duration_of(QUANTITY, housing, Crew(1, 64.0, beside=True), 1)
+    apart = duration_of(QUANTITY, housing, Workforce(1, 64.0), 1)
+    beside = duration_of(QUANTITY, housing, Workforce(1, 64.0, beside=True), 1)
     assert beside.total - apart.total == pytest.approx(node_s(QUANTITY, 1) / 4)
 
 
 def test_nodes_write_no_faster_than_they_have_processors() -> None:
-    crew = Crew(1000, 64.0)
+    crew = Workforce(1000, 64.0)
     one, ten = (duration_of(QUANTITY, Housing(nodes, 16 * nodes, 1), crew, 8) for nodes in (1, 8))
     assert one.writing == pytest.approx(8 * ten.writing)
     idle = duration_of(QUANTITY, Housing(8, 128, 1), crew, 1)
@@ -57,7 +66,7 @@ def test_small_graphs_and_short_vectors_are_built_sooner() -> None:
 
 def test_more_documents_take_longer_and_more_workers_less_long() -> None:
     sizes = [replace(QUANTITY, documents=count, vectors=count) for count in (1, 10**3, 10**6, 10**9)]
-    totals = [duration_of(size, MANY, Crew(4, 100.0), 1).total for size in sizes]
+    totals = [duration_of(size, MANY, Workforce(4, 100.0), 1).total for size in sizes]
     assert totals == sorted(set(totals))
-    crews = [duration_of(sizes[2], MANY, Crew(workers, 100.0), 1).total for workers in (1, 2, 8, 64)]
+    crews = [duration_of(sizes[2], MANY, Workforce(workers, 100.0), 1).total for workers in (1, 2, 8, 64)]
     assert crews == sorted(crews, reverse=True)

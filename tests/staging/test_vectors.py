@@ -34,7 +34,7 @@ from multiprocessing import get_context
 from support.stages import done_elsewhere
 
 class Processes:
-    name = "throwaway"
+    name = "throwaway_apart"
     leases = False
     def __init__(self, settings):
         self.workers = settings.workers
@@ -53,7 +53,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A runner whose shares are worked on by processes of their own."""
-    (tmp_path / "throwaway.py").write_text(THROWN_AWAY)
+    (tmp_path / "throwaway_apart.py").write_text(THROWN_AWAY)
     monkeypatch.setattr(runners, "__path__", [*runners.__path__, str(tmp_path)])
 
 
@@ -139,11 +139,11 @@ def test_a_run_that_was_stopped_goes_on_by_part(folder: Path) -> None:
 @pytest.mark.usefixtures("processes")
 def test_other_processes_do_the_same_and_one_that_dies_loses_a_part(folder: Path) -> None:
     with pytest.raises(BrokenProcessPool):
-        encode_texts(folder, DyingEncoder(), ReindexSettings(runner="throwaway", workers=2))
+        encode_texts(folder, DyingEncoder(), ReindexSettings(runner="throwaway_apart", workers=2))
     assert read_manifest(folder / "vectors") is None
     left = parts_in(folder / "vectors")
     assert len(left) < 3
-    done = encode_texts(folder, HashingEncoder(), ReindexSettings(runner="throwaway", workers=2))
+    done = encode_texts(folder, HashingEncoder(), ReindexSettings(runner="throwaway_apart", workers=2))
     assert (done.documents, done.before) == (60, 20 * len(left))
     check_whole(folder)
     assert sorted(path.name for path in (folder / "vectors").glob("[!.]*")) == [*NAMES, "manifest.json"]
