@@ -44,20 +44,7 @@ def show(session: Session, holding: Holding) -> None:
     out.line(f"  {holding.current:,} of {holding.documents:,} documents current ({share:.1%})")
     if holding.warning:
         out.line(f"  WARNING, forced: {holding.warning}")
-    if shares := holding.shares:
-        done = shares.shares - shares.open - shares.held
-        out.line(f"  shared out: {done:,} of {shares.shares:,} shares done, {shares.held:,} taken")
-        out.line("  if it does not go on: the command that was stopped, run again, does the rest")
-    if holding.lag:
-        lag = holding.lag
-        out.line(
-            f"  behind the source: {lag.inserts:,} inserts, {lag.updates:,} updates, {lag.deletes:,} deletes"
-        )
-    if holding.writes:
-        out.line(
-            f"  by clients, not in the source: {holding.writes['changed'] + holding.writes['conflicts']:,} "
-            f"changed, {holding.writes['deleted']:,} deleted"
-        )
+    show_progress(session, holding)
     out.line(f"  vectors: {holding.vectors} {holding.compression or ''}".rstrip())
     if windows := holding.passages:
         out.line(f"  passages of {windows.tokens} tokens, {windows.overlap} shared, at most {windows.most}")
@@ -76,3 +63,22 @@ def show(session: Session, holding: Holding) -> None:
         }
         details = ", ".join(f"{name} {value}" for name, value in told.items())
         out.line(f"  {event['at']} {event['event']}: {details}")
+
+
+def show_progress(session: Session, holding: Holding) -> None:
+    """Print how far an index is filled, and how far behind."""
+    out = session.output
+    if shares := holding.shares:
+        done = shares.shares - shares.open - shares.held
+        out.line(f"  shared out: {done:,} of {shares.shares:,} shares done, {shares.held:,} taken")
+        out.line("  if it does not go on: the command that was stopped, run again, does the rest")
+    if holding.lag:
+        lag = holding.lag
+        out.line(
+            f"  behind the source: {lag.inserts:,} inserts, {lag.updates:,} updates, {lag.deletes:,} deletes"
+        )
+    if holding.writes:
+        out.line(
+            f"  by clients, not in the source: {holding.writes['changed'] + holding.writes['conflicts']:,} "
+            f"changed, {holding.writes['deleted']:,} deleted"
+        )
