@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hybridr.cluster.legs.dense import form_of
 from hybridr.cluster.settings import VectorSettings
 from hybridr.forecasting.sizes import Housing, Quantity, volume_of
-from hybridr.forecasting.times import Crew, duration_of, node_s
+from hybridr.forecasting.times import Workforce, duration_of, node_s
 from study import Record, machine_of, table
 
 WORDS = 12
@@ -50,7 +50,7 @@ def said(cases: list[Record]) -> str:
     )
 
 
-def predicted(found: Record) -> tuple[Quantity, Housing, Crew]:
+def predicted(found: Record) -> tuple[Quantity, Housing, Workforce]:
     """Give what a plan knows before a case begins: its source, and the speed of the encoder alone."""
     settings, steps = found["settings"], found["steps"]
     alone, source = steps["reindex"]["alone"], steps["load"]["index"]
@@ -58,7 +58,7 @@ def predicted(found: Record) -> tuple[Quantity, Housing, Crew]:
     form, documents = form_of(VectorSettings(vectors=settings["vectors"])), settings["documents"]
     quantity = Quantity(documents, documents, DIM, form, 16, source["store_bytes"] / documents)
     speed = texts / sum(one["seconds"] for one in alone)
-    return quantity, Housing(1, found["machine"]["cores"], 1), Crew(1, speed, beside=True)
+    return quantity, Housing(1, found["machine"]["cores"], 1), Workforce(1, speed, beside=True)
 
 
 def compared(found: Record) -> list[tuple[float, float]]:
