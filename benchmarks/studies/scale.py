@@ -41,7 +41,6 @@ from hybridr.files.manifest import fingerprint
 from hybridr.machine import machine_record
 from hybridr.node import process
 from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.runners import CHOSEN
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
@@ -65,7 +64,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     """Take sizes, runners and forms, and how they are encoded."""
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     parser.add_argument("--documents", type=listed, default=["10000", "100000"], metavar="A,B", help="sizes")
-    parser.add_argument("--runners", type=listed, default=[CHOSEN], metavar="A,B", help="ways to run shares")
+    parser.add_argument("--runners", type=listed, default=["threads"], metavar="A,B", help="ways to run shares")
     parser.add_argument("--vectors", type=listed, default=["float"], metavar="A,B", help="forms of vectors")
     parser.add_argument("--encoder", type=Path, help="encoder folder (default: the packaged MiniLM)")
     parser.add_argument("--precision", default="fp32", help="of documents")
@@ -239,10 +238,8 @@ class Steps:
         return {"documents": len(texts), **spent.taken()}
 
     def settings(self) -> ReindexSettings:
-        """Write as the case says; a runner is named where a reindex can be told one."""
-        told = {name: self.case[name] for name in ("max_tokens", "workers", "vectors")}
-        if "runner" in ReindexSettings.model_fields:
-            told["runner"] = self.case["runner"]
+        """Write as the case says."""
+        told = {name: self.case[name] for name in ("max_tokens", "workers", "vectors", "runner")}
         return ReindexSettings(**told, term_table=False)
 
 
