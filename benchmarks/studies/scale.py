@@ -64,7 +64,9 @@ def options(parser: argparse.ArgumentParser) -> None:
     """Take sizes, runners and forms, and how they are encoded."""
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     parser.add_argument("--documents", type=listed, default=["10000", "100000"], metavar="A,B", help="sizes")
-    parser.add_argument("--runners", type=listed, default=["threads"], metavar="A,B", help="ways to run shares")
+    parser.add_argument(
+        "--runners", type=listed, default=["threads"], metavar="A,B", help="ways to run shares"
+    )
     parser.add_argument("--vectors", type=listed, default=["float"], metavar="A,B", help="forms of vectors")
     parser.add_argument("--encoder", type=Path, help="encoder folder (default: the packaged MiniLM)")
     parser.add_argument("--precision", default="fp32", help="of documents")
