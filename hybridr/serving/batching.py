@@ -3,15 +3,17 @@
 One thread encodes. When it is free a request starts at once; nothing ever waits for company. Short requests
 for queries, which somebody waits for, go first; one part in nine is for the others. These take turns: a long
 one is cut into parts of at most `budget` tokens and about `PART_S` seconds, and goes to the end of its line
-after each.
+after each. They are encoded at a lower priority, by a thread that stands behind all else on the machine.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Condition, Thread
 from typing import Any, TypeAlias
 
@@ -23,6 +25,7 @@ SHORT_TOKENS = 512  # of a whole request
 URGENT_IN_A_ROW = 8  # parts, before one of the others has its turn
 PART_S = 0.025  # that an urgent request waits for a part of another one
 FIRST_TOKENS = 512  # of a part, while the pace of the encoder is not known
+POLITE = 10  # steps in priority that these parts stand behind the event loop, searches and the cluster
 MEMORY = 0.2  # weight of the last part in what is known of the pace
 
 
@@ -90,6 +93,7 @@ class BatchQueue:
         self._part_began: float | None = None
         self._changed = Condition()
         self._worker: Thread | None = None
+        self._polite = ThreadPoolExecutor(1, "hybridr-encoder-polite", initializer=step_back)
         self._closed = False
 
     def __len__(self) -> int:
@@ -138,6 +142,7 @@ class BatchQueue:
             self.drop(job)
         if self._worker is not None:
             self._worker.join()
+        self._polite.shutdown(wait=False)
 
     def _forget(self, job: EncodingJob) -> None:
         with self._changed:
@@ -225,8 +230,9 @@ class BatchQueue:
         tokens = sum(job.tokens[position] for job, taken in parts for position in taken)
         self._count(len(texts), tokens)
         began = time.monotonic()
-        found = self._encode[parts[0][0].side](texts)
-        self._note_pace(parts[0][0].urgent, time.monotonic() - began, max(tokens, 1))
+        job, encode = parts[0][0], self._encode[parts[0][0].side]
+        found = encode(texts) if job.urgent else self._polite.submit(encode, texts).result()
+        self._note_pace(job.urgent, time.monotonic() - began, max(tokens, 1))
         if len(found) != len(texts):
             raise ValueError(f"the encoder gave {len(found)} answers to {len(texts)} texts")
         return found
@@ -242,3 +248,9 @@ class BatchQueue:
         failure = EncodingFailed()
         failure.__cause__ = error
         job.fail(failure)
+
+
+def step_back() -> None:
+    """Lower the priority of this thread and of those that it starts; only Linux has one for each thread."""
+    if sys.platform == "linux":
+        os.nice(POLITE)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
-from concurrent.futures import CancelledError
+from collections.abc import Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from threading import Event
 
 import pytest
 
-from hybridr.serving.batching import FIRST_TOKENS, PART_S, URGENT_IN_A_ROW, BatchQueue
+from hybridr.serving.batching import FIRST_TOKENS, PART_S, POLITE, URGENT_IN_A_ROW, BatchQueue
 from hybridr.serving.requests import EncodingFailed, Refused
 
 
@@ -242,3 +245,21 @@ def test_a_closed_queue_refuses_and_cancels_what_waits():
     assert waiting.future.done()
     with pytest.raises(Refused, match="stopping"):
         queue.put("query", ["2"], [1])
+
+
+def test_what_can_wait_stands_behind_all_other_work_of_the_machine():
+    def priorities(texts: Sequence[str]) -> list[int]:
+        """Of this thread and of one that it starts."""
+        with ThreadPoolExecutor(1) as pool:
+            return [
+                os.getpriority(os.PRIO_PROCESS, 0),
+                pool.submit(os.getpriority, os.PRIO_PROCESS, 0).result(),
+            ]
+
+    queue = BatchQueue({"query": priorities, "passage": priorities}, 100, lambda *_: None)
+    usual = priority()
+    polite = min(19, usual + POLITE) if sys.platform == "linux" else usual
+    assert queue.put("query", ["a", "b"], [1, 1]).future.result(10) == [usual, usual]
+    assert queue.put("passage", ["a", "b"], [1, 1]).future.result(10) == [polite, polite]
+    assert queue.put("query", ["a", "b"], [1, 1]).future.result(10) == [usual, usual]
+    queue.close()
