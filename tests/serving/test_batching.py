@@ -248,13 +248,13 @@ def test_a_closed_queue_refuses_and_cancels_what_waits():
 
 
 def test_what_can_wait_stands_behind_all_other_work_of_the_machine():
+    def priority() -> int:
+        return os.getpriority(os.PRIO_PROCESS, 0)
+
     def priorities(texts: Sequence[str]) -> list[int]:
         """Of this thread and of one that it starts."""
         with ThreadPoolExecutor(1) as pool:
-            return [
-                os.getpriority(os.PRIO_PROCESS, 0),
-                pool.submit(os.getpriority, os.PRIO_PROCESS, 0).result(),
-            ]
+            return [priority(), pool.submit(priority).result()]
 
     queue = BatchQueue({"query": priorities, "passage": priorities}, 100, lambda *_: None)
     usual = priority()
