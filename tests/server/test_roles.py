@@ -25,6 +25,8 @@ from hybridr.deploying.settings import DeploySettings
 from hybridr.diagnosis.recall import measure_recall
 from hybridr.errors import AccessDenied
 from hybridr.files.folders import load_asset
+from hybridr.forecasting.forecasting import forecast
+from hybridr.forecasting.settings import ForecastSettings
 from hybridr.inspection import inspect_index
 from hybridr.node.state import NodeState
 from hybridr.progress import silent
@@ -112,6 +114,8 @@ def test_the_verbs_of_a_life_each_with_its_role(
     assert len(list(read_index(cluster, INDEX, (), silent))) == 40
     assert bytes_of((cluster, INDEX)) > 0
     assert inspect_index(cluster, INDEX).documents == 40
+    told = ForecastSettings(documents_per_second=100.0)
+    assert forecast(cluster, INDEX, ENCODER, ReindexSettings(), told).quantity.documents == 40
     done = reindex(bob("reindex"), INDEX, ENCODER)
     assert (done.encoded, done.rejected, done.switched) == (40, 0, True)
     info = admin.index_info(done.destination)
@@ -169,8 +173,9 @@ def test_three_stages_need_the_rights_of_a_reindex(
     name = f"{INDEX}-stages"
     role = json.loads(json.dumps(role_of("reindex")).replace(f'"{INDEX}', f'"{name}'))
     fill_index(admin, name, 30)
+    reader = json.loads(json.dumps(role_of("inspect")).replace(f'"{INDEX}', f'"{name}'))
+    assert export_text(bob(reader), name, tmp_path).documents == 30
     cluster = bob(role)
-    assert export_text(cluster, name, tmp_path).documents == 30
     encode_texts(tmp_path, ENCODER)
     put_documents(admin, name, range(29, 31), suffix=" later")
     done = import_vectors(cluster, name, tmp_path, ENCODER)
