@@ -59,10 +59,10 @@ def test_an_alias_that_somebody_moves_elsewhere_is_left_there(
     first = reindex(cluster, index_name, HashingEncoder())
     original = switching.switch
 
-    def switch(cluster: Cluster, alias: str, old: Any, new: str) -> None:
+    def switch(cluster: Cluster, alias: str, *given: Any) -> None:
         add = {"add": {"index": index_name, "alias": alias}}
         cluster.request("POST", "/_aliases", {"actions": [{"remove": {"index": "*", "alias": alias}}, add]})
-        original(cluster, alias, old, new)
+        original(cluster, alias, *given)
 
     monkeypatch.setattr(switching, "switch", switch)
     with pytest.raises(ClusterError, match=f"somebody else has moved to '{index_name}' the alias"):
