@@ -5,6 +5,7 @@ A missing node, model or collection fails the run where `CI=true`; nothing skips
 
 from __future__ import annotations
 
+import logging
 import os
 import tarfile
 import tempfile
@@ -23,6 +24,16 @@ from hybridr.node.settings import NodeSettings
 from support.places import COLLECTIONS
 
 IN_CI = os.environ.get("CI") == "true"
+
+
+class Loggers(dict[str, Any]):
+    """All loggers. pytest walks through them before each test while a server's thread may add its own."""
+
+    def values(self) -> list[Any]:  # type: ignore[override]
+        return list(super().values())
+
+
+logging.Logger.manager.loggerDict = Loggers(logging.Logger.manager.loggerDict)
 
 
 @pytest.fixture(scope="session", autouse=True)

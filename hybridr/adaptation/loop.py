@@ -5,6 +5,7 @@ Below it: what a machine must have for a training, in which precision it compute
 
 from __future__ import annotations
 
+import atexit
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,6 +25,7 @@ from .runs import LOSSES_FILE, Training, append_step, restore, store, write_step
 
 try:
     import torch
+    import torch.distributed.nn.functional  # imported after the group, its defaults hold on to it
     from accelerate import PartialState
     from torch import distributed
 except ImportError as missing:
@@ -247,6 +249,8 @@ class Processes:
         self.rank: int = self._state.process_index
         self.count: int = self._state.num_processes
         self.device: torch.device = self._state.device
+        if self.count > 1:  # threads of the group that live on abort the interpreter at its end, now and then
+            atexit.register(self._state.destroy_process_group)
 
     @property
     def is_main(self) -> bool:

@@ -23,7 +23,7 @@ from ..files.atomic import write_json
 from ..files.folders import state_folder
 from ..files.manifest import fingerprint
 from ..machine import WITHOUT_AMX, read_cpu
-from .contract import Arithmetic, Backend
+from .contract import Arithmetic, Backend, Encoder
 from .engines import PACKAGES, backends_for, require_backend
 from .folder import AGAIN, OnnxEncoder, encoder_record, verify_encoder
 
@@ -92,10 +92,17 @@ class Shipped(NamedTuple):
         return OnnxEncoder(self.folder, record, **chosen, threads=self.threads, at_once=at_once)
 
 
-def shipped(encoder: OnnxEncoder) -> Shipped:
-    """Say what another process needs to open an encoder."""
+def shipped(encoder: Encoder) -> Shipped | Encoder:
+    """Say what another process needs to open an encoder; one that has no folder travels itself."""
+    if not isinstance(encoder, OnnxEncoder):
+        return encoder
     folder = encoder.folder.absolute()
     return Shipped(folder, encoder.precision, encoder.backend, encoder.threads, encoder.fingerprint)
+
+
+def unshipped(encoder: Shipped | Encoder, at_once: int) -> Encoder:
+    """Open what was shipped, for `at_once` batches at once. Raises what `Shipped.open` raises."""
+    return encoder.open(at_once) if isinstance(encoder, Shipped) else encoder
 
 
 class Trial(NamedTuple):

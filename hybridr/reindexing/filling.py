@@ -22,8 +22,7 @@ from ..cluster.settings import ClusterSettings
 from ..cluster.writing import Action, HeldRejects, Outcome, by_bytes, write
 from ..encoding.bits import read_bits
 from ..encoding.contract import Encoder, Vectors, reads_tokens
-from ..encoding.folder import OnnxEncoder
-from ..encoding.opening import Shipped, shipped
+from ..encoding.opening import Shipped, shipped, unshipped
 from ..encoding.passages import Split, by_passages, split
 from ..errors import ModelError, SettingsError
 from ..files.manifest import fingerprint
@@ -126,12 +125,11 @@ class Fill:
         """Get ready to travel: encoder and cluster are opened anew there, and limits divided."""
         job, limit = self.job, self.job.settings.max_docs_per_second
         assert job.cluster.settings is not None
-        encoder = shipped(job.encoder) if isinstance(job.encoder, OnnxEncoder) else job.encoder
         settings = job.settings.model_copy(update={"max_docs_per_second": limit and limit / workers})
         names = job.source, job.destination
         given = job.text_fields, settings, job.token_bits
         pulse = self.leases.pulse if self.leases else Pulse()
-        return PackedFill(job.cluster.settings, encoder, names, given, self.work, pulse)
+        return PackedFill(job.cluster.settings, shipped(job.encoder), names, given, self.work, pulse)
 
 
 class PackedFill(NamedTuple):
@@ -146,7 +144,7 @@ class PackedFill(NamedTuple):
 
     def open(self, threads: int) -> Fill:
         """Open encoder and cluster. Raises ModelError when that is not there, or another one; Unreachable."""
-        encoder = self.encoder.open(threads) if isinstance(self.encoder, Shipped) else self.encoder
+        encoder = unshipped(self.encoder, threads)
         fields, settings, token_bits = self.given
         cluster = Cluster.connect(self.cluster).patient(settings.patience_s)
         job = Job(cluster, *self.names, encoder, fields, settings, HeldRejects(), token_bits)
@@ -201,12 +199,17 @@ def fill_share(job: Job, work: Work, meter: Meter, share: Share) -> Filling:
         closing(prefetched(work.pages(job, share, filling, meter))) as pages,
         closing(prefetched(encoded_pages(job, pages))) as encoded,
     ):
-        for page in encoded:
-            write_page(job, work, page, filling)
-            meter.add(len(page))
-            if job.stop.is_set():
-                break
+        write_pages(job, work, encoded, filling, meter)
     return filling
+
+
+def write_pages(job: Job, work: Work, pages: Iterable[list[Pending]], filling: Filling, meter: Meter) -> None:
+    """Write pages until there are no more, or the job is to stop."""
+    for page in pages:
+        write_page(job, work, page, filling)
+        meter.add(len(page))
+        if job.stop.is_set():
+            break
 
 
 def write_page(job: Job, work: Work, page: list[Pending], filling: Filling) -> None:

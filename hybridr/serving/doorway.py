@@ -8,7 +8,6 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from http import HTTPStatus
 from ipaddress import ip_address
 from threading import Semaphore
 from typing import Any, TypeVar
@@ -18,7 +17,7 @@ from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .requests import GONE, Busy, Refused, error_answer
+from .requests import BAD_REQUEST, GONE, Busy, Refused, error_answer
 from .settings import ServeSettings
 from .telemetry import FACTS, Metrics, described, log_request
 
@@ -124,7 +123,7 @@ class Doorway:
             await unless_gone(Request(scope, receive), self.turns.acquire())
             try:
                 await self.app(scope, whole, exchange.send)
-                if exchange.status >= HTTPStatus.BAD_REQUEST:
+                if exchange.status >= BAD_REQUEST:
                     await asyncio.sleep(REST_S)
             finally:
                 self.turns.release()

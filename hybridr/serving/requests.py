@@ -23,6 +23,7 @@ SIDES: tuple[Side, ...] = ("query", "passage")
 MOST_HITS = 1000
 SHOWN_PROBLEMS = 5
 MOST_BOOST = 1000  # characters
+BAD_REQUEST = 400
 LATE = 503
 RETRY_AFTER_S = 1
 GONE = 499  # what nginx calls a client that did not wait; nobody reads it but logs and metrics

@@ -23,6 +23,7 @@ from ..search.signal_set import without_tokens
 from .doorway import SearchThreads, unless_gone
 from .embeddings import Embedder
 from .requests import (
+    BAD_REQUEST,
     LATE,
     EncodingFailed,
     Mode,
@@ -36,7 +37,6 @@ from .requests import (
 from .settings import ServeSettings
 from .telemetry import described, note
 
-BAD_REQUEST = 400
 BUILT_AT_ONCE = 1_000  # characters of a text; longer ones would hold up the event loop for milliseconds
 WARNING = "the encoder failed, these are lexical results"
 

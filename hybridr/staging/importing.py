@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from threading import Event, Lock
+from threading import Event
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ from ..encoding.contract import Encoder, Vectors
 from ..encoding.passages import Split
 from ..errors import DataError, SettingsError
 from ..progress import Progress, silent
-from ..reindexing.filling import encode, prefetched, with_vectors, write_page
+from ..reindexing.filling import encode, prefetched, with_vectors, write_pages
 from ..reindexing.job import Filling, Job, Meter, Pending
 from ..reindexing.planning import Plan, source_of
 from ..reindexing.reindexing import Reindexing, carried_out, plan
@@ -61,27 +61,14 @@ class Ready:
     digests: dict[str, str]
 
 
-@dataclass
-class Taken:
-    """How many documents got the vectors of the folder."""
-
-    documents: int = 0
-    lock: Lock = field(default_factory=Lock)
-
-    def add(self, documents: int) -> None:
-        """Count more."""
-        with self.lock:
-            self.documents += documents
-
-
 @dataclass(frozen=True)
 class Import(Local):
-    """The errand of writing parts."""
+    """The errand of writing parts; `taken` counts the documents that get the vectors of the folder."""
 
     ready: Ready
     job: Job
     meter: Meter
-    taken: Taken
+    taken: Meter
 
     @property
     def stop(self) -> Event:
@@ -118,13 +105,13 @@ def import_vectors(
     cluster = cluster.patient(settings.patience_s)
     ready = ready_in(folder)
     chosen = import_settings(cluster, name, encoder, settings, ready)
-    taken = Taken()
+    taken = Meter(silent, 0)
 
     def fill(job: Job, todo: Plan) -> Filling:
         return fill_from(ready, job, todo, taken, progress)
 
     done = carried_out(cluster, name, encoder, chosen, fill, progress)
-    return Imported(**{one.name: getattr(done, one.name) for one in fields(done)}, taken=taken.documents)
+    return Imported(**{one.name: getattr(done, one.name) for one in fields(done)}, taken=taken.done)
 
 
 def plan_import(
@@ -187,7 +174,7 @@ def import_settings(
     return settings.model_copy(update={**made, "passages": windows is not None, **split})
 
 
-def fill_from(ready: Ready, job: Job, todo: Plan, taken: Taken, progress: Progress) -> Filling:
+def fill_from(ready: Ready, job: Job, todo: Plan, taken: Meter, progress: Progress) -> Filling:
     """Write the documents of all parts, then what else the source has, as a reindex does."""
     total, meter = Filling(), Meter(progress, job.cluster.count(job.source))
     job.pace.wait(0)  # looks how long searches take before the work begins
@@ -209,15 +196,11 @@ def fill_from(ready: Ready, job: Job, todo: Plan, taken: Taken, progress: Progre
 
 def import_part(task: Import, name: str) -> Filling:
     """Write the documents that the source still has in the range of a part."""
-    (share, rows), job, meter = rows_in_part(task.ready, name), task.job, task.meter
+    (share, rows), job = rows_in_part(task.ready, name), task.job
     filling = Filling(until=Position.at(share.since))
-    read = pages_to_copy(job, share, filling, meter)
+    read = pages_to_copy(job, share, filling, task.meter)
     with closing(prefetched(with_known_vectors(job, read, rows, task.taken))) as pages:
-        for page in pages:
-            write_page(job, COPYING, page, filling)
-            meter.add(len(page))
-            if job.stop.is_set():
-                break
+        write_pages(job, COPYING, pages, filling, task.meter)
     return filling
 
 
@@ -250,7 +233,7 @@ def rows_in(table: pa.Table, dim: int) -> dict[str, Row]:
 
 
 def with_known_vectors(
-    job: Job, pages: Iterator[list[Pending]], rows: dict[str, Row], taken: Taken
+    job: Job, pages: Iterator[list[Pending]], rows: dict[str, Row], taken: Meter
 ) -> Iterator[list[Pending]]:
     """Give documents the vectors of the part where their text is the same, and encode the others afresh."""
     for page in pages:

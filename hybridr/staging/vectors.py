@@ -21,8 +21,7 @@ import numpy as np
 
 from ..cluster.reading import SourceDocument
 from ..encoding.contract import Encoder, Vectors, base_of
-from ..encoding.folder import OnnxEncoder
-from ..encoding.opening import Shipped, load_encoder, shipped
+from ..encoding.opening import Shipped, load_encoder, shipped, unshipped
 from ..errors import DataError, SettingsError
 from ..files.manifest import fingerprint, write_manifest
 from ..files.remembered import remember_encoder
@@ -104,9 +103,8 @@ class Task:
 
     def packed(self, workers: int) -> PackedTask:
         """Get ready to travel: the encoder is opened anew there, the folder lies at the same place."""
-        encoder, folder = self.encoding.encoder, self.folder.absolute()
-        travelling = shipped(encoder) if isinstance(encoder, OnnxEncoder) else encoder
-        return PackedTask(folder, travelling, self.encoding.settings, self.making, self.digests)
+        encoder, settings = shipped(self.encoding.encoder), self.encoding.settings
+        return PackedTask(self.folder.absolute(), encoder, settings, self.making, self.digests)
 
 
 class PackedTask(NamedTuple):
@@ -120,8 +118,8 @@ class PackedTask(NamedTuple):
 
     def open(self, threads: int) -> Task:
         """Open the encoder. Raises ModelError when that is not there, or another one."""
-        encoder = self.encoder.open(threads) if isinstance(self.encoder, Shipped) else self.encoder
-        encoding, place = Encoding(encoder, self.settings), "the work given to this process"
+        encoding = Encoding(unshipped(self.encoder, threads), self.settings)
+        place = "the work given to this process"
         check_making(self.making, encoding.making, place, "give it the same encoder")
         return Task(self.folder, encoding, self.making, self.digests)
 

@@ -62,6 +62,8 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
     assert run_script(together, dropout="none", processes=2) == 0
     one, two = (load_file(out / "trained.safetensors") for out in (alone, together))
     assert (one.pop("processes").item(), two.pop("processes").item()) == (1, 2)
+    left = [(together / f"threads.{rank}").read_text() for rank in range(2)]
+    assert left == ["1", "1"], "threads that outlive Python can abort the process"
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, rtol=1e-5, atol=1e-6)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -193,18 +192,6 @@ def test_the_same_reindex_again_encodes_nothing(
 ) -> None:
     assert hybridr_cli.main(["reindex", INDEX, "--url", cluster.url]) == 0
     assert "12 documents, 0 encoded, 12 were there already" in capsys.readouterr().out
-
-
-def test_a_verb_without_its_extra_names_it(
-    cluster: Cluster, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HYBRIDR_URL", cluster.url)
-    monkeypatch.setitem(sys.modules, "fastapi", None)
-    for module in [name for name in sys.modules if name.startswith(("hybridr.serving", "hybridr.workbench"))]:
-        monkeypatch.delitem(sys.modules, module)
-    error, hint = said_by(capsys, f"serve --index {INDEX} --quiet", 1)
-    assert "needs the package 'fastapi'" in error
-    assert "[serve]" in hint
 
 
 def test_what_a_dry_run_and_a_refusal_leave_is_not_called_deleted(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tracemalloc
 from collections.abc import Sequence
+from threading import Event
 
 import numpy as np
 import pytest
@@ -23,14 +24,17 @@ WIDTH, DIM = 384, 384
 
 
 class WatchedEncoder(HashingEncoder):
-    """Remembers the batches that it read."""
+    """Remembers the batches that it read; waits while `go_on` is cleared."""
 
     def __init__(self) -> None:
         super().__init__()
         self.batches: list[list[str]] = []
+        self.go_on = Event()
+        self.go_on.set()
 
     def read_queries(self, texts: Sequence[str]) -> list[Reading]:
         self.batches.append(list(texts))
+        assert self.go_on.wait(60)
         return super().read_queries(texts)
 
 
@@ -57,14 +61,19 @@ def assert_same(found: Reading, wanted: Reading) -> None:
 
 def test_queries_that_wait_are_read_in_one_batch_and_each_gets_its_own() -> None:
     encoder = WatchedEncoder()
+    encoder.go_on.clear()
     embedder = embedder_of(encoder)
     texts = [f"query {number} " + "wing " * (number % 7) for number in range(40)]
 
     async def ask() -> list[Reading]:
-        return list(await asyncio.gather(*map(embedder.read, texts)))
+        asked = asyncio.gather(*map(embedder.read, texts))
+        while len(embedder.queue) + sum(map(len, encoder.batches)) < len(texts):
+            await asyncio.sleep(0.001)
+        encoder.go_on.set()
+        return list(await asked)
 
     found = asyncio.run(ask())
-    assert len(encoder.batches) < 20
+    assert len(encoder.batches) == 2, "the first alone or with some others, and all that came meanwhile"
     assert sorted(text for batch in encoder.batches for text in batch) == sorted(texts)
     for one, wanted in zip(found, HashingEncoder().read_queries(texts), strict=True):
         assert_same(one, wanted)

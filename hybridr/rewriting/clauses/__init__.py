@@ -43,7 +43,7 @@ REASONS: Mapping[Reason, str] = {
     "part": "it has a part that may mean something else beside `rescore`",
     "window": "its page is larger than index.max_rescore_window allows",
     "unknown_words": "no document has any of its words",
-    "too_long": "its text is longer than [serve] max_characters",
+    "too_long": "its text is longer than [serve] max_query_characters",
     "fusion": "the index is not ranked by true scores",
     "unreadable": "its body is odd in some way",
     "late": "the server took longer than [serve] rank_timeout_s",
