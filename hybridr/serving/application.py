@@ -29,7 +29,7 @@ from ..progress import Progress, silent
 from ..search.settings import SearchSettings
 from .doorway import HEADER_BYTES, Doorway, TimedProtocol, is_local
 from .embeddings import Embedder, add_embeddings
-from .requests import add_error_answers, answer
+from .requests import QuickRoute, add_error_answers, answer
 from .settings import ServeSettings
 from .telemetry import CONTENT_TYPE, Metrics, configuration
 
@@ -177,6 +177,7 @@ def create_app(
     metrics = Metrics()
     embedder = Embedder(encoder, settings, metrics)
     app = FastAPI(title="hybridr", lifespan=closing(embedder), docs_url=None, redoc_url=None)
+    app.router.route_class = QuickRoute
     app.state.embedder = embedder
     add_error_answers(app)
     add_embeddings(app, embedder, settings)

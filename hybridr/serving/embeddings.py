@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+import orjson
 from fastapi import FastAPI, Request, Response
 from numpy.typing import NDArray
 
@@ -20,7 +21,7 @@ from ..encoding.contract import Encoder, Reading, TokenEncoder, Vectors, reads_t
 from ..encoding.tokens import within_reach
 from .batching import BatchQueue, Encode
 from .doorway import unless_gone
-from .requests import SIDES, Busy, EmbeddingRequest, answer, check_embedding, side_of
+from .requests import SIDES, Busy, EmbeddingRequest, answer, check_embedding, json_bytes, side_of
 from .settings import ServeSettings, Side
 from .telemetry import Metrics, note
 
@@ -59,13 +60,13 @@ def add_embeddings(app: FastAPI, embedder: Embedder, settings: ServeSettings) ->
 
 
 def embedding_answer(request: EmbeddingRequest, found: Sequence[Embedding]) -> dict[str, Any]:
-    """Give embeddings the form of OpenAI's answer."""
-    shown = [wire_value(embedding.vector, request.encoding_format) for embedding in found]
-    return {
-        "object": "list",
-        "model": request.model,
-        "data": [{"object": "embedding", "index": i, "embedding": value} for i, value in enumerate(shown)],
-    }
+    """Give embeddings the form of OpenAI's answer. Each is written by itself: the event loop, which waits
+    while numbers are written, has its turn in between."""
+    shown = (wire_value(embedding.vector, request.encoding_format) for embedding in found)
+    data = [
+        json_bytes({"object": "embedding", "index": i, "embedding": value}) for i, value in enumerate(shown)
+    ]
+    return {"object": "list", "model": request.model, "data": [*map(orjson.Fragment, data)]}
 
 
 def usage(found: Sequence[Embedding]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from ..cluster.destinations import resolve
 from ..progress import Progress, silent
 from ..search.systems import Compared, JudgedQueries, check_collection, measured_all
 from ..serving.application import Addition, Server, open_server
-from ..serving.requests import Refused, Unicode, answer
+from ..serving.requests import Refused, answer
 from ..serving.searching import Searches
 from ..serving.settings import ServeSettings
 from ..tuning.resetting import reset_tuning
@@ -31,7 +31,7 @@ from .page import add_page
 from .tasks import Tasks, Work
 
 MEASURED = Compared(("bm25", "hybrid-stock", "hybrid"), measures=("nDCG@10", "RR@10"))
-Text = Annotated[Unicode, Field(min_length=1, max_length=1_000)]
+Text = Annotated[str, Field(min_length=1, max_length=1_000)]
 Judge = Annotated[str, Field(pattern=r"^[\w-]{1,40}$", description="a name; letters, digits, - and _")]
 DocumentId = Annotated[str, Field(min_length=1, max_length=512)]
 

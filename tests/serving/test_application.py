@@ -141,7 +141,7 @@ def test_a_request_that_cannot_be_answered_says_why(client, body, status, said):
 def test_half_a_character_is_refused(client, body):
     answer = client.post("/v1/embeddings", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 400
-    assert "unicode" in answer.json()["error"]["message"]
+    assert "surrogate" in answer.json()["error"]["message"]
 
 
 def test_an_encoder_that_cannot_count_tokens_gives_no_usage():

@@ -11,7 +11,7 @@ from threading import Event
 
 import pytest
 
-from hybridr.serving.batching import FIRST_TOKENS, PART_S, POLITE, URGENT_IN_A_ROW, BatchQueue
+from hybridr.serving.batching import FIRST_TOKENS, PART_S, POLITE, BatchQueue
 from hybridr.serving.requests import EncodingFailed, Refused
 
 
@@ -40,9 +40,9 @@ def queue_of(gate: Gate, budget: int = 100, count=lambda texts, tokens: None) ->
     return BatchQueue({side: gate.side(side) for side in ("query", "passage")}, budget, count)
 
 
-def held(gate: Gate, queue: BatchQueue):
-    """Keep the encoder busy with one text, so that what comes now has to wait."""
-    job = queue.put("query", ["0"], [1])
+def held(gate: Gate, queue: BatchQueue, side: str = "query"):
+    """Keep the encoder busy with one text, so that what comes now of its kind has to wait."""
+    job = queue.put(side, ["0"], [1])
     assert gate.entered.wait(10)
     return job
 
@@ -50,17 +50,27 @@ def held(gate: Gate, queue: BatchQueue):
 def test_what_waits_is_encoded_together_and_sides_apart():
     gate, batches = Gate(), []
     queue = queue_of(gate, count=lambda texts, tokens: batches.append((texts, tokens)))
+    held(gate, queue, "passage")
+    queries = queue.put("query", [str(number) for number in range(1, 61)], [9] * 60)
+    passages = [queue.put("passage", [str(number)], [10]) for number in (71, 72)]
+    assert len(queue) == 62
+    gate.opened.set()
+    assert queries.future.result(10) == list(range(1, 61))
+    assert [job.future.result(10) for job in passages] == [[71], [72]]
+    assert ("passage", ["71", "72"]) in gate.calls
+    assert batches[0] == (1, 1)
+    assert (2, 20) in batches
+    assert len(queue) == 0
+
+
+def test_queries_that_wait_are_encoded_together():
+    gate = Gate()
+    queue = queue_of(gate)
     held(gate, queue)
     queries = [queue.put("query", [str(number)], [3]) for number in range(1, 6)]
-    passages = queue.put("passage", ["7", "8"], [10, 10])
-    assert len(queue) == 7
     gate.opened.set()
     assert [job.future.result(10) for job in queries] == [[1], [2], [3], [4], [5]]
-    assert passages.future.result(10) == [7, 8]
-    together = [("query", ["1", "2", "3", "4", "5"]), ("passage", ["7", "8"])]
-    assert gate.calls == [("query", ["0"]), *together]
-    assert batches == [(1, 1), (5, 15), (2, 20)]
-    assert len(queue) == 0
+    assert gate.calls == [("query", ["0"]), ("query", ["1", "2", "3", "4", "5"])]
 
 
 def test_an_idle_queue_adds_no_delay():
@@ -94,28 +104,25 @@ def test_a_text_over_the_budget_goes_alone():
 
 
 @pytest.mark.attack(21)
-def test_queries_go_before_passages_and_long_requests_of_either_side():
-    gate = Gate()
-    queue = queue_of(gate, budget=10)
-    held(gate, queue)
-    queue.put("passage", [str(number) for number in range(30)], [5] * 30)
+def test_queries_wait_for_no_passages_and_no_long_request_of_either_side():
+    gate, queries = Gate(), Gate(is_open=True)
+    sides = {"query": queries.side("query"), "passage": gate.side("passage")}
+    queue = BatchQueue(sides, 10, lambda *_: None)
+    held(gate, queue, "passage")
     queue.put("query", [str(number) for number in range(100, 300)], [5] * 200)
-    query = queue.put("query", ["1"], [5])
+    assert queue.put("query", ["1"], [5]).future.result(10) == [1]
+    assert queries.calls == [("query", ["1"])], "the long request waits for the passage"
     gate.opened.set()
-    query.future.result(10)
-    assert gate.calls[1] == ("query", ["1"])
 
 
-def test_one_part_in_nine_is_for_those_that_are_not_urgent():
+def test_sides_that_can_wait_take_turns():
     gate = Gate()
-    queue = queue_of(gate, budget=10)
-    held(gate, queue)
-    passages = queue.put("passage", ["99"], [5])
-    queries = [queue.put("query", [str(number)], [10]) for number in range(20)]
+    queue = queue_of(gate, budget=500)
+    held(gate, queue, "passage")
+    jobs = [queue.put(side, ["1", "2", "3"], [400] * 3) for side in ("passage", "query")]
     gate.opened.set()
-    assert passages.future.result(10) == [99]
-    assert [job.future.result(10) for job in queries] == [[number] for number in range(20)]
-    assert [side for side, _ in gate.calls].index("passage") == URGENT_IN_A_ROW
+    assert [job.future.result(10) for job in jobs] == [[1, 2, 3]] * 2
+    assert [side for side, _ in gate.calls[1:]] == ["query", "passage"] * 3
 
 
 def test_parts_that_can_wait_are_as_long_as_the_encoder_is_quick():
@@ -148,7 +155,7 @@ def test_how_long_a_query_would_wait_is_known():
 def test_a_short_request_overtakes_a_long_one_of_its_side():
     gate = Gate()
     queue = queue_of(gate, budget=10)
-    held(gate, queue)
+    held(gate, queue, "passage")
     long = queue.put("passage", [str(number) for number in range(30)], [5] * 30)
     short = queue.put("passage", ["99"], [5])
     gate.opened.set()
@@ -219,7 +226,7 @@ def test_another_number_of_answers_is_an_error_and_the_queue_lives_on(wrong):
 def test_a_full_queue_refuses_and_takes_again_what_it_has_room_for():
     gate = Gate()
     queue = BatchQueue({side: gate.side(side) for side in ("query", "passage")}, 100, lambda *_: None, 3)
-    held(gate, queue)
+    held(gate, queue, "passage")
     large = queue.put("passage", ["1", "2", "3", "4", "5"], [1] * 5)  # nobody waited
     with pytest.raises(Refused, match="5 texts wait for the encoder, at most 3 may") as caught:
         queue.put("passage", ["6"], [1])

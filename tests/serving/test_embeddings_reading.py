@@ -73,7 +73,7 @@ def test_queries_that_wait_are_read_in_one_batch_and_each_gets_its_own() -> None
         return list(await asked)
 
     found = asyncio.run(ask())
-    assert len(encoder.batches) == 2, "the first alone or with some others, and all that came meanwhile"
+    assert len(encoder.batches) <= 2, "those that came first, and all that came meanwhile"
     assert sorted(text for batch in encoder.batches for text in batch) == sorted(texts)
     for one, wanted in zip(found, HashingEncoder().read_queries(texts), strict=True):
         assert_same(one, wanted)

@@ -145,18 +145,13 @@ def test_long_and_odd_queries_are_answered(client, query):
 
 
 @pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        (b'{"query": "a cat", "boost": "\\ud800"}', 400),
-        (b'{"query": "a cat", "filter": {"\\ud800": {}}}', 422),
-        (b'{"query": "a cat", "\\ud800": 1}', 400),
-        (b'{"query": "a cat", "mode": "\\ud800"}', 400),
-    ],
+    "part", ['"boost": "\\ud800"', '"filter": {"\\ud800": {}}', '"\\ud800": 1', '"mode": "\\ud800"']
 )
-def test_half_a_character_anywhere_is_the_clients_error(client, body, status):
+def test_half_a_character_anywhere_is_the_clients_error(client, part):
+    body = f'{{"query": "a cat", {part}}}'.encode()
     answer = client.post("/search", content=body, headers={"Content-Type": "application/json"})
-    assert answer.status_code == status
-    assert answer.json()["error"]["message"]
+    assert answer.status_code == 400
+    assert "surrogate" in answer.json()["error"]["message"]
 
 
 def test_a_filter_that_the_cluster_cannot_read_is_the_clients_error(client, monkeypatch):
