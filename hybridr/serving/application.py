@@ -6,6 +6,7 @@ what is indexed (`hybridr-query` and `hybridr-passage` are listed, any other beg
 
 from __future__ import annotations
 
+import gc
 import socket
 import ssl
 import sys
@@ -75,6 +76,8 @@ class Server(NamedTuple):
             ssl_keyfile=self.settings.tls_key,
         )
         sys.setswitchinterval(SWITCH_S)
+        gc.collect()
+        gc.freeze()  # to walk through all that was loaded would hold up every request for 70 ms, now and then
         try:
             uvicorn.Server(config).run(sockets=[self.listener])
         except KeyboardInterrupt:
