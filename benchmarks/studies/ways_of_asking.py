@@ -46,6 +46,7 @@ FORMS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "transparent --fusion pipeline": ("transparent", {}, {"fusion": "pipeline"}),
     "client": ("client", {}, {}),
     "neural": ("neural", {}, {}),
+    "local": ("local", {}, {}),
 }
 """Name -> the way, its settings of deploying, and those of searching."""
 SEARCH, PLAIN = "hybridr search", "not deployed"
@@ -178,14 +179,13 @@ def render(results: Record) -> str:
     forms = [SEARCH, PLAIN, *FORMS]
     rows = []
     for name, found in results.items():
-        row = [name, *(shown(found[LEAD].get(form)) for form in forms)]
+        row = [name, *(shown(found[LEAD].get(form)) for form in forms), str(found["left alone"])]
         p50 = found["p50"]
         rows.append(
             [
                 *row,
-                str(found["left alone"]),
-                f"{p50['deployed ms']:.1f} / {p50['by hand ms']:.1f}",
-                f"{p50['ratio']:.2f}",
+                f"{p50['deployed ms']:.1f} / {p50['by hand ms']:.1f}" if p50 else "",
+                f"{p50['ratio']:.2f}" if p50 else "",
             ]
         )
     if len(results) > 1:

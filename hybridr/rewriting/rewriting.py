@@ -13,7 +13,7 @@ from ..cluster.connection import Cluster
 from ..cluster.destinations import resolve
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Reading
-from ..errors import DataError
+from ..errors import ClusterError, DataError
 from ..languages import says_something
 from ..search.checks import chosen_fusion
 from ..search.fusions.absolute import LARGEST_WINDOW, WINDOW
@@ -285,11 +285,14 @@ def fate_of(ranking: BodyRanking, request: Mapping[str, Any]) -> Fate:
     address = urlsplit(str(request.get("path", "_search")))
     params = dict(parse_qsl(address.query)) | dict(request.get("params") or {})
     given = request.get("body") or {} if {"path", "body"} & request.keys() else request
-    reason = reason_of_path(address.path.rpartition("/")[2], params)
+    path = address.path.removesuffix("/template")
+    reason = reason_of_path(path.rpartition("/")[2], params)
     if reason is None:
         try:
+            if path != address.path:
+                given = ranking.search.cluster.request("POST", "/_render/template", given)["template_output"]
             judged = ranking.judged(as_sent(given, params))
-        except (TypeError, ValueError, AttributeError, RecursionError):
+        except (TypeError, ValueError, AttributeError, RecursionError, ClusterError):
             judged = "unreadable"
         reason = judged if isinstance(judged, str) else "scroll" if "scroll" in params else None
     return Fate(reason is None, reason, REASONS[reason] if reason else "ranked as hybridr search does")

@@ -148,7 +148,7 @@ def deploying(diary: Diary, cluster: Cluster, copied: Answers) -> None:
     diary.tell(
         f"{statuses(copied, deployed)} of {len(deployed)} are answered or refused as before, and {kept} of "
         f"the {len(alone)} that are left alone have the same answer to the last digit. The others are ranked "
-        "as `hybridr search` ranks; so is a `_search/template`, which `--explain` does not fill in."
+        "as `hybridr search` ranks."
     )
 
 

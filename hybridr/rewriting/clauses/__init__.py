@@ -28,7 +28,7 @@ REASONS: Mapping[Reason, str] = {
     "scores": "something else beside the text adds to its scores",
     "functions": "functions other than factors of the score read its old scale",
     "no_query": "it has no query",
-    "no_search": "it is no `_search`; the bodies of templates and `_msearch` are judged one by one",
+    "no_search": "it is no `_search`; the bodies of `_msearch` are judged one by one",
     "pipeline": "it names a search pipeline of its own",
     "scroll": "OpenSearch leaves `rescore` out of it: BM25 plus the cosines of neighbours is its order",
     "counting": "nothing is ranked: matches are counted",

@@ -151,7 +151,7 @@ def total(answer: dict[str, Any]) -> Any:
 def test_an_application_is_told_so_before(mart: Cluster) -> None:
     requests = [{"path": f"/mart/{one.api}", "params": one.params, "body": one.body} for one in ALL]
     fates = fates_of(mart, SOURCE, requests, SearchSettings())
-    expected = {one.name: "no_search" if one.api == "_search/template" else one.reason for one in ALL}
+    expected = {one.name: one.reason for one in ALL}
     assert {one.name: fate.reason for one, fate in zip(ALL, fates, strict=True)} == expected
 
 
