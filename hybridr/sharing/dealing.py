@@ -12,6 +12,8 @@ from .leases import Ledger
 
 LOOK_S, IDLE_LOOK_S = 2.0, 0.5
 """Between two looks at the leases; more often while a worker waits."""
+BEGIN_A_SECOND = 12
+"""Workers, that they do not all ask the cluster at once: now, and each time that equal shares end."""
 
 
 class Done(NamedTuple):
@@ -75,6 +77,7 @@ class Leased:
         self._refused: dict[int, tuple[str, ...]] = {}
         self._ledger.reopen([one for one in leases if is_done(one) and refused_by(one)])
         self._near = runs_of([one for one in leases if one.state["state"] == "open"], workers)
+        self._pauses = (number / BEGIN_A_SECOND for number in range(workers))
         self._busy: set[Any] = set()
         self._idle: set[Any] = set()
         self._counted = 0
@@ -86,9 +89,10 @@ class Leased:
         if worker not in self._busy and not self._near:
             self._idle.add(worker)
             return None
-        near = [] if worker in self._busy else self._near.pop()
+        if worker in self._busy:
+            return Call("lease", ([], 0.0))
         self._busy.add(worker)
-        return Call("lease", (near,))
+        return Call("lease", (self._near.pop(), next(self._pauses, 0.0)))
 
     def heard(self, worker: Any, done: Done | None) -> None:
         """Take the answer of a worker; None when it died, or knew of no open lease."""

@@ -113,10 +113,11 @@ class Worker:
         self._holder: Holder | None = None
         self._ending = False
 
-    def lease(self, near: Sequence[Lease]) -> Done | Refusal | None:
-        """Fill the share of the next lease; None when it knows of none."""
+    def lease(self, near: Sequence[Lease], pause_s: float) -> Done | Refusal | None:
+        """Fill the share of the next lease, after so many seconds; None when it knows of none."""
         try:
             errand = self._opened()
+            time.sleep(pause_s)
             assert errand.leases is not None
             self._holder = self._holder or Holder(errand.leases)
             lease = self._holder.take(near)
