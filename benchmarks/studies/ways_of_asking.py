@@ -1,14 +1,14 @@
 """Do unchanged clients get the ranking of `hybridr search`, and what does each way of deploying give?
 
-    hybridr node start --name ways --with-ml --heap 2g
+    hybridr node start --name ways --with-ml --with-natives --heap 3g
     python benchmarks/run.py ways-of-asking FOLDER [--sets cranfield,...] [--url URL] [--ways client,...]
 
 FOLDER holds collections in BEIR layout; an index with vectors is behind each one's name. Every judged query
 is asked through plain REST with 10 hits: by `multi_match` over the searched fields before anything is
-deployed, by the same body under each form of the transparent way, and by the `hybrid` queries of `client`
-and `neural`; of more than QUERIES judged ones, as many are spread over them. p50 is that of the transparent
-way beside the same body as the server wrote it, sent by hand, in turns query by query, when the server has
-seen the query before: no encoding is in it. What is measured is kept.
+deployed, by the same body under each form of the transparent way, and by the `hybrid` queries of `client`,
+`neural` and `local`; of more than QUERIES judged ones, as many are spread over them. p50 is that of the
+transparent way beside the same body as the server wrote it, sent by hand, in turns query by query, when the
+server has seen the query before: no encoding is in it. What is measured is kept.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ FORMS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 SEARCH, PLAIN = "hybridr search", "not deployed"
 NOTES = """\
 nDCG@10 through REST of every judged query, by what the client sends: an ordinary `multi_match` (not deployed,
-transparent), or a `hybrid` query with a vector (client) or text (neural). "left alone" counts the queries
-that the transparent way does not rank: no document has any of their words. Times are the p50 of the
+transparent), or a `hybrid` query with a vector (client) or text (neural, local). "left alone" counts the
+queries that the transparent way does not rank: no document has any of their words. Times are the p50 of the
 transparent way beside the same rewritten body sent by hand, on cores that were busy with other work (load 20
 to 45 on four of them): only the ratio says anything."""
 

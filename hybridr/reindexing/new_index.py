@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ..cluster.connection import Cluster, path_of
@@ -22,7 +23,7 @@ from ..cluster.destinations import (
 from ..cluster.reading import require_source
 from ..cluster.record import BITS_FIELD, ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record
 from ..encoding.contract import Encoder
-from ..errors import ClusterError, DataError
+from ..errors import ClusterError, DataError, SettingsError
 from ..files.manifest import fingerprint
 from .planning import FREEING, USUAL, Plan, Proposal, propose, source_of
 from .preflight import check_disk, check_templates, estimate_disk, protections_lost
@@ -33,6 +34,7 @@ GRAPH_THRESHOLD = "knn.advanced.approximate_threshold"
 WITHOUT_GRAPH: dict[str, Any] = {GRAPH_THRESHOLD: "-1"}
 THRESHOLD_SINCE = (2, 18, 0)
 LIVE = ("final_pipeline",)  # its owner's settings stay, but no pipeline may change the copies
+NO_ALIAS = re.compile(r'[\s,"*\\<|>?/#:]|^[_+-]|^\.\.?$')
 # What the server sets itself and refuses or misreads in a new index.
 PRIVATE_SETTINGS = (
     "uuid",
@@ -54,7 +56,7 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     """Plan the index that gets the documents of `name`, or find the one that an earlier run began.
 
     Raises ClusterError (engine, plugin, alias), DataError (empty, no text, no `_source`, field taken),
-    ModelError (dimension), NotFound.
+    ModelError (dimension), NotFound, SettingsError (no name for an alias).
     """
     info, named = source_of(cluster, name), cluster.index_info(name)
     alias = settings.alias or (named.record.alias if is_destination(named) else default_alias(name))
@@ -134,7 +136,12 @@ def check_named(named: IndexInfo, name: str, alias: str) -> None:
 
 
 def check_alias(cluster: Cluster, alias: str, info: IndexInfo) -> IndexInfo | None:
-    """Refuse to take an alias away from an index that has nothing to do with the source."""
+    """Refuse what cannot be an alias, and one that an index has which does not come from the source."""
+    if NO_ALIAS.search(alias):
+        raise SettingsError(
+            f"'{alias}' cannot be an alias: a blank or , \" * \\ < | > ? / # : is in it, or _ - + before it",
+            hint="--alias NAME chooses another name",
+        )
     target = alias_target(cluster, alias)
     if target is not None and info.name not in (target.name, target.record.source):
         raise ClusterError(

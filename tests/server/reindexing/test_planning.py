@@ -11,7 +11,7 @@ import pytest
 import hybridr_cli
 from hybridr import ReindexSettings, reindex
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.errors import HybridrError, ModelError, NotFound
+from hybridr.errors import ClusterError, HybridrError, ModelError, NotFound
 from hybridr.reindexing.reindexing import plan
 from support.corpus import fill_index
 from support.hashing import HashingEncoder
@@ -68,6 +68,17 @@ def test_alias_over_two_indices_is_refused(cluster: Cluster, index_name: str) ->
     cluster.request("POST", "/_aliases", {"actions": actions})
     assert "several indices" in refused(cluster, both).message
     assert "several indices" in refused(cluster, f"{index_name}-a", alias=both).message
+
+
+@pytest.mark.parametrize("alias", ["two words", "a,b", "_x", "-x", "..", "a*", "a#b", "a:b", 'a"b', "a\\b"])
+def test_what_cannot_be_an_alias_is_refused_before_the_fill(
+    cluster: Cluster, index_name: str, alias: str
+) -> None:
+    fill_index(cluster, index_name, 2)
+    actions = [{"add": {"index": index_name, "alias": alias}}]
+    with pytest.raises(ClusterError, match="nvalid alias name"):
+        cluster.request("POST", "/_aliases", {"actions": actions})
+    assert "cannot be an alias" in refused(cluster, index_name, alias=alias).message
 
 
 def test_alias_of_a_stranger_is_refused(cluster: Cluster, index_name: str) -> None:
