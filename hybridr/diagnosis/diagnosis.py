@@ -13,6 +13,7 @@ from ..deploying.deploying import Deployed, deployments, server_problem
 from ..errors import AccessDenied, ClusterError, HybridrError, SettingsError, Unreachable
 from ..node.process import status as nodes
 from ..progress import Progress, silent
+from ..reindexing.preflight import flood_stage, reserved
 from ..reindexing.switching import command_of
 from .check import Check, denied, grant
 from .traps import vector_checks
@@ -22,8 +23,8 @@ from .workplace import check_backends, machine_checks
 TIMEOUT_S = 15.0
 MODULES = ("analysis-common", "lang-painless")
 OPTIONAL = {"opensearch-ml": "hybridr deploy", "reindex": "delete by query"}
-FULL, FLOOD = 0.10, 0.05
-"""Free shares of a disk below which OpenSearch moves shards away, and below which it refuses writes."""
+FULL = 0.10
+"""Free share of a disk below which OpenSearch moves shards away."""
 STAGES = 3
 START = "hybridr node start"
 
@@ -96,6 +97,7 @@ def check_cluster_disk(cluster: Cluster) -> Check:
     """See whether the fullest disk of the cluster leaves room."""
     try:
         answer = cluster.request("GET", "/_nodes/stats/fs")
+        flood = flood_stage(cluster)
     except AccessDenied as error:
         return Check("cluster disk", None, denied(error), grant("the cluster"))
     with understood(cluster.url, "GET /_nodes/stats/fs"):
@@ -104,13 +106,12 @@ def check_cluster_disk(cluster: Cluster) -> Check:
     if not totals:
         return Check("cluster disk", None, "not told by the nodes")
     fullest = min(totals, key=lambda one: one["available_in_bytes"] / one["total_in_bytes"])
-    share = fullest["available_in_bytes"] / fullest["total_in_bytes"]
-    found = f"{fullest['available_in_bytes'] / 1e9:.1f} GB ({share:.0%}) free on the fullest node"
-    if share >= FULL:
+    free, total = fullest["available_in_bytes"], fullest["total_in_bytes"]
+    found = f"{free / 1e9:.1f} GB ({free / total:.0%}) free on the fullest node"
+    if free >= FULL * total:
         return Check("cluster disk", True, found)
-    return Check(
-        "cluster disk", None if share >= FLOOD else False, found, "free some: below 5% writes are refused"
-    )
+    full = free < reserved(flood, total) or not free
+    return Check("cluster disk", False if full else None, found, f"free some: writes are refused at {flood}")
 
 
 def check_parts(

@@ -138,12 +138,9 @@ def estimate_disk(cluster: Cluster, source: IndexInfo, vector_bytes: int) -> Dis
     try:
         stats = cluster.request("GET", path_of(source.name, "_stats", "store"))
         nodes = cluster.request("GET", "/_nodes/stats/fs")["nodes"].values()
-        params = {"include_defaults": "true", "flat_settings": "true"}
-        layers = cluster.request("GET", "/_cluster/settings", params=params)
+        flood = flood_stage(cluster)
     except AccessDenied:
         return None
-    settings = {**layers["defaults"], **layers["persistent"], **layers["transient"]}
-    flood = settings.get(WATERMARK, "95%") if str(settings.get(THRESHOLD)) != "false" else "100%"
     copies = 1 + int(source.settings.get("index.number_of_replicas", 1))
     needed = copies * (int(stats["_all"]["primaries"]["store"]["size_in_bytes"]) + vector_bytes)
     disks = [node["fs"]["total"] for node in nodes if any("data" in role for role in node["roles"])]
@@ -151,6 +148,19 @@ def estimate_disk(cluster: Cluster, source: IndexInfo, vector_bytes: int) -> Dis
         max(0, disk["available_in_bytes"] - reserved(flood, disk["total_in_bytes"])) for disk in disks
     )
     return Disk(needed, usable, flood)
+
+
+def flood_stage(cluster: Cluster) -> str:
+    """Ask how full a disk may be before its indices take no more writes: `95%`, `10gb`; `100%` is unwatched.
+
+    Raises AccessDenied without the right to read the cluster's settings.
+    """
+    params = {"include_defaults": "true", "flat_settings": "true"}
+    layers = cluster.request("GET", "/_cluster/settings", params=params)
+    settings: dict[str, Any] = {}
+    for layer in ("defaults", "persistent", "transient"):
+        settings |= layers.get(layer, {})
+    return "100%" if str(settings.get(THRESHOLD)) == "false" else settings.get(WATERMARK, "95%")
 
 
 def reserved(watermark: str, total: int) -> int:

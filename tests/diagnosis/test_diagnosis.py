@@ -216,15 +216,29 @@ def test_a_user_who_may_not_look_at_the_nodes(impostor) -> None:
     assert checks["hybrid search"].ok, "what cannot be seen is tried"
 
 
-@pytest.mark.parametrize(("free", "ok"), [(11, True), (8, None), (4, False)])
-def test_a_full_disk_of_the_cluster(impostor, free: int, ok: bool | None) -> None:
+WATCHED = {"cluster.routing.allocation.disk.watermark.flood_stage": "95%"}
+UNWATCHED = {**WATCHED, "cluster.routing.allocation.disk.threshold_enabled": "false"}
+
+
+@pytest.mark.parametrize(
+    ("free", "settings", "ok"),
+    [
+        *((11, WATCHED, True), (8, WATCHED, None), (4, WATCHED, False), (4, {}, False)),
+        *((4, UNWATCHED, None), (0, UNWATCHED, False)),
+    ],
+)
+def test_a_full_disk_of_the_cluster(impostor, free: int, settings: dict, ok: bool | None) -> None:
     full = {
         "nodes": {
             "b": {"fs": {"total": {"total_in_bytes": 100, "available_in_bytes": free}}},
             **DISK["nodes"],
         }
     }
-    check = checks_of(impostor({**healthy(*BOTH), ("GET", "/_nodes/stats"): (200, full)}))["cluster disk"]
+    answers = {
+        ("GET", "/_nodes/stats"): (200, full),
+        ("GET", "/_cluster/settings"): (200, {"defaults": settings, "persistent": {}, "transient": {}}),
+    }
+    check = checks_of(impostor({**healthy(*BOTH), **answers}))["cluster disk"]
     assert check.ok is ok
     assert f"({free}%) free on the fullest node" in check.found
 
