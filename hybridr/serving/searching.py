@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, get_args
 
@@ -156,6 +158,7 @@ def add_rewriting(app: FastAPI, searches: Searches, embedder: Embedder, settings
 def add_ranking(app: FastAPI, searches: Searches, embedder: Embedder, settings: ServeSettings) -> None:
     """Add `/v1/rank`, which never fails: whatever is in the way, a client's search goes on as it was."""
     threads = SearchThreads(settings.max_searches)  # of its own: /search waits for the cluster longer
+    words = LookUp(threads, lambda texts: searches.modes["hybrid"].look_up(texts))
 
     async def ranked(raw: bytes, ranking: BodyRanking, boost: str | None) -> tuple[bytes, Reason | None]:
         body = json.loads(raw, **STRICTLY)
@@ -166,6 +169,8 @@ def add_ranking(app: FastAPI, searches: Searches, embedder: Embedder, settings: 
             return orjson.dumps(ranking.without_vector(body)), one
         # First what says at once that it has no time: then nothing is asked of the cluster either.
         reading = await embedder.read(one.text, settings.rank_timeout_s)
+        if len(one.text) <= BUILT_AT_ONCE and not ranking.search.at_hand(one.text):
+            await words.wait_for(one.text)
         work = partial(written, ranking, body, one, reading, boost)
         return work() if is_quick(ranking.search, one.text) else await threads.run(work)
 
@@ -183,6 +188,36 @@ def add_ranking(app: FastAPI, searches: Searches, embedder: Embedder, settings: 
         embedder.metrics.count_ranking(reason)
         # ml-commons would take `${...}` inside the answer for something to fill in.
         return answer({"body": body.decode(errors="replace").replace("$", "\\u0024")})
+
+
+class LookUp:
+    """Has texts looked up in a thread; those that come meanwhile are looked up together, in one request.
+
+    Each by itself, they would be most of what a busy server does.
+    """
+
+    def __init__(self, threads: SearchThreads, look_up: Callable[[Sequence[str]], None]) -> None:
+        self._threads, self._look_up = threads, look_up
+        self._turn = asyncio.Lock()
+        self._texts: list[str] = []
+        self._next: asyncio.Future[None] | None = None
+
+    async def wait_for(self, text: str) -> None:
+        """Wait until a text was looked up. Raises what that raises, for all that were looked up with it."""
+        if self._next is None:
+            self._next = asyncio.ensure_future(self._take_turn())
+        self._texts.append(text)
+        await asyncio.shield(self._next)  # one client that leaves takes nothing from the others
+
+    async def _take_turn(self) -> None:
+        try:
+            await self._turn.acquire()
+        finally:
+            texts, self._texts, self._next = self._texts, [], None
+        try:
+            await self._threads.run(partial(self._look_up, texts))
+        finally:
+            self._turn.release()
 
 
 def written(
