@@ -203,10 +203,6 @@ class Search:
         due = self._scripts is not None and self._scripts.due
         return not due and self.feedback is None and self.analysis.remembers(text)
 
-    def look_up(self, texts: Sequence[str]) -> None:
-        """Have the cluster read texts, in one request: it is not asked about them again."""
-        self.analysis.of(texts)
-
     def knows(self, text: str) -> bool:
         """Tell whether any word of a text is in the index."""
         return self.analysis.of([text])[0].known

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, get_args
 
@@ -158,7 +157,7 @@ def add_rewriting(app: FastAPI, searches: Searches, embedder: Embedder, settings
 def add_ranking(app: FastAPI, searches: Searches, embedder: Embedder, settings: ServeSettings) -> None:
     """Add `/v1/rank`, which never fails: whatever is in the way, a client's search goes on as it was."""
     threads = SearchThreads(settings.max_searches)  # of its own: /search waits for the cluster longer
-    words = LookUp(threads, lambda texts: searches.modes["hybrid"].look_up(texts))
+    words = LookUp(threads, searches, settings.rank_timeout_s)
 
     async def ranked(raw: bytes, ranking: BodyRanking, boost: str | None) -> tuple[bytes, Reason | None]:
         body = json.loads(raw, **STRICTLY)
@@ -167,10 +166,9 @@ def add_ranking(app: FastAPI, searches: Searches, embedder: Embedder, settings: 
             return raw, one
         if isinstance(one, str):
             return orjson.dumps(ranking.without_vector(body)), one
-        # First what says at once that it has no time: then nothing is asked of the cluster either.
-        reading = await embedder.read(one.text, settings.rank_timeout_s)
-        if len(one.text) <= BUILT_AT_ONCE and not ranking.search.at_hand(one.text):
-            await words.wait_for(one.text)
+        reading, _ = await asyncio.gather(
+            embedder.read(one.text, settings.rank_timeout_s), words.wait_for(one.text)
+        )
         work = partial(written, ranking, body, one, reading, boost)
         return work() if is_quick(ranking.search, one.text) else await threads.run(work)
 
@@ -191,23 +189,28 @@ def add_ranking(app: FastAPI, searches: Searches, embedder: Embedder, settings: 
 
 
 class LookUp:
-    """Has texts looked up in a thread; those that come meanwhile are looked up together, in one request.
+    """Has the cluster read texts; those that come meanwhile go together in the next request.
 
-    Each by itself, they would be most of what a busy server does.
+    A request for each would be most of what a busy server does.
     """
 
-    def __init__(self, threads: SearchThreads, look_up: Callable[[Sequence[str]], None]) -> None:
-        self._threads, self._look_up = threads, look_up
+    def __init__(self, threads: SearchThreads, searches: Searches, within_s: float) -> None:
+        self._threads, self._searches, self._within_s = threads, searches, within_s
         self._turn = asyncio.Lock()
         self._texts: list[str] = []
         self._next: asyncio.Future[None] | None = None
 
     async def wait_for(self, text: str) -> None:
-        """Wait until a text was looked up. Raises what that raises, for all that were looked up with it."""
+        """Wait until a text was read, unless it was before or is long: long ones are read one by one.
+
+        Raises what keeps the cluster from it, for all texts of a request.
+        """
+        if len(text) > BUILT_AT_ONCE or self._searches.modes["hybrid"].at_hand(text):
+            return
         if self._next is None:
             self._next = asyncio.ensure_future(self._take_turn())
         self._texts.append(text)
-        await asyncio.shield(self._next)  # one client that leaves takes nothing from the others
+        await asyncio.shield(self._next)  # a client that leaves takes nothing from the others
 
     async def _take_turn(self) -> None:
         try:
@@ -215,7 +218,8 @@ class LookUp:
         finally:
             texts, self._texts, self._next = self._texts, [], None
         try:
-            await self._threads.run(partial(self._look_up, texts))
+            request = self._threads.run(partial(self._searches.modes["hybrid"].analysis.of, texts))
+            await asyncio.wait_for(request, self._within_s)  # longer than that nobody waits for it
         finally:
             self._turn.release()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +27,7 @@ FILE = "term_table.safetensors"
 MOST_BYTES = 10_000_000
 ROUNDING = 0.01
 LEAST_TERMS = 300  # among fewer the 30th nearest is not far enough to tell near from far
-FREQUENT, REMEMBERED = 200, 2_000  # terms
+FREQUENT = 200  # terms
 AGAIN = "fit it again: hybridr tune NAME"
 
 
@@ -73,37 +73,17 @@ class TermTable:
         return self.vectors.astype(np.float32)
 
     def near(self, term: str, count: int) -> list[tuple[str, float]]:
-        """Give the `count` terms nearest to one with their cosines, itself first; nothing for an unknown one.
-
-        They are remembered: the words of queries come again.
-        """
+        """Give the `count` terms nearest to one with their cosines, itself first; none for an unknown one."""
         if term not in self.places:
             return []
-        if (term, count) not in self._near:
-            [found] = self._nearest([self.places[term]], count)
-            if len(self._near) >= REMEMBERED:
-                self._near.clear()
-            self._near[term, count] = found
-            return found
-        return self._near[term, count]
+        cosines = self.rows @ self.rows[self.places[term]]  # (terms,)
+        best = np.argsort(-cosines, kind="stable")[:count]
+        return [(self.terms[place], float(cosines[place])) for place in best]
 
     def usual_cosine(self, count: int) -> float:
         """Give the cosine of the `count`-th nearest term, in the mean over frequent terms."""
         cosines, place = self.rows[:FREQUENT] @ self.rows.T, min(count, len(self.terms))
         return float(np.partition(cosines, -place, axis=1)[:, -place].mean())
-
-    @cached_property
-    def _near(self) -> dict[tuple[str, int], list[tuple[str, float]]]:
-        return {}
-
-    def _nearest(self, places: Sequence[int], count: int) -> list[list[tuple[str, float]]]:
-        cosines = self.rows[list(places)] @ self.rows.T  # (n, terms)
-        best = np.argsort(-cosines, axis=1, kind="stable")[:, :count]
-        values = np.take_along_axis(cosines, best, axis=1)
-        return [
-            [(self.terms[place], value) for place, value in zip(*pair, strict=True)]
-            for pair in zip(best.tolist(), values.tolist(), strict=True)
-        ]
 
     def packed(self) -> bytes:
         """Give the table as one safetensors file; equal tables give equal bytes."""

@@ -151,6 +151,13 @@ def test_near_words_count_by_how_near_they_are(monkeypatch: pytest.MonkeyPatch) 
     assert boosts["wing"] == pytest.approx(share, abs=1e-6)
 
 
+def test_the_neighbours_of_a_word_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = soft_terms(monkeypatch, "wing wings flow basket candle")
+    first = made.clauses(asked("wing", words("wing")))
+    monkeypatch.setattr(TermTable, "near", None)
+    assert made.clauses(asked("wing", words("wing"))) == first
+
+
 def test_an_encoder_that_hardly_tells_words_apart_is_not_blown_up(monkeypatch: pytest.MonkeyPatch) -> None:
     made = soft_terms(monkeypatch, "wing wings flow basket candle", own_cosine=-0.5)
     assert made.scale == SCALE / LEAST_SPAN

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hybridr.cluster.connection import Cluster
+from hybridr.errors import ClusterError
 from hybridr.serving import searching
 from hybridr.serving.application import create_app
+from hybridr.serving.doorway import SearchThreads
+from hybridr.serving.searching import LookUp
 from hybridr.serving.settings import ServeSettings
 from support.hashing import HashingEncoder
 
@@ -42,6 +47,7 @@ class KnowingSearch:
     fusion = "absolute"
     signals = SimpleNamespace(reads_tokens=False)
     settings = SimpleNamespace(depth=100)
+    analysis = SimpleNamespace(of=list)
     record = SimpleNamespace(fields=("text",), vector_field="v")
     info: Any = SimpleNamespace(record=record, settings={}, name="docs")
 
@@ -53,9 +59,6 @@ class KnowingSearch:
 
     def at_hand(self, text):
         return text != "new words"
-
-    def look_up(self, texts):
-        pass
 
     def knows(self, text):
         return text != "unheard"
@@ -202,3 +205,65 @@ def test_a_ranking_is_made_once_for_all_requests_and_anew_when_the_index_is_look
 def test_words_that_the_cluster_has_to_read_are_ranked_alike(client: TestClient, words: str) -> None:
     raw = json.dumps({"query": {"match": {"text": words}}}).encode()
     assert ("rescore" in ranked(client, raw)) is (words != "unheard")
+
+
+class SlowAnalysis:
+    """Reads texts as soon as it is let; the text "bad" keeps it from those beside it."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+        self.known: set[str] = set()
+        self.let = threading.Semaphore(0)
+        self.search: Any = SimpleNamespace(at_hand=self.known.__contains__, analysis=self)
+
+    def of(self, texts: list[str]) -> None:
+        self.asked.append(texts)
+        assert self.let.acquire(timeout=60)
+        if "bad" in texts:
+            raise ClusterError("odd")
+        self.known.update(texts)
+
+    def look_up(self, within_s: float = 60) -> LookUp:
+        searches: Any = SimpleNamespace(modes={"hybrid": self.search})
+        return LookUp(SearchThreads(8), searches, within_s)
+
+    async def begun(self, requests: int) -> None:
+        while len(self.asked) < requests:
+            await asyncio.sleep(0.001)
+
+
+def test_texts_that_wait_are_looked_up_together() -> None:
+    analysis = SlowAnalysis()
+
+    async def ask() -> None:
+        words = analysis.look_up()
+        first = asyncio.ensure_future(words.wait_for("a"))
+        await analysis.begun(1)
+        others = [asyncio.ensure_future(words.wait_for(text)) for text in "bcd"]
+        await asyncio.sleep(0)
+        others[1].cancel()
+        analysis.let.release(2)
+        await asyncio.gather(first, others[0], others[2])
+        await words.wait_for("a")
+        await words.wait_for("long " * 1_000)
+
+    asyncio.run(ask())
+    assert analysis.asked == [["a"], ["b", "c", "d"]], "nor again what is known, nor what is long"
+
+
+def test_a_look_up_that_fails_or_hangs_leaves_the_next_alone() -> None:
+    analysis = SlowAnalysis()
+
+    async def ask() -> None:
+        words = analysis.look_up()
+        analysis.let.release()
+        with pytest.raises(ClusterError):
+            await words.wait_for("bad")
+        words = analysis.look_up(within_s=0.01)
+        with pytest.raises(asyncio.TimeoutError):
+            await words.wait_for("slow")
+        analysis.let.release(2)  # the thread of the slow one works to its end
+        await analysis.look_up().wait_for("next")
+
+    asyncio.run(ask())
+    assert "next" in analysis.known

@@ -10,7 +10,6 @@ import pytest
 from safetensors.numpy import save
 
 from hybridr.errors import ModelError
-from hybridr.vocabulary import term_table
 from hybridr.vocabulary.term_table import FILE, TermTable, load_term_table, of_length_one, unpacked
 
 TERMS = ("wing", "flow", "機翼", "🚀", 'quo"te\n', "shock wave")
@@ -22,24 +21,14 @@ def table_of(count: int = len(TERMS), width: int = 8, seed: int = 3) -> TermTabl
     return TermTable(terms, rows.astype(np.float16), 0.75, "e" * 64, {"inputs": {"index": "a"}})
 
 
-def test_the_nearest_terms_come_first_and_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_nearest_terms_come_first() -> None:
     table = table_of(500, 16)
     plain = table.rows[7] @ table.rows.T
     near = table.near("t7", 30)
     assert [term for term, _ in near] == [f"t{place}" for place in np.argsort(-plain)[:30]]
     assert near[0] == ("t7", pytest.approx(1, abs=1e-3))
     assert [cosine for _, cosine in near] == pytest.approx(sorted(plain, reverse=True)[:30], abs=1e-6)
-    monkeypatch.setattr(TermTable, "_nearest", None)
-    assert table.near("t7", 30) is near
     assert table.near("unknown", 30) == []
-
-
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(term_table, "REMEMBERED", 3)
-    table = table_of(500, 16)
-    for number in range(20):
-        table.near(f"t{number}", 2)
-        assert len(table._near) <= 3
 
 
 def test_a_small_table_gives_all_its_terms() -> None:

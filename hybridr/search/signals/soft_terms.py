@@ -9,6 +9,7 @@ encoded for it again. The scale is the table's own, so that any encoder will do:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from ...errors import DataError
@@ -22,6 +23,7 @@ KEPT = 20  # of them: each costs a cluster time, and the last add next to nothin
 SCALE = 0.39  # of a word itself, in the mean
 LEAST_SPAN = 0.1  # between a word itself and where nearness begins; an encoder may hardly tell them apart
 DECIMALS = 6  # of a boost: hundreds of them are most of a request, which the cluster has to read
+REMEMBERED = 2_000  # terms
 MOST_CLAUSES = 900  # a cluster takes 1,024 in all: of long queries the words that weigh most are asked
 
 
@@ -39,6 +41,7 @@ class SoftTerms(Signal):
         self.fields, self.table = place.fields, table
         self.usual_threshold = table.usual_cosine(NEAREST)
         self.scale = SCALE / max(LEAST_SPAN, table.own_cosine - self.usual_threshold)
+        self.known = lru_cache(REMEMBERED)(self._near_words)  # the words of queries come again
 
     @classmethod
     def obstacle(cls, place: Place) -> str | None:
@@ -60,20 +63,20 @@ class SoftTerms(Signal):
 
         A word counts itself as its occurrences stand to it; one that the table lacks has no other.
         """
+        clauses = [
+            {"constant_score": {"filter": holds, "boost": round(weight * nearness, DECIMALS)}}
+            for holds, nearness in self.known(term)
+        ]
+        return {"dis_max": {"queries": clauses}} if clauses else {}
+
+    def _near_words(self, term: str) -> list[tuple[dict[str, Any], float]]:
+        """Give what matches each word near a term, and how much nearer than the threshold it stands."""
         near = self.table.near(term, NEAREST)
         threshold = near[-1][1] if near else self.usual_threshold
         cosines = {**dict(near[:KEPT]), term: self.table.own_cosine}
-        clauses = [
-            {
-                "constant_score": {
-                    "filter": self._holds(one),
-                    "boost": round(weight * (cosine - threshold), DECIMALS),
-                }
-            }
-            for one, cosine in cosines.items()
-            if cosine > threshold
+        return [
+            (self._holds(one), cosine - threshold) for one, cosine in cosines.items() if cosine > threshold
         ]
-        return {"dis_max": {"queries": clauses}} if clauses else {}
 
     def _holds(self, term: str) -> dict[str, Any]:
         """Match documents that have just this term in one of the fields; it is not analysed again."""
