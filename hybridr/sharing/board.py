@@ -37,7 +37,7 @@ State = Mapping[str, Any]
 class Pulse(NamedTuple):
     """Every how many seconds a holder shows that it lives, and after how many without it counts as lost."""
 
-    beat_s: float = 10.0
+    beat_s: float = 12.5
     expiry_s: float = 30.0
 
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from .board import Lease
 from .leases import Ledger
 
-LOOK_S, IDLE_LOOK_S = 2.0, 0.5
+LOOK_S, IDLE_LOOK_S = 2.0, 1.0
 """Between two looks at the leases; more often while a worker waits."""
-BEGIN_A_SECOND = 12
+BEGIN_A_SECOND = 10
 """Workers, that they do not all ask the cluster at once: now, and each time that equal shares end."""
 
 
