@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from .atomic import replacing
 from .foreign import lines_within, parsed_json
 
 V = TypeVar("V")
+LEAST_SORTED = 50_000  # ids, at a time
 
 
 def read_beir(folder: Path | str, split: str = "test") -> tuple[list[Document], list[Query], Qrels]:
@@ -34,17 +36,65 @@ def read_beir(folder: Path | str, split: str = "test") -> tuple[list[Document], 
 def read_corpus(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the records of `corpus.jsonl` in a BEIR folder, or of a JSONL file."""
     file = path / "corpus.jsonl" if path.is_dir() else path
-    seen: set[str] = set()
+    seen = SeenIds()
     for line, record in read_jsonl(file):
         doc_id = str(record.get("_id", "")) if record.get("_id") is not None else ""
         if not doc_id:
             raise DataError(f"{file}:{line}: a document without '_id'")
-        if doc_id in seen:
-            raise DataError(f"{file}:{line}: document id '{doc_id}' for the second time")
         if not is_text(record):
             raise DataError(f"{file}:{line}: document {doc_id!a} holds half a character (a lone surrogate)")
         seen.add(doc_id)
+        require_different(file, seen)
         yield {**record, "_id": doc_id}
+    seen.sort_in()
+    require_different(file, seen)
+
+
+class SeenIds:
+    """Ids that were seen, as 8 bytes each: as strings, a million of them would take a hundred megabytes.
+
+    `twice` are the digests of those that came again: some are told at once, all after `sort_in`.
+    """
+
+    def __init__(self) -> None:
+        self.twice: set[int] = set()
+        self._new: set[int] = set()
+        self._sorted = np.empty(0, dtype=np.uint64)
+
+    def add(self, doc_id: str) -> None:
+        """Add an id."""
+        if (digest := short_digest(doc_id)) in self._new:
+            self.twice.add(digest)
+        self._new.add(digest)
+        if len(self._new) >= max(LEAST_SORTED, len(self._sorted) // 16):
+            self.sort_in()
+
+    def sort_in(self) -> None:
+        """Compare the last ids with all before."""
+        ids = np.sort(np.concatenate([self._sorted, np.fromiter(self._new, dtype=np.uint64)]))
+        same = ids[1:] == ids[:-1]
+        self.twice.update(ids[1:][same].tolist())
+        self._sorted = np.delete(ids, np.flatnonzero(same))
+        self._new.clear()
+
+
+def short_digest(doc_id: str) -> int:
+    """Give 64 bits of an id; that two of a million have the same happens once in 37 million times."""
+    return int.from_bytes(blake2b(doc_id.encode(), digest_size=8).digest(), "big")
+
+
+def require_different(file: Path, seen: SeenIds) -> None:
+    """Raise DataError for the first line of a corpus whose id came before; others only look the same."""
+    if not seen.twice:
+        return
+    found: set[str] = set()
+    for line, record in read_jsonl(file):
+        doc_id = str(record.get("_id"))
+        if short_digest(doc_id) in seen.twice:
+            if doc_id in found:
+                raise DataError(f"{file}:{line}: document id '{doc_id}' for the second time")
+            found.add(doc_id)
+    seen.twice.clear()
 
 
 def is_text(record: Mapping[str, Any]) -> bool:

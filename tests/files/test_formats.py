@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import tracemalloc
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from hybridr.errors import DataError, SettingsError
 from hybridr.evaluation.evaluation import evaluate
+from hybridr.files import formats
 from hybridr.files.formats import read_beir, read_qrels, read_run, write_beir, write_run
 from hybridr.records import Document, Query
 
@@ -82,3 +87,40 @@ def test_qrels_of_both_formats(tmp_path: Path) -> None:
     assert read_qrels(file) == {"q1": {"a": 1, "b": 2}}
     file.write_text("q1\ta\t1\nq1\tb\t0\n")
     assert read_qrels(file) == {"q1": {"a": 1, "b": 0}}, "a file without a header loses no line"
+
+
+def corpus_of(folder: Path, ids: Iterable[object]) -> Path:
+    file = folder / "corpus.jsonl"
+    file.write_text("".join(json.dumps({"_id": one, "text": "a"}) + "\n" for one in ids))
+    return file
+
+
+@pytest.mark.parametrize("again", ["3", "7", "10"])
+def test_an_id_that_comes_again_is_found_wherever_it_stood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: str
+) -> None:
+    monkeypatch.setattr(formats, "LEAST_SORTED", 4)
+    file = corpus_of(tmp_path, [*range(11), again, 12])
+    with pytest.raises(DataError, match=f"corpus.jsonl:12: document id '{again}' for the second time"):
+        list(formats.read_corpus(file))
+    assert len(list(formats.read_corpus(corpus_of(tmp_path, range(200))))) == 200
+
+
+def test_ids_that_look_the_same_are_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "blake2b", lambda *_, **__: hashlib.blake2b(b"all alike", digest_size=8))
+    found = formats.read_corpus(corpus_of(tmp_path, range(20)))
+    assert [one["_id"] for one in found] == [str(number) for number in range(20)]
+
+
+def test_ids_that_were_seen_take_little_memory() -> None:
+    seen = formats.SeenIds()
+    tracemalloc.start()
+    try:
+        for number in range(100_000):
+            seen.add(f"document-{number}")
+        seen.sort_in()
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert not seen.twice
+    assert taken < 4e6, "as strings they take more than ten"
