@@ -71,10 +71,13 @@ class SeenIds:
 
     def sort_in(self) -> None:
         """Compare the last ids with all before."""
-        ids = np.sort(np.concatenate([self._sorted, np.fromiter(self._new, dtype=np.uint64)]))
+        ids = np.concatenate([self._sorted, np.fromiter(self._new, dtype=np.uint64)])
+        ids.sort()
         same = ids[1:] == ids[:-1]
-        self.twice.update(ids[1:][same].tolist())
-        self._sorted = np.delete(ids, np.flatnonzero(same))
+        if same.any():
+            self.twice.update(ids[1:][same].tolist())
+            ids = np.delete(ids, np.flatnonzero(same))
+        self._sorted = ids
         self._new.clear()
 
 
