@@ -98,6 +98,9 @@ def split_row(found: Record) -> list[str]:
     """Give what a document of the reindex takes of the processors, and by the clock of its three parts."""
     one = found["steps"]["reindex"]
     requests, documents = one["requests"], one["encoded"]
+    node = [f"{1000 * seconds / documents:.2f}" for seconds in (one["node_cpu_s"], one["index"]["merge_s"])]
+    if one["encoder_s"] is None:  # other processes read, encode and write
+        return ["", node[0], "", "", "", node[1]]
     clock = [
         sum(requests.get(kind, {"seconds": 0})["seconds"] for kind in ("_search", "_mget")),
         one["encoder_s"],
@@ -132,7 +135,7 @@ NOTE = (
     "`load`, `reindex` with its verification, `sync` of 1 % changes and `verify` are processes of their own; "
     "the term table is fitted apart. `stock` is what a client of `deploy --way client` asks, the vectors of "
     "queries are known before. Source: documents as they are stored, with the vectors as JSON text until "
-    "merges drop them."
+    "merges drop them. On Ray the client's peak is that of the command, without its worker."
 )
 TABLES: list[tuple[str, list[str], Callable[[Record], list[str]]]] = [
     (

@@ -76,6 +76,7 @@ class TimedCluster(Cluster):
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster.client, cluster.url)
+        self.settings = cluster.settings
         self._lock, self._seconds = Lock(), dict[str, list[float]]()
 
     def request(self, method: str, path: str, *rest: Any, **options: Any) -> Any:
