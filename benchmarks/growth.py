@@ -98,17 +98,16 @@ def split_row(found: Record) -> list[str]:
     """Give what a document of the reindex takes of the processors, and by the clock of its three parts."""
     one = found["steps"]["reindex"]
     requests, documents = one["requests"], one["encoded"]
-    node = [f"{1000 * seconds / documents:.2f}" for seconds in (one["node_cpu_s"], one["index"]["merge_s"])]
-    if one["encoder_s"] is None:  # other processes read, encode and write
-        return ["", node[0], "", "", "", node[1]]
     clock = [
         sum(requests.get(kind, {"seconds": 0})["seconds"] for kind in ("_search", "_mget")),
         one["encoder_s"],
-        requests["_bulk"]["seconds"],
-        one["index"]["merge_s"],
+        requests.get("_bulk", {"seconds": 0})["seconds"],
     ]
-    taken = [one["client_cpu_s"], one["node_cpu_s"], *clock]
-    return [f"{1000 * seconds / documents:.2f}" for seconds in taken]
+    own = [one["client_cpu_s"], *clock]
+    if one["encoder_s"] is None:  # other processes read, encode and write
+        own = [None] * len(own)
+    taken = [own[0], one["node_cpu_s"], *own[1:], one["index"]["merge_s"]]
+    return ["" if seconds is None else f"{1000 * seconds / documents:.2f}" for seconds in taken]
 
 
 def disk_row(found: Record) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import heapq
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +17,7 @@ from ..errors import DataError
 from ..evaluation.label_free import draw_probes
 from ..evaluation.shift_statistics import LEAST_VECTORS
 from ..files.foreign import lines_within
-from ..files.formats import document_of, read_jsonl
+from ..files.formats import document_of, read_jsonl, short_digest
 from ..files.manifest import fingerprint
 from ..languages import guess_language
 from ..progress import Progress, counted, silent
@@ -130,10 +129,7 @@ def clipped(document: Document) -> Document:
 
 def text_hash(text: str, salt: str | None = None) -> int:
     """Hash a text to 64 bits, the same in every process; a salt, also an empty one, goes before it."""
-    data = text if salt is None else f"{salt}\n{text}"
-    return int.from_bytes(
-        hashlib.blake2b(data.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big"
-    )
+    return short_digest(text if salt is None else f"{salt}\n{text}")
 
 
 def held_out_of(documents: int, most: int) -> int:

@@ -81,9 +81,9 @@ class SeenIds:
         self._new.clear()
 
 
-def short_digest(doc_id: str) -> int:
-    """Give 64 bits of an id; that two of a million have the same happens once in 37 million times."""
-    return int.from_bytes(blake2b(doc_id.encode(), digest_size=8).digest(), "big")
+def short_digest(text: str) -> int:
+    """Give 64 bits of a text; that two of a million have the same happens once in 37 million times."""
+    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
 def require_different(file: Path, seen: SeenIds) -> None:

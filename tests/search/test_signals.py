@@ -158,6 +158,14 @@ def test_the_neighbours_of_a_word_are_remembered(monkeypatch: pytest.MonkeyPatch
     assert made.clauses(asked("wing", words("wing"))) == first
 
 
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hybridr.search.signals.soft_terms.REMEMBERED", 3)
+    made = soft_terms(monkeypatch, "wing wings flow basket candle")
+    for number in range(20):
+        made.clauses(asked(f"t{number}", words(f"t{number}")))
+        assert made.known.cache_info().currsize <= 3
+
+
 def test_an_encoder_that_hardly_tells_words_apart_is_not_blown_up(monkeypatch: pytest.MonkeyPatch) -> None:
     made = soft_terms(monkeypatch, "wing wings flow basket candle", own_cosine=-0.5)
     assert made.scale == SCALE / LEAST_SPAN
