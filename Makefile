@@ -7,7 +7,7 @@ COLLECTIONS ?= ../shared/data
 BIN     = $(VENV)/bin
 STAMP   = $(shell cksum pyproject.toml | tr ' ' -)
 
-.PHONY: demo test check test-page test-compose test-replicas fuzz chaos sbom audit bench bench-report bench-encode \
+.PHONY: demo test check test-page test-compose test-replicas test-hosts fuzz chaos sbom audit bench bench-report bench-encode \
 	bench-baselines stop clean
 
 demo: $(VENV)/demo-$(STAMP)
@@ -33,6 +33,10 @@ test-compose: $(VENV)/test-$(STAMP)
 # Two nodes that are one cluster, replicas on both, and restarts: the same answer from every copy.
 test-replicas: $(VENV)/test-$(STAMP)
 	HYBRIDR_PAIR=1 $(BIN)/python -m pytest tests/server/search/test_search_replicas.py -v
+
+# Three hosts by network namespaces, each with a Ray: one is cut off, one is killed. Linux, root.
+test-hosts: $(VENV)/test-$(STAMP)
+	HYBRIDR_HOSTS=1 $(BIN)/python -m pytest tests/server/reindexing/test_ray_hosts.py -v
 
 # A million generated cases, drawn anew each time; what fails is printed as its smallest form.
 fuzz: $(VENV)/test-$(STAMP)

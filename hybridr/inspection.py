@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
@@ -21,16 +20,11 @@ from .cluster.fields import (
 from .cluster.reading import text_of
 from .encoding.registry import suggestion
 from .languages import ANALYZERS, UNKNOWN, LanguageGuess, analyzer_for, guess_language
+from .markup import TAG
 from .progress import Progress, silent
 
 NOTABLE_CUT, NOTABLE_LOSS, NOTABLE_DUPLICATES, NOTABLE_EMPTY = 0.2, 0.1, 0.05, 0.01
 NOTABLE_MARKUP = 0.1
-TAG = re.compile(
-    r"</?(?:a|abbr|b|blockquote|br|code|div|em|h[1-6]|hr|i|img|li|ol|p|pre|span|strong|table|tbody|td|th|thead|"
-    r"tr|u|ul)(?:\s[^<>]*|/)?>",
-    re.IGNORECASE,
-)
-"""A tag of HTML as documents hold it."""
 REPLACEABLE = frozenset({"standard", "simple", "stop", "whitespace", *ANALYZERS.values()})
 """Built-in analysers; one that the index defines or a plugin brings is left alone."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from .cluster.connection import Cluster
@@ -11,6 +11,7 @@ from .cluster.destinations import (
     destinations,
     is_destination,
     is_known_by,
+    is_restored,
     live,
     require_belonging,
     require_single,
@@ -35,7 +36,8 @@ class Holding:
 
     `current` counts the documents that its encoder looked at in their present state; `lag` and `writes` (what
     clients did here and the source does not know) are None where they cannot be told. `shares` say how far a
-    job is that several processes work on, or one that was stopped.
+    job is that several processes work on, or one that was stopped. `restored`: the vectors are those of the
+    source as it was before a snapshot was restored over it.
     """
 
     index: str
@@ -57,6 +59,7 @@ class Holding:
     term_table: KeptTable | None = None
     warning: str = ""
     shares: Tally | None = None
+    restored: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,11 @@ def standing(cluster: Cluster, name: str) -> Standing:
     there = cluster.index_info(source) if cluster.exists(source) else None
     documents = cluster.count(source) if there else None
     others = [one.name for one in claimants(cluster, source) if there and not is_known_by(one, there)]
-    return Standing(source, documents, [holding(cluster, info) for info in made], texts(source), others)
+    holdings = [
+        replace(holding(cluster, info), restored=there is not None and is_restored(info, there))
+        for info in made
+    ]
+    return Standing(source, documents, holdings, texts(source), others)
 
 
 def made_of(cluster: Cluster, name: str) -> tuple[str, list[IndexInfo]]:

@@ -278,10 +278,10 @@ SECTIONS = [
         "scale",
         "\n    ".join(
             [
-                f"{RUN} 10000,100000,300000",
+                f"{RUN} 10000,100000,300000,1000000",
                 f"{RUN} 100000 --vectors byte",
                 f"{RUN} 10000,100000 --vectors on_disk",
-                f"{RUN} 10000,100000 --runners ray",
+                f"{RUN} 10000,100000,300000,1000000 --runners ray",
             ]
         ),
         render,

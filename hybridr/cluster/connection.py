@@ -13,6 +13,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
@@ -62,15 +63,17 @@ class Cluster:
         self.url = url
         self.patience_s = patience_s
         self.timeout_s = timeout_s
+        self.stop = Event()
         self.settings: ClusterSettings | None = None
 
     @classmethod
-    def connect(cls, settings: ClusterSettings) -> Cluster:
-        """Open the connection and check that a supported OpenSearch answers."""
+    def connect(cls, settings: ClusterSettings, *, patience_s: float = 0.0) -> Cluster:
+        """Open the connection and check that a supported OpenSearch answers, for `patience_s` seconds."""
         settings = addressed(settings)
         url = str(settings.url)
-        client: Client = member_of("cluster.clients", settings.client)(url, settings)
-        cluster = cls(client, url)
+        cluster = cls(
+            member_of("cluster.clients", settings.client)(url, settings), url, patience_s=patience_s
+        )
         cluster.settings = settings
         check_supported(cluster.info, url)
         return cluster
@@ -85,6 +88,12 @@ class Cluster:
         """Give the same connection with a limit to each answer; the server ends what nobody waits for."""
         other = copy(self)
         other.timeout_s = timeout_s
+        return other
+
+    def until(self, stop: Event) -> Cluster:
+        """Give the same connection, which has no patience any more once `stop` is set."""
+        other = copy(self)
+        other.stop = stop
         return other
 
     @cached_property
@@ -128,10 +137,7 @@ class Cluster:
         return frozenset.intersection(*sets) if sets else frozenset()
 
     def is_embedded(self) -> bool:
-        """Tell whether this is hybridr's own node, whose k-NN plugin has no native library.
-
-        The nodes tell it themselves; a user who may not ask them still knows those of this machine.
-        """
+        """Tell whether this is hybridr's own node: it tells itself, and those of this machine are known."""
         from ..node.process import status
 
         told = any("hybridr_embedded" in node.get("attributes", {}) for node in self.nodes)
@@ -175,9 +181,9 @@ class Cluster:
                 return ask()
             except ClusterError as failure:
                 again = isinstance(failure, Unreachable) or is_busy(failure)
-                if not again or time.monotonic() + wait_s > deadline:
+                late = time.monotonic() + wait_s > deadline
+                if not again or late or self.stop.wait(wait_s * random.uniform(0.5, 1.0)):
                     raise
-            time.sleep(wait_s * random.uniform(0.5, 1.0))
             wait_s = min(2 * wait_s, RETRY_WAIT_S[1])
 
     def exists(self, name: str) -> bool:
@@ -204,7 +210,7 @@ class Cluster:
 
     def index_info(self, name: str) -> IndexInfo:
         """Describe the one index behind a name or alias. Raises NotFound, or ClusterError for several."""
-        found = self.indices(name)
+        found = self.indices(name) if name else []  # of no name the node tells about itself
         if not found:
             near = self.near(name)
             load = f"hybridr load FOLDER --index {name}   loads documents into a new index"

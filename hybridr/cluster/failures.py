@@ -10,15 +10,19 @@ from typing import Any
 from ..errors import AccessDenied, ClusterError, NotFound, Unreachable, printable
 
 BUSY = {429, 502, 503, 504}
-SEARCH_HINTS = {
+BLOCKED = 'lift the block, then run it again: PUT /INDEX/_settings {{"index.blocks.{}": null}}'
+HINTS = {
     r"Pipeline \S+ is not defined": "index.search.default_pipeline names a search pipeline that is gone: set "
     "it to _none; where it was hybridr's: hybridr deploy INDEX   makes it again, undeploy takes it off",
     "number of weights": "one weight per sub-query: hybridr pipeline put NAME --weights …",
     "expected bounds array": "one bound per sub-query: hybridr pipeline put NAME --lower-bounds …",
     r"unknown query \[": "the filter or template names a kind of query that OpenSearch does not know",
+    r"\[FORBIDDEN/5/": BLOCKED.format("read_only"),
+    r"\[FORBIDDEN/7/": BLOCKED.format("read"),
+    r"\[FORBIDDEN/8/": BLOCKED.format("write"),
     "maxClauseCount": "the query has too many words; indices.query.bool.max_clause_count is the limit",
 }
-"""What helps, by what the server says of a search or its pipeline."""
+"""What helps, by what the server says of a search, its pipeline, or a block."""
 RECOVERING = {"no_shard_available_action_exception", "illegal_index_shard_state_exception"}
 LONGEST_REASON = 1000  # characters
 TOO_LARGE = "answer_too_large"
@@ -100,7 +104,7 @@ def error_of(status: int, error: Any) -> ClusterError:
         return Unreachable(
             f"the cluster is not ready yet (503): {reason}", hint="wait a little", status=status
         )
-    hint = next((help for said, help in SEARCH_HINTS.items() if re.search(said, reason)), None)
+    hint = next((help for said, help in HINTS.items() if re.search(said, reason)), None)
     return ClusterError(
         f"the cluster refused ({status} {kind}): {reason}".replace(" )", ")"),
         hint=hint,

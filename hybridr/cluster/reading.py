@@ -73,12 +73,12 @@ def read_pages(
     page: int = 500,
     share: Share = ALL,
     position: Position | None = None,
-    unless: dict[str, Any] | None = None,
+    where: dict[str, Any] | None = None,
     fields: Sequence[str] | None = None,
 ) -> Iterator[list[SourceDocument]]:
     """Yield pages of the documents of a share, behind `position` if one is given, which moves along.
 
-    What the query `unless` matches is left out. `fields` limits `_source`; None takes it whole. Raises
+    Only what the query `where` matches is read. `fields` limits `_source`; None takes it whole. Raises
     DataError when `_source` is disabled.
     """
     info = index if isinstance(index, IndexInfo) else cluster.index_info(index)
@@ -88,7 +88,7 @@ def read_pages(
         last = until.seq_no.get(shard, -1) if until else None
         if last is not None and position.seq_no.get(shard, -1) >= last:
             continue
-        body = page_body(page, share.part, last, unless, fields)
+        body = page_body(page, share.part, last, where, fields)
         yield from _read_shard(cluster, info, shard, body, position)
 
 
@@ -193,14 +193,14 @@ def page_body(
     page: int,
     part: tuple[int, int],
     last: int | None,
-    unless: dict[str, Any] | None,
+    where: dict[str, Any] | None,
     fields: Sequence[str] | None,
 ) -> dict[str, Any]:
     """Ask for a page of one shard; a range filter is cheaper than search_after on large shards."""
     behind: dict[str, Any] = {"range": {"_seq_no": {} if last is None else {"lte": last}}}
     body: dict[str, Any] = {
         "size": page,
-        "query": {"bool": {"filter": [behind], "must_not": [unless] if unless else []}},
+        "query": {"bool": {"filter": [behind, where] if where else [behind]}},
         "sort": [{"_seq_no": "asc"}],
         "track_total_hits": False,
         "seq_no_primary_term": True,

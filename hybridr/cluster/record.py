@@ -103,6 +103,8 @@ class Record(Part):
     target: str | None = None
     source: str = ""
     source_uuid: str = ""
+    source_lineage: str | None = None
+    """That of `IndexInfo`; None where an older hybridr did not look."""
     job: str = ""
     state: Literal["", "filling", "complete", "removing"] = ""
     alias: str = ""
@@ -266,6 +268,11 @@ class IndexInfo:
     def uuid(self) -> str:
         """Identify the index even when another of the same name replaces it."""
         return self._told("index.uuid")
+
+    @property
+    def lineage(self) -> str:
+        """Identify its operations: restoring a snapshot over an index keeps the uuid, and counts anew."""
+        return str(self.settings.get("index.history.uuid", ""))
 
     @property
     def shards(self) -> int:

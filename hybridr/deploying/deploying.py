@@ -27,7 +27,7 @@ from ..cluster.default_pipeline import (
 )
 from ..cluster.destinations import readable, resolve_whole, write_record
 from ..cluster.legs.lexical import LexicalLeg, Template
-from ..cluster.record import Deployment, IndexInfo
+from ..cluster.record import PASSAGE_VECTOR, Deployment, IndexInfo
 from ..errors import ClusterError, DataError, SettingsError, Unreachable
 from ..files.manifest import fingerprint
 from ..progress import Progress, silent
@@ -299,9 +299,12 @@ def example(info: IndexInfo, way: str, search: SearchSettings) -> str:
     match = LexicalLeg(info.record.lexical_fields, template).query("…", search.depth)
     if way == "transparent":
         return orjson.dumps({"query": match}).decode()
-    field, depth = info.record.vector_field, search.depth
+    field, depth, passages = info.record.vector_field, search.depth, info.record.passages
     asked: dict[str, Any] = {"query_text": "…"} if way in TEXT_WAYS else {"vector": ["…"]}
-    dense = {"neural" if way in TEXT_WAYS else "knn": {field: {**asked, "k": depth}}}
+    inner = f"{field}.{PASSAGE_VECTOR}" if passages else field
+    dense: dict[str, Any] = {"neural" if way in TEXT_WAYS else "knn": {inner: {**asked, "k": depth}}}
+    if passages:
+        dense = {"nested": {"path": field, "query": dense, "score_mode": "max"}}
     return orjson.dumps({"query": hybrid_query([match, dense], depth)}).decode()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ..cluster.connection import Cluster
 from ..cluster.failures import understood
+from ..cluster.legs.dense import is_bare
 from ..cluster.record import IndexInfo
 from ..cluster.settings import ClusterSettings
 from ..deploying.deploying import Deployed, deployments, server_problem
@@ -136,7 +137,7 @@ def check_engines(cluster: Cluster) -> Check:
     if not cluster.nodes:
         found = "lucene; whether this is an embedded node, which faiss would kill, cannot be seen"
         return Check("engines", None, found, "grant cluster:monitor/nodes/info")
-    if cluster.is_embedded():
+    if is_bare(cluster):
         return Check("engines", True, "lucene only: a faiss field would kill this embedded node")
     return Check("engines", True, "lucene; faiss where the k-NN plugin came with its native library")
 

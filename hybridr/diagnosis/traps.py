@@ -95,7 +95,8 @@ def setting_traps(seen: Seen) -> Iterator[tuple[str, str]]:
     if str(settings.get("index.knn")) != "true":
         yield "index.knn is not set: there is no graph, `knn` queries fail", f"hybridr reindex {name}"
     if str(settings.get(ADVANCED)) == "-1":
-        built = f'PUT /{name}/_settings {{"{ADVANCED}": 0}}, then POST /{name}/_forcemerge?max_num_segments=1'
+        merged = f"POST /{name}/_forcemerge?max_num_segments=1, which passes over shards of one segment"
+        built = f'PUT /{name}/_settings {{"{ADVANCED}": 0}}, a write or delete in each shard, then {merged}'
         yield f"{ADVANCED} is -1: no graph is built, every vector is compared", built
     if int(settings.get(EF_SEARCH, SMALLEST_WALK)) < SMALLEST_WALK:
         wide = f'PUT /{name}/_settings {{"{EF_SEARCH}": {SMALLEST_WALK}}}'

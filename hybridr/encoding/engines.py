@@ -26,8 +26,6 @@ from .tokens import BATCH_TOKENS
 # index must not. Whoever wants it sets the variable to 0. OpenVINO's package asks for another one.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-import onnxruntime  # noqa: E402
-
 GRAPHS: dict[str, str] = {"fp32": "onnx/model.onnx", "int8": "onnx/model_int8.onnx"}
 STATES, OUTPUT = "last_hidden_state", "sentence_embedding"
 PRECISIONS: dict[str, tuple[str, ...]] = {
@@ -92,6 +90,8 @@ def open_onnx(graph: Path) -> Engine:
 
     Threads inside one product wait for each other, and they spin while they do.
     """
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3  # errors only: the library prints nothing
@@ -134,6 +134,8 @@ def limit_memory() -> None:
     `HYBRIDR_MEMORY_GB` moves the 6 GB, which the largest known encoder does not need. What is beyond
     raises ONNX Runtime's own error.
     """
+    import onnxruntime
+
     place = onnxruntime.OrtMemoryInfo(
         "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
     )

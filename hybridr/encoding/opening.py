@@ -32,6 +32,7 @@ TIMEOUT_S = 300
 ROUNDS = 3
 LENGTHS = (8, 16, 32, 64, 128, 250) * 4  # words of the texts that are encoded
 LEAST_COSINE = 0.95  # to fp32: below it the processor computes something else than the graph says
+EVERYWHERE = "put the same encoder folder at the same path on every machine"
 PROGRAM = "import sys; from hybridr.encoding.opening import run_trial; run_trial(*sys.argv[1:])"
 
 
@@ -81,11 +82,14 @@ class Shipped(NamedTuple):
 
         Raises ModelError when the folder is not there or holds another encoder, MissingExtra.
         """
-        record = verify_encoder(self.folder, self.precision)
+        try:
+            record = verify_encoder(self.folder, self.precision)
+        except ModelError as error:
+            raise ModelError(error.message, hint=EVERYWHERE) from None
         if record["fingerprint"] != self.fingerprint:
             raise ModelError(
                 f"{self.folder} holds encoder {record['fingerprint'][:12]}, not {self.fingerprint[:12]}",
-                hint="put the same encoder folder at the same path on every machine",
+                hint=EVERYWHERE,
             )
         require_backend(self.backend, self.precision)
         chosen: dict[str, Any] = {"precision": self.precision, "backend": self.backend}

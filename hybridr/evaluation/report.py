@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 from ..errors import SettingsError
 from ..files.atomic import replacing
+from ..markup import without_tags
 from .evaluation import Difference, Evaluation, Placed
 
 Format = Literal["markdown", "latex", "json", "html"]
@@ -133,7 +134,7 @@ def _top(top: list[Placed], texts: Texts) -> str:
 def _item(one: Placed, texts: Texts) -> str:
     kind = "" if one.grade is None else ' class="relevant"' if one.grade > 0 else ' class="judged"'
     grade = "not judged" if one.grade is None else f"grade {one.grade}"
-    text = " ".join(texts.get(one.doc_id, "").split())
+    text = html.unescape(without_tags(texts.get(one.doc_id, "")))
     cut = f"{text[:SNIPPET]} …" if len(text) > SNIPPET else text
     snippet = f'<p class="snippet">{html.escape(cut)}</p>' if cut else ""
     return f"<li{kind}><b>{html.escape(one.doc_id)}</b> <small>{one.score:.4f}, {grade}</small>{snippet}</li>"

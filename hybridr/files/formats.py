@@ -6,6 +6,7 @@ Errors name file and line.
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
@@ -59,7 +60,7 @@ class SeenIds:
     def __init__(self) -> None:
         self.twice: set[int] = set()
         self._new: set[int] = set()
-        self._sorted = np.empty(0, dtype=np.uint64)
+        self._sorted = array("Q")
 
     def add(self, doc_id: str) -> None:
         """Add an id."""
@@ -71,14 +72,14 @@ class SeenIds:
 
     def sort_in(self) -> None:
         """Compare the last ids with all before."""
-        ids = np.concatenate([self._sorted, np.fromiter(self._new, dtype=np.uint64)])
+        self._sorted.extend(self._new)
+        self._new.clear()
+        ids = np.frombuffer(self._sorted, dtype=np.uint64)  # the same memory, which is sorted in place
         ids.sort()
         same = ids[1:] == ids[:-1]
         if same.any():
             self.twice.update(ids[1:][same].tolist())
-            ids = np.delete(ids, np.flatnonzero(same))
-        self._sorted = ids
-        self._new.clear()
+            self._sorted = array("Q", np.unique(ids).tobytes())
 
 
 def short_digest(text: str) -> int:

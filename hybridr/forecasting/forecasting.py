@@ -12,7 +12,7 @@ from ..cluster.legs.dense import form_of
 from ..encoding.contract import Encoder
 from ..errors import AccessDenied, DataError, SettingsError
 from ..machine import read_gpus
-from ..reindexing.planning import Proposal, encoding_of, propose, some_texts, source_of
+from ..reindexing.planning import Proposal, encoding_of, propose, some_texts, whole_source
 from ..reindexing.settings import ReindexSettings
 from .settings import ForecastSettings
 from .sizes import Housing, Quantity, Volume, volume_of
@@ -36,7 +36,7 @@ class Forecast:
     measured: bool
     quantity: Quantity
     housing: Housing
-    crew: Workforce
+    workforce: Workforce
     volume: Volume
     duration: Duration
     price: float | None
@@ -55,21 +55,21 @@ def forecast(
     Raises SettingsError for a GPU that is not here, and what `propose` raises.
     """
     require_measurable(given)
-    proposal = propose(cluster, source_of(cluster, name), encoder, wanted, wanted.fields)
+    proposal = propose(cluster, whole_source(cluster, name), encoder, wanted, wanted.fields)
     texts = [text for text in some_texts(proposal, SAMPLE) if text]
     if not texts:
         raise DataError(f"no text in a sample of '{proposal.info.name}'", hint=f"hybridr inspect {name}")
     quantity, housing = quantity_of(proposal, given), housing_of(proposal, given)
-    volume, crew = volume_of(quantity, housing), crew_of(proposal, texts, given)
-    duration = duration_of(quantity, housing, crew, volume.shards)
-    price = priced(duration, crew, given.price_per_hour)
+    volume, workforce = volume_of(quantity, housing), workforce_of(proposal, texts, given)
+    duration = duration_of(quantity, housing, workforce, volume.shards)
+    price = priced(duration, workforce, given.price_per_hour)
     return Forecast(
         proposal.info.name,
         encoded_tokens(proposal, texts),
         given.documents_per_second is None,
         quantity,
         housing,
-        crew,
+        workforce,
         volume,
         duration,
         price,
@@ -120,7 +120,7 @@ def housing_of(proposal: Proposal, given: ForecastSettings) -> Housing:
     return Housing(count, round(each * count), 1 + (there if given.replicas is None else given.replicas))
 
 
-def crew_of(proposal: Proposal, texts: Sequence[str], given: ForecastSettings) -> Workforce:
+def workforce_of(proposal: Proposal, texts: Sequence[str], given: ForecastSettings) -> Workforce:
     """Say who encodes, and how fast: as it is told, else as it is measured here."""
     if given.documents_per_second is not None:
         return Workforce(given.workers, given.documents_per_second)
@@ -153,9 +153,9 @@ def encoded_tokens(proposal: Proposal, texts: Sequence[str]) -> float | None:
     return round(sum(min(tokens, most) for tokens in found) / len(texts), 1)
 
 
-def priced(duration: Duration, crew: Workforce, hour: float | None) -> float | None:
+def priced(duration: Duration, workforce: Workforce, hour: float | None) -> float | None:
     """Give the price of all workers until it is filled, and of one that verifies; None where none is told."""
     if hour is None:
         return None
     filling = duration.total - duration.verifying
-    return (crew.workers * filling + duration.verifying) / 3600 * hour
+    return (workforce.workers * filling + duration.verifying) / 3600 * hour

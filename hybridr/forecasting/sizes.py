@@ -11,7 +11,8 @@ from math import ceil
 
 from ..cluster.legs.dense import BYTES_PER_NEIGHBOUR, FLOAT_TEXT_BYTES, OVERHEAD, TEXT_BYTES, Form
 
-LINK_BYTES = 1.7  # of each of up to 2 m links of a vector on disk, where they are kept as differences
+LINK_BYTES = 1.7  # of each of up to 2 m links of a vector on disk, where lucene keeps them as differences
+NODE_BYTES = 24  # beside the links of a vector of faiss: its id, offset and level, and links of higher levels
 MARK_BYTES = 4  # what stands beside a vector: the encoder's name, the source's `_seq_no`
 SHARD_BYTES = 30 * 2**30  # OpenSearch's documentation: 10 to 30 GiB a shard where searches must be fast
 MOST_DOCUMENTS = 2**31 - 129  # of a shard (Lucene, `IndexWriter.MAX_DOCS`)
@@ -66,7 +67,7 @@ class Volume:
 def volume_of(quantity: Quantity, housing: Housing) -> Volume:
     """Compute what a quantity takes where it is kept."""
     vectors = round(quantity.vectors * quantity.dim * quantity.form.disk_bits / 8)
-    graph = round(quantity.vectors * 2 * quantity.m * LINK_BYTES)
+    graph = round(quantity.vectors * graph_bytes(quantity))
     text = round(quantity.documents * (quantity.text_bytes + MARK_BYTES))
     recovery = quantity.vectors * quantity.dim * TEXT_BYTES.get(quantity.form.vectors, FLOAT_TEXT_BYTES)
     copy = vectors + graph + text
@@ -86,6 +87,13 @@ def volume_of(quantity: Quantity, housing: Housing) -> Volume:
         memory=max(2 * heap, heap + ceil(hot * share_of(shards * housing.copies, housing.nodes))),
         shards=shards,
     )
+
+
+def graph_bytes(quantity: Quantity) -> float:
+    """Give the bytes of a vector's node in the graph: faiss has 4 for each of 2 m links, used or not."""
+    if quantity.form.engine == "faiss":
+        return 2 * quantity.m * 4 + NODE_BYTES
+    return 2 * quantity.m * LINK_BYTES
 
 
 def even_shards(needed: int, housing: Housing) -> int:

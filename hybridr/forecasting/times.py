@@ -15,7 +15,7 @@ READ_S = 2.5e-4  # by the clock: a page is searched, and looked up where it goes
 INDEX_S = 3.7e-4  # of the node's processors: a document is read, written without its vector, verified
 STEP_S = 8.6e-5  # of the node's processors: one of log2(n) steps into a graph of 384 values each
 DIMENSIONS = 384  # of the vectors that were measured
-VERIFY_S = 1.8e-4  # by the clock: its state is read on both sides
+VERIFY_S = 6e-5  # by the clock: its state is read on both sides, by four at once
 STREAMS = 2  # of a node's threads that one worker keeps busy: its requests, and the merges behind them
 
 
@@ -42,16 +42,16 @@ class Duration:
     total: float
 
 
-def duration_of(quantity: Quantity, housing: Housing, crew: Workforce, shards: int) -> Duration:
-    """Compute how long a crew takes to fill an index of so many primary shards.
+def duration_of(quantity: Quantity, housing: Housing, workforce: Workforce, shards: int) -> Duration:
+    """Compute how long a workforce takes to fill an index of so many primary shards.
 
     It has no replicas meanwhile, so that nodes without a primary shard have nothing to do.
     """
-    reading = quantity.documents * READ_S / crew.workers
-    encoding = quantity.documents / (crew.documents_per_second * crew.workers)
+    reading = quantity.documents * READ_S / workforce.workers
+    encoding = quantity.documents / (workforce.documents_per_second * workforce.workers)
     work, busy = node_s(quantity, shards), min(1.0, shards / housing.nodes)
-    writing = work / min(housing.processors * busy, STREAMS * crew.workers)
-    shared = work / housing.processors if crew.beside else 0.0
+    writing = work / min(housing.processors * busy, STREAMS * workforce.workers)
+    shared = work / housing.processors if workforce.beside else 0.0
     verifying = quantity.documents * VERIFY_S
     total = max(reading, encoding + shared, writing) + verifying
     return Duration(reading, encoding, writing, verifying, total)

@@ -82,6 +82,7 @@ def node_values(settings: NodeSettings, folder: Path, port: int) -> dict[str, An
         "http.port": port,
         "transport.port": 0,
         "path.logs": str(folder / "temporary"),
+        "path.repo": str(folder / "data" / "snapshots"),
         "cluster.routing.allocation.disk.threshold_enabled": False,
     }
     return values if maps_suffice() else {**values, "node.store.allow_mmap": False}

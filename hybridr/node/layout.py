@@ -55,6 +55,7 @@ extended.plugins={extends}
 has.native.controller=false
 """
 MACHINE = ("Linux", "x86_64")
+ENGINES = Path("plugins", "opensearch-knn", "lib")  # a whole distribution has its native code there
 PLACE = Path("ml_cache", "pytorch", "2.5.1-cpu-precxx11-linux-x86_64")  # in a node's data; DJL's names
 LIBRARIES = "pytorch/cpu/linux-x86_64/"
 BRIDGE, BRIDGE_NAME = "jnilib/linux-x86_64/cpu/libdjl_torch.so", "0.31.1-libdjl_torch.so"
@@ -214,6 +215,11 @@ def require_machine() -> None:
             f"this machine is {' '.join(found)}",
             hint="leave --with-natives out; `hybridr deploy --way neural` needs none",
         )
+
+
+def has_engines(home: Path) -> bool:
+    """Tell whether somebody gave the k-NN plugin its native libraries; the repository has none of them."""
+    return any((home / ENGINES).glob("libopensearchknn_faiss*"))
 
 
 def ensure_natives(*, progress: Progress = silent) -> Path:

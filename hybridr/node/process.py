@@ -21,7 +21,7 @@ from ..progress import Progress, silent
 from .configuration import LOOPBACK, configure, launch_command, node_values
 from .fetching import locked, storing_programs
 from .java import Java, find_java
-from .layout import ensure_home, ensure_natives, link_natives, require_machine
+from .layout import ENGINES, ensure_home, ensure_natives, has_engines, link_natives, require_machine
 from .ownership import account, make_reachable
 from .security import secure, security_values
 from .settings import NodeSettings
@@ -170,7 +170,7 @@ def launch(settings: NodeSettings, home: Path, java: Java, port: int, natives: P
         end(stray)
     if natives is not None:
         link_natives(folder / "data", natives)
-    values = node_values(settings, folder, port)
+    values = node_values(settings, folder, port) | {"node.attr.hybridr_faiss": has_engines(home)}
     credentials = secure(folder, home, java) if settings.secure else None
     configure(folder, home, java, {**values, **security_values()} if credentials else values)
     log = folder / "logs" / "console.log"
@@ -212,7 +212,7 @@ def spawn(command: list[str], home: Path, log: Path) -> psutil.Popen:
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env={"PATH": os.defpath, "LANG": "C.UTF-8"},
+            env={"PATH": os.defpath, "LANG": "C.UTF-8", "LD_LIBRARY_PATH": str(home / ENGINES)},
             **account(),
         )
 

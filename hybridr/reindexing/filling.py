@@ -15,10 +15,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from ..cluster.connection import Cluster
 from ..cluster.legs.dense import as_kept
 from ..cluster.reading import Position, Share, settled_position, text_of
-from ..cluster.settings import ClusterSettings
 from ..cluster.writing import Action, HeldRejects, Outcome, by_bytes, write
 from ..encoding.bits import read_bits
 from ..encoding.contract import Encoder, Vectors, reads_tokens
@@ -30,6 +28,7 @@ from ..progress import Progress, silent
 from ..records import Windows
 from ..sharing.board import Board, Pulse
 from ..sharing.leases import Ledger
+from ..sharing.same_cluster import SameCluster
 from ..sharing.shares import cut_up, share_as_json, share_from_json, visible_position
 from .job import Filling, Job, Meter, Pending
 from .runners import runner
@@ -124,18 +123,18 @@ class Fill:
     def packed(self, workers: int) -> PackedFill:
         """Get ready to travel: encoder and cluster are opened anew there, and limits divided."""
         job, limit = self.job, self.job.settings.max_docs_per_second
-        assert job.cluster.settings is not None
         settings = job.settings.model_copy(update={"max_docs_per_second": limit and limit / workers})
         names = job.source, job.destination
         given = job.text_fields, settings, job.token_bits
         pulse = self.leases.pulse if self.leases else Pulse()
-        return PackedFill(job.cluster.settings, shipped(job.encoder), names, given, self.work, pulse)
+        there = SameCluster.of(job.cluster)
+        return PackedFill(there, shipped(job.encoder), names, given, self.work, pulse)
 
 
 class PackedFill(NamedTuple):
     """What a filling is made of anew in another process."""
 
-    cluster: ClusterSettings
+    cluster: SameCluster
     encoder: Shipped | Encoder
     names: tuple[str, str]
     given: tuple[tuple[str, ...], ReindexSettings, str]
@@ -143,11 +142,15 @@ class PackedFill(NamedTuple):
     pulse: Pulse
 
     def open(self, threads: int) -> Fill:
-        """Open encoder and cluster. Raises ModelError when that is not there, or another one; Unreachable."""
+        """Open encoder and cluster.
+
+        Raises ModelError, SettingsError when that is not there, or another one; Unreachable.
+        """
         encoder = unshipped(self.encoder, threads)
         fields, settings, token_bits = self.given
-        cluster = Cluster.connect(self.cluster).patient(settings.patience_s)
-        job = Job(cluster, *self.names, encoder, fields, settings, HeldRejects(), token_bits)
+        cluster, stop = self.cluster.connect(settings.patience_s), Event()
+        hurried = cluster.until(stop)
+        job = Job(hurried, *self.names, encoder, fields, settings, HeldRejects(), token_bits, stop)
         return Fill(job, self.work, Meter(silent, 0), Board(cluster, job.destination, self.pulse))
 
 
@@ -167,6 +170,8 @@ def read_to_the_end(
         total.until, total.settled = found.until, found.settled
         if position == before:
             break
+    if ledger is None:
+        Ledger(job.cluster, job.destination, key="").clear()
 
 
 def ledger_of(job: Job, work: Work, since: Position | None) -> Ledger:
@@ -204,12 +209,15 @@ def fill_share(job: Job, work: Work, meter: Meter, share: Share) -> Filling:
 
 
 def write_pages(job: Job, work: Work, pages: Iterable[list[Pending]], filling: Filling, meter: Meter) -> None:
-    """Write pages until there are no more, or the job is to stop."""
+    """Write pages until there are no more, or the job is to stop.
+
+    Nothing is written then: who lost its lease, and wakes up late, has an old state in hand.
+    """
     for page in pages:
-        write_page(job, work, page, filling)
-        meter.add(len(page))
         if job.stop.is_set():
             break
+        write_page(job, work, page, filling)
+        meter.add(len(page))
 
 
 def write_page(job: Job, work: Work, page: list[Pending], filling: Filling) -> None:

@@ -16,10 +16,12 @@ from ..cluster.destinations import (
     is_destination,
     is_in_place,
     is_known_by,
+    is_restored,
     name_destination,
     put_record,
     switch_actions,
 )
+from ..cluster.legs.dense import form_of
 from ..cluster.reading import require_source
 from ..cluster.record import BITS_FIELD, ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record
 from ..encoding.contract import Encoder
@@ -33,6 +35,7 @@ DURING_FILL: dict[str, Any] = {"refresh_interval": "-1", "number_of_replicas": 0
 GRAPH_THRESHOLD = "knn.advanced.approximate_threshold"
 WITHOUT_GRAPH: dict[str, Any] = {GRAPH_THRESHOLD: "-1"}
 THRESHOLD_SINCE = (2, 18, 0)
+LEAST_BITS = 16  # of a value; with fewer the graph of a segment is built at once, whatever the threshold says
 LIVE = ("final_pipeline",)  # its owner's settings stay, but no pipeline may change the copies
 NO_ALIAS = re.compile(r'[\s,"*\\<|>?/#:]|^[_+-]|^\.\.?$')
 # What the server sets itself and refuses or misreads in a new index.
@@ -113,7 +116,9 @@ def begun(cluster: Cluster, info: IndexInfo, job: str) -> IndexInfo | None:
 
     That one is empty when its source does not name it yet; one with documents could be anybody's.
     """
-    claims = [one for one in claimants(cluster, info.name) if one.record.job == job]
+    claims = [
+        one for one in claimants(cluster, info.name) if one.record.job == job and not is_restored(one, info)
+    ]
     ours = (one for one in claims if is_known_by(one, info))
     new = (one for one in claims if one.record.source_uuid == info.uuid and is_empty(cluster, one))
     return next(ours, None) or next(new, None)
@@ -186,9 +191,11 @@ def left_filling(known: IndexInfo) -> bool:
 def filling_settings(wanted: Proposal) -> dict[str, Any]:
     """Give what is set while an index is filled.
 
-    Lucene builds its graph while it takes vectors, whatever the threshold says: that is of native engines.
+    Lucene builds its graph while it takes vectors, whatever the threshold says: that is of native engines,
+    and there of values of 16 bits or more (k-NN, `AbstractNativeEnginesKnnVectorsWriter`).
     """
-    late = wanted.settings.late_graph and wanted.settings.engine == "faiss"
+    form = form_of(wanted.settings)
+    late = wanted.settings.late_graph and form.engine == "faiss" and form.bits >= LEAST_BITS
     return DURING_FILL | (WITHOUT_GRAPH if late and wanted.cluster.version >= THRESHOLD_SINCE else {})
 
 

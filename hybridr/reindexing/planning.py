@@ -12,7 +12,7 @@ import numpy as np
 
 from ..cluster.bit_field import BITS_MAPPING, SOURCE_BYTES
 from ..cluster.connection import Cluster
-from ..cluster.destinations import is_destination
+from ..cluster.destinations import is_destination, require_whole
 from ..cluster.fields import choose_text_fields, searchable_fields
 from ..cluster.legs.dense import (
     FORMS,
@@ -20,6 +20,7 @@ from ..cluster.legs.dense import (
     Form,
     cost_of,
     form_of,
+    is_bare,
     obstacle,
     require_form,
 )
@@ -81,10 +82,10 @@ class Proposal:
     def costs(self) -> list[Cost]:
         """Estimate the chosen form of vectors first, then each other one that this cluster takes."""
         cluster, encoder, settings = self.cluster, self.encoder, self.settings
-        form, embedded = form_of(settings), cluster.is_embedded()
+        form, bare = form_of(settings), is_bare(cluster)
 
         def free(other: Form) -> bool:
-            return obstacle(other, encoder.similarity, cluster.version, embedded=embedded) is None
+            return obstacle(other, encoder.similarity, cluster.version, bare=bare) is None
 
         return [
             cost_of(one, self.vectors, encoder.dim, settings.m, cluster.version, chosen=one == form)
@@ -131,6 +132,7 @@ class Proposal:
             "role": ROLE,
             "source": self.info.name,
             "source_uuid": self.info.uuid,
+            "source_lineage": self.info.lineage,
             "job": job,
             "encoder": encoder.fingerprint,
             "dim": encoder.dim,
@@ -223,8 +225,8 @@ def propose(
 
 def check_engine(cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
     """Refuse what would fail later, or kill the node."""
-    form, embedded = form_of(settings), cluster.is_embedded()
-    require_form(form, encoder.similarity, cluster.version, embedded=embedded)
+    form, bare = form_of(settings), is_bare(cluster)
+    require_form(form, encoder.similarity, cluster.version, bare=bare)
     if cluster.plugins() and "opensearch-knn" not in cluster.plugins():
         raise ClusterError("the plugin opensearch-knn is not on every node", hint="hybridr doctor")
 
@@ -256,6 +258,12 @@ def source_of(cluster: Cluster, name: str) -> IndexInfo:
             f"'{name}' is a data stream, which only takes new documents", hint="copy it into an index first"
         )
     return cluster.index_info(info.record.source) if is_destination(info) else replace(info, scope=WHOLE)
+
+
+def whole_source(cluster: Cluster, name: str) -> IndexInfo:
+    """Find the index to read as `source_of` does. Raises ClusterError for a name that shows a part of it."""
+    require_whole(cluster.index_info(name), name)
+    return source_of(cluster, name)
 
 
 def arithmetic_of(encoder: Encoder) -> dict[str, str]:

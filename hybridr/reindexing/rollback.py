@@ -16,6 +16,7 @@ from ..cluster.destinations import (
     destinations,
     forget_destinations,
     is_destination,
+    is_restored,
     record_event,
     refused_ids,
     require_belonging,
@@ -28,11 +29,12 @@ from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..cluster.writing import Action, Rejects, by_bytes, delete_action, index_action, rejects_of, write
 from ..errors import ClusterError, DataError, NotFound
 from ..files.manifest import fingerprint
+from ..sharing.spans import Numbered, differing
 from ..vocabulary.storage import drop_term_tables
 from .job import Stored, look_up
 from .targets import target_of
 
-COPIED = {"range": {SEQ_NO_FIELD: {"gte": 0}}}
+WRITTEN = {"bool": {"must_not": [{"range": {SEQ_NO_FIELD: {"gte": 0}}}]}}
 PAGE = 500
 MAX_PASSES = 20
 BULK_BYTES = 5_000_000
@@ -174,7 +176,8 @@ class Courier:
         self.rejects: Rejects = rejects_of(f"{info.name}-returned")
         self.refused = set(refused_ids(info))
         synced = info.record.synced
-        self.synced = Position(dict(synced)) if synced else None
+        restored = is_restored(info, cluster.index_info(self.source))
+        self.synced = Position(dict(synced)) if synced and not restored else None
         self.returned: dict[str, str] = {}
         # A document that was refused cannot be told from a deleted one without the list of refused ones.
         known = self.synced is not None and len(self.refused) >= info.record.rejected
@@ -192,7 +195,7 @@ class Courier:
         """Yield what clients wrote here, beside the state in the source, where the two differ."""
         self.cluster.refresh(self.info.name)
         ours = {*self.info.record.vector_fields, ENCODER_FIELD, SEQ_NO_FIELD}
-        for page in read_pages(self.cluster, self.info.name, page=PAGE, unless=COPIED):
+        for page in read_pages(self.cluster, self.info.name, page=PAGE, where=WRITTEN):
             stored = look_up(self.cluster, self.info.name, page)
             there = documents_by_id(self.cluster, self.source, [document.doc_id for document in page])
             pairs = []
@@ -243,14 +246,21 @@ class Courier:
 
     def gone(self) -> Iterator[list[SourceDocument]]:
         """Yield what the source holds in a state that was copied, or came back, and clients deleted here."""
-        if not self.done.deletes_known:
+        if self.synced is None or not self.done.deletes_known:
             return
-        copied = read_pages(self.cluster, self.source, page=1000, share=Share(until=self.synced), fields=())
-        for page in chain(self.returned_pages(), copied):
+        for page in chain(self.returned_pages(), self.doubtful_pages(self.synced)):
             here = look_up(self.cluster, self.info.name, page) if page else {}
             away = [d for d in page if d.doc_id not in here and d.doc_id not in self.refused]
             if away:
                 yield away
+
+    def doubtful_pages(self, until: Position) -> Iterator[list[SourceDocument]]:
+        """Read the source, in states that were copied, where the destination holds other copies than that."""
+        originals = Numbered(self.cluster, self.cluster.index_info(self.source), "_seq_no")
+        copies = Numbered(self.cluster, self.info, SEQ_NO_FIELD)
+        for shard, spans in differing(originals, copies, until):
+            last = until.seq_no.get(shard, -1)  # what came later was not copied, and is not missing
+            yield from originals.pages(Share(until=Position({shard: last})), spans)
 
     def returned_pages(self) -> Iterator[list[SourceDocument]]:
         """Read from the source what was copied back."""

@@ -21,7 +21,10 @@ from ..cluster.destinations import (
 )
 from ..cluster.reading import count_missing, settled_position
 from ..cluster.record import Deployment, IndexInfo
+from ..cluster.routing import unused_ids
+from ..cluster.writing import delete_action
 from ..errors import ClusterError
+from .filling import deliver
 from .job import Filling, Job
 from .new_index import GRAPH_THRESHOLD, check_alias
 from .planning import Plan
@@ -39,7 +42,7 @@ def finish(job: Job, todo: Plan, filling: Filling) -> None:
     cluster, destination, restoring = job.cluster, todo.destination, todo.requests[2]
     cluster.request(restoring["method"], restoring["path"], restoring["body"])
     if GRAPH_THRESHOLD in restoring["body"]["index"]:
-        build_graphs(cluster, destination)
+        build_graphs(job)
     cluster.refresh(destination)
     expected, found = cluster.count(job.source), cluster.count(destination)
     refused = job.rejects.ids()
@@ -60,9 +63,15 @@ def finish(job: Job, todo: Plan, filling: Filling) -> None:
     record_event(cluster, destination, "filled", details, **changes)
 
 
-def build_graphs(cluster: Cluster, index: str) -> None:
-    """Merge an index that was filled without graphs, which builds them. A lost answer changes nothing."""
+def build_graphs(job: Job) -> None:
+    """Merge an index that was filled without graphs, which builds them. A lost answer changes nothing.
+
+    A shard of one segment counts as merged and would stay without: deleting what is not there leaves a mark
+    in each shard, which is a segment more.
+    """
+    cluster, index = job.cluster, job.destination
     cluster.refresh(index)
+    deliver(job, [delete_action(one, routing=one) for one in unused_ids(cluster.index_info(index))])
     merging = {"max_num_segments": "1", "wait_for_completion": "false"}
     task = cluster.request("POST", path_of(index, "_forcemerge"), params=merging)["task"]
     while not cluster.request("GET", path_of("_tasks", task))["completed"]:

@@ -22,6 +22,7 @@ from ..cluster.destinations import (
     is_destination,
     name_destination,
     require_belonging,
+    require_unrestored,
     resolve_whole,
     write_record,
 )
@@ -98,7 +99,10 @@ def catch_up(job: Job, *, progress: Progress = silent) -> Filling:
     with unchanged_writes(job.cluster, info):
         filling = target_of(info.record).fill(job, since=synced_position(info), once=True, progress=progress)
     if filling.settled:
-        write_record(job.cluster, info.name, synced=filling.until.seq_no)
+        changes: dict[str, Any] = {"synced": filling.until.seq_no}
+        if info.record.source_lineage is None:  # of an older hybridr
+            changes["source_lineage"] = job.cluster.index_info(job.source).lineage
+        write_record(job.cluster, info.name, **changes)
     return filling
 
 
@@ -148,7 +152,7 @@ def complete_destination(cluster: Cluster, name: str) -> IndexInfo:
         )
     if not target_of(info.record).apart:
         return info
-    require_belonging(cluster, info)
+    require_unrestored(info, require_belonging(cluster, info))
     return info
 
 

@@ -7,19 +7,20 @@ for every document whose version says that somebody wrote it in the destination.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..cluster.bit_field import held_bits
 from ..cluster.connection import Cluster
-from ..cluster.destinations import is_destination, refused_ids, resolve_whole
+from ..cluster.destinations import is_destination, is_restored, refused_ids, resolve_whole
 from ..cluster.legs.dense import as_kept, dense_query
 from ..cluster.legs.lexical import lexical_query
 from ..cluster.reading import (
-    Position,
     Share,
     SourceDocument,
     count_missing,
@@ -35,10 +36,14 @@ from ..encoding.contract import Encoder, TokenEncoder, reads_tokens
 from ..encoding.passages import Span, split
 from ..errors import ClusterError, DataError
 from ..progress import Progress, silent
+from ..sharing.shares import cut_up, visible_position
+from .filling import mapped
 from .job import Stored, is_current, look_up, written_here_mark
 from .targets import SAMPLE, Extent, Finding, target_of
 
 PAGE = 1000
+READERS = 4  # at once
+MISSING, OLDER, FOREIGN = "missing", "older than the source", "without a vector of this encoder"
 MIN_COSINE = 0.98  # between a stored vector and the text encoded again; int8 documents differ by .016
 MIN_AGREEMENT = 0.85  # of the bits stored and those read again
 NAMED = 5  # ids that a finding names
@@ -121,7 +126,8 @@ def compare_with_source(
     cluster: Cluster, info: IndexInfo, encoder: Encoder | None, extent: Extent
 ) -> list[Finding]:
     """Compare a destination with its source. Raises NotFound when that is gone."""
-    source = cluster.index_info(info.record.source).name
+    there = cluster.index_info(info.record.source)
+    source = there.name
     cluster.refresh(info.name)
     findings, suspects = compare_states(cluster, info, extent)
     chosen = [
@@ -131,6 +137,8 @@ def compare_with_source(
     ]
     if extent.until is None:
         findings.insert(0, count_finding(cluster, info, extent.rejected))
+    if is_restored(info, there):
+        findings.insert(0, Finding("lineage", 0, detail=f"'{source}' was restored from a snapshot since"))
     documents = {document.doc_id: document for document in [*suspects, *chosen]}
     findings += compare_documents(cluster, info, list(documents.values()), encoder)
     return [*findings, probe_query(cluster, info, [document.doc_id for document in chosen], encoder)]
@@ -151,39 +159,71 @@ def compare_states(
     cluster: Cluster, info: IndexInfo, extent: Extent
 ) -> tuple[list[Finding], list[SourceDocument]]:
     """Look every document of the source up in the destination; give findings, and what to look at closely."""
-    missing, stale, foreign, suspects = [], [], [], []
-    total, done = cluster.count(info.record.source), 0
-    extent.progress("verify", 0, total)
-    for document, stored in stored_states(cluster, info, extent.until):
-        done += 1
-        if done % PAGE == 0:
-            extent.progress("verify", done, max(total, done))
-        if document.doc_id in extent.rejected:
-            continue
-        if stored is None:
-            missing.append(document.doc_id)
-        elif stored.encoder != info.record.encoder:
-            foreign.append(document.doc_id)
-        elif not is_current(document, stored, info.record.encoder):
-            stale.append(document.doc_id)
-        elif stored.version != document.version:
-            suspects.append(document)
-    extent.progress("verify", done, done)
-    findings = [
-        Finding("missing", done, missing),
-        Finding("older than the source", done, stale),
-        Finding("without a vector of this encoder", done, foreign),
-    ]
-    return findings, suspects
+    share = partial(states_in, cluster, info, extent.rejected)
+    seen = seen_in_shares(cluster, str(info.record.source), extent, share)
+    return seen.findings(MISSING, OLDER, FOREIGN), seen.suspects
 
 
-def stored_states(
-    cluster: Cluster, info: IndexInfo, until: Position | None
-) -> Iterator[tuple[SourceDocument, Stored | None]]:
-    """Pair every document of the source with its state in the destination."""
-    for page in read_pages(cluster, info.record.source, page=PAGE, share=Share(until=until), fields=()):
+def states_in(cluster: Cluster, info: IndexInfo, rejected: Collection[str], share: Share) -> Sighting:
+    """Look the documents of a share up, less the rejected ones."""
+    seen = Sighting()
+    for page in read_pages(cluster, info.record.source, page=PAGE, share=share, fields=()):
         found = look_up(cluster, info.name, page)
-        yield from ((document, found.get(document.doc_id)) for document in page)
+        seen.looked_at += len(page)
+        for document in page:
+            if document.doc_id not in rejected:
+                see_state(seen, document, found.get(document.doc_id), info.record.encoder)
+    return seen
+
+
+def see_state(seen: Sighting, document: SourceDocument, stored: Stored | None, encoder: str) -> None:
+    """Note what is wrong with a document's state in the destination, if anything."""
+    if stored is None:
+        seen.note(MISSING, document)
+    elif stored.encoder != encoder:
+        seen.note(FOREIGN, document)
+    elif not is_current(document, stored, encoder):
+        seen.note(OLDER, document)
+    elif stored.version != document.version:
+        seen.suspects.append(document)
+
+
+@dataclass
+class Sighting:
+    """What a look at documents found: ids by what is wrong, and which ones deserve a closer look."""
+
+    looked_at: int = 0
+    wrong: dict[str, list[str]] = field(default_factory=dict)
+    suspects: list[SourceDocument] = field(default_factory=list)
+
+    def note(self, name: str, document: SourceDocument) -> None:
+        """Note a document that is wrong."""
+        self.wrong.setdefault(name, []).append(document.doc_id)
+
+    def add(self, other: Sighting) -> None:
+        """Add what was found elsewhere."""
+        self.looked_at += other.looked_at
+        self.suspects += other.suspects
+        for name, ids in other.wrong.items():
+            self.wrong.setdefault(name, []).extend(ids)
+
+    def findings(self, *names: str) -> list[Finding]:
+        """Give a finding a name."""
+        return [Finding(name, self.looked_at, self.wrong.get(name, [])) for name in names]
+
+
+def seen_in_shares(
+    cluster: Cluster, index: str, extent: Extent, look: Callable[[Share], Sighting]
+) -> Sighting:
+    """Look at every share of an index, at some at once: one reader alone mostly waits for the cluster."""
+    seen, total = Sighting(), cluster.count(index)
+    shares = cut_up(cluster, index, None, extent.until or visible_position(cluster, index))
+    extent.progress("verify", 0, total)
+    with closing(mapped(look, shares, READERS)) as found:
+        for part in found:
+            seen.add(part)
+            extent.progress("verify", seen.looked_at, max(total, seen.looked_at))
+    return seen
 
 
 def random_documents(cluster: Cluster, index: str, count: int, seed: int | None) -> list[SourceDocument]:

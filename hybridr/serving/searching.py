@@ -205,7 +205,7 @@ class LookUp:
 
         Raises what keeps the cluster from it, for all texts of a request.
         """
-        if len(text) > BUILT_AT_ONCE or self._searches.modes["hybrid"].at_hand(text):
+        if is_long(text) or self._searches.modes["hybrid"].at_hand(text):
             return
         if self._next is None:
             self._next = asyncio.ensure_future(self._take_turn())
@@ -233,9 +233,14 @@ def written(
     return orjson.dumps(ranking.body(body, one, reading, boost)), None
 
 
+def is_long(text: str) -> bool:
+    """Tell whether reading a text would hold up the event loop."""
+    return len(text) > BUILT_AT_ONCE
+
+
 def is_quick(search: Search, text: str) -> bool:
     """Tell whether the body for a text is built in less time than a thread takes to begin."""
-    return len(text) <= BUILT_AT_ONCE and search.at_hand(text)
+    return not is_long(text) and search.at_hand(text)
 
 
 def reason_of(error: Exception) -> Reason:

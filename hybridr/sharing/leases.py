@@ -164,6 +164,13 @@ class Ledger(Board):
             with suppress(ClusterError):
                 self.write((self._run, {**self._run.state, "driver": None}))
 
+    def clear(self) -> None:
+        """Delete what a driver left that ended or was killed; who lives, or lacks the rights, keeps it."""
+        with suppress(ClusterError):
+            if self.cluster.exists(self.index):
+                self._lifeless()
+                self.end()
+
     def end(self) -> None:
         """Delete the index."""
         self._run = None

@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from pydantic import ValidationError
 
 from ..errors import DataError, SettingsError
 from ..files.atomic import storing
 from ..files.foreign import require_own_files
-from ..files.manifest import read_manifest, sha256_of
+from ..files.manifest import FILE_NAME, read_manifest, sha256_of
 from ..reindexing.runners import Packed, Runner, runner
 from ..reindexing.settings import ReindexSettings
 from ..sharing.board import Board
 from .labels import Label, wrong_value
 
 L = TypeVar("L", bound=Label)
+LOCKING = "machines that share the folder need a file system that locks for all of them, such as NFS 4"
 PART = re.compile(r"\d{5}-\d{6}\.parquet")  # shard, running number
 
 
@@ -36,6 +38,16 @@ def texts_folder(folder: Path) -> Path:
 def vectors_folder(folder: Path) -> Path:
     """Name where the vectors are."""
     return folder / "vectors"
+
+
+def export_command(folder: Path, name: str = "NAME") -> str:
+    """Give the command of the first stage, which also goes on with it."""
+    return f"hybridr export-text {name} --out {folder}"
+
+
+def encode_command(folder: Path) -> str:
+    """Give the command of the second stage."""
+    return f"hybridr encode {folder}"
 
 
 class Local:
@@ -75,10 +87,10 @@ def finished_stage(folder: Path, command: str) -> dict[str, Any]:
     Raises DataError, with the `command` of that stage, when it is not done.
     """
     parts = parts_in(folder)
-    manifest = read_manifest(folder)
+    manifest = manifest_in(folder, command)
     if manifest is None:
-        found = f"{len(parts)} parts and no manifest: that stage has not ended" if parts else "nothing"
-        raise DataError(f"there is {found} in {folder}", hint=command)
+        found = f"{folder} has {len(parts)} parts and no manifest: that stage has not ended"
+        raise DataError(found if parts else f"there is nothing in {folder}", hint=command)
     missing = sorted(manifest["outputs"].keys() - set(parts)) if "outputs" in manifest else ["its outputs"]
     if missing:
         raise DataError(f"{folder} lacks {missing[0]}, which its manifest names", hint=command)
@@ -88,12 +100,21 @@ def finished_stage(folder: Path, command: str) -> dict[str, Any]:
     return manifest
 
 
-def entry_label(manifest: Mapping[str, Any], name: str, kind: type[L], folder: Path) -> L:
-    """Read a label out of a manifest. Raises DataError."""
+def manifest_in(folder: Path, command: str) -> dict[str, Any] | None:
+    """Read the manifest of a stage, None when there is none. Raises DataError with the stage's `command`."""
+    try:
+        return read_manifest(folder)
+    except DataError as error:
+        raise DataError(str(error), hint=f"rm {folder / FILE_NAME}; {command}") from None
+
+
+def entry_label(manifest: Mapping[str, Any], name: str, kind: type[L], folder: Path, command: str) -> L:
+    """Read a label out of the manifest of a stage. Raises DataError with the stage's `command`."""
+    file = folder / FILE_NAME
     try:
         return kind.model_validate(manifest.get(name))
     except ValidationError as error:
-        raise DataError(f"{folder}/manifest.json: {wrong_value(error)}", hint="make it again") from None
+        raise DataError(f"{file}: {wrong_value(error)}", hint=f"rm {file}; {command}") from None
 
 
 def unchanged_part(file: Path, digest: str, again: str) -> Path:
@@ -101,29 +122,69 @@ def unchanged_part(file: Path, digest: str, again: str) -> Path:
     with storing(file):
         found = sha256_of(file)
     if found != digest:
-        raise DataError(f"{file} is not the file that was written: it is damaged, or another", hint=again)
+        raise DataError(
+            f"{file} is not the file that was written: it is damaged, or another", hint=f"rm {file}; {again}"
+        )
     return file
+
+
+def compare_with_manifest(folder: Path, command: str) -> None:
+    """Compare the parts of a stage with its manifest, if it ended: the next manifest would call them whole.
+
+    Raises DataError with the stage's `command`.
+    """
+    written = (manifest_in(folder, command) or {}).get("outputs", {})
+    for name in parts_in(folder):
+        if name in written:
+            unchanged_part(folder / name, written[name], command)
+
+
+def reopen(folder: Path) -> None:
+    """Take the manifest of a stage away while its parts are made."""
+    (folder / FILE_NAME).unlink(missing_ok=True)
+
+
+def drop_behind_gaps(folder: Path) -> None:
+    """Take parts away that come behind a missing one: they are made again with it, and tile their shard."""
+    numbers: Counter[str] = Counter()
+    for name in parts_in(folder):
+        shard = name.partition("-")[0]
+        if name == part_name(int(shard), numbers[shard]):
+            numbers[shard] += 1
+        else:
+            (folder / name).unlink()
+
+
+def lock_taken(stream: TextIO) -> bool:
+    """Lock an open file until it is closed; False while another process has it. Raises OSError."""
+    if sys.platform == "win32":
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @contextmanager
 def claimed(file: Path) -> Iterator[bool]:
     """Claim a file that is to be made, for as long as this process lives; False while another one has it.
 
-    What a process that was killed left of it is taken away.
+    What a process that was killed left of it is taken away. Raises DownloadError where nothing can be locked.
     """
     if sys.platform == "win32":
         yield True
         return
-    import fcntl
-
     lock = file.with_name(f".{file.name}.lock")
     with storing(file):
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         stream = lock.open("w")
     with stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        with storing(lock, LOCKING):
+            ours = lock_taken(stream)
+        if not ours:
             yield False
             return
         for left in file.parent.glob(f".{file.name}.*"):

@@ -30,7 +30,15 @@ from ..reindexing.planning import Plan, source_of
 from ..reindexing.reindexing import Reindexing, carried_out, plan
 from ..reindexing.settings import ReindexSettings
 from ..reindexing.targets.beside import COPYING, Beside, pages_to_copy
-from .bundle import Local, entry_label, finished_stage, threads_of, unchanged_part, vectors_folder
+from .bundle import (
+    Local,
+    encode_command,
+    entry_label,
+    finished_stage,
+    threads_of,
+    unchanged_part,
+    vectors_folder,
+)
 from .labels import Making, Origin, VectorsLabel, check_making
 from .parts import count_rows, digest_of_text, read_label, read_part, undamaged, vectors_in, vectors_schema
 
@@ -130,17 +138,13 @@ def plan_import(
     return plan(cluster, name, encoder, chosen), sum(rows)
 
 
-def encode_command(folder: Path) -> str:
-    """Give the command that makes vectors."""
-    return f"hybridr encode {folder}"
-
-
 def ready_in(folder: Path) -> Ready:
     """Find the vectors in a folder. Raises DataError when they are not all there."""
-    vectors = vectors_folder(folder)
-    manifest = finished_stage(vectors, encode_command(folder))
-    origin = entry_label(manifest, "origin", Origin, vectors)
-    return Ready(folder, origin, entry_label(manifest, "making", Making, vectors), manifest["outputs"])
+    vectors, command = vectors_folder(folder), encode_command(folder)
+    manifest = finished_stage(vectors, command)
+    origin = entry_label(manifest, "origin", Origin, vectors, command)
+    making = entry_label(manifest, "making", Making, vectors, command)
+    return Ready(folder, origin, making, manifest["outputs"])
 
 
 def import_settings(
@@ -187,8 +191,10 @@ def fill_from(ready: Ready, job: Job, todo: Plan, taken: Meter, progress: Progre
     # What an earlier run wrote, and the source deleted before the export, is found by looking at everything.
     since = None if todo.exists else ready.origin.position
     rest = Beside().fill(job, since=since, progress=later)
-    if since is None:  # then everything was counted there once more
-        rest.skipped = total.rejected = 0
+    if since is None:  # then everything was counted there once more, with what was just written
+        written = total.encoded + total.without_text
+        total.skipped, rest.skipped = max(total.skipped, rest.skipped - written), 0
+        total.rejected = 0
     total.add(rest)
     total.until, total.settled = rest.until, rest.settled
     return total

@@ -116,7 +116,7 @@ def undamaged(file: Path, again: str) -> Iterator[None]:
 def damaged_part(file: Path, reason: str, again: str) -> DataError:
     """Say why a file cannot be read, and how it is made again."""
     first = next(iter(reason.strip().splitlines()), "it is damaged")
-    return DataError(f"{file} cannot be read: {first}", hint=f"{again}   after: rm {file}")
+    return DataError(f"{file} cannot be read: {first}", hint=f"rm {file}; {again}")
 
 
 def read_label(file: Path, kind: type[L], again: str) -> L:

@@ -24,10 +24,21 @@ from ..errors import ClusterError, DataError
 from ..files.manifest import write_manifest
 from ..progress import Progress, silent
 from ..reindexing.job import Meter
-from ..reindexing.planning import source_of
+from ..reindexing.planning import whole_source
 from ..reindexing.settings import ReindexSettings
 from ..sharing.shares import cut_up, visible_position
-from .bundle import Local, claimed, part_name, parts_in, texts_folder, threads_of
+from .bundle import (
+    Local,
+    claimed,
+    compare_with_manifest,
+    drop_behind_gaps,
+    export_command,
+    part_name,
+    parts_in,
+    reopen,
+    texts_folder,
+    threads_of,
+)
 from .labels import Origin, TextsLabel
 from .parts import TEXTS, count_rows, parquet_table, read_label, write_part
 
@@ -90,7 +101,8 @@ def export_text(
     """
     started, settings = time.monotonic(), settings or ReindexSettings()
     cluster, texts = cluster.patient(settings.patience_s), texts_folder(folder)
-    info = source_of(cluster, name)
+    info = whole_source(cluster, name)
+    wanted = wanted_origin(cluster, info, settings, texts)
 
     def shown(stage: str, done: int, total: int | None = None, note: str = "") -> None:
         progress("export-text", done, total, note)
@@ -98,43 +110,68 @@ def export_text(
     with claimed(texts / "texts") as ours:
         if not ours:
             raise DataError(f"another process writes texts into {texts}", hint="wait until it has ended")
-        for left in texts.glob(".*.parquet.*"):  # of a process that was killed
-            left.unlink()
-        origin = origin_for(cluster, info, settings, texts)
-        until = origin.position or visible_position(cluster, info.name)
-        shares, meter = cut_up(cluster, info.name, None, until), Meter(shown, cluster.count(info.name))
-        export = Export(cluster, info, texts, origin, settings, shares, meter)
-        before = sum(count_rows(texts / name, export_command(export)) for name in parts_in(texts))
-        meter.add(before)
+        export = begun_export(cluster, info, texts, wanted, settings, shown)
+        before = export.meter.done
         threads_of(settings).run(export, shards_in(info))
         finish_texts(export)
     parts, seconds = len(parts_in(texts)), time.monotonic() - started
-    return TextsExported(folder, info.name, export.meter.done, before, parts, origin.fields, seconds)
+    return TextsExported(folder, info.name, export.meter.done, before, parts, wanted.fields, seconds)
 
 
-def export_command(export: Export) -> str:
-    """Give the command that goes on with an export."""
-    return f"hybridr export-text {export.info.name} --out {export.folder.parent}"
+def begun_export(
+    cluster: Cluster,
+    info: IndexInfo,
+    folder: Path,
+    wanted: Origin,
+    settings: ReindexSettings,
+    progress: Progress,
+) -> Export:
+    """Look at what is in the folder, and say what is to come. Raises DataError as `export_text`."""
+    command = export_command(folder.parent, info.name)
+    for left in folder.glob(".*.parquet.*"):  # of a process that was killed
+        left.unlink()
+    compare_with_manifest(folder, command)
+    origin = origin_for(cluster, wanted, folder, command)
+    reopen(folder)
+    drop_behind_gaps(folder)
+    until = origin.position or visible_position(cluster, info.name)
+    shares, meter = cut_up(cluster, info.name, None, until), Meter(progress, cluster.count(info.name))
+    meter.add(sum(count_rows(folder / name, command) for name in parts_in(folder)))
+    return Export(cluster, info, folder, origin, settings, shares, meter)
 
 
-def origin_for(cluster: Cluster, info: IndexInfo, settings: ReindexSettings, folder: Path) -> Origin:
-    """Give the origin of the texts that are there already, else of those to come.
+def wanted_origin(cluster: Cluster, info: IndexInfo, settings: ReindexSettings, folder: Path) -> Origin:
+    """Say which texts are wanted: of the fields given, else of those that the texts there already are of.
 
-    Raises DataError when there are others in the folder than are asked for, or no documents.
+    Raises DataError for an index without documents or text.
     """
     if cluster.count(info.name) == 0:
         raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
-    fields = choose_text_fields(cluster, info, settings.fields)
-    wanted = Origin(index=info.name, uuid=info.uuid, fields=fields)
-    parts, command = parts_in(folder), f"hybridr export-text {info.name} --out {folder.parent}"
-    if not parts:
-        settled = settled_position(cluster, info.name)
+    found = origin_in(folder, export_command(folder.parent, info.name))
+    begun = found.fields if found and found.uuid == info.uuid else ()
+    fields = choose_text_fields(cluster, info, settings.fields or begun)
+    return Origin(index=info.name, uuid=info.uuid, fields=fields)
+
+
+def origin_in(folder: Path, command: str) -> Origin | None:
+    """Read where the texts in a folder are from; None when there are none."""
+    parts = parts_in(folder)
+    return read_label(folder / parts[-1], TextsLabel, command).origin if parts else None
+
+
+def origin_for(cluster: Cluster, wanted: Origin, folder: Path, command: str) -> Origin:
+    """Give the origin of the texts that are there already, else of those to come.
+
+    Raises DataError when there are others in the folder than are wanted.
+    """
+    found = origin_in(folder, command)
+    if found is None:
+        settled = settled_position(cluster, wanted.index)
         return wanted.model_copy(update={"settled": settled.seq_no if settled else None})
-    found = read_label(folder / parts[-1], TextsLabel, command).origin
     if found.model_copy(update={"settled": None}) != wanted:
         raise DataError(
             f"{folder} holds texts of '{found.index}' ({found.uuid}), fields {', '.join(found.fields)}; "
-            f"wanted are those of '{info.name}' ({info.uuid}), fields {', '.join(fields)}",
+            f"wanted are those of '{wanted.index}' ({wanted.uuid}), fields {', '.join(wanted.fields)}",
             hint="--out with another folder",
         )
     return found
@@ -184,19 +221,12 @@ def tables_of(export: Export, share: Share) -> Iterator[pa.Table]:
 
 
 def last_part(export: Export, shard: int) -> tuple[int, int]:
-    """Give the number of the next part of a shard, and the `_seq_no` behind which it begins.
-
-    Raises DataError when a part before it is missing.
-    """
+    """Give the number of the next part of a shard, and the `_seq_no` behind which it begins."""
     names = [name for name in parts_in(export.folder) if name.startswith(f"{shard:05d}-")]
-    for number, name in enumerate(names):
-        if name != part_name(shard, number):
-            raise DataError(
-                f"{export.folder} lacks {part_name(shard, number)}", hint="export into another folder"
-            )
     if not names:
         return 0, -1
-    return len(names), read_label(export.folder / names[-1], TextsLabel, export_command(export)).until
+    command = export_command(export.folder.parent, export.info.name)
+    return len(names), read_label(export.folder / names[-1], TextsLabel, command).until
 
 
 def page_table(page: list[SourceDocument], fields: tuple[str, ...]) -> pa.Table:

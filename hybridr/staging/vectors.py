@@ -16,6 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from ..cluster.reading import SourceDocument
 from ..encoding.contract import Encoder, Vectors, base_of
 from ..encoding.opening import Shipped, load_encoder, shipped, unshipped
 from ..errors import DataError, SettingsError
+from ..files.atomic import storing
 from ..files.manifest import fingerprint, write_manifest
 from ..files.remembered import remember_encoder
 from ..progress import Progress, silent
@@ -34,9 +36,13 @@ from ..reindexing.settings import ReindexSettings
 from ..sharing.board import Board
 from .bundle import (
     claimed,
+    compare_with_manifest,
+    encode_command,
     entry_label,
+    export_command,
     finished_stage,
     parts_in,
+    reopen,
     texts_folder,
     unchanged_part,
     vectors_folder,
@@ -58,6 +64,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TEXT = "text"
+MARK = ".driver-"  # and what no other driver has
 LOOK_S = 1.0  # between two looks at what is finished
 VALUES_A_GROUP = 1 << 20  # of vectors; a row group is read whole
 
@@ -84,12 +91,16 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Task:
-    """The errand of encoding: what is done with a part. `digests` are the sha256 of the parts of texts."""
+    """The errand of encoding: what is done with a part.
+
+    `digests` are the sha256 of the parts of texts; the file `mark` tells who sees this very folder.
+    """
 
     folder: Path
     encoding: Encoding
     making: Making
     digests: dict[str, str]
+    mark: Path = field(default_factory=lambda: Path(f"{MARK}{uuid4().hex}"))
     stop: Event = field(default_factory=Event)
     meter: Meter = field(default_factory=partial(Meter, silent, 0))
     leases: Board | None = None
@@ -104,7 +115,11 @@ class Task:
     def packed(self, workers: int) -> PackedTask:
         """Get ready to travel: the encoder is opened anew there, the folder lies at the same place."""
         encoder, settings = shipped(self.encoding.encoder), self.encoding.settings
-        return PackedTask(self.folder.absolute(), encoder, settings, self.making, self.digests)
+        mark = vectors_folder(self.folder.absolute()) / self.mark
+        with storing(mark):
+            mark.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            mark.touch()
+        return PackedTask(self.folder.absolute(), encoder, settings, self.making, self.digests, mark)
 
 
 class PackedTask(NamedTuple):
@@ -115,9 +130,18 @@ class PackedTask(NamedTuple):
     settings: ReindexSettings
     making: Making
     digests: dict[str, str]
+    mark: Path
 
     def open(self, threads: int) -> Task:
-        """Open the encoder. Raises ModelError when that is not there, or another one."""
+        """Open the encoder.
+
+        Raises ModelError when that is not there, or another one; DataError when the folder is not here.
+        """
+        if not self.mark.exists():
+            raise DataError(
+                f"the folder {self.folder} of the driver is not on this machine",
+                hint="mount it at the same path on every machine of the Ray cluster; a copy is not enough",
+            )
         encoding = Encoding(unshipped(self.encoder, threads), self.settings)
         place = "the work given to this process"
         check_making(self.making, encoding.making, place, "give it the same encoder")
@@ -155,8 +179,8 @@ def encode_texts(
     disk, ModelError.
     """
     started, settings = time.monotonic(), settings or ReindexSettings()
-    manifest = finished_stage(texts_folder(folder), f"hybridr export-text NAME --out {folder}")
-    origin = entry_label(manifest, "origin", Origin, texts_folder(folder))
+    manifest = finished_stage(texts_folder(folder), export_command(folder))
+    origin = entry_label(manifest, "origin", Origin, texts_folder(folder), export_command(folder))
     if settings.token_bits:
         raise SettingsError(
             "token bits are not made in stages: their mean is fitted to the index",
@@ -164,12 +188,17 @@ def encode_texts(
         )
     settings = settings.model_copy(update={"vectors": "float", "compression": None})  # an index chooses later
     task = task_for(folder, encoder, settings, manifest["outputs"])
+    compare_with_manifest(vectors_folder(folder), encode_command(folder))
     done = set(made_parts(task))
-    sizes = {name: count_rows(texts_folder(folder) / name, "hybridr export-text") for name in task.digests}
+    sizes = {name: count_rows(texts_folder(folder) / name, export_command(folder)) for name in task.digests}
     waiting = [name for name in sizes if name not in done]
-    with watched(folder, sizes, progress):
-        if waiting:
-            runner(settings).run(task, waiting)
+    try:
+        with watched(folder, sizes, progress):
+            if waiting:
+                reopen(vectors_folder(folder))
+                runner(settings).run(task, waiting)
+    finally:
+        (vectors_folder(folder) / task.mark).unlink(missing_ok=True)
     finish_vectors(task, manifest, origin)
     before, total = sum(sizes[name] for name in done), sum(sizes.values())
     return Encoded(folder, total, before, len(sizes), task.making.encoder, time.monotonic() - started)
@@ -192,12 +221,12 @@ def made_parts(task: Task) -> list[str]:
     for name in parts_in(vectors):
         if name not in task.digests:
             raise DataError(f"{vectors / name} has no part of texts", hint=f"rm {vectors / name}")
-        label = read_label(vectors / name, VectorsLabel, f"hybridr encode {task.folder}")
+        label = read_label(vectors / name, VectorsLabel, encode_command(task.folder))
         check_making(label.making, task.making, str(vectors / name), f"start anew: rm -r {vectors}")
         if label.texts != task.digests[name]:
             raise DataError(
                 f"{vectors / name} was made of other texts",
-                hint=f"hybridr encode {task.folder}   after: rm {vectors / name}",
+                hint=f"rm {vectors / name}; {encode_command(task.folder)}",
             )
         made.append(name)
     return made
@@ -205,7 +234,7 @@ def made_parts(task: Task) -> list[str]:
 
 def encode_part(task: Task, name: str) -> None:
     """Encode the texts of a part."""
-    command = f"hybridr export-text NAME --out {task.folder}"
+    command = export_command(task.folder)
     texts = unchanged_part(texts_folder(task.folder) / name, task.digests[name], command)
     label = read_label(texts, TextsLabel, command)
     pages = (pending_of(table) for table in read_part(texts, TEXTS, command))

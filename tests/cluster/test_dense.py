@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hybridr import ReindexSettings
+from hybridr.cluster.connection import Cluster
 from hybridr.cluster.legs.dense import (
     FORMS,
     MAX_NEIGHBOURS,
@@ -18,6 +19,7 @@ from hybridr.cluster.legs.dense import (
     dense_query,
     dense_scores_query,
     form_of,
+    is_bare,
     obstacle,
     require_form,
     vector_mapping,
@@ -107,9 +109,9 @@ def test_unknown_names_are_refused(name: str) -> None:
         ReindexSettings(vectors=name)  # type: ignore[arg-type]
 
 
-def refusal(version: tuple[int, int, int], similarity: str, embedded: bool, **settings: Any) -> ClusterError:
+def refusal(version: tuple[int, int, int], similarity: str, bare: bool, **settings: Any) -> ClusterError:
     with pytest.raises(ClusterError) as refused:
-        require_form(form_of(ReindexSettings(**settings)), similarity, version, embedded=embedded)
+        require_form(form_of(ReindexSettings(**settings)), similarity, version, bare=bare)
     return refused.value
 
 
@@ -118,7 +120,7 @@ def test_versions_that_lack_a_form() -> None:
     error = refusal(OLD, "cosine", False, **one_bit)
     assert "needs OpenSearch 3.6.0, this is 2.19.1" in error.message
     assert error.hint == "--engine lucene --vectors on_disk --compression 4x"
-    assert obstacle(form_of(ReindexSettings(**one_bit)), "cosine", NEW, embedded=False) is None
+    assert obstacle(form_of(ReindexSettings(**one_bit)), "cosine", NEW, bare=False) is None
     mapped_only = {"vectors": "on_disk", "compression": "1x", "engine": "faiss"}
     assert "needs OpenSearch 3.1.0" in refusal(OLD, "cosine", False, **mapped_only).message
 
@@ -219,3 +221,19 @@ def test_numbers_of_a_request_are_short_and_near() -> None:
     assert len(json.dumps(numbers)) < 0.65 * len(json.dumps(vector.tolist()))
     assert as_numbers(np.array([3, -127], dtype=np.int8)) == [3, -127]
     assert all(isinstance(number, int) for number in as_numbers(np.array([3], dtype=np.int8)))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "lacks"),
+    [
+        ({}, False),
+        ({"hybridr_embedded": "true"}, True),
+        ({"hybridr_embedded": "true", "hybridr_faiss": "false"}, True),
+        ({"hybridr_embedded": "true", "hybridr_faiss": "true"}, False),
+    ],
+)
+def test_only_a_bare_embedded_node_lacks_engines(attributes: dict[str, str], lacks: bool) -> None:
+    client: Any = None
+    cluster = Cluster(client, "http://127.0.0.1:9")
+    cluster.nodes = [{"attributes": attributes}]
+    assert is_bare(cluster) is lacks

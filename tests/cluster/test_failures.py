@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.failures import shard_failure
+from hybridr.cluster.failures import error_of, shard_failure
 from hybridr.errors import AccessDenied, ClusterError, Unreachable
 
 
@@ -22,3 +22,10 @@ from hybridr.errors import AccessDenied, ClusterError, Unreachable
 def test_part_of_an_answer_is_none(answer: dict[str, Any], kind: type[ClusterError] | None) -> None:
     failure = shard_failure(answer)
     assert failure is None if kind is None else isinstance(failure, kind)
+
+
+@pytest.mark.parametrize(("code", "setting"), [(5, "read_only"), (7, "read"), (8, "write")])
+def test_a_block_of_an_index_says_how_it_is_lifted(code: int, setting: str) -> None:
+    reason = f"index [docs] blocked by: [FORBIDDEN/{code}/index ... (api)];"
+    error = error_of(403, {"type": "cluster_block_exception", "reason": reason})
+    assert f'PUT /INDEX/_settings {{"index.blocks.{setting}": null}}' in str(error.hint)

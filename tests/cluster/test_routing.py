@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from hybridr.cluster.record import IndexInfo
-from hybridr.cluster.routing import murmur3, routing_shards, routing_values, same_copies, shard_of
+from hybridr.cluster.routing import (
+    murmur3,
+    routing_shards,
+    routing_values,
+    same_copies,
+    shard_of,
+    shards_of,
+    unused_ids,
+)
 
 
 def index(shards: int, **settings: str) -> IndexInfo:
@@ -25,6 +33,16 @@ def test_the_hash_is_that_of_opensearch(text: str, wanted: int) -> None:
 def test_each_of_the_first_shards_has_a_value(shards: int) -> None:
     values = routing_values(index(shards), 8)
     assert [shard_of(value, index(shards)) for value in values] == list(range(min(shards, 8)))
+
+
+@pytest.mark.parametrize("spread", [1, 3])
+def test_each_shard_has_an_unused_id(spread: int) -> None:
+    info = index(5, **{"index.routing_partition_size": str(spread)})
+    for shard, made in enumerate(unused_ids(info)):
+        assert shard in shards_of(made, info)
+    assert not set(unused_ids(info)) & set(unused_ids(info)), "nobody else has them"
+    whole = index(5)
+    assert [shard_of(made, whole) for made in unused_ids(whole)] == list(range(5))
 
 
 def test_places_are_what_an_index_can_be_split_into() -> None:

@@ -88,6 +88,12 @@ def test_page_is_whole_escaped_and_loads_nothing(found: Evaluation) -> None:
     assert shown_documents(found) == ["b", "a", "<i>c</i>"]
 
 
+def test_texts_are_shown_without_their_markup(found: Evaluation) -> None:
+    text = "<p>some <em>marked</em> text,</p> R&amp;D, list&lt;string&gt; and a < b"
+    written = rendered(found, "html", "title", {"a": text})
+    assert "some marked text, R&amp;D, list&lt;string&gt; and a &lt; b" in written
+
+
 def test_page_of_a_single_system_has_no_lists() -> None:
     alone = evaluate({"bm25": {"q1": {"a": 1.0}}}, QUERIES, QRELS)
     assert "<section>" not in rendered(alone, "html", "alone")

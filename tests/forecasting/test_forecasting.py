@@ -22,6 +22,10 @@ from hybridr.settings import resolve_stage
         {"nodes": -1},
         {"replicas": -1},
         {"price_per_hour": -0.5},
+        {"price_per_hour": float("inf")},
+        {"documents_per_second": float("inf")},
+        {"documents_per_second": 1e-320},
+        {"documents": 10**16},
     ],
 )
 def test_numbers_that_cannot_be_are_refused(given: dict[str, float]) -> None:

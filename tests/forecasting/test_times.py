@@ -51,10 +51,10 @@ def test_on_one_machine_the_node_takes_from_the_encoder() -> None:
 
 
 def test_nodes_write_no_faster_than_they_have_processors() -> None:
-    crew = Workforce(1000, 64.0)
-    one, ten = (duration_of(QUANTITY, Housing(nodes, 16 * nodes, 1), crew, 8) for nodes in (1, 8))
+    workforce = Workforce(1000, 64.0)
+    one, ten = (duration_of(QUANTITY, Housing(nodes, 16 * nodes, 1), workforce, 8) for nodes in (1, 8))
     assert one.writing == pytest.approx(8 * ten.writing)
-    idle = duration_of(QUANTITY, Housing(8, 128, 1), crew, 1)
+    idle = duration_of(QUANTITY, Housing(8, 128, 1), workforce, 1)
     assert idle.writing == pytest.approx(node_s(QUANTITY, 1) / 16), "one shard keeps one node busy"
 
 
@@ -68,5 +68,5 @@ def test_more_documents_take_longer_and_more_workers_less_long() -> None:
     sizes = [replace(QUANTITY, documents=count, vectors=count) for count in (1, 10**3, 10**6, 10**9)]
     totals = [duration_of(size, MANY, Workforce(4, 100.0), 1).total for size in sizes]
     assert totals == sorted(set(totals))
-    crews = [duration_of(sizes[2], MANY, Workforce(workers, 100.0), 1).total for workers in (1, 2, 8, 64)]
-    assert crews == sorted(crews, reverse=True)
+    totals = [duration_of(sizes[2], MANY, Workforce(workers, 100.0), 1).total for workers in (1, 2, 8, 64)]
+    assert totals == sorted(totals, reverse=True)

@@ -108,3 +108,10 @@ def test_a_distribution_is_unpacked_without_what_nobody_needs(tmp_path: Path) ->
         "modules/ingest-common/a.jar",
     }
     assert (top / "bin" / "opensearch").stat().st_mode & 0o111
+
+
+def test_engines_are_there_when_somebody_put_them_where_a_whole_distribution_has_them(tmp_path: Path) -> None:
+    (tmp_path / layout.ENGINES).mkdir(parents=True)
+    assert not layout.has_engines(tmp_path)
+    (tmp_path / layout.ENGINES / "libopensearchknn_faiss_avx512.so").touch()
+    assert layout.has_engines(tmp_path)

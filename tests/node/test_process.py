@@ -60,3 +60,8 @@ def test_a_node_whose_start_was_killed_is_found_by_its_data(spawned: Callable[..
     lost = spawned(FAMILY, configuration.data_argument("/data/lost"))
     assert [each.pid for each in state.find_strays(Path("/data/lost"))] == [lost.pid]
     assert state.find_strays(Path("/data/none")) == []
+
+
+def test_a_node_finds_the_native_libraries_of_its_home(tmp_path: Path) -> None:
+    process.spawn(["/usr/bin/env"], tmp_path, tmp_path / "log").wait(30)
+    assert f"LD_LIBRARY_PATH={tmp_path}/plugins/opensearch-knn/lib" in (tmp_path / "log").read_text()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from hybridr.reindexing.filling import mapped, prefetched
+from hybridr.reindexing.filling import mapped, prefetched, write_pages
+from hybridr.reindexing.job import Filling, Meter
 
 
 def test_results_come_in_order_with_so_many_calls_at_once() -> None:
@@ -72,3 +75,16 @@ def test_prefetched_keeps_order_raises_and_stops() -> None:
     time.sleep(0.3)
     assert len(made) == count <= 5
     assert threading.active_count() <= before
+
+
+def test_a_page_that_is_ready_too_late_is_not_written() -> None:
+    """Its lease was lost while it was encoded: somebody else has written it, and clients may have since."""
+    stop, asked = threading.Event(), []
+
+    def pages() -> Any:
+        stop.set()
+        yield ["a document"]
+
+    job: Any = SimpleNamespace(stop=stop, pace=SimpleNamespace(wait=asked.append))
+    write_pages(job, SimpleNamespace(), pages(), Filling(), Meter(lambda *told: None, 1))  # type: ignore[arg-type]
+    assert asked == []

@@ -6,16 +6,28 @@ import json
 import pickle
 import shutil
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from hybridr import load_encoder
 from hybridr.encoding.opening import shipped
-from hybridr.errors import AccessDenied, HybridrError, MissingExtra, ModelError, SettingsError
+from hybridr.errors import (
+    AccessDenied,
+    ClusterError,
+    HybridrError,
+    MissingExtra,
+    ModelError,
+    SettingsError,
+    Unreachable,
+)
 from hybridr.reindexing.runners import ray as on_ray
-from hybridr.reindexing.runners.ray import Ray, Refusal, Worker
+from hybridr.reindexing.runners.ray import Machine, Ray, Refusal, Worker, processors_each
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.sharing.board import Lease
 from hybridr.sharing.dealing import Handed, runs_of
@@ -74,6 +86,7 @@ def test_a_worker_without_the_model_or_with_another_says_so(
     gone = answer_of(monkeypatch, errand)
     assert isinstance(gone.error(), ModelError)
     assert f"there is no encoder folder {folder}" in gone.message
+    assert gone.hint == "put the same encoder folder at the same path on every machine"
 
 
 def test_a_worker_of_another_hybridr_is_refused_before_it_reads_anything(
@@ -142,3 +155,161 @@ def test_a_share_of_a_worker_that_died_is_handed_out_again() -> None:
         deal.heard(worker, on_ray.Done(call.given[0], call.given[1].upper()))
     assert deal.finished()
     assert [done.result for done in deal.results()] == ["A", "B"]
+
+
+class FakeRay:
+    """A Ray whose workers die as soon as they begin, so many times; the next ones do their share."""
+
+    class exceptions:
+        class RayActorError(Exception):
+            pass
+
+    def __init__(self, deaths: int) -> None:
+        self.deaths, self.asked_for = deaths, [{"CPU": 2.0}, {"CPU": 2.0}, {"CPU": 2.0}]
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *given, **options: self
+
+    def nodes(self) -> list[dict[str, Any]]:
+        gone = {"Alive": False, "Resources": {"CPU": 64.0}}
+        return [gone, *({"Alive": True, "Resources": found} for found in self.asked_for)]
+
+    def remote(self, *given: Any) -> Any:
+        return FakeWorker(self)
+
+    def wait(self, pending: list[Any], **options: Any) -> tuple[list[Any], list[Any]]:
+        return pending, []
+
+    def get(self, call: Any) -> Any:
+        if self.deaths:
+            self.deaths -= 1
+            raise self.exceptions.RayActorError("its machine is gone")
+        return on_ray.Done(call[0], None)
+
+
+class FakeWorker:
+    """An actor, and what calls it."""
+
+    def __init__(self, ray: FakeRay) -> None:
+        self.options = self.hand = self
+
+    def __call__(self, **asked: Any) -> Any:
+        return self
+
+    def remote(self, *given: Any) -> Any:
+        return given if isinstance(given[0], int) else self
+
+
+class Packing:
+    """An errand that travels."""
+
+    def packed(self, workers: int) -> str:
+        return "packed"
+
+
+def crew_of(monkeypatch: pytest.MonkeyPatch, workers: int, deaths: int) -> Any:
+    monkeypatch.setattr(on_ray, "package", lambda: FakeRay(deaths))
+    return on_ray.Crew(Packing(), ReindexSettings(runner="ray", workers=workers))
+
+
+def test_a_machine_that_is_lost_with_all_its_workers_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = crew_of(monkeypatch, 16, deaths=16).run(Handed(["share"] * 16))
+    assert [one.number for one in done] == list(range(16))
+
+
+def test_workers_that_always_die_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ClusterError, match="workers die as soon as they begin: its machine is gone"):
+        crew_of(monkeypatch, 2, deaths=1000).run(Handed(["share"] * 2))
+
+
+@pytest.mark.parametrize(
+    ("processors", "workers", "each"),
+    [
+        ([2, 2, 2], 2, 2),  # six by two is three, for which no machine has room
+        ([2, 2, 2], 1, 2),
+        ([2, 2, 2], 4, 1),
+        ([16, 2, 2], 3, 5),
+        ([4, 0, 0.5], 2, 2),
+        ([4], 64, 1 / 16),
+        ([1, 1], 3, 1 / 2),
+        ([], 4, 1 / 4),
+    ],
+)
+def test_no_worker_asks_for_more_than_a_machine_has(
+    processors: list[float], workers: int, each: float
+) -> None:
+    assert processors_each([Machine(one) for one in processors], workers) == each
+
+
+def test_workers_with_a_gpu_share_the_processors_of_machines_that_have_one() -> None:
+    found = [Machine(32), Machine(8, 2), Machine(8, 2)]
+    assert processors_each(found, 4, gpus=1) == 4
+    assert processors_each(found, 64, gpus=1) == 4, "four begin, the others wait"
+    assert processors_each(found, 8, gpus=0.5) == 2
+
+
+def test_gpus_that_no_machine_has_are_refused() -> None:
+    asked = ReindexSettings(runner="ray", workers=8, gpus_per_worker=1)
+    with pytest.raises(SettingsError, match="no machine of the Ray cluster has more than 0"):
+        on_ray.check_gpus([Machine(8), Machine(8)], asked, here=False)
+    on_ray.check_gpus([Machine(8), Machine(8, 1)], asked, here=False)
+    with pytest.raises(SettingsError, match="8 GPUs are asked for, this machine has 1"):
+        on_ray.check_gpus([Machine(8, 1)], asked, here=True)
+
+
+def test_a_driver_outside_of_the_ray_cluster_is_told_how_to_join(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Outside:
+        def is_initialized(self) -> bool:
+            return False
+
+        def init(self, **given: Any) -> None:
+            raise ConnectionError(f"Failed to connect to Ray cluster at {given['address']}")
+
+    monkeypatch.setattr(on_ray, "package", Outside)
+    monkeypatch.setattr(on_ray.os, "environ", {})
+    with (
+        pytest.raises(SettingsError, match="no Ray cluster at 'head:6379'") as caught,
+        on_ray.within_ray(ReindexSettings(runner="ray", ray_address="head:6379")),
+    ):
+        pass
+    assert "--ray-address ray://HOST:10001" in str(caught.value.hint)
+
+
+class Lost:
+    """A holder whose lease is lost in the middle of the share, while the cluster does not answer."""
+
+    def __init__(self, board: Any) -> None:
+        self.given_back = False
+
+    def take(self, near: Any) -> Lease:
+        return Lease("7", {"share": {"part": [0, 1], "since": None, "until": None}, "again": False}, 1, 1)
+
+    @contextmanager
+    def shown(self, count: Any, lost: Any) -> Iterator[None]:
+        lost()
+        yield
+
+    def give_back(self) -> None:
+        self.given_back = True
+
+
+class Unanswered:
+    """An errand that gets no answer any more."""
+
+    def __init__(self) -> None:
+        self.stop, self.meter, self.leases = Event(), SimpleNamespace(done=0), "leases"
+
+    def open(self, threads: int) -> Unanswered:
+        return self
+
+    def __call__(self, share: Any) -> Any:
+        raise Unreachable("nothing answers")
+
+
+def test_a_worker_that_lost_its_share_with_the_cluster_does_not_end_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(on_ray, "package", lambda: Store(Unanswered()))
+    monkeypatch.setattr(on_ray, "Holder", Lost)
+    worker = Worker(on_ray.version("hybridr"), 1, ["reference"])
+    assert worker.lease([], 0.0) is None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 from pathlib import Path
 
 import pytest
 
-from hybridr.errors import DataError
+from hybridr.errors import DataError, DownloadError
 from hybridr.staging.bundle import claimed, entry_label, finished_stage
 from hybridr.staging.labels import Origin
 from support.stages import ORIGIN, write_texts
@@ -24,14 +26,27 @@ def test_a_claim_is_held_by_one_and_clears_what_a_dead_one_left(tmp_path: Path) 
     assert list(file.parent.iterdir()) == []
 
 
+def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with (
+        pytest.raises(DownloadError, match="No locks available") as caught,
+        claimed(tmp_path / "00000-000000.parquet"),
+    ):
+        pass
+    assert "a file system that locks" in str(caught.value.hint)
+
+
 def test_the_manifest_and_the_parts_must_agree(tmp_path: Path) -> None:
     texts = write_texts(tmp_path) / "texts"
     manifest = finished_stage(texts, "again")
-    assert entry_label(manifest, "origin", Origin, texts) == ORIGIN
+    assert entry_label(manifest, "origin", Origin, texts, "again") == ORIGIN
     with pytest.raises(DataError, match="its label has a wrong 'uuid'"):
-        entry_label({"origin": {**ORIGIN.to_json(), "uuid": 5}}, "origin", Origin, texts)
+        entry_label({"origin": {**ORIGIN.to_json(), "uuid": 5}}, "origin", Origin, texts, "again")
     with pytest.raises(DataError, match="manifest.json: its label has a wrong ''"):
-        entry_label({}, "origin", Origin, texts)
+        entry_label({}, "origin", Origin, texts, "again")
     stray = texts / "00007-000000.parquet"
     stray.write_bytes((texts / "00000-000000.parquet").read_bytes())
     with pytest.raises(DataError, match="00007-000000.parquet is not in the manifest") as found:

@@ -83,7 +83,7 @@ def test_what_is_no_part_is_refused(case: str, tmp_path: Path) -> None:
 
     with pytest.raises(DataError, match=f"{file.name}.*{message}") as refused:
         read()
-    assert refused.value.hint == f"hybridr encode out   after: rm {file}"
+    assert refused.value.hint == f"rm {file}; hybridr encode out"
 
 
 def test_a_part_that_would_not_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,12 +156,27 @@ def test_a_worker_with_another_encoder_is_refused(folder: Path) -> None:
         packed.open(1)
 
 
+def test_a_worker_that_does_not_see_the_folder_of_the_driver_is_refused(folder: Path, tmp_path: Path) -> None:
+    """Neither where there is none, nor where a copy of it lies at the same path."""
+    packed = task_for(folder, HashingEncoder(), ReindexSettings(), {}).packed(2)
+    packed.open(1)
+    folder.rename(tmp_path / "away")
+    with pytest.raises(DataError, match="of the driver is not on this machine"):
+        packed.open(1)
+    assert not folder.exists(), "it is not made anew"
+    write_texts(folder)
+    with pytest.raises(DataError, match="of the driver is not on this machine") as caught:
+        packed.open(1)
+    assert "a copy is not enough" in str(caught.value.hint)
+
+
 def test_ray_does_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = (str(ROOT / "tests"), os.environ.get("PYTHONPATH"))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
     done = encode_texts(folder, HashingEncoder(), ReindexSettings(runner="ray", workers=2))
     assert (done.documents, done.before) == (60, 0)
     check_whole(folder)
+    assert not list((folder / "vectors").glob(".*")), "nothing is left of the run"
 
 
 def test_vectors_of_another_encoder_are_refused_by_name(folder: Path) -> None:
@@ -182,7 +197,7 @@ def test_damage_is_named_with_what_to_do(folder: Path) -> None:
     part.write_bytes(part.read_bytes()[:-100])
     with pytest.raises(DataError, match=f"{NAMES[1]} cannot be read") as torn:
         encode_texts(folder, HashingEncoder())
-    assert torn.value.hint == f"hybridr encode {folder}   after: rm {part}"
+    assert torn.value.hint == f"rm {part}; hybridr encode {folder}"
     part.unlink()
     text = folder / "texts" / NAMES[1]
     content = bytearray(text.read_bytes())
@@ -196,6 +211,29 @@ def test_damage_is_named_with_what_to_do(folder: Path) -> None:
     assert str(gone.value.hint).startswith("hybridr export-text")
 
 
+def test_a_part_that_is_damaged_later_is_not_taken_for_whole(folder: Path) -> None:
+    encode_texts(folder, HashingEncoder())
+    manifest, part = read_manifest(folder / "vectors"), folder / "vectors" / NAMES[1]
+    content = bytearray(part.read_bytes())
+    content[len(content) // 3] ^= 1
+    part.write_bytes(content)
+    with pytest.raises(DataError, match=f"{NAMES[1]} is not the file that was written") as damaged:
+        encode_texts(folder, HashingEncoder())
+    assert damaged.value.hint == f"rm {part}; hybridr encode {folder}"
+    assert read_manifest(folder / "vectors") == manifest
+    part.unlink()
+    assert encode_texts(folder, HashingEncoder()).before == 40
+    check_whole(folder)
+
+
+def test_a_part_of_texts_that_cannot_be_read_names_the_whole_command(folder: Path) -> None:
+    part = folder / "texts" / NAMES[1]
+    part.write_bytes(b"")
+    with pytest.raises(DataError, match=f"{NAMES[1]} cannot be read") as damaged:
+        encode_texts(folder, HashingEncoder())
+    assert damaged.value.hint == f"rm {part}; hybridr export-text NAME --out {folder}"
+
+
 def test_a_link_out_of_the_folder_is_not_followed(folder: Path, tmp_path: Path) -> None:
     part = folder / "texts" / NAMES[2]
     part.rename(tmp_path / "elsewhere.parquet")
@@ -206,8 +244,13 @@ def test_a_link_out_of_the_folder_is_not_followed(folder: Path, tmp_path: Path) 
 
 def test_texts_that_are_not_all_there_are_refused(folder: Path, tmp_path: Path) -> None:
     (folder / "texts" / "manifest.json").unlink()
-    with pytest.raises(DataError, match="3 parts and no manifest: that stage has not ended"):
+    with pytest.raises(DataError, match="texts has 3 parts and no manifest: that stage has not ended"):
         encode_texts(folder, HashingEncoder())
+    (folder / "texts" / "manifest.json").write_text("[1]")
+    with pytest.raises(DataError, match="manifest.json holds no manifest") as wrong:
+        encode_texts(folder, HashingEncoder())
+    command = f"hybridr export-text NAME --out {folder}"
+    assert wrong.value.hint == f"rm {folder / 'texts' / 'manifest.json'}; {command}"
     with pytest.raises(DataError, match="there is nothing in"):
         encode_texts(tmp_path / "nowhere", HashingEncoder())
 

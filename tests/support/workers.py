@@ -1,16 +1,18 @@
 """Encoders for workers in other processes, which tell by files what they did; and a driver to be killed.
 
-python workers.py URL INDEX RAY_ADDRESS FOLDER
+python workers.py URL INDEX RAY_ADDRESS FOLDER [once]
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -52,6 +54,19 @@ class Telling(HashingEncoder):
         return True
 
 
+class WaitingOnce(Telling):
+    """Only the first worker waits, and tells on which host; hosts have a folder each."""
+
+    def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> np.ndarray:
+        own = self.folder / socket.gethostname()
+        own.mkdir(exist_ok=True)
+        if self.is_to_wait(texts) and self.is_first("waited"):
+            (self.folder / f"waits-{own.name}").touch()
+            while not (self.folder / "go").exists():
+                time.sleep(0.05)
+        return Telling(own).encode_documents(texts)
+
+
 class ZeroFor(HashingEncoder):
     """Gives a zero vector for some texts, which the engine refuses for cosine."""
 
@@ -70,18 +85,26 @@ class BrokenFor(HashingEncoder):
 
 def told_in(folder: Path) -> list[str]:
     """Every text that any other process encoded; this one does too, when it verifies."""
-    files = [file for file in folder.glob("*.txt") if file.stem != str(os.getpid())]
+    files = [file for file in folder.rglob("*.txt") if file.stem != str(os.getpid())]
     return [line for file in files for line in file.read_text("utf-8").splitlines()]
+
+
+def until(happened: Callable[[], Any]) -> None:
+    """Wait until something happened."""
+    deadline = time.monotonic() + 120
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.1)
 
 
 def on_ray(**given: object) -> ReindexSettings:
     return ReindexSettings(runner="ray", workers=2, term_table=False, slow_search_ms=0, **given)
 
 
-def drive(url: str, index: str, address: str, folder: str) -> None:
-    """Reindex with workers that wait at a text, until killed."""
+def drive(url: str, index: str, address: str, folder: str, kind: str = "") -> None:
+    """Reindex with workers that wait at a text, until killed; "once": only the first waits."""
     board.PULSE, shares.SHARE = PULSE, SHARE
-    encoder = Telling(Path(folder), waiting=" n70")
+    encoder = (WaitingOnce if kind == "once" else Telling)(Path(folder), waiting=" n70")
     reindex(connect(url), index, encoder, on_ray(ray_address=address))
 
 

@@ -70,9 +70,10 @@ def show(session: Session, found: Forecast) -> None:
         f"{quantity.dim} dimensions, {quantity.form}"
     )
     show_time(session, found)
+    copies = "copy" if housing.copies == 1 else "copies"
     out.line(
-        f"disk     {size(volume.disk)} for {housing.copies} copies, up to {size(volume.peak_disk)} while it "
-        "is filled, beside the source"
+        f"disk     {size(volume.disk)} for {housing.copies} {copies}, up to {size(volume.peak_disk)} while "
+        "it is filled, beside the source"
     )
     out.line(
         f"         a copy: vectors {size(volume.vectors)}, graph {size(volume.graph)}, documents "
@@ -82,13 +83,13 @@ def show(session: Session, found: Forecast) -> None:
         f"memory   {size(volume.memory)} on each of {housing.nodes} data node(s), of that heap "
         f"{size(volume.heap)}; vectors and graphs that searches walk: {size(volume.hot)} on all nodes"
     )
-    out.line(f"shards   {volume.shards}, each with its copies")
+    out.line(f"shards   {volume.shards:,}, each with its copies")
     out.line("how each number is computed, and how far it was right: docs/scale.md")
 
 
 def show_time(session: Session, found: Forecast) -> None:
     """Print how long it takes, what the longest part is, and the price."""
-    crew, took = found.crew, found.duration
+    workforce, took = found.workforce, found.duration
     parts = {"reading": took.reading, "encoding": took.encoding, "writing": took.writing}
     whence = "measured here" if found.measured else "as told"
     session.output.line(
@@ -96,8 +97,8 @@ def show_time(session: Session, found: Forecast) -> None:
         f"the same time, then verifying {hours(took.verifying)}"
     )
     session.output.line(
-        f"workers  {crew.workers}, each {crew.documents_per_second:,.1f} documents a second, {whence}; "
-        f"{max(parts, key=lambda name: parts[name])} takes longest"
+        f"workers  {workforce.workers:,}, each {workforce.documents_per_second:,.1f} documents a second, "
+        f"{whence}; {max(parts, key=lambda name: parts[name])} takes longest"
     )
     if found.price is not None:
         session.output.line(

@@ -72,6 +72,8 @@ def show_progress(session: Session, holding: Holding) -> None:
         done = shares.shares - shares.open - shares.held
         out.line(f"  shared out: {done:,} of {shares.shares:,} shares done, {shares.held:,} taken")
         out.line("  if it does not go on: the command that was stopped, run again, does the rest")
+    if holding.restored:
+        out.line("  OUTDATED: the source was restored from a snapshot since; hybridr reindex makes another")
     if holding.lag:
         lag = holding.lag
         out.line(

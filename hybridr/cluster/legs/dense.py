@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ...errors import ClusterError, SettingsError
+from ..connection import Cluster
 from ..record import PASSAGE_VECTOR, Record
 from ..settings import VectorSettings
 
@@ -102,24 +103,30 @@ def offered(settings: VectorSettings) -> str:
     return " or ".join(str(f) for f in near if settings.compression in (None, f.compression)) or str(near[0])
 
 
-def obstacle(form: Form, similarity: str, version: Version, *, embedded: bool) -> str | None:
+def is_bare(cluster: Cluster) -> bool:
+    """Tell whether a native engine would kill a node: an embedded one that nobody gave the libraries."""
+    told = any(node.get("attributes", {}).get("hybridr_faiss") == "true" for node in cluster.nodes)
+    return cluster.is_embedded() and not told
+
+
+def obstacle(form: Form, similarity: str, version: Version, *, bare: bool) -> str | None:
     """Say why an index of this cluster cannot keep vectors this way; None where it can."""
     if version < form.since:
         needed, found = (".".join(map(str, number)) for number in (form.since, version))
         return f"{form} needs OpenSearch {needed}, this is {found}"
-    if form.native and embedded:
+    if form.native and bare:
         return f"{form} would kill this embedded node: its k-NN plugin has no native library"
     if form.vectors == "byte" and similarity != "cosine":
         return "--vectors byte keeps directions, not lengths: this encoder compares by inner product"
     return None
 
 
-def require_form(form: Form, similarity: str, version: Version, *, embedded: bool) -> None:
+def require_form(form: Form, similarity: str, version: Version, *, bare: bool) -> None:
     """Raise ClusterError, with what would work, where `obstacle` finds one."""
-    reason = obstacle(form, similarity, version, embedded=embedded)
+    reason = obstacle(form, similarity, version, bare=bare)
     if reason is None:
         return
-    free = [f for f in FORMS if obstacle(f, similarity, version, embedded=embedded) is None]
+    free = [f for f in FORMS if obstacle(f, similarity, version, bare=bare) is None]
     same = [f for f in free if f.vectors == form.vectors] or [f for f in free if f.bits < 32] or free
     default = " (the default)" if same[0] == FORMS[0] else ""
     raise ClusterError(reason, hint=f"{same[0]}{default}")

@@ -35,10 +35,14 @@ from ..settings import ReindexSettings
 from . import Errand, Packed
 
 MOST_DEATHS = 5
-"""Of workers, without one share done in between: then it is no accident."""
+"""Of each worker, without one share done by any in between: then it is no accident. A machine takes many."""
+ROUNDING = 1e-6
 FAREWELL_S = 20.0
 ANSWER_S = 10.0
 ADDRESS = "--ray-address HOST:PORT, as `ray start --head` prints it; without it one starts here"
+JOINING = """\
+on this machine: ray start --address=HOST:PORT   makes it one of the Ray cluster; \
+or, from outside of it: --ray-address ray://HOST:10001"""
 STORE_BYTES = 100_000_000  # of the Ray that is started here: what it carries is small
 
 
@@ -155,9 +159,14 @@ class Worker:
         share = share_from_json(lease.state["share"], again=lease.state["again"])
         if not self._ending:
             errand.stop.clear()
+        filling = None
         with holder.shown(lambda: meter.done - before, errand.stop.set):
-            filling = errand(share)
-        if errand.stop.is_set():  # asked to end, or the lease is lost: the share is not done
+            try:
+                filling = errand(share)
+            except ClusterError:
+                if not errand.stop.is_set():
+                    raise
+        if filling is None or errand.stop.is_set():  # asked to end, or the lease is lost: it is not done
             holder.give_back()
             return None
         finished = holder.finish(filling.to_json(), filling.looked_at)
@@ -198,10 +207,11 @@ class Crew:
 
     def _hired(self) -> Any:
         """Start a worker, with its part of the processors, so that all find room."""
-        processors = self._ray.cluster_resources().get("CPU", 1.0) / self._settings.workers
+        gpus = self._settings.gpus_per_worker
+        processors = processors_each(machines(self._ray), self._settings.workers, gpus)
         actor = self._ray.remote(Worker).options(
-            num_cpus=processors if processors < 1 else int(processors),
-            num_gpus=self._settings.gpus_per_worker,
+            num_cpus=processors,
+            num_gpus=gpus,
             max_concurrency=2,  # `stop` while it works
         )
         return actor.remote(version("hybridr"), max(1, int(processors)), self._packed)
@@ -226,7 +236,7 @@ class Crew:
             answer = self._ray.get(call)
         except self._ray.exceptions.RayActorError as error:
             self._deaths += 1
-            if self._deaths > MOST_DEATHS:
+            if self._deaths > MOST_DEATHS * self._settings.workers:
                 raise ClusterError(
                     f"workers die as soon as they begin: {last_line(error)}",
                     hint="Ray's logs say why; too little memory? fewer --workers",
@@ -267,6 +277,41 @@ def hired(errand: Errand, settings: ReindexSettings) -> Iterator[Crew]:
         crew.end()
 
 
+class Machine(NamedTuple):
+    """What a machine of the Ray cluster has."""
+
+    processors: float
+    gpus: float = 0.0
+
+    def room(self, processors: float, gpus: float) -> int:
+        """Say for how many workers that need so much it has room."""
+        by_processors = int(self.processors / processors + ROUNDING)
+        return min(by_processors, int(self.gpus / gpus + ROUNDING)) if gpus else by_processors
+
+
+def machines(ray: Any) -> list[Machine]:
+    """List what the machines of the Ray cluster have that live now."""
+    found = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return [Machine(one.get("CPU", 0.0), one.get("GPU", 0.0)) for one in found]
+
+
+def processors_each(found: Sequence[Machine], workers: int, gpus: float = 0.0) -> float:
+    """Give the most processors that every worker can have, for none works on two machines.
+
+    A whole number, or a part of one where there are more workers than processors. With too few GPUs for all,
+    the others wait.
+    """
+    if gpus:
+        workers = min(workers, sum(int(one.gpus / gpus + ROUNDING) for one in found))
+    for processors in range(int(max((one.processors for one in found), default=0)), 0, -1):
+        if sum(one.room(processors, gpus) for one in found) >= workers:
+            return processors
+    return next(
+        (1 / part for part in range(2, workers) if sum(one.room(1 / part, gpus) for one in found) >= workers),
+        1 / max(1, workers),
+    )
+
+
 def address_of(settings: ReindexSettings) -> str:
     """Give the address of the Ray cluster; "local" is one that is started here."""
     return settings.ray_address or os.environ.get("RAY_ADDRESS") or "local"
@@ -301,17 +346,25 @@ def within_ray(settings: ReindexSettings) -> Iterator[None]:
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", **here)
     except Exception as error:  # ConnectionError, ValueError, RuntimeError, by what is wrong
-        raise SettingsError(
-            f"no Ray cluster at '{address}': {last_line(error)}",
-            hint=ADDRESS,
-        ) from None
+        hint = ADDRESS if address in ("local", "auto") else JOINING
+        raise SettingsError(f"no Ray cluster at '{address}': {last_line(error)}", hint=hint) from None
     try:
-        wanted, there = settings.gpus_per_worker * settings.workers, ray.cluster_resources().get("GPU", 0)
-        if address == "local" and wanted > there:
-            raise SettingsError(f"{wanted:g} GPUs are asked for, this machine has {there:g}")
+        check_gpus(machines(ray), settings, here=address == "local")
         yield
     finally:
         ray.shutdown()
+
+
+def check_gpus(found: Sequence[Machine], settings: ReindexSettings, *, here: bool) -> None:
+    """Raise SettingsError where no worker could ever begin; in a Ray cluster, some may wait for a GPU."""
+    each, most = settings.gpus_per_worker, max((one.gpus for one in found), default=0.0)
+    if here and each * settings.workers > most:
+        raise SettingsError(f"{each * settings.workers:g} GPUs are asked for, this machine has {most:g}")
+    if each > most:
+        raise SettingsError(
+            f"each worker is to have {each:g} GPUs, no machine of the Ray cluster has more than {most:g}",
+            hint="ray status   shows what it has; machines with GPUs must be there before the command starts",
+        )
 
 
 def package() -> Any:

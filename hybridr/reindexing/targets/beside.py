@@ -7,7 +7,7 @@ from typing import Any
 
 from ...cluster.connection import Cluster
 from ...cluster.default_pipeline import is_searchable
-from ...cluster.destinations import default_alias, forget_destinations
+from ...cluster.destinations import default_alias, forget_destinations, is_restored
 from ...cluster.reading import (
     ALL,
     Position,
@@ -24,9 +24,12 @@ from ...cluster.writing import Action, delete_action, index_action
 from ...encoding.contract import Encoder
 from ...files.remembered import forget
 from ...progress import Progress, silent
+from ...sharing.shares import visible_position
+from ...sharing.spans import Numbered, differing
 from ..filling import MAX_PASSES, MAX_ROUNDS, Work, deliver, fill_share, meter_of, read_to_the_end, slice_of
 from ..job import Filling, Job, Meter, Pending, Stored, is_current, look_up, written_here_mark
 from ..new_index import create, plan_new_index
+from ..own_index import other_than
 from ..planning import Plan
 from ..rollback import find_writes
 from ..settings import ReindexSettings
@@ -36,6 +39,7 @@ from ..verification import compare_with_source, require_verified
 from . import Ending, Extent, Finding, Lag, Round, State
 
 PAGE = 1000
+LAST = 2**62
 
 
 class Beside:
@@ -66,7 +70,7 @@ class Beside:
             if slice_of(job)[1] > 1:
                 break
             if not none_vanished(job, since, total):
-                total.deleted += delete_vanished(job)
+                total.deleted += delete_vanished(job, total.until)
             if once or total.settled or counts_agree(job):
                 break
             # A document can become visible after one that was written later: look at all of them once more.
@@ -111,6 +115,8 @@ class Beside:
         query = {"size": 0, "track_total_hits": True, "query": current_query(info.record.encoder)}
         current = int(cluster.search(info.name, query)["hits"]["total"]["value"])
         if not (cluster.exists(info.record.source) and is_searchable(cluster, info)):
+            return State(current)
+        if is_restored(info, cluster.index_info(info.record.source)):
             return State(current)
         live = info.record.state == "complete"
         writes = find_writes(cluster, info).counts() if live else None
@@ -227,10 +233,10 @@ def counts_agree(job: Job) -> bool:
     return cluster.count(job.destination) + refused == cluster.count(job.source)
 
 
-def delete_vanished(job: Job) -> int:
-    """Delete what the source no longer holds, but only what came from it; give the number."""
+def delete_vanished(job: Job, until: Position) -> int:
+    """Delete what the source no longer holds, but only what came from it until then; give the number."""
     deleted = 0
-    for gone in vanished_pages(job.cluster, job.source, job.destination):
+    for gone in vanished_pages(job.cluster, job.source, job.destination, until):
         actions = [
             delete_action(
                 document.doc_id,
@@ -245,15 +251,33 @@ def delete_vanished(job: Job) -> int:
     return deleted
 
 
-def vanished_pages(cluster: Cluster, source: str, destination: str) -> Iterator[list[SourceDocument]]:
-    """Yield the destination's documents that came from the source and are no longer in it."""
+def vanished_pages(
+    cluster: Cluster, source: str, destination: str, until: Position
+) -> Iterator[list[SourceDocument]]:
+    """Yield the destination's documents that came from the source until then and are no longer in it."""
     cluster.refresh(destination)
-    for page in read_pages(cluster, destination, page=PAGE, fields=()):
+    for page in doubtful_pages(cluster, source, destination, until):
         ids = [document.doc_id for document in page]
         there = documents_by_id(cluster, source, ids, whole=False)
         gone = [document for document in page if document.doc_id not in there]
         copied = look_up(cluster, destination, gone) if gone else {}
         yield [d for d in gone if d.doc_id in copied and came_from_source(copied[d.doc_id])]
+
+
+def doubtful_pages(
+    cluster: Cluster, source: str, destination: str, until: Position
+) -> Iterator[list[SourceDocument]]:
+    """Read the destination where it holds other documents than were copied, and what clients wrote over.
+
+    The last operation that can be seen may be one before a deletion, or before what another process copied.
+    """
+    copies = Numbered(cluster, cluster.index_info(destination), SEQ_NO_FIELD)
+    originals = Numbered(cluster, cluster.index_info(source), "_seq_no")
+    for shard, spans in differing(copies, originals, until):
+        yield from copies.pages(Share(until=Position({shard: LAST})), spans)
+    seen_here, last = {"lt": written_here_mark(-1)}, max(until.seq_no.values(), default=-1)
+    others = {"bool": {"should": [{"range": {SEQ_NO_FIELD: one}} for one in (seen_here, {"gt": last})]}}
+    yield from read_pages(cluster, destination, page=PAGE, where=others, fields=())
 
 
 def came_from_source(stored: Stored) -> bool:
@@ -279,7 +303,7 @@ def pages_to_renew(job: Job, share: Share, filling: Filling, meter: Meter) -> It
         page=job.settings.read_documents,
         share=share,
         position=filling.until,
-        unless=current_query(job.encoder.fingerprint),
+        where=other_than(current_query(job.encoder.fingerprint)),
     )
     for documents in pages:
         yield [Pending(document, None, None) for document in documents]
@@ -331,7 +355,8 @@ def lag_of(cluster: Cluster, info: IndexInfo) -> Lag:
         )
     if since and settled and not hidden_operations(cluster, source, since, settled):
         return Lag(inserts, updates, 0)
-    return Lag(inserts, updates, sum(map(len, vanished_pages(cluster, source, info.name))))
+    until = settled or visible_position(cluster, source)
+    return Lag(inserts, updates, sum(map(len, vanished_pages(cluster, source, info.name, until))))
 
 
 def removal_actions(cluster: Cluster, source: str, made: Sequence[IndexInfo]) -> list[dict[str, Any]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -45,17 +46,25 @@ from ..own_index import (
     check_options,
     held_query,
     marked_query,
-    other_than,
     require_own_versions,
 )
 from ..planning import Plan, propose, source_of
 from ..preflight import check_disk, estimate_disk
 from ..settings import ReindexSettings
 from ..syncing import synced_position
-from ..verification import compare_with_encoder, probe_query, random_documents, require_verified
+from ..verification import (
+    FOREIGN,
+    Sighting,
+    compare_with_encoder,
+    probe_query,
+    random_documents,
+    require_verified,
+    seen_in_shares,
+)
 from . import Ending, Extent, Finding, Round, State
 
 PAGE = 1000
+STALE, BROKEN = "vector of an older text", "mark without its vector"
 REMOVED_TOGETHER = 500
 BULK_BYTES = 5_000_000
 OWN_VERSIONS = 1000  # documents that are looked at
@@ -220,7 +229,7 @@ def stale_pages(job: Job, share: Share, filling: Filling, meter: Meter) -> Itera
         filling.skipped += len(documents) - len(stale)
         meter.add(len(documents) - len(stale))
         yield from to_encode(job, stale)
-    broken = other_than(broken_query(marks, job.fields))
+    broken = broken_query(marks, job.fields)
     for documents in pages_of(job, marks, share, Position.at(share.since), broken):
         damaged = [document for document in documents if marks.fits(document.source)]
         filling.skipped -= len(damaged)
@@ -228,7 +237,7 @@ def stale_pages(job: Job, share: Share, filling: Filling, meter: Meter) -> Itera
 
 
 def pages_of(
-    job: Job, marks: Marks, share: Share, position: Position, unless: dict[str, Any] | None = None
+    job: Job, marks: Marks, share: Share, position: Position, where: dict[str, Any] | None = None
 ) -> Iterator[list[SourceDocument]]:
     """Read what tells whether a mark fits, and what must be encoded."""
     return read_pages(
@@ -237,7 +246,7 @@ def pages_of(
         page=job.settings.read_documents,
         share=share,
         position=position,
-        unless=unless,
+        where=where,
         fields=marks.read_fields,
     )
 
@@ -291,46 +300,45 @@ def place_changes(info: IndexInfo, filling: Filling) -> dict[str, Any]:
 
 def compare_marks(cluster: Cluster, info: IndexInfo, marks: Marks, extent: Extent) -> list[Finding]:
     """Look at every document: its mark against its text, then the vector that the mark speaks of."""
-    foreign: list[str] = []
-    stale: list[str] = []
-    total, done = cluster.count(info.name), 0
-    extent.progress("verify", 0, total)
-    for page in read_pages(
-        cluster, info.name, page=PAGE, share=Share(until=extent.until), fields=marks.read_fields
-    ):
+    share = partial(marks_in, cluster, info, marks, extent.rejected)
+    seen = seen_in_shares(cluster, info.name, extent, share)
+    for document in broken_documents(cluster, info, marks, extent.until):
+        seen.note(BROKEN, document)
+    return seen.findings(FOREIGN, STALE, BROKEN)
+
+
+def marks_in(
+    cluster: Cluster, info: IndexInfo, marks: Marks, rejected: Collection[str], share: Share
+) -> Sighting:
+    """Look at the marks of a share's documents, less the rejected ones."""
+    seen = Sighting()
+    for page in read_pages(cluster, info.name, page=PAGE, share=share, fields=marks.read_fields):
+        seen.looked_at += len(page)
         for document in page:
-            if marks.fits(document.source) or document.doc_id in extent.rejected:
-                continue
-            (stale if marks.by_encoder(document.source) else foreign).append(document.doc_id)
-        done += len(page)
-        extent.progress("verify", done, max(total, done))
-    broken = [document.doc_id for document in broken_documents(cluster, info, marks, extent.until)]
-    return [
-        Finding("without a vector of this encoder", done, foreign),
-        Finding("vector of an older text", done, stale),
-        Finding("mark without its vector", done, broken),
-    ]
+            if not marks.fits(document.source) and document.doc_id not in rejected:
+                seen.note(STALE if marks.by_encoder(document.source) else FOREIGN, document)
+    return seen
 
 
 def broken_documents(
     cluster: Cluster, info: IndexInfo, marks: Marks, until: Position | None = None
 ) -> Iterator[SourceDocument]:
     """Yield documents whose mark and vector belie each other."""
-    unless = other_than(broken_query(marks, info.record.vector_fields))
+    broken = broken_query(marks, info.record.vector_fields)
     pages = read_pages(
-        cluster, info.name, page=PAGE, share=Share(until=until), unless=unless, fields=marks.read_fields
+        cluster, info.name, page=PAGE, share=Share(until=until), where=broken, fields=marks.read_fields
     )
     return chain.from_iterable(pages)
 
 
 def take_out(cluster: Cluster, index: str, fields: list[str]) -> None:
     """Take fields out of all documents, until none holds one; what clients write meanwhile stays."""
-    unless = other_than(held_query(fields))
+    held = held_query(fields)
     rejects = rejects_of(index)
     for _ in range(MAX_PASSES):
         cluster.refresh(index)
         seen = 0
-        for page in read_pages(cluster, index, page=REMOVED_TOGETHER, unless=unless, fields=()):
+        for page in read_pages(cluster, index, page=REMOVED_TOGETHER, where=held, fields=()):
             seen += len(page)
             for group in by_bytes([without(document, fields) for document in page], BULK_BYTES):
                 if write(cluster, index, group, rejects=rejects, params={"pipeline": "_none"}).rejected:

@@ -10,7 +10,7 @@ import pytest
 
 import hybridr_cli
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.errors import DataError
+from hybridr.errors import ClusterError, DataError
 from hybridr.forecasting.forecasting import forecast
 from hybridr.forecasting.settings import ForecastSettings
 from hybridr.reindexing.settings import ReindexSettings
@@ -43,8 +43,8 @@ def test_the_index_is_read_and_stays_as_it_is(texts: Cluster) -> None:
     assert (found.housing.nodes, found.housing.copies) == (1, 1)
     assert found.housing.processors >= 1
     assert found.measured
-    assert found.crew.beside
-    assert found.crew.documents_per_second > 0
+    assert found.workforce.beside
+    assert found.workforce.documents_per_second > 0
     assert found.duration.total >= max(found.duration.encoding, found.duration.writing)
     assert (found.price, found.price_per_million) == (None, None)
     assert texts.index_info(INDEX) == before
@@ -72,7 +72,7 @@ def test_what_is_told_is_not_measured(
     assert found["volume"]["vectors"] == 3_600_000 * 384
     assert found["duration"]["encoding"] == 3600
     assert (found["housing"]["nodes"], found["housing"]["copies"]) == (3, 2)
-    assert (found["measured"], found["crew"]["beside"]) == (False, False)
+    assert (found["measured"], found["workforce"]["beside"]) == (False, False)
     assert 3 < found["tokens"] <= 16
     took = found["duration"]
     hours = 10 * (took["total"] - took["verifying"]) / 3600 + took["verifying"] / 3600
@@ -88,3 +88,10 @@ def test_what_is_told_is_not_measured(
 def test_an_index_without_text_is_refused(texts: Cluster) -> None:
     with pytest.raises(DataError, match="text"):
         forecast(texts, f"{INDEX}-empty", HashingEncoder(), ReindexSettings(), ForecastSettings())
+
+
+def test_an_alias_that_shows_a_part_is_refused(texts: Cluster) -> None:
+    shown = {"index": INDEX, "alias": f"{INDEX}-part", "filter": {"term": {"tags": "t1"}}}
+    texts.request("POST", "/_aliases", {"actions": [{"add": shown}]})
+    with pytest.raises(ClusterError, match="is an alias with a filter"):
+        forecast(texts, f"{INDEX}-part", HashingEncoder(), ReindexSettings(), ForecastSettings())

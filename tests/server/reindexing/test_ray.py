@@ -5,9 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from support.corpus import fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder
 from support.own_index import assert_vectors_fit, knn_index
 from support.places import ROOT, SUPPORT
-from support.workers import PULSE, SHARE, BrokenFor, Telling, ZeroFor, on_ray, told_in
+from support.workers import PULSE, SHARE, BrokenFor, Telling, ZeroFor, on_ray, told_in, until
 
 pytestmark = pytest.mark.node
 PASSWORD = "not-to-be-found-anywhere"
@@ -58,13 +57,6 @@ def quick(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def vectors(cluster: Cluster, index: str) -> dict[str, tuple[Any, ...]]:
     found = read_documents(cluster, index)
     return {one.doc_id: tuple(np.float32(one.source["hybridr_vector"]).tolist()) for one in found}
-
-
-def until(happened: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 120
-    while not happened():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.1)
 
 
 @pytest.mark.model
@@ -162,6 +154,17 @@ def test_sync_runs_on_ray_too_and_remove_takes_leases_away(cluster: Cluster, ind
     assert cluster.exists(lease_index(done.destination))
     remove(cluster, index_name)
     assert not cluster.exists(lease_index(done.destination))
+
+
+def test_threads_that_end_what_ray_began_leave_no_leases(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 20)
+    done = reindex(cluster, index_name, HashingEncoder())
+    began = Ledger(cluster, done.destination, "of a run that was stopped")
+    began.begin({}, [{}, {}])
+    began.leave()
+    assert reindex(cluster, index_name, HashingEncoder()).documents == 20
+    assert not cluster.exists(lease_index(done.destination))
+    assert standing(cluster, index_name).holdings[0].shares is None
 
 
 def test_vectors_in_place_come_from_ray_too(cluster: Cluster, index_name: str) -> None:

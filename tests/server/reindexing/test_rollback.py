@@ -126,6 +126,18 @@ class ZeroFor(HashingEncoder):
         return vectors
 
 
+def test_what_the_source_took_since_the_last_round_is_not_taken_for_deleted(
+    cluster: Cluster, index_name: str, alias: str
+) -> None:
+    """Uneven shards: one shard's operations go on behind the other's, and behind what was copied."""
+    lines = [({"index": {"_id": f"n{n}", "routing": "r"}}, {"text": "zephyr"}) for n in range(60)]
+    bulk(cluster, index_name, [line for pair in lines for line in pair])
+    delete(cluster, alias, "d5")
+    done = rollback(cluster, index_name, copy_back=True)
+    assert (done["returned"]["deleted"], done["returned"]["deletes_known"]) == (1, True)
+    assert len(sources(cluster, index_name)) == 40 + 60 - 1
+
+
 def test_a_refused_document_is_never_taken_for_a_deleted_one(cluster: Cluster, index_name: str) -> None:
     fill_index(cluster, index_name, 10)
     done = reindex(cluster, index_name, ZeroFor(), ReindexSettings(accept_rejects=True))

@@ -17,6 +17,7 @@ import pytest
 import hybridr_cli
 from hybridr import ReindexSettings, Search, reindex
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.reading import documents_by_id
 from hybridr.errors import ClusterError, DataError, FingerprintMismatch, NotFound
 from hybridr.reindexing.syncing import Syncing, sync
 from support.corpus import bulk, delete, fill_index, put_documents, sources, text_number, update
@@ -95,6 +96,33 @@ def test_a_delete_is_not_hidden_by_equal_counts(cluster: Cluster, index_name: st
     assert sources(cluster, alias).keys() == sources(cluster, index_name).keys() - {"d3"}
 
 
+def test_after_a_deletion_only_the_ids_near_it_are_looked_up(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients deleted and wrote in the destination too: neither hides what the source deleted."""
+    from hybridr.reindexing.targets import beside
+
+    fill_index(cluster, index_name, 300, settings={"number_of_replicas": 0, "number_of_shards": 3})
+    alias = reindex(cluster, index_name, HashingEncoder()).alias
+    asked: list[str] = []
+
+    def watching(cluster: Cluster, index: str, doc_ids: Any, **options: Any) -> Any:
+        asked.extend(doc_ids)
+        return documents_by_id(cluster, index, doc_ids, **options)
+
+    monkeypatch.setattr(beside, "documents_by_id", watching)
+    update(cluster, alias, "d8", text="by a client")
+    delete(cluster, alias, "d3")
+    delete(cluster, index_name, "d2")
+    assert did(sync(cluster, index_name, HashingEncoder())) == (0, 1, 1)
+    assert 1 <= len(asked) <= 3 * 16 + 1
+    delete(cluster, index_name, "d8")
+    delete(cluster, index_name, "d3")
+    delete(cluster, index_name, "d200")
+    assert did(sync(cluster, index_name, HashingEncoder())) == (0, 2, 0)
+    assert sources(cluster, alias).keys() == sources(cluster, index_name).keys()
+
+
 def test_documents_of_plain_writers_get_their_vector(cluster: Cluster, index_name: str, alias: str) -> None:
     bulk(cluster, alias, [{"index": {"_id": "own"}}, {"text": "zephyr zephyr zephyr"}])
     put_documents(cluster, alias, [3], suffix=" by a client")
@@ -170,10 +198,13 @@ def test_without_the_right_to_ask_for_checkpoints_every_round_looks_at_all(
     done = reindex(cluster, index_name, HashingEncoder())
     assert done.switched
     assert cluster.index_info(done.destination).record.synced is None
-    put_documents(cluster, index_name, [7, 31], suffix=" changed")
+    put_documents(cluster, index_name, [7, 31, 32], suffix=" changed")
     delete(cluster, index_name, "d2")
     bulk(cluster, done.alias, [{"index": {"_id": "own"}}, {"text": "anchor basket own"}])
-    assert did(sync(cluster, index_name, HashingEncoder())) == (2, 1, 1)
+    assert did(sync(cluster, index_name, HashingEncoder())) == (3, 1, 1)
+    assert set(sources(cluster, done.alias)) == set(sources(cluster, index_name)) | {"own"}
+    delete(cluster, index_name, "d32")  # the last operation that could be seen
+    assert did(sync(cluster, index_name, HashingEncoder())) == (0, 1, 0)
     assert set(sources(cluster, done.alias)) == set(sources(cluster, index_name)) | {"own"}
 
 

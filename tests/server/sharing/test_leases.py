@@ -207,6 +207,25 @@ def test_a_driver_that_ended_is_followed_at_once_and_other_jobs_are_not(cluster:
     assert not cluster.exists(lease_index(name))
 
 
+def test_what_is_left_is_cleared_unless_its_driver_lives(cluster: Cluster, name: str) -> None:
+    ledger_of(cluster, name).clear()
+    shared_out(cluster, name, 2).leave()
+    clock, other = Clock(), Clock()
+    ledger_of(cluster, name, clock=clock).clear()
+    assert (clock.now, cluster.exists(lease_index(name))) == (0.0, False)
+    living = shared_out(cluster, name, 2, clock)
+
+    def beating(seconds: float) -> None:
+        other.sleep(seconds)
+        clock.sleep(seconds)
+        living.look()
+
+    Ledger(cluster, name, "job", clock=other, sleep=beating).clear()
+    assert cluster.exists(lease_index(name))
+    ledger_of(cluster, name).clear()  # it shows no life any more
+    assert not cluster.exists(lease_index(name))
+
+
 def test_who_comes_late_makes_no_index_anew(cluster: Cluster, name: str) -> None:
     ledger = shared_out(cluster, name, 2)
     holder, late = Holder(Board(cluster, name)), Holder(Board(cluster, name))

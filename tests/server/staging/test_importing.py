@@ -119,6 +119,8 @@ def test_what_changed_since_the_export_is_encoded_afresh(
     assert sum("changed" in text for text in encoder.encoded) >= 3
     assert verify(cluster, index_name, HashingEncoder(), sample=100).ok
     assert set(resolve(cluster, index_name).record.synced or {}) == {0, 1}
+    again = import_vectors(cluster, index_name, tmp_path, encoder, ReindexSettings(term_table=False))
+    assert (again.encoded, again.skipped) == (0, 61), "those of no part count too"
 
 
 def test_where_the_cluster_tells_no_positions_all_is_looked_at_once_more(
@@ -224,7 +226,8 @@ def test_graphs_are_built_when_all_documents_are_there(
         new_index, "filling_settings", lambda wanted: new_index.DURING_FILL | new_index.WITHOUT_GRAPH
     )
     threshold = f"index.{new_index.GRAPH_THRESHOLD}"
-    fill_index(cluster, index_name, 30, settings={"number_of_replicas": 0, "knn": True, threshold: 7})
+    settings = {"number_of_replicas": 0, "number_of_shards": 2, "knn": True, threshold: 7}
+    fill_index(cluster, index_name, 30, settings=settings)
     export_text(cluster, index_name, tmp_path)
     encode_texts(tmp_path, HashingEncoder())
     todo, there = plan_import(cluster, index_name, tmp_path, HashingEncoder(), ReindexSettings())
@@ -243,6 +246,11 @@ def test_graphs_are_built_when_all_documents_are_there(
     order = [f"PUT /{name}/_settings", f"POST /{name}/_forcemerge", "POST /_aliases"]
     assert [sent.index(one) for one in order] == sorted(sent.index(one) for one in order)
     assert cluster.index_info(name).settings[threshold] == "7"
+    cluster.refresh(name)
+    shards = cluster.request("GET", f"/{name}/_segments")["indices"][name]["shards"].values()
+    left = [segment for [shard] in shards for segment in shard["segments"]]
+    assert len(left) == 2, "one a shard"
+    assert "_0" not in left, "each was written anew, with the graph that it lacked"
     assert verify(cluster, index_name, HashingEncoder()).ok
 
 

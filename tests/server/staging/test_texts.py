@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from hybridr import ReindexSettings
-from hybridr.cluster.connection import Cluster
+from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import read_documents, text_of
-from hybridr.errors import DataError
+from hybridr.errors import ClusterError, DataError
 from hybridr.files.manifest import read_manifest
 from hybridr.staging import texts
 from hybridr.staging.bundle import claimed, parts_in
 from hybridr.staging.labels import TextsLabel
 from hybridr.staging.parts import TEXTS, read_label, read_part
 from hybridr.staging.texts import export_text
-from support.corpus import delete, fill_index, put_documents, update
+from support.corpus import bulk, delete, fill_index, put_documents, text_number, update
 
 pytestmark = pytest.mark.node
 SETTINGS = ReindexSettings(read_documents=10)
@@ -87,6 +87,49 @@ def test_a_stopped_export_goes_on_and_leaves_what_changed_to_the_last_stage(
     assert (again.documents, again.before) == (88, 88)
 
 
+def test_a_part_that_is_damaged_or_gone_is_made_again(
+    cluster: Cluster, index_name: str, tmp_path: Path
+) -> None:
+    fill_index(cluster, index_name, 70)
+    export_text(cluster, index_name, tmp_path, SETTINGS)
+    expected, part = rows(tmp_path), tmp_path / "texts" / "00000-000001.parquet"
+    content = bytearray(part.read_bytes())
+    content[len(content) // 3] ^= 1
+    part.write_bytes(content)
+    with pytest.raises(DataError, match="is not the file that was written") as damaged:
+        export_text(cluster, index_name, tmp_path, SETTINGS)
+    assert damaged.value.hint == f"rm {part}; hybridr export-text {index_name} --out {tmp_path}"
+    part.unlink()
+    again = export_text(cluster, index_name, tmp_path, SETTINGS)
+    assert (again.documents, again.before) == (70, 20)
+    assert rows(tmp_path) == expected
+
+
+def test_going_on_keeps_the_fields_that_it_began_with(
+    cluster: Cluster, index_name: str, tmp_path: Path
+) -> None:
+    properties = {"first": {"type": "text"}, "second": {"type": "text"}}
+    cluster.request("PUT", path_of(index_name), {"mappings": {"properties": properties}})
+    put: dict[str, Any] = {"index": {}}
+    bulk(cluster, index_name, [line for n in range(30) for line in (put, {"first": text_number(n)})])
+    began = export_text(cluster, index_name, tmp_path, SETTINGS)
+    assert began.fields == ("first",)
+    bulk(cluster, index_name, [line for n in range(150) for line in (put, {"second": text_number(n)})])
+    assert export_text(cluster, index_name, tmp_path / "new", SETTINGS).fields != ("first",)
+    assert export_text(cluster, index_name, tmp_path, SETTINGS).fields == ("first",)
+
+
+def test_an_alias_that_shows_a_part_is_refused_and_nothing_is_left(
+    cluster: Cluster, index_name: str, tmp_path: Path
+) -> None:
+    fill_index(cluster, index_name, 3)
+    shown = {"index": index_name, "alias": f"{index_name}-part", "filter": {"term": {"number": 1}}}
+    cluster.request("POST", "/_aliases", {"actions": [{"add": shown}]})
+    with pytest.raises(ClusterError, match="is an alias with a filter"):
+        export_text(cluster, f"{index_name}-part", tmp_path / "out", SETTINGS)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_of_other_texts_is_refused(cluster: Cluster, index_name: str, tmp_path: Path) -> None:
     fill_index(cluster, index_name, 3)
     fill_index(cluster, f"{index_name}-b", 3)
@@ -103,3 +146,4 @@ def test_a_folder_of_other_texts_is_refused(cluster: Cluster, index_name: str, t
         delete(cluster, index_name, name)
     with pytest.raises(DataError, match="is empty"):
         export_text(cluster, index_name, tmp_path / "empty", SETTINGS)
+    assert not (tmp_path / "empty").exists()

@@ -1,0 +1,132 @@
+"""Spans: operations of a shard of which two indices hold different documents, found without reading any.
+
+A copy bears the number (`_seq_no`) of the operation that it was made of. Where as many documents of a window
+stand on both sides, and the sums of their numbers and of their squares are equal, they are taken for the same
+ones. What is missing on one side only always shows, and so do one or two on each side of a window, for two
+numbers follow from these sums; three and more on each side go unseen only where they add up alike twice over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..cluster.connection import Cluster
+from ..cluster.failures import understood
+from ..cluster.reading import Position, Share, SourceDocument, read_pages
+from ..cluster.record import IndexInfo
+
+STRETCH, MOST_STRETCHES = 1 << 18, 1000
+"""Operations that are looked at in one go, so that memory does not grow with the index; more where clients
+write the same documents over and over."""
+PARTS = (1 << 6, 1 << 10, 1 << 14)
+"""Windows of a stretch: of 4,096 operations, and where these differ of 256, then of 16."""
+ASKED_TOGETHER = 4096
+CLAUSES = 512
+DIGITS = 1e-15
+PAGE = 1000
+
+
+class Span(NamedTuple):
+    """Operations from `low` on, up to before `high`."""
+
+    low: int
+    high: int
+
+    def cut(self, width: int) -> list[Span]:
+        """Cut into windows that are no wider."""
+        return [Span(low, min(low + width, self.high)) for low in range(self.low, self.high, width)]
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """An index whose documents bear numbers of operations, in a field that has doc values."""
+
+    cluster: Cluster
+    info: IndexInfo
+    field: str
+
+    def sums(self, shard: int, spans: Sequence[Span]) -> list[tuple[int, float, float]]:
+        """Count a shard's documents in each of the ascending spans, and add up numbers and squares."""
+        ranges = [{"from": span.low, "to": span.high} for span in spans]
+        numbers = {"numbers": {"extended_stats": {"field": self.field}}}
+        body = {
+            "size": 0,
+            "track_total_hits": False,
+            "query": {"range": {self.field: {"gte": spans[0].low, "lt": spans[-1].high}}},
+            "aggs": {"spans": {"range": {"field": self.field, "ranges": ranges}, "aggs": numbers}},
+        }
+        found = self.cluster.search(self.info, body, {"preference": f"_shards:{shard}"}, every_shard=True)
+        with understood(self.cluster.url, "_search"):
+            buckets = found["aggregations"]["spans"]["buckets"]
+            return [
+                (one["doc_count"], one["numbers"]["sum"] or 0.0, one["numbers"]["sum_of_squares"] or 0.0)
+                for one in buckets
+            ]
+
+    def pages(self, place: Share, spans: Sequence[Span]) -> Iterator[list[SourceDocument]]:
+        """Read ids and states of the documents that bear a number of these spans."""
+        for start in range(0, len(spans), CLAUSES):
+            part = spans[start : start + CLAUSES]
+            ranges = [{"range": {self.field: {"gte": low, "lt": high}}} for low, high in part]
+            where = {"bool": {"should": ranges}}
+            yield from read_pages(self.cluster, self.info, page=PAGE, share=place, where=where, fields=())
+
+
+def differing(one: Numbered, other: Numbered, until: Position) -> Iterator[tuple[int, list[Span]]]:
+    """Yield shards of the one, each with spans, up to a position, where the other holds other documents.
+
+    A document that is written meanwhile may show where it is, or was. Where shards are not the same, because
+    somebody split one of the indices, everything differs.
+    """
+    end = 1 + max(until.seq_no.values(), default=-1)
+    for shard in range(one.info.shards):
+        if one.info.shards != other.info.shards:
+            yield shard, [Span(0, end)]
+            continue
+        for spans in differing_in(one, other, shard, end):
+            yield shard, spans
+
+
+def differing_in(one: Numbered, other: Numbered, shard: int, end: int) -> Iterator[list[Span]]:
+    """Yield ascending spans of a shard, before operation `end`, stretch by stretch."""
+    width = max(STRETCH, end // MOST_STRETCHES)
+    for stretch in Span(0, end).cut(width):
+        spans = [stretch]
+        for parts in PARTS:
+            windows = [window for span in spans for window in span.cut(width // parts)]
+            spans = [
+                window
+                for start in range(0, len(windows), ASKED_TOGETHER)
+                for window in unequal(one, other, shard, windows[start : start + ASKED_TOGETHER])
+            ]
+        if spans:
+            yield without_seams(spans)
+
+
+def unequal(one: Numbered, other: Numbered, shard: int, windows: Sequence[Span]) -> list[Span]:
+    """Leave out the windows of which both hold as many documents, with equal sums."""
+    pairs = zip(windows, one.sums(shard, windows), other.sums(shard, windows), strict=True)
+    return [
+        window
+        for window, (count, *sums), (count_there, *sums_there) in pairs
+        if count != count_there or not all(map(same_number, sums, sums_there))
+    ]
+
+
+def same_number(one: float, other: float) -> bool:
+    """Tell whether two sums are equal, as far as adding in another order may round them otherwise."""
+    return math.isclose(one, other, rel_tol=DIGITS)
+
+
+def without_seams(spans: Sequence[Span]) -> list[Span]:
+    """Join spans that touch."""
+    found = [spans[0]]
+    for span in spans[1:]:
+        if span.low == found[-1].high:
+            found[-1] = Span(found[-1].low, span.high)
+        else:
+            found.append(span)
+    return found
