@@ -134,9 +134,9 @@ NOTE = (
     "`load`, `reindex` with its verification, `sync` of 1 % changes and `verify` are processes of their own; "
     "the term table is fitted apart. `stock` is what a client of `deploy --way client` asks, the vectors of "
     "queries are known before. Source: documents as they are stored, with the vectors as JSON text until "
-    "merges drop them. On Ray the client's peak is that of the command, without its worker. `sync` and `verify` of "
-    "`byte`, `on_disk`, and of threads from 300,000 on, are of before deletions were found by sums and four shares "
-    "verified at once."
+    "merges drop them. On Ray the client's peak is that of the command, without its worker. `sync` and "
+    "`verify` of `byte`, `on_disk`, and of threads from 300,000 on, are of before deletions were found by "
+    "sums and four shares verified at once."
 )
 TABLES: list[tuple[str, list[str], Callable[[Record], list[str]]]] = [
     (

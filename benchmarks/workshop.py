@@ -51,11 +51,16 @@ class Workshop:
 
     def relevance(self, name: str, dam: str, stage: str = "rem", target: Any = None, **changes: Any) -> str:
         """Train a REM (or with `full` all weights) on the source's labels."""
-        from hybridr.adaptation.judged import read_judged_beir
+        from hybridr.adaptation.judged import mine, read_judged_beir
         from hybridr.adaptation.rem import train_rem
 
         judged = read_judged_beir(self.collections / self.source)
         settings = RemSettings(dam=dam, out=self.work / name, **self.form[stage] | changes)
+        asked = judged.sample(settings.max_queries, settings.seed)
+        # Once for all trainings, in whose time it is not.
+        folder = self.work / f"negatives-{settings.mined}-{len(asked.queries)}"
+        mined = mine(asked, folder, settings.mined, progress=reporter(name))
+        settings = settings.model_copy(update={"negatives": mined.file})
         trained = train_rem(judged, settings, target=target, progress=reporter(name))
         self.seconds[name] = trained.seconds
         return str(trained.folder)

@@ -101,10 +101,11 @@ def packages_of(extra: str) -> list[str]:
 
 def machine_record(*packages: str) -> dict[str, Any]:
     """Name what measured figures depend on: processor, cores, hybridr's version and those of `packages`."""
-    cpu = read_cpu()
+    cpu, gpus = read_cpu(), read_gpus()
     versions = {name: metadata.version(name) for name in ("hybridr", *packages)}
     return {
         "cpu": cpu.model,
+        **({"gpu": ", ".join(gpus)} if gpus else {}),
         "features": instruction_sets(cpu),
         "cores": os.cpu_count(),
         "versions": versions,

@@ -21,6 +21,7 @@ RESULT_OF = {
     "search": "search-speed",
     "serve": "serve-speed",
 }
+ON_GPU = "-gpu"
 SEARCH_NOTES = """\
 `stock` fuses by OpenSearch's pipeline; `plain` adds up true scores of both legs in one request;
 `hybrid` is the default, which adds the signals that the index can give; `completed` fuses
@@ -40,7 +41,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def measure(given: argparse.Namespace) -> int:
     """Run the race; its figures are written where the page looks for them."""
-    file = RESULTS / f"{RESULT_OF[given.race]}.json"
+    file = RESULTS / f"{RESULT_OF[given.race]}{ON_GPU if '--gpu' in given.rest else ''}.json"
     command = [sys.executable, "-m", "hybridr_cli", "bench", given.race, str(file), *given.rest]
     return subprocess.run(command).returncode
 
@@ -201,6 +202,32 @@ def encode_row(row: Record) -> list[str]:
     ]
 
 
+def render_encode_gpu(record: Record) -> str:
+    """Render `hybridr bench encode --gpu`: how many times as fast by the clock as the first that ran."""
+    header = ["encoder", "documents/s", "tokens/s", "times", "CPU s", "least cosine"]
+    parts = []
+    for found in record["sets"]:
+        ran = [row for row in found["contenders"] if "not_run" not in row]
+        rows = [
+            [
+                row["name"],
+                f"{row['documents_per_s']:,.0f}",
+                f"{row['tokens_per_s']:,.0f}",
+                f"{ran[0]['wall_s'] / row['wall_s']:.2f}",
+                f"{row['cpu_s']:.2f}",
+                f"{row['cosine']['least']:.4f}" if row["cosine"] else "",
+            ]
+            for row in ran
+        ]
+        size = f"{found['documents']:,} texts, {found['tokens']:,} tokens"
+        parts.append(f"{found['name']}: {size}\n\n{table(header, rows)}")
+    said = (
+        f"By the clock, {record['settings']['rounds']} rounds in turns, medians; all texts in one call; "
+        f"cosine to hybridr fp32 on the processor. {machine_of(record['machine'])}."
+    )
+    return "\n\n".join([said, *parts])
+
+
 def render_reindex(record: Record) -> str:
     """Render `hybridr bench reindex`: a row for each way through the documents."""
     header = ["way", "documents", "documents per second", "of encoding alone", "encoder busy"]
@@ -264,6 +291,13 @@ SECTIONS = [
         RESULT_OF["encode"],
         command("encode", "--beir FOLDER/scifact --beir FOLDER/npl --peers PYTHON"),
         render_encode,
+    ),
+    Section(
+        112,
+        "Encoding on a GPU",
+        f"{RESULT_OF['encode']}{ON_GPU}",
+        command("encode", "--gpu --beir FOLDER/scifact --beir FOLDER/npl --documents 2000 --rounds 2"),
+        render_encode_gpu,
     ),
     Section(
         130,

@@ -39,7 +39,7 @@ class VectorRanker(Ranker):
 
     def _encode(self, texts: Texts, max_tokens: int | None) -> Vectors:
         rows = self.tokens.rows(texts, self.limit(max_tokens))
-        return encode_ids(rows, self.dim, self._run)
+        return encode_ids(rows, self.dim, self._run, budget=self.batch_tokens)
 
     def _run(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
         return self.run(np.where(mask == 1, ids, self.tokens.padding), mask)
@@ -182,7 +182,7 @@ class Colbert(VectorRanker):
         rows = self.tokens.rows(texts, self.limit(max_tokens))
         lengths = [len(row) for row in rows]
         vectors = np.zeros((len(rows), max(lengths, default=0), self.dim), dtype=np.float32)
-        for batch in batches(lengths):
+        for batch in batches(lengths, self.batch_tokens):
             ids, mask = self.tokens.batch([rows[position] for position in batch])
             vectors[batch, : ids.shape[1]] = self.run(ids, mask)
         return vectors
@@ -211,7 +211,7 @@ class CrossEncoder(Ranker):
         """
         rows, segments = self.tokens.pair_rows(pairs, self.limit(max_tokens))
         scores = np.zeros(len(rows), dtype=np.float32)
-        for batch in batches([len(row) for row in rows]):
+        for batch in batches([len(row) for row in rows], self.batch_tokens):
             ids, mask = self.tokens.batch([rows[position] for position in batch])
             scores[batch] = self.run(ids, mask, padded([segments[position] for position in batch])[0])
         return scores

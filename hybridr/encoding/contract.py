@@ -27,6 +27,7 @@ Arithmetic: TypeAlias = Literal["fp32", "bf16", "int8"]
 """Of an encoder at work; bf16 needs no graph of its own."""
 
 WEIGHTS_FILE = "model.safetensors"
+ENCODED_TOGETHER = 64  # documents
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,11 @@ class TokenEncoder(Encoder, Protocol):
 def reads_tokens(encoder: object) -> TypeGuard[TokenEncoder]:
     """Tell whether an encoder shows the states of tokens."""
     return all(hasattr(encoder, name) for name in ("width", "read_queries", "read_documents"))
+
+
+def encoded_together(encoder: object) -> int:
+    """Say how many documents are given to an encoder at once; one that runs on a GPU wants more."""
+    return getattr(encoder, "documents_at_once", None) or ENCODED_TOGETHER
 
 
 def checked_texts(texts: Sequence[str]) -> Sequence[str]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,7 +35,6 @@ PRECISIONS: dict[str, tuple[str, ...]] = {
     "torch": ("fp32", "bf16"),
 }
 PACKAGES = {"onnx": "onnxruntime", "openvino": "openvino", "torch": "torch"}
-GPU_BATCH_TOKENS = 65_536
 EXACT_BYTES = ("session.x64quantprecision", "1")
 """Adds products of bytes up in 32 bits where x86 without VNNI takes 16, which overflow; it is slower
 (onnxruntime_session_options_config_keys.h)."""
@@ -44,12 +44,14 @@ class Engine(NamedTuple):
     """An opened graph and how many tokens a batch should have, its padding included.
 
     `read` is for a graph that shows the states of tokens; `width` is their size, None where it does not.
+    On a GPU batches are not cut for threads: one is computed at a time, and small ones leave it idle.
     """
 
     run: Forward
     read: StatesForward
     width: int | None
     batch_tokens: int
+    on_gpu: bool = False
 
 
 def graph_of(precision: str) -> str:
@@ -200,15 +202,26 @@ def open_torch(folder: Path, precision: str) -> Engine:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = read_retriever(folder).to(device)
 
+    @contextmanager
+    def computing() -> Iterator[None]:
+        try:
+            with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
+                yield
+        except torch.OutOfMemoryError as error:
+            raise ModelError(
+                f"the memory of the GPU is too small: {str(error).splitlines()[0]}",
+                hint="fewer tokens need less (--max-tokens), so do fewer workers on one GPU",
+            ) from error
+
     def run(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
-        with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
+        with computing():
             return model.run(ids, mask)
 
     def read(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
-        with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
+        with computing():
             return model.read(ids, mask)
 
-    return Engine(run, read, model.width, GPU_BATCH_TOKENS if device == "cuda" else BATCH_TOKENS)
+    return Engine(run, read, model.width, model.batch_tokens, on_gpu=device == "cuda")
 
 
 def state_width(shapes: Mapping[str, Sequence[Any]]) -> int | None:

@@ -21,6 +21,7 @@ from .packaged import MAX_TOKENS
 from .registry import languages_of
 from .tokens import TOKENIZER_FILE, TextTokenizer, encode_ids, read_tokens
 
+GPU_DOCUMENTS = 4_096
 AGAIN = "make it again with `hybridr adapt` or `hybridr export`"
 
 
@@ -70,8 +71,14 @@ class OnnxEncoder:
         return open_engine(self.folder, "fp32", self.backend, self._at_once)
 
     @property
-    def _cut(self) -> dict[str, int]:
-        return {"threads": self.threads, "at_once": self._at_once}
+    def documents_at_once(self) -> int | None:
+        """How many documents should be given together, None where that makes no difference."""
+        return GPU_DOCUMENTS if self._documents.on_gpu else None
+
+    def _cut(self, engine: Engine) -> dict[str, int]:
+        if engine.on_gpu:
+            return {"budget": engine.batch_tokens}
+        return {"budget": engine.batch_tokens, "threads": self.threads, "at_once": self._at_once}
 
     @property
     def width(self) -> int:
@@ -121,7 +128,7 @@ class OnnxEncoder:
     def _encode(self, engine: Engine, texts: Sequence[str], prefix: str, max_tokens: int | None) -> Vectors:
         limit = checked_limit(max_tokens, self.max_tokens, self.max_positions)
         ids = list(self._tokenizer.ids(prefixed(texts, prefix), limit))
-        return encode_ids(ids, self.dim, engine.run, budget=engine.batch_tokens, **self._cut)
+        return encode_ids(ids, self.dim, engine.run, **self._cut(engine))
 
     def _read(
         self, engine: Engine, texts: Sequence[str], prefix: str, max_tokens: int | None
@@ -129,7 +136,7 @@ class OnnxEncoder:
         limit = checked_limit(max_tokens, self.max_tokens, self.max_positions)
         found = list(self._tokenizer.read(prefixed(texts, prefix), limit, len(prefix)))
         sizes = self.dim, self.width
-        return read_tokens(found, sizes, engine.read, budget=engine.batch_tokens, **self._cut)
+        return read_tokens(found, sizes, engine.read, **self._cut(engine))
 
 
 def verify_encoder(folder: Path, precision: str | None = None) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from .contract import (
     digest_of,
     encoder_fingerprint,
 )
-from .tokens import TextModel, TextTokenizer, UsedModel, canonical_tokenizer
+from .tokens import BATCH_TOKENS, GPU_BATCH_TOKENS, TextModel, TextTokenizer, UsedModel, canonical_tokenizer
 
 try:
     import torch
@@ -48,6 +48,11 @@ class BackboneModel(UsedModel, torch.nn.Module):
         """Where the weights are."""
         device: torch.device = next(self.backbone.parameters()).device
         return device
+
+    @property
+    def batch_tokens(self) -> int:
+        """How many tokens a batch should have: a GPU is idle with what a processor's cache holds."""
+        return GPU_BATCH_TOKENS if self.device.type == "cuda" else BATCH_TOKENS
 
     def pool(self, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Give vectors `(n, dim)` of states `(n, tokens, dim)`."""

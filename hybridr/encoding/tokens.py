@@ -29,6 +29,7 @@ from .contract import (
 
 # Small batches stay in the processor's cache, and pad less: 2,048 tokens take a tenth more time, 256 no less.
 BATCH_TOKENS = 512
+GPU_BATCH_TOKENS = 16_384
 TOKENIZER_FILE = "tokenizer.json"
 LEAST_BATCH_TOKENS = 128  # a batch is not split among threads below this
 TOKENIZED_AT_ONCE = 512  # texts; the tokenizer's own records are a hundred times larger than the ids
@@ -156,6 +157,11 @@ class TextModel(UsedModel):
         raise NotImplementedError
 
     @property
+    def batch_tokens(self) -> int:
+        """How many tokens a batch should have, its padding included."""
+        return BATCH_TOKENS
+
+    @property
     def width(self) -> int:
         """Size of a token's state: vectors are pooled from them."""
         return self.dim
@@ -189,12 +195,12 @@ class TextModel(UsedModel):
 
     def _encode(self, texts: Sequence[str], prefix: str, max_tokens: int | None) -> Vectors:
         rows = list(self.tokenizer.ids(prefixed(texts, prefix), self.limit(max_tokens)))
-        return encode_ids(rows, self.dim, self.run)
+        return encode_ids(rows, self.dim, self.run, budget=self.batch_tokens)
 
     def _read(self, texts: Sequence[str], prefix: str, max_tokens: int | None) -> list[Reading]:
         texts = prefixed(texts, prefix)
         found = list(self.tokenizer.read(texts, self.limit(max_tokens), len(prefix)))
-        return read_tokens(found, (self.dim, self.width), self.read)
+        return read_tokens(found, (self.dim, self.width), self.read, budget=self.batch_tokens)
 
 
 def within_reach(text: str, limit: int | None) -> str:

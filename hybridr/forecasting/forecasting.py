@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import cycle
 from typing import Any
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.legs.dense import form_of
-from ..encoding.contract import Encoder
+from ..encoding.contract import Encoder, encoded_together
 from ..errors import AccessDenied, DataError, SettingsError
 from ..machine import read_gpus
 from ..reindexing.planning import Proposal, encoding_of, propose, some_texts, whole_source
@@ -20,7 +21,7 @@ from .times import Duration, Workforce, duration_of
 
 SAMPLE = 512  # documents that are counted and timed
 TIMED_S = 10.0  # after so many seconds no more of them are encoded
-AT_ONCE = 64  # as many as a reindex encodes together
+LEAST_S = 1.0  # a GPU is through a sample before its clock is up
 
 
 @dataclass(frozen=True)
@@ -130,17 +131,18 @@ def workforce_of(proposal: Proposal, texts: Sequence[str], given: ForecastSettin
 
 def documents_a_second(proposal: Proposal, texts: Sequence[str]) -> float:
     """Encode texts as a reindex does, all passages of them, for TIMED_S at most; give the speed."""
-    encode, ordered = encoding_of(proposal), sorted(texts, key=len)
-    parts = -(-len(texts) // AT_ONCE)
-    encode(ordered[:1])  # the first call also makes things ready
-    started, done = time.perf_counter(), 0
-    for number in range(parts):
+    encode, together = encoding_of(proposal), encoded_together(proposal.encoder)
+    ordered = sorted([*texts] * -(-together // len(texts)), key=len)
+    parts = -(-len(ordered) // together)
+    encode(ordered[::parts])  # the first call also makes things ready
+    started, took, done = time.perf_counter(), 0.0, 0
+    for number in cycle(range(parts)):
         encode(ordered[number::parts])
         done += len(ordered[number::parts])
-        if time.perf_counter() - started > TIMED_S:
+        took = time.perf_counter() - started
+        if took > TIMED_S or (done >= len(ordered) and took > LEAST_S):
             break
-    each = (time.perf_counter() - started) / done
-    return proposal.documents / (each * proposal.vectors)
+    return proposal.documents * done / (took * proposal.vectors)
 
 
 def encoded_tokens(proposal: Proposal, texts: Sequence[str]) -> float | None:

@@ -19,7 +19,7 @@ from ..cluster.legs.dense import as_kept
 from ..cluster.reading import Position, Share, settled_position, text_of
 from ..cluster.writing import Action, HeldRejects, Outcome, by_bytes, write
 from ..encoding.bits import read_bits
-from ..encoding.contract import Encoder, Vectors, reads_tokens
+from ..encoding.contract import ENCODED_TOGETHER, Encoder, Vectors, encoded_together, reads_tokens
 from ..encoding.opening import Shipped, shipped, unshipped
 from ..encoding.passages import Split, by_passages, split
 from ..errors import ModelError, SettingsError
@@ -36,7 +36,6 @@ from .settings import ReindexSettings
 
 MAX_PASSES = 20
 MAX_ROUNDS = 5
-ENCODED_TOGETHER = 64  # documents
 T = TypeVar("T")
 S = TypeVar("S")
 END = object()
@@ -260,10 +259,26 @@ def encoded_pages(job: TextRecipe, pages: Iterator[list[Pending]]) -> Generator[
 
 
 def parts_by_length(job: TextRecipe, pages: Iterator[list[Pending]]) -> Iterator[list[Pending]]:
-    """Cut pages into parts for the encoder, whose batches pad less when their texts are equally long."""
-    for page in pages:
+    """Cut pages into parts for the encoder, whose batches pad less when their texts are equally long.
+
+    Pages are joined only for an encoder that wants more documents together than others.
+    """
+    together = encoded_together(job.encoder)
+    for page in joined(pages, together if together > ENCODED_TOGETHER else 1):
         page.sort(key=lambda pending: len(text_of(pending.document.source, job.text_fields)))
-        yield from (page[start : start + ENCODED_TOGETHER] for start in range(0, len(page), ENCODED_TOGETHER))
+        yield from (page[start : start + together] for start in range(0, len(page), together))
+
+
+def joined(pages: Iterable[list[T]], least: int) -> Iterator[list[T]]:
+    """Join pages until they have `least` items; the last may have fewer."""
+    found: list[T] = []
+    for page in pages:
+        found = [*found, *page]
+        if len(found) >= least:
+            yield found
+            found = []
+    if found:
+        yield found
 
 
 def encode(job: TextRecipe, part: list[Pending]) -> list[Pending]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import hybridr_cli
 from hybridr.exporting.exporting import export
@@ -43,6 +44,17 @@ def test_contenders_encode_the_same_texts_in_turns(folder: Path) -> None:
     assert rows["sentence-transformers"]["peak_mb"] > 1.5 * rows["hybridr onnx int8"]["peak_mb"]
     assert "torch" in rows["sentence-transformers"]["versions"]
     assert "torch" not in rows["hybridr onnx int8"]["versions"]
+
+
+def test_those_on_a_gpu_run_wherever_torch_finds_one(folder: Path) -> None:
+    """Without one our own run on the processor, and the peer tells why it does not."""
+    texts = [text for text in tiny_texts(40) if text]
+    names = (*contender.ON_GPU, encoding.REFERENCE)
+    found = encoding.compare_encoders(folder, {"some": texts}, names=names, rounds=1)[0].record()
+    rows = {row["name"]: row for row in found["contenders"]}
+    assert list(rows) == list(names)
+    assert rows["hybridr torch fp32"]["cosine"]["least"] > 0.9999
+    assert ("not_run" in rows["sentence-transformers gpu"]) is not torch.cuda.is_available()
 
 
 def test_what_cannot_run_is_told_with_its_reason_and_never_filled_in(

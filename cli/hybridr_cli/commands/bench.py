@@ -137,15 +137,17 @@ def encode(
     peers: Annotated[
         Path | None, typer.Option(help="Python that has sentence-transformers[onnx] and fastembed.")
     ] = None,
+    gpu: Annotated[bool, typer.Option(help="On a GPU, beside fp32 on the processor.")] = False,
     contenders: Annotated[str | None, typer.Option(help="Only those, as a,b.")] = None,
 ) -> None:
     """Encode in turns with sentence-transformers (default, ONNX int8) and fastembed: CPU seconds."""
     from hybridr.machine import machine_record
-    from hybridr_bench.contender import OPENERS
-    from hybridr_bench.encoding import compare_encoders, read_texts
+    from hybridr_bench.contender import ON_GPU, OPENERS
+    from hybridr_bench.encoding import REFERENCE, compare_encoders, read_texts
 
     texts, progress = read_texts(beir or [], documents), session.output.progress
-    names = tuple(contenders.split(",")) if contenders else tuple(OPENERS)
+    usual = (*ON_GPU, REFERENCE) if gpu else tuple(OPENERS)
+    names = tuple(contenders.split(",")) if contenders else usual
     with with_int8(session, encoder) as folder:
         contests = compare_encoders(folder, texts, names=names, rounds=rounds, peers=peers, progress=progress)
     settings = {"documents": documents, "rounds": rounds, "encoder": encoder.name if encoder else "minilm"}
