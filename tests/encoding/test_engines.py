@@ -9,9 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from hybridr.encoding.contract import ENCODED_TOGETHER, encoded_together
 from hybridr.encoding.opening import load_encoder
-from hybridr.encoding.tokens import encode_ids
+from hybridr.encoding.retriever import Retriever
+from hybridr.encoding.tokens import GPU_BATCH_TOKENS, encode_ids
 from hybridr.errors import MissingExtra, ModelError
 from hybridr.exporting.exporting import export
 from support.tiny import tiny_retriever, tiny_texts
@@ -143,3 +146,36 @@ def test_onnx_runtime_is_told_to_report_nothing_before_it_is_imported() -> None:
     variables = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
     done = subprocess.run([sys.executable, "-c", WATCHED], env=variables, capture_output=True, text=True)
     assert done.stdout == "False\n1\n", "not before it is needed, and told then"
+
+
+def test_a_gpu_gets_all_texts_in_one_batch_and_wants_many(folder: Path) -> None:
+    """On a processor the same texts are cut for its threads."""
+    encoder, texts = load_encoder(folder, threads=4), tiny_texts(60, seed=6)
+    whole, sizes = encoder.encode_documents(texts, max_tokens=32), []
+
+    def counted(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        sizes.append(len(ids))
+        return engine.run(ids, mask)
+
+    engine = encoder._documents
+    encoder._documents = engine._replace(run=counted)
+    encoder.encode_documents(texts, max_tokens=32)
+    assert len(sizes) > 1
+    assert encoded_together(encoder) == ENCODED_TOGETHER
+    sizes.clear()
+    encoder._documents = engine._replace(run=counted, batch_tokens=GPU_BATCH_TOKENS, on_gpu=True)
+    assert cosines(encoder.encode_documents(texts, max_tokens=32), whole).min() > 0.999999
+    assert sizes == [len(texts)]
+    assert encoded_together(encoder) > ENCODED_TOGETHER
+
+
+def test_a_gpu_whose_memory_is_too_small_says_what_needs_less(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Retriever, *arrays: np.ndarray) -> np.ndarray:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore")
+
+    monkeypatch.setattr(Retriever, "run", full)
+    with pytest.raises(ModelError, match=r"too small: CUDA out of memory\. Tried to allocate 2") as refused:
+        load_encoder(folder, backend="torch", precision="fp32").encode_documents(["one"])
+    assert "--max-tokens" in str(refused.value.hint)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 import hybridr_cli
 from hybridr.errors import SettingsError
 from hybridr.forecasting import forecasting
-from hybridr.forecasting.forecasting import priced, require_measurable
+from hybridr.forecasting.forecasting import documents_a_second, priced, require_measurable
 from hybridr.forecasting.settings import ForecastSettings
 from hybridr.forecasting.times import Duration, Workforce
 from hybridr.settings import resolve_stage
@@ -43,6 +45,28 @@ def test_a_gpu_that_is_not_here_cannot_be_measured(
     require_measurable(ForecastSettings(gpu=True, documents_per_second=5000))
     assert hybridr_cli.main(["plan", "docs", "--gpu", "--url", "http://127.0.0.1:9"]) == 2
     assert "no GPU" in capsys.readouterr().err, "before the cluster is asked"
+
+
+@pytest.mark.parametrize(("together", "calls"), [(None, {64}), (4096, {4096})])
+def test_speed_is_measured_with_as_many_documents_as_a_reindex_gives(
+    together: int | None, calls: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU is through a sample in no time: it is encoded again until a second is over."""
+    now, given = 0.0, []
+
+    def encode_documents(texts: list[str], *, max_tokens: int | None = None) -> None:
+        nonlocal now
+        now += len(texts) / 10_000
+        given.append(len(texts))
+
+    monkeypatch.setattr(forecasting.time, "perf_counter", lambda: now)
+    encoder = SimpleNamespace(encode_documents=encode_documents, documents_at_once=together)
+    wanted = SimpleNamespace(max_tokens=None, token_bits=False)
+    proposal = SimpleNamespace(encoder=encoder, settings=wanted, documents=1000, vectors=2000)
+    texts = [f"text {number}" for number in range(512)]
+    assert documents_a_second(proposal, texts) == pytest.approx(10_000 / 2)  # type: ignore[arg-type]
+    assert set(given) == calls
+    assert 10_000 <= sum(given[1:]) < 20_000
 
 
 def test_the_price_is_that_of_all_workers_and_then_of_the_one_that_verifies() -> None:
