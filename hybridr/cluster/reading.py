@@ -8,10 +8,10 @@ from after a break, since an update moves its document to the end.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ..errors import AccessDenied, ClusterError, DataError, NotFound, Unreachable
 from ..progress import Progress, silent
@@ -26,6 +26,7 @@ DEEPEST = 10_000
 """How many documents one sorted search may reach (`index.max_result_window`, unless the index says less)."""
 CHUNK = 1000
 SURROGATE = re.compile("[\ud800-\udfff]")
+T = TypeVar("T")
 
 
 class SourceDocument(NamedTuple):
@@ -90,6 +91,18 @@ def read_pages(
             continue
         body = page_body(page, share.part, last, where, fields)
         yield from _read_shard(cluster, info, shard, body, position)
+
+
+def joined_pages(pages: Iterable[list[T]], least: int) -> Iterator[list[T]]:
+    """Join pages until they hold `least` documents; the last may hold fewer."""
+    found: list[T] = []
+    for page in pages:
+        found = [*found, *page]
+        if len(found) >= least:
+            yield found
+            found = []
+    if found:
+        yield found
 
 
 def settled_position(cluster: Cluster, index: str) -> Position | None:

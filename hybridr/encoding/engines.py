@@ -39,6 +39,10 @@ EXACT_BYTES = ("session.x64quantprecision", "1")
 """Adds products of bytes up in 32 bits where x86 without VNNI takes 16, which overflow; it is slower
 (onnxruntime_session_options_config_keys.h)."""
 
+FIRST_CALL = threading.Lock()
+"""Is held while a binding makes ready what all its calls share: OpenVINO's hangs, now and then, where two
+threads make the first call at once (one waits for the interpreter, the other inside it for the first)."""
+
 
 class Engine(NamedTuple):
     """An opened graph and how many tokens a batch should have, its padding included.
@@ -175,6 +179,9 @@ def open_openvino(graph: Path, precision: str, threads: int) -> Engine:
         found = own.request.infer(feed(names, ids, mask))
         # Their memory is the request's, and used again.
         return [np.array(found[outputs[name]], dtype=np.float32) for name in wanted]
+
+    with FIRST_CALL:
+        infer(np.zeros((1, 2), dtype=np.int64), np.ones((1, 2), dtype=np.int64), OUTPUT)
 
     def run(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
         return infer(ids, mask, OUTPUT)[0]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from ..cluster.legs.dense import as_kept
-from ..cluster.reading import Position, Share, settled_position, text_of
+from ..cluster.reading import Position, Share, joined_pages, settled_position, text_of
 from ..cluster.writing import Action, HeldRejects, Outcome, by_bytes, write
 from ..encoding.bits import read_bits
 from ..encoding.contract import ENCODED_TOGETHER, Encoder, Vectors, encoded_together, reads_tokens
@@ -264,21 +264,9 @@ def parts_by_length(job: TextRecipe, pages: Iterator[list[Pending]]) -> Iterator
     Pages are joined only for an encoder that wants more documents together than others.
     """
     together = encoded_together(job.encoder)
-    for page in joined(pages, together if together > ENCODED_TOGETHER else 1):
+    for page in joined_pages(pages, together if together > ENCODED_TOGETHER else 1):
         page.sort(key=lambda pending: len(text_of(pending.document.source, job.text_fields)))
         yield from (page[start : start + together] for start in range(0, len(page), together))
-
-
-def joined(pages: Iterable[list[T]], least: int) -> Iterator[list[T]]:
-    """Join pages until they have `least` items; the last may have fewer."""
-    found: list[T] = []
-    for page in pages:
-        found = [*found, *page]
-        if len(found) >= least:
-            yield found
-            found = []
-    if found:
-        yield found
 
 
 def encode(job: TextRecipe, part: list[Pending]) -> list[Pending]:

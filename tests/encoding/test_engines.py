@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -117,6 +119,22 @@ def test_openvino_gives_the_vectors_of_onnx(folder: Path, precision: str, least:
     assert cosines(encoder.encode_queries(texts), reference.encode_queries(texts)).min() >= 0.999999
 
 
+def test_openvino_is_called_once_before_threads_call_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads that made its first call at once waited for each other for good, in one run of some."""
+    openvino = pytest.importorskip("openvino")
+    callers, make = [], openvino.CompiledModel.create_infer_request
+
+    def noted(model: Any) -> Any:
+        callers.append(threading.current_thread())
+        return make(model)
+
+    monkeypatch.setattr(openvino.CompiledModel, "create_infer_request", noted)
+    load_encoder(folder, precision="fp32", backend="openvino", threads=2)
+    assert callers == [threading.main_thread()]
+
+
 @pytest.mark.parametrize(
     ("precision", "backend", "message"),
     [
@@ -150,8 +168,8 @@ def test_onnx_runtime_is_told_to_report_nothing_before_it_is_imported() -> None:
 
 def test_a_gpu_gets_all_texts_in_one_batch_and_wants_many(folder: Path) -> None:
     """On a processor the same texts are cut for its threads."""
-    encoder, texts = load_encoder(folder, threads=4), tiny_texts(60, seed=6)
-    whole, sizes = encoder.encode_documents(texts, max_tokens=32), []
+    encoder, texts = load_encoder(folder, threads=4), tiny_texts(1, seed=6) * 60
+    whole, sizes = encoder.encode_documents(texts), []
 
     def counted(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
         sizes.append(len(ids))
@@ -159,12 +177,12 @@ def test_a_gpu_gets_all_texts_in_one_batch_and_wants_many(folder: Path) -> None:
 
     engine = encoder._documents
     encoder._documents = engine._replace(run=counted)
-    encoder.encode_documents(texts, max_tokens=32)
+    encoder.encode_documents(texts)
     assert len(sizes) > 1
     assert encoded_together(encoder) == ENCODED_TOGETHER
     sizes.clear()
     encoder._documents = engine._replace(run=counted, batch_tokens=GPU_BATCH_TOKENS, on_gpu=True)
-    assert cosines(encoder.encode_documents(texts, max_tokens=32), whole).min() > 0.999999
+    assert cosines(encoder.encode_documents(texts), whole).min() > 0.999999
     assert sizes == [len(texts)]
     assert encoded_together(encoder) > ENCODED_TOGETHER
 

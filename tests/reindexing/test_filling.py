@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.reindexing.filling import joined, mapped, prefetched, write_pages
+from hybridr.reindexing.filling import mapped, prefetched, write_pages
 from hybridr.reindexing.job import Filling, Meter
 
 
@@ -28,12 +28,6 @@ def test_results_come_in_order_with_so_many_calls_at_once() -> None:
 
     assert list(mapped(slow, range(12), 3)) == [10 * number for number in range(12)]
     assert most == 3
-
-
-def test_pages_are_joined_until_they_are_long_enough() -> None:
-    pages = [[1, 2], [], [3], [4, 5, 6], [7]]
-    assert list(joined(iter(pages), 3)) == [[1, 2, 3], [4, 5, 6], [7]]
-    assert list(joined(iter(pages), 1)) == [[1, 2], [3], [4, 5, 6], [7]]
 
 
 def test_no_item_is_taken_before_there_is_room_for_it() -> None:
