@@ -137,8 +137,9 @@ def encode(
     peers: Annotated[
         Path | None, typer.Option(help="Python that has sentence-transformers[onnx] and fastembed.")
     ] = None,
-    gpu: Annotated[bool, typer.Option(help="On a GPU, beside fp32 on the processor.")] = False,
-    contenders: Annotated[str | None, typer.Option(help="Only those, as a,b.")] = None,
+    contenders: Annotated[
+        str | None, typer.Option(help="Only those, as a,b; gpu: those that use one, and fp32 beside them.")
+    ] = None,
 ) -> None:
     """Encode in turns with sentence-transformers (default, ONNX int8) and fastembed: CPU seconds."""
     from hybridr.machine import machine_record
@@ -146,8 +147,8 @@ def encode(
     from hybridr_bench.encoding import REFERENCE, compare_encoders, read_texts
 
     texts, progress = read_texts(beir or [], documents), session.output.progress
-    usual = (*ON_GPU, REFERENCE) if gpu else tuple(OPENERS)
-    names = tuple(contenders.split(",")) if contenders else usual
+    named = {None: tuple(OPENERS), "gpu": (*ON_GPU, REFERENCE)}
+    names = named.get(contenders) or tuple(str(contenders).split(","))
     with with_int8(session, encoder) as folder:
         contests = compare_encoders(folder, texts, names=names, rounds=rounds, peers=peers, progress=progress)
     settings = {"documents": documents, "rounds": rounds, "encoder": encoder.name if encoder else "minilm"}
