@@ -21,7 +21,7 @@ from ..cluster.writing import Action, HeldRejects, Outcome, by_bytes, write
 from ..encoding.bits import read_bits
 from ..encoding.contract import ENCODED_TOGETHER, Encoder, Vectors, encoded_together, reads_tokens
 from ..encoding.opening import Shipped, shipped, unshipped
-from ..encoding.passages import Split, by_passages, split
+from ..encoding.passages import ENCODED_AT_ONCE, Split, by_passages, split
 from ..errors import ModelError, SettingsError
 from ..files.manifest import fingerprint
 from ..progress import Progress, silent
@@ -275,9 +275,10 @@ def encode(job: TextRecipe, part: list[Pending]) -> list[Pending]:
     if job.token_mean is not None:
         return encode_tokens(job, part, texts, job.token_mean)
     splits = [split(text, job.encoder, job.windows) for text in texts]
+    most = max(ENCODED_AT_ONCE, encoded_together(job.encoder))
     return [
         pending
-        for group in by_passages(splits)
+        for group in by_passages(splits, most)
         for pending in encode_passages(job, part[group], texts[group], splits[group])
     ]
 

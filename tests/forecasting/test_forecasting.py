@@ -65,7 +65,7 @@ def test_speed_is_measured_with_as_many_documents_as_a_reindex_gives(
     proposal = SimpleNamespace(encoder=encoder, settings=wanted, documents=1000, vectors=2000)
     texts = [f"text {number}" for number in range(512)]
     assert documents_a_second(proposal, texts) == pytest.approx(10_000 / 2)  # type: ignore[arg-type]
-    assert set(given) == calls
+    assert set(given[1:]) == calls
     assert 10_000 <= sum(given[1:]) < 20_000
 
 

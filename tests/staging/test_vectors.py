@@ -116,6 +116,21 @@ def test_batches_are_those_of_a_reindex(folder: Path) -> None:
     assert calls == [sorted(page, key=len) for page in pages]
 
 
+def test_an_encoder_on_a_gpu_gets_a_part_at_once(folder: Path) -> None:
+    calls: list[list[str]] = []
+
+    class Wanting(HashingEncoder):
+        documents_at_once = 4096
+
+        def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
+            calls.append(list(texts))
+            return super().encode_documents(texts, max_tokens=max_tokens)
+
+    encode_texts(folder, Wanting())
+    parts = [[text_number(n) for n in range(start, start + 20) if n != 3] for start in range(0, 60, 20)]
+    assert calls == [sorted(part, key=len) for part in parts]
+
+
 def test_a_run_that_was_stopped_goes_on_by_part(folder: Path) -> None:
     class Stopping(HashingEncoder):
         def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
