@@ -100,7 +100,7 @@ def open_sentence_transformers(folder: Path, scratch: Path) -> Encode:
 
 
 def open_sentence_transformers_gpu(folder: Path, scratch: Path) -> Encode:
-    """Open sentence-transformers on the GPU, with batches larger than its own 32 texts, which take longer."""
+    """Open sentence-transformers on the GPU, with batches of 256 texts, not its own 32."""
     from sentence_transformers import SentenceTransformer
 
     return partial(SentenceTransformer(str(folder), device="cuda").encode, batch_size=256)

@@ -214,7 +214,7 @@ def open_torch(folder: Path, precision: str) -> Engine:
         try:
             with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
                 yield
-        except torch.OutOfMemoryError as error:
+        except torch.cuda.OutOfMemoryError as error:
             raise ModelError(
                 f"the memory of the GPU is too small: {str(error).splitlines()[0]}",
                 hint="fewer tokens need less (--max-tokens), so do fewer workers on one GPU",

@@ -102,33 +102,32 @@ def test_every_text_gets_its_vector(folder: Path) -> None:
     assert label.making.encoder == HashingEncoder().fingerprint
 
 
+class Recording(HashingEncoder):
+    """Notes the texts of each call, and wants so many `together`."""
+
+    def __init__(self, together: int | None = None) -> None:
+        super().__init__()
+        self.documents_at_once = together
+        self.calls: list[list[str]] = []
+
+    def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
+        self.calls.append(list(texts))
+        return super().encode_documents(texts, max_tokens=max_tokens)
+
+
 def test_batches_are_those_of_a_reindex(folder: Path) -> None:
     """A page of the index at a time, by length, whatever the size of a part."""
-    calls: list[list[str]] = []
-
-    class Recording(HashingEncoder):
-        def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
-            calls.append(list(texts))
-            return super().encode_documents(texts, max_tokens=max_tokens)
-
-    encode_texts(folder, Recording())
+    encoder = Recording()
+    encode_texts(folder, encoder)
     pages = [[text_number(n) for n in range(start, start + 5) if n != 3] for start in range(0, 60, 5)]
-    assert calls == [sorted(page, key=len) for page in pages]
+    assert encoder.calls == [sorted(page, key=len) for page in pages]
 
 
 def test_an_encoder_on_a_gpu_gets_a_part_at_once(folder: Path) -> None:
-    calls: list[list[str]] = []
-
-    class Wanting(HashingEncoder):
-        documents_at_once = 4096
-
-        def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
-            calls.append(list(texts))
-            return super().encode_documents(texts, max_tokens=max_tokens)
-
-    encode_texts(folder, Wanting())
+    encoder = Recording(together=4096)
+    encode_texts(folder, encoder)
     parts = [[text_number(n) for n in range(start, start + 20) if n != 3] for start in range(0, 60, 20)]
-    assert calls == [sorted(part, key=len) for part in parts]
+    assert encoder.calls == [sorted(part, key=len) for part in parts]
 
 
 def test_a_run_that_was_stopped_goes_on_by_part(folder: Path) -> None:

@@ -147,8 +147,9 @@ def encode(
     from hybridr_bench.encoding import REFERENCE, compare_encoders, read_texts
 
     texts, progress = read_texts(beir or [], documents), session.output.progress
-    named = {None: tuple(OPENERS), "gpu": (*ON_GPU, REFERENCE)}
-    names = named.get(contenders) or tuple(str(contenders).split(","))
+    names = tuple(contenders.split(",")) if contenders else tuple(OPENERS)
+    if contenders == "gpu":
+        names = (*ON_GPU, REFERENCE)
     with with_int8(session, encoder) as folder:
         contests = compare_encoders(folder, texts, names=names, rounds=rounds, peers=peers, progress=progress)
     settings = {"documents": documents, "rounds": rounds, "encoder": encoder.name if encoder else "minilm"}
