@@ -17,6 +17,7 @@ from .cluster.destinations import (
     require_single,
     require_whole,
 )
+from .cluster.mappings import unlike
 from .cluster.record import IndexInfo, Record
 from .deploying.deploying import Deployed, deployment_of, undeploy, withdrawal
 from .errors import AccessDenied, ClusterError, NotFound
@@ -24,8 +25,9 @@ from .files.private import Text, delete_texts, texts
 from .files.remembered import folder_of
 from .freshness.ingesting import undeploy_ingest
 from .records import Windows
+from .reindexing.lag import Lag
 from .reindexing.rollback import find_writes, require_none
-from .reindexing.targets import Lag, target_of
+from .reindexing.targets import target_of
 from .sharing.board import Tally, drop_leases, lease_index, leased_shares
 from .vocabulary.storage import KeptTable, drop_term_tables, kept_table
 
@@ -37,7 +39,7 @@ class Holding:
     `current` counts the documents that its encoder looked at in their present state; `lag` and `writes` (what
     clients did here and the source does not know) are None where they cannot be told. `shares` say how far a
     job is that several processes work on, or one that was stopped. `restored`: the vectors are those of the
-    source as it was before a snapshot was restored over it.
+    source as it was before a snapshot was restored over it. `unlike`: fields mapped otherwise there.
     """
 
     index: str
@@ -60,6 +62,7 @@ class Holding:
     warning: str = ""
     shares: Tally | None = None
     restored: bool = False
+    unlike: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -86,11 +89,15 @@ def standing(cluster: Cluster, name: str) -> Standing:
     there = cluster.index_info(source) if cluster.exists(source) else None
     documents = cluster.count(source) if there else None
     others = [one.name for one in claimants(cluster, source) if there and not is_known_by(one, there)]
-    holdings = [
-        replace(holding(cluster, info), restored=there is not None and is_restored(info, there))
-        for info in made
-    ]
+    holdings = [beside(holding(cluster, info), info, there) for info in made]
     return Standing(source, documents, holdings, texts(source), others)
+
+
+def beside(held: Holding, info: IndexInfo, source: IndexInfo | None) -> Holding:
+    """Add what only shows beside the source."""
+    if source is None:
+        return held
+    return replace(held, restored=is_restored(info, source), unlike=unlike(source, info))
 
 
 def made_of(cluster: Cluster, name: str) -> tuple[str, list[IndexInfo]]:

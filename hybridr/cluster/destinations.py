@@ -304,6 +304,22 @@ def refused_ids(info: IndexInfo) -> list[str]:
     return sorted({*info.record.refused, *rejects_of(info.name).ids()})
 
 
+def accepted_ids(info: IndexInfo) -> frozenset[str]:
+    """Give the refused documents that `--accept-rejects` lets be missing; beyond 1,000 this machine's."""
+    accepted = info.record.accepted
+    return frozenset(accepted if len(accepted) < MAX_REFUSED else refused_ids(info))
+
+
+def refusals(info: IndexInfo, refused: Collection[str], accepted: Collection[str]) -> dict[str, Any]:
+    """Say what changes in a record when these documents are refused, and these of them may be missing."""
+    found = {
+        "rejected": len(refused),
+        "refused": tuple(sorted(refused))[:MAX_REFUSED],
+        "accepted": tuple(sorted(accepted))[:MAX_REFUSED],
+    }
+    return {name: value for name, value in found.items() if value != getattr(info.record, name)}
+
+
 def free_name(cluster: Cluster, source: str) -> str:
     """Name the next destination of a source."""
     taken = [number_of(info) for info in cluster.indices(f"{source}-hybridr-*")]

@@ -384,11 +384,17 @@ def documents_by_id(
     return {hit["_id"]: source_document(hit) for hit in answer["hits"]["hits"]}
 
 
+def documents_in_pages(
+    cluster: Cluster, index: str | IndexInfo, doc_ids: Sequence[str], *, page: int, whole: bool = True
+) -> Iterator[list[SourceDocument]]:
+    """Read documents by id as `documents_by_id` does, `page` of them at a time."""
+    for start in range(0, len(doc_ids), page):
+        found = documents_by_id(cluster, index, doc_ids[start : start + page], whole=whole)
+        yield list(found.values())
+
+
 def count_missing(cluster: Cluster, index: str | IndexInfo, doc_ids: Collection[str]) -> int:
     """Count the ids that a search of the index does not find."""
     wanted = sorted(set(doc_ids))
-    there = 0
-    for start in range(0, len(wanted), CHUNK):
-        part = wanted[start : start + CHUNK]
-        there += len(sources_by_id(cluster, index, part, whole=False))
-    return len(wanted) - there
+    pages = documents_in_pages(cluster, index, wanted, page=CHUNK, whole=False)
+    return len(wanted) - sum(map(len, pages))

@@ -22,6 +22,7 @@ from ..cluster.destinations import (
     switch_actions,
 )
 from ..cluster.legs.dense import form_of
+from ..cluster.mappings import carry_over, is_beyond_change
 from ..cluster.reading import require_source
 from ..cluster.record import BITS_FIELD, ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record
 from ..encoding.contract import Encoder
@@ -114,10 +115,13 @@ def check_source(cluster: Cluster, info: IndexInfo, settings: ReindexSettings) -
 def begun(cluster: Cluster, info: IndexInfo, job: str) -> IndexInfo | None:
     """Find the index that an earlier run of this job began, or another process begins at this moment.
 
-    That one is empty when its source does not name it yet; one with documents could be anybody's.
+    That one is empty when its source does not name it yet; one with documents could be anybody's. One that
+    can no longer be mapped as its source is left out.
     """
     claims = [
-        one for one in claimants(cluster, info.name) if one.record.job == job and not is_restored(one, info)
+        one
+        for one in claimants(cluster, info.name)
+        if one.record.job == job and not (is_restored(one, info) or is_beyond_change(info, one))
     ]
     ours = (one for one in claims if is_known_by(one, info))
     new = (one for one in claims if one.record.source_uuid == info.uuid and is_empty(cluster, one))
@@ -295,6 +299,7 @@ def create(cluster: Cluster, todo: Plan) -> None:
     cluster.request(first["method"], first["path"], first["body"])
     if todo.exists:
         info = cluster.index_info(todo.destination)
+        carry_over(cluster, cluster.index_info(planned.source), info)
         record = info.record.changed(
             alias=planned.alias,
             previous=planned.previous,

@@ -11,11 +11,11 @@ import time
 from ..cluster.connection import Cluster, path_of
 from ..cluster.default_pipeline import DEFAULT, asked_through, found_pipeline, pipeline_path
 from ..cluster.destinations import (
-    MAX_REFUSED,
     alias_target,
     is_known_by,
     name_destination,
     record_event,
+    refusals,
     switch,
     write_record,
 )
@@ -53,10 +53,10 @@ def finish(job: Job, todo: Plan, filling: Filling) -> None:
             f"'{job.source}' holds {expected}: the alias was not switched",
             hint="documents written into it are kept by: hybridr sync; else run the same command again",
         )
-    changes = {
+    changes = refusals(
+        cluster.index_info(destination), refused, refused if job.settings.accept_rejects else ()
+    ) | {
         "state": "complete",
-        "rejected": len(refused),
-        "refused": refused[:MAX_REFUSED],
         "synced": filling.until.seq_no if filling.settled else None,
     }
     details = {"documents": found, "encoded": filling.encoded, "deleted": filling.deleted}

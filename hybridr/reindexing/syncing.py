@@ -16,16 +16,21 @@ from typing import Any
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import (
+    MAX_REFUSED,
+    accepted_ids,
     check_fingerprint,
     command_for,
     is_copy,
     is_destination,
     name_destination,
+    refusals,
+    refused_ids,
     require_belonging,
     require_unrestored,
     resolve_whole,
     write_record,
 )
+from ..cluster.mappings import carry_over, unlike
 from ..cluster.reading import Position
 from ..cluster.record import IndexInfo
 from ..cluster.writing import rejects_of
@@ -44,7 +49,9 @@ UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 class Syncing:
     """What one round did: documents copied from the source, deleted, encoded that were written here.
 
-    `waiting` were changed again while they were encoded; the next round takes them.
+    `waiting` were changed again while they were encoded; the next round takes them. `rejected` were refused
+    by the engine, now or again: every round tries them. `unlike` names fields that the destination lacks or
+    maps otherwise than its source, which only another index can mend.
     """
 
     source: str
@@ -56,6 +63,7 @@ class Syncing:
     rejected: int
     started: str
     seconds: float
+    unlike: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields as JSON values."""
@@ -83,27 +91,54 @@ def sync(
     if target_of(info.record).apart:
         name_destination(cluster, info)  # a source that an older hybridr read names none yet
     job = job_of(cluster, info, encoder, settings)
+    job.rejects.clear()
     done = target_of(info.record).sync(job, info, progress)
+    job.rejects.save()
     return Syncing(
         job.source,
         job.destination,
         *done,
         started.isoformat(timespec="seconds"),
         time.monotonic() - clock,
+        unlike(cluster.index_info(job.source), cluster.index_info(job.destination)),
     )
 
 
 def catch_up(job: Job, *, progress: Progress = silent) -> Filling:
-    """Bring in what happened to the source since the settled position on record, and move that on."""
-    info = job.cluster.index_info(job.destination)
+    """Bring in what happened to the source since the settled position on record, and move that on.
+
+    What the source's mapping got in addition comes first, so that documents are not refused for it.
+    """
+    info, source = job.cluster.index_info(job.destination), job.cluster.index_info(job.source)
+    carry_over(job.cluster, source, info)
     with unchanged_writes(job.cluster, info):
-        filling = target_of(info.record).fill(job, since=synced_position(info), once=True, progress=progress)
-    if filling.settled:
-        changes: dict[str, Any] = {"synced": filling.until.seq_no}
-        if info.record.source_lineage is None:  # of an older hybridr
-            changes["source_lineage"] = job.cluster.index_info(job.source).lineage
+        filling, changes = fill_and_retry(job, info, progress)
+    if filling.settled and info.record.source_lineage is None:  # of an older hybridr
+        changes["source_lineage"] = source.lineage
+    if changes:
         write_record(job.cluster, info.name, **changes)
     return filling
+
+
+def fill_and_retry(job: Job, info: IndexInfo, progress: Progress) -> tuple[Filling, dict[str, Any]]:
+    """Take in what was written since the settled position on record, and try again what was refused before.
+
+    Gives the counts, and what the record says then. Its position stays where it was while more documents are
+    refused than the record names: the next round reads them all once more.
+    """
+    target, before = target_of(info.record), set(job.rejects.ids())
+    filling = target.fill(job, since=synced_position(info), once=True, progress=progress)
+    anew = set(job.rejects.ids())
+    filling.add(target.retry(job, [one for one in refused_ids(info) if one not in anew]))
+    refused = set(job.rejects.ids())
+    # What changed since it was accepted as missing, and was refused again, is no longer accepted.
+    changes = refusals(info, refused, (accepted_ids(info) & refused) - (anew - before))
+    if len(refused) > MAX_REFUSED:
+        stays = synced_position(info)
+        changes["synced"] = stays.seq_no if stays else None
+    elif filling.settled:
+        changes["synced"] = filling.until.seq_no
+    return filling, changes
 
 
 def rounds(

@@ -17,9 +17,10 @@ import numpy as np
 
 from ..cluster.bit_field import held_bits
 from ..cluster.connection import Cluster
-from ..cluster.destinations import is_destination, is_restored, refused_ids, resolve_whole
+from ..cluster.destinations import accepted_ids, is_destination, is_restored, resolve_whole
 from ..cluster.legs.dense import as_kept, dense_query
 from ..cluster.legs.lexical import lexical_query
+from ..cluster.mappings import properties_of, unlike
 from ..cluster.reading import (
     Share,
     SourceDocument,
@@ -70,7 +71,9 @@ class Verification:
                 some = ", ".join(finding.differing[:NAMED]) + (
                     ", …" if len(finding.differing) > NAMED else ""
                 )
-                what = finding.detail or f"{len(finding.differing)} of {finding.looked_at} documents: {some}"
+                what = (
+                    finding.detail or f"{len(finding.differing)} of {finding.looked_at} {finding.of}: {some}"
+                )
                 lines.append(f"{finding.name}: {what}")
         return lines
 
@@ -84,15 +87,16 @@ def verify(
     seed: int | None = None,
     progress: Progress = silent,
 ) -> Verification:
-    """Compare the vectors of `name` with the documents they stand for, less those that the engine refused.
+    """Compare the vectors of `name` with the documents they stand for; what the engine refused is missing.
 
-    Without an encoder no text is encoded again. Raises DataError when `name` has no vectors, or is a copy
-    that bears another index's record, NotFound when its source is gone.
+    Only what `--accept-rejects` accepted may be, until it changes. Without an encoder no text is encoded
+    again. Raises DataError when `name` has no vectors, or is a copy that bears another index's record,
+    NotFound when its source is gone.
     """
     info = resolve_whole(cluster, name)
     if not is_destination(info):
         raise DataError(f"'{name}' has no vectors to verify", hint=f"hybridr reindex {name}")
-    extent = Extent(frozenset(refused_ids(info)), None, sample, seed, progress)
+    extent = Extent(accepted_ids(info), None, sample, seed, progress)
     return verification_of(cluster, info, encoder, extent)
 
 
@@ -137,6 +141,8 @@ def compare_with_source(
     ]
     if extent.until is None:
         findings.insert(0, count_finding(cluster, info, extent.rejected))
+    fields = properties_of(there)
+    findings.insert(0, Finding("mapping", len(fields), list(unlike(there, info)), of="fields"))
     if is_restored(info, there):
         findings.insert(0, Finding("lineage", 0, detail=f"'{source}' was restored from a snapshot since"))
     documents = {document.doc_id: document for document in [*suspects, *chosen]}

@@ -24,7 +24,7 @@ def status(session: Session, name: Reindexed) -> None:
     documents = "gone" if found.documents is None else f"{found.documents:,} documents"
     out.line(f"source {found.source}: {documents}")
     for holding in found.holdings:
-        show(session, holding)
+        show(session, found.source, holding)
     if not found.holdings:
         out.line(f"no index with vectors; hybridr reindex {found.source} makes one")
     for stranger in found.strangers:
@@ -33,18 +33,19 @@ def status(session: Session, name: Reindexed) -> None:
         out.line(f"local file with text of documents: {text.path} ({text.kind}, {text.bytes:,} bytes)")
 
 
-def show(session: Session, holding: Holding) -> None:
+def show(session: Session, source: str, holding: Holding) -> None:
     """Print one index with vectors."""
     out = session.output
-    share = holding.current / holding.documents if holding.documents else 1.0
+    due = holding.documents + (holding.lag.inserts if holding.lag else 0)
+    share = holding.current / due if due else 1.0
     share = floor(1000 * share) / 1000  # 100 % is all of them
     out.line()
     where = "in place, " if holding.in_place else ""
     out.line(f"{holding.index} ({where}{holding.state}), alias {', '.join(holding.aliases) or 'none'}")
-    out.line(f"  {holding.current:,} of {holding.documents:,} documents current ({share:.1%})")
+    out.line(f"  {holding.current:,} of {due:,} documents current ({share:.1%})")
     if holding.warning:
         out.line(f"  WARNING, forced: {holding.warning}")
-    show_progress(session, holding)
+    show_progress(session, source, holding)
     out.line(f"  vectors: {holding.vectors} {holding.compression or ''}".rstrip())
     if windows := holding.passages:
         out.line(f"  passages of {windows.tokens} tokens, {windows.overlap} shared, at most {windows.most}")
@@ -65,7 +66,7 @@ def show(session: Session, holding: Holding) -> None:
         out.line(f"  {event['at']} {event['event']}: {details}")
 
 
-def show_progress(session: Session, holding: Holding) -> None:
+def show_progress(session: Session, source: str, holding: Holding) -> None:
     """Print how far an index is filled, and how far behind."""
     out = session.output
     if shares := holding.shares:
@@ -78,6 +79,12 @@ def show_progress(session: Session, holding: Holding) -> None:
         lag = holding.lag
         out.line(
             f"  behind the source: {lag.inserts:,} inserts, {lag.updates:,} updates, {lag.deletes:,} deletes"
+        )
+        if lag.refused:
+            out.line(f"  REFUSED by the engine: {lag.refused:,} of these; hybridr sync tries them again")
+    for field in holding.unlike:
+        out.line(
+            f"  {field}: mapped otherwise than in {source}; hybridr sync, or else hybridr reindex {source}"
         )
     if holding.writes:
         out.line(

@@ -91,3 +91,8 @@ def show_round(session: Session, done: Syncing) -> None:
         f"{done.started} {done.destination}: {done.copied:,} copied, {done.deleted:,} deleted, "
         f"{done.renewed:,} encoded that were written here, {done.rejected:,} refused, in {done.seconds:.1f} s"
     )
+    if done.unlike:
+        session.output.line(
+            f"mapped otherwise than in {done.source}: {', '.join(done.unlike)}; "
+            f"hybridr reindex {done.source} makes another index"
+        )

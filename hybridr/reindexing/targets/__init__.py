@@ -13,6 +13,7 @@ from ...encoding.contract import Encoder
 from ...files.family import member_of
 from ...progress import Progress, silent
 from ..job import Filling, Job
+from ..lag import Lag
 from ..planning import Plan
 from ..settings import ReindexSettings
 
@@ -67,26 +68,18 @@ class Extent:
 
 @dataclass(frozen=True)
 class Finding:
-    """One comparison: how many documents were looked at, and the ids of those that differ."""
+    """One comparison: how many documents, or what it is `of`, were looked at, and those that differ."""
 
     name: str
     looked_at: int
     differing: list[str] = field(default_factory=list)
     detail: str = ""
+    of: str = "documents"
 
     @property
     def ok(self) -> bool:
         """Tell whether nothing differs."""
         return not self.differing and not self.detail
-
-
-@dataclass(frozen=True)
-class Lag:
-    """Changes of the source that are not yet in a destination."""
-
-    inserts: int
-    updates: int
-    deletes: int
 
 
 class State(NamedTuple):
@@ -120,6 +113,9 @@ class Target(Protocol):
 
         Passes go on until one finds nothing new, unless the source shall be read but `once`.
         """
+
+    def retry(self, job: Job, doc_ids: Sequence[str]) -> Filling:
+        """Write documents once more that the engine refused, those of them that are there and not current."""
 
     def complete(self, job: Job, todo: Plan, filling: Filling, progress: Progress) -> Ending:
         """Verify what was filled, record it and let searches ask it. Raises ClusterError when it differs."""

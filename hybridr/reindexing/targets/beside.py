@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from ...cluster.connection import Cluster
@@ -15,6 +16,7 @@ from ...cluster.reading import (
     SourceDocument,
     count_missing,
     documents_by_id,
+    documents_in_pages,
     hidden_operations,
     read_pages,
     settled_position,
@@ -24,10 +26,9 @@ from ...cluster.writing import Action, delete_action, index_action
 from ...encoding.contract import Encoder
 from ...files.remembered import forget
 from ...progress import Progress, silent
-from ...sharing.shares import visible_position
-from ...sharing.spans import Numbered, differing
 from ..filling import MAX_PASSES, MAX_ROUNDS, Work, deliver, fill_share, meter_of, read_to_the_end, slice_of
-from ..job import Filling, Job, Meter, Pending, Stored, is_current, look_up, written_here_mark
+from ..job import Filling, Job, Meter, Pending, is_current, look_up, written_here_mark
+from ..lag import lag_of, vanished_pages
 from ..new_index import create, plan_new_index
 from ..own_index import other_than
 from ..planning import Plan
@@ -36,7 +37,7 @@ from ..settings import ReindexSettings
 from ..switching import finish, take_over, tuned_predecessor
 from ..syncing import catch_up, synced_position, unchanged_writes
 from ..verification import compare_with_source, require_verified
-from . import Ending, Extent, Finding, Lag, Round, State
+from . import Ending, Extent, Finding, Round, State
 
 PAGE = 1000
 LAST = 2**62
@@ -77,6 +78,11 @@ class Beside:
             total.rejected = total.skipped = 0
             job.rejects.clear()
         return total
+
+    def retry(self, job: Job, doc_ids: Sequence[str]) -> Filling:
+        """Write refused documents once more, in the state that the source has now."""
+        again = COPYING._replace(pages=partial(pages_of_ids, doc_ids))
+        return fill_share(job, again, Meter(silent, 0), ALL)
 
     def complete(self, job: Job, todo: Plan, filling: Filling, progress: Progress) -> Ending:
         """Encode what clients wrote there, verify, and move the alias unless documents were refused."""
@@ -120,7 +126,8 @@ class Beside:
             return State(current)
         live = info.record.state == "complete"
         writes = find_writes(cluster, info).counts() if live else None
-        return State(current, lag_of(cluster, info), writes)
+        lag = lag_of(cluster, info, synced_position(info))
+        return State(current - lag.updates, lag, writes)
 
     def remove(
         self, cluster: Cluster, source: str, made: Sequence[IndexInfo], *, dry_run: bool = False
@@ -143,15 +150,29 @@ def pages_to_copy(job: Job, share: Share, filling: Filling, meter: Meter) -> Ite
         job.cluster, job.source, page=job.settings.read_documents, share=share, position=filling.until
     )
     for documents in pages:
-        stored = look_up(job.cluster, job.destination, documents)
-        pending = [
-            Pending(document, stored.get(document.doc_id), None)
-            for document in documents
-            if share.again or not is_current(document, stored.get(document.doc_id), job.encoder.fingerprint)
-        ]
+        pending = to_copy(job, documents, again=share.again)
         filling.skipped += len(documents) - len(pending)
         meter.add(len(documents) - len(pending))
         if pending:
+            yield pending
+
+
+def to_copy(job: Job, documents: Sequence[SourceDocument], *, again: bool = False) -> list[Pending]:
+    """Give those documents of the source that the destination does not hold in this state, or all `again`."""
+    stored = look_up(job.cluster, job.destination, documents)
+    return [
+        Pending(document, stored.get(document.doc_id), None)
+        for document in documents
+        if again or not is_current(document, stored.get(document.doc_id), job.encoder.fingerprint)
+    ]
+
+
+def pages_of_ids(
+    doc_ids: Sequence[str], job: Job, share: Share, filling: Filling, meter: Meter
+) -> Iterator[list[Pending]]:
+    """Read documents of the source by id, and leave out what the destination has already."""
+    for documents in documents_in_pages(job.cluster, job.source, doc_ids, page=job.settings.read_documents):
+        if pending := to_copy(job, documents):
             yield pending
 
 
@@ -251,40 +272,6 @@ def delete_vanished(job: Job, until: Position) -> int:
     return deleted
 
 
-def vanished_pages(
-    cluster: Cluster, source: str, destination: str, until: Position
-) -> Iterator[list[SourceDocument]]:
-    """Yield the destination's documents that came from the source until then and are no longer in it."""
-    cluster.refresh(destination)
-    for page in doubtful_pages(cluster, source, destination, until):
-        ids = [document.doc_id for document in page]
-        there = documents_by_id(cluster, source, ids, whole=False)
-        gone = [document for document in page if document.doc_id not in there]
-        copied = look_up(cluster, destination, gone) if gone else {}
-        yield [d for d in gone if d.doc_id in copied and came_from_source(copied[d.doc_id])]
-
-
-def doubtful_pages(
-    cluster: Cluster, source: str, destination: str, until: Position
-) -> Iterator[list[SourceDocument]]:
-    """Read the destination where it holds other documents than were copied, and what clients wrote over.
-
-    The last operation that can be seen may be one before a deletion, or before what another process copied.
-    """
-    copies = Numbered(cluster, cluster.index_info(destination), SEQ_NO_FIELD)
-    originals = Numbered(cluster, cluster.index_info(source), "_seq_no")
-    for shard, spans in differing(copies, originals, until):
-        yield from copies.pages(Share(until=Position({shard: LAST})), spans)
-    seen_here, last = {"lt": written_here_mark(-1)}, max(until.seq_no.values(), default=-1)
-    others = {"bool": {"should": [{"range": {SEQ_NO_FIELD: one}} for one in (seen_here, {"gt": last})]}}
-    yield from read_pages(cluster, destination, page=PAGE, where=others, fields=())
-
-
-def came_from_source(stored: Stored) -> bool:
-    """Tell whether the source held this document when hybridr last looked."""
-    return stored.source_seq_no is not None and stored.source_seq_no >= 0
-
-
 def renew(job: Job) -> Filling:
     """Give every document of the destination without a current vector the vector of its text.
 
@@ -338,25 +325,6 @@ def skip(job: Job, page: list[Pending], filling: Filling) -> None:
 def current_query(encoder: str) -> dict[str, Any]:
     """Match the documents that this encoder looked at last."""
     return {"term": {ENCODER_FIELD: encoder}}
-
-
-def lag_of(cluster: Cluster, info: IndexInfo) -> Lag:
-    """Count what the source has and the destination has not; only what happened since is looked at."""
-    source, since = str(info.record.source), synced_position(info)
-    settled = settled_position(cluster, source)
-    inserts = updates = 0
-    for page in read_pages(cluster, source, page=PAGE, share=Share(since=since), fields=()):
-        stored = look_up(cluster, info.name, page)
-        inserts += sum(document.doc_id not in stored for document in page)
-        updates += sum(
-            document.doc_id in stored
-            and not is_current(document, stored[document.doc_id], stored[document.doc_id].encoder or "")
-            for document in page
-        )
-    if since and settled and not hidden_operations(cluster, source, since, settled):
-        return Lag(inserts, updates, 0)
-    until = settled or visible_position(cluster, source)
-    return Lag(inserts, updates, sum(map(len, vanished_pages(cluster, source, info.name, until))))
 
 
 def removal_actions(cluster: Cluster, source: str, made: Sequence[IndexInfo]) -> list[dict[str, Any]]:

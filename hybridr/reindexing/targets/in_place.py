@@ -9,18 +9,21 @@ from typing import Any
 
 from ...cluster.connection import Cluster, path_of
 from ...cluster.destinations import (
-    MAX_REFUSED,
     is_copy,
     is_in_place,
     put_record,
     record_event,
+    refusals,
+    refused_ids,
     require_whole,
     write_record,
 )
 from ...cluster.reading import (
+    ALL,
     Position,
     Share,
     SourceDocument,
+    documents_in_pages,
     read_pages,
     sample_documents,
     sources_by_id,
@@ -33,7 +36,7 @@ from ...errors import ClusterError, DataError
 from ...files.manifest import fingerprint
 from ...files.remembered import forget
 from ...progress import Progress, silent
-from ..filling import MAX_PASSES, Work, meter_of, read_to_the_end
+from ..filling import MAX_PASSES, Work, fill_share, meter_of, read_to_the_end
 from ..job import Filling, Job, Meter, Pending
 from ..own_index import (
     MARK_FIELD,
@@ -51,7 +54,7 @@ from ..own_index import (
 from ..planning import Plan, propose, source_of
 from ..preflight import check_disk, estimate_disk
 from ..settings import ReindexSettings
-from ..syncing import synced_position
+from ..syncing import fill_and_retry, synced_position
 from ..verification import (
     FOREIGN,
     Sighting,
@@ -140,24 +143,26 @@ class InPlace:
             total.skipped, total.waiting = skipped, 0
         return total
 
+    def retry(self, job: Job, doc_ids: Sequence[str]) -> Filling:
+        """Encode refused documents once more, as they are now."""
+        return fill_share(job, WORK._replace(pages=partial(stale_of_ids, doc_ids)), Meter(silent, 0), ALL)
+
     def complete(self, job: Job, todo: Plan, filling: Filling, progress: Progress) -> Ending:
         """Verify, then record that every document has its vector, or that the refused ones were accepted."""
         cluster, refused = job.cluster, job.rejects.ids()
         extent = Extent(frozenset(refused), filling.until, progress=progress)
         info = require_verified(cluster, todo.destination, job.encoder, extent)
-        changes = place_changes(info, filling) | {
-            "state": "filling" if refused and not job.settings.accept_rejects else "complete",
-            "rejected": len(refused),
-            "refused": refused[:MAX_REFUSED],
-        }
+        accepted = refused if job.settings.accept_rejects else []
+        changes = place_changes(info, filling) | refusals(info, refused, accepted)
+        changes["state"] = "filling" if refused and not accepted else "complete"
         details = {"documents": cluster.count(info.name), "encoded": filling.encoded}
         record_event(cluster, info.name, "filled in place", details, **changes)
         return Ending(len(refused))
 
     def sync(self, job: Job, info: IndexInfo, progress: Progress) -> Round:
         """Encode what was written since the settled position on record, and move that on."""
-        done = self.fill(job, since=synced_position(info), once=True, progress=progress)
-        write_record(job.cluster, info.name, **place_changes(info, done))
+        done, changes = fill_and_retry(job, info, progress)
+        write_record(job.cluster, info.name, **place_changes(info, done) | changes)
         renewed = done.encoded + done.without_text - done.rejected
         return Round(0, 0, renewed, done.waiting, done.rejected)
 
@@ -190,11 +195,13 @@ class InPlace:
         marks = Marks.of_index(info)
         query = {"size": 0, "track_total_hits": True, "query": marked_query(marks)}
         marked = int(cluster.search(info.name, query)["hits"]["total"]["value"])
-        new = Share(since=synced_position(info))
+        new, refused = Share(since=synced_position(info)), refused_ids(info)
         pages = read_pages(cluster, info.name, page=PAGE, share=new, fields=marks.read_fields)
+        written = (one for one in chain.from_iterable(pages) if one.doc_id not in refused)
+        again = chain.from_iterable(documents_in_pages(cluster, info.name, refused, page=PAGE))
         stale = sum(
             marks.by_encoder(document.source) and not marks.fits(document.source)
-            for document in chain.from_iterable(pages)
+            for document in chain(written, again)
         )
         broken = sum(marks.fits(document.source) for document in broken_documents(cluster, info, marks))
         return State(marked - stale - broken)
@@ -234,6 +241,16 @@ def stale_pages(job: Job, share: Share, filling: Filling, meter: Meter) -> Itera
         damaged = [document for document in documents if marks.fits(document.source)]
         filling.skipped -= len(damaged)
         yield from to_encode(job, damaged)
+
+
+def stale_of_ids(
+    doc_ids: Sequence[str], job: Job, share: Share, filling: Filling, meter: Meter
+) -> Iterator[list[Pending]]:
+    """Read documents by id, and leave out those whose mark fits."""
+    marks = marks_of(job)
+    pages = documents_in_pages(job.cluster, job.destination, doc_ids, page=job.settings.read_documents)
+    for documents in pages:
+        yield from to_encode(job, [document for document in documents if not marks.fits(document.source)])
 
 
 def pages_of(

@@ -1,0 +1,145 @@
+"""Mappings that grow: what an index has more than its copy, what the copy can take, and what it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..errors import ClusterError
+from .connection import Cluster, path_of
+from .record import IndexInfo
+
+Fields = Mapping[str, Mapping[str, Any]]
+INNER = ("properties", "fields")
+WHOLE = ("dynamic", "dynamic_templates", "date_detection", "numeric_detection", "dynamic_date_formats")
+"""What a mapping says of fields that it does not have yet."""
+CHANGEABLE = {
+    *INNER,
+    "boost",
+    "coerce",
+    "copy_to",
+    "dynamic",
+    "eager_global_ordinals",
+    "fielddata",
+    "fielddata_frequency_filter",
+    "ignore_above",
+    "ignore_malformed",
+    "max_input_length",
+    "meta",
+    "search_analyzer",
+    "search_quote_analyzer",
+    "split_queries_on_whitespace",
+}
+"""Parameters of a field that OpenSearch changes in an index that has documents."""
+USUAL = {"analyzer": "default"}  # told only where the search analyser is another one
+ANALYSIS = "index.analysis"
+
+
+def carry_over(cluster: Cluster, source: IndexInfo, copy: IndexInfo) -> None:
+    """Add to a copy's mapping what its source's has more, as far as the copy can take it; see `unlike`."""
+    fields = additions(properties_of(source), properties_of(copy))
+    whole = {
+        name: source.mappings[name]
+        for name in WHOLE
+        if name in source.mappings and source.mappings[name] != copy.mappings.get(name)
+    }
+    if not (fields or whole):
+        return
+    try:
+        put_mapping(cluster, copy, whole | {"properties": fields})
+    except ClusterError as error:
+        if error.status != 400:
+            raise
+        # One field that is refused, as for an analyser that the copy lacks, refuses the whole request.
+        for part in [*({name: value} for name, value in whole.items()), *each(fields)]:
+            put_unless_refused(cluster, copy, part)
+
+
+def put_mapping(cluster: Cluster, info: IndexInfo, mapping: Mapping[str, Any]) -> None:
+    """Add to the mapping of an index."""
+    cluster.request("PUT", path_of(info.name, "_mapping"), dict(mapping))
+
+
+def put_unless_refused(cluster: Cluster, info: IndexInfo, mapping: Mapping[str, Any]) -> None:
+    """Add to the mapping of an index what it takes."""
+    try:
+        put_mapping(cluster, info, mapping)
+    except ClusterError as error:
+        if error.status != 400:
+            raise
+
+
+def each(fields: Fields) -> Iterator[dict[str, Any]]:
+    """Yield a mapping for each field."""
+    yield from ({"properties": {name: field}} for name, field in fields.items())
+
+
+def properties_of(info: IndexInfo) -> Fields:
+    """Give the fields of an index."""
+    found: Fields = info.mappings.get("properties", {})
+    return found
+
+
+def additions(wanted: Fields, there: Fields) -> dict[str, Any]:
+    """Give the fields that are missing or asked otherwise, less those that cannot be made so."""
+    found: dict[str, Any] = {}
+    for name, field in wanted.items():
+        known = there.get(name)
+        if known is None:
+            found[name] = field
+        elif is_changeable(field, known):
+            inner = {part: additions(field.get(part, {}), known.get(part, {})) for part in INNER}
+            more = {part: fields for part, fields in inner.items() if fields}
+            if more or own(field) != own(known):
+                found[name] = own(field) | more
+    return found
+
+
+def unlike(source: IndexInfo, copy: IndexInfo) -> tuple[str, ...]:
+    """Name the fields that a copy lacks or maps otherwise than its source; also `index.analysis`."""
+    fields = tuple(sorted(unlike_fields(properties_of(source), properties_of(copy))))
+    return fields if analysis_of(source) == analysis_of(copy) else (*fields, ANALYSIS)
+
+
+def unlike_fields(wanted: Fields, there: Fields, below: str = "") -> Iterator[str]:
+    """Yield the paths of fields that are missing or differ."""
+    for name, field in wanted.items():
+        known = there.get(name)
+        if known is None or own(field) != own(known):
+            yield below + name
+        else:
+            for part in INNER:
+                yield from unlike_fields(field.get(part, {}), known.get(part, {}), f"{below}{name}.")
+
+
+def is_beyond_change(source: IndexInfo, copy: IndexInfo) -> bool:
+    """Tell whether a copy can no longer be made to index documents as its source does."""
+    return analysis_of(source) != analysis_of(copy) or clashes(properties_of(source), properties_of(copy))
+
+
+def clashes(wanted: Fields, there: Fields) -> bool:
+    """Tell whether a field is there in a form that cannot be changed into the one that is wanted."""
+    return any(
+        name in there
+        and (
+            not is_changeable(field, there[name])
+            or any(clashes(field.get(part, {}), there[name].get(part, {})) for part in INNER)
+        )
+        for name, field in wanted.items()
+    )
+
+
+def is_changeable(field: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
+    """Tell whether a field can be changed into another."""
+    fixed = (field.keys() | known.keys()) - CHANGEABLE
+    return all(field.get(name, USUAL.get(name)) == known.get(name, USUAL.get(name)) for name in fixed)
+
+
+def own(field: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what a mapping says of a field, less the fields inside."""
+    return {name: value for name, value in field.items() if name not in INNER}
+
+
+def analysis_of(info: IndexInfo) -> dict[str, Any]:
+    """Give the analysers of an index, and what they are made of."""
+    return {name: value for name, value in info.settings.items() if name.startswith(f"{ANALYSIS}.")}
