@@ -17,6 +17,7 @@ from numpy.random import default_rng
 from ..errors import DataError
 from ..evaluation.bm25 import Bm25
 from ..files.atomic import storing
+from ..files.folders import below
 from ..files.foreign import lines_within, parsed_json
 from ..files.formats import document_of, qrels_file, read_corpus, read_qrels, read_topics
 from ..files.manifest import fingerprint, read_manifest, sha256_of, write_manifest
@@ -195,7 +196,7 @@ def mine(
     key = fingerprint({"version": VERSION, "judged": judged.fingerprint, "count": count, "source": source})
     if (found := mined_before(out, key)) is not None:
         return found
-    part = out / f"{PART_FILE}.{key[:16]}"
+    part = below(out, f"{PART_FILE}.{key[:16]}")
     with storing(out):
         out.mkdir(parents=True, exist_ok=True)
         mine_rest(part, judged, count, rank, progress)

@@ -27,6 +27,7 @@ from ..assembly.rem_files import EMBEDDINGS, HEAD_WEIGHTS, WEIGHTS, RemFiles, re
 from ..errors import SettingsError
 from ..files.atomic import require_space, staged_folder
 from ..files.family import member_of
+from ..files.folders import below
 from ..files.manifest import fingerprint, sha256_of, write_manifest
 from ..progress import Progress, silent
 from . import runs
@@ -118,7 +119,7 @@ class RemPlan:
 
     def state_of(self, episode: int) -> Path:
         """Give the folder of an episode's state, numbered from 0."""
-        return self.state / f"episode-{episode + 1}" if episode else self.state
+        return below(self.state, f"episode-{episode + 1}") if episode else self.state
 
 
 def train_rem(

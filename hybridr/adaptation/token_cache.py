@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 
 from ..errors import DataError
 from ..files.atomic import storing, write_json
+from ..files.folders import below
 from ..files.manifest import fingerprint, read_manifest
 from ..files.private import remember_text
 from ..records import Document
@@ -125,7 +126,7 @@ def open_cache(folder: Path, key: str = "") -> TokenCache | None:
 
 def map_file(folder: Path, name: str) -> NDArray[Any]:
     """Map one file into memory; an empty file cannot be mapped."""
-    file = folder / f"{name}.bin"
+    file = below(folder, f"{name}.bin")
     if not file.is_file() or not file.stat().st_size:
         return np.zeros(0, dtype=FILES[name])
     return np.memmap(file, dtype=FILES[name], mode="r")

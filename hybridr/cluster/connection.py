@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import orjson
 
-from ..errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable
+from ..errors import AccessDenied, ClusterError, DataError, NotFound, SettingsError, Unreachable
 from ..files.family import member_of
 from ..settings import resolve_stage
 from .clients import Client
@@ -336,7 +336,9 @@ def asked_as(index: str | IndexInfo) -> tuple[str, Scope]:
 
 
 def path_of(*parts: str) -> str:
-    """Join path parts; names may hold characters that a url does not allow."""
+    """Join path parts; names may hold any characters. Raises DataError for `..`: that is the path above."""
+    if not {".", ".."}.isdisjoint(parts):
+        raise DataError("'.' and '..' are no names")
     return "/" + "/".join(quote(part, safe=",*", errors="replace") for part in parts)
 
 

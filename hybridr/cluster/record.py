@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -11,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import ClusterError, DataError
+from ..files.folders import is_file_name
 from ..records import Windows
 
 VERSION = 1
@@ -24,6 +26,12 @@ NEEDED = ("source", "source_uuid", "job", "state", "encoder", "similarity", "vec
 
 Happened = Annotated[dict[str, Any], AfterValidator(lambda event: require_named(event))]
 """An event of the history."""
+Name = Annotated[str, AfterValidator(lambda name: require_name(name))]
+"""The name of an index or alias, or nothing: part of a request's path, and of a file's name."""
+Uuid = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,64}$")]
+Fingerprint = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.:+=@-]{0,127})?$")]
+"""64 hex digits, or the name that somebody's own encoder goes by."""
+NO_NAME = re.compile(r"""^[-_+]|[ ,:#*?"<>|]""")
 Event = Literal["filled", "filled in place", "switched", "rolled back", "tuned", "untuned"]
 """What the history of an index with vectors tells of."""
 
@@ -49,7 +57,7 @@ class Deployment(Part):
 class FittedMap(Part):
     """The query map that searches put before the encoder."""
 
-    fingerprint: str
+    fingerprint: str = Field(pattern=r"^[0-9a-f]{1,64}$")
     strength: float
 
 
@@ -102,16 +110,16 @@ class Record(Part):
     role: Literal["source", "vectors"] | None = None
     in_place: bool = False
     target: str | None = None
-    source: str = ""
-    source_uuid: str = ""
+    source: Name = ""
+    source_uuid: Uuid = ""
     source_lineage: str | None = None
     """That of `IndexInfo`; None where an older hybridr did not look."""
     job: str = ""
     state: Literal["", "filling", "complete", "removing"] = ""
-    alias: str = ""
-    aliases: dict[str, str] = {}
-    previous: str = ""
-    encoder: str = ""
+    alias: Name = ""
+    aliases: dict[Name, str] = {}
+    previous: Name = ""
+    encoder: Fingerprint = ""
     dim: int = 0
     similarity: Literal["", "ip", "cosine"] = ""
     precision: Literal["fp32", "bf16", "int8"] | None = None
@@ -173,6 +181,16 @@ def require_named(event: dict[str, Any]) -> dict[str, Any]:
     if not all(isinstance(event.get(name), str) for name in ("at", "event")):
         raise ValueError("an event lacks its time or name")
     return event
+
+
+def require_name(name: str) -> str:
+    """Give back what an index or alias can be called, or nothing. Raises ValueError for all else.
+
+    The rules are the server's own: what breaks them is a pattern, a list or a path.
+    """
+    if name and (not is_file_name(name) or NO_NAME.search(name)):
+        raise ValueError("no index or alias can be called so")
+    return name
 
 
 def checked(found: Any, whose: str) -> Record:
@@ -305,10 +323,13 @@ class IndexInfo:
 
 
 def as_described(name: str, index: Mapping[str, Any]) -> IndexInfo:
-    """Read what a cluster says of an index. Raises AttributeError, KeyError, TypeError for something else."""
+    """Read what a cluster says of an index.
+
+    Raises AttributeError, KeyError, TypeError, ValueError for something else.
+    """
     settings, mappings = dict(index["settings"]), dict(index["mappings"])
     require_fields(mappings.get("properties", {}))
-    return IndexInfo(name, settings, mappings, dict(index.get("aliases", {})))
+    return IndexInfo(require_name(name), settings, mappings, dict(index.get("aliases", {})))
 
 
 def require_fields(properties: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..errors import DataError, SettingsError
+from ..files.folders import below, is_file_name
 from ..files.formats import ranked, write_run
 from ..progress import Progress, silent
 from ..records import Qrels, Query, Run
@@ -156,11 +157,11 @@ class Evaluation:
     def write_runs(self, folder: Path) -> dict[str, str]:
         """Write one TREC run per system and give the paths by system."""
         for name in self.runs:
-            if Path(name).name != name:
+            if not is_file_name(name):
                 raise SettingsError(f"the system name '{name}' cannot be a file name")
         for name, run in self.runs.items():
-            write_run(folder / f"{name}.trec", run, name)
-        return {name: str(folder / f"{name}.trec") for name in self.runs}
+            write_run(below(folder, f"{name}.trec"), run, name)
+        return {name: str(below(folder, f"{name}.trec")) for name in self.runs}
 
 
 def evaluate(
@@ -272,6 +273,6 @@ def intervals(
     columns = [list(per_query[name][measure].values()) for name, measure in places]
     low, high = interval(np.column_stack(columns), settings)
     bounds: dict[str, dict[str, tuple[float, float]]] = {name: {} for name in per_query}
-    for (name, measure), below, above in zip(places, low, high, strict=True):
-        bounds[name][measure] = (float(below), float(above))
+    for (name, measure), least, most in zip(places, low, high, strict=True):
+        bounds[name][measure] = (float(least), float(most))
     return bounds

@@ -12,7 +12,7 @@ from ..encoding.folder import encoder_record, verify_encoder
 from ..encoding.registry import PACKAGED, KnownEncoder, known_as
 from ..encoding.sentence_transformers import read_retriever, read_usage
 from ..errors import DownloadError, MissingExtra, ModelError
-from ..files.folders import cache_folder
+from ..files.folders import below, cache_folder
 from ..progress import Progress, silent
 from .exporting import export, minilm_encoder
 from .model_files import Exportable
@@ -61,7 +61,7 @@ def is_encoder(folder: Path) -> bool:
 def exported_once(source: Path, progress: Progress) -> Path:
     """Export a sentence-transformers folder into the cache, or find that this was done."""
     retriever = open_with_prefixes(source)
-    folder = cache_folder() / "models" / f"encoder-{retriever.fingerprint[:16]}"
+    folder = below(cache_folder() / "models", f"encoder-{retriever.fingerprint[:16]}")
     try:
         verify_encoder(folder)
     except ModelError:
@@ -98,7 +98,7 @@ def fetch_from_hub(known: KnownEncoder | None, repository: str, progress: Progre
     from huggingface_hub import snapshot_download
 
     cache = cache_folder() / "hub"
-    first = cache / f"models--{repository.replace('/', '--')}" / "refs" / "main"
+    first = below(cache, f"models--{repository.replace('/', '--')}") / "refs" / "main"
     revision = first.read_text(encoding="utf-8").strip() if first.is_file() else None
     try:
         path = snapshot_download(

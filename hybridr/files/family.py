@@ -18,6 +18,7 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from ..errors import SettingsError
+from .folders import below
 
 
 def names_of(family: str, **stated: Any) -> tuple[str, ...]:
@@ -35,7 +36,7 @@ def names_of(family: str, **stated: Any) -> tuple[str, ...]:
 def files_of(family: str) -> dict[str, Path]:
     """Map the names of a family's files to where they are."""
     return {
-        module.name: Path(folder) / f"{module.name}.py"
+        module.name: below(Path(folder), f"{module.name}.py")
         for folder in import_module(f"hybridr.{family}").__path__
         for module in iter_modules([folder])
     }

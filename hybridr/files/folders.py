@@ -4,17 +4,26 @@
 Linux). Root's are the system's where other users cannot enter root's own: OpenSearch does not run as
 root, so its node runs under another account. What comes with hybridr are assets: the files of `opensearch/`,
 installed as `hybridr/assets`, or beside the package in a checkout.
+
+A name that a cluster, a document, a record, a manifest, a file or a client chose becomes a path by `below`
+alone; tests/hostile/test_paths.py holds all of hybridr to that.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import platformdirs
+
+from ..errors import DataError
+
+PLAIN = re.compile(r"[^/\\\x00-\x1f\x7f]+")
 
 
 def cache_folder() -> Path:
@@ -33,6 +42,33 @@ def data_folder() -> Path:
 def state_folder() -> Path:
     """Name the folder of small state files: running nodes, promoted encoders."""
     return _home("state") or _open(platformdirs.user_state_path("hybridr"), "/var/lib/hybridr/state")
+
+
+def is_file_name(name: str) -> bool:
+    """Tell whether a name is that of one file: no path, no drive, neither `.` nor `..`."""
+    return PLAIN.fullmatch(name) is not None and name.strip(". ") != "" and Path(name).name == name
+
+
+def below(folder: Path, name: str) -> Path:
+    """Name what lies in a folder by a name that somebody else may have chosen.
+
+    Raises DataError for a name that could lead elsewhere.
+    """
+    if not is_file_name(name):
+        raise DataError(
+            f"{name[:100]!a} cannot be the name of a file in {folder}",
+            hint="one without '/', '\\' and control characters",
+        )
+    return folder / name
+
+
+def delete_below(folder: Path, name: str) -> None:
+    """Delete what lies in a folder by this name, if it is there; of a link the link. Raises as `below`."""
+    path = below(folder, name)
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def asset_path(*parts: str) -> Path:

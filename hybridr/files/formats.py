@@ -17,6 +17,7 @@ import numpy as np
 from ..errors import DataError
 from ..records import Document, Qrels, Query, Run
 from .atomic import replacing
+from .folders import below
 from .foreign import lines_within, parsed_json
 
 V = TypeVar("V")
@@ -161,8 +162,8 @@ def read_query_log(path: Path | None) -> list[str]:
 
 
 def qrels_file(folder: Path, split: str) -> Path:
-    """Name the qrels of a split; DataError lists the splits that exist."""
-    file = folder / "qrels" / f"{split}.tsv"
+    """Name the qrels of a split. Raises DataError, which lists the splits that exist."""
+    file = below(folder / "qrels", f"{split}.tsv")
     if not file.is_file():
         splits = ", ".join(sorted(path.stem for path in folder.glob("qrels/*.tsv")))
         hint = (

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .atomic import write_json
-from .folders import state_folder
+from .folders import below, state_folder
 
 REJECTS = "rejects"
 
@@ -34,8 +34,8 @@ class Text:
 
 
 def rejects_file(index: str) -> Path:
-    """Name the file of the documents that an index refused."""
-    return state_folder() / REJECTS / f"{index}.jsonl"
+    """Name the file of the documents that an index refused. Raises DataError for what is no index's name."""
+    return below(state_folder() / REJECTS, f"{index}.jsonl")
 
 
 def remember_text(path: Path, kind: str, index: str | None = None) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .atomic import storing, write_json
-from .folders import state_folder
+from .folders import below, state_folder
 
 ENCODERS, SPREADS, KNOWN_FILE = "encoders.json", "spreads.json", "checkpoints.json"
 _spreads: dict[str, float] = {}
@@ -18,7 +18,7 @@ _spreads: dict[str, float] = {}
 
 def _read(file: str = ENCODERS) -> dict[str, Any]:
     try:
-        known: Any = json.loads((state_folder() / file).read_text(encoding="utf-8"))
+        known: Any = json.loads(below(state_folder(), file).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return known if isinstance(known, dict) else {}

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ..errors import DownloadError, MissingExtra, NodeError
 from ..files.atomic import require_space, storing
-from ..files.folders import cache_folder
+from ..files.folders import below, cache_folder
 from ..files.manifest import sha256_of
 from ..progress import Progress, silent
 from .artifacts import Artifact
@@ -41,12 +41,14 @@ def fetch(artifacts: Sequence[Artifact], *, progress: Progress = silent) -> dict
     with storing_programs(folder), locked(folder / ".lock"):
         for left in folder.glob(".*-*"):
             shutil.rmtree(left)  # of a download that was killed; this process holds the lock
-        missing = [artifact for artifact in artifacts if not verified(folder / artifact.file_name, artifact)]
+        missing = [
+            artifact for artifact in artifacts if not verified(below(folder, artifact.file_name), artifact)
+        ]
         require_space(folder, sum(artifact.size for artifact in missing))
         meter = ByteMeter(progress, sum(artifact.size for artifact in missing))
         with ThreadPoolExecutor(CONNECTIONS) as pool:
             list(pool.map(lambda artifact: download_artifact(artifact, folder, meter), missing))
-    return {artifact: folder / artifact.file_name for artifact in artifacts}
+    return {artifact: below(folder, artifact.file_name) for artifact in artifacts}
 
 
 def verified(path: Path, artifact: Artifact) -> bool:

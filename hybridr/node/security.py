@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import MissingExtra
 from ..files.atomic import replacing
+from ..files.folders import below
 from .java import Java
 from .layout import run_tool
 
@@ -89,7 +90,7 @@ def write_users(folder: Path, home: Path, password_hash: str) -> None:
         ("roles_mapping", "rolesmapping", mapping),
     ):
         content = {"_meta": {"type": kind, "config_version": 2}, **entries}
-        (folder / f"{name}.yml").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        below(folder, f"{name}.yml").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def write_certificates(config: Path, ca_certs: Path) -> None:

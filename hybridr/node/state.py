@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from ..errors import HybridrError, NodeError
 from ..files.atomic import write_json
-from ..files.folders import data_folder, state_folder
+from ..files.folders import below, data_folder, state_folder
 from .configuration import data_argument
 from .settings import NodeSettings
 
@@ -58,12 +58,12 @@ READ: TypeAdapter[NodeState] = TypeAdapter(NodeState)
 
 def node_folder(name: str) -> Path:
     """Name the folder of a node's data, configuration and logs; SettingsError when it is no name."""
-    return data_folder() / "node" / NodeSettings(name=name).name
+    return below(data_folder() / "node", NodeSettings(name=name).name)
 
 
 def state_file(name: str) -> Path:
     """Name the file that remembers a node; SettingsError when it is no name."""
-    return state_folder() / "node" / f"{NodeSettings(name=name).name}.json"
+    return below(state_folder() / "node", f"{NodeSettings(name=name).name}.json")
 
 
 def write_state(state: NodeState) -> None:

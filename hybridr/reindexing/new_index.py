@@ -24,7 +24,7 @@ from ..cluster.destinations import (
 from ..cluster.legs.dense import form_of
 from ..cluster.mappings import carry_over, is_beyond_change
 from ..cluster.reading import require_source
-from ..cluster.record import BITS_FIELD, ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record
+from ..cluster.record import BITS_FIELD, ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record, checked
 from ..encoding.contract import Encoder
 from ..errors import ClusterError, DataError, SettingsError
 from ..files.manifest import fingerprint
@@ -163,17 +163,21 @@ def check_alias(cluster: Cluster, alias: str, info: IndexInfo) -> IndexInfo | No
 def new_record(
     wanted: Proposal, job: str, alias: str, target: IndexInfo | None, known: IndexInfo | None
 ) -> Record:
-    """Write down what the index is made of, and what its alias stood for before (`target`)."""
+    """Write down what the index is made of, and what its alias stood for before (`target`).
+
+    Raises DataError for an alias or a fingerprint that no record can hold.
+    """
     found = {name: wanted.info.settings.get(f"index.{name}") for name in filling_settings(wanted)}
-    return Record(
+    record = {
         **wanted.remembered(job, known.record if known else None),
-        state="filling",
-        alias=alias,
-        previous=previous_of(target, known, wanted.info),
-        aliases={alias: "moved" if target else "made"},
-        original=known.record.original if known else found,
-        passages=wanted.windows,
-    )
+        "state": "filling",
+        "alias": alias,
+        "previous": previous_of(target, known, wanted.info),
+        "aliases": {alias: "moved" if target else "made"},
+        "original": known.record.original if known else found,
+        "passages": wanted.windows,
+    }
+    return checked(record, "the new record")
 
 
 def previous_of(target: IndexInfo | None, known: IndexInfo | None, info: IndexInfo) -> str:

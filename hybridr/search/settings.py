@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -17,6 +18,7 @@ from .boosts import GRAMMAR, read_boosts
 
 NAMES_A_PIPELINE = {"normalization", "combination", "rank_constant"}
 NAMES_A_FUSION = {"fusion", *NAMES_A_PIPELINE}
+NAMES_A_FILE = {"query_template", "query_map"}
 
 
 def checked_boost(formula: str) -> str:
@@ -93,13 +95,18 @@ def with_tuning(
     another. So does whoever asks for a `feedback` that the fusion which was found cannot do.
     """
     tuned = info.record.tuning
-    found = (getattr(tuned, part) if tuned else None) or {}
+    found = without_files((getattr(tuned, part) if tuned else None) or {})
     if "rm3" in (feedback, settings.feedback) and found.get("fusion") == "absolute":
         return settings
     if not settings.tuned or not found or settings.model_fields_set & NAMES_A_FUSION:
         return settings
     given = {name: getattr(settings, name) for name in settings.model_fields_set}
     return SearchSettings(**{**found, **given})
+
+
+def without_files(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what names a file or folder: whoever may write a record must not have one of ours opened."""
+    return {name: value for name, value in found.items() if name not in NAMES_A_FILE}
 
 
 def with_query_map(encoder: Encoder, info: IndexInfo, settings: SearchSettings) -> Encoder:

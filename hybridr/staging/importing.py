@@ -23,6 +23,7 @@ from ..cluster.reading import Position, Share, text_of
 from ..encoding.contract import Encoder, Vectors
 from ..encoding.passages import Split
 from ..errors import DataError, SettingsError
+from ..files.folders import below
 from ..progress import Progress, silent
 from ..reindexing.filling import encode, prefetched, with_vectors, write_pages
 from ..reindexing.job import Filling, Job, Meter, Pending
@@ -134,7 +135,7 @@ def plan_import(
     """
     ready = ready_in(folder)
     chosen = import_settings(cluster, name, encoder, settings, ready)
-    rows = (count_rows(vectors_folder(folder) / part, encode_command(folder)) for part in ready.digests)
+    rows = (count_rows(below(vectors_folder(folder), part), encode_command(folder)) for part in ready.digests)
     return plan(cluster, name, encoder, chosen), sum(rows)
 
 
@@ -213,7 +214,7 @@ def import_part(task: Import, name: str) -> Filling:
 def rows_in_part(ready: Ready, name: str) -> tuple[Share, dict[str, Row]]:
     """Read a part: which documents it is of, and what it holds of each, by id. Raises DataError."""
     command = encode_command(ready.folder)
-    file = unchanged_part(vectors_folder(ready.folder) / name, ready.digests[name], command)
+    file = unchanged_part(below(vectors_folder(ready.folder), name), ready.digests[name], command)
     label = read_label(file, VectorsLabel, command)
     if (label.origin, label.making) != (ready.origin, ready.making):
         raise DataError(f"{file} is not of the vectors that the manifest speaks of", hint=command)

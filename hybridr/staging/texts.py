@@ -21,6 +21,7 @@ from ..cluster.reading import Position, Share, SourceDocument, read_pages, settl
 from ..cluster.record import IndexInfo
 from ..cluster.routing import shards_in
 from ..errors import ClusterError, DataError
+from ..files.folders import below
 from ..files.manifest import write_manifest
 from ..progress import Progress, silent
 from ..reindexing.job import Meter
@@ -188,7 +189,7 @@ def export_shard(export: Export, shard: int) -> None:
             tables = until_full(chain([first], pages))
             until = tables[-1]["seq_no"][-1].as_py()
             write_part(
-                export.folder / part_name(shard, number),
+                below(export.folder, part_name(shard, number)),
                 TextsLabel(hybridr=VERSION, origin=export.origin, shard=shard, since=since, until=until),
                 TEXTS,
                 tables,

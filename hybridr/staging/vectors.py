@@ -25,6 +25,7 @@ from ..encoding.contract import Encoder, Vectors, base_of
 from ..encoding.opening import Shipped, load_encoder, shipped, unshipped
 from ..errors import DataError, SettingsError
 from ..files.atomic import storing
+from ..files.folders import below
 from ..files.manifest import fingerprint, write_manifest
 from ..files.remembered import remember_encoder
 from ..progress import Progress, silent
@@ -100,14 +101,14 @@ class Task:
     encoding: Encoding
     making: Making
     digests: dict[str, str]
-    mark: Path = field(default_factory=lambda: Path(f"{MARK}{uuid4().hex}"))
+    mark: str = field(default_factory=lambda: f"{MARK}{uuid4().hex}")
     stop: Event = field(default_factory=Event)
     meter: Meter = field(default_factory=partial(Meter, silent, 0))
     leases: Board | None = None
 
     def __call__(self, share: str) -> None:
         """Encode a part, unless somebody else has it or it is there."""
-        file = vectors_folder(self.folder) / share
+        file = below(vectors_folder(self.folder), share)
         with claimed(file) as ours:
             if ours and not file.exists():
                 encode_part(self, share)
@@ -115,7 +116,7 @@ class Task:
     def packed(self, workers: int) -> PackedTask:
         """Get ready to travel: the encoder is opened anew there, the folder lies at the same place."""
         encoder, settings = shipped(self.encoding.encoder), self.encoding.settings
-        mark = vectors_folder(self.folder.absolute()) / self.mark
+        mark = below(vectors_folder(self.folder.absolute()), self.mark)
         with storing(mark):
             mark.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             mark.touch()
@@ -190,7 +191,9 @@ def encode_texts(
     task = task_for(folder, encoder, settings, manifest["outputs"])
     compare_with_manifest(vectors_folder(folder), encode_command(folder))
     done = set(made_parts(task))
-    sizes = {name: count_rows(texts_folder(folder) / name, export_command(folder)) for name in task.digests}
+    sizes = {
+        name: count_rows(below(texts_folder(folder), name), export_command(folder)) for name in task.digests
+    }
     waiting = [name for name in sizes if name not in done]
     try:
         with watched(folder, sizes, progress):
@@ -198,7 +201,7 @@ def encode_texts(
                 reopen(vectors_folder(folder))
                 runner(settings).run(task, waiting)
     finally:
-        (vectors_folder(folder) / task.mark).unlink(missing_ok=True)
+        below(vectors_folder(folder), task.mark).unlink(missing_ok=True)
     finish_vectors(task, manifest, origin)
     before, total = sum(sizes[name] for name in done), sum(sizes.values())
     return Encoded(folder, total, before, len(sizes), task.making.encoder, time.monotonic() - started)
@@ -219,14 +222,15 @@ def made_parts(task: Task) -> list[str]:
     """List the parts that are encoded. Raises FingerprintMismatch, DataError for those of other encoders."""
     vectors, made = vectors_folder(task.folder), []
     for name in parts_in(vectors):
+        file = below(vectors, name)
         if name not in task.digests:
-            raise DataError(f"{vectors / name} has no part of texts", hint=f"rm {vectors / name}")
-        label = read_label(vectors / name, VectorsLabel, encode_command(task.folder))
-        check_making(label.making, task.making, str(vectors / name), f"start anew: rm -r {vectors}")
+            raise DataError(f"{file} has no part of texts", hint=f"rm {file}")
+        label = read_label(file, VectorsLabel, encode_command(task.folder))
+        check_making(label.making, task.making, str(file), f"start anew: rm -r {vectors}")
         if label.texts != task.digests[name]:
             raise DataError(
-                f"{vectors / name} was made of other texts",
-                hint=f"rm {vectors / name}; {encode_command(task.folder)}",
+                f"{file} was made of other texts",
+                hint=f"rm {file}; {encode_command(task.folder)}",
             )
         made.append(name)
     return made
@@ -235,7 +239,7 @@ def made_parts(task: Task) -> list[str]:
 def encode_part(task: Task, name: str) -> None:
     """Encode the texts of a part."""
     command = export_command(task.folder)
-    texts = unchanged_part(texts_folder(task.folder) / name, task.digests[name], command)
+    texts = unchanged_part(below(texts_folder(task.folder), name), task.digests[name], command)
     label = read_label(texts, TextsLabel, command)
     pages = (pending_of(table) for table in read_part(texts, TEXTS, command))
     found: list[Pending] = []
@@ -251,7 +255,7 @@ def encode_part(task: Task, name: str) -> None:
         texts=task.digests[name],
     )
     write_part(
-        vectors_folder(task.folder) / name,
+        below(vectors_folder(task.folder), name),
         made,
         vectors_schema(task.making.dim),
         vector_tables(found, task.making.dim),

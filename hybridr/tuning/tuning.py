@@ -37,7 +37,7 @@ from ..evaluation.label_free import (
 from ..evaluation.measures import checked_qrels, parse_measure, values_of
 from ..evaluation.settings import EvaluateSettings
 from ..evaluation.significance import interval
-from ..files.folders import data_folder
+from ..files.folders import below, data_folder
 from ..files.formats import qrels_file, read_qrels, read_queries, read_query_log
 from ..files.pictures import svg
 from ..files.remembered import remember_map
@@ -302,7 +302,7 @@ def judged_gain(
 
 def saved(fitted: QueryMap, out: Path | None) -> Path:
     """Write the map, by default under its fingerprint, and remember where."""
-    folder = fitted.save(out or data_folder() / "query-maps" / fitted.fingerprint[:16])
+    folder = fitted.save(out or below(data_folder() / "query-maps", fitted.fingerprint[:16]))
     remember_map(fitted.fingerprint, folder)
     return folder
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import binascii
 import hashlib
-import shutil
+import re
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Collection, Sequence
@@ -20,8 +20,8 @@ from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import readable, write_record
 from ..cluster.record import FittedTable, IndexInfo
 from ..cluster.writing import delete_action
-from ..errors import AccessDenied, ClusterError, DownloadError, ModelError, NotFound
-from ..files.folders import data_folder
+from ..errors import AccessDenied, ClusterError, DataError, DownloadError, ModelError, NotFound
+from ..files.folders import below, data_folder, delete_below
 from .term_table import TermTable, load_term_table, unpacked
 
 INDEX = ".hybridr-term-tables"
@@ -38,7 +38,9 @@ PART_BYTES = 1_000_000
 MISSING_S = 60.0
 """For how long a table that was found nowhere is not looked for again."""
 MOST_OPEN = 8
-DIGITS = 64  # of a fingerprint
+FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+PART = re.compile(r"[0-9a-f]{64}-[0-9]+")
+"""The id of a part. Whoever may write the hidden index chooses ids as he likes: others are no parts."""
 MOST_PARTS = 10_000
 
 _open: dict[str, TermTable] = {}
@@ -70,9 +72,16 @@ def remember_open(table: TermTable) -> None:
         del _open[next(iter(_open))]
 
 
+def tables_folder() -> Path:
+    """Name the folder of all copies on this machine."""
+    return data_folder() / "term-tables"
+
+
 def folder_of_table(fingerprint: str) -> Path:
-    """Name the folder of a table's copy on this machine."""
-    return data_folder() / "term-tables" / fingerprint[:16]
+    """Name the folder of a table's copy on this machine. Raises DataError for what is no fingerprint."""
+    if not FINGERPRINT.fullmatch(fingerprint):
+        raise DataError(f"{fingerprint[:100]!a} is no fingerprint of a term table")
+    return below(tables_folder(), fingerprint[:16])
 
 
 def local_table(fingerprint: str) -> TermTable | None:
@@ -201,13 +210,13 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
     if not (before or parts):
         return []
     try:
-        gone = (before | {part[:DIGITS] for part in parts}) - fingerprints_named(cluster)
+        gone = (before | {table_of_part(part) for part in parts}) - fingerprints_named(cluster)
     except AccessDenied:
         return []
     for fingerprint in gone:
         _open.pop(fingerprint, None)
-        shutil.rmtree(folder_of_table(fingerprint), ignore_errors=True)
-    delete_parts(cluster, [part for part in parts if part[:DIGITS] in gone])
+        delete_below(tables_folder(), folder_of_table(fingerprint).name)
+    delete_parts(cluster, [part for part in parts if table_of_part(part) in gone])
     return sorted(gone)
 
 
@@ -219,9 +228,15 @@ def stored_parts(cluster: Cluster, uuids: Collection[str]) -> list[str]:
             return []
         with suppress(AccessDenied):
             cluster.refresh(INDEX)
-        return [hit["_id"] for hit in cluster.search(INDEX, wanted)["hits"]["hits"]]
+        found = [hit["_id"] for hit in cluster.search(INDEX, wanted)["hits"]["hits"]]
     except (AccessDenied, NotFound):
         return []
+    return [part for part in found if PART.fullmatch(part)]
+
+
+def table_of_part(part: str) -> str:
+    """Give the fingerprint of the table that a part is of."""
+    return part.partition("-")[0]
 
 
 def fingerprints_named(cluster: Cluster) -> set[str]:

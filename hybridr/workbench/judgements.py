@@ -19,13 +19,14 @@ from typing import Any
 from ..cluster.record import IndexInfo
 from ..errors import DataError
 from ..files.atomic import replacing
-from ..files.folders import data_folder
+from ..files.folders import below, data_folder
 from ..files.formats import read_jsonl, read_qrels
 from ..records import Qrels, Query
 from ..tuning.tuning import LEAST_JUDGED
 
 WANTED = 30
 """Judged queries from which `tune` gains about .004 nDCG@10 in the mean (docs/ranking.md)."""
+FILES = ("judges/*.tsv", "qrels/test.tsv", "queries.jsonl")
 HEADER = "query-id\tcorpus-id\tscore\n"
 
 
@@ -38,10 +39,14 @@ class Judgements:
 
     @classmethod
     def of(cls, info: IndexInfo) -> Judgements:
-        """Open those of an index: its destinations share them, another index of the same name does not."""
+        """Open those of an index: its destinations share them, another index of the same name does not.
+
+        The folder is called by name and uuid as they are, as it always was: what could lead elsewhere is no
+        name of an index, and refused. Raises DataError.
+        """
         name = info.record.source or info.name
         uuid = info.record.source_uuid or info.uuid
-        return cls(data_folder() / "judgements" / f"{name}-{uuid}")
+        return cls(below(data_folder() / "judgements", f"{name}-{uuid}"))
 
     def queries(self) -> list[Query]:
         """List all queries in the order in which they came."""
@@ -59,9 +64,8 @@ class Judgements:
                 if text:
                     known.setdefault(id_of(text), Query(id_of(text), text))
             records = [{"_id": query.query_id, "text": query.text} for query in known.values()]
-            self._write(
-                "queries.jsonl", "".join(f"{json.dumps(one, ensure_ascii=False)}\n" for one in records)
-            )
+            lines = (f"{json.dumps(one, ensure_ascii=False)}\n" for one in records)
+            self._write(self.folder / "queries.jsonl", "".join(lines))
             return len(known) - before
 
     def judges(self) -> list[str]:
@@ -69,8 +73,8 @@ class Judgements:
         return sorted(file.stem for file in self.folder.glob("judges/*.tsv"))
 
     def of_judge(self, judge: str) -> Qrels:
-        """Give what one person said."""
-        file = self.folder / "judges" / f"{judge}.tsv"
+        """Give what one person said. Raises DataError for a name that no file can have."""
+        file = self._file_of(judge)
         return read_qrels(file) if file.is_file() else {}
 
     def judge(self, judge: str, query_id: str, grades: Mapping[str, int]) -> None:
@@ -81,8 +85,8 @@ class Judgements:
             if query_id not in {query.query_id for query in self.queries()}:
                 raise DataError(f"there is no query '{query_id[:40]}'")
             found = {**self.of_judge(judge), query_id: dict(grades)}
-            self._write(f"judges/{judge}.tsv", table_of(found))
-            self._write("qrels/test.tsv", table_of(self.together()))
+            self._write(self._file_of(judge), table_of(found))
+            self._write(self.folder / "qrels" / "test.tsv", table_of(self.together()))
 
     def together(self) -> Qrels:
         """Give what all judges say: relevant is what more than half of a document's judges call so."""
@@ -114,17 +118,19 @@ class Judgements:
         }
 
     def exported(self) -> bytes:
-        """Pack the folder as a ZIP file."""
+        """Pack the folder as a ZIP file: what is written here, whatever else lies there."""
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-            for file in sorted(self.folder.rglob("*")):
-                if file.suffix in (".tsv", ".jsonl"):
-                    archive.write(file, file.relative_to(self.folder))
+            for file in (file for pattern in FILES for file in sorted(self.folder.glob(pattern))):
+                archive.write(file, file.relative_to(self.folder))
         return packed.getvalue()
 
-    def _write(self, name: str, text: str) -> None:
+    def _file_of(self, judge: str) -> Path:
+        return below(self.folder / "judges", f"{judge}.tsv")
+
+    def _write(self, file: Path, text: str) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with replacing(self.folder / name, private=True) as temporary:
+        with replacing(file, private=True) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hybridr.cluster.destinations import readable
 from hybridr.cluster.record import IndexInfo, checked
 from hybridr.errors import DataError
+from hybridr.search.settings import SearchSettings, with_tuning
 from support import hostile
 
 WHOLE = {
@@ -35,6 +39,7 @@ WHOLE = {
         ({"deployment": {"way": "transparent"}}, r"holds a wrong 'deployment\.pipeline'"),
         ({"synced": {"x": 1}}, r"holds a wrong 'synced\.x"),
         ({"term_table": {"fingerprint": "../x"}}, r"holds a wrong 'term_table\.fingerprint'"),
+        ({"term_table": {"fingerprint": "0" * 64 + "\n"}}, r"holds a wrong 'term_table\.fingerprint'"),
         ({"own": 1}, "holds an unknown 'own'"),
         ({"version": 99}, "is of version 99, this hybridr reads 1"),
         ({"encoder": ""}, "says nothing of encoder"),
@@ -56,3 +61,49 @@ def test_a_record_of_any_shape_is_a_record_or_an_error(shape: str) -> None:
     else:
         with pytest.raises(DataError, match="is no object but"):
             assert info.record
+
+
+PATHS = ["../x", "..", ".", "/etc/passwd", "a/../../b", "..\\x", "a\0b", "a\n"]
+PATTERNS = ["*", "_all", "a,b", "a:b", "a?x", "-x", "<x>", "a b"]
+NAMES = ("source", "alias", "previous")
+
+
+@pytest.mark.attack(82)
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [*product((*NAMES, "source_uuid", "encoder"), PATHS), *product(NAMES, PATTERNS)],
+)
+def test_no_name_in_a_record_is_a_path_or_a_pattern(name: str, path: str) -> None:
+    info = IndexInfo("x", {}, {"_meta": {"hybridr": WHOLE | {name: path}}}, {})
+    with pytest.raises(DataError, match=f"hybridr's record in 'x' holds a wrong '{name}'"):
+        assert info.record
+    assert not readable(info), "nobody's destination"
+
+
+@pytest.mark.attack(82)
+@pytest.mark.parametrize("path", ["../x", "map-x", "", "/etc", "0" * 65])
+def test_no_fingerprint_in_a_record_is_a_path(path: str) -> None:
+    tuning = {"query_map": {"fingerprint": path, "strength": 0.3}}
+    with pytest.raises(DataError, match=r"holds a wrong 'tuning\.query_map\.fingerprint'"):
+        checked(WHOLE | {"tuning": tuning}, "hybridr's record in 'x'")
+
+
+@pytest.mark.parametrize(
+    "name", ["docs", ".hidden", ".ds-logs-000001", "産品", "a=b&c", "Alias", "a'b", "a..b"]
+)
+def test_every_name_that_an_index_can_have_reads(name: str) -> None:
+    record = checked(WHOLE | {"source": name, "previous": name, "alias": name, "aliases": {name: "made"}}, "")
+    assert record.source == record.previous == record.alias == name
+
+
+@pytest.mark.attack(83)
+@pytest.mark.parametrize("part", ["search", "pipeline"])
+def test_no_record_names_a_file_of_this_machine(tmp_path: Path, part: str) -> None:
+    """A template is read and sent, the folder of a map is opened: both are the user's to name."""
+    secret = tmp_path / "secret.json"
+    found = {"depth": 50, "query_template": str(secret), "query_map": str(tmp_path)}
+    info = IndexInfo("x", {}, {"_meta": {"hybridr": WHOLE | {"tuning": {part: found}}}}, {})
+    taken = with_tuning(SearchSettings(), info, part)  # type: ignore[arg-type]
+    assert (taken.depth, taken.query_template, taken.query_map) == (50, None, "auto")
+    own = with_tuning(SearchSettings(query_template=secret), info, part)  # type: ignore[arg-type]
+    assert own.query_template == secret

@@ -6,10 +6,13 @@ import io
 import stat
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hybridr.cluster.record import IndexInfo
 from hybridr.errors import DataError
+from hybridr.files.folders import data_folder
 from hybridr.files.formats import read_topics
 from hybridr.workbench.judgements import Judgements, agreed, id_of
 
@@ -92,3 +95,59 @@ def test_export_is_a_zip_of_the_folder(kept: Judgements) -> None:
     with zipfile.ZipFile(io.BytesIO(kept.exported())) as archive:
         assert archive.namelist() == ["judges/ada.tsv", "qrels/test.tsv", "queries.jsonl"]
         assert archive.read("qrels/test.tsv").decode() == f"query-id\tcorpus-id\tscore\n{CAT}\td1\t1\n"
+
+
+def index(name: str = "docs", uuid: str = "mGx3_r-3SdOqPpZqZqZqZq", **record: Any) -> IndexInfo:
+    meta = {"_meta": {"hybridr": record}} if record else {}
+    return IndexInfo(name, {"index.uuid": uuid}, meta, {})
+
+
+@pytest.mark.parametrize("name", ["docs", "docs.v2", ".hidden", "産品", "a-b_c"])
+def test_an_index_has_the_folder_that_it_always_had(name: str) -> None:
+    """Judgements of before are found: a harmless name is that of its folder as it is."""
+    folder = data_folder() / "judgements" / f"{name}-mGx3_r-3SdOqPpZqZqZqZq"
+    assert Judgements.of(index(name)).folder == folder
+    made = index(f"{name}-hybridr-1", "other", source=name, source_uuid="mGx3_r-3SdOqPpZqZqZqZq")
+    assert Judgements.of(made).folder == folder
+
+
+@pytest.mark.attack(82)
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"source": "../../../x", "source_uuid": "/../loot"},
+        {"source": "x", "source_uuid": "/../loot"},
+        {"source": "..", "source_uuid": ""},
+        {"source": "/etc", "source_uuid": "u"},
+    ],
+)
+def test_no_record_says_which_folder_is_read_and_written(record: dict[str, str]) -> None:
+    with pytest.raises(DataError, match=r"hybridr's record in 'docs' holds a wrong 'source"):
+        Judgements.of(index(**record))
+
+
+@pytest.mark.attack(82)
+@pytest.mark.parametrize(("name", "uuid"), [("../x", "u"), ("x", "/../loot"), ("x", "u\0")])
+def test_no_cluster_says_which_folder_is_read_and_written(name: str, uuid: str) -> None:
+    with pytest.raises(DataError, match="cannot be the name of a file"):
+        Judgements.of(index(name, uuid))
+
+
+@pytest.mark.attack(82)
+def test_what_lies_beside_judgements_is_not_given_out(kept: Judgements) -> None:
+    kept.judge("ada", CAT, {"d1": 1})
+    for name in ("rejects.jsonl", "deep/secret.tsv", "judges/deep/secret.tsv"):
+        (kept.folder / name).parent.mkdir(exist_ok=True)
+        (kept.folder / name).write_text("secret")
+    with zipfile.ZipFile(io.BytesIO(kept.exported())) as archive:
+        assert archive.namelist() == ["judges/ada.tsv", "qrels/test.tsv", "queries.jsonl"]
+
+
+@pytest.mark.attack(82)
+@pytest.mark.parametrize("judge", ["../eve", "/eve", "..\\eve", "a/b", "eve\n"])
+def test_a_judges_name_is_no_path(kept: Judgements, judge: str) -> None:
+    with pytest.raises(DataError, match="cannot be the name of a file"):
+        kept.judge(judge, CAT, {"d1": 1})
+    with pytest.raises(DataError, match="cannot be the name of a file"):
+        kept.of_judge(judge)
+    assert not kept.judges()

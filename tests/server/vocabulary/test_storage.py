@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -175,6 +176,27 @@ def test_removal_takes_the_table_away_and_the_hidden_index_with_the_last(
             bulk(cluster, INDEX, [{"delete": {"_id": part["_id"]}}])
     remove(cluster, second.record.source)
     assert not cluster.exists(INDEX)
+
+
+@pytest.mark.attack(81)
+@pytest.mark.parametrize("part", ["../victim", "../../victim", "victim"])
+def test_a_document_whose_id_is_a_path_has_nothing_deleted(
+    cluster: Cluster, index_name: str, part: str
+) -> None:
+    info = made(cluster, index_name)
+    own = storage.folder_of_table(named_by(info).fingerprint)
+    victim = own.parent / part
+    victim.mkdir(parents=True)
+    (victim / "file").write_text("text")
+    body = {"index": info.name, "index_uuid": info.uuid, "data": ""}
+    cluster.request("PUT", path_of(INDEX, "_doc", part), body)
+    try:
+        assert remove(cluster, index_name)["term_tables"] == [named_by(info).fingerprint]
+        assert (victim / "file").read_text() == "text"
+        assert not own.exists()
+    finally:
+        bulk(cluster, INDEX, [{"delete": {"_id": part}}])
+        shutil.rmtree(victim)
 
 
 def test_a_copy_of_an_index_keeps_the_table_alive(cluster: Cluster, index_name: str) -> None:

@@ -14,6 +14,8 @@ import hybridr_cli
 from hybridr import Search, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
+from hybridr.errors import DataError
+from hybridr.files.folders import data_folder
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from hybridr.workbench.workbench import workbench_of
@@ -157,6 +159,18 @@ def test_the_page_of_a_filtered_alias_shows_and_writes_no_more_than_it(
     for task in ("tune", "reset"):
         assert "is an alias with a filter" in done(client, task)["error"]
     assert cluster.index_info(f"{index_name}-hybridr-2").record.tuning is None
+
+
+@pytest.mark.attack(82)
+def test_a_record_whose_source_is_a_path_opens_no_judgements(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 12)
+    info = cluster.index_info(reindex(cluster, index_name, HashingEncoder()).destination)
+    record = {**info.mappings["_meta"]["hybridr"], "source": "../../../x", "source_uuid": "/../loot"}
+    cluster.request("PUT", path_of(info.name, "_mapping"), {"_meta": {"hybridr": record}})
+    settings = ServeSettings(index=info.name)
+    with pytest.raises(DataError, match=f"hybridr's record in '{info.name}' holds a wrong 'source'"):
+        create_app(HashingEncoder(), settings, cluster=cluster, added=workbench_of(settings, cluster))
+    assert not (data_folder().parent / "loot").exists()
 
 
 def test_without_judgements_the_command_says_where_to_make_them(
