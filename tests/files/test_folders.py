@@ -18,7 +18,7 @@ from hybridr.node.state import node_folder, state_file
 from hybridr.workbench.judgements import Judgements
 from support.hostile_cluster import INDEX, ROOT, Given, hostile
 
-ODD = ["", ".", "..", "...", ". ", "a/b", "../x", "/etc/passwd", "..\\x", "a\nb", "a\0b", "\x7f"]
+ODD = ["", ".", "..", "...", ". ", "a/b", "../x", "/no-such-folder/x", "..\\x", "a\nb", "a\0b", "\x7f"]
 
 
 @pytest.mark.attack(84)

@@ -49,7 +49,7 @@ def test_a_cluster_that_answers_with_paths_has_nothing_deleted() -> None:
 
 @pytest.mark.attack(81)
 @pytest.mark.parametrize(
-    "fingerprint", ["../victim", "", "..", "/etc", "A" * 64, "ab", OWN + "0", OWN + "\n"]
+    "fingerprint", ["../victim", "", "..", "/no-such-folder", "A" * 64, "ab", OWN + "0", OWN + "\n"]
 )
 def test_what_is_no_fingerprint_names_no_folder(fingerprint: str) -> None:
     with pytest.raises(DataError, match="no fingerprint"):
