@@ -202,6 +202,25 @@ def test_an_interrupted_reindex_carries_them_over_too(cluster: Cluster, index_na
     assert (done.rejected, done.switched, done.destination) == (0, True, f"{index_name}-hybridr-1")
 
 
+def test_a_field_that_is_added_while_the_index_is_verified(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mapping that grows at any moment stops no reindex, and arrives before the alias moves."""
+    from hybridr.reindexing.targets import beside
+
+    original = beside.require_verified
+
+    def growing(*given: Any) -> Any:
+        grow(cluster, index_name, badge={"type": "keyword"})
+        put(cluster, index_name, 4, title="blue hat", badge="new")
+        return original(*given)
+
+    monkeypatch.setattr(beside, "require_verified", growing)
+    shop(cluster, index_name, STRICT)
+    assert mapped(cluster, f"{index_name}-hybridr")["badge"] == {"type": "keyword"}
+    assert ok(cluster, index_name)
+
+
 def test_how_a_field_is_asked_is_carried_over(cluster: Cluster, index_name: str) -> None:
     shop(cluster, index_name, STRICT)
     grow(cluster, index_name, title={"type": "text", "search_analyzer": "english", "analyzer": "default"})
