@@ -140,9 +140,9 @@ def compare_with_source(
         if document.doc_id not in extent.rejected and look_up(cluster, info.name, [document])
     ]
     if extent.until is None:  # else the source goes on, and the last pass before the switch brings that in
-        findings.insert(0, count_finding(cluster, info, extent.rejected))
         fields = properties_of(there)
-        findings.insert(0, Finding("mapping", len(fields), list(unlike(there, info)), of="fields"))
+        mapping = Finding("mapping", len(fields), list(unlike(there, info)), of="fields")
+        findings[:0] = [count_finding(cluster, info, extent.rejected), mapping]
     if is_restored(info, there):
         findings.insert(0, Finding("lineage", 0, detail=f"'{source}' was restored from a snapshot since"))
     documents = {document.doc_id: document for document in [*suspects, *chosen]}

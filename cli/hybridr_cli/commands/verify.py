@@ -14,6 +14,7 @@ from ..verbs import app, verb
 if TYPE_CHECKING:
     from hybridr.cluster.connection import Cluster
     from hybridr.encoding.contract import Encoder
+    from hybridr.reindexing.targets import Finding
 
 
 @verb(app, "verify", cluster=True)
@@ -61,13 +62,18 @@ def compared(session: Session, cluster: Cluster, name: str, model: Encoder, samp
     found = verification.verify(cluster, name, model, sample=sample, progress=session.output.progress)
     session.output.result({**vars(found), "findings": [vars(f) for f in found.findings], "ok": found.ok})
     rows = [
-        (f.name, f.looked_at, "ok" if f.ok else f.detail or f"{len(f.differing)} differ")
+        (f.name, looked_at(f), "ok" if f.ok else f.detail or f"{len(f.differing)} differ")
         for f in found.findings
     ]
     session.output.table(("compared", "documents", "result"), rows)
     for problem in found.problems():
         session.output.line(problem)
     return found.ok
+
+
+def looked_at(finding: Finding) -> int | str:
+    """Say how many documents were compared, or what else was."""
+    return finding.looked_at if finding.of == "documents" else f"{finding.looked_at} {finding.of}"
 
 
 def recalled(

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +193,7 @@ def test_kill_9_then_the_same_command(
         time.sleep(0.1)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
-    there = marked(cluster, index_name, held)
+    there = settled_count(lambda: marked(cluster, index_name, held))
     assert 100 <= there < 400
     assert hybridr_cli.main([*command[:-4], *connection, "--json"]) == 0
     done = json.loads(capsys.readouterr().out)
@@ -227,6 +228,15 @@ def marked(cluster: Cluster, index: str, query: dict[str, Any]) -> int:
         return 0
     cluster.refresh(index)
     return int(cluster.search(index, {"size": 0, **query})["hits"]["total"]["value"])
+
+
+def settled_count(count: Callable[[], int], rest_s: float = 1.0) -> int:
+    """Count until nothing comes in any more: the node goes on with the bulk of a client that was killed."""
+    before, now = -1, count()
+    while now != before:
+        time.sleep(rest_s)
+        before, now = now, count()
+    return now
 
 
 def test_refused_documents_leave_it_incomplete(

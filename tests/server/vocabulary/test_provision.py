@@ -87,7 +87,7 @@ def test_a_table_of_other_fields_is_fitted_anew_and_the_old_parts_go(
     assert fits == [bare, bare]
     info = cluster.index_info(bare)
     assert info.record.term_table == second.table
-    parts = {part[: storage.DIGITS] for part in storage.stored_parts(cluster, {info.uuid})}
+    parts = {storage.table_of_part(part) for part in storage.stored_parts(cluster, {info.uuid})}
     assert parts == {info.record.term_table.fingerprint}
 
 
