@@ -12,19 +12,27 @@ if TYPE_CHECKING:
     from .cluster.connection import Cluster, connect
     from .cluster.loading import load
     from .cluster.settings import LoadSettings
+    from .deploying.deploying import Deploying, deploy, undeploy
+    from .deploying.settings import DeploySettings
     from .encoding.contract import Encoder
     from .encoding.opening import load_encoder
     from .errors import HybridrError
     from .evaluation.evaluation import Evaluation, evaluate
     from .exporting.exporting import export
     from .files.formats import read_beir
+    from .inspection import Inspection, inspect_index
     from .node.settings import NodeSettings
     from .records import Document, Hit, Query
     from .reindexing.reindexing import Reindexing, reindex
     from .reindexing.rollback import rollback
     from .reindexing.settings import ReindexSettings
+    from .reindexing.syncing import Syncing, sync
+    from .reindexing.verification import Verification, verify
     from .search.search import Search
     from .search.settings import SearchSettings
+    from .standing import Standing, remove, status
+    from .tuning.settings import TuneSettings
+    from .tuning.tuning import Tuning, tune
 
 __version__ = "0.1.0"
 
@@ -35,19 +43,27 @@ _HOMES = {
     "cluster.connection": ("Cluster", "connect"),
     "cluster.loading": ("load",),
     "cluster.settings": ("LoadSettings",),
+    "deploying.deploying": ("Deploying", "deploy", "undeploy"),
+    "deploying.settings": ("DeploySettings",),
     "encoding.contract": ("Encoder",),
     "encoding.opening": ("load_encoder",),
     "errors": ("HybridrError",),
     "evaluation.evaluation": ("Evaluation", "evaluate"),
     "exporting.exporting": ("export",),
     "files.formats": ("read_beir",),
+    "inspection": ("Inspection", "inspect_index"),
     "node.settings": ("NodeSettings",),
     "records": ("Document", "Hit", "Query"),
     "reindexing.reindexing": ("Reindexing", "reindex"),
     "reindexing.rollback": ("rollback",),
     "reindexing.settings": ("ReindexSettings",),
+    "reindexing.syncing": ("Syncing", "sync"),
+    "reindexing.verification": ("Verification", "verify"),
     "search.search": ("Search",),
     "search.settings": ("SearchSettings",),
+    "standing": ("Standing", "remove", "status"),
+    "tuning.settings": ("TuneSettings",),
+    "tuning.tuning": ("Tuning", "tune"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -55,11 +71,14 @@ __all__ = [
     "AdaptSettings",
     "Adaptation",
     "Cluster",
+    "DeploySettings",
+    "Deploying",
     "Document",
     "Encoder",
     "Evaluation",
     "Hit",
     "HybridrError",
+    "Inspection",
     "LoadSettings",
     "NodeSettings",
     "Query",
@@ -67,16 +86,29 @@ __all__ = [
     "Reindexing",
     "Search",
     "SearchSettings",
+    "Standing",
+    "Syncing",
+    "TuneSettings",
+    "Tuning",
+    "Verification",
     "adapt",
     "assemble",
     "connect",
+    "deploy",
     "evaluate",
     "export",
+    "inspect_index",
     "load",
     "load_encoder",
     "read_beir",
     "reindex",
+    "remove",
     "rollback",
+    "status",
+    "sync",
+    "tune",
+    "undeploy",
+    "verify",
 ]
 
 

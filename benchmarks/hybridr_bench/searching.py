@@ -30,7 +30,7 @@ from hybridr.deploying.remote_models import missing_settings
 from hybridr.deploying.settings import DeploySettings, Way
 from hybridr.encoding.contract import Encoder, Reading, Vectors, reads_tokens
 from hybridr.errors import ClusterError, SettingsError
-from hybridr.node.process import status
+from hybridr.node.process import nodes
 from hybridr.progress import Progress, silent
 from hybridr.search.checks import Mode
 from hybridr.search.encoders import encoder_for
@@ -237,7 +237,7 @@ def race_indices(
 
     An embedded node is kept to one half of the cores, and the asking to the other; another one is left alone.
     """
-    node = next((one for one in status() if one.running and one.url == cluster.url), None)
+    node = next((one for one in nodes() if one.running and one.url == cluster.url), None)
     load = os.getloadavg()[0]
     with apart(node.pid if node else None) as pinned:
         races = [

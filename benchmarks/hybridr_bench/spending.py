@@ -14,7 +14,7 @@ import psutil
 
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.files.atomic import write_json
-from hybridr.node.process import status
+from hybridr.node.process import nodes
 
 NOTED_S = 5.0
 NAMES = ("seconds", "client_cpu_s", "node_cpu_s")
@@ -100,7 +100,7 @@ class TimedCluster(Cluster):
 
 def node_of(cluster: Cluster) -> psutil.Process | None:
     """Find the process of the embedded node that a connection leads to; None for another cluster."""
-    node = next((one for one in status() if one.running and one.url == cluster.url), None)
+    node = next((one for one in nodes() if one.running and one.url == cluster.url), None)
     return psutil.Process(node.pid) if node else None
 
 

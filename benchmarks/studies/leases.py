@@ -38,7 +38,7 @@ from hybridr.reindexing.runners.ray import Worker
 from hybridr.reindexing.targets.beside import COPYING
 from hybridr.sharing import board, leases, shares
 from hybridr.sharing.dealing import Done, Leased
-from hybridr.status import remove
+from hybridr.standing import remove
 from study import Section
 
 INDEX, DOCUMENTS, DIM = "hybridr-leases", 40, 8

@@ -45,6 +45,8 @@ def connect(url: str | None = None, **auth: Any) -> Cluster:
 
     Without a url: `HYBRIDR_URL`, else the running embedded node, else localhost:9200.
     Raises Unreachable, AccessDenied, ClusterError (not OpenSearch, or too old), SettingsError.
+
+    >>> cluster = hybridr.connect()
     """
     return Cluster.connect(resolve_stage(ClusterSettings, {"url": url, **auth})[0])
 
@@ -138,10 +140,10 @@ class Cluster:
 
     def is_embedded(self) -> bool:
         """Tell whether this is hybridr's own node: it tells itself, and those of this machine are known."""
-        from ..node.process import status
+        from ..node.process import nodes
 
         told = any("hybridr_embedded" in node.get("attributes", {}) for node in self.nodes)
-        return told or any(node.running and node.url == self.url for node in status())
+        return told or any(node.running and node.url == self.url for node in nodes())
 
     def request(
         self,
@@ -344,13 +346,13 @@ def path_of(*parts: str) -> str:
 
 def addressed(settings: ClusterSettings) -> ClusterSettings:
     """Fill in the url; a node of hybridr's own brings its certificate and its user with it."""
-    from ..node.process import running_node, status
+    from ..node.process import nodes, running_node
 
     if settings.url is None:
         if (node := running_node()) is None:
-            refuse_to_choose([one for one in status() if one.running])
+            refuse_to_choose([one for one in nodes() if one.running])
     else:
-        node = next((node for node in status() if node.running and node.url == settings.url), None)
+        node = next((node for node in nodes() if node.running and node.url == settings.url), None)
     if node is None:
         return settings.model_copy(update={"url": (settings.url or DEFAULT_URL).rstrip("/")})
     found: dict[str, Any] = {"url": node.url}

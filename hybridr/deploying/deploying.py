@@ -159,8 +159,8 @@ def storing_requests(index: str, pipeline: str, body: dict[str, Any]) -> list[di
 def deploy(
     cluster: Cluster,
     name: str,
-    settings: DeploySettings,
-    search: SearchSettings,
+    settings: DeploySettings | None = None,
+    search: SearchSettings | None = None,
     *,
     progress: Progress = silent,
 ) -> Deploying:
@@ -168,10 +168,14 @@ def deploy(
 
     A model that an earlier call made is deleted when the new one is in its place. Raises the errors of
     `plan_deployment`, and ClusterError for cluster settings that are missing unless `set_cluster_settings`.
+
+    >>> hybridr.deploy(cluster, "docs").pipeline
+    'hybridr-docs-hybridr-1'
     """
+    settings = settings or DeploySettings()
     if settings.way == "local":  # a small heap is full for a while after the upload
         cluster = cluster.patient(local_models.PATIENCE_S)
-    found = check_deployable(cluster, name, settings, search)
+    found = check_deployable(cluster, name, settings, search or SearchSettings())
     todo, info, search = planned(cluster, found, settings), found.info, found.search
     known = info.record.deployment
     job = fingerprint([settings.record(), token_digest(info, settings), made_by(todo)])
@@ -215,6 +219,9 @@ def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict
     """Take the default pipeline, the pipeline, the model and its connector away; give the requests.
 
     Raises DataError when nothing is deployed, ClusterError when the record names what is not ours.
+
+    >>> [request["method"] for request in hybridr.undeploy(cluster, "docs")]
+    ['PUT', 'DELETE']
     """
     info = resolve_whole(cluster, name)
     requests = withdrawal(cluster, info)

@@ -50,6 +50,10 @@ def load_encoder(
     takes the physical cores. The graph and the tokenizer are compared with the sha256 in the manifest. Raises
     ModelError when the folder is missing, damaged or not an encoder, MissingExtra when the backend is not
     installed.
+
+    >>> encoder = hybridr.load_encoder("docs-encoder")
+    >>> encoder.encode_queries(["side effects of statins"]).shape
+    (1, 384)
     """
     folder = Path(folder)
     record = verify_encoder(folder, precision)

@@ -179,6 +179,11 @@ def evaluate(
     `measures` are spelled as in ir-measures, computed by trec_eval's rules; a query without results counts
     as 0, grades below 0 as 0. Raises SettingsError for an unknown measure or baseline, DataError for bad
     grades, ids that come twice, queries without text, and qrels that share nothing with a run.
+
+    >>> words = hybridr.Search(cluster, "docs", mode="lexical")
+    >>> report = hybridr.evaluate({"bm25": words, "hybrid": search}, queries, qrels)
+    >>> sorted(report.per_query)
+    ['bm25', 'hybrid']
     """
     settings = settings or EvaluateSettings()
     baseline = _checked_baseline(systems, baseline)

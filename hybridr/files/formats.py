@@ -28,6 +28,8 @@ def read_beir(folder: Path | str, split: str = "test") -> tuple[list[Document], 
     """Read corpus, queries and qrels of one split; queries without qrels in the split are left out.
 
     Raises DataError with file and line for what is missing or malformed.
+
+    >>> corpus, queries, qrels = hybridr.read_beir("docs-beir")
     """
     folder = Path(folder)
     corpus = [document_of(record, folder) for record in read_corpus(folder)]

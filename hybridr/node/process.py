@@ -84,7 +84,7 @@ def stop(name: str, *, delete_data: bool = False) -> bool:
     return process is not None
 
 
-def status() -> list[NodeState]:
+def nodes() -> list[NodeState]:
     """List the known nodes, by name; `running` is checked."""
     return list(read_states())
 

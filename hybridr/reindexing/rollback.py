@@ -76,6 +76,9 @@ def rollback(
     and once more after it. Gives alias, from, to, dropped, the actions, and counts of writes and of what was
     returned. Raises NotFound when nothing was switched, ClusterError when there are such writes and neither
     `copy_back` nor `discard` was given.
+
+    >>> hybridr.rollback(cluster, "docs")["to"]
+    'docs'
     """
     current = way_back(cluster, name)
     alias, previous = current.record.alias, current.record.previous

@@ -58,6 +58,10 @@ class Search:
     is not the one that wrote them; without one the search finds it itself. `feedback="rm3"` expands the
     lexical leg by the words of its best documents, "rocchio" moves the query vector toward the best of a
     hybrid search. `fusion` names how a hybrid search joins its legs; None in other modes.
+
+    >>> search = hybridr.Search(cluster, "docs", encoder)
+    >>> [hit.rank for hit in search("basket", k=2)]
+    [1, 2]
     """
 
     def __init__(

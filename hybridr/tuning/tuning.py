@@ -142,6 +142,10 @@ def tune(
     a part of the index only so: Raises ClusterError. Raises DataError for fewer than 10 judged queries or
     without vectors, FingerprintMismatch for another encoder, SettingsError for what
     this index cannot do or what needs judged queries.
+
+    >>> found = hybridr.tune(cluster, "docs", (queries, qrels), encoder=encoder)
+    >>> found.index
+    'docs-hybridr-1'
     """
     settings = settings or TuneSettings()
     if not judged and (settings.also or settings.bm25 == "apply"):

@@ -60,7 +60,7 @@ def test_delete_data_forgets_only_that_node(tmp_path: Path) -> None:
         (state.node_folder(name) / "data").mkdir(parents=True)
         state.write_state(state_of(name, 1, 0.0))
     assert main(["node", "stop", "--name", "mine", "--delete-data"]) == 0
-    assert [each.name for each in process.status()] == ["other"]
+    assert [each.name for each in process.nodes()] == ["other"]
     assert not state.node_folder("mine").exists()
     assert state.node_folder("other").exists()
 
@@ -152,7 +152,7 @@ def test_one_damaged_state_leaves_the_others(damage: str, capsys: pytest.Capture
     whole = json.loads(state.state_file("good").read_text())
     wrong = json.dumps({**whole, **json.loads(damage)}) if damage == '{"pid": "x"}' else damage
     state.state_file("bad").write_text(wrong)
-    assert [one.name for one in process.status()] == ["good"]
+    assert [one.name for one in process.nodes()] == ["good"]
     assert process.running_node() is None
     assert main(["node", "status", "--json"]) == 0
     shown = capsys.readouterr()

@@ -18,7 +18,7 @@ from hybridr.reindexing.syncing import job_of
 from hybridr.reindexing.targets import target_of
 from hybridr.reindexing.verification import verify
 from hybridr.settings import resolve_stage
-from hybridr.status import remove, standing
+from hybridr.standing import remove, status
 from support.hashing import HashingEncoder
 
 THROWN_AWAY = """
@@ -116,7 +116,7 @@ def test_a_new_target_is_a_new_file() -> None:
     assert target_of(info.record).name == "throwaway"
     assert job_of(cluster, info, encoder, ReindexSettings()).settings.target == "throwaway"
     assert [found.name for found in verify(cluster, "docs", encoder).findings] == ["in memory"]
-    (holding,) = standing(cluster, "docs").holdings
+    (holding,) = status(cluster, "docs").holdings
     assert holding.current == 2
     assert remove(cluster, "docs")["removed"]
-    assert standing(cluster, "docs").holdings[0].current == 0
+    assert status(cluster, "docs").holdings[0].current == 0

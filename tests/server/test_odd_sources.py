@@ -20,7 +20,7 @@ from hybridr.inspection import inspect_index
 from hybridr.progress import silent
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
-from hybridr.status import remove, standing
+from hybridr.standing import remove, status
 from hybridr_cli import main
 from support.corpus import bulk, fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder
@@ -103,7 +103,7 @@ def test_half_a_character_stops_nothing(
     assert verify(cluster, index_name, encoder).ok
     assert inspect_index(cluster, index_name, token_counter=encoder).sampled == 7
     assert {one.text for one in read_index(cluster, index_name, ("text",), silent)} >= {"\ufffd"}
-    assert standing(cluster, index_name).holdings[0].current == 7
+    assert status(cluster, index_name).holdings[0].current == 7
     assert "half" in {hit.doc_id for hit in Search(cluster, index_name, encoder)("harbor", 9)}
 
 
@@ -134,7 +134,7 @@ def test_one_broken_record_stops_no_other(
     for number, record in enumerate(({"role": "vectors", "dim": []}, [], 3, {"role": 3}), 7):
         broken = {"mappings": {"_meta": {"hybridr": record}}}
         cluster.request("PUT", path_of(f"{index_name}-hybridr-{number}"), broken)
-    assert [one.index for one in standing(cluster, index_name).holdings] == [f"{index_name}-hybridr-1"]
+    assert [one.index for one in status(cluster, index_name).holdings] == [f"{index_name}-hybridr-1"]
     hits = Search(cluster, index_name, HashingEncoder())(text_number(1), 3)
     assert hits[0].doc_id == "d1"
     for verb in ("status", "verify", "search", "remove", "sync", "rollback"):

@@ -42,7 +42,7 @@ from hybridr.sharing.leases import Holder, Ledger
 from hybridr.staging.importing import import_vectors
 from hybridr.staging.texts import export_text
 from hybridr.staging.vectors import encode_texts
-from hybridr.status import remove, standing
+from hybridr.standing import remove, status
 from hybridr.tuning.resetting import reset_tuning
 from hybridr.tuning.settings import TuneSettings
 from hybridr.tuning.tuning import tune
@@ -122,8 +122,8 @@ def test_the_verbs_of_a_life_each_with_its_role(
     assert admin.index_info(INDEX).record.destinations == (info.uuid,)
     assert info.record.synced is not None
     assert asked(bob("search")) == asked(admin)
-    found = standing(bob("status"), INDEX)
-    assert found.to_json() == standing(admin, INDEX).to_json()
+    found = status(bob("status"), INDEX)
+    assert found.to_json() == status(admin, INDEX).to_json()
     assert verify(bob("verify"), INDEX, ENCODER).ok
     assert measure_recall(bob("verify"), INDEX, ENCODER, sample=10).shares
     put_documents(admin, INDEX, range(39, 42), suffix=" later")

@@ -17,7 +17,7 @@ from hybridr.files.private import remember_text, texts
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.targets import Lag
 from hybridr.search.encoders import encoder_for, promote
-from hybridr.status import remove, standing
+from hybridr.standing import remove, status
 from support.corpus import bulk, delete, fill_index, put_documents, reindexed_alias, sources
 from support.hashing import HashingEncoder
 
@@ -30,14 +30,14 @@ def alias(cluster: Cluster, index_name: str) -> str:
 
 
 def test_status_counts_what_is_behind(cluster: Cluster, index_name: str, alias: str) -> None:
-    (before,) = standing(cluster, index_name).holdings
+    (before,) = status(cluster, index_name).holdings
     assert (before.documents, before.current, before.lag) == (20, 20, Lag(0, 0, 0))
     put_documents(cluster, index_name, range(18, 23), suffix=" changed")
     delete(cluster, index_name, "d1")
     put_documents(cluster, alias, [5, 6], suffix=" by a client")
     bulk(cluster, alias, [{"index": {"_id": "own"}}, {"text": "zephyr"}])
     delete(cluster, alias, "d7")
-    found = standing(cluster, alias)
+    found = status(cluster, alias)
     (holding,) = found.holdings
     assert (found.source, found.documents) == (index_name, 22)
     assert (holding.documents, holding.current) == (20, 15)
@@ -48,7 +48,7 @@ def test_status_counts_what_is_behind(cluster: Cluster, index_name: str, alias: 
     assert holding.encoder_folder is None
     assert [event["event"] for event in holding.history] == ["filled", "switched"]
     sync(cluster, index_name, HashingEncoder())
-    (after,) = standing(cluster, index_name).holdings
+    (after,) = status(cluster, index_name).holdings
     assert (after.documents, after.current, after.lag) == (22, 22, Lag(0, 0, 0))
 
 
@@ -56,16 +56,16 @@ def test_status_of_what_was_never_reindexed_rolled_back_or_lost_its_source(
     cluster: Cluster, index_name: str
 ) -> None:
     fill_index(cluster, index_name, 3)
-    assert standing(cluster, index_name).holdings == []
+    assert status(cluster, index_name).holdings == []
     with pytest.raises(NotFound):
-        standing(cluster, f"{index_name}-missing")
+        status(cluster, f"{index_name}-missing")
     destination = reindex(cluster, index_name, HashingEncoder()).destination
     rollback(cluster, index_name)
-    (left,) = standing(cluster, index_name).holdings
+    (left,) = status(cluster, index_name).holdings
     assert (left.aliases, left.history[-1]["event"]) == ([], "rolled back")
     cluster.request("DELETE", path_of(index_name))
     for name in (index_name, destination):
-        found = standing(cluster, name)
+        found = status(cluster, name)
         assert (found.source, found.documents) == (index_name, None)
         assert (found.holdings[0].lag, found.holdings[0].writes) == (None, None)
 

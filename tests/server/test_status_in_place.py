@@ -11,7 +11,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.writing import Outcome
 from hybridr.errors import ClusterError, DataError, NotFound
 from hybridr.reindexing.own_index import MARK_FIELD
-from hybridr.status import remove, standing
+from hybridr.standing import remove, status
 from support.corpus import update
 from support.hashing import HashingEncoder
 from support.own_index import IN_PLACE, VECTOR, filled_index, knn_index, raw
@@ -35,7 +35,7 @@ def test_remove_leaves_documents_and_settings_as_they_were(cluster: Cluster, ind
     assert after.settings == info.settings
     assert after.mappings["_meta"] == {"owner": "somebody"}
     assert after.mappings["properties"].keys() - info.mappings["properties"].keys() == {VECTOR, MARK_FIELD}
-    assert standing(cluster, index_name).holdings == []
+    assert status(cluster, index_name).holdings == []
     with pytest.raises(NotFound):
         remove(cluster, index_name)
     with pytest.raises(DataError, match="no vectors"):

@@ -37,9 +37,9 @@ def stop(
     delete_data: Annotated[bool, typer.Option("--delete-data", help="Delete its data as well.")] = False,
 ) -> None:
     """Stop a node; its data stay."""
-    from hybridr.node.process import status, stop
+    from hybridr.node.process import nodes, stop
 
-    names = [state.name for state in status()] if every else [settings.name]
+    names = [state.name for state in nodes()] if every else [settings.name]
     stopped = {each: stop(each, delete_data=delete_data) for each in names}
     for each, was_running in stopped.items():
         session.output.line(f"node '{each}' {'stopped' if was_running else 'was not running'}")
@@ -49,10 +49,10 @@ def stop(
 @verb(node, "status")
 def status(session: Session) -> None:
     """List the nodes."""
-    from hybridr.node.process import status
+    from hybridr.node.process import nodes
     from hybridr.node.state import damaged_states
 
-    states = status()
+    states = nodes()
     for error in damaged_states():
         session.output.warning(f"{error.message}; {error.hint}")
     session.output.table(

@@ -10,15 +10,15 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.status import Holding
+    from hybridr.standing import Holding
 
 
 @verb(app, "status", cluster=True)
 def status(session: Session, name: Reindexed) -> None:
     """Show how current the vectors are, what was made for the index, and its history. Changes nothing."""
-    from hybridr.status import standing
+    from hybridr.standing import status
 
-    found = standing(session.connect(), name)
+    found = status(session.connect(), name)
     out = session.output
     out.result(found.to_json())
     documents = "gone" if found.documents is None else f"{found.documents:,} documents"

@@ -19,7 +19,7 @@ from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
 from hybridr.search.checks import Mode
 from hybridr.search.settings import SearchSettings
-from hybridr.status import standing
+from hybridr.standing import status
 from support.corpus import fill_index, put_documents, text_number
 from support.hashing import HashingEncoder
 
@@ -142,7 +142,7 @@ def test_mapping_and_record_say_the_same(cluster: Cluster, index_name: str) -> N
         "confidence_interval": 1.0,
     }
     assert (field_of(made["on_disk"])["mode"], made["on_disk"].record.compression) == ("on_disk", "4x")
-    holdings = standing(cluster, index_name).holdings
+    holdings = status(cluster, index_name).holdings
     assert [(held.vectors, held.compression) for held in holdings] == [
         ("byte", None),
         ("sq", None),

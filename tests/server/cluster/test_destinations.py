@@ -17,7 +17,7 @@ from hybridr.reindexing.new_index import begun
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
-from hybridr.status import remove, standing
+from hybridr.standing import remove, status
 from support.corpus import bulk, fill_index, put_documents, sources
 from support.hashing import HashingEncoder
 
@@ -63,7 +63,7 @@ def test_a_stranger_with_all_that_can_be_read_does_not_answer_for_a_source(
     stranger = claim(cluster, source, previous=f"{source}-secret")
     assert resolve(cluster, source).name == f"{source}-hybridr-1"
     assert "evil" not in {hit.doc_id for hit in Search(cluster, source, ENCODER)("anchor basket", 50)}
-    found = standing(cluster, source)
+    found = status(cluster, source)
     assert [one.index for one in found.holdings] == [f"{source}-hybridr-1"]
     assert found.strangers == [stranger]
     assert sync(cluster, source, ENCODER).destination == f"{source}-hybridr-1"
@@ -77,7 +77,7 @@ def test_a_stranger_with_all_that_can_be_read_does_not_answer_for_a_source(
         lambda cluster, name: sync(cluster, name, ENCODER),
         lambda cluster, name: rollback(cluster, name, copy_back=True),
         remove,
-        standing,
+        status,
     ],
     ids=["sync", "rollback", "remove", "status"],
 )

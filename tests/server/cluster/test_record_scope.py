@@ -21,7 +21,7 @@ from hybridr.progress import silent
 from hybridr.records import Query
 from hybridr.reindexing.verification import verify
 from hybridr.search.systems import Compared, JudgedQueries, evaluate_index
-from hybridr.status import remove, standing
+from hybridr.standing import remove, status
 from hybridr.tuning.map_fitting import sampled
 from hybridr.tuning.resetting import reset_tuning
 from hybridr.tuning.settings import MapSettings, TuneSettings
@@ -134,7 +134,7 @@ def test_evaluate_measures_what_the_alias_shows(
         assert set(run["q"]) <= TENANT
 
 
-@pytest.mark.parametrize("verb", [verify, standing, rollback, remove])
+@pytest.mark.parametrize("verb", [verify, status, rollback, remove])
 def test_what_works_on_all_of_an_index_refuses_a_part(shared: Cluster, verb: Any) -> None:
     for alias in ("t-tenant-source", "t-routed-made"):
         with pytest.raises(ClusterError, match=r"is an alias with a (filter|routing): this works on all of"):

@@ -16,7 +16,7 @@ from hybridr.reindexing.switching import command_of
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from hybridr.status import standing
+from hybridr.standing import status
 from support.corpus import fill_index
 from support.deployed import Server, ask, ids, scores
 from support.hashing import HashingEncoder
@@ -55,7 +55,7 @@ def test_clients_that_change_nothing_get_the_boost(
         info = ml_cluster.index_info(done.index)
         assert info.record.deployment is not None
         assert info.record.deployment.boost == formula
-        [holding] = standing(ml_cluster, INDEX).holdings
+        [holding] = status(ml_cluster, INDEX).holdings
         assert holding.deployment is not None
         assert holding.deployment.boost == formula
         assert hybridr_cli.main(["status", INDEX, "--url", ml_cluster.url]) == 0

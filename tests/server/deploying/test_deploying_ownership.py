@@ -21,7 +21,7 @@ from hybridr.errors import ClusterError, DataError, SettingsError
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from hybridr.status import remove, standing
+from hybridr.standing import remove, status
 from support.corpus import fill_index
 from support.deployed import Server
 from support.hashing import HashingEncoder
@@ -77,7 +77,7 @@ def test_a_new_token_is_a_change_and_the_old_one_is_seen(cupboard: Cluster, serv
     server.app = guarded(cupboard, "second-token")
     try:
         refused = f"the server at {server.url} asks for another token than the cluster has"
-        assert standing(cupboard, INDEX).holdings[0].deployment.missing == [refused]
+        assert status(cupboard, INDEX).holdings[0].deployment.missing == [refused]
         (found,) = [one for one in check_deployments(cupboard) if one.name == f"deployment {name}"]
         assert (found.ok, found.found) == (False, f"transparent: {refused}")
         assert found.fix == f"hybridr deploy {INDEX} --way transparent --server {server.url}"
@@ -87,7 +87,7 @@ def test_a_new_token_is_a_change_and_the_old_one_is_seen(cupboard: Cluster, serv
         again = settings_of(server, "second-token")
         assert deploy(cupboard, INDEX, again, DEFAULTS).changed
         assert not deploy(cupboard, INDEX, again, DEFAULTS).changed
-        assert standing(cupboard, INDEX).holdings[0].deployment.missing == []
+        assert status(cupboard, INDEX).holdings[0].deployment.missing == []
         assert "-token" not in json.dumps(cupboard.index_info(name).mappings)
     finally:
         server.app = guarded(cupboard, "first-token")

@@ -24,7 +24,7 @@ from hybridr.search.fusions.pipeline import hybrid_query
 from hybridr.search.hits import checked_hits
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app, listen
-from hybridr.status import standing
+from hybridr.standing import status
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder
 
@@ -60,20 +60,20 @@ def ask(cluster: Cluster, index: str) -> list[dict[str, Any]]:
 def test_status_and_doctor_tell_a_whole_deployment(
     cluster: Cluster, index_name: str, deployed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (holding,) = standing(cluster, index_name).holdings
+    (holding,) = status(cluster, index_name).holdings
     assert holding.deployment
     assert (holding.deployment.way, holding.deployment.missing) == ("client", [])
     assert line_of(cluster, deployed).ok is True
     assert hybridr_cli.main(["status", index_name, "--url", cluster.url]) == 0
     assert f"deployed: client, pipeline hybridr-{deployed} (whole)" in capsys.readouterr().out
     undeploy(cluster, index_name)
-    assert standing(cluster, index_name).holdings[0].deployment is None
+    assert status(cluster, index_name).holdings[0].deployment is None
     assert [check for check in check_deployments(cluster) if deployed in check.name] == []
 
 
 def test_status_and_doctor_tell_what_is_missing(cluster: Cluster, index_name: str, deployed: str) -> None:
     cluster.request("DELETE", path_of("_search", "pipeline", f"hybridr-{deployed}"))
-    (holding,) = standing(cluster, index_name).holdings
+    (holding,) = status(cluster, index_name).holdings
     gone = f"the pipeline hybridr-{deployed} is gone"
     assert holding.deployment
     assert holding.deployment.missing == [gone]
@@ -178,7 +178,7 @@ def test_a_model_and_its_server_are_looked_at(
     found = line_of(ml_cluster, done.index)
     assert (found.ok, found.found) == (False, f"neural: the model {model} is UNDEPLOYED")
     assert found.fix == f"hybridr deploy {crate} --way neural --server {address}"
-    assert standing(ml_cluster, crate).holdings[0].deployment.missing == [f"the model {model} is UNDEPLOYED"]
+    assert status(ml_cluster, crate).holdings[0].deployment.missing == [f"the model {model} is UNDEPLOYED"]
     assert deploy(ml_cluster, crate, neural, DEFAULTS).changed
 
     moved = reindex(ml_cluster, crate, HashingEncoder(), OTHER)

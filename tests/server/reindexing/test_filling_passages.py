@@ -16,7 +16,7 @@ from hybridr.errors import ModelError, SettingsError
 from hybridr.records import Windows
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
-from hybridr.status import standing
+from hybridr.standing import status
 from support.corpus import bulk, fill_index, put_documents, sources, text_number
 from support.long_documents import COUNT, PASSAGES, WINDOWS, encoder, long_text, make, secret, stored
 
@@ -48,7 +48,7 @@ def test_each_document_holds_the_vectors_of_its_passages(
     info = cluster.index_info(destination)
     assert info.record.passages == Windows(tokens=22, overlap=4, most=64)
     assert set(info.mappings["properties"]["hybridr_vector"]["properties"]) == {"vector", "start", "end"}
-    assert [held.passages for held in standing(cluster, index_name).holdings] == [WINDOWS]
+    assert [held.passages for held in status(cluster, index_name).holdings] == [WINDOWS]
 
 
 @pytest.mark.node

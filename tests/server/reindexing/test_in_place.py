@@ -25,7 +25,7 @@ from hybridr.node import state
 from hybridr.reindexing.own_index import MARK_FIELD
 from hybridr.reindexing.syncing import sync
 from hybridr.search.settings import SearchSettings
-from hybridr.status import remove, standing
+from hybridr.standing import remove, status
 from support.corpus import bulk, put_documents, sources, text_number, update
 from support.hashing import HashingEncoder
 from support.own_index import (
@@ -72,7 +72,7 @@ def test_vectors_go_into_the_index_itself(cluster: Cluster, index_name: str) -> 
         == "d7"
     )
     assert ok(cluster, index_name)
-    (holding,) = standing(cluster, index_name).holdings
+    (holding,) = status(cluster, index_name).holdings
     assert (holding.index, holding.documents, holding.current, holding.in_place) == (index_name, 41, 41, True)
 
 

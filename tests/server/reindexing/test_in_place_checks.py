@@ -15,7 +15,7 @@ from hybridr.errors import ClusterError, DataError, HybridrError, SettingsError
 from hybridr.reindexing.own_index import MARK_FIELD
 from hybridr.reindexing.reindexing import plan
 from hybridr.reindexing.syncing import sync
-from hybridr.status import remove, standing
+from hybridr.standing import remove, status
 from support.corpus import bulk, text_number, update
 from support.hashing import HashingEncoder
 from support.own_index import IN_PLACE, VECTOR, did, empty_index, knn_index, ok
@@ -149,7 +149,7 @@ def test_an_alias_stands_for_its_index(cluster: Cluster, index_name: str) -> Non
     update(cluster, alias, "d4", text="changed")
     assert sync(cluster, alias, HashingEncoder()).renewed == 1
     assert Search(cluster, alias, HashingEncoder(), "dense")(text_number(7), 1)[0].doc_id == "d7"
-    assert standing(cluster, alias).holdings[0].current == 10
+    assert status(cluster, alias).holdings[0].current == 10
     assert remove(cluster, alias)["documents"] == 10
     assert cluster.index_info(index_name).aliases == {alias: {}}
 
@@ -175,7 +175,7 @@ def test_one_index_has_its_vectors_in_one_place(cluster: Cluster, index_name: st
     for name in (index, made):
         with pytest.raises(ClusterError, match="already|was made by hybridr"):
             reindex(cluster, name, HashingEncoder(), IN_PLACE)
-    assert standing(cluster, index).holdings[0].index == made
+    assert status(cluster, index).holdings[0].index == made
 
 
 def test_versions_that_writers_number_are_refused(cluster: Cluster, index_name: str) -> None:

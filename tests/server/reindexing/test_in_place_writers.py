@@ -17,7 +17,7 @@ from hybridr.reindexing.own_index import MARK_FIELD
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.targets import in_place
 from hybridr.reindexing.verification import verify
-from hybridr.status import standing
+from hybridr.standing import status
 from support.corpus import bulk, put_documents, sources, text_number, update
 from support.hashing import HashingEncoder
 from support.own_index import IN_PLACE, VECTOR, assert_vectors_fit, did, knn_index, ok, raw
@@ -37,13 +37,13 @@ def test_partial_update_then_verify_then_sync(cluster: Cluster, index: str) -> N
     assert [(one.name, one.differing) for one in found.findings if not one.ok] == [
         ("vector of an older text", ["d4"])
     ]
-    assert standing(cluster, index).holdings[0].current == 39
+    assert status(cluster, index).holdings[0].current == 39
     encoder = HashingEncoder()
     assert did(sync(cluster, index, encoder)) == (0, 0, 1, 0)
     assert encoder.encoded == ["velvet window by a partial update"]
     assert ok(cluster, index)
     assert_vectors_fit(cluster, index)
-    assert standing(cluster, index).holdings[0].current == 40
+    assert status(cluster, index).holdings[0].current == 40
 
 
 def test_a_change_beside_the_text_costs_no_encoding(cluster: Cluster, index: str) -> None:
@@ -81,7 +81,7 @@ def test_a_vector_that_a_client_removed_comes_back(cluster: Cluster, index: str)
     cluster.request("POST", path_of(index, "_update", "d4"), script, {"refresh": "true"})
     found = verify(cluster, index, HashingEncoder())
     assert [one.differing for one in found.findings if one.name == "mark without its vector"] == [["d4"]]
-    assert standing(cluster, index).holdings[0].current == 39
+    assert status(cluster, index).holdings[0].current == 39
     assert did(sync(cluster, index, HashingEncoder())) == (0, 0, 1, 0)
     assert ok(cluster, index)
 

@@ -21,7 +21,7 @@ from hybridr.reindexing.settings import ReindexSettings
 from hybridr.reindexing.syncing import Syncing, sync
 from hybridr.reindexing.targets import Lag
 from hybridr.reindexing.verification import verify
-from hybridr.status import remove, standing
+from hybridr.standing import remove, status
 
 pytestmark = pytest.mark.node
 BEFORE = Path(__file__).resolve().parents[2] / "golden" / "before"
@@ -108,7 +108,7 @@ def found(cluster: Cluster, index: str, encoder: Encoder) -> list[str]:
 
 
 def test_status_of_an_index_beside(cluster: Cluster, index_name: str, library: Any, encoder: Encoder) -> None:
-    state = standing(cluster, index_name)
+    state = status(cluster, index_name)
     (holding,) = state.holdings
     assert (state.source, state.documents) == (index_name, 25)
     assert (holding.index, holding.state) == (f"{index_name}-hybridr-1", "complete")
@@ -156,7 +156,7 @@ def test_rolled_back_and_removed(cluster: Cluster, index_name: str, library: Any
 
 
 def test_an_index_in_place(cluster: Cluster, index_name: str, notes: Any, encoder: Encoder) -> None:
-    (holding,) = standing(cluster, index_name).holdings
+    (holding,) = status(cluster, index_name).holdings
     assert (holding.index, holding.in_place, holding.state) == (index_name, True, "complete")
     assert (holding.documents, holding.current, holding.encoder) == (25, 25, encoder.fingerprint)
     assert found(cluster, index_name, encoder)[0] == notes["hits"][0][0]

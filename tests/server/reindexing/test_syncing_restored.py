@@ -12,7 +12,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import DataError
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
-from hybridr.status import standing
+from hybridr.standing import status
 from support.corpus import fill_index, put_documents, sources
 from support.hashing import HashingEncoder
 
@@ -48,7 +48,7 @@ def test_vectors_of_before_a_restore_are_never_taken_for_current(
     assert refused.value.hint is not None
     assert f"hybridr reindex {index_name}" in refused.value.hint
     assert "lineage" in [one.name for one in verify(cluster, index_name).findings if not one.ok]
-    (holding,) = standing(cluster, index_name).holdings
+    (holding,) = status(cluster, index_name).holdings
     assert (holding.restored, holding.lag) == (True, None)
     assert hybridr_cli.main(["status", index_name, "--url", cluster.url]) == 0
     assert "OUTDATED" in capsys.readouterr().out

@@ -12,7 +12,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import FittedTable, IndexInfo
 from hybridr.errors import AccessDenied, Unreachable
 from hybridr.reindexing.rollback import rollback
-from hybridr.status import remove, standing
+from hybridr.standing import remove, status
 from hybridr.vocabulary import storage
 from hybridr.vocabulary.storage import INDEX, open_term_table
 from support.corpus import bulk, fill_index
@@ -143,14 +143,14 @@ def test_status_says_where_the_table_is(
     cluster: Cluster, index_name: str, other_machine: Callable[[], None]
 ) -> None:
     info = made(cluster, index_name)
-    [holding] = standing(cluster, index_name).holdings
+    [holding] = status(cluster, index_name).holdings
     assert holding.term_table is not None
     assert holding.term_table.places == ("cluster", "machine")
     assert (holding.term_table.documents, holding.term_table.terms) == (40, named_by(info).terms)
     other_machine()
-    assert standing(cluster, index_name).to_json()["holdings"][0]["term_table"]["places"] == ("cluster",)
+    assert status(cluster, index_name).to_json()["holdings"][0]["term_table"]["places"] == ("cluster",)
     bulk(cluster, INDEX, [{"delete": {"_id": parts_there(cluster, info)[0]}}])
-    [holding] = standing(cluster, index_name).holdings
+    [holding] = status(cluster, index_name).holdings
     assert holding.term_table is not None
     assert holding.term_table.places == ()
 

@@ -83,8 +83,12 @@ class Standing:
         return asdict(self) | {"files": [text.to_json() for text in self.files]}
 
 
-def standing(cluster: Cluster, name: str) -> Standing:
-    """Look at all destinations of `name`, a source, a destination or an alias. Raises NotFound."""
+def status(cluster: Cluster, name: str) -> Standing:
+    """Look at all destinations of `name`, a source, a destination or an alias. Raises NotFound.
+
+    >>> [(held.index, held.current) for held in hybridr.status(cluster, "docs").holdings]
+    [('docs-hybridr-1', 120)]
+    """
     source, made = made_of(cluster, name)
     there = cluster.index_info(source) if cluster.exists(source) else None
     documents = cluster.count(source) if there else None
@@ -151,6 +155,9 @@ def remove(cluster: Cluster, name: str, *, discard: bool = False, dry_run: bool 
     sent as one atomic step, and the requests that take a deployment away, which are sent first. Raises
     NotFound when there is nothing, ClusterError when clients wrote what the source lacks, or the source is
     gone, unless `discard`.
+
+    >>> hybridr.remove(cluster, "docs")["indices"]
+    ['docs-hybridr-1']
     """
     source, made = made_of(cluster, name)
     if cluster.exists(source):

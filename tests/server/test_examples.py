@@ -1,0 +1,72 @@
+"""The examples in the docstrings of the public functions, run one after the other on a real node."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hybridr
+from hybridr.cluster.connection import Cluster, path_of
+from support.tiny import tiny_retriever
+
+pytestmark = pytest.mark.node
+IN_ORDER = (
+    *("connect", "read_beir", "load", "inspect_index", "load_encoder", "reindex", "status", "verify"),
+    *("sync", "Search", "evaluate", "tune", "deploy", "undeploy", "rollback", "remove"),
+    *("adapt", "assemble", "export"),
+)
+WORDS = "basket candle dragon engine forest garden harbor island jacket kettle ladder marble needle".split()
+
+
+@pytest.fixture
+def docs(
+    cluster: Cluster, minilm_encoder_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """A folder with what the examples name, and no index `docs`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYBRIDR_URL", cluster.url)
+    Path("docs-encoder").symlink_to(minilm_encoder_folder)
+    labelled_folder(Path("docs-beir"))
+    retriever = tiny_retriever()
+    retriever.backbone.save_pretrained("docs-dam")
+    (Path("docs-dam") / "tokenizer.json").write_text(retriever.tokenizer_json)
+    yield
+    for info in cluster.indices("docs,docs-hybridr-*"):
+        cluster.request("DELETE", path_of(info.name))
+
+
+def labelled_folder(folder: Path) -> None:
+    """Write 120 documents in English, and 13 queries that one of them answers each."""
+    (folder / "qrels").mkdir(parents=True)
+    texts = [
+        f"The {WORDS[n % 13]} that stands near the old {WORDS[n % 11]} has the number {n}. "
+        f"Whoever looks for it walks around the {WORDS[n % 7]}, and then up to the gate of the house {n}."
+        for n in range(120)
+    ]
+    corpus = [{"_id": f"d{n}", "title": "", "text": text} for n, text in enumerate(texts)]
+    queries = [{"_id": f"q{n}", "text": f"which {word} is near"} for n, word in enumerate(WORDS)]
+    for name, records in (("corpus", corpus), ("queries", queries)):
+        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in records))
+    rows = "".join(f"q{n}\td{n}\t1\n" for n in range(len(WORDS)))
+    (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
+
+
+def test_every_public_function_has_an_example() -> None:
+    public = {name for name in hybridr.__all__ if inspect.isfunction(getattr(hybridr, name))}
+    assert public | {"Search"} == set(IN_ORDER)
+
+
+def test_the_examples_hold(docs: None) -> None:
+    known: dict[str, object] = {"hybridr": hybridr}
+    parser, runner = doctest.DocTestParser(), doctest.DocTestRunner(verbose=False)
+    for name in IN_ORDER:
+        found = parser.get_doctest(inspect.getdoc(getattr(hybridr, name)) or "", known, name, None, 0)
+        assert found.examples, name
+        outcome = runner.run(found, clear_globs=False)
+        known = found.globs
+        assert not outcome.failed, name
