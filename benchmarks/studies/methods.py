@@ -27,10 +27,10 @@ from typing import Any, NamedTuple
 
 import hybridr
 from conditions import read_form
+from hybridr.adaptation.objectives.domain_accuracy import domain_accuracy
 from hybridr.encoding.sentence_transformers import read_retriever
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.evaluation.settings import EvaluateSettings
-from hybridr.evaluation.shift_statistics import domain_accuracy
 from hybridr.evaluation.significance import compare_systems
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_beir

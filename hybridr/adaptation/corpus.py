@@ -15,13 +15,13 @@ from ..cluster.fields import choose_text_fields
 from ..cluster.reading import read_documents, text_of
 from ..errors import DataError
 from ..evaluation.label_free import draw_probes
-from ..evaluation.shift_statistics import LEAST_VECTORS
 from ..files.foreign import lines_within
 from ..files.formats import document_of, read_jsonl, short_digest
 from ..files.manifest import fingerprint
 from ..languages import guess_language
 from ..progress import Progress, counted, silent
 from ..records import Document
+from .objectives.domain_accuracy import LEAST_VECTORS
 from .settings import SpanSettings
 
 LONGEST_TEXT = 20_000  # characters; far beyond what the encoder reads, and small enough to keep

@@ -67,12 +67,3 @@ def checked_qrels(qrels: Qrels) -> Qrels:
     return {
         query: {doc: max(0, int(grade)) for doc, grade in grades.items()} for query, grades in qrels.items()
     }
-
-
-def hole(run: Run, qrels: Qrels, k: int = 10) -> float:
-    """Give the share (0..1) of the retrieved top-k pairs that nobody judged; grade 0 counts as judged.
-
-    Micro-averaged over the pairs of judged queries, 0 without any (Hole@k, Xiong et al. 2021).
-    """
-    shown = [(query, doc_id) for query in qrels if run.get(query) for doc_id, _ in ranked(run[query])[:k]]
-    return sum(doc_id not in qrels[query] for query, doc_id in shown) / max(len(shown), 1)

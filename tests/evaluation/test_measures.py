@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridr.errors import DataError, SettingsError
-from hybridr.evaluation.measures import checked_qrels, hole, needed_depth, parse_measure, places, values_of
+from hybridr.evaluation.measures import checked_qrels, needed_depth, parse_measure, places, values_of
 from hybridr.files.formats import ranked, read_qrels, read_run, write_qrels, write_run
 
 NAMES = {"nDCG@10": "ndcg_cut_10", "R@100": "recall_100", "AP": "map", "RR": "recip_rank", "P@5": "P_5"}
@@ -142,12 +142,3 @@ def test_grades_are_whole_and_not_negative() -> None:
     assert checked_qrels({"q": {"a": -1, "b": 2}}) == {"q": {"a": 0, "b": 2}}
     with pytest.raises(DataError, match=r"gives document 'a' the grade 0.5"):
         checked_qrels({"q": {"a": 0.5}})  # type: ignore[dict-item]
-
-
-def test_hole_counts_pairs() -> None:
-    # q1: a is judged 0, b is not judged; q2: one of one is judged; q3 has no results, q4 no judgements
-    run = {"q1": {"a": 2.0, "b": 1.0}, "q2": {"d": 1.0}, "q4": {"x": 1.0}}
-    qrels = {"q1": {"a": 0}, "q2": {"d": 1}, "q3": {"z": 1}}
-    assert hole(run, qrels, 10) == pytest.approx(1 / 3)
-    assert hole(run, qrels, 1) == 0.0
-    assert hole({}, qrels) == 0.0

@@ -75,27 +75,6 @@ def test_the_command_prints_a_table_and_json(cluster: Cluster, books: str, capsy
     assert report["lengths"]["unit"] == "tokens"
 
 
-def test_the_command_measures_the_shift(cluster: Cluster, books: str, tmp_path, capsys) -> None:
-    command = ["inspect", books, "--url", cluster.url, "--quiet"]
-    (tmp_path / "log.txt").write_text("what is a harbour\nthe boats\n")
-    queries = ["--queries", str(tmp_path / "log.txt"), "--source-queries", str(tmp_path / "log.txt")]
-    picture = ["--plot", str(tmp_path / "a.svg"), "--vectors", "40"]
-    assert main([*command, "--against", books, *queries, *picture, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["findings"]
-    assert found["word_jaccard"]["value"] == pytest.approx(1.0)
-    assert found["query_type_jaccard"]["value"] == pytest.approx(1.0)
-    assert found["domain_accuracy_documents"]["value"] == 0.5
-    assert "MoDIR" in found["knn_source"]["paper"]
-    assert (tmp_path / "a.svg").read_text().startswith("<?xml")
-    (tmp_path / "corpus.jsonl").write_text('{"_id": "1", "text": "quantum chromodynamics"}\n')
-    assert main([*command, "--against", str(tmp_path), "--vectors", "0"]) == 0
-    shown = capsys.readouterr().out
-    assert "299 and 1 documents read" in shown
-    assert "needs an encoder" in shown
-    assert main([*command, "--against", "no-such-index", "--vectors", "0"]) == 1
-    assert "no index or alias 'no-such-index'" in capsys.readouterr().err
-
-
 BAD = {
     "missing": (None, "no index or alias 'NAME'", "hybridr load FOLDER --index NAME"),
     "empty": (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,98 +11,35 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.cluster.connection import Cluster
-    from hybridr.encoding.contract import Encoder
     from hybridr.encoding.folder import FolderTokens
     from hybridr.inspection import FieldReport, Inspection
-    from hybridr.shift import Shift
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """What is read of the index."""
-
-    fields: Annotated[
-        str | None, typer.Option(help="Text fields, comma-separated.", show_default="chosen, with reasons")
-    ] = None
-    encoder: Annotated[
-        Path | None,
-        typer.Option(help="Model folder whose tokens are counted.", show_default="the packaged one"),
-    ] = None
-    sample: Annotated[
-        int, typer.Option(min=1, help="Documents to read at random; at most 10,000 of a larger index.")
-    ] = 1000
-
-    def names(self) -> list[str]:
-        """Name the given fields."""
-        return [name.strip() for name in (self.fields or "").split(",") if name.strip()]
-
-
-@dataclass(frozen=True)
-class Against:
-    """What the index is compared with."""
-
-    against: Annotated[
-        str | None,
-        typer.Option(help="How far it is from this: a BEIR folder or an index, best the training data."),
-    ] = None
-    queries: Annotated[
-        Path | None, typer.Option(help="Queries to the index: BEIR folder, JSONL, or one per line.")
-    ] = None
-    source_queries: Annotated[
-        Path | None, typer.Option(help="Queries to the source (a BEIR folder has its own).")
-    ] = None
-    run: Annotated[Path | None, typer.Option(help="TREC run on the index, for Hole@10.")] = None
-    qrels: Annotated[Path | None, typer.Option(help="Its qrels, of TREC or BEIR.")] = None
-    vectors: Annotated[int, typer.Option(min=0, help="Texts of each side to encode; 0: none.")] = 300
-    plot: Annotated[Path | None, typer.Option(help="SVG file for both on two components.")] = None
 
 
 @verb(app, "inspect", cluster=True)
 def inspect(
     session: Session,
     index: Annotated[str, typer.Argument(help="Index or alias.")],
-    sampling: Sampling,
-    source: Against,
+    fields: Annotated[
+        str | None, typer.Option(help="Text fields, comma-separated.", show_default="chosen, with reasons")
+    ] = None,
+    encoder: Annotated[
+        Path | None,
+        typer.Option(help="Model folder whose tokens are counted.", show_default="the packaged one"),
+    ] = None,
+    sample: Annotated[
+        int, typer.Option(min=1, help="Documents to read at random; at most 10,000 of a larger index.")
+    ] = 1000,
 ) -> None:
-    """Show the fields, lengths, language and duplicates of an index, and its shift. Changes nothing."""
+    """Show the fields, lengths, language and duplicates of an index. Changes nothing."""
     from hybridr.inspection import inspect_index
 
-    cluster, progress = session.connect(), session.output.progress
-    if source.against is not None:
-        return compare(session, cluster, index, sampling, source)
-    counter, fields = token_counter(session, sampling.encoder), sampling.names()
+    named = [name.strip() for name in (fields or "").split(",") if name.strip()]
+    cluster, counter = session.connect(), token_counter(session, encoder)
     found = inspect_index(
-        cluster, index, fields=fields, token_counter=counter, sample=sampling.sample, progress=progress
+        cluster, index, fields=named, token_counter=counter, sample=sample, progress=session.output.progress
     )
     render(session, found)
     session.output.result(found.to_json())
-
-
-def compare(session: Session, cluster: Cluster, index: str, sampling: Sampling, source: Against) -> None:
-    """Measure how far the index is from the source, and draw both."""
-    from hybridr.shift import ShiftSettings, draw_plane, measure_shift
-
-    shift = measure_shift(
-        cluster,
-        index,
-        str(source.against),
-        ShiftSettings(
-            fields=sampling.names(),
-            queries=source.queries,
-            source_queries=source.source_queries,
-            run=source.run,
-            qrels=source.qrels,
-            sample=sampling.sample,
-            vectors=source.vectors,
-        ),
-        encoder=shift_encoder(session, cluster, index, sampling.encoder, source.vectors),
-        progress=session.output.progress,
-    )
-    if source.plot is not None:
-        draw_plane(shift, source.plot)
-    render_shift(session, shift)
-    session.output.result(shift.to_json() | {"plot": source.plot and str(source.plot)})
 
 
 def token_counter(session: Session, folder: Path | None) -> FolderTokens | None:
@@ -117,39 +53,6 @@ def token_counter(session: Session, folder: Path | None) -> FolderTokens | None:
     except DownloadError as error:
         session.output.note(f"lengths are in words, not in tokens: {error.message}")
         return None
-
-
-def shift_encoder(
-    session: Session, cluster: Cluster, index: str, folder: Path | None, vectors: int
-) -> Encoder | None:
-    """Open the given encoder, else that of the index or the packaged one; None when it cannot be had."""
-    from hybridr.encoding.opening import load_encoder
-    from hybridr.errors import DownloadError, MissingExtra
-    from hybridr.search.encoders import encoder_for
-
-    if not vectors:
-        return None
-    if folder is not None:
-        return load_encoder(folder)
-    try:
-        return encoder_for(cluster, cluster.index_info(index), None, progress=session.output.progress)
-    except (DownloadError, MissingExtra) as error:
-        session.output.note(f"statistics of vectors are left out: {error.message}")
-        return None
-
-
-def render_shift(session: Session, shift: Shift) -> None:
-    """Print the statistics of domain shift for people."""
-    documents, encoded = shift.documents, shift.encoded
-    session.output.line(
-        f"{shift.target} against {shift.source}: {documents[1]:,} and {documents[0]:,} documents read, "
-        f"{shift.queries[1]:,} and {shift.queries[0]:,} queries, {encoded[1]:,} and {encoded[0]:,} encoded"
-    )
-    rows = [
-        (one.name, "-" if one.value is None else f"{one.value:.4f}", one.note, one.paper)
-        for one in shift.findings
-    ]
-    session.output.table(("statistic", "value", "what it means", "paper"), rows)
 
 
 def render(session: Session, found: Inspection) -> None:

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.random import default_rng
 
 from ...errors import MissingExtra, SettingsError
-from ...evaluation.shift_statistics import domain_accuracy
 from ..batches import Rows, TargetBatches
 from ..loop import make_optimizer
 from ..runs import Panel, Training, moved
 from . import Recipe
+from .domain_accuracy import domain_accuracy
 from .labelled import ComparedBatch, EncodedApart, Materials, Plain
 
 try:

@@ -1,0 +1,37 @@
+"""Domain accuracy at both ends of its scale, and its training against torch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hybridr.adaptation.objectives.domain_accuracy import _gradient, domain_accuracy
+from hybridr.errors import DataError
+
+
+def normal(seed: int, count: int, shift: float = 0.0, dim: int = 16) -> np.ndarray:
+    return np.random.default_rng(seed).normal(shift, 1, (count, dim))
+
+
+def test_domain_accuracy_at_both_ends() -> None:
+    same, far = normal(1, 400), normal(2, 400, shift=3.0)
+    assert domain_accuracy([(same, same)], 13) == [0.5], "the same texts cannot be told apart"
+    (drawn_alike,) = domain_accuracy([(same, normal(3, 400))], 13)
+    assert drawn_alike == pytest.approx(0.5, abs=0.1)
+    apart = np.concatenate([normal(4, 300, 3.0, 8), normal(4, 300, 0.0, 8)], axis=1)
+    other = np.concatenate([normal(5, 300, 0.0, 8), normal(5, 300, 3.0, 8)], axis=1)
+    assert domain_accuracy([(apart, other)], 13)[0] > 0.98
+    found = domain_accuracy([(same, far[:200]), (same[:50], same[:50])], 7)
+    assert found == domain_accuracy([(same, far[:200]), (same[:50], same[:50])], 7)
+    assert found[1] == 0.5
+    with pytest.raises(DataError, match="at least 10 vectors of source and target, found 3"):
+        domain_accuracy([(same, far[:3])], 1)
+
+
+def test_classifier_gradient_equals_torchs() -> None:
+    torch = pytest.importorskip("torch")
+    weights, vectors, labels = normal(1, 2, dim=4), 3 * normal(2, 20, dim=4), np.arange(20) % 2
+    parameter = torch.nn.Parameter(torch.tensor(weights))
+    logits = (torch.tensor(vectors) @ parameter.T).clamp(-5, 5)
+    torch.nn.functional.cross_entropy(logits, torch.tensor(labels)).backward()
+    assert _gradient(weights, vectors, labels) == pytest.approx(parameter.grad.numpy(), abs=1e-12)
