@@ -30,13 +30,13 @@ from hybridr.evaluation.significance import compare_systems
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import qrels_file, read_qrels, write_qrels, write_run
 from hybridr.files.manifest import fingerprint, read_manifest, sha256_of, versions
-from hybridr.machine import machine_record
 from hybridr.progress import Progress
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.reindexing.syncing import synced_position
 from hybridr.search.settings import SearchSettings
 from hybridr.search.systems import Compared, JudgedQueries, evaluate_index, evaluate_runs
 from hybridr.tuning.tuning import tune
+from study import machine_record
 
 BASELINES = ("bm25", "hybrid-stock")
 SOME = EvaluateSettings(interval="t", resamples=100)

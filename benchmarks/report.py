@@ -37,9 +37,8 @@ test collections, the open ones in BEIR layout. What could not be run is marked 
 is one file in `studies/`: how it measures, where its result lies, how that is rendered. A new file there is a
 new study; `study.py` says what it must have.
 
-All this wants a checkout. An installed wheel has only the races, `hybridr bench adapt`, `encode`, `reindex`,
-`search` and `serve` (`hybridr_bench/`): they run on Python's documentation or on BEIR folders of your own and
-write a JSON file of figures. `run.py speed` runs the same races and puts their figures into `results/`.
+All this wants a checkout. `run.py speed RACE` runs hybridr beside what one would use otherwise, on Python's
+documentation or on BEIR folders of your own; `--json FILE` keeps its figures out of `results/`.
 
 `make bench COLLECTIONS=FOLDER` runs every open collection that is not finished. A condition is finished when
 `results/collections/` holds a result with the same settings, files, encoder and version of hybridr. Why one

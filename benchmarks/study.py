@@ -13,11 +13,14 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
+
+from hybridr.machine import instruction_sets, read_cpu, read_gpus
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -111,6 +114,19 @@ def read_result(name: str) -> Record | None:
 def own_process(name: str, *arguments: object) -> list[str]:
     """Give the command that runs a study, or one part of it, in a process of its own."""
     return [sys.executable, str(HERE / "run.py"), name, *map(str, arguments)]
+
+
+def machine_record(*packages: str) -> Record:
+    """Name what measured figures depend on: processor, cores, hybridr's version and those of `packages`."""
+    cpu, gpus = read_cpu(), read_gpus()
+    versions = {name: metadata.version(name) for name in ("hybridr", *packages)}
+    return {
+        "cpu": cpu.model,
+        **({"gpu": ", ".join(gpus)} if gpus else {}),
+        "features": instruction_sets(cpu),
+        "cores": os.cpu_count(),
+        "versions": versions,
+    }
 
 
 def machine_of(machine: Record) -> str:

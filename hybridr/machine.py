@@ -11,7 +11,7 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .files.atomic import write_json
 from .files.folders import state_folder
@@ -97,19 +97,6 @@ def packages_of(extra: str) -> list[str]:
     lines = metadata.requires("hybridr") or []
     marked = [line for line in lines if re.search(rf"extra\s*==\s*['\"]{extra}['\"]", line)]
     return [re.split(r"[^A-Za-z0-9._-]", line)[0] for line in marked]
-
-
-def machine_record(*packages: str) -> dict[str, Any]:
-    """Name what measured figures depend on: processor, cores, hybridr's version and those of `packages`."""
-    cpu, gpus = read_cpu(), read_gpus()
-    versions = {name: metadata.version(name) for name in ("hybridr", *packages)}
-    return {
-        "cpu": cpu.model,
-        **({"gpu": ", ".join(gpus)} if gpus else {}),
-        "features": instruction_sets(cpu),
-        "cores": os.cpu_count(),
-        "versions": versions,
-    }
 
 
 def amx_works(cpu: Cpu) -> bool | None:

@@ -36,6 +36,7 @@ from hybridr.records import Document
 PLAIN = "Trainer fp32"
 HELD_OUT = 64
 SEED = 13
+BATCH_SIZE, MAX_TOKENS = 16, 190  # documents a step, tokens of the longest window
 LEARNING_RATE = 5e-4
 WEIGHT_DECAY = 0.01
 WARM_UP_ROUNDS = 1  # not counted: the first step allocates
@@ -101,8 +102,8 @@ def race(
     documents: Iterable[Document],
     *,
     sizes: Sequence[str] = ("MiniLM", "bert-base"),
-    batch_size: int = 16,
-    max_tokens: int = 190,
+    batch_size: int = BATCH_SIZE,
+    max_tokens: int = MAX_TOKENS,
     seconds: float = 120.0,
     dams: dict[str, Callable[[], Dam]] | None = None,
     progress: Progress = silent,
@@ -297,7 +298,7 @@ def run_trainer(model: Any, track: Track, turns: Turns, counts: list[int], scrat
     return int(trainer.state.global_step)
 
 
-def machine_record() -> dict[str, Any]:
+def torch_record() -> dict[str, Any]:
     """Name what the figures depend on."""
     return {
         "cpu": read_cpu().model,

@@ -203,7 +203,7 @@ def race_search(
     """
     info = resolve(cluster, name)
     if cluster.url.startswith("https"):
-        raise SettingsError("bench search sends plain HTTP", hint="hybridr node start --with-ml")
+        raise SettingsError("this race sends plain HTTP", hint="hybridr node start --with-ml")
     if info.record.deployment:
         raise SettingsError(f"'{name}' is deployed", hint=f"hybridr undeploy {name}")
     model = encoder_for(cluster, info, None, progress=progress)

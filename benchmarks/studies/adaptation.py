@@ -24,11 +24,10 @@ from hybridr.exporting.exporting import minilm_encoder
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_beir
 from hybridr.files.manifest import versions
-from hybridr.machine import machine_record
 from hybridr.records import Run
 from hybridr.search.fusions.pipeline import fuse
 from rankings import as_run, cut
-from study import LEAD, Record, Section, add_collections, add_json, machine_of, table
+from study import LEAD, Record, Section, add_collections, add_json, machine_of, machine_record, table
 
 DOCUMENTS, QUERIES, DEPTH = 3_000, 300, 100
 

@@ -33,7 +33,6 @@ from hybridr.evaluation.evaluation import evaluate
 from hybridr.exporting.exporting import minilm_encoder
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_beir
-from hybridr.machine import machine_record
 from hybridr.records import Document, Qrels, Run
 from hybridr.reindexing.reindexing import reindex
 from hybridr.search.checks import Mode
@@ -42,7 +41,19 @@ from hybridr.search.fusions.pipeline import fuse
 from hybridr.search.settings import SearchSettings
 from hybridr.search.systems import open_search
 from rankings import Formula, explain
-from study import HERE, LEAD, Record, Section, add_collections, add_json, kept, listed, machine_of, table
+from study import (
+    HERE,
+    LEAD,
+    Record,
+    Section,
+    add_collections,
+    add_json,
+    kept,
+    listed,
+    machine_of,
+    machine_record,
+    table,
+)
 
 QUERIES, SEED, DEPTH, PAGE = 1000, 0, 100, 200
 MEASURES = (LEAD, "R@100")

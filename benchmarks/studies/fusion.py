@@ -28,7 +28,6 @@ from hybridr.cluster.record import Record as IndexRecord
 from hybridr.evaluation.measures import checked_qrels, parse_measure, values_of
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import qrels_file, read_qrels, read_queries
-from hybridr.machine import machine_record
 from hybridr.records import Qrels, Query
 from hybridr.search.encoders import encoder_for
 from hybridr.search.fusions.pipeline import fuse
@@ -50,7 +49,7 @@ from hybridr.tuning.variants import (
     score_bm25,
     variants,
 )
-from study import LEAD, Record, Section, add_collections, add_json, machine_of, table
+from study import LEAD, Record, Section, add_collections, add_json, machine_of, machine_record, table
 
 QUERIES, SEED = 1_000, 13
 POWERS, WEIGHTS = (0.3, 0.4, 0.5, 0.6, 0.7, 1.0), (0.45, 0.475, 0.5, 0.525, 0.55)

@@ -44,13 +44,12 @@ from hybridr.exporting.exporting import minilm_encoder
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_beir
 from hybridr.files.manifest import versions
-from hybridr.machine import machine_record
 from hybridr.records import Qrels
 from hybridr.search.fusions.completed import completed
 from hybridr.search.fusions.pipeline import fuse, ranking
 from hybridr.tuning.map_fitting import fit_query_map
 from rankings import Arena, Array
-from study import LEAD, Record, Section, add_collections, add_json, machine_of, table
+from study import LEAD, Record, Section, add_collections, add_json, machine_of, machine_record, table
 
 QUERIES, HELD_OUT, DRAWN, DEPTH, SEED = 300, 100, 300, 100, 13
 DISASTER, SMALL = -0.02, 0.02

@@ -29,7 +29,6 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import Position
 from hybridr.cluster.writing import by_bytes, index_action, rejects_of, write
 from hybridr.files.atomic import write_json
-from hybridr.machine import machine_record
 from hybridr.progress import silent
 from hybridr.reindexing.filling import Fill, ledger_of, next_stretch
 from hybridr.reindexing.job import Job, Meter
@@ -39,7 +38,7 @@ from hybridr.reindexing.targets.beside import COPYING
 from hybridr.sharing import board, leases, shares
 from hybridr.sharing.dealing import Done, Leased
 from hybridr.standing import remove
-from study import Section
+from study import Section, machine_record
 
 INDEX, DOCUMENTS, DIM = "hybridr-leases", 40, 8
 SECTIONS: list[Section] = []

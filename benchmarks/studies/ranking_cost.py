@@ -37,13 +37,12 @@ from hybridr.deploying.remote_models import (
 )
 from hybridr.deploying.settings import DeploySettings
 from hybridr.files.atomic import write_json
-from hybridr.machine import machine_record
 from hybridr.search.encoders import encoder_for
 from hybridr.search.settings import SearchSettings
 from hybridr_bench.asking import Lane, Times, difference, ratio, take_turns
 from hybridr_bench.reindexing import having_set, serving
 from hybridr_bench.searching import Request, Sender, sending
-from study import Record, Section, add_json, table
+from study import Record, Section, add_json, machine_record, table
 
 DEPLOYED, BY_HAND, KNOWN = "transparent", "by hand", "answers known"
 UNCHANGED, PLAIN = "answers unchanged", "plain, by hand"

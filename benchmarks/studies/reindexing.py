@@ -34,12 +34,11 @@ from hybridr.encoding.contract import Encoder
 from hybridr.encoding.opening import load_encoder
 from hybridr.exporting.exporting import minilm_encoder
 from hybridr.files.atomic import write_json
-from hybridr.machine import machine_record
 from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr_bench.corpora import spread_records
 from hybridr_bench.reindexing import delete_index, forget_reindex, load_records
-from study import RESULTS, Record, Section, listed, machine_of, own_process, table
+from study import RESULTS, Record, Section, listed, machine_of, machine_record, own_process, table
 
 FEW_TOKENS = 16
 VECTOR = ReindexSettings().vector_field

@@ -38,7 +38,6 @@ from hybridr.errors import DataError
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_corpus
 from hybridr.files.manifest import fingerprint
-from hybridr.machine import machine_record
 from hybridr.node import process
 from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.settings import ReindexSettings
@@ -51,7 +50,7 @@ from hybridr_bench.corpora import spread_queries, word_windows
 from hybridr_bench.reindexing import TimedEncoder, delete_index, forget_reindex
 from hybridr_bench.searching import SEARCHES, Asking, KnownQueries, Sender, hand_written, sending
 from hybridr_bench.spending import Spent, TimedCluster, node_memory, node_of, size_of
-from study import HERE, RESULTS, Record, Section, kept, listed, own_process
+from study import HERE, RESULTS, Record, Section, kept, listed, machine_record, own_process
 
 APART = 10
 CHANGED = 200  # one in so many gets another text; of one in twice as many each, one goes and one is new

@@ -33,8 +33,7 @@ import psutil
 import urllib3
 
 from hybridr.files.atomic import write_json
-from hybridr.machine import machine_record
-from study import HERE, Section, add_json
+from study import HERE, Section, add_json, machine_record
 
 CLIENTS, LARGEST, LEAVE_AFTER_S = 40, 2 * 2**20 - 200, 1.0
 WORDS = [f"{start}{end}" for start in "basket cellar dragon engine falcon".split() for end in range(200)]

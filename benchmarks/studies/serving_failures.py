@@ -35,11 +35,10 @@ from hybridr.deploying.deploying import deploy, undeploy
 from hybridr.deploying.settings import DeploySettings
 from hybridr.exporting.exporting import minilm_encoder
 from hybridr.files.atomic import write_json
-from hybridr.machine import machine_record
 from hybridr.node.process import running_node
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.settings import ServeSettings
-from study import Section, add_json, own_process
+from study import Section, add_json, machine_record, own_process
 
 INDEX, DOCUMENTS, CLIENTS = "serving-failures", 2_000, (1, 60)
 STATES = ("well", "dead", "answers 500", "wants a token", "encoder hangs", "encodes passages", "stopped")

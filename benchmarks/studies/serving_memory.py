@@ -25,8 +25,7 @@ import numpy as np
 import psutil
 
 from hybridr.files.atomic import write_json
-from hybridr.machine import machine_record
-from study import Section, own_process
+from study import Section, machine_record, own_process
 
 DIM = 384
 AT_ONCE = 32

@@ -35,7 +35,6 @@ from hybridr.evaluation.evaluation import Evaluation, evaluate
 from hybridr.exporting.exporting import minilm_encoder
 from hybridr.files.family import member_of, names_of
 from hybridr.files.manifest import fingerprint, versions
-from hybridr.machine import machine_record
 from hybridr.progress import Progress
 from hybridr.search.encoders import encoder_for
 from hybridr.search.search import Search
@@ -49,7 +48,7 @@ from hybridr.vocabulary.storage import keep_term_table
 from hybridr_bench.searching import KnownQueries
 from runner import Places, add_places, folder_of, run_open
 from studies import collections as rankings
-from study import LEAD, Record, Section, add_collections, machine_of, table
+from study import LEAD, Record, Section, add_collections, machine_of, machine_record, table
 
 WORDS, STOCK, PLAIN, DEFAULT = "bm25", "hybrid-stock", "hybrid-plain", "hybrid"
 AND = "+"

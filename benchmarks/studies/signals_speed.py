@@ -19,7 +19,6 @@ from hybridr import connect
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.files.atomic import write_json
-from hybridr.machine import machine_record
 from hybridr.node.process import status
 from hybridr.search.encoders import encoder_for
 from hybridr.search.settings import SearchSettings
@@ -27,7 +26,7 @@ from hybridr_bench.asking import Lane, Times, apart, ratio, take_turns
 from hybridr_bench.corpora import spread_queries
 from hybridr_bench.searching import AS_BYTES, BY_SEARCH, Asking, Kind, KnownQueries, Sender
 from studies.signals import PLAIN, compared, signals_of
-from study import RESULTS, Record, Section, machine_of, table
+from study import RESULTS, Record, Section, machine_of, machine_record, table
 
 WAYS = (BY_SEARCH, AS_BYTES)
 NOTES = """\

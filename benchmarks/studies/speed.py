@@ -1,19 +1,20 @@
-"""How fast is hybridr beside what one would use otherwise: the races of `hybridr bench`?
+"""How fast is hybridr beside what one would use otherwise?
 
-    python benchmarks/run.py speed RACE [options of `hybridr bench RACE`]
+    python benchmarks/run.py speed RACE [options]
 
-RACE is adapt, encode, reindex, search or serve. The race is run by the command `hybridr bench`, which is
-installed with hybridr; from here its figures go where the page reads them.
+RACE is adapt, encode, encode-gpu, reindex, search or serve; `speed RACE --help` tells what one takes. They
+run on Python's documentation or on BEIR folders.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 from functools import partial
 
-from study import RESULTS, Record, Section, machine_of, table
+from bar import Bar
+from hybridr.files.atomic import write_json
+from races import RACES
+from study import Record, Section, add_json, machine_of, table
 
 RESULT_OF = {
     "adapt": "adapt-speed",
@@ -23,8 +24,6 @@ RESULT_OF = {
     "search": "search-speed",
     "serve": "serve-speed",
 }
-OPTIONS_OF = {"encode-gpu": ("encode", "--contenders", "gpu")}
-"""The verb of a race that has not its name, and its options."""
 SEARCH_NOTES = """\
 `stock` fuses by OpenSearch's pipeline; `plain` adds up true scores of both legs in one request;
 `hybrid` is the default, which adds the signals that the index can give; `completed` fuses
@@ -38,16 +37,20 @@ holds 10,000 documents of `scale_open_en`, spread over it."""
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Take the race; what follows is its own."""
-    parser.add_argument("race", choices=RESULT_OF)
-    parser.add_argument("rest", nargs=argparse.REMAINDER, help="options of `hybridr bench RACE`")
+    races = parser.add_subparsers(dest="race", required=True, metavar="RACE")
+    for name, race in RACES.items():
+        its_own = races.add_parser(name, help=str(race.run.__doc__).splitlines()[0])
+        race.options(its_own)
+        add_json(its_own, RESULT_OF[name])
 
 
-def measure(given: argparse.Namespace) -> int:
-    """Run the race; its figures are written where the page looks for them."""
-    file = RESULTS / f"{RESULT_OF[given.race]}.json"
-    race, *chosen = OPTIONS_OF.get(given.race, (given.race,))
-    command = [sys.executable, "-m", "hybridr_cli", "bench", race, str(file), *chosen, *given.rest]
-    return subprocess.run(command).returncode
+def measure(given: argparse.Namespace) -> None:
+    """Run the race, write its figures where the page looks for them, and show them."""
+    with Bar({given.race: 1}) as bar:
+        bar.begin(given.race)
+        found = RACES[given.race].run(given, bar)
+    write_json(given.json, found)
+    print(next(one.render(found) for one in SECTIONS if one.result == RESULT_OF[given.race]))
 
 
 def render_search(record: Record) -> str:
@@ -57,6 +60,8 @@ def render_search(record: Record) -> str:
         parts.append(f"{index['documents']:,} documents, {tokens(index)}:")
         parts.append(table(["way", "clients", "p50 ms", "p95 ms", "p99 ms", "per second"], lanes(index)))
         parts.append(table(["medians of the same round", *heads(index)], compared(index)))
+        if index["not_run"]:
+            parts.append(f"The deployed ways were not run: {index['not_run']}.")
     return "\n\n".join([*parts, SEARCH_NOTES])
 
 
@@ -157,7 +162,7 @@ def render_serve(record: Record) -> str:
 
 
 def render_adapt(record: Record) -> str:
-    """Render the race of `hybridr bench adapt`: a row for each way to train each model."""
+    """Render the race of training: a row for each way to train each model."""
     header = ["model", "way", "tokens per second", "times the Trainer", "loss on unseen text"]
     rows = [
         [
@@ -174,7 +179,7 @@ def render_adapt(record: Record) -> str:
 
 
 def render_encode(record: Record, *, by_clock: bool = False) -> str:
-    """Render `hybridr bench encode`: a table for each set of texts; of a GPU the clock tells how fast."""
+    """Render the race of encoding: a table for each set of texts; of a GPU the clock tells how fast."""
     header = ["encoder", "CPU s", "times", "documents/s", "tokens/s", "peak MB", "least cosine"]
     machine, parts = record["machine"], []
     for found in record["sets"]:
@@ -210,7 +215,7 @@ def encode_row(row: Record, first_s: float | None) -> list[str]:
 
 
 def render_reindex(record: Record) -> str:
-    """Render `hybridr bench reindex`: a row for each way through the documents."""
+    """Render the race of reindexing: a row for each way through the documents."""
     header = ["way", "documents", "documents per second", "of encoding alone", "encoder busy"]
     alone = record["lanes"][0]["documents_per_second"]
     rows = [
@@ -229,6 +234,8 @@ def render_reindex(record: Record) -> str:
         "checks, fill, catch-up, verification, switch. `_reindex` asks `hybridr serve`, which batches across "
         f"requests, with the same encoder. {machine_of(record['machine'])}."
     )
+    if record["not_run"]:
+        said += f" The server's own way was not run: {record['not_run']}."
     return f"{said}\n\n{table(header, rows)}"
 
 

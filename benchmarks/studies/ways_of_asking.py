@@ -31,13 +31,12 @@ from hybridr.evaluation.evaluation import means
 from hybridr.evaluation.measures import checked_qrels, parse_measure, values_of
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_beir
-from hybridr.machine import machine_record
 from hybridr.records import Query, Run
 from hybridr.search.encoders import encoder_for
 from hybridr.search.fusions.pipeline import hybrid_query
 from hybridr.search.settings import SearchSettings
 from hybridr_bench.reindexing import serving
-from study import LEAD, RESULTS, Record, Section, add_collections, table
+from study import LEAD, RESULTS, Record, Section, add_collections, machine_record, table
 
 RESULT, HITS, PATIENCE_S = "ways-of-asking", 10, 60.0
 FORMS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {

@@ -83,7 +83,7 @@ def require_measurable(given: ForecastSettings) -> None:
     if given.gpu and given.documents_per_second is None and not read_gpus():
         raise SettingsError(
             "this machine has no GPU whose speed could be measured",
-            hint="--documents-per-second N tells it; with one: hybridr bench encode --contenders gpu",
+            hint="--documents-per-second N tells it; on a machine with one, plan --gpu measures it",
         )
 
 

@@ -1,7 +1,8 @@
-"""`hybridr bench encode`: contenders in processes of their own, in turns; what cannot run says why."""
+"""The race of encoders: contenders in processes of their own, in turns; what cannot run says why."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from pathlib import Path
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-import hybridr_cli
+import races
+import run
 from hybridr.exporting.exporting import export
 from hybridr.files.formats import write_beir
 from hybridr.records import Query
@@ -107,14 +109,20 @@ def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     query = Query("q", "kolan")
     write_beir(tmp_path / "beir", documents, [query], {"q": {documents[0].doc_id: 1}})
     file = tmp_path / "encode.json"
-    command = ["bench", "encode", str(file), "--beir", str(tmp_path / "beir"), "--encoder", str(folder)]
+    command = ["speed", "encode", "--beir", str(tmp_path / "beir"), "--encoder", str(folder)]
     command += ["--documents", "10", "--rounds", "1", "--contenders", "hybridr onnx fp32,hybridr onnx int8"]
-    assert hybridr_cli.main([*command, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found == json.loads(file.read_text())
+    assert run.main([*command, "--json", str(file)]) == 0
+    found = json.loads(file.read_text())
     assert (found["sets"][0]["name"], found["sets"][0]["documents"]) == ("beir", 10)
-    assert hybridr_cli.main(command) == 0
-    assert "hybridr onnx int8" in capsys.readouterr().out
+    assert found["settings"] == {"documents": 10, "rounds": 1, "encoder": "tiny"}
+    assert {"cpu", "features", "versions"} <= found["machine"].keys()
+    assert "| hybridr onnx int8 |" in capsys.readouterr().out
+
+
+def test_the_race_on_a_gpu_has_contenders_of_its_own() -> None:
+    parser = argparse.ArgumentParser()
+    races.RACES["encode-gpu"].options(parser)
+    assert tuple(parser.parse_args([]).contenders) == (*contender.ON_GPU, encoding.REFERENCE)
 
 
 def test_without_a_folder_pythons_documentation_is_encoded() -> None:

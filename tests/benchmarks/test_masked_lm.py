@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import hybridr_bench.masked_lm as speed
-import hybridr_cli
+import run
 from hybridr.assembly.backbone import read_dam
 from hybridr.files.formats import write_beir
 from hybridr.records import Query
@@ -62,25 +62,10 @@ def test_the_command(
     folder = tiny_dam(tmp_path / "base")
     monkeypatch.setattr(speed, "packaged_dam", lambda: read_dam(folder))
     write_beir(tmp_path / "beir", tiny_corpus(60), [Query("q", "balan")], {"q": {"d1": 1}})
-    command = [
-        "bench",
-        "adapt",
-        "--size",
-        "MiniLM",
-        "--beir",
-        str(tmp_path / "beir"),
-        "--seconds",
-        "1",
-        "--batch-size",
-        "8",
-        "--max-tokens",
-        "30",
-    ]
-    assert hybridr_cli.main([*command, "--json", str(tmp_path / "figures.json")]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found == json.loads((tmp_path / "figures.json").read_text())
+    command = ["speed", "adapt", "--json", str(tmp_path / "figures.json"), "--beir", str(tmp_path / "beir")]
+    assert run.main([*command, "--sizes", "MiniLM", "--seconds", "1"]) == 0
+    found = json.loads((tmp_path / "figures.json").read_text())
     assert found["races"][0]["lanes"][1]["times"] > 0
-    assert found["settings"]["corpus"] == "beir"
+    assert found["settings"] == {"batch_size": 16, "max_tokens": 190, "corpus": "beir"}
     assert found["machine"]["torch"] == torch.__version__
-    assert hybridr_cli.main([*command, "-q"]) == 0
-    assert "Trainer fp32" in capsys.readouterr().out
+    assert "| MiniLM | Trainer fp32 |" in capsys.readouterr().out

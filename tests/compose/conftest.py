@@ -15,7 +15,7 @@ from support.engine import Stack, compose_v2, install_missing, run, running_engi
 from support.images import DASHBOARDS, base_images, drop_leftovers
 from support.places import ROOT
 
-PACKAGES = ("benchmarks/hybridr_bench", "cli", "hybridr", "opensearch")
+PACKAGES = ("cli", "hybridr", "opensearch")
 CONTEXT = ("pyproject.toml", "README.md", "LICENSE", *PACKAGES)
 COMPOSE = ("docker-compose.yml", ".dockerignore")
 OVERRIDE = """\

@@ -1,4 +1,4 @@
-"""`hybridr bench search` and `bench serve` on a real node; the figures themselves belong to benchmarks/."""
+"""The races of searches and of the server on a real node; the figures themselves belong to benchmarks/."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import hybridr_cli
+import run
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.deploying.deploying import deploy, undeploy
@@ -37,12 +37,14 @@ def test_every_mode_and_way_is_timed_and_nothing_stays_deployed(
 ) -> None:
     before = (docs.request("GET", "/_cluster/settings"), resolve(docs, "docs").settings)
     file = tmp_path / "figures.json"
-    command = ["bench", "search", str(file), "--index", "docs", "--beir", str(folder), "--url", docs.url]
+    command = ["speed", "search", "--index", "docs", "--beir", str(folder), "--url", docs.url]
     cores = os.sched_getaffinity(0)
     ways = "client,neural,transparent,local"
-    assert hybridr_cli.main([*command, *FEW, "--ways", ways, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found == json.loads(file.read_text())
+    assert run.main([*command, *FEW, "--ways", ways, "--json", str(file)]) == 0
+    shown = capsys.readouterr().out
+    assert "150 documents, as many tokens" in shown
+    assert "| local, by hand |" in shown
+    found = json.loads(file.read_text())
     [index] = found["indices"]
     assert index["documents"] == 150
     names = [lane["name"] for lane in index["lanes"] if lane["clients"] == 2]
@@ -60,8 +62,8 @@ def test_every_mode_and_way_is_timed_and_nothing_stays_deployed(
 def test_an_unknown_way_is_a_mistake_of_use(
     docs: Cluster, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["bench", "search", "--index", "docs", "--beir", str(folder), "--url", docs.url]
-    assert hybridr_cli.main([*command, *FEW, "--ways", "client,magic"]) == 2
+    command = ["speed", "search", "--index", "docs", "--beir", str(folder), "--url", docs.url]
+    assert run.main([*command, *FEW, "--ways", "client,magic"]) == 2
     assert "no way is called 'magic'" in capsys.readouterr().err
 
 
@@ -75,12 +77,14 @@ def test_a_deployed_index_is_left_alone(docs: Cluster) -> None:
 
 
 def test_the_server_is_timed_against_the_encoder(
-    folder: Path, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, minilm_encoder_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["bench", "serve", "--beir", str(folder), "--encoder", str(minilm_encoder_folder)]
+    file = tmp_path / "figures.json"
+    command = ["speed", "serve", "--beir", str(folder), "--encoder", str(minilm_encoder_folder)]
     sizes = ["--passages", "32", "--queries", "20", "--rounds", "1"]
-    assert hybridr_cli.main([*command, *sizes, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    assert run.main([*command, *sizes, "--json", str(file)]) == 0
+    assert "| query | 1 |" in capsys.readouterr().out
+    found = json.loads(file.read_text())
     assert [(one["side"], one["texts"], one["in_a_request"]) for one in found["shares"]] == [
         ("passage", 32, 32),
         ("query", 20, 1),
