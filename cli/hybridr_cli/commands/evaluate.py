@@ -48,9 +48,6 @@ class Report:
     report: Annotated[
         Path | None, typer.Option(help="File for it: .md, .tex, .json, .html (with the top tens).")
     ] = None
-    publish: Annotated[
-        bool, typer.Option("--publish", help="Into OpenSearch's own workbench (plugin search-relevance).")
-    ] = False
 
 
 @verb(app, "evaluate", cluster=True)
@@ -83,20 +80,6 @@ def evaluate(
     if wanted.report:
         report(found, wanted.report, title, kind=wanted.kind, index=index, beir=queries.beir)
     render(session, found, title, wanted, written)
-    if wanted.publish:
-        publish_to(session, index, found)
-
-
-def publish_to(session: Session, index: tuple[Cluster, str] | None, found: Evaluation) -> None:
-    """Put the evaluation into the cluster's workbench."""
-    from hybridr.errors import SettingsError
-    from hybridr.workbench.publishing import publish
-
-    if index is None:
-        raise SettingsError("--publish needs the index that was measured")
-    ids = publish(*index, found)
-    for system, experiment in ids["experiments"].items():
-        session.output.note(f"published: {system}, experiment {experiment}")
 
 
 def measured(
