@@ -25,8 +25,7 @@ from hybridr.cluster.reading import checkpoints
 from hybridr.cluster.settings import LoadSettings
 from hybridr.errors import DataError
 from hybridr.evaluation.evaluation import Evaluation
-from hybridr.evaluation.settings import EvaluateSettings
-from hybridr.evaluation.significance import compare_systems
+from hybridr.evaluation.significance import CONFIDENCE, RESAMPLES, SEED, compare_systems
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import qrels_file, read_qrels, write_qrels, write_run
 from hybridr.files.manifest import fingerprint, read_manifest, sha256_of, versions
@@ -39,7 +38,8 @@ from hybridr.tuning.tuning import tune
 from study import machine_record
 
 BASELINES = ("bm25", "hybrid-stock")
-SOME = EvaluateSettings(interval="t", resamples=100)
+STATISTICS = {"interval": "bootstrap", "confidence": CONFIDENCE, "resamples": RESAMPLES, "seed": SEED}
+FEW_RESAMPLES = 100
 """While one system is asked its interval is not looked at."""
 
 
@@ -228,7 +228,7 @@ def ask(work: Work, cluster: Cluster, system: str, searched: Searched, qrels: Pa
         cluster,
         searched.name,
         JudgedQueries(work.folder, condition.split, qrels),
-        Compared([name], measures=condition.measures, statistics=SOME),
+        Compared([name], measures=condition.measures, resamples=FEW_RESAMPLES),
         encoder=searched.encoder,
         settings=SearchSettings(tuned=tuned),
     )
@@ -255,7 +255,7 @@ def result(
         "systems": found.systems,
         "intervals": found.intervals,
         "comparisons": comparisons(found),
-        "statistics": found.settings.record(),
+        "statistics": STATISTICS,
         "seconds": asked.seconds,
         "machine": machine_record(),
         "versions": {**versions(), "opensearch": cluster.info["version"]["number"]},
@@ -286,7 +286,7 @@ def comparisons(found: Evaluation, baselines: Sequence[str] = BASELINES) -> dict
         plain: {plain: lead[plain], own: lead[own]} for plain, own in pairs.items() if plain in lead
     }
     return {
-        baseline: [vars(one) for one in compare_systems(values, baseline, found.settings)]
+        baseline: [vars(one) for one in compare_systems(values, baseline)]
         for baseline, values in wanted.items()
         if baseline in values
     }

@@ -42,10 +42,11 @@ TABLES = (
     "deploy",
     "tune",
     "map",
-    "evaluate",
     "serve",
 )
 """The tables of `hybridr.toml`, one a stage."""
+GONE_TABLES = frozenset({"evaluate"})
+"""Tables of earlier versions, whose settings are gone: a file that still has one is read without it."""
 
 
 class Option(NamedTuple):
@@ -118,7 +119,7 @@ def read_config(path: Path | None) -> dict[str, dict[str, Any]]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file}: {error}") from error
     for name in tables:
-        if name not in TABLES:
+        if name not in TABLES and name not in GONE_TABLES:
             raise SettingsError(f"{file}: unknown table [{name}], known are {', '.join(sorted(TABLES))}")
     return tables
 

@@ -64,6 +64,15 @@ def test_every_stage_can_be_listed() -> None:
     assert {"cluster.url", "adapt.strength", "reindex.engine", "search.depth", "node.heap"} <= set(names)
 
 
+def test_a_file_that_names_what_is_gone_still_reads(tmp_path: Path) -> None:
+    file = tmp_path / "hybridr.toml"
+    file.write_text('[evaluate]\ninterval = "t"\nresamples = 500\n\n[search]\ndepth = 7\n')
+    assert resolve_stage(SearchSettings, {}, config=file)[0].depth == 7
+    file.write_text("[evaluation]\ndepth = 7\n")
+    with pytest.raises(SettingsError, match=r"unknown table \[evaluation\]"):
+        resolve_stage(SearchSettings, {}, config=file)
+
+
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"no settings file at .*none.toml"):
         resolve_stage(SearchSettings, {}, config=tmp_path / "none.toml")

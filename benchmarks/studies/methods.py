@@ -30,7 +30,6 @@ from conditions import read_form
 from hybridr.adaptation.objectives.domain_accuracy import domain_accuracy
 from hybridr.encoding.sentence_transformers import read_retriever
 from hybridr.evaluation.evaluation import evaluate
-from hybridr.evaluation.settings import EvaluateSettings
 from hybridr.evaluation.significance import compare_systems
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_beir
@@ -211,7 +210,7 @@ def summary(collection: Collection, found: Mapping[str, list[Record]]) -> Record
         for row in found:
             rows[row][way] = fmean(values[row][LEAD].values())
         if "dr" in values:
-            for one in compare_systems(values, "dr", EvaluateSettings()):
+            for one in compare_systems(values, "dr"):
                 rows[one.system][f"{way}_p_holm"] = one.p_holm
     return {"documents": len(collection.corpus), "queries": len(collection.queries), "rows": rows}
 

@@ -24,7 +24,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from collection import BASELINES, Asked, Searched, Work, comparisons, loaded, vectorised
+from collection import BASELINES, STATISTICS, Asked, Searched, Work, comparisons, loaded, vectorised
 from conditions import chosen, read_conditions, the_twelve
 from hybridr import load_encoder
 from hybridr.cluster.connection import Cluster, path_of
@@ -145,7 +145,7 @@ def measure_set(
         "systems": evaluation.systems,
         "intervals": evaluation.intervals,
         "comparisons": comparisons(evaluation, (*BASELINES, PLAIN)),
-        "statistics": evaluation.settings.record(),
+        "statistics": STATISTICS,
         "weights": usual_weights(),
         "left_out": taken.left_out,
         "term_table": fitted,

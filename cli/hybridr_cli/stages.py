@@ -5,7 +5,6 @@ from __future__ import annotations
 from hybridr.adaptation.settings import AdaptSettings, DamSettings, RemSettings
 from hybridr.cluster.settings import ClusterSettings, LoadSettings
 from hybridr.deploying.settings import DeploySettings
-from hybridr.evaluation.settings import EvaluateSettings
 from hybridr.forecasting.settings import ForecastSettings
 from hybridr.node.settings import NodeSettings
 from hybridr.reindexing.settings import ReindexSettings
@@ -27,6 +26,5 @@ STAGES: tuple[type[Stage], ...] = (
     DeploySettings,
     TuneSettings,
     MapSettings,
-    EvaluateSettings,
     ServeSettings,
 )

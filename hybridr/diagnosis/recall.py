@@ -25,7 +25,6 @@ from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder
 from ..errors import ClusterError, DataError, SettingsError
 from ..evaluation.label_free import draw_probes
-from ..evaluation.settings import EvaluateSettings
 from ..evaluation.significance import interval
 from ..progress import Progress, silent
 from ..records import Document
@@ -161,7 +160,7 @@ def walk_shares(
         found, took = neighbours_of(cluster, info, asked, body, progress, named)
         for k in (k for k in KS if all(len(one) >= k for one in exact)):
             values = np.array([[overlap(true, one, k)] for true, one in zip(exact, found, strict=True)])
-            low, high = interval(values, EvaluateSettings())
+            low, high = interval(values)
             bounds = float(low[0]), float(high[0])
             yield WalkShare(what, walk.name, k, float(values.mean()), *bounds, len(values), round(took, 1))
 

@@ -15,8 +15,7 @@ from ..files.formats import ranked, write_run
 from ..progress import Progress, silent
 from ..records import Qrels, Query, Run
 from .measures import MEASURES, Values, checked_qrels, needed_depth, parse_measure, values_of
-from .settings import EvaluateSettings
-from .significance import Comparison, compare_systems, interval
+from .significance import CONFIDENCE, RESAMPLES, Comparison, compare_systems, interval
 
 SHOWN = 10
 
@@ -48,8 +47,7 @@ class Difference(NamedTuple):
 class Evaluation:
     """Means and their intervals per system and measure, the values behind them, and the runs.
 
-    `comparisons` are against `baseline`; `settings` say how intervals and tests were made, `remarks` what a
-    system could not do as it should.
+    `comparisons` are against `baseline`; `remarks` say what a system could not do as it should.
     """
 
     queries: int
@@ -61,7 +59,6 @@ class Evaluation:
     runs: dict[str, Run] = field(repr=False)
     topics: tuple[Query, ...] = field(repr=False)
     qrels: Qrels = field(repr=False)
-    settings: EvaluateSettings = field(repr=False)
     remarks: tuple[str, ...] = ()
 
     @property
@@ -89,7 +86,7 @@ class Evaluation:
 
     def comparison_table(self) -> tuple[list[str], list[list[Any]]]:
         """Give columns and rows of every comparison with the baseline: p of both tests after Holm."""
-        share = f"{self.settings.confidence:.0%} interval"
+        share = f"{CONFIDENCE:.0%} interval"
         columns = ["system", "measure", "difference", share, "p (t)", "p (randomisation)", "wins/ties/losses"]
         rows = [
             [
@@ -146,7 +143,6 @@ class Evaluation:
         return {
             "queries": self.queries,
             "baseline": self.baseline,
-            "settings": self.settings.record(),
             "systems": self.systems,
             "intervals": self.intervals,
             "comparisons": [vars(comparison) for comparison in self.comparisons],
@@ -171,28 +167,28 @@ def evaluate(
     measures: Sequence[str] = MEASURES,
     *,
     baseline: str | None = None,
-    settings: EvaluateSettings | None = None,
+    resamples: int = RESAMPLES,
     progress: Progress = silent,
 ) -> Evaluation:
     """Measure every system on the judged queries, and test each against `baseline` (default: the first).
 
     `measures` are spelled as in ir-measures, computed by trec_eval's rules; a query without results counts
     as 0, grades below 0 as 0. Raises SettingsError for an unknown measure or baseline, DataError for bad
-    grades, ids that come twice, queries without text, and qrels that share nothing with a run.
+    grades, ids that come twice, queries without text, and qrels that share nothing with a run. Intervals and
+    the randomisation test draw `resamples` times.
 
     >>> words = hybridr.Search(cluster, "docs", mode="lexical")
     >>> report = hybridr.evaluate({"bm25": words, "hybrid": search}, queries, qrels)
     >>> sorted(report.per_query)
     ['bm25', 'hybrid']
     """
-    settings = settings or EvaluateSettings()
     baseline = _checked_baseline(systems, baseline)
     parsed = [parse_measure(name) for name in dict.fromkeys(measures)]
     if not parsed:
         raise SettingsError("no measure", hint="such as nDCG@10")
     qrels = checked_qrels(qrels)
     judged = judged_queries(queries, qrels)
-    runs = _runs(systems, judged, settings.depth or needed_depth(parsed), progress)
+    runs = _runs(systems, judged, needed_depth(parsed), progress)
     check_overlap(runs, qrels)
     ids = [query.query_id for query in judged]
     per_query = {name: values_of(run, qrels, parsed, ids) for name, run in runs.items()}
@@ -200,13 +196,12 @@ def evaluate(
         len(judged),
         baseline,
         {name: means(found) for name, found in per_query.items()},
-        intervals(per_query, settings),
-        compare_systems(per_query, baseline, settings),
+        intervals(per_query, resamples),
+        compare_systems(per_query, baseline, resamples),
         per_query,
         runs,
         tuple(judged),
         qrels,
-        settings,
     )
 
 
@@ -270,13 +265,11 @@ def check_overlap(runs: Mapping[str, Run], qrels: Qrels) -> None:
         )
 
 
-def intervals(
-    per_query: Mapping[str, Values], settings: EvaluateSettings
-) -> dict[str, dict[str, tuple[float, float]]]:
+def intervals(per_query: Mapping[str, Values], resamples: int) -> dict[str, dict[str, tuple[float, float]]]:
     """Bound every mean: system -> measure -> (low, high)."""
     places = [(name, measure) for name, found in per_query.items() for measure in found]
     columns = [list(per_query[name][measure].values()) for name, measure in places]
-    low, high = interval(np.column_stack(columns), settings)
+    low, high = interval(np.column_stack(columns), resamples)
     bounds: dict[str, dict[str, tuple[float, float]]] = {name: {} for name in per_query}
     for (name, measure), least, most in zip(places, low, high, strict=True):
         bounds[name][measure] = (float(least), float(most))

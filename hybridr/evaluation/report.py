@@ -6,12 +6,13 @@ import html
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from ..errors import SettingsError
 from ..files.atomic import replacing
 from ..markup import without_tags
 from .evaluation import Difference, Evaluation, Placed
+from .significance import CONFIDENCE
 
 Format = Literal["markdown", "latex", "json", "html"]
 SUFFIXES: dict[str, Format] = {".md": "markdown", ".tex": "latex", ".json": "json", ".html": "html"}
@@ -44,16 +45,11 @@ LATEX = {
 TableRows = Sequence[Sequence[Any]]
 
 
-def checked_format(name: str | None, file: Path | None = None) -> Format:
-    """Take a format by its name, else by the suffix of the file. Raises SettingsError."""
-    chosen = name or (SUFFIXES.get(file.suffix.lower(), "") if file else "")
-    if chosen not in get_args(Format):
-        found = f"unknown format '{name}'" if name else f"'{file}' does not tell the format"
-        raise SettingsError(
-            f"{found}: {', '.join(get_args(Format))}",
-            hint="--format html, or a file name such as report.html",
-        )
-    return chosen  # type: ignore[return-value]
+def format_of(file: Path) -> Format:
+    """Take the format that the suffix of a report's file tells. Raises SettingsError."""
+    if file.suffix.lower() not in SUFFIXES:
+        raise SettingsError(f"'{file}' is no report", hint=f"a file that ends with {', '.join(SUFFIXES)}")
+    return SUFFIXES[file.suffix.lower()]
 
 
 def rendered(found: Evaluation, kind: Format, title: str, texts: Texts | None = None) -> str:
@@ -82,8 +78,8 @@ def page(found: Evaluation, title: str, texts: Texts) -> str:
     """Write one self-contained page: tables, then the top tens side by side; it loads nothing."""
     head = f"<meta charset=utf-8><title>{html.escape(title)}</title><style>{STYLE}</style>"
     said = (
-        f"<p>{found.queries} queries; {found.settings.confidence:.0%} intervals by "
-        f"{found.settings.interval}; p-values are two-sided and corrected by Holm's method over the systems "
+        f"<p>{found.queries} queries; {CONFIDENCE:.0%} intervals by bootstrap; "
+        "p-values are two-sided and corrected by Holm's method over the systems "
         "of one measure.</p>"
     )
     parts = [

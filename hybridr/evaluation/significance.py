@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from .settings import EvaluateSettings
-
 Array: TypeAlias = NDArray[np.float64]
 
 TIE = 1e-9
+CONFIDENCE, RESAMPLES, SEED = 0.95, 10_000, 13
 BLOCK = 4_000_000
 """Random numbers that are in memory at once."""
 
@@ -48,7 +47,7 @@ class Comparison:
 
 
 def compare_systems(
-    per_query: Mapping[str, Mapping[str, Mapping[str, float]]], baseline: str, settings: EvaluateSettings
+    per_query: Mapping[str, Mapping[str, Mapping[str, float]]], baseline: str, resamples: int = RESAMPLES
 ) -> list[Comparison]:
     """Compare every other system with the baseline, measure by measure; `per_query` as in Evaluation."""
     others = [name for name in per_query if name != baseline]
@@ -59,8 +58,8 @@ def compare_systems(
         [_column(per_query[name][measure]) - _column(per_query[baseline][measure]) for name, measure in pairs]
     )
     differences[np.abs(differences) < TIE] = 0.0
-    low, high = interval(differences, settings)
-    t_values, flips = paired_t(differences), randomisation(differences, settings.resamples, settings.seed)
+    low, high = interval(differences, resamples)
+    t_values, flips = paired_t(differences), randomisation(differences, resamples, SEED)
     families = [measure for _, measure in pairs]
     t_holm, flips_holm = by_family(holm, t_values, families), by_family(holm, flips, families)
     return [
@@ -133,15 +132,12 @@ def by_family(correct: Callable[[Array], Array], p_values: Array, families: Sequ
     return corrected
 
 
-def interval(values: Array, settings: EvaluateSettings) -> tuple[Array, Array]:
-    """Bound the mean of every column: by the percentile bootstrap over queries, or by Student's t."""
+def interval(values: Array, resamples: int = RESAMPLES) -> tuple[Array, Array]:
+    """Bound the mean of every column with 95 % confidence, by the percentile bootstrap over queries."""
     if len(values) < 2:
         return values.mean(axis=0), values.mean(axis=0)
-    if settings.interval == "t":
-        reach = stats.t.ppf((1 + settings.confidence) / 2, len(values) - 1) * stats.sem(values, axis=0)
-        return values.mean(axis=0) - reach, values.mean(axis=0) + reach
-    means = bootstrap(values, settings.resamples, settings.seed)
-    tail = (1 - settings.confidence) / 2
+    means = bootstrap(values, resamples, SEED)
+    tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(means, [tail, 1 - tail], axis=0)
     return low, high
 

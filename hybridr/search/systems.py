@@ -17,8 +17,8 @@ from ..cluster.record import IndexInfo
 from ..errors import DataError, SettingsError
 from ..evaluation.evaluation import Evaluation, System, evaluate
 from ..evaluation.measures import MEASURES, needed_depth, parse_measure
-from ..evaluation.report import checked_format, shown_documents, write_report
-from ..evaluation.settings import EvaluateSettings
+from ..evaluation.report import format_of, shown_documents, write_report
+from ..evaluation.significance import RESAMPLES
 from ..files.family import names_of
 from ..files.formats import document_of, qrels_file, read_corpus, read_qrels, read_queries, read_run
 from ..progress import Progress, silent
@@ -122,19 +122,20 @@ class JudgedQueries(NamedTuple):
 class Compared(NamedTuple):
     """What is compared, and how: named systems of an index and TREC runs, the first with the others.
 
-    `measures` are spelled as in ir-measures; `baseline` None is the first system.
+    `measures` are spelled as in ir-measures; `baseline` None is the first system; `resamples` are drawn for
+    intervals and tests.
     """
 
     systems: Sequence[str] = ("bm25", "dense", "hybrid")
     runs: Mapping[str, Path] = NO_RUNS
     measures: Sequence[str] = MEASURES
     baseline: str | None = None
-    statistics: EvaluateSettings = EvaluateSettings()
+    resamples: int = RESAMPLES
 
     @property
     def depth(self) -> int:
         """Count the results of a query that the measures look at."""
-        return self.statistics.depth or needed_depth([parse_measure(one) for one in self.measures])
+        return needed_depth([parse_measure(one) for one in self.measures])
 
 
 def evaluate_index(
@@ -194,7 +195,7 @@ def measured_all(
         judgements,
         compared.measures,
         baseline=compared.baseline,
-        settings=compared.statistics,
+        resamples=compared.resamples,
         progress=progress,
     )
 
@@ -224,15 +225,14 @@ def report(
     file: Path,
     title: str,
     *,
-    kind: str | None = None,
     index: tuple[Cluster, str] | None = None,
     beir: Path | None = None,
 ) -> None:
     """Write a report; HTML shows documents with their text from the index, else from the BEIR folder.
 
-    `kind` is markdown, latex, json or html; None: by the suffix of the file. Raises SettingsError.
+    The suffix of the file tells which: .md, .tex, .json or .html. Raises SettingsError for another.
     """
-    chosen = checked_format(kind, file)
+    chosen = format_of(file)
     texts: dict[str, str] = {}
     if chosen == "html":
         wanted = shown_documents(found)

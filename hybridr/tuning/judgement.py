@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..evaluation.measures import parse_measure, values_of
-from ..evaluation.settings import EvaluateSettings
 from ..evaluation.significance import interval
 from ..records import Qrels
 from .choice import Landscape, Values, choose, held_out_gains
@@ -62,7 +61,7 @@ def chosen_among(tried: Sequence[Tried], lying: Landscape, values: Values, measu
     """Choose by values `(queries, variants)`, less a pull toward the default."""
     means, default = values.mean(axis=0), lying.default
     chosen, gains = choose(values, lying), held_out_gains(values, lying)
-    low, high = interval(gains[:, None], EvaluateSettings())
+    low, high = interval(gains[:, None])
     return Choice(
         len(values),
         measure,

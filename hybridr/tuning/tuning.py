@@ -35,7 +35,6 @@ from ..evaluation.label_free import (
     objections,
 )
 from ..evaluation.measures import checked_qrels, parse_measure, values_of
-from ..evaluation.settings import EvaluateSettings
 from ..evaluation.significance import interval
 from ..files.folders import below, data_folder
 from ..files.formats import qrels_file, read_qrels, read_queries, read_query_log
@@ -299,7 +298,7 @@ def judged_gain(
         [values] = values_of(plain.run(queries, DEPTH), qrels, [parsed], ids).values()
         found.append(np.array(list(values.values())))
     gains = found[1] - found[0]
-    low, high = (float(one[0]) for one in interval(gains[:, None], EvaluateSettings()))
+    low, high = (float(one[0]) for one in interval(gains[:, None]))
     bounds = f"{gains.mean():+.4f} [{low:+.4f}, {high:+.4f}]"
     return [] if low > 0 else [f"no gain was shown: {measure} of the judged queries {bounds}"]
 

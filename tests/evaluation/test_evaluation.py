@@ -10,7 +10,6 @@ import pytest
 
 from hybridr.errors import DataError, SettingsError
 from hybridr.evaluation.evaluation import evaluate
-from hybridr.evaluation.settings import EvaluateSettings
 from hybridr.files.formats import read_run, write_beir, write_run
 from hybridr.records import Document, Query
 from hybridr_cli import main
@@ -98,8 +97,7 @@ def test_systems_are_asked_as_deep_as_the_measures_look() -> None:
     topics = [*QUERIES, Query("q9", "not judged")]
     evaluate({"one": Recorder()}, topics, QRELS, ["nDCG@10"])
     evaluate({"one": Recorder()}, topics, QRELS, ["R@1000"])
-    evaluate({"one": Recorder()}, topics, QRELS, ["R@1000"], settings=EvaluateSettings(depth=7))
-    assert asked == [(3, 100), (3, 1000), (3, 7)]
+    assert asked == [(3, 100), (3, 1000)]
 
 
 def test_baseline_intervals_and_json() -> None:
@@ -163,8 +161,8 @@ def test_run_files_are_evaluated_without_a_cluster(files: Path, capsys: pytest.C
 def test_reports_from_the_command_line(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ["evaluate", "--run", f"bm25={files / 'bm25.trec'}", "--run", f"new={files / 'other.trec'}"]
     beir = ["--beir", str(files / "beir"), "--quiet"]
-    assert main([*given, *beir, "--format", "markdown"]) == 0
-    assert capsys.readouterr().out.startswith("| system | nDCG@10 |")
+    assert main([*given, *beir, "--report", str(files / "report.md")]) == 0
+    assert (files / "report.md").read_text().startswith("| system | nDCG@10 |")
     page = files / "report.html"
     assert main([*given, *beir, "--report", str(page)]) == 0
     written = page.read_text()
@@ -174,7 +172,7 @@ def test_reports_from_the_command_line(files: Path, capsys: pytest.CaptureFixtur
     assert (files / "report.tex").read_text().startswith(r"\begin{tabular}{llll}")
     capsys.readouterr()
     assert main([*given, *beir, "--report", str(files / "report.txt")]) == 2
-    assert "does not tell the format: markdown, latex, json, html" in capsys.readouterr().err
+    assert "hint: a file that ends with .md, .tex, .json, .html" in capsys.readouterr().err
 
 
 BAD_CALLS = {
@@ -184,10 +182,6 @@ BAD_CALLS = {
     "an index without queries": (["some-index", "--qrels", "{qrels}"], "no queries to search with"),
     "an unknown measure": (["--qrels", "{qrels}", "--run", "{run}", "--measures", "best"], "unknown measure"),
     "an unknown baseline": (["--qrels", "{qrels}", "--run", "{run}", "--baseline", "x"], "the baseline 'x'"),
-    "a bad setting": (
-        ["--qrels", "{qrels}", "--run", "{run}", "--resamples", "1"],
-        "resamples: input should",
-    ),
 }
 
 

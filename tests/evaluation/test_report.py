@@ -9,7 +9,7 @@ import pytest
 
 from hybridr.errors import SettingsError
 from hybridr.evaluation.evaluation import Evaluation, evaluate
-from hybridr.evaluation.report import checked_format, html_table, latex, markdown, rendered, shown_documents
+from hybridr.evaluation.report import format_of, html_table, latex, markdown, rendered, shown_documents
 from hybridr.records import Query
 
 EVIL = "<script>alert('x')</script>"
@@ -103,7 +103,6 @@ def test_page_of_a_single_system_has_no_lists() -> None:
 def test_json_and_the_choice_of_a_format(found: Evaluation, tmp_path) -> None:
     assert json.loads(rendered(found, "json", "t"))["title"] == "t"
     assert rendered(found, "markdown", "t").count("\n| ---") == 2
-    assert checked_format(None, tmp_path / "a.MD") == "markdown"
-    assert checked_format("latex", tmp_path / "a.html") == "latex"
-    with pytest.raises(SettingsError, match="unknown format 'pdf'"):
-        checked_format("pdf")
+    assert format_of(tmp_path / "a.MD") == "markdown"
+    with pytest.raises(SettingsError, match=r"a\.pdf' is no report"):
+        format_of(tmp_path / "a.pdf")

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hybridr.evaluation.settings import EvaluateSettings
 from hybridr.evaluation.significance import (
     bootstrap,
     by_family,
@@ -18,8 +17,6 @@ from hybridr.evaluation.significance import (
     paired_t,
     randomisation,
 )
-
-SETTINGS = EvaluateSettings()
 
 
 def column(*values: float) -> np.ndarray:
@@ -83,17 +80,11 @@ def test_holm_by_hand() -> None:
 
 def test_intervals() -> None:
     values = np.random.default_rng(4).normal(0.5, 0.1, (200, 2))
-    low, high = interval(values, EvaluateSettings(interval="t"))
+    low, high = interval(values)
     for i in range(2):
         expected = stats.t.interval(0.95, 199, values[:, i].mean(), stats.sem(values[:, i]))
-        assert (low[i], high[i]) == pytest.approx(expected)
-    boot_low, boot_high = interval(values, SETTINGS)
-    assert boot_low == pytest.approx(low, abs=0.002)
-    assert boot_high == pytest.approx(high, abs=0.002)
-    wider = interval(values, EvaluateSettings(confidence=0.99))
-    assert (wider[0] < boot_low).all()
-    assert (wider[1] > boot_high).all()
-    assert interval(column(0.4), SETTINGS) == (pytest.approx([0.4]), pytest.approx([0.4]))
+        assert (low[i], high[i]) == pytest.approx(expected, abs=0.002)
+    assert interval(column(0.4)) == (pytest.approx([0.4]), pytest.approx([0.4]))
 
 
 def test_bootstrap_draws_queries_with_replacement() -> None:
@@ -108,7 +99,7 @@ def test_compare_by_hand() -> None:
         "new": {"m": {"1": 0.5, "2": 0.7, "3": 0.4, "4": 0.2}},
         "same": {"m": {"1": 0.4, "2": 0.5, "3": 0.4, "4": 0.3}},
     }
-    new, same = compare_systems(per_query, "old", SETTINGS)
+    new, same = compare_systems(per_query, "old")
     assert (new.system, new.baseline, new.measure) == ("new", "old", "m")
     assert new.difference == pytest.approx(0.05)
     assert (new.wins, new.ties, new.losses) == (2, 1, 1)
@@ -118,7 +109,7 @@ def test_compare_by_hand() -> None:
     assert new.p_randomisation == pytest.approx(6 / 8)
     assert new.p_randomisation_holm == 1.0
     assert (same.p_value, same.wins, same.ties, same.losses) == (1.0, 0, 4, 0)
-    assert compare_systems({"old": per_query["old"]}, "old", SETTINGS) == []
+    assert compare_systems({"old": per_query["old"]}, "old") == []
 
 
 def test_thousands_of_queries_take_seconds() -> None:

@@ -112,7 +112,6 @@ def test_bad_fields_and_folders(cluster: Cluster, books: str, tmp_path, capsys) 
     assert f"field 'year' of index '{books}' is of type integer, not text" in capsys.readouterr().err
     assert main(["inspect", books, "--url", cluster.url, "--encoder", str(tmp_path)]) == 1
     assert "has no tokenizer.json" in capsys.readouterr().err
-    assert main(["inspect", books, "--url", cluster.url, "--sample", "0"]) == 2
 
 
 def test_an_index_that_does_not_exist(cluster: Cluster) -> None:

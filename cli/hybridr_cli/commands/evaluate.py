@@ -17,7 +17,6 @@ from ..verbs import app, verb
 if TYPE_CHECKING:
     from hybridr.cluster.connection import Cluster
     from hybridr.evaluation.evaluation import Evaluation
-    from hybridr.evaluation.settings import EvaluateSettings
     from hybridr.search.settings import SearchSettings
 
 
@@ -38,15 +37,12 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Report:
+class Written:
     """What is written."""
 
     runs: Annotated[Path | None, typer.Option(help="Folder for TREC run files.")] = None
-    kind: Annotated[
-        str | None, typer.Option("--format", help="markdown, latex, json or html instead of the tables.")
-    ] = None
     report: Annotated[
-        Path | None, typer.Option(help="File for it: .md, .tex, .json, .html (with the top tens).")
+        Path | None, typer.Option(help="File for a report: .md, .tex, .json, .html (with the top tens).")
     ] = None
 
 
@@ -55,8 +51,7 @@ def evaluate(
     session: Session,
     queries: JudgedQueries,
     compared: Compared,
-    wanted: Report,
-    settings: EvaluateSettings,
+    wanted: Written,
     search: Annotated[SearchSettings, Only("query_template")],
     name: Annotated[
         str | None, typer.Argument(help="Index that holds the collection; none: only the files of --run.")
@@ -65,20 +60,20 @@ def evaluate(
 ) -> None:
     """Measure systems of an index, and run files, on judged queries: intervals and paired tests."""
     from hybridr.errors import SettingsError
-    from hybridr.evaluation.report import checked_format
+    from hybridr.evaluation.report import format_of
     from hybridr.search.systems import report
 
-    if wanted.kind or wanted.report:
-        checked_format(wanted.kind, wanted.report)
+    if wanted.report:
+        format_of(wanted.report)  # before anything is searched
     if name is not None and queries.beir is None and not queries.judgements:
         raise SettingsError("no queries to search with", hint="--beir FOLDER, or --judgements")
     index = None if name is None else (session.connect(), name)
     queries = queries if index is None else queries.found(*index)
-    found = measured(session, index, encoder, queries, compared, (settings, search))
+    found = measured(session, index, encoder, queries, compared, search)
     written = found.write_runs(wanted.runs) if wanted.runs else {}
     title = f"{name or 'runs'}: {found.queries} queries"
     if wanted.report:
-        report(found, wanted.report, title, kind=wanted.kind, index=index, beir=queries.beir)
+        report(found, wanted.report, title, index=index, beir=queries.beir)
     render(session, found, title, wanted, written)
 
 
@@ -88,20 +83,18 @@ def measured(
     encoder: Path | None,
     queries: JudgedQueries,
     compared: Compared,
-    settings: tuple[EvaluateSettings, SearchSettings],
+    settings: SearchSettings,
 ) -> Evaluation:
     """Measure systems of an index and run files; without an index the files alone."""
     from hybridr.search import systems
 
     files, progress = run_files(compared.run or ()), session.output.progress
     judged = systems.JudgedQueries(queries.beir, queries.split, queries.qrels)
-    wanted = systems.Compared(
-        names(compared.systems), files, names(compared.measures), compared.baseline, settings[0]
-    )
+    wanted = systems.Compared(names(compared.systems), files, names(compared.measures), compared.baseline)
     if index is None:
         return systems.evaluate_runs(judged, wanted, progress=progress)
     return systems.evaluate_index(
-        *index, judged, wanted, encoder=encoder, settings=settings[1], progress=progress
+        *index, judged, wanted, encoder=encoder, settings=settings, progress=progress
     )
 
 
@@ -125,19 +118,14 @@ def run_files(given: Sequence[str]) -> dict[str, Path]:
     return files
 
 
-def render(session: Session, found: Evaluation, title: str, wanted: Report, written: dict[str, str]) -> None:
-    """Print the tables for people, or the document that was asked for, and which files were written."""
-    from hybridr.evaluation.report import checked_format, rendered
-
+def render(session: Session, found: Evaluation, title: str, wanted: Written, written: dict[str, str]) -> None:
+    """Print the tables for people, and which files were written."""
     out = session.output
     out.result(found.to_json() | {"runs": written, "report": wanted.report and str(wanted.report)})
-    if wanted.kind and not wanted.report:
-        out.line(rendered(found, checked_format(wanted.kind), title).rstrip("\n"))
-    else:
-        out.table(*found.table(), title=title)
-        if found.comparisons:
-            out.line()
-            out.table(*found.comparison_table(), title=f"against {found.baseline}, p after Holm")
+    out.table(*found.table(), title=title)
+    if found.comparisons:
+        out.line()
+        out.table(*found.comparison_table(), title=f"against {found.baseline}, p after Holm")
     for remark in found.remarks:
         out.note(remark)
     for file in written.values():

@@ -26,18 +26,14 @@ def inspect(
         Path | None,
         typer.Option(help="Model folder whose tokens are counted.", show_default="the packaged one"),
     ] = None,
-    sample: Annotated[
-        int, typer.Option(min=1, help="Documents to read at random; at most 10,000 of a larger index.")
-    ] = 1000,
 ) -> None:
     """Show the fields, lengths, language and duplicates of an index. Changes nothing."""
     from hybridr.inspection import inspect_index
 
     named = [name.strip() for name in (fields or "").split(",") if name.strip()]
     cluster, counter = session.connect(), token_counter(session, encoder)
-    found = inspect_index(
-        cluster, index, fields=named, token_counter=counter, sample=sample, progress=session.output.progress
-    )
+    progress = session.output.progress
+    found = inspect_index(cluster, index, fields=named, token_counter=counter, progress=progress)
     render(session, found)
     session.output.result(found.to_json())
 
