@@ -53,7 +53,9 @@ def stored_pipeline(cluster: Cluster, name: str) -> dict[str, Any]:
         found: dict[str, Any] = cluster.request("GET", pipeline_path(name))
     except NotFound:
         raise NotFound(
-            f"no search pipeline '{name}' at {cluster.url}", hint=f"hybridr pipeline put {name}", status=404
+            f"no search pipeline '{name}' at {cluster.url}",
+            hint="hybridr status INDEX   tells what a deployment lacks",
+            status=404,
         ) from None
     return dict(found[name])
 
@@ -71,11 +73,6 @@ def found_pipeline(cluster: Cluster, name: str) -> dict[str, Any] | None:
         return stored_pipeline(cluster, name)
     except NotFound:
         return None
-
-
-def default_of(cluster: Cluster, name: str) -> list[str]:
-    """Name the indices whose searches go through a pipeline when they name none."""
-    return [index for index, default in default_pipelines(cluster).items() if default == name]
 
 
 def default_pipelines(cluster: Cluster) -> dict[str, str]:

@@ -14,8 +14,8 @@ BLOCKED = 'lift the block, then run it again: PUT /INDEX/_settings {{"index.bloc
 HINTS = {
     r"Pipeline \S+ is not defined": "index.search.default_pipeline names a search pipeline that is gone: set "
     "it to _none; where it was hybridr's: hybridr deploy INDEX   makes it again, undeploy takes it off",
-    "number of weights": "one weight per sub-query: hybridr pipeline put NAME --weights …",
-    "expected bounds array": "one bound per sub-query: hybridr pipeline put NAME --lower-bounds …",
+    "number of weights": "one weight per sub-query in the search pipeline, see opensearch/pipelines/",
+    "expected bounds array": "one bound per sub-query in the search pipeline, see opensearch/pipelines/",
     r"unknown query \[": "the filter or template names a kind of query that OpenSearch does not know",
     r"\[FORBIDDEN/5/": BLOCKED.format("read_only"),
     r"\[FORBIDDEN/7/": BLOCKED.format("read"),

@@ -36,7 +36,6 @@ from ..search.encoders import encoder_for
 from ..search.fusions.pipeline import hybrid_query, search_pipeline
 from ..search.settings import SearchSettings
 from . import local_models
-from .pipelines import require_ours
 from .preconditions import (
     TEXT_WAYS,
     Deployable,
@@ -45,6 +44,7 @@ from .preconditions import (
     check_model,
     check_plugin,
     fusing,
+    require_ours,
     search_pipeline_of,
 )
 from .remote_models import (
@@ -122,7 +122,7 @@ def planned(cluster: Cluster, found: Deployable, settings: DeploySettings) -> De
     pipeline = search_pipeline_of(info)
     check_default(info, pipeline)
     if (stored := found_pipeline(cluster, pipeline)) is not None:
-        require_ours(pipeline, stored, False)
+        require_ours(pipeline, stored)
     missing: dict[str, Any] = {}
     requests: list[dict[str, Any]] = []
     if settings.way == "local":
@@ -248,7 +248,7 @@ def withdrawal(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
     if info.settings.get(DEFAULT, "_none") == pipeline or (known and DEFAULT not in info.settings):
         requests += [{"method": "PUT", "path": path_of(info.name, "_settings"), "body": asked_through(None)}]
     if (stored := found_pipeline(cluster, pipeline)) is not None:
-        require_ours(pipeline, stored, False)
+        require_ours(pipeline, stored)
         requests += [{"method": "DELETE", "path": pipeline_path(pipeline)}]
     return [*requests, *local_models.deletion_of(cluster, known), *deletions_of(cluster, pipeline)]
 

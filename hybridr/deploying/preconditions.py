@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster
-from ..cluster.default_pipeline import DEFAULT, is_searchable
+from ..cluster.default_pipeline import DEFAULT, is_searchable, pipeline_path
 from ..cluster.destinations import is_destination, resolve, resolve_whole
 from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import IndexInfo
@@ -15,7 +15,7 @@ from ..files.remembered import folder_of
 from ..reindexing.preflight import LANGUAGE_SAMPLE, check_language
 from ..search.checks import chosen_fusion, weighted_boosts
 from ..search.settings import SearchSettings, with_tuning
-from .remote_models import PLUGIN, ask_health, require_token
+from .remote_models import MARK, PLUGIN, ask_health, require_token
 from .settings import DeploySettings
 
 TEXT_WAYS = ("neural", "local")  # the client sends text in a `neural` query
@@ -71,6 +71,15 @@ def check_default(info: IndexInfo, pipeline: str) -> None:
         raise ClusterError(
             f"'{info.name}' has a default search pipeline of its own: {current}",
             hint="hybridr deploy NAME --dry-run shows ours, to be joined with yours",
+        )
+
+
+def require_ours(name: str, stored: dict[str, Any]) -> None:
+    """Raise ClusterError for a stored search pipeline of our name that is somebody else's."""
+    if not str(stored.get("description", "")).startswith(MARK):
+        raise ClusterError(
+            f"there is a search pipeline '{name}' that is not hybridr's",
+            hint=f"keep what GET {pipeline_path(name)} prints under another name, then delete it",
         )
 
 

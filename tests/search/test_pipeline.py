@@ -7,12 +7,11 @@ from itertools import product
 
 import pytest
 
-from hybridr.deploying.pipelines import MARK, NEWEST
+from hybridr.deploying.remote_models import MARK
 from hybridr.errors import SettingsError
 from hybridr.files.folders import asset_path, load_asset
 from hybridr.search.fusions.pipeline import (
     COMBINATIONS,
-    LowerBound,
     Technique,
     fuse,
     fusion_pipeline,
@@ -25,10 +24,9 @@ from hybridr.search.fusions.pipeline import (
     z_score,
 )
 
-BOUNDS = (LowerBound("apply", 0.0), LowerBound("clip", 0.5))
+NEWEST = (3, 6, 0)
 TECHNIQUES = [
     *(Technique(*pair) for pair in product(("min_max", "l2"), COMBINATIONS)),
-    *(Technique("min_max", mean, lower_bounds=BOUNDS) for mean in COMBINATIONS),
     Technique("z_score"),
     Technique("rrf"),
 ]
@@ -39,19 +37,6 @@ def test_min_max_scales_and_floors() -> None:
     assert min_max({"a": 4.0}) == {"a": 1.0}
     assert min_max({"a": 4.0, "b": 4.0}) == {"a": 1.0, "b": 1.0}
     assert min_max({}) == {}
-
-
-def test_lower_bounds_move_the_bottom_of_a_list() -> None:
-    scores = {"a": 6.0, "b": 4.0, "c": 2.0, "d": 1.0}
-    applied = min_max(scores, LowerBound("apply", 2.0))
-    assert applied == {"a": 1.0, "b": (4 - 2) / (6 - 2), "c": (2 - 1) / (6 - 1), "d": 0.001}
-    assert min_max(scores, LowerBound("clip", 2.0)) == {"a": 1.0, "b": 0.5, "c": 0.001, "d": 0.001}
-    assert min_max(scores, LowerBound("clip", 0.0))["d"] == pytest.approx(1 / 6)
-    assert min_max(scores, LowerBound("ignore", 2.0)) == min_max(scores)
-    for mode in ("apply", "clip"):
-        assert min_max(scores, LowerBound(mode, 7.0)) == min_max(scores), "a bound over all scores"
-    assert min_max({"a": 3.0}, LowerBound("clip", 3.5)) == {"a": 1.0}
-    assert min_max({"a": 3.0, "b": 2.0}, LowerBound("clip", 3.0)) == {"a": 1.0, "b": 0.001}
 
 
 def test_l2_divides_by_length() -> None:
@@ -96,9 +81,6 @@ def test_rrf_sums_reciprocal_ranks() -> None:
         ({"weights": [0.5, 0.6]}, "sum to 1"),
         ({"weights": [-0.5, 1.5]}, "at least 0"),
         ({"weights": [1.0]}, "1 weights for 2 lists"),
-        ({"normalization": "l2", "lower_bounds": [LowerBound(), LowerBound()]}, "for min_max, not l2"),
-        ({"lower_bounds": [LowerBound()]}, "1 lower bounds for 2 lists"),
-        ({"lower_bounds": [LowerBound("cut"), LowerBound()]}, "unknown mode of a lower bound 'cut'"),
     ],
 )
 def test_what_the_server_would_refuse_is_refused(settings: dict[str, object], message: str) -> None:
@@ -111,7 +93,6 @@ HOW = {
     "l2": "divide each list by its Euclidean length",
     "z_score": "standardise each list by its mean and deviation (OpenSearch 3.0 or newer)",
 }
-BOUNDED = "scale each list to 0..1 from its lower bound to its maximum (OpenSearch 3.0 or newer)"
 MEANS = {
     "arithmetic_mean": "mean",
     "geometric_mean": "geometric mean of those that hold a document",
@@ -119,9 +100,7 @@ MEANS = {
 }
 
 
-@pytest.mark.parametrize(
-    "technique", [Technique(), Technique(lower_bounds=BOUNDS), Technique("rrf")], ids=str
-)
+@pytest.mark.parametrize("technique", [Technique(), Technique("rrf")], ids=str)
 def test_a_file_can_be_put_as_it_is(technique: Technique) -> None:
     body = load_asset("pipelines", f"{pipeline_file(technique)}.json")
     assert fusion_pipeline(technique, NEWEST) == body
@@ -132,11 +111,8 @@ def test_a_file_can_be_put_as_it_is(technique: Technique) -> None:
 def test_every_technique_of_the_normalization_processor(technique: Technique) -> None:
     """Word for word what was stored in clusters when each technique had a file of its own."""
     normalization = {"technique": technique.normalization}
-    if technique.lower_bounds:
-        lowest = [{"mode": "apply", "min_score": 0.0}, {"mode": "clip", "min_score": 0.5}]
-        normalization["parameters"] = {"lower_bounds": lowest}
     combination = {"technique": technique.combination, "parameters": {"weights": [0.5, 0.5]}}
-    how = BOUNDED if technique.lower_bounds else HOW[technique.normalization]
+    how = HOW[technique.normalization]
     assert fusion_pipeline(technique, NEWEST) == {
         "description": f"hybridr: {how}, then take the weighted {MEANS[technique.combination]}.",
         "phase_results_processors": [
@@ -145,14 +121,20 @@ def test_every_technique_of_the_normalization_processor(technique: Technique) ->
     }
 
 
-def test_no_file_without_a_technique() -> None:
-    assert {path.stem for path in asset_path("pipelines").glob("*.json")} == set(
-        map(pipeline_file, TECHNIQUES)
-    )
+def test_every_technique_has_a_file() -> None:
+    files = {path.stem for path in asset_path("pipelines").glob("*.json")}
+    assert files - set(map(pipeline_file, TECHNIQUES)) == {"hybrid-min-max-lower-bounds"}, "for curl alone"
 
 
-def test_weights_and_bounds_are_sent_as_floats() -> None:
-    technique = Technique(weights=(0, 1), lower_bounds=(LowerBound("apply", 1), LowerBound("ignore", 2)))
-    sent = json.dumps(fusion_pipeline(technique, NEWEST))
+def test_weights_are_sent_as_floats() -> None:
+    sent = json.dumps(fusion_pipeline(Technique(weights=(0, 1)), NEWEST))
     assert '"weights": [0.0, 1.0]' in sent
-    assert '"min_score": 1.0' in sent
+
+
+def test_what_an_older_version_leaves_out_is_refused() -> None:
+    for technique in (Technique("z_score"), Technique("rrf", weights=(0.4, 0.6))):
+        with pytest.raises(SettingsError, match=r"this is 2\.19\.1"):
+            fusion_pipeline(technique, (2, 19, 1))
+    [processor] = fusion_pipeline(Technique("rrf"), (2, 19, 1))["phase_results_processors"]
+    combination = processor["score-ranker-processor"]["combination"]
+    assert combination == {"technique": "rrf", "parameters": {"rank_constant": 60}}

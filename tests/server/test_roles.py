@@ -20,7 +20,6 @@ from hybridr.cluster.record import Tuned
 from hybridr.cluster.settings import LoadSettings
 from hybridr.cluster.writing import index_action, rejects_of, write
 from hybridr.deploying.deploying import deploy, undeploy
-from hybridr.deploying.pipelines import delete_pipeline, put_pipeline, technique_of
 from hybridr.deploying.settings import DeploySettings
 from hybridr.diagnosis.recall import measure_recall
 from hybridr.errors import AccessDenied
@@ -137,10 +136,6 @@ def test_the_verbs_of_a_life_each_with_its_role(
     cluster = bob("deploy")
     deploy(cluster, INDEX, DeploySettings(), SearchSettings())
     undeploy(cluster, INDEX)
-    cluster = bob("pipeline")
-    assert put_pipeline(cluster, f"{INDEX}-own", technique_of(SearchSettings(), None, None)).changed
-    assert put_pipeline(cluster, f"{INDEX}-own", technique_of(SearchSettings(), None, None)).changed is False
-    assert delete_pipeline(cluster, f"{INDEX}-own").changed
     put_documents(admin, f"{INDEX}-hybridr", [7], suffix=" by a client")
     assert rollback(bob("rollback"), INDEX, copy_back=True)["returned"]["changed"] == 1
     assert remove(bob("remove"), INDEX)["removed"]

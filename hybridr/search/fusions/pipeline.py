@@ -15,15 +15,10 @@ from ..settings import SearchSettings
 from . import Fusion, Grid, Legs, Question, Scores
 
 FLOOR = 0.001
-MODES = ("apply", "clip", "ignore")
-MAX_BOUND = 10_000.0
-MAX_LISTS = 5
-MAX_RANK_CONSTANT = 10_000
 RRF_WEIGHTS = (3, 1, 0)
-Z_SCORE = LOWER_BOUNDS = (3, 0, 0)
+Z_SCORE = (3, 0, 0)
 DESCRIPTIONS = {
     "min_max": "scale each list to 0..1 by its minimum and maximum",
-    "lower_bounds": "scale each list to 0..1 from its lower bound to its maximum (OpenSearch 3.0 or newer)",
     "l2": "divide each list by its Euclidean length",
     "z_score": "standardise each list by its mean and deviation (OpenSearch 3.0 or newer)",
 }
@@ -90,9 +85,8 @@ def hybrid_query(legs: Sequence[dict[str, Any]], depth: int) -> dict[str, Any]:
 def legs_technique(settings: SearchSettings) -> Technique:
     """Give the technique of lexical and dense scores, in this order. Raises SettingsError."""
     weights = (1.0 - settings.dense_weight, settings.dense_weight)
-    technique = Technique(settings.normalization, settings.combination, weights, settings.rank_constant)
-    technique.check()
-    return technique
+    check_technique(settings.normalization, settings.combination, weights, len(weights))
+    return Technique(settings.normalization, settings.combination, weights, settings.rank_constant)
 
 
 def search_pipeline(settings: SearchSettings, version: tuple[int, int, int]) -> dict[str, Any]:
@@ -107,21 +101,13 @@ class Technique(NamedTuple):
     """How lists become one, in the words of OpenSearch's search pipelines.
 
     `normalization` is min_max, l2, z_score or rrf (which takes `rank_constant` and no `combination`);
-    `weights`, one per list, sum to 1; `lower_bounds`, none or one per list, are for min_max.
+    `weights`, one per list, sum to 1.
     """
 
     normalization: str = "min_max"
     combination: str = "arithmetic_mean"
     weights: tuple[float, ...] = (0.5, 0.5)
     rank_constant: int = 60
-    lower_bounds: tuple[LowerBound, ...] = ()
-
-    def check(self) -> None:
-        """Raise SettingsError for what the server would refuse, or silently compute otherwise."""
-        check_technique(self.normalization, self.combination, self.weights, len(self.weights))
-        check_bounds(self.normalization, self.lower_bounds, len(self.weights))
-        if not 1 <= self.rank_constant <= MAX_RANK_CONSTANT:
-            raise SettingsError(f"the rank constant is 1 to {MAX_RANK_CONSTANT:,}, got {self.rank_constant}")
 
 
 def fusion_pipeline(technique: Technique, version: tuple[int, int, int]) -> dict[str, Any]:
@@ -129,7 +115,6 @@ def fusion_pipeline(technique: Technique, version: tuple[int, int, int]) -> dict
 
     Raises SettingsError where this server version would refuse it, or silently do something else.
     """
-    technique.check()
     require_version(technique, version)
     pipeline = load_asset("pipelines", f"{pipeline_file(technique)}.json")
     [processor] = pipeline["phase_results_processors"][0].values()
@@ -139,38 +124,30 @@ def fusion_pipeline(technique: Technique, version: tuple[int, int, int]) -> dict
     if technique.normalization == "rrf":
         processor["combination"] = _rank_combination(combination, technique, version)
         return pipeline
-    normalization = processor["normalization"]
-    normalization["technique"] = technique.normalization
-    if technique.lower_bounds:
-        bounds = [{"mode": mode, "min_score": float(lowest)} for mode, lowest in technique.lower_bounds]
-        normalization["parameters"]["lower_bounds"] = bounds
+    processor["normalization"]["technique"] = technique.normalization
     combination["technique"] = technique.combination
     return {**pipeline, "description": description_of(technique)}
 
 
 def pipeline_file(technique: Technique) -> str:
     """Name the file of a technique, without its ending; others differ in names and numbers only."""
-    if technique.normalization == "rrf":
-        return "hybrid-rrf"
-    return "hybrid-min-max-lower-bounds" if technique.lower_bounds else "hybrid-min-max"
+    return "hybrid-rrf" if technique.normalization == "rrf" else "hybrid-min-max"
 
 
 def description_of(technique: Technique) -> str:
     """Say what the pipeline does, in the words by which hybridr knows its own."""
-    how = DESCRIPTIONS["lower_bounds" if technique.lower_bounds else technique.normalization]
+    how = DESCRIPTIONS[technique.normalization]
     mean = technique.combination.removesuffix("_mean")
     which = "mean" if mean == "arithmetic" else f"{mean} mean of those that hold a document"
     return f"hybridr: {how}, then take the weighted {which}."
 
 
 def require_version(technique: Technique, version: tuple[int, int, int]) -> None:
-    """Raise SettingsError for what this version refuses, or, as lower bounds, silently leaves out."""
+    """Raise SettingsError for what this version refuses."""
     if technique.normalization == "z_score" and version < Z_SCORE:
         raise SettingsError(
             f"z_score needs OpenSearch 3.0, this is {_dotted(version)}", hint="--normalization min_max"
         )
-    if technique.lower_bounds and version < LOWER_BOUNDS:
-        raise SettingsError(f"lower bounds need OpenSearch 3.0, this is {_dotted(version)}")
     alike = len(set(technique.weights)) == 1
     if technique.normalization == "rrf" and version < RRF_WEIGHTS and not alike:
         raise SettingsError(f"weights for rrf need OpenSearch 3.1, this is {_dotted(version)}")
@@ -199,45 +176,8 @@ def check_technique(normalization: str, combination: str, weights: Sequence[floa
         raise SettingsError("z_score can only be combined by arithmetic_mean")
     if len(weights) != legs:
         raise SettingsError(f"{len(weights)} weights for {legs} lists")
-    if not 1 <= legs <= MAX_LISTS:
-        raise SettingsError(f"a hybrid query has 1 to {MAX_LISTS} lists, got {legs}")
     if not all(0 <= weight <= 1 for weight in weights) or abs(sum(weights) - 1) > 0.01:
         raise SettingsError(f"weights must be at least 0 and sum to 1, got {list(weights)}")
-
-
-def check_bounds(normalization: str, bounds: Sequence[LowerBound], legs: int) -> None:
-    """Raise SettingsError for lower bounds that the server would refuse, or do nothing with."""
-    if bounds and normalization != "min_max":
-        raise SettingsError(f"lower bounds are for min_max, not {normalization}")
-    if bounds and len(bounds) != legs:
-        raise SettingsError(f"{len(bounds)} lower bounds for {legs} lists")
-    for mode, lowest in bounds:
-        if mode not in MODES:
-            raise SettingsError(f"unknown mode of a lower bound '{mode}': {', '.join(MODES)}")
-        if not -MAX_BOUND <= lowest <= MAX_BOUND:
-            raise SettingsError(f"a lower bound is {-MAX_BOUND:,.0f} to {MAX_BOUND:,.0f}, got {lowest}")
-
-
-class LowerBound(NamedTuple):
-    """What min_max takes for the lowest score of a list, in the list's own raw scores (-10,000 to 10,000).
-
-    apply: scores over `min_score` are measured from it, the others from the list's own minimum. clip: all
-    are, and scores under it become 0.001. ignore: the list's own minimum. A bound over the maximum is none.
-    """
-
-    mode: str = "apply"
-    min_score: float = 0.0
-
-    def beneath(self, score: float, low: float, high: float) -> float:
-        """Give what `score` is measured from in a list from `low` to `high`."""
-        if self.mode == "apply":
-            return self.min_score if high > self.min_score and score > self.min_score else low
-        if self.mode == "clip":
-            return low if high < self.min_score else self.min_score
-        return low
-
-
-OWN_MINIMUM = LowerBound("ignore")
 
 
 def l2(scores: Scores) -> dict[str, float]:
@@ -246,22 +186,14 @@ def l2(scores: Scores) -> dict[str, float]:
     return {doc: score / length if length else 0.0 for doc, score in scores.items()}
 
 
-def min_max(scores: Scores, bound: LowerBound = OWN_MINIMUM) -> dict[str, float]:
+def min_max(scores: Scores) -> dict[str, float]:
     """Scale to 0..1; what comes to 0 becomes 0.001, and 1.0 is given to all when all are equal."""
     if not scores:
         return {}
     low, high = min(scores.values()), max(scores.values())
-    bound = bound._replace(min_score=float(np.float32(bound.min_score)))
-
-    def scaled(score: float) -> float:
-        bottom = bound.beneath(score, low, high)
-        if low == high or (high == bottom and score >= bottom):
-            return 1.0
-        if score < bottom:
-            return FLOOR
-        return (score - bottom) / (high - bottom) or FLOOR
-
-    return {doc: scaled(score) for doc, score in scores.items()}
+    if low == high:
+        return dict.fromkeys(scores, 1.0)
+    return {doc: (score - low) / (high - low) or FLOOR for doc, score in scores.items()}
 
 
 def z_score(scores: Scores) -> dict[str, float]:
@@ -333,7 +265,6 @@ def fuse(
     combination: str = "arithmetic_mean",
     weights: Sequence[float] | None = None,
     rank_constant: int = 60,
-    lower_bounds: Sequence[LowerBound] = (),
 ) -> dict[str, float]:
     """Fuse the lists of several retrievers into one score per document.
 
@@ -343,13 +274,9 @@ def fuse(
     """
     weights = weights or [1 / len(lists)] * len(lists)
     check_technique(normalization, combination, weights, len(lists))
-    check_bounds(normalization, lower_bounds, len(lists))
     if normalization == "rrf":
         return rrf(lists, weights, rank_constant)
-    if lower_bounds:
-        scaled = [min_max(scores, bound) for scores, bound in zip(lists, lower_bounds, strict=True)]
-    else:
-        scaled = [NORMALIZATIONS[normalization](scores) for scores in lists]
+    scaled = [NORMALIZATIONS[normalization](scores) for scores in lists]
     documents = dict.fromkeys(doc for scores in lists for doc in scores)
     mean = COMBINATIONS[combination]
     return {doc: mean([scores.get(doc, 0.0) for scores in scaled], weights) for doc in documents}

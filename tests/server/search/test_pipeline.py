@@ -16,8 +16,6 @@ import pytest
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.search.fusions.pipeline import (
     COMBINATIONS,
-    MODES,
-    LowerBound,
     Technique,
     fuse,
     fusion_pipeline,
@@ -30,9 +28,8 @@ CASES = 500
 DEPTH = 15
 AT_ONCE = 250
 LAYOUTS = {"one shard": (40,), "three uneven shards": (30, 8, 2)}
-BOUNDED = "min_max with lower bounds"
 TECHNIQUES = [
-    *product(("min_max", "l2", BOUNDED), COMBINATIONS),
+    *product(("min_max", "l2"), COMBINATIONS),
     ("z_score", "arithmetic_mean"),
     ("rrf", "arithmetic_mean"),
 ]
@@ -150,11 +147,7 @@ def ranked_lists(cluster: Cluster, index: str, shards: int) -> Iterator[Lists]:
 
 def random_technique(dice: random.Random, normalization: str, combination: str) -> Technique:
     dense = dice.choice([0.0, 0.3, 0.5, 0.65, 1.0])
-    technique = Technique(normalization, combination, (1 - dense, dense), dice.choice([1, 60, 1000]))
-    if normalization != BOUNDED:
-        return technique
-    bounds = [LowerBound(dice.choice(MODES), dice.choice([-5, 0, 0.6, 3, 7.3, 10.1, 19, 30])) for _ in "ab"]
-    return technique._replace(normalization="min_max", lower_bounds=tuple(bounds))
+    return Technique(normalization, combination, (1 - dense, dense), dice.choice([1, 60, 1000]))
 
 
 @pytest.mark.parametrize(("normalization", "combination"), TECHNIQUES)

@@ -7,9 +7,7 @@ import pytest
 import hybridr_cli
 from hybridr import Search, reindex
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.default_pipeline import found_pipeline
 from hybridr.errors import ClusterError, DataError, FingerprintMismatch, SettingsError
-from hybridr.search.settings import SearchSettings
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder
 
@@ -84,14 +82,3 @@ def test_another_encoder_is_refused_in_every_mode_that_needs_one(cluster: Cluste
         with pytest.raises(FingerprintMismatch, match="were written by encoder"):
             Search(cluster, books, HashingEncoder(salt="other"), mode)
     assert Search(cluster, books, HashingEncoder(salt="other"), "lexical")(text_number(3))[0].doc_id == "d3"
-
-
-def test_negative_weights_are_refused_where_pipelines_are_made(
-    cluster: Cluster, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SettingsError, match="greater than or equal to 0"):
-        SearchSettings(dense_weight=-0.1)
-    put = ["pipeline", "put", "t-negative", "--weights=-0.5,1.5", "--url", cluster.url]
-    assert hybridr_cli.main(put) == 2
-    assert "at least 0 and sum to 1" in capsys.readouterr().err
-    assert found_pipeline(cluster, "t-negative") is None
