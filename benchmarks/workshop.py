@@ -19,8 +19,7 @@ from hybridr.encoding.packaged import minilm
 from hybridr.evaluation.bm25 import Bm25, best
 from hybridr.machine import read_cpu
 from hybridr.records import Qrels, Run
-from hybridr.search.fusions.completed import completed
-from rankings import as_run
+from rankings import as_run, completed
 from study import Record
 
 DEPTH = 100
@@ -107,7 +106,7 @@ def hybrid_run(vectors: Vectors, corpus: list[Document], queries: list[Query]) -
         lexical = index.scores(query.text)
         places = list(nearest(dense) | best(lexical, DEPTH))
         scores = ({place: float(one[int(place)]) for place in places} for one in (lexical, dense))
-        return {one.doc_id: one.score for one in completed(*scores)}
+        return completed(*scores)
 
     scores = vectors.queries @ vectors.documents.T  # (queries, documents)
     return as_run(map(fused, queries, scores), corpus, queries)

@@ -68,6 +68,8 @@ class Stage(BaseModel):
     addresses: ClassVar[tuple[str, ...]] = ()
     """Fields that say where credentials go, and how safely."""
     credentials: ClassVar[tuple[str, ...]] = ()
+    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    """Fields that were, or values that one had: a file that has them still is read without."""
 
     @classmethod
     def prefix(cls) -> str:
@@ -161,7 +163,7 @@ def merged(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Give the values that are set, and where those of all fields are from."""
     layers: list[tuple[str, Mapping[str, Any]]] = [
-        ("file", read_config(config).get(stage.table, {})),
+        ("file", without_gone(stage, read_config(config).get(stage.table, {}))),
         ("environment", read_environment(stage)),
         ("flag", {name: value for name, value in flags.items() if value is not None}),
     ]
@@ -173,6 +175,16 @@ def merged(
             values[name] = tuple(part.strip() for part in value.split(",")) if listed else value
             origin[name] = source
     return values, origin
+
+
+def without_gone(stage: type[Stage], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what a stage had once."""
+    gone = stage.gone
+    return {
+        name: value
+        for name, value in values.items()
+        if name not in gone or (gone[name] and value not in gone[name])
+    }
 
 
 def check_credentials(stage: type[Stage], values: Mapping[str, Any], origin: Mapping[str, str]) -> None:

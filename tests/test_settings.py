@@ -76,3 +76,13 @@ def test_a_file_that_names_what_is_gone_still_reads(tmp_path: Path) -> None:
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"no settings file at .*none.toml"):
         resolve_stage(SearchSettings, {}, config=tmp_path / "none.toml")
+
+
+def test_a_file_that_names_what_is_gone_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "old.toml"
+    file.write_text('[search]\nfusion = "completed"\ncompleted_weight = 0.7\ndepth = 30\n')
+    found, origin = resolve_stage(SearchSettings, {}, config=file)
+    assert (found.fusion, found.depth, origin["fusion"]) == ("auto", 30, "default")
+    file.write_text('[search]\nfusion = "nothing"\n')
+    with pytest.raises(SettingsError, match="'auto', 'absolute' or 'pipeline'"):
+        resolve_stage(SearchSettings, {}, config=file)

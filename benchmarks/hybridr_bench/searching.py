@@ -48,11 +48,10 @@ WAYS: tuple[Way, ...] = ("client", "neural", "transparent")
 
 
 class Kind(NamedTuple):
-    """What is searched: a mode with its settings, and whether z-scores are `completed`."""
+    """What is searched: a mode with its settings."""
 
     mode: Mode
     settings: SearchSettings
-    completed: bool = False
 
 
 SEARCHES = {
@@ -61,10 +60,9 @@ SEARCHES = {
     "stock": Kind("hybrid", SearchSettings(tuned=False, fusion="pipeline")),
     "plain": Kind("hybrid", SearchSettings(tuned=False, signals=("none",))),
     "hybrid": Kind("hybrid", SearchSettings(tuned=False)),
-    "completed": Kind("hybrid", SearchSettings(tuned=False), completed=True),
 }
 """`stock` fuses by the pipeline, `plain` is the default without signals."""
-OVER_STOCK = ("plain", "hybrid", "completed")
+OVER_STOCK = ("plain", "hybrid")
 BY_HAND, BY_SEARCH, AS_BYTES = "by hand", "Search", "as bytes"
 HITS, TIMEOUT_S = 10, 60.0
 Request = tuple[str, bytes]
@@ -290,7 +288,7 @@ class Asking:
     def lanes(self, name: str, kind: Kind) -> Iterator[Lane]:
         """Ask by `Search`, and by the bytes of the requests that it sends for each text."""
         texts, noting = self.texts, NotingCluster(self.cluster)
-        search = open_search(noting, self.index, kind.mode, settings=kind.settings, complete=kind.completed)
+        search = open_search(noting, self.index, kind.mode, settings=kind.settings)
         search.encoder = self.encoder
         search.analysis.remembered = len(texts) // 2  # every query is a new one, but analysed once
         search(texts[0], HITS)  # what it asks once and remembers

@@ -41,7 +41,7 @@ LEGEND = (
     "of the encoder to this set without labels and a second reindex; vetoed: the gate kept the unadapted "
     "encoder, whose value stands there. The defaults were chosen on these sets."
 )
-COMPLETED = "hybrid-completed: z-scores of true scores over both lists."
+COMPLETED = "hybrid-completed, which is run no more: z-scores of true scores over both lists."
 ADAPTATIONS = (
     "What adaptation alone changes, each system against the same one without it (significantly: p < .05 on a "
     "set, not corrected; promoted sets only)."

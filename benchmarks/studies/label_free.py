@@ -45,10 +45,9 @@ from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_beir
 from hybridr.files.manifest import versions
 from hybridr.records import Qrels
-from hybridr.search.fusions.completed import completed
 from hybridr.search.fusions.pipeline import fuse, ranking
 from hybridr.tuning.map_fitting import fit_query_map
-from rankings import Arena, Array
+from rankings import Arena, Array, completed
 from study import LEAD, Record, Section, add_collections, add_json, machine_of, machine_record, table
 
 QUERIES, HELD_OUT, DRAWN, DEPTH, SEED = 300, 100, 300, 100, 13
@@ -90,8 +89,7 @@ def weighted(weight: float, normalization: str = "min_max") -> Fusion:
 def complete(lexical: Scores, dense: Scores, words: Array, near: Array, _: float) -> Scores:
     """Fuse the z-scores of both true scores over the union."""
     union = [int(one) for one in {**lexical, **dense}]
-    found = completed({str(i): float(words[i]) for i in union}, {str(i): float(near[i]) for i in union})
-    return {one.doc_id: one.score for one in found}
+    return completed({str(i): float(words[i]) for i in union}, {str(i): float(near[i]) for i in union})
 
 
 def absolute(lexical: Scores, dense: Scores, words: Array, near: Array, most: float) -> Scores:

@@ -26,8 +26,8 @@ RESULT_OF = {
 }
 SEARCH_NOTES = """\
 `stock` fuses by OpenSearch's pipeline; `plain` adds up true scores of both legs in one request;
-`hybrid` is the default, which adds the signals that the index can give; `completed` fuses
-z-scores of true scores here, from several. Every query is new to `Search`: it asks for the
+`hybrid` is the default, which adds the signals that the index can give; `completed`, which is
+run no more, fused z-scores of true scores here, from several. Every query is new to `Search`: it asks for the
 weight of its terms first. `by hand` sends bodies written beforehand: for `neural` and
 `transparent` it asks `hybridr serve` for the vector first, as a client without a deployment
 would. `as bytes` sends what `Search` sends. No figure holds an encoding: queries come read from

@@ -13,7 +13,7 @@ from ..encoding.registry import languages_by_fingerprint
 from ..errors import ClusterError, DataError, FingerprintMismatch, SettingsError
 from ..files.remembered import folder_of
 from ..reindexing.preflight import LANGUAGE_SAMPLE, check_language
-from ..search.checks import chosen_fusion, weighted_boosts
+from ..search.checks import stored_fusion, weighted_boosts
 from ..search.settings import SearchSettings, with_tuning
 from .remote_models import MARK, PLUGIN, ask_health, require_token
 from .settings import DeploySettings
@@ -131,6 +131,6 @@ def fusing(cluster: Cluster, search: SearchSettings, info: IndexInfo) -> tuple[S
     """
     searching = with_tuning(search, info)
     feedback = None if searching.feedback == "none" else searching.feedback
-    fusion, remark = chosen_fusion(cluster, searching, info, feedback)
+    fusion, remark = stored_fusion(cluster, searching, info, feedback)
     changes = {"fusion": fusion} | ({"boost": ""} if remark else {})
     return with_tuning(search, info, "pipeline").model_copy(update=changes), remark

@@ -89,7 +89,9 @@ def check_scripts(cluster: Cluster, name: str) -> Check:
     """See whether searches may run the script that adds up true scores."""
     if (reason := scripts_refused(cluster, name)) is None:
         return Check("scripts", True, "searches may run them: hybrid search adds up true scores")
-    lost = "hybrid searches are joined by the pipeline, boosts are left out"
+    lost = (
+        "hybrid search adds up true scores in several requests; deployed searches are joined by the pipeline"
+    )
     fix = "allow them, or deploy again what was deployed before: hybridr deploy NAME --way …"
     return Check("scripts", None, f"{reason}: {lost}", fix)
 

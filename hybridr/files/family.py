@@ -90,7 +90,7 @@ class OneOf:
 
     @property
     def help(self) -> str:
-        """What the members say of themselves: "absolute: by their true scores; completed: …"."""
+        """What the members say of themselves: "absolute: by their true scores; pipeline: …"."""
         said = {name: statements(file).get("help") for name, file in sorted(files_of(self.family).items())}
         return "; ".join(f"{name}: {said[name]}" for name in self.choices if said.get(name))
 

@@ -15,7 +15,7 @@ from ..cluster.record import IndexInfo
 from ..encoding.contract import Reading
 from ..errors import ClusterError, DataError
 from ..languages import says_something
-from ..search.checks import chosen_fusion
+from ..search.checks import stored_fusion
 from ..search.fusions.absolute import LARGEST_WINDOW, WINDOW
 from ..search.search import Search
 from ..search.settings import SearchSettings
@@ -275,7 +275,7 @@ def fates_of(
     info = resolve(cluster, name)
     searching = Search(cluster, info, mode="lexical", settings=settings)
     feedback = None if searching.settings.feedback == "none" else searching.settings.feedback
-    fusion, _ = chosen_fusion(cluster, searching.settings, info, feedback)
+    fusion, _ = stored_fusion(cluster, searching.settings, info, feedback)
     ranking = BodyRanking(searching, recall, fusion=fusion)
     return [fate_of(ranking, request) for request in requests]
 

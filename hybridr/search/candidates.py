@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from ..cluster.connection import Cluster
 from ..cluster.legs import FAMILY, Leg
-from ..cluster.legs.dense import DenseLeg
+from ..cluster.legs.dense import MAX_NEIGHBOURS, DenseLeg
 from ..cluster.legs.lexical import among, highlight
 from ..cluster.record import IndexInfo
 from ..encoding.passages import Span
 from ..files.family import member_of, names_of
-from .fusions import Fusion, Legs, Question, Scores, Weighted
+from .checks import Scripts
+from .fusions import Fusion, Legs, Question, Scores
 from .hits import checked_hits, shown_text
 
 HYBRID, LEXICAL, DENSE = "hybrid", "lexical", "dense"
@@ -52,6 +56,11 @@ def unseen(body: dict[str, Any], seen: Sequence[str]) -> dict[str, Any]:
     return body | {"post_filter": {"bool": {"must": [body.get("post_filter", {"match_all": {}})], **others}}}
 
 
+def groups_of(doc_ids: Sequence[str]) -> list[Sequence[str]]:
+    """Part documents into groups that one search may return."""
+    return [doc_ids[start : start + MAX_NEIGHBOURS] for start in range(0, len(doc_ids), MAX_NEIGHBOURS)]
+
+
 class Candidates:
     """Asks the legs of one index; many questions go in one request."""
 
@@ -70,56 +79,49 @@ class Candidates:
         return [{hit["_id"]: hit["_score"] for hit in checked_hits(answer)} for answer in answers]
 
     def found(self, questions: Sequence[Question]) -> list[Legs]:
-        """Give what both legs say about each question: one retrieval per leg, and what each one missed."""
+        """Give what both legs say about each question: one retrieval per leg, then all else by ids."""
         asked = [one.text for one in questions for _ in one.legs]
         first = self.scores(
             [{"size": one.depth, "query": leg} for one in questions for leg in one.queries()], asked
         )
         listed = list(zip(first[::2], first[1::2], strict=True))
-        second = self.scores(
-            [
-                body
-                for question, lists in zip(questions, listed, strict=True)
-                for body in self._missing(question, *lists)
-            ],
-            asked,
-        )
-        more = zip(second[::2], second[1::2], strict=True)
-        signals = self._told([one.signals for one in questions], questions, listed)
-        boosts = self._told([one.boosts for one in questions], questions, listed)
-        return [
-            Legs(lists, {**lists[0], **lexical}, {**lists[1], **dense}, one.scales, *parts)
-            for one, lists, (lexical, dense), *parts in zip(
-                questions, listed, more, signals, boosts, strict=True
-            )
+        missing = [self._missing(one, *lists) for one, lists in zip(questions, listed, strict=True)]
+        bodies = [
+            (one.text, body)
+            for one, parts in zip(questions, missing, strict=True)
+            for body in chain(*parts.values())
         ]
-
-    def _told(
-        self,
-        parts: Sequence[Mapping[str, Weighted]],
-        questions: Sequence[Question],
-        listed: Sequence[tuple[Scores, Scores]],
-    ) -> list[dict[str, tuple[float, Scores]]]:
-        """Ask for these parts of every candidate's score."""
-        unions = [list({**lexical, **dense}) for lexical, dense in listed]
+        found = iter(self.scores([body for _, body in bodies], [text for text, _ in bodies]))
         told = [
-            (one.text, {"size": len(union), "query": among(union, {"bool": {"should": list(part.clauses)}})})
-            for one, named, union in zip(questions, parts, unions, strict=True)
-            for part in named.values()
-            if part.clauses
+            {name: dict(ChainMap(*(next(found) for _ in part))) for name, part in parts.items()}
+            for parts in missing
         ]
-        found = iter(self.scores([body for _, body in told], [text for text, _ in told]))
         return [
-            {name: (part.weight, next(found) if part.clauses else {}) for name, part in named.items()}
-            for named in parts
+            Legs(
+                lists,
+                {**lists[0], **scores[LEXICAL]},
+                {**lists[1], **scores[DENSE]},
+                one.scales,
+                {name: (part.weight, scores[name]) for name, part in one.signals.items()},
+                {name: (part.weight, scores[name]) for name, part in one.boosts.items()},
+            )
+            for one, lists, scores in zip(questions, listed, told, strict=True)
         ]
 
-    def _missing(self, question: Question, lexical: Scores, dense: Scores) -> Iterator[dict[str, Any]]:
-        """Ask each leg for the documents that only the other one found."""
+    def _missing(self, question: Question, lexical: Scores, dense: Scores) -> dict[str, list[dict[str, Any]]]:
+        """Build by name what asks each leg for the documents that only the other one found, and each signal
+        and boost for all of them."""
         unseen = [doc for doc in dense if doc not in lexical], [doc for doc in lexical if doc not in dense]
-        for name, doc_ids in zip((LEXICAL, DENSE), unseen, strict=True):
-            query = self.legs[name].scores_of(question.asked[name], doc_ids)
-            yield {"size": len(doc_ids), "query": query}
+        found = {
+            name: [{"size": len(ids), "query": self.legs[name].scores_of(question.asked[name], ids)}]
+            for name, ids in zip((LEXICAL, DENSE), unseen, strict=True)
+        }
+        groups = groups_of([*lexical, *unseen[0]])
+        for name, part in {**question.signals, **question.boosts}.items():
+            query = {"bool": {"should": list(part.clauses)}}
+            asked = groups if part.clauses else []
+            found[name] = [{"size": len(ids), "query": among(ids, query)} for ids in asked]
+        return found
 
     def with_passages(self, hits: list[dict[str, Any]], question: Question) -> list[dict[str, Any]]:
         """Ask for the best passages of dense hits where the answer of a hybrid search lacks them."""
@@ -141,18 +143,48 @@ class Candidates:
         return {hit["_id"]: hit["inner_hits"] for hit in checked_hits(found)}
 
     def texts(
-        self, doc_ids: Sequence[str], text: str, question: Question, fields: Sequence[str]
+        self, doc_ids: Sequence[str], question: Question, fields: Sequence[str]
     ) -> dict[str, tuple[str, Span | None]]:
-        """Give what to show of each document for a query `text`, and where its best passage stands."""
+        """Give what to show of each document for a question, and where its best passage stands."""
         passages = self.info.record.passages is not None
         body = {
             "size": len(doc_ids),
             "query": {"ids": {"values": list(doc_ids)}},
             "_source": list(fields) if passages else False,
-            "highlight": highlight(self.info, fields, text),
+            "highlight": highlight(self.info, fields, question.text),
         }
         hits = self.cluster.search(self.info, body)["hits"]["hits"]
         inner = self.best_passages(question.asked[DENSE], doc_ids) if passages else {}
         return {
             hit["_id"]: shown_text(hit | {"inner_hits": inner.get(hit["_id"], {})}, fields) for hit in hits
         }
+
+
+@dataclass(frozen=True)
+class Joiner:
+    """Ranks what the legs find by a fusion: by its one request, else here, by scores that are asked by ids.
+
+    `scripts` tells whether its request may run the script that it needs.
+    """
+
+    candidates: Candidates
+    fusion: Fusion
+    scripts: Scripts | None = None
+
+    @property
+    def asks_once(self) -> bool:
+        """Tell whether one request ranks."""
+        return self.fusion.one_request and not (self.scripts and self.scripts.refused())
+
+    def best(self, questions: Sequence[Question], k: int, seen: Sequence[str] = ()) -> list[dict[str, float]]:
+        """Rank the best `k` for each question that are not `seen`: document id -> score, best first."""
+        if self.asks_once:
+            bodies = [unseen(self.fusion.body(one, k), seen) for one in questions]
+            return self.candidates.scores(bodies, [one.text for one in questions])
+        return [self.ranked(legs, range(k), seen) for legs in self.candidates.found(questions)]
+
+    def ranked(self, legs: Legs, page: range, seen: Sequence[str] = ()) -> dict[str, float]:
+        """Rank the candidates that are not `seen`, and give a page of them."""
+        scores, known = self.fusion.scores(legs), set(seen)
+        order = sorted((doc for doc in scores if doc not in known), key=lambda doc: -scores[doc])
+        return {doc: scores[doc] for doc in order[page.start : page.stop]}

@@ -65,20 +65,10 @@ def check_feedback(feedback: str | None, mode: Mode, info: IndexInfo, settings: 
         raise SettingsError("rocchio and exact need one vector a document: this index has passages")
 
 
-class ChosenFusion(NamedTuple):
-    """A fusion; `remark` says why it is another one than the index would allow."""
-
-    fusion: str
-    remark: str = ""
-
-
-def chosen_fusion(
-    cluster: Cluster, settings: SearchSettings, info: IndexInfo, feedback: Feedback | None
-) -> ChosenFusion:
+def chosen_fusion(settings: SearchSettings, info: IndexInfo, feedback: Feedback | None) -> str:
     """Choose the fusion that is set, else absolute where the index and the other settings allow it.
 
-    Where the cluster runs no scripts, the pipeline takes the place of one that needs them. Raises
-    SettingsError for one that cannot rank this index, or that adds no boosts where there are some.
+    Raises SettingsError for one that cannot rank this index, or that adds no boosts where there are some.
     """
     fusion = settings.fusion
     if fusion == "auto":
@@ -90,10 +80,28 @@ def chosen_fusion(
     if settings.boost and not joining.takes_boosts:
         reason = Absolute.obstacle(info.record, feedback) or f"the fusion '{fusion}' has none"
         raise SettingsError(f"a boost is added to true scores: {reason}", hint="leave the boost out")
-    if joining.needs_scripts and (refused := scripts_refused(cluster, info.name)):
+    return fusion
+
+
+class StoredFusion(NamedTuple):
+    """A fusion; `remark` says why it is another one than that of searches."""
+
+    fusion: str
+    remark: str = ""
+
+
+def stored_fusion(
+    cluster: Cluster, settings: SearchSettings, info: IndexInfo, feedback: Feedback | None
+) -> StoredFusion:
+    """Choose the fusion of requests that the cluster ranks alone, as those of a deployment.
+
+    Where it runs no scripts, the pipeline takes the place of one that needs them. Raises as `chosen_fusion`.
+    """
+    fusion = chosen_fusion(settings, info, feedback)
+    if member_of(FAMILY, fusion).needs_scripts and (refused := scripts_refused(cluster, info.name)):
         lost = "; the boost is left out" if settings.boost else ""
-        return ChosenFusion("pipeline", f"ranked by the fusion 'pipeline': {refused}{lost}")
-    return ChosenFusion(fusion)
+        return StoredFusion("pipeline", f"ranked by the fusion 'pipeline': {refused}{lost}")
+    return StoredFusion(fusion)
 
 
 def scripts_refused(cluster: Cluster, index: str) -> str | None:
@@ -118,10 +126,10 @@ class Scripts:
     """Whether searches of an index may run scripts, tried again after `RECHECK_S` seconds."""
 
     def __init__(self, cluster: Cluster, index: str) -> None:
-        """Begin where they may."""
+        """Begin without an answer."""
         self.cluster, self.index = cluster, index
         self._reason: str | None = None
-        self._until = time.monotonic() + RECHECK_S
+        self._until = time.monotonic()
 
     @property
     def due(self) -> bool:

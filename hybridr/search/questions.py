@@ -14,9 +14,9 @@ from ..cluster.legs.dense import as_kept
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder, Reading, Vectors
 from ..vocabulary.terms import Analysed, Analysis
-from .candidates import LEXICAL
+from .candidates import LEXICAL, Joiner
 from .feedback import ROCCHIO_DOCUMENTS, TermFeedback, rocchio
-from .fusions import Fusion, Question, Scales, Weighted
+from .fusions import Question, Scales, Weighted
 from .fusions.absolute import lexical_root
 from .hits import checked_hits
 from .signal_set import SignalSet
@@ -40,7 +40,7 @@ class Asking:
 
     info: IndexInfo
     legs: Mapping[str, Leg]
-    joining: Fusion
+    joiner: Joiner
     analysis: Analysis
     signals: SignalSet
     encoder: Encoder | None = None
@@ -61,7 +61,7 @@ class Asking:
             readings = self.signals.read(self.encoder, texts)
         asked = {name: self._asked(leg, texts, readings) for name, leg in self.legs.items()}
         scales, read = [Scales()] * len(texts), [Analysed()] * len(texts)
-        if self.joining.needs_scales:
+        if self.joiner.fusion.needs_scales:
             read = self.analysis.of(texts)
             scales = [Scales(self.idf_sum(one), self.dense_scale) for one in read]
         parts = self._signals(texts, read, readings, scales)
@@ -85,7 +85,10 @@ class Asking:
         if not self.signals.members or readings is None:
             return [{} for _ in texts]
         roots = [lexical_root(one.idf_sum) for one in scales]
-        return self.signals.of(list(map(QueryReading, texts, analysed, readings, roots)))
+        found = self.signals.of(list(map(QueryReading, texts, analysed, readings, roots)))
+        if self.joiner.scripts is None or not self.joiner.scripts.refused():
+            return found
+        return [{name: one for name, one in parts.items() if not one.scripted} for parts in found]
 
     def _asked(self, leg: Leg, texts: Sequence[str], readings: Sequence[Reading] | None) -> Sequence[Any]:
         if leg.reads == "text":
@@ -97,7 +100,7 @@ class Asking:
 
 @dataclass(frozen=True)
 class TowardBest:
-    """Moves query vectors toward the best documents of a first search, which ranks by one request."""
+    """Moves query vectors toward the best documents of a first search."""
 
     cluster: Cluster
     first: Asking
@@ -108,7 +111,12 @@ class TowardBest:
         info, few = self.first.info, ROCCHIO_DOCUMENTS
         field = info.record.vector_field
         questions = self.first.questions(texts, max(self.depth, few), readings)
-        bodies = [self.first.joining.body(question, few) | {"_source": [field]} for question in questions]
+        if self.first.joiner.asks_once:
+            bodies = [self.first.joiner.fusion.body(question, few) for question in questions]
+        else:
+            ranked = self.first.joiner.best(questions, few)
+            bodies = [{"size": few, "query": {"ids": {"values": list(one)}}} for one in ranked]
+        bodies = [body | {"_source": [field]} for body in bodies]
         found = [checked_hits(answer) for answer in self.cluster.msearch(info, bodies, texts)]
         best = [[hit["_source"][field] for hit in hits if field in hit["_source"]] for hits in found]
         return np.stack([rocchio(one.vector, near) for one, near in zip(readings, best, strict=True)])

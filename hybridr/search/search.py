@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, Literal
 
 from ..cluster.connection import Cluster
@@ -26,7 +25,7 @@ from ..files.family import member_of
 from ..records import Hit, Query, Run
 from ..vocabulary.terms import Analysis
 from .calibration import known_scale, read_template
-from .candidates import DENSE, HYBRID, LEXICAL, Alone, Candidates, legs_of, modes, unseen
+from .candidates import DENSE, HYBRID, LEXICAL, Alone, Candidates, Joiner, legs_of, modes, unseen
 from .checks import (
     Feedback,
     Mode,
@@ -39,7 +38,7 @@ from .checks import (
     weighted_boosts,
 )
 from .feedback import TermFeedback
-from .fusions import FAMILY, Candidate, Fusion, Legs, Question, Weighted
+from .fusions import FAMILY, Fusion, Legs, Question, Weighted
 from .hits import checked_hits, hit_of, named_scores
 from .questions import Asking, TowardBest
 from .rerankers import Behind
@@ -57,7 +56,8 @@ class Search:
     index, DataError when the mode needs vectors and there are none, FingerprintMismatch when the encoder
     is not the one that wrote them; without one the search finds it itself. `feedback="rm3"` expands the
     lexical leg by the words of its best documents, "rocchio" moves the query vector toward the best of a
-    hybrid search. `fusion` names how a hybrid search joins its legs; None in other modes.
+    hybrid search. `fusion` names how a hybrid search joins its legs; None in other modes. Where the cluster
+    runs no scripts, a fusion whose request needs one ranks here, by scores that are asked by ids.
 
     >>> search = hybridr.Search(cluster, "docs", encoder)
     >>> [hit.rank for hit in search("basket", k=2)]
@@ -76,21 +76,19 @@ class Search:
     ) -> None:
         if mode not in modes():
             raise SettingsError(f"unknown mode '{mode}': {', '.join(modes())}")
-        self.cluster, self.mode = cluster, mode
+        self.cluster, self.mode, self.given_feedback = cluster, mode, feedback
         self.info = index if isinstance(index, IndexInfo) else resolve(cluster, index)
         self.windows = self.info.record.passages
-        given = settings or SearchSettings()
-        self.settings = with_tuning(given, self.info, feedback=feedback)
+        self.settings = with_tuning(settings or SearchSettings(), self.info, feedback=feedback)
         self.lexical_fields = self._lexical_fields()
         self.encoder = encoder
         if self._needs_readings:
             asked = index if isinstance(index, str) else index.name
             found = checked_encoder(cluster, self.info, asked, mode, encoder)
             self.encoder = with_query_map(found, self.info, self.settings)
-        self.given_feedback = feedback
         self.feedback = feedback or self._usual_feedback()
         check_feedback(self.feedback, mode, self.info, self.settings)
-        self.fusion, self.remarks = self._chosen_fusion(given)
+        self.fusion = chosen_fusion(self.settings, self.info, self.feedback) if mode == HYBRID else None
         joining: type[Fusion] = member_of(FAMILY, self.fusion) if self.fusion else Alone
         self._joining = joining(self.settings, cluster.version)
         scaled = self.encoder if joining.needs_scales else None
@@ -99,20 +97,13 @@ class Search:
         self.signals = self._signals()
         self.boosts = weighted_boosts(self.info, self.settings.boost) if joining.takes_boosts else {}
         self.template = self._template()
-        self._candidates = Candidates(cluster, self.info, self._legs())
-        self._asking = self._asked_so()
         self._scripts = Scripts(cluster, self.info.name) if joining.needs_scripts else None
+        self._candidates = Candidates(cluster, self.info, self._legs())
+        self._joiner = Joiner(self._candidates, self._joining, self._scripts)
+        self._asking = self._asked_so()
+        self.remarks = self._remarks()
         behind, named = Behind(cluster, self.info, self.settings), self.settings.rerank
         self._rerankers = rerankers_of(behind, () if named == "none" else (named,))
-
-    def current(self) -> Search:
-        """Give this search, or while the cluster has ceased to run scripts, one that needs none."""
-        return self._by_pipeline if self._scripts and self._scripts.refused() else self
-
-    @cached_property
-    def _by_pipeline(self) -> Search:
-        settings = self.settings.model_copy(update={"fusion": "pipeline", "boost": ""})
-        return Search(self.cluster, self.info, self.encoder, feedback=self.given_feedback, settings=settings)
 
     def using(self, mode: Mode, *, feedback: Feedback | Literal["same"] | None = "same") -> Search:
         """Give the same search in another mode, or with another feedback."""
@@ -145,8 +136,6 @@ class Search:
         text as the encoder reads it, where that is there already. `explain` has hits tell what each part adds
         to their score. `boost` is a formula of boosts in place of the settings' own.
         """
-        if (now := self.current()) is not self:
-            return now(text, k, offset=offset, filter=filter, reading=reading, explain=explain)
         check_request(text, k + offset)
         self._joining.check_page(offset, k)
         readings = None if reading is None else [reading]
@@ -221,11 +210,6 @@ class Search:
             ranked.update(zip([query.query_id for query in batch], found, strict=True))
         return ranked
 
-    def candidates(self, texts: Sequence[str]) -> list[list[Candidate]]:
-        """Give every candidate of either leg, with both true scores and the fusion's own, best first."""
-        questions = self._questions(texts, self.settings.depth)
-        return [one.candidates(self._joining.scores(one)) for one in self._candidates.found(questions)]
-
     def legs(self, texts: Sequence[str]) -> list[Legs]:
         """Give what both legs say about each query: one retrieval per leg, and what each one missed."""
         return self._candidates.found(self._questions(texts, self.settings.depth))
@@ -246,8 +230,6 @@ class Search:
         return [self._asking.idf_sum(one) for one in self.analysis.of(texts)]
 
     def _hits(self, page: range, question: Question) -> list[Hit]:
-        if not self._joining.one_request:
-            return self._joined_here(question.text, replace(question, shown=False), page)
         if not self._pieces(page.stop):
             return self._shown(page, replace(question, depth=self._depth(page.stop)), [])
         return [hit for piece in self._pieced(page, question) for hit in piece]
@@ -270,14 +252,15 @@ class Search:
                 yield self._shown(range(max(page.start, first), min(page.stop, depth)), part, seen)
             if page.stop <= depth:
                 return
-            body = self._joining.body(replace(part, shown=False), depth - first)
-            seen += self._candidates.scores([unseen(body, seen)], [question.text])[0]
+            seen += self._joiner.best([replace(part, shown=False)], depth - first, seen)[0]
             if len(seen) < depth:
                 return
             depth = min(2 * depth, MAX_NEIGHBOURS)
 
     def _shown(self, page: range, question: Question, seen: Sequence[str]) -> list[Hit]:
         """Ask for hits as people look at them; the first ranks are those of `seen`."""
+        if not self._joiner.asks_once:
+            return self._joined_here(page, replace(question, shown=False), seen)
         offset = page.start - len(seen)
         body = unseen(self._joining.body(question, offset + len(page)), seen)
         needed = self._shown_fields if self.windows else False  # a text may have megabytes
@@ -292,24 +275,23 @@ class Search:
         parts = self._joining.parts(question, named_scores(found)) if question.explained else None
         return hit_of(found, rank, parts, self._shown_fields)
 
-    def _joined_here(self, text: str, question: Question, page: range) -> list[Hit]:
+    def _joined_here(self, page: range, question: Question, seen: Sequence[str]) -> list[Hit]:
         """Ask the legs, join them in this process, and look up the texts of the page."""
         [legs] = self._candidates.found([question])
-        best = legs.candidates(self._joining.scores(legs))[page.start : page.stop]
-        texts = self._candidates.texts([one.doc_id for one in best], text, question, self._shown_fields)
-        return [
-            Hit(one.doc_id, one.score, rank, one.lexical, one.dense, *texts.get(one.doc_id, ("", None)))
-            for rank, one in enumerate(best, page.start + 1)
-        ]
+        first = len(seen)
+        scores = self._joiner.ranked(legs, range(page.start - first, page.stop - first), seen)
+        texts = self._candidates.texts(list(scores), question, self._shown_fields)
+        hits = []
+        for rank, (doc, score) in enumerate(scores.items(), page.start + 1):
+            told, (text, passage) = legs.told(doc), texts.get(doc, ("", None))
+            parts = self._joining.parts(question, told) if question.explained else None
+            hits.append(Hit(doc, score, rank, told.get(LEXICAL), told.get(DENSE), text, passage, parts))
+        return hits
 
     def _ranked(self, texts: Sequence[str], k: int) -> list[dict[str, float]]:
         if self._rerankers:
             return [{hit.doc_id: 1 / hit.rank for hit in self(text, k)} for text in texts]
-        if not self._joining.one_request:
-            return [{one.doc_id: one.score for one in found[:k]} for found in self.candidates(texts)]
-        questions = self._questions(texts, self._depth(k))
-        bodies = [self._joining.body(question, k) for question in questions]
-        return self._candidates.scores(bodies, texts)
+        return self._joiner.best(self._questions(texts, self._depth(k)), k)
 
     def _questions(
         self,
@@ -322,15 +304,14 @@ class Search:
         questions = self._asking.questions(texts, depth, readings, filter)
         return [replace(one, boosts=self.boosts) for one in questions]
 
-    def _chosen_fusion(self, given: SearchSettings) -> tuple[str | None, list[str]]:
-        """Name the fusion of a hybrid search, which the settings follow, and what there is to say of it."""
-        if self.mode != HYBRID:
-            return None, [f"the boost is left out: mode {self.mode} ranks by one leg"] * bool(given.boost)
-        fusion, remark = chosen_fusion(self.cluster, self.settings, self.info, self.feedback)
-        if remark:
-            settings = with_tuning(given, self.info, "pipeline", feedback=self.feedback)
-            self.settings = settings.model_copy(update={"fusion": fusion, "boost": ""})
-        return fusion, [remark] * bool(remark)
+    def _remarks(self) -> list[str]:
+        """Say what ranks otherwise than the settings would have it."""
+        if self.mode != HYBRID and self.settings.boost:
+            return [f"the boost is left out: mode {self.mode} ranks by one leg"]
+        if not (self._scripts and (refused := self._scripts.refused())):
+            return []
+        lost = [name for name, signal in self.signals.members.items() if signal.needs_scripts]
+        return [f"ranked in several requests{' without ' * bool(lost)}{', '.join(lost)}: {refused}"]
 
     def _boosts(self, formula: str | None) -> Mapping[str, Weighted]:
         """Give what a formula adds; None: that of the settings."""
@@ -348,7 +329,7 @@ class Search:
         return Asking(
             self.info,
             self._candidates.legs,
-            self._joining,
+            self._joiner,
             self.analysis,
             self.signals,
             encoder=self.encoder if self._needs_readings else None,
@@ -358,7 +339,7 @@ class Search:
         )
 
     def _first_search(self) -> Search:
-        """Give the hybrid search that feedback looks at: by one request, whatever joins the legs after it."""
+        """Give the hybrid search that feedback looks at: of a fusion that asks once, whatever comes after."""
         plain: dict[str, Any] = {"feedback": "none", "boost": "", "rerank": "none"}
         if self.fusion and not self._joining.one_request:
             plain["fusion"] = "auto"

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder
 from ..encoding.query_map import MappedEncoder, load_query_map
-from ..files.family import OneOf
+from ..files.family import OneOf, names_of
 from ..files.remembered import folder_of_map
 from ..settings import NoOption, Stage
 from .boosts import GRAMMAR, read_boosts
@@ -31,15 +31,16 @@ class SearchSettings(Stage):
     """How `Search` ranks; `depth` is the number of candidates of each leg."""
 
     table: ClassVar[str] = "search"
+    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {"completed_weight": (), "fusion": ("completed",)}
 
     fusion: Annotated[str, OneOf("search.fusions", "auto")] = Field(
         "auto",
         description="how the legs are joined",
     )
-    normalization: Literal["min_max", "l2", "z_score", "rrf"] = Field(
+    normalization: NoOption[Literal["min_max", "l2", "z_score", "rrf"]] = Field(
         "min_max", description="what a pipeline does to the scores of a leg"
     )
-    combination: Literal["arithmetic_mean", "geometric_mean", "harmonic_mean"] = Field(
+    combination: NoOption[Literal["arithmetic_mean", "geometric_mean", "harmonic_mean"]] = Field(
         "arithmetic_mean", description="how a pipeline joins the legs' scores"
     )
     dense_weight: float = Field(0.5, ge=0, le=1, description="weight of the dense leg, 0 to 1")
@@ -66,9 +67,6 @@ class SearchSettings(Stage):
         0.8, ge=0, le=1, description="mmr: 1 is relevance alone, 0 the least like the hits before"
     )
     exact: NoOption[bool] = Field(False, description="dense: compare every vector, walk no graph; slow")
-    completed_weight: NoOption[float] = Field(
-        0.6, ge=0, le=1, description="dense weight with score completion"
-    )
     lexical_fields: NoOption[tuple[str, ...]] = Field(
         (), description="empty: what the index was reindexed with"
     )
@@ -92,11 +90,14 @@ def with_tuning(
     """Fill settings that were not given with those that `tune` found for searches, or for stored pipelines.
 
     Whoever names a fusion gets that one with its own defaults: a weight found for one means nothing for
-    another. So does whoever asks for a `feedback` that the fusion which was found cannot do.
+    another. So does whoever asks for a `feedback` that the fusion which was found cannot do, and an index
+    whose fusion of then is no more.
     """
     tuned = info.record.tuning
     found = without_files((getattr(tuned, part) if tuned else None) or {})
     if "rm3" in (feedback, settings.feedback) and found.get("fusion") == "absolute":
+        return settings
+    if found.get("fusion", "auto") not in ("auto", *names_of("search.fusions")):
         return settings
     if not settings.tuned or not found or settings.model_fields_set & NAMES_A_FUSION:
         return settings

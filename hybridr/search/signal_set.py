@@ -45,7 +45,10 @@ class SignalSet:
     def of(self, asked: Sequence[QueryReading]) -> list[dict[str, Weighted]]:
         """Say what each signal asks for each query."""
         return [
-            {name: Weighted(signal.weight, signal.clauses(one)) for name, signal in self.members.items()}
+            {
+                name: Weighted(signal.weight, signal.clauses(one), signal.needs_scripts)
+                for name, signal in self.members.items()
+            }
             for one in asked
         ]
 

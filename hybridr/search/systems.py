@@ -28,7 +28,7 @@ from .checks import Feedback, Mode
 from .encoders import encoder_for
 from .fusions import FAMILY as FUSIONS
 from .search import Search
-from .settings import SearchSettings, with_tuning
+from .settings import SearchSettings
 
 CHECKED_DOCUMENTS, SAMPLE_SEED = 1000, 13
 NO_RUNS: Mapping[str, Path] = MappingProxyType({})
@@ -85,17 +85,10 @@ def open_search(
     settings: SearchSettings | None = None,
     *,
     feedback: Feedback | None = None,
-    complete: bool = False,
 ) -> Search:
-    """Open a search of `name` with the encoder that wrote its vectors, or the one in the given folder.
-
-    `complete` takes the fusion `completed`, with all else that `tune` found.
-    """
+    """Open a search of `name` with the encoder that wrote its vectors, or the one in the given folder."""
     info = resolve(cluster, name)
     model = encoder_for(cluster, info, encoder) if encoder and mode != LEXICAL else None
-    if complete:
-        found = with_tuning(settings or SearchSettings(), info, feedback=feedback)
-        settings = found.model_copy(update={"fusion": "completed"})
     return Search(cluster, info, model, mode, feedback, settings=settings)
 
 

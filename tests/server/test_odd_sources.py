@@ -226,7 +226,7 @@ def test_a_document_too_long_to_mark_words_in_stops_no_search(
     long = {"text": "anchor basket " * 80_000}
     bulk(cluster, index_name, [{"index": {"_id": "long"}}, long])
     reindex(cluster, index_name, HashingEncoder(), TEXT)
-    for given in ({}, {"fusion": "pipeline"}, {"fusion": "completed"}):
+    for given in ({}, {"fusion": "pipeline"}):
         hits = Search(cluster, index_name, HashingEncoder(), settings=SearchSettings(**given))(
             "anchor basket"
         )

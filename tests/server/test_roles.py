@@ -94,7 +94,7 @@ def role_of(verb: str) -> dict[str, Any]:
 
 def asked(cluster: Cluster) -> list[dict[str, float]]:
     """What every kind of search finds."""
-    ways = [SearchSettings(fusion=fusion) for fusion in ("absolute", "completed", "pipeline")]
+    ways = [SearchSettings(fusion=fusion) for fusion in ("absolute", "pipeline")]
     searches = [Search(cluster, INDEX, ENCODER, settings=way) for way in ways]
     searches.append(Search(cluster, INDEX, ENCODER, "hybrid", "rm3"))
     return [found for search in searches for found in search.run(TEXTS, 10).values()]

@@ -12,6 +12,21 @@ import pytest
 
 from hybridr.files.family import member_of
 
+FUSION = '''
+from hybridr.search.fusions import Fusion, Grid
+
+
+class Maximum(Fusion):
+    """The larger of both true scores, the dense one five times."""
+
+    name = "throwaway"
+    grids = (Grid("throwaway", {"fusion": "throwaway"}, (0.5,)),)
+
+    def scores(self, legs):
+        return {doc: max(legs.lexical.get(doc, 0.0), 5 * legs.dense.get(doc, 0.0)) for doc in legs.documents}
+'''
+"""A fusion of no request of its own: each candidate's scores are asked by ids."""
+
 
 @contextmanager
 def one_more(family: ModuleType, name: str, source: str, folder: Path) -> Iterator[None]:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 class Compared:
     """What is measured, and by what."""
 
-    systems: Annotated[
-        str, typer.Option(help="bm25, template, rm3, dense, hybrid, hybrid-stock, hybrid-completed, …")
-    ] = "bm25,dense,hybrid"
+    systems: Annotated[str, typer.Option(help="bm25, template, rm3, dense, hybrid, hybrid-stock, …")] = (
+        "bm25,dense,hybrid"
+    )
     run: Annotated[list[str] | None, typer.Option(help="NAME=FILE, a TREC run; may be repeated.")] = None
     measures: Annotated[
         str, typer.Option(help="As in ir-measures: nDCG@10, R@1000, RR@10, AP, Judged@10, …")

@@ -35,9 +35,6 @@ class Ranking:
 
     mode: Annotated[Literal["hybrid", "lexical", "dense"], typer.Option(help="Which legs rank.")] = "hybrid"
     encoder: EncoderFolder = None
-    complete: Annotated[
-        bool, typer.Option("--complete", help="Hybrid: true scores of both legs for every candidate.")
-    ] = False
 
 
 @verb(app, "search", cluster=True)
@@ -60,11 +57,8 @@ def search(
 
     asked = session.given["feedback"]  # as an option it holds in every mode, as a setting in hybrid searches
     feedback = None if asked == "none" else asked
-    searcher = open_search(
-        *(session.connect(), name, ranking.mode, ranking.encoder, settings),
-        feedback=feedback,
-        complete=ranking.complete,
-    )
+    asking = (session.connect(), name, ranking.mode, ranking.encoder, settings)
+    searcher = open_search(*asking, feedback=feedback)
     for remark in searcher.remarks:
         session.output.note(remark)
     wanted = read_filter(page.filter)

@@ -24,10 +24,14 @@ class Scales(NamedTuple):
 
 
 class Weighted(NamedTuple):
-    """What a signal asks: queries whose scores add up to it, and its weight beside a dense weight of .5."""
+    """What a signal asks: queries whose scores add up to it, and its weight beside a dense weight of .5.
+
+    `scripted` says that these run a script.
+    """
 
     weight: float
     clauses: Sequence[dict[str, Any]]
+    scripted: bool = False
 
 
 NO_SCORES: Mapping[str, tuple[float, Scores]] = MappingProxyType({})
@@ -66,15 +70,6 @@ class Question:
         return [self.query(leg) for leg in self.legs]
 
 
-class Candidate(NamedTuple):
-    """A document with both true scores and the fused one."""
-
-    doc_id: str
-    score: float
-    lexical: float
-    dense: float
-
-
 class Legs(NamedTuple):
     """What both legs say about one query: the lists they retrieved, and both true scores of the union.
 
@@ -94,13 +89,11 @@ class Legs(NamedTuple):
         """List the documents that either leg found."""
         return list(dict.fromkeys([*self.listed[0], *self.listed[1]]))
 
-    def candidates(self, scores: Scores) -> list[Candidate]:
-        """Give the documents of these fused scores, best first; for a missing score 0, or the lowest one."""
-        lowest = min(self.dense.values(), default=0.0)
-        return [
-            Candidate(doc, scores[doc], self.lexical.get(doc, 0.0), self.dense.get(doc, lowest))
-            for doc in sorted(scores, key=lambda doc: -scores[doc])
-        ]
+    def told(self, doc_id: str) -> dict[str, float]:
+        """Give the scores of a document by leg, signal and boost; what does not find it is left out."""
+        further = {name: scores for name, (_, scores) in [*self.signals.items(), *self.boosts.items()]}
+        named = {"lexical": self.lexical, "dense": self.dense, **further}
+        return {name: scores[doc_id] for name, scores in named.items() if doc_id in scores}
 
 
 class Grid(NamedTuple):
@@ -115,7 +108,8 @@ class Fusion(Protocol):
     """One way to rank by two legs; a member subclasses this: `name`, `help`, `scores`, the rest has defaults.
 
     Without `one_request` the search asks both legs, completes their true scores by a further request and
-    ranks by `scores`; with it, it sends `body`, and `scores` must rank the same (`tune` uses them).
+    ranks by `scores`; with it, it sends `body`, and `scores` must rank the same (`tune` uses them, and a
+    search where the cluster runs no scripts).
     `legs.listed` is what each leg retrieved, `legs.lexical` and `legs.dense` are true scores of the union;
     `pipeline.py` has the normalisations (all equal scores become 1.0: leave out a document that a leg has no
     score for). Made once a search: raises SettingsError for settings that a server of this version cannot

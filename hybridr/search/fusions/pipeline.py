@@ -146,7 +146,8 @@ def require_version(technique: Technique, version: tuple[int, int, int]) -> None
     """Raise SettingsError for what this version refuses."""
     if technique.normalization == "z_score" and version < Z_SCORE:
         raise SettingsError(
-            f"z_score needs OpenSearch 3.0, this is {_dotted(version)}", hint="--normalization min_max"
+            f"z_score needs OpenSearch 3.0, this is {_dotted(version)}",
+            hint='[search] normalization = "min_max"',
         )
     alike = len(set(technique.weights)) == 1
     if technique.normalization == "rrf" and version < RRF_WEIGHTS and not alike:

@@ -38,8 +38,9 @@ class QueryReading(NamedTuple):
 class Signal(Protocol):
     """One part of a score; a member subclasses this: `name`, `help`, `weight`, `clauses`, maybe `obstacle`.
 
-    Made once a search. Where it `reads_tokens`, queries come with the states of their tokens. Where it is
-    asked for by name, one of the usual signals that it `replaces` is not taken up by itself.
+    Made once a search. Where it `reads_tokens`, queries come with the states of their tokens; where it
+    `needs_scripts`, it is left out on a cluster that runs none. Where it is asked for by name, one of the
+    usual signals that it `replaces` is not taken up by itself.
     """
 
     name: ClassVar[str]
@@ -48,6 +49,7 @@ class Signal(Protocol):
     usual: ClassVar[bool] = True
     replaces: ClassVar[str] = ""
     reads_tokens: ClassVar[bool] = False
+    needs_scripts: ClassVar[bool] = False
 
     def __init__(self, place: Place) -> None:
         """Take what is needed of an index for which there is no `obstacle`."""

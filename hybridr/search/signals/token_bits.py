@@ -30,6 +30,7 @@ class TokenBits(Signal):
     usual = False
     replaces = "soft_terms"  # without them it ranks as well, and sooner
     reads_tokens = True
+    needs_scripts = True
 
     def __init__(self, place: Place) -> None:
         assert reads_tokens(place.encoder)

@@ -18,7 +18,6 @@ from hybridr.records import Query
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
 from hybridr.search.checks import Mode
-from hybridr.search.settings import SearchSettings
 from hybridr.standing import status
 from support.corpus import fill_index, put_documents, text_number
 from support.hashing import HashingEncoder
@@ -71,10 +70,6 @@ def test_small_vectors_find_what_floats_find(
         shares = [overlap(small[query.query_id], large[query.query_id]) for query in QUERIES]
         assert np.mean(shares) > 0.9, mode
         assert Search(cluster, index_name, encoder(), mode)(text_number(5), 3)[0].doc_id == "d5"
-    completed = Search(cluster, index_name, encoder(), settings=SearchSettings(fusion="completed"))(
-        text_number(5), 3
-    )
-    assert completed[0].doc_id == "d5"
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form["vectors"])

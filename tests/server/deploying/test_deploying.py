@@ -238,7 +238,7 @@ def test_an_index_is_looked_at_once(shelf: Cluster, monkeypatch: pytest.MonkeyPa
 
         return call
 
-    probes = ("chosen_fusion", "sample_documents", "check_language")
+    probes = ("stored_fusion", "sample_documents", "check_language")
     monkeypatch.setattr(preconditions, "languages_by_fingerprint", lambda *_: ("en",))
     for name in probes:
         monkeypatch.setattr(preconditions, name, noted(name))

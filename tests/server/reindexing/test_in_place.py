@@ -24,7 +24,6 @@ from hybridr.errors import DataError, ModelError
 from hybridr.node import state
 from hybridr.reindexing.own_index import MARK_FIELD
 from hybridr.reindexing.syncing import sync
-from hybridr.search.settings import SearchSettings
 from hybridr.standing import remove, status
 from support.corpus import bulk, put_documents, sources, text_number, update
 from support.hashing import HashingEncoder
@@ -65,12 +64,6 @@ def test_vectors_go_into_the_index_itself(cluster: Cluster, index_name: str) -> 
     searcher = Search(cluster, index_name, HashingEncoder(), "dense")
     assert searcher(text_number(7), 1)[0].doc_id == "d7"
     assert Search(cluster, index_name, HashingEncoder())(text_number(7), 1)[0].doc_id == "d7"
-    assert (
-        Search(cluster, index_name, HashingEncoder(), settings=SearchSettings(fusion="completed"))(
-            text_number(7), 1
-        )[0].doc_id
-        == "d7"
-    )
     assert ok(cluster, index_name)
     (holding,) = status(cluster, index_name).holdings
     assert (holding.index, holding.documents, holding.current, holding.in_place) == (index_name, 41, 41, True)

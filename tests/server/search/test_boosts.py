@@ -15,6 +15,7 @@ from hybridr import Search, SearchSettings, reindex
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import SettingsError
 from hybridr.records import Query
+from hybridr.search.fusions.absolute import Absolute
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from hybridr_cli import main
@@ -113,10 +114,11 @@ def scores_of(search: Search, k: int = COUNT) -> dict[str, float]:
 
 def test_the_node_adds_what_python_adds(cluster: Cluster, index: str, search: Search) -> None:
     relevance = scores_of(Search(cluster, index, search.encoder, settings=SearchSettings(depth=COUNT)))
-    (found, here), now = within_a_minute(lambda: (scores_of(search), search.candidates([TEXT])[0]))
+    (found, here), now = within_a_minute(lambda: (scores_of(search), search.legs([TEXT])[0]))
     assert len(found) == COUNT
     assert found == pytest.approx({doc: relevance[doc] + added(doc, now) for doc in found}, abs=1e-4)
-    assert {one.doc_id: one.score for one in here} == pytest.approx(found, abs=1e-4), "as Python fuses"
+    fused = Absolute(search.settings, cluster.version).scores(here)
+    assert fused == pytest.approx(found, abs=1e-4), "as Python fuses"
 
 
 def test_each_part_is_shown(search: Search) -> None:

@@ -1,4 +1,4 @@
-"""A cluster that forbids scripts: the pipeline joins searches, with a word, those that are open too."""
+"""A cluster that forbids scripts: searches add up the same scores in several requests, with a word."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from typing import Any
 
 import pytest
 
-from hybridr import Search, SearchSettings, reindex
+from hybridr import ReindexSettings, Search, SearchSettings, reindex
 from hybridr.cluster.connection import Cluster
+from hybridr.cluster.destinations import write_record
+from hybridr.cluster.record import Tuned
 from hybridr.deploying.deploying import fusing, pipeline_body
 from hybridr.errors import SettingsError
 from hybridr.files.formats import read_corpus
+from hybridr.records import Hit, Query
 from hybridr.search import checks, systems
+from hybridr.search.checks import Feedback
 from hybridr.search.systems import Compared, JudgedQueries, evaluate_index
 from hybridr_cli import main
-from support.corpus import beir_folder, bulk
+from support.corpus import beir_folder, bulk, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -53,17 +57,82 @@ def scripts_forbidden(cluster: Cluster) -> Iterator[None]:
         cluster.request("PUT", "/_cluster/settings", {"persistent": {expensive: None}})
 
 
-def test_the_pipeline_takes_over_with_a_word(cluster: Cluster, index: str) -> None:
-    encoder, settings = HashingEncoder(dim=32), SearchSettings(boost="linear(year, 20):0.1")
-    stock = Search(cluster, index, encoder, settings=SearchSettings(fusion="pipeline"))
+def shown(hits: list[Hit]) -> list[Any]:
+    """What must be the same in both ways."""
+    return [(hit.doc_id, hit.rank, pytest.approx(hit.score, abs=1e-4), hit.text) for hit in hits]
+
+
+@pytest.mark.parametrize(
+    ("feedback", "given"),
+    [
+        (None, {}),
+        (None, {"boost": "linear(year, 20):0.1"}),
+        (None, {"signals": ("none",), "dense_weight": 0.3}),
+        ("rocchio", {}),
+        (None, {"rerank": "mmr"}),
+    ],
+    ids=["default", "boost", "plain", "rocchio", "mmr"],
+)
+def test_it_ranks_by_the_same_scores(
+    cluster: Cluster, index: str, feedback: Feedback | None, given: dict[str, Any]
+) -> None:
+    encoder, settings = HashingEncoder(dim=32), SearchSettings(depth=40, **given)
+    search = Search(cluster, index, encoder, feedback=feedback, settings=settings)
+    usual, explained = search(TEXT, 10), search(TEXT, 10, explain=True)
+    filtered = search(TEXT, 10, filter={"range": {"year": {"gte": 1}}})
+    ranked = search.run([Query("q", TEXT)], 10)["q"]
     with scripts_forbidden(cluster):
-        search = Search(cluster, index, encoder, settings=settings)
-        assert search.fusion == search.using("hybrid").fusion == "pipeline"
-        [remark] = search.remarks
+        other = Search(cluster, index, encoder, feedback=feedback, settings=settings)
+        assert other.fusion == other.using("hybrid").fusion == "absolute"
+        assert set(other.signals.members) == set(search.signals.members)
+        [remark] = other.remarks
+        assert "ranked in several requests" in remark
         assert "search.allow_expensive_queries is false" in remark
-        assert "the boost is left out" in remark
-        assert search(TEXT, 5) == stock(TEXT, 5) != []
-    assert Search(cluster, index, encoder, settings=settings).remarks == []
+        assert len(usual) == 10
+        found = other(TEXT, 10, explain=True)
+        assert shown(usual) == shown(other(TEXT, 10)) == shown(found)
+        assert shown(filtered) == shown(other(TEXT, 10, filter={"range": {"year": {"gte": 1}}}))
+        assert other.run([Query("q", TEXT)], 10)["q"] == pytest.approx(ranked, abs=1e-4)
+    for hit, before in zip(found, explained, strict=True):
+        assert hit.parts == (before.parts and pytest.approx(before.parts, abs=1e-4))
+        assert hit.lexical_score == pytest.approx(before.lexical_score, abs=1e-4)
+        assert hit.dense_score == pytest.approx(before.dense_score, abs=1e-4)
+    assert Search(cluster, index, encoder, feedback=feedback, settings=settings).remarks == []
+
+
+def test_pages_join_beyond_the_depth(cluster: Cluster, index: str) -> None:
+    with scripts_forbidden(cluster):
+        search = Search(cluster, index, HashingEncoder(dim=32), settings=SearchSettings(depth=5))
+        whole = [(hit.doc_id, hit.rank) for hit in search(TEXT, 18)]
+        paged = [hit for start in range(0, 18, 7) for hit in search(TEXT, 7, offset=start)]
+    assert [rank for _, rank in whole] == list(range(1, 19))
+    assert len(dict(whole)) == 18
+    assert [(hit.doc_id, hit.rank) for hit in paged][:18] == whole
+
+
+def test_of_many_documents_the_best_are_the_same(cluster: Cluster, searchable: tuple[str, Any]) -> None:
+    index, encoder = searchable
+    texts = [text_number(5), "anchor ladder", "needle velvet n7"]
+    search = Search(cluster, index, encoder)
+    expected = [shown(search(text, 10)) for text in texts]
+    with scripts_forbidden(cluster):
+        assert [shown(Search(cluster, index, encoder)(text, 10)) for text in texts] == expected
+
+
+def test_token_bits_are_left_out_with_a_word(cluster: Cluster, index: str) -> None:
+    done = reindex(
+        cluster, index, HashingEncoder(dim=32), ReindexSettings(token_bits=True, alias=f"{INDEX}-bits")
+    )
+    with scripts_forbidden(cluster):
+        bits, plain = (
+            Search(
+                cluster, done.destination, HashingEncoder(dim=32), settings=SearchSettings(signals=signals)
+            )
+            for signals in (("phrases", "token_bits"), ("phrases",))
+        )
+        [remark] = bits.remarks
+        assert "without token_bits" in remark
+        assert shown(bits(TEXT, 5)) == shown(plain(TEXT, 5))
 
 
 def test_a_search_that_is_open_goes_on(cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,8 +140,7 @@ def test_a_search_that_is_open_goes_on(cluster: Cluster, index: str, monkeypatch
     search = Search(cluster, index, HashingEncoder(dim=32))
     ranked = search(TEXT, 5)
     with scripts_forbidden(cluster):
-        assert search.current().fusion == "pipeline"
-        assert len(search(TEXT, 5)) == 5
+        assert shown(search(TEXT, 5)) == shown(ranked)
         with pytest.raises(SettingsError, match="runs no scripts"):
             search.body(TEXT)
     assert search(TEXT, 5) == ranked
@@ -93,7 +161,7 @@ def test_commands_say_it(
         assert main(asked) == 0
         assert main([*asked, "--json"]) == 0
     [remark] = found.remarks
-    assert remark.startswith("hybrid: ranked by the fusion 'pipeline': the cluster runs no scripts")
+    assert remark.startswith("hybrid: ranked in several requests: the cluster runs no scripts")
     said = capsys.readouterr()
     assert "the cluster runs no scripts" in said.err
     assert "the cluster runs no scripts" in json.loads(said.out.splitlines()[-1])["remarks"][0]
@@ -107,3 +175,14 @@ def test_deploying_takes_the_form_of_the_pipeline(cluster: Cluster, index: str) 
     [processor] = pipeline_body(info, "transparent", settings, cluster.version, "m")["request_processors"]
     assert "query_template" not in processor["ml_inference"], "the query alone is rewritten"
     assert settings.boost == ""
+
+
+def test_an_index_that_was_tuned_for_a_fusion_of_then_ranks_by_default(cluster: Cluster, index: str) -> None:
+    encoder, info = HashingEncoder(dim=32), cluster.index_info(f"{index}-hybridr")
+    expected = Search(cluster, index, encoder)(TEXT, 5)
+    write_record(cluster, info.name, tuning=Tuned(search={"fusion": "completed", "completed_weight": 0.9}))
+    try:
+        search = Search(cluster, index, encoder)
+        assert (search.fusion, search(TEXT, 5)) == ("absolute", expected)
+    finally:
+        write_record(cluster, info.name, tuning=None)

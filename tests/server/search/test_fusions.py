@@ -15,28 +15,16 @@ from hybridr.records import Query
 from hybridr.search import fusions
 from hybridr.search.signal_set import without_tokens
 from hybridr.search.systems import Compared, JudgedQueries, evaluate_index
-from support.members import one_more
+from support.members import FUSION, one_more
 
 pytestmark = pytest.mark.node
 WORDS = "anchor basket candle desert engine forest garden harbor island jacket".split()
 TEXT = "anchor garden n7"
-MAXIMUM = '''
-from hybridr.search.fusions import Fusion
-
-
-class Maximum(Fusion):
-    """The larger of both true scores, the dense one five times."""
-
-    name = "throwaway"
-
-    def scores(self, legs):
-        return {doc: max(legs.lexical.get(doc, 0.0), 5 * legs.dense.get(doc, 0.0)) for doc in legs.documents}
-'''
 
 
 @pytest.fixture
 def maximum(tmp_path: Path) -> Iterator[None]:
-    with one_more(fusions, "throwaway", MAXIMUM, tmp_path):
+    with one_more(fusions, "throwaway", FUSION, tmp_path):
         yield
 
 
@@ -68,7 +56,7 @@ def test_one_new_file_ranks(
     for hit in hits:
         wanted = max(lexical.get(hit.doc_id, 0.0), 5 * dense[hit.doc_id])
         assert hit.score == pytest.approx(wanted, abs=1e-4)
-        assert hit.lexical_score == pytest.approx(lexical.get(hit.doc_id, 0.0), abs=1e-4)
+        assert (hit.lexical_score or 0.0) == pytest.approx(lexical.get(hit.doc_id, 0.0), abs=1e-4)
     assert list(search.run(query, 5)["q"]) == [hit.doc_id for hit in hits]
     assert [hit.doc_id for hit in search(TEXT, 2, offset=2)] == [hit.doc_id for hit in hits[2:4]]
     vector = encoder.encode_queries([TEXT])[0]

@@ -60,24 +60,17 @@ def test_lexical_search_does_not_ask_its_encoder(
     assert search(text_number(5), 1)[0].doc_id == "d5"
 
 
-def test_completion_gives_every_candidate_both_true_scores(cluster: Cluster, searchable: Any) -> None:
+def test_legs_give_every_candidate_both_true_scores(cluster: Cluster, searchable: Any) -> None:
     index, encoder = searchable
     text = text_number(5)
-    search = Search(cluster, index, encoder, settings=SearchSettings(fusion="completed", depth=20))
+    search = Search(cluster, index, encoder, settings=SearchSettings(depth=20))
     lexical = search.using("lexical").run([Query("q", text)], 300)["q"]
     dense = Search(cluster, index, encoder, "dense").run([Query("q", text)], 300)["q"]
-    candidates = search.candidates([text])[0]
-    assert len(candidates) > 20
-    assert {one.doc_id: one.dense for one in candidates} == pytest.approx(
-        {one.doc_id: dense[one.doc_id] for one in candidates}, abs=1e-5
-    )
-    assert {one.doc_id: one.lexical for one in candidates} == pytest.approx(
-        {one.doc_id: lexical.get(one.doc_id, 0.0) for one in candidates}, abs=1e-5
-    )
-    hits = search(text, 3)
-    assert [hit.doc_id for hit in hits] == [one.doc_id for one in candidates[:3]]
-    assert "<em>n5</em>" in hits[0].text
-    assert list(search.run([Query("q", text)], 3)["q"]) == [hit.doc_id for hit in hits]
+    [legs] = search.legs([text])
+    union = legs.documents
+    assert len(union) > 20
+    assert legs.dense == pytest.approx({doc: dense[doc] for doc in union}, abs=1e-5)
+    assert legs.lexical == pytest.approx({doc: lexical[doc] for doc in union if doc in lexical}, abs=1e-5)
 
 
 def test_k_changes_no_score(cluster: Cluster, searchable: Any) -> None:

@@ -64,7 +64,6 @@ def test_k_is_1_to_10_000(cluster: Cluster, books: str, mode: str) -> None:
         (["--k", "0"], "greater than or equal to 1"),
         (["--dense-weight", "-0.5"], "greater than or equal to 0"),
         (["--depth", "10001"], "less than or equal to 10000"),
-        (["--normalization", "softmax"], "'min_max', 'l2', 'z_score' or 'rrf'"),
     ],
 )
 def test_options_out_of_range_are_usage_errors(

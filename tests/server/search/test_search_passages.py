@@ -15,9 +15,18 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.node.state import NodeState
 from hybridr.records import Query
 from hybridr.reindexing.syncing import sync
+from hybridr.search import fusions
 from hybridr.search.settings import SearchSettings
 from support.corpus import WORDS, bulk, fill_index, sources, text_number
 from support.long_documents import PASSAGES, encoder, long_text, make, secret, stored, true_scores
+from support.members import FUSION, one_more
+
+
+@pytest.fixture
+def by_ids(tmp_path: Path) -> Iterator[SearchSettings]:
+    """Give the settings of a fusion that asks for scores by ids."""
+    with one_more(fusions, "throwaway", FUSION, tmp_path):
+        yield SearchSettings(fusion="throwaway")
 
 
 @pytest.fixture(scope="module")
@@ -31,17 +40,12 @@ def searchable(cluster: Cluster) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 @pytest.mark.node
-@pytest.mark.parametrize("complete", [False, True])
 def test_search_gives_the_right_passage(
-    cluster: Cluster, searchable: tuple[str, dict[str, str]], complete: bool
+    cluster: Cluster, searchable: tuple[str, dict[str, str]], by_ids: SearchSettings
 ) -> None:
     index_name, texts = searchable
     searches = [Search(cluster, index_name, encoder(), mode) for mode in ("dense", "hybrid")]
-    searches = (
-        [Search(cluster, index_name, encoder(), settings=SearchSettings(fusion="completed"))]
-        if complete
-        else searches
-    )
+    searches.append(Search(cluster, index_name, encoder(), settings=by_ids))
     for search in searches:
         hit = search(secret(19), 3)[0]
         assert hit.doc_id == "d19"
@@ -81,25 +85,24 @@ def test_scores_are_those_of_the_best_passage(
 
 
 @pytest.mark.node
-def test_completion_gives_every_candidate_its_best_passages_score(
+def test_legs_give_every_candidate_its_best_passages_score(
     cluster: Cluster, searchable: tuple[str, dict[str, str]]
 ) -> None:
     index_name, texts = searchable
     query = f"{secret(7)} {text_number(6)}"
-    search = Search(cluster, index_name, encoder(), settings=SearchSettings(fusion="completed", depth=10))
-    candidates = search.candidates([query])[0]
-    assert len(candidates) > 10
+    [legs] = Search(cluster, index_name, encoder(), settings=SearchSettings(depth=10)).legs([query])
+    assert len(legs.documents) > 10
     expected = true_scores(texts, query, encoder())
-    assert {one.doc_id: one.dense for one in candidates} == pytest.approx(
-        {one.doc_id: expected[one.doc_id] for one in candidates}, abs=1e-5
-    )
+    assert legs.dense == pytest.approx({doc: expected[doc] for doc in legs.documents}, abs=1e-5)
 
 
 @pytest.mark.node
-def test_true_scores_and_passages_in_several_groups(cluster: Cluster, index_name: str) -> None:
+def test_true_scores_and_passages_in_several_groups(
+    cluster: Cluster, index_name: str, by_ids: SearchSettings
+) -> None:
     texts = make(cluster, index_name)
     reindex(cluster, index_name, encoder(), PASSAGES.model_copy(update={"max_passages": 5000}))
-    hits = Search(cluster, index_name, encoder(), settings=SearchSettings(fusion="completed"))(secret(19), 15)
+    hits = Search(cluster, index_name, encoder(), settings=by_ids)(secret(19), 15)
     expected = true_scores(texts, secret(19), encoder())
     assert {hit.doc_id: hit.dense_score for hit in hits} == pytest.approx(
         {hit.doc_id: expected[hit.doc_id] for hit in hits}, abs=1e-5
@@ -151,17 +154,14 @@ def test_the_command_line_searches_passages(
 
 
 @pytest.mark.secure
-def test_on_the_older_version(secure_node: NodeState) -> None:
+def test_on_the_older_version(secure_node: NodeState, by_ids: SearchSettings) -> None:
     """2.19 leaves inner hits out of hybrid answers: hybridr asks for the passages itself."""
     cluster = connect(secure_node.url)
     texts = make(cluster, "passages")
     done = reindex(cluster, "passages", encoder(), PASSAGES)
     assert sources(cluster, done.destination) == sources(cluster, "passages")
     searches = [Search(cluster, "passages", encoder(), mode) for mode in ("dense", "hybrid")]
-    for search in [
-        *searches,
-        Search(cluster, "passages", encoder(), settings=SearchSettings(fusion="completed")),
-    ]:
+    for search in [*searches, Search(cluster, "passages", encoder(), settings=by_ids)]:
         hit = search(secret(19), 3)[0]
         assert (hit.doc_id, secret(19) in hit.text) == ("d19", True)
         assert hit.passage

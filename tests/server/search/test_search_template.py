@@ -51,7 +51,7 @@ def boosted(boost: float, *filters: dict[str, Any]) -> dict[str, Any]:
     return {"bool": {"must": [match], "filter": list(filters)}}
 
 
-@pytest.mark.parametrize("fusion", ["absolute", "pipeline", "completed"])
+@pytest.mark.parametrize("fusion", ["absolute", "pipeline"])
 def test_a_boost_alone_changes_no_hybrid_score(
     cluster: Cluster, index: str, tmp_path: Path, fusion: str
 ) -> None:

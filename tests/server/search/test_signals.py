@@ -15,6 +15,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.errors import SettingsError
 from hybridr.evaluation.bm25 import idf
 from hybridr.records import Query
+from hybridr.search.fusions.absolute import Absolute
 from hybridr.search.signals.soft_terms import KEPT, LEAST_SPAN, NEAREST, SCALE
 from hybridr.vocabulary import term_table
 from hybridr.vocabulary.storage import open_term_table
@@ -102,7 +103,7 @@ def test_what_is_computed_here_is_what_the_node_ranks_by(cluster: Cluster, index
     search = Search(cluster, index, encoder())
     for text in (QUERY, "wing", "😀 北京大学 price", "zzz unknown", "flows flow " * 30):
         ranked = search.run([Query("q", text)], 60)["q"]
-        here = {one.doc_id: one.score for [*found] in [search.candidates([text])[0]] for one in found}
+        here = Absolute(search.settings, cluster.version).scores(search.legs([text])[0])
         assert ranked == pytest.approx({doc: here[doc] for doc in ranked}, abs=1e-4)
 
 
