@@ -1,4 +1,4 @@
-"""Reads every document of a live index by point in time, slice and search_after.
+"""Reads every document of a live index by point in time and search_after.
 
 One point in time per shard, sorted by `_seq_no`: the only cheap order without ties on every supported
 version (`_doc` loses documents across shards, `_shard_doc` is missing before 3.x), and the place to go on
@@ -53,12 +53,11 @@ class Position:
 
 
 class Share(NamedTuple):
-    """The i-th of n disjoint parts `(i, n)` of an index, between two positions (None: its start, its end).
+    """What lies between two positions of an index (None: its start, its end).
 
     `again`: somebody began it and was lost, and may have written any of it.
     """
 
-    part: tuple[int, int] = (0, 1)
     since: Position | None = None
     until: Position | None = None
     again: bool = False
@@ -89,7 +88,7 @@ def read_pages(
         last = until.seq_no.get(shard, -1) if until else None
         if last is not None and position.seq_no.get(shard, -1) >= last:
             continue
-        body = page_body(page, share.part, last, where, fields)
+        body = page_body(page, last, where, fields)
         yield from _read_shard(cluster, info, shard, body, position)
 
 
@@ -204,14 +203,13 @@ def view_documents(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> l
 
 def page_body(
     page: int,
-    part: tuple[int, int],
     last: int | None,
     where: dict[str, Any] | None,
     fields: Sequence[str] | None,
 ) -> dict[str, Any]:
     """Ask for a page of one shard; a range filter is cheaper than search_after on large shards."""
     behind: dict[str, Any] = {"range": {"_seq_no": {} if last is None else {"lte": last}}}
-    body: dict[str, Any] = {
+    return {
         "size": page,
         "query": {"bool": {"filter": [behind, where] if where else [behind]}},
         "sort": [{"_seq_no": "asc"}],
@@ -220,9 +218,6 @@ def page_body(
         "version": True,
         "_source": True if fields is None else list(fields),
     }
-    if part[1] > 1:
-        body["slice"] = {"id": part[0], "max": part[1]}
-    return body
 
 
 def source_document(hit: dict[str, Any]) -> SourceDocument:

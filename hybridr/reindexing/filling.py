@@ -22,7 +22,7 @@ from ..encoding.bits import read_bits
 from ..encoding.contract import ENCODED_TOGETHER, Encoder, Vectors, encoded_together, reads_tokens
 from ..encoding.opening import Shipped, shipped, unshipped
 from ..encoding.passages import ENCODED_AT_ONCE, Split, by_passages, split
-from ..errors import ModelError, SettingsError
+from ..errors import ModelError
 from ..files.manifest import fingerprint
 from ..progress import Progress, silent
 from ..records import Windows
@@ -78,17 +78,8 @@ class Work(NamedTuple):
 
 
 def meter_of(job: Job, since: Position | None, progress: Progress) -> Meter:
-    """Measure the progress of a filling. Raises SettingsError for a slice that there is not."""
-    _, shares = slice_of(job)
-    return Meter(progress, 0 if since else job.cluster.count(job.source) // shares)
-
-
-def slice_of(job: Job) -> tuple[int, int]:
-    """Give which share (from 1) of how many this process is to fill. Raises SettingsError."""
-    share, shares = map(int, (job.settings.slice or "1/1").split("/"))
-    if share > shares:
-        raise SettingsError(f"slice {job.settings.slice}: the share must be 1 to {shares}")
-    return share, shares
+    """Measure the progress of a filling."""
+    return Meter(progress, 0 if since else job.cluster.count(job.source))
 
 
 class Stretch(NamedTuple):
@@ -188,8 +179,7 @@ def next_stretch(job: Job, position: Position, ledger: Ledger | None) -> Stretch
         return Stretch(Position(dict(left["until"])), left["settled"], shares)
     settled = settled_position(job.cluster, job.source)
     until = settled or visible_position(job.cluster, job.source)
-    number, of = slice_of(job)
-    found = cut_up(job.cluster, job.source, position, until, part=(number - 1, of))
+    found = cut_up(job.cluster, job.source, position, until)
     if ledger is not None and len(found) > 1:
         plan = {"until": [[*pair] for pair in until.seq_no.items()], "settled": settled is not None}
         ledger.begin(plan, [share_as_json(one) for one in found])

@@ -117,12 +117,8 @@ def changing(added: dict[str, Any], drop: list[str]) -> dict[str, Any]:
 
 def check_options(settings: ReindexSettings) -> None:
     """Refuse options that speak of a second index."""
-    for option, given in (("--alias", settings.alias), ("--slice", settings.slice)):
-        if given:
-            raise SettingsError(
-                f"{option} has no meaning with --in-place: there is one index, and its name stays",
-                hint="--workers N shares the work on this machine" if option == "--slice" else None,
-            )
+    if settings.alias:
+        raise SettingsError("--alias has no meaning with --in-place: there is one index, and its name stays")
     if settings.passages:
         raise SettingsError("--passages needs a new index: leave --in-place out")
     if "." in settings.vector_field:

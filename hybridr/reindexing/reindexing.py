@@ -107,12 +107,10 @@ def carried_out(
     todo, target = prepare(cluster, source, encoder, settings), target_of(settings)
     job = job_for(cluster, encoder, todo)
     filling = fill(job, todo)
-    ending, table = Ending(filling.rejected), None
-    if settings.slice is None:
-        ending = target.complete(job, todo, filling, progress)
-        job.rejects.save()
-        if settings.term_table:
-            table = provide_term_table(cluster, todo.destination, encoder, progress=progress)
+    ending, table = target.complete(job, todo, filling, progress), None
+    job.rejects.save()
+    if settings.term_table:
+        table = provide_term_table(cluster, todo.destination, encoder, progress=progress)
     done = summary_of(job, todo, filling, ending, time.monotonic() - started)
     return replace(done, term_table=table, cautions=tuple(todo.cautions))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -15,6 +16,7 @@ class ReindexSettings(VectorSettings):
     """Vectors in a new index beside the old one, or in the index itself."""
 
     table: ClassVar[str] = "reindex"
+    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {"slice": ()}
 
     alias: str | None = Field(None, description="alias to switch; None: NAME-hybridr")
     fields: tuple[str, ...] = Field((), description="text fields for the encoder; empty: as `inspect` would")
@@ -45,11 +47,6 @@ class ReindexSettings(VectorSettings):
     )
     late_graph: NoOption[bool] = Field(
         False, description="build graphs when all documents are there, by a merge; faiss, OpenSearch 2.18"
-    )
-    slice: str | None = Field(
-        None,
-        pattern=r"^[1-9][0-9]*/[1-9][0-9]*$",
-        description="I/N: do only this share, on one of N machines",
     )
     workers: int = Field(1, ge=1, le=64, description="shares worked on at once")
     runner: Annotated[str, OneOf("reindexing.runners")] = Field("threads", description="where they are")

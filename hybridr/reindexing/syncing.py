@@ -214,7 +214,7 @@ def job_of(cluster: Cluster, info: IndexInfo, encoder: Encoder, settings: Reinde
         info.name,
         encoder,
         tuple(info.record.fields),
-        settings.model_copy(update={**made, "slice": None}),
+        settings.model_copy(update=made),
         rejects_of(info.name),
         info.record.token_bits,
     )

@@ -26,9 +26,7 @@ def visible_position(cluster: Cluster, index: str) -> Position:
     return Position(found)
 
 
-def cut_up(
-    cluster: Cluster, index: str, since: Position | None, until: Position, *, part: tuple[int, int] = (0, 1)
-) -> list[Share]:
+def cut_up(cluster: Cluster, index: str, since: Position | None, until: Position) -> list[Share]:
     """Cut what lies between two positions into shares of about `SHARE` documents, about 1,000 at most.
 
     They are ranges of `_seq_no` of one shard, or of several small ones: they stay the same whenever and by
@@ -42,7 +40,6 @@ def cut_up(
     pieces = [piece for shard, span in spans.items() for piece in ranges_in(shard, span, counts[shard], size)]
     return [
         Share(
-            part,
             Position({piece.shard: piece.first for piece in group}),
             Position({piece.shard: piece.last for piece in group}),
         )
@@ -81,14 +78,14 @@ def grouped(pieces: list[Piece], size: int) -> Iterator[list[Piece]]:
 
 
 def share_as_json(share: Share) -> dict[str, Any]:
-    """Give a share's part and positions as JSON values."""
-    since, until = (where and [[*pair] for pair in where.seq_no.items()] for where in share[1:3])
-    return {"part": [*share.part], "since": since, "until": until}
+    """Give a share's positions as JSON values."""
+    since, until = (where and [[*pair] for pair in where.seq_no.items()] for where in share[:2])
+    return {"since": since, "until": until}
 
 
 def share_from_json(found: Mapping[str, Any], *, again: bool = False) -> Share:
-    """Read what `share_as_json` gave."""
+    """Read what `share_as_json` gave, before and since there were slices."""
     since, until = (
         None if found[name] is None else Position(dict(found[name])) for name in ("since", "until")
     )
-    return Share((found["part"][0], found["part"][1]), since, until, again)
+    return Share(since, until, again)

@@ -155,7 +155,7 @@ def import_settings(
 
     Raises as `plan_import` does.
     """
-    for given in ("in_place", "slice", "token_bits", "target"):
+    for given in ("in_place", "token_bits", "target"):
         if getattr(settings, given):
             raise SettingsError(
                 f"import-vectors writes one whole new index: it has no {given}", hint=f"leave {given} out"

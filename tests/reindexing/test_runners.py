@@ -37,7 +37,7 @@ class Backwards:
     def run(self, errand, shares):
         return [errand(share) for share in reversed(shares)][::-1]
 """
-SHARES = [Share((number, 4)) for number in range(4)]
+SHARES = [Share(Position({0: number})) for number in range(4)]
 
 
 @pytest.fixture
@@ -52,14 +52,19 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Job:
     monkeypatch.setattr(filling.Ledger, "clear", lambda self: None)
     monkeypatch.setattr(filling, "settled_position", lambda *_: None)
     monkeypatch.setattr(filling, "visible_position", lambda *_: Position({0: 0}))
-    monkeypatch.setattr(filling, "cut_up", lambda *given, part: [] if given[2].seq_no else SHARES[:3])
+    monkeypatch.setattr(filling, "cut_up", lambda *given: [] if given[2].seq_no else SHARES[:3])
     settings = ReindexSettings(workers=3, slow_search_ms=0)
     cluster: Any = object.__new__(Cluster)
     return Job(cluster, "a", "b", HashingEncoder(), ("text",), settings, Rejects(Path("unused")))
 
 
+def place_of(share: Share) -> int:
+    assert share.since
+    return share.since.seq_no[0]
+
+
 def one_document_a_share(job: Job, share: Share, done: Filling, meter: Meter) -> Iterator[list[Pending]]:
-    number = share.part[0]
+    number = place_of(share)
     yield [Pending(SourceDocument(f"d{number}", {"text": "anchor"}, 1, 0, 1, None), None, None)]
 
 
@@ -74,8 +79,8 @@ class Parts:
     def __init__(self) -> None:
         self.stop = threading.Event()
 
-    def __call__(self, share: Share) -> tuple[int, int]:
-        return share.part
+    def __call__(self, share: Share) -> int:
+        return place_of(share)
 
 
 @pytest.mark.parametrize("name", ["threads", "throwaway"])
@@ -84,7 +89,7 @@ def test_every_runner_works_on_all_shares(job: Job, backwards: None, name: str) 
     total = Filling()
     filling.read_to_the_end(replace(job, settings=chosen), WORK, None, 5, Meter(silent, 3), total)
     assert (total.encoded, total.until.seq_no, total.settled) == (3, {0: 0}, False)
-    assert runner(chosen).run(Parts(), SHARES) == [(0, 4), (1, 4), (2, 4), (3, 4)]
+    assert runner(chosen).run(Parts(), SHARES) == [0, 1, 2, 3]
 
 
 def test_a_new_runner_is_a_new_file(backwards: None) -> None:
@@ -101,7 +106,7 @@ def test_a_runner_that_there_is_not() -> None:
 def test_when_one_share_fails_the_others_are_asked_to_stop() -> None:
     class Failing(Parts):
         def __call__(self, share: Share) -> Any:
-            if share.part[0] == 0:
+            if place_of(share) == 0:
                 raise ValueError("the first share")
             return self.stop.wait(60)
 
@@ -118,16 +123,11 @@ def test_ray_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     assert caught.value.hint == 'pip install "hybridr[ray]"'
 
 
-def test_ray_shares_the_work_itself() -> None:
-    with pytest.raises(SettingsError, match="--slice has no meaning with it"):
-        runner(ReindexSettings(runner="ray", slice="1/2")).check()
-
-
 def test_one_share_alone_needs_no_ray(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes in last, before and after the switch, is little: it is worked on where it is found."""
     monkeypatch.setattr(on_ray, "within_ray", None)
     here = runner(ReindexSettings(runner="ray"))
-    assert here.run(Parts(), SHARES[:1]) == [(0, 4)]
+    assert here.run(Parts(), SHARES[:1]) == [0]
     idle: Any = Parts()
     idle.leases = Ledger(job.cluster, "b", "key")
     assert here.run(idle, []) == []

@@ -114,10 +114,6 @@ def show_result(session: Session, done: Reindexing, name: str) -> None:
         show_tuning(session, done)
         for caution in done.cautions:
             out.warning(f"warning: {caution}")
-    elif not done.rejected:
-        out.line(
-            "this share is done; when all are, run the same command without --slice to verify and switch"
-        )
     left = "" if done.switched else "the alias was not switched; --accept-rejects does it all the same"
     stop_if_refused(session, done, left)
 

@@ -57,14 +57,12 @@ class Ray:
         self.settings = settings
 
     def check(self) -> None:
-        """Raise SettingsError without the package, for a wrong address, for an option without meaning."""
+        """Raise SettingsError without the package, and for a wrong address."""
         if find_spec("ray") is None:
             raise SettingsError(
                 "--runner ray needs the package 'ray', which is not installed",
                 hint='pip install "hybridr[ray]"',
             )
-        if self.settings.slice:
-            raise SettingsError("--runner ray shares the work itself: --slice has no meaning with it")
         check_answering(address_of(self.settings))
 
     def run(self, errand: Errand, shares: Sequence[Any]) -> list[Any]:

@@ -26,7 +26,7 @@ from ...cluster.writing import Action, delete_action, index_action
 from ...encoding.contract import Encoder
 from ...files.remembered import forget
 from ...progress import Progress, silent
-from ..filling import MAX_PASSES, MAX_ROUNDS, Work, deliver, fill_share, meter_of, read_to_the_end, slice_of
+from ..filling import MAX_PASSES, MAX_ROUNDS, Work, deliver, fill_share, meter_of, read_to_the_end
 from ..job import Filling, Job, Meter, Pending, is_current, look_up, written_here_mark
 from ..lag import lag_of, vanished_pages
 from ..new_index import create, plan_new_index
@@ -60,16 +60,14 @@ class Beside:
     def fill(
         self, job: Job, *, since: Position | None = None, once: bool = False, progress: Progress = silent
     ) -> Filling:
-        """Bring every document of the source, or of this slice, into the destination; give the counts.
+        """Bring every document of the source into the destination; give the counts.
 
-        Documents that vanished from the source are deleted (whole jobs only).
+        Documents that vanished from the source are deleted.
         """
         total, meter = Filling(), meter_of(job, since, progress)
         job.pace.wait(0)  # looks how long searches take before the work begins
         for _ in range(MAX_ROUNDS):
             read_to_the_end(job, COPYING, since, 1 if once else MAX_PASSES, meter, total)
-            if slice_of(job)[1] > 1:
-                break
             if not none_vanished(job, since, total):
                 total.deleted += delete_vanished(job, total.until)
             if once or total.settled or counts_agree(job):

@@ -156,7 +156,7 @@ def test_an_alias_stands_for_its_index(cluster: Cluster, index_name: str) -> Non
 
 def test_options_of_a_second_index_are_refused(cluster: Cluster, index_name: str) -> None:
     knn_index(cluster, index_name, 3)
-    for option in ({"alias": "other"}, {"slice": "1/2"}, {"vector_field": "a.b"}):
+    for option in ({"alias": "other"}, {"vector_field": "a.b"}):
         with pytest.raises(SettingsError):
             reindex(cluster, index_name, HashingEncoder(), ReindexSettings(in_place=True, **option))
 

@@ -20,6 +20,7 @@ from hybridr import ReindexSettings, Search, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import ClusterError, DataError, FingerprintMismatch, ModelError
+from hybridr.sharing import shares
 from support.corpus import bulk, fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder
 
@@ -243,15 +244,13 @@ def test_routing_is_kept(cluster: Cluster, index_name: str) -> None:
     assert reindex(cluster, index_name, HashingEncoder()).skipped == 20
 
 
-def test_slices_and_workers_share_the_work(cluster: Cluster, index_name: str) -> None:
+def test_workers_share_the_work(cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares, "SHARE", 50)
     fill_index(cluster, index_name, 300)
-    encoders = [HashingEncoder(), HashingEncoder(), HashingEncoder()]
-    for share in (1, 2):
-        done = reindex(cluster, index_name, encoders[share], ReindexSettings(slice=f"{share}/2", workers=2))
-        assert not done.switched
-    final = reindex(cluster, index_name, encoders[0])
-    assert (final.encoded, final.documents, final.switched) == (0, 300, True)
-    assert sorted(encoders[1].encoded + encoders[2].encoded) == sorted(text_number(n) for n in range(300))
+    encoder = HashingEncoder()
+    done = reindex(cluster, index_name, encoder, ReindexSettings(workers=3, term_table=False))
+    assert (done.encoded, done.documents, done.switched) == (300, 300, True)
+    assert set(encoder.encoded) == {text_number(number) for number in range(300)}
 
 
 def test_catching_up_leaves_a_live_index_alone(cluster: Cluster, index_name: str) -> None:
