@@ -33,7 +33,10 @@ def test_flag_beats_environment_beats_file(tmp_path: Path, monkeypatch: pytest.M
 
 def test_lists_come_from_commas() -> None:
     assert resolve_stage(ReindexSettings, {"fields": "title, body"})[0].fields == ("title", "body")
-    assert resolve_stage(TuneSettings, {"also": "depth,rm3"})[0].also == ("depth", "rm3")
+    assert resolve_stage(SearchSettings, {"signals": "phrases,token_bits"})[0].signals == (
+        "phrases",
+        "token_bits",
+    )
 
 
 @pytest.mark.attack(70)
@@ -71,6 +74,15 @@ def test_a_file_that_names_what_is_gone_still_reads(tmp_path: Path) -> None:
     file.write_text("[evaluation]\ndepth = 7\n")
     with pytest.raises(SettingsError, match=r"unknown table \[evaluation\]"):
         resolve_stage(SearchSettings, {}, config=file)
+
+
+def test_a_file_that_names_what_is_gone_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "old.toml"
+    file.write_text('[tune]\nalso = ["depth"]\nbm25 = "off"\n')
+    found, origin = resolve_stage(TuneSettings, {}, config=file)
+    assert (found.bm25, origin["bm25"]) == ("off", "file")
+    with pytest.raises(SettingsError, match="unknown setting 'also'"):
+        TuneSettings(also=("depth",))
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:

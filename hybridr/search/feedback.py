@@ -55,25 +55,11 @@ class TermFeedback:
             for text in texts
         ]
         found = [answer["hits"]["hits"] for answer in self.cluster.msearch(self.info, bodies, texts)]
-        routing = {hit["_id"]: hit.get("_routing") for hits in found for hit in hits}
         best = [{hit["_id"]: hit["_score"] for hit in hits} for hits in found]
-        expanded = self.weights(texts, best, routing)
-        return [self._query(text, weights) for text, weights in zip(texts, expanded, strict=True)]
-
-    def weights(
-        self,
-        texts: Sequence[str],
-        best: Sequence[Mapping[str, float]],
-        routing: Mapping[str, str | None],
-    ) -> list[dict[str, dict[str, float]]]:
-        """Weigh the terms of each text's second query, field -> term -> weight.
-
-        `best` are the documents of its first search with their scores; `routing` has all of them.
-        """
-        vectors = self.document_vectors(routing)
+        vectors = self.document_vectors({hit["_id"]: hit.get("_routing") for hits in found for hit in hits})
         asked = text_vectors(self.cluster, self.info, self.fields, texts)
         return [
-            self._expanded(text, query, scores, vectors)
+            self._query(text, self._expanded(text, query, scores, vectors))
             for text, query, scores in zip(texts, asked, best, strict=True)
         ]
 

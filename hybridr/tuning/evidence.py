@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from typing import NamedTuple, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ..cluster.reading import documents_by_id
 from ..progress import Progress, silent
 from ..records import Query
-from ..search.feedback import FEEDBACK_DOCUMENTS, TermFeedback, frequencies
+from ..search.feedback import TermFeedback, frequencies
 from ..search.fusions import Legs
 from ..search.search import Search
 from ..vocabulary.terms import PLAIN_SCORES, text_vectors
 from .bm25_scores import Postings, Row, Similarity, Weights, postings, rows_of, similarity_of
-from .map_fitting import read_vectors
 
 DEPTH = 100
 AT_ONCE, DOCUMENTS_AT_ONCE = 32, 250
@@ -28,17 +23,14 @@ T = TypeVar("T")
 class Asked(NamedTuple):
     """A judged query with what both legs say about its candidates, and the weight of its terms.
 
-    `words` and `expanded` are the terms of the query, and of the one that RM3 makes of it, in the candidates,
-    which the index scores by `similarity`; `cosines` are those between the candidates, `(n, n)`, 0 where one
-    has no vector. `usual` are the signals that a search takes up by itself, of those in `legs`.
+    `words` are the terms of the query in the candidates, which the index scores by `similarity`. `usual` are
+    the signals that a search takes up by itself, of those in `legs`.
     """
 
     query: Query
     legs: Legs
     idf_sum: float
     words: Postings | None = None
-    expanded: Postings | None = None
-    cosines: NDArray[np.float32] | None = None
     similarity: Similarity = Similarity()
     usual: tuple[str, ...] = ()
 
@@ -60,21 +52,12 @@ def ask(search: Search, queries: Sequence[Query], progress: Progress = silent) -
     return asked
 
 
-def with_words(
-    search: Search, asked: Sequence[Asked], progress: Progress = silent, *, expand: bool = False
-) -> list[Asked]:
-    """Look up how often the terms of each query stand in its candidates; with `expand` RM3's terms too."""
+def with_words(search: Search, asked: Sequence[Asked], progress: Progress = silent) -> list[Asked]:
+    """Look up how often the terms of each query stand in its candidates."""
     terms = TermFeedback(search.cluster, search.info, search.lexical_fields)
-    routing = routing_of(search, asked)
-    plain = list(query_weights(search, asked))
-    found = [one._replace(similarity=similarity_of(search.info)) for one in asked]
-    words = occurrences(terms, asked, plain, routing, progress)
-    found = [one._replace(words=each) for one, each in zip(found, words, strict=True)]
-    if not expand:
-        return found
-    wider = [more or own for more, own in zip(expansions(terms, asked, routing), plain, strict=True)]
-    words = occurrences(terms, asked, wider, routing, progress)
-    return [one._replace(expanded=each) for one, each in zip(found, words, strict=True)]
+    weights, similarity = list(query_weights(search, asked)), similarity_of(search.info)
+    words = occurrences(terms, asked, weights, routing_of(search, asked), progress)
+    return [one._replace(words=each, similarity=similarity) for one, each in zip(asked, words, strict=True)]
 
 
 def occurrences(
@@ -105,17 +88,6 @@ def query_weights(search: Search, asked: Sequence[Asked]) -> Iterator[Weights]:
             yield {field: frequencies(vectors, field) for field in search.lexical_fields}
 
 
-def expansions(
-    terms: TermFeedback, asked: Sequence[Asked], routing: Mapping[str, str | None]
-) -> Iterator[Weights]:
-    """Give what RM3 makes of each query by the best documents of its lexical leg; empty for nothing."""
-    for batch in parts(asked, AT_ONCE):
-        best = [dict(list(one.legs.listed[0].items())[:FEEDBACK_DOCUMENTS]) for one in batch]
-        needed = {doc_id: routing.get(doc_id) for doc_id in chain.from_iterable(best)}
-        for weights in terms.weights([one.query.text for one in batch], best, needed):
-            yield weights if any(weights.values()) else {}
-
-
 def routing_of(search: Search, asked: Sequence[Asked]) -> dict[str, str | None]:
     """Look up the routing of every candidate, without which the server would not find its terms."""
     found: dict[str, str | None] = {}
@@ -123,24 +95,6 @@ def routing_of(search: Search, asked: Sequence[Asked]) -> dict[str, str | None]:
         there = documents_by_id(search.cluster, search.info, batch, whole=False)
         found |= {doc_id: document.routing for doc_id, document in there.items()}
     return found
-
-
-def with_cosines(search: Search, asked: Sequence[Asked], progress: Progress = silent) -> list[Asked]:
-    """Compare the vectors of each query's candidates."""
-    assert search.encoder is not None
-    rows = read_vectors(search, sorted(placed(asked)), search.encoder, progress)
-    return [one._replace(cosines=cosines_of(one.candidates, rows.vectors, rows.of)) for one in asked]
-
-
-def cosines_of(
-    candidates: Sequence[str], vectors: NDArray[np.float32], of: Mapping[str, slice]
-) -> NDArray[np.float32]:
-    """Give the cosines between documents `(n, n)` from vectors of length 1."""
-    chosen = np.zeros((len(candidates), vectors.shape[1]), dtype=np.float32)
-    for place, doc_id in enumerate(candidates):
-        if doc_id in of:
-            chosen[place] = vectors[of[doc_id]][0]
-    return chosen @ chosen.T
 
 
 def placed(asked: Sequence[Asked]) -> dict[str, list[tuple[int, int]]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -14,6 +15,7 @@ class TuneSettings(Stage):
     """What `tune` looks at, and what it makes."""
 
     table: ClassVar[str] = "tune"
+    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {"also": ()}
 
     fit_map: bool = Field(True, description="fit a query map")
     out: Path | None = Field(None, description="folder for the map; None: in hybridr's data folder")
@@ -22,9 +24,6 @@ class TuneSettings(Stage):
     bm25: Literal["off", "show", "apply"] = Field(
         "show",
         description="what becomes of k1 and b; show: what gains; apply: close the index a moment and set it",
-    )
-    also: tuple[Literal["depth", "rocchio", "rm3"], ...] = Field(
-        (), description="try these too, with judged queries"
     )
     query_template: NoOption[Path | None] = Field(None, description="that of [search]")
     dry_run: bool = Field(False, description="find out, write nothing")

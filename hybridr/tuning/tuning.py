@@ -47,12 +47,12 @@ from ..search.search import Search
 from ..search.settings import SearchSettings
 from ..vocabulary.provision import Provision, provide_term_table
 from .bm25_scores import Similarity
-from .evidence import DEPTH, Asked, ask, with_cosines, with_words
+from .evidence import DEPTH, Asked, ask, with_words
 from .judgement import Choice, chosen_among, measured
 from .k1_and_b import bm25_landscape, bm25_obstacle, bm25_variants, change_requests, change_similarity
 from .map_fitting import fit_query_map, sampled
 from .settings import MapSettings, TuneSettings
-from .variants import DEPTHS, Variant, landscape, other_signals, score_all, score_bm25, variants
+from .variants import Variant, landscape, other_signals, score_all, score_bm25, variants
 
 LEAST_JUDGED = 10
 PROBES, LOG_CAP, TOP = 200, 500, 20
@@ -147,8 +147,8 @@ def tune(
     'docs-hybridr-1'
     """
     settings = settings or TuneSettings()
-    if not judged and (settings.also or settings.bm25 == "apply"):
-        raise SettingsError("k1, b, depth and feedback are judged by queries only", hint="--beir FOLDER")
+    if not judged and settings.bm25 == "apply":
+        raise SettingsError("k1 and b are judged by queries only", hint="--beir FOLDER")
     info = resolve(cluster, name) if settings.dry_run else resolve_whole(cluster, name)
     if encoder is None or isinstance(encoder, Path):
         encoder = encoder_for(cluster, info, encoder, progress=progress)
@@ -184,7 +184,9 @@ def choose_by(
             f"{len(queries)} judged queries; {LEAST_JUDGED} are needed to tell anything",
             hint="leave the judgements away: the default is kept",
         )
-    asked = gather(search, queries, settings, progress)
+    asked = ask(search, queries, progress)
+    if settings.bm25 != "off":
+        asked = with_words(search, asked, progress)
     choice, pipeline = choose_variants(search, asked, qrels, settings)
     if settings.bm25 == "off":
         return choice, pipeline, None
@@ -192,32 +194,13 @@ def choose_by(
     return choice, pipeline, choose_bm25(search, asked, qrels, settings.measure, choice.best)
 
 
-def gather(
-    search: Search, queries: Sequence[Query], settings: TuneSettings, progress: Progress
-) -> list[Asked]:
-    """Ask each leg once, and for what the wanted variants need to know of the candidates besides."""
-    if "rocchio" in settings.also and (search.windows or search.info.record.similarity != "cosine"):
-        raise SettingsError("rocchio needs one cosine a document: this index has none", hint="--also depth")
-    asked = ask(search, queries, progress)
-    if settings.bm25 != "off" or "rm3" in settings.also:
-        asked = with_words(search, asked, progress, expand="rm3" in settings.also)
-    if "rm3" in settings.also and (obstacle := bm25_obstacle(search, asked)):
-        raise SettingsError(f"rm3 cannot be judged: {obstacle}", hint="leave it out of --also")
-    return with_cosines(search, asked, progress) if "rocchio" in settings.also else asked
-
-
 def choose_variants(
     search: Search, asked: Sequence[Asked], qrels: Qrels, settings: TuneSettings
 ) -> tuple[Choice, Choice]:
-    """Choose among all that a search can do, and among what a stored pipeline can.
-
-    Depth and feedback are no part of a pipeline.
-    """
+    """Choose among all that a search can do, and among what a stored pipeline can."""
     version, record, scale = search.cluster.version, search.info.record, search.dense_scale
-    depths = DEPTHS if "depth" in settings.also else ()
-    feedback = [one for one in settings.also if one != "depth"]
     signals = other_signals(search.signals.usual, search.signals.others)
-    everything = variants(version, record, depths=depths, feedback=feedback, signals=signals)
+    everything = variants(version, record, signals=signals)
     pipelines = variants(version, record, ["pipeline"])
     of_all, of_pipelines = (
         chosen_among(

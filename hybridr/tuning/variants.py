@@ -11,18 +11,15 @@ from numpy.typing import NDArray
 from ..cluster.record import Record
 from ..errors import SettingsError
 from ..files.family import member_of, names_of
-from ..search.feedback import ROCCHIO_DOCUMENTS, ROCCHIO_WEIGHT
 from ..search.fusions import FAMILY, Fusion, Legs, Scales, Scores
-from ..search.fusions.absolute import UNSEEN
 from ..search.settings import SearchSettings
-from .bm25_scores import Postings, Similarity
+from .bm25_scores import Similarity
 from .choice import Landscape
 from .evidence import Asked
 from .k1_and_b import Bm25Variant
 
-DEPTHS = (20, 50)
 ANOTHER_TECHNIQUE = 0.25  # as far from the default as a weight of 0 or 1
-ADDITION = 0.05  # feedback or another depth
+ADDITION = 0.05  # other signals
 NEIGHBOURHOOD = 0.15  # of weights: the deviation of a bell
 USUAL = SearchSettings()
 ANY = (99, 0, 0)  # what a fusion computes here is the same for every version
@@ -54,23 +51,11 @@ class Variant(NamedTuple):
         return str(self.settings.get("normalization", self.settings["fusion"]))
 
     @property
-    def depth(self) -> int:
-        """Count the candidates of each leg."""
-        return int(self.settings.get("depth", USUAL.depth))
-
-    @property
-    def feedback(self) -> str:
-        """Name the feedback; none for none."""
-        return str(self.settings.get("feedback", USUAL.feedback))
-
-    @property
     def kind(self) -> str:
         """Name all but the weight, for people."""
-        named = [self.technique]
-        named += [f"depth {self.depth}"] if "depth" in self.settings else []
-        named += [self.feedback] if "feedback" in self.settings else []
-        named += [f"signals {' '.join(self.settings['signals'])}"] if "signals" in self.settings else []
-        return ", ".join(named)
+        if "signals" not in self.settings:
+            return self.technique
+        return f"{self.technique}, signals {' '.join(self.settings['signals'])}"
 
     def __str__(self) -> str:
         """Name the variant for people."""
@@ -82,21 +67,16 @@ def variants(
     record: Record,
     fusions: Sequence[str] | None = None,
     *,
-    depths: Sequence[int] = (),
-    feedback: Sequence[str] = (),
     signals: Sequence[tuple[str, ...]] = (),
 ) -> list[Variant]:
     """List what is tried of these fusions (None: all) on an index with this record, the default among it.
 
-    Every grid is tried with the usual depth and signals and without feedback, and with each of `depths`,
-    `feedback` and `signals`, these where the fusion takes any.
+    Every grid is tried with the usual signals, and with each of `signals` where the fusion takes any.
     """
     members = [member_of(FAMILY, name) for name in fusions or names_of(FAMILY)]
     grids = [grid for member in members for grid in member.grids if not member.obstacle(record, None)]
     default = next(one for one in DEFAULTS if any(grid.name == one for grid in grids))
-    more: list[dict[str, Any]] = [{}, *({"depth": one} for one in depths)]
-    more += [{"feedback": one} for one in feedback]
-    more += [{"signals": one} for one in signals]
+    more: list[dict[str, Any]] = [{}, *({"signals": one} for one in signals)]
     found = [
         Variant(
             grid.settings | added | {"dense_weight": weight},
@@ -124,7 +104,7 @@ def is_possible(variant: Variant, record: Record, version: tuple[int, int, int])
         return False
     if "signals" in variant.settings and not fusion.takes_signals:
         return False
-    return fusion.obstacle(record, variant.feedback) is None
+    return fusion.obstacle(record, None) is None
 
 
 def fusion_of(variant: Variant, version: tuple[int, int, int] = ANY) -> Fusion:
@@ -157,7 +137,7 @@ def score_all(
 ) -> NDArray[np.float64]:
     """Score the candidates of one query by every variant, `(variants, n)`; NaN for what it does not find.
 
-    Another `similarity` than the index's (None) needs `asked.words`, rm3 `expanded`, rocchio `cosines`.
+    Another `similarity` than the index's (None) needs `asked.words`.
     """
     asked = asked._replace(legs=asked.legs._replace(scales=Scales(asked.idf_sum, dense_scale)))
     known: dict[str, tuple[Legs, Sides | None]] = {}
@@ -167,11 +147,7 @@ def score_all(
             legs = legs_for(variant, asked, similarity)
             known[variant.kind] = legs, sides_of(variant, legs, asked)
         legs, sides = known[variant.kind]
-        row = row_of(variant, legs, sides, asked)
-        if variant.feedback == "rocchio":
-            legs = turned(asked, legs, row)
-            row = row_of(variant, legs, sides_of(variant, legs, asked), asked)
-        rows.append(row)
+        rows.append(row_of(variant, legs, sides, asked))
     return np.array(rows)
 
 
@@ -183,10 +159,8 @@ def score_bm25(
 
 
 def legs_for(variant: Variant, asked: Asked, similarity: Similarity | None) -> Legs:
-    """Give what both legs say of the candidates before the query vector moves."""
-    if variant.feedback == "rm3":
-        return reworded(asked, asked.expanded, similarity or asked.similarity)
-    legs = asked.legs if similarity is None else reworded(asked, asked.words, similarity)
+    """Give what both legs, and the signals of a variant, say of the candidates."""
+    legs = asked.legs if similarity is None else reworded(asked, similarity)
     chosen = variant.settings.get("signals", asked.usual)
     return legs._replace(signals={name: one for name, one in legs.signals.items() if name in chosen})
 
@@ -194,7 +168,7 @@ def legs_for(variant: Variant, asked: Asked, similarity: Similarity | None) -> L
 def row_of(variant: Variant, legs: Legs, sides: Sides | None, asked: Asked) -> NDArray[np.float64]:
     """Score the candidates by a variant, `(n,)`: by the sum of its sides, else one weight at a time."""
     if sides is None:
-        scores = fusion_of(variant).scores(cut_legs(legs, variant.depth))
+        scores = fusion_of(variant).scores(cut_legs(legs, USUAL.depth))
         return np.array([scores.get(doc, np.nan) for doc in asked.candidates])
     weight = variant.settings["dense_weight"]
     row: NDArray[np.float64] = (1 - weight) * sides[0] + weight * sides[1]
@@ -202,8 +176,8 @@ def row_of(variant: Variant, legs: Legs, sides: Sides | None, asked: Asked) -> N
 
 
 def sides_of(variant: Variant, legs: Legs, asked: Asked) -> Sides | None:
-    """Bring both legs to one scale, as the variant does, with lists no longer than its depth."""
-    sides = fusion_of(variant).sides(cut_legs(legs, variant.depth))
+    """Bring both legs to one scale, as the variant does, with lists no longer than a search's."""
+    sides = fusion_of(variant).sides(cut_legs(legs, USUAL.depth))
     if sides is None:
         return None
     return np.array([[side.get(doc, np.nan) for doc in asked.candidates] for side in sides])
@@ -222,32 +196,14 @@ def cut_legs(legs: Legs, depth: int) -> Legs:
     return legs._replace(listed=(lexical, dense), lexical=true[0], dense=true[1])
 
 
-def reworded(asked: Asked, words: Postings | None, similarity: Similarity) -> Legs:
+def reworded(asked: Asked, similarity: Similarity) -> Legs:
     """Score the candidates' words anew, and list them in that order."""
-    if words is None:
+    if asked.words is None:
         raise ValueError("the words of the candidates were not looked up")
     documents = asked.candidates
-    scores = words.scores(similarity, len(documents)).tolist()
+    scores = asked.words.scores(similarity, len(documents)).tolist()
     lexical = {doc: score for doc, score in zip(documents, scores, strict=True) if score > 0}
     return asked.legs._replace(listed=(best_first(lexical), asked.legs.listed[1]), lexical=lexical)
-
-
-def turned(asked: Asked, legs: Legs, row: NDArray[np.float64]) -> Legs:
-    """Score the candidates by the query vector moved toward the best of `row`, as `feedback.rocchio` does."""
-    if asked.cosines is None:
-        raise ValueError("the vectors of the candidates were not compared")
-    documents, told = asked.candidates, asked.legs.dense
-    own = np.array([2 * told.get(doc, UNSEEN) - 1 for doc in documents])  # cosines, (n,)
-    best = np.argsort(-np.nan_to_num(row, nan=-np.inf), kind="stable")[:ROCCHIO_DOCUMENTS]
-    chosen = [place for place in best if documents[place] in told]
-    if not chosen:
-        return legs
-    near = asked.cosines[chosen].astype(np.float64)
-    squared = 1 + 2 * ROCCHIO_WEIGHT * own[chosen].mean() + ROCCHIO_WEIGHT**2 * near[:, chosen].mean()
-    cosines = (own + ROCCHIO_WEIGHT * near.mean(axis=0)) / np.sqrt(squared)
-    scores = dict(zip(documents, ((1 + cosines) / 2).tolist(), strict=True))
-    dense = {doc: score for doc, score in scores.items() if doc in told}
-    return legs._replace(listed=(legs.listed[0], best_first(dense)), dense=dense)
 
 
 def best_first(scores: Scores) -> dict[str, float]:

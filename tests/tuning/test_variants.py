@@ -11,7 +11,7 @@ from hybridr.search.fusions.absolute import absolute_weights
 from hybridr.search.fusions.pipeline import fuse, search_pipeline
 from hybridr.search.settings import SearchSettings
 from hybridr.tuning.evidence import Asked
-from hybridr.tuning.variants import Variant, landscape, scores_of, variants
+from hybridr.tuning.variants import Variant, scores_of, variants
 
 VERSION, COSINE = (3, 6, 0), Record(similarity="cosine")
 
@@ -46,18 +46,3 @@ def test_scores_are_those_of_the_formula_and_of_the_pipeline() -> None:
     assert scores_of(Variant(settings, 0.1), asked, 2.0) == fuse(
         listed, normalization="l2", weights=[0.7, 0.3]
     )
-
-
-def test_more_is_tried_when_asked_for_and_only_what_a_search_can_do() -> None:
-    plain = variants(VERSION, COSINE)
-    wide = variants(VERSION, COSINE, depths=(20,), feedback=("rm3", "rocchio"))
-    assert wide[: len(plain)] == plain
-    assert len({str(variant) for variant in wide}) == len(wide)
-    assert [variant for variant in wide if variant.is_default] == [plain[landscape(plain).default]]
-    assert {variant.technique for variant in wide if variant.feedback == "rocchio"} >= {"absolute", "min_max"}
-    assert "absolute" not in {variant.technique for variant in wide if variant.feedback == "rm3"}
-    assert {variant.depth for variant in wide} == {20, 100}
-    for variant in wide:
-        assert SearchSettings(**variant.settings).feedback == variant.feedback
-        more = variant.feedback != "none" or variant.depth == 20
-        assert not more or variant.distance >= 0.05

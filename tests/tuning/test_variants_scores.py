@@ -9,19 +9,18 @@ import numpy as np
 import pytest
 
 from hybridr.records import Query
-from hybridr.search.feedback import rocchio
 from hybridr.search.fusions import Legs
 from hybridr.search.fusions.pipeline import fuse
 from hybridr.tuning.bm25_scores import Similarity, postings, rows_of
-from hybridr.tuning.evidence import Asked, cosines_of
+from hybridr.tuning.evidence import Asked
 from hybridr.tuning.judgement import best_of, measured
 from hybridr.tuning.k1_and_b import errors_of
-from hybridr.tuning.variants import Variant, score_all, scores_of
+from hybridr.tuning.variants import Variant, cut_legs, score_all, scores_of
 from rankings import Formula
 
 TEXTS = {"a": "sea sea sea", "b": "sea wind " * 8, "c": "wind wave", "d": "tide tide"}
 TERMS = {doc_id: Counter(text.split()) for doc_id, text in TEXTS.items()}
-ASKED, EXPANDED = {"sea": 1.0, "tide": 1.0}, {"sea": 0.5, "tide": 0.3, "wind": 0.2}
+ASKED = {"sea": 1.0, "tide": 1.0}
 ABSOLUTE = {"fusion": "absolute", "dense_weight": 0.4}
 STOCK = {"fusion": "pipeline", "normalization": "min_max", "dense_weight": 0.4}
 
@@ -62,16 +61,11 @@ def asked(vectors: dict[str, np.ndarray], query: np.ndarray) -> Asked:
     best_first = [dict(sorted(scores.items(), key=lambda item: -item[1])) for scores in (lexical, dense)]
     one = Asked(Query("q", "sea tide"), Legs((best_first[0], best_first[1]), lexical, dense), 9.0)
     rows = [
-        [
-            row
-            for place, doc in enumerate(one.candidates)
-            for row in rows_of(place, {"text": weights}, document(doc))
-        ]
-        for weights in (ASKED, EXPANDED)
+        row
+        for place, doc in enumerate(one.candidates)
+        for row in rows_of(place, {"text": ASKED}, document(doc))
     ]
-    places = {doc: slice(place, place + 1) for place, doc in enumerate(vectors)}
-    cosines = cosines_of(one.candidates, np.stack(list(vectors.values())), places)
-    return one._replace(words=postings(rows[0]), expanded=postings(rows[1]), cosines=cosines)
+    return one._replace(words=postings(rows))
 
 
 def positive(scores: dict[str, float]) -> dict[str, float]:
@@ -89,43 +83,16 @@ def test_another_k1_and_b_change_the_lexical_leg(asked: Asked, similarity: Simil
     )
 
 
-def test_rm3_is_scored_by_the_expanded_words(asked: Asked) -> None:
-    found = scores_of(Variant(STOCK | {"feedback": "rm3"}, 0.1), asked, 1.0)
-    lexical = positive(formula(EXPANDED, Similarity()))
-    assert set(lexical) == {"a", "b", "c", "d"}
-    assert found == pytest.approx(fuse([lexical, asked.legs.dense], weights=[0.6, 0.4]))
-
-
-def test_rocchio_moves_the_query_toward_the_best_three(
-    asked: Asked, vectors: dict[str, np.ndarray], query: np.ndarray
-) -> None:
-    first = scores_of(Variant(ABSOLUTE, 0.1), asked, 1.0)
-    best = sorted(first, key=lambda doc: -first[doc])[:3]
-    moved = rocchio(query, [vectors[doc].tolist() for doc in best if doc in vectors])
-    found = scores_of(Variant(ABSOLUTE | {"feedback": "rocchio"}, 0.1), asked, 1.0)
-    wanted = {
-        doc: 0.6 / 12 * asked.legs.lexical.get(doc, 0.0)
-        + 0.8 * ((1 + vectors[doc] @ moved) / 2 if doc in vectors else 0.5)
-        for doc in TEXTS
-    }
-    assert found == pytest.approx(wanted, rel=1e-5)
-    assert found != pytest.approx(first, rel=1e-3)
-
-
 def test_short_lists_hold_the_best_of_each_leg(asked: Asked) -> None:
-    short = [dict(list(scores.items())[:1]) for scores in asked.legs.listed]
-    found = scores_of(Variant(STOCK | {"depth": 1}, 0.1), asked, 1.0)
-    assert found == pytest.approx(fuse(short, weights=[0.6, 0.4]))
-    assert set(scores_of(Variant(ABSOLUTE | {"depth": 1}, 0.1), asked, 1.0)) == {*short[0], *short[1]}
+    short = cut_legs(asked.legs, 1)
+    assert short.listed == tuple(dict(list(scores.items())[:1]) for scores in asked.legs.listed)
+    assert {*short.lexical, *short.dense} == {*short.listed[0], *short.listed[1]}
+    assert cut_legs(asked.legs, 100) is asked.legs
 
 
 def test_what_was_not_looked_up_is_not_guessed(asked: Asked) -> None:
-    bare = asked._replace(words=None, expanded=None, cosines=None)
     with pytest.raises(ValueError, match="words"):
-        scores_of(Variant(STOCK, 0.1), bare, 1.0, Similarity(0.4, 0.0))
-    for feedback in ("rm3", "rocchio"):
-        with pytest.raises(ValueError, match="were not"):
-            scores_of(Variant(STOCK | {"feedback": feedback}, 0.1), bare, 1.0)
+        scores_of(Variant(STOCK, 0.1), asked._replace(words=None), 1.0, Similarity(0.4, 0.0))
 
 
 def test_the_formula_is_held_against_the_server(asked: Asked) -> None:

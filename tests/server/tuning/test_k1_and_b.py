@@ -1,4 +1,4 @@
-"""k1, b and feedback computed from term vectors and stored vectors are what a real node answers."""
+"""k1 and b computed from term vectors are what a real node answers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ from hybridr.errors import ClusterError
 from hybridr.evaluation.measures import parse_measure, values_of
 from hybridr.records import Query
 from hybridr.tuning.bm25_scores import Similarity, similarity_of
-from hybridr.tuning.evidence import Asked, ask, with_cosines, with_words
+from hybridr.tuning.evidence import Asked, ask, with_words
 from hybridr.tuning.k1_and_b import bm25_obstacle, change_similarity, errors_of
 from hybridr.tuning.settings import TuneSettings
 from hybridr.tuning.tuning import tune
-from hybridr.tuning.variants import Variant, scores_of
 from support.corpus import WORDS, fill_uneven, sources
 
 pytestmark = pytest.mark.node
@@ -81,39 +80,6 @@ def test_other_k1_and_b_are_what_the_node_answers_with_them(cluster: Cluster, se
                 told, rel=CLOSE
             )
             assert told != pytest.approx(old, rel=0.01)
-
-
-@pytest.mark.parametrize("searched", [1, 3], indirect=True)
-def test_rm3_is_that_of_a_search_with_feedback(searched: Search) -> None:
-    asked = with_words(searched, ask(searched, QUERIES), expand=True)
-    run = searched.using("lexical", feedback="rm3").run(QUERIES, COUNT)
-    for one in asked:
-        assert one.expanded is not None
-        scores = one.expanded.scores(one.similarity, len(one.candidates)).tolist()
-        found = {doc: score for doc, score in zip(one.candidates, scores, strict=True) if score > 0}
-        told = run[one.query.query_id]
-        assert len(found) > 50
-        assert found == pytest.approx({doc: told[doc] for doc in found}, rel=CLOSE)
-        assert found != pytest.approx(dict(one.legs.lexical), rel=0.01)
-
-
-@pytest.mark.parametrize("weight", [0.3, 0.7])
-def test_rocchio_is_that_of_a_search_with_feedback(searched: Search, weight: float) -> None:
-    asked = with_cosines(searched, ask(searched, QUERIES))
-    settings = SearchSettings(tuned=False, dense_weight=weight)
-    search = Search(
-        searched.cluster, searched.info.name, searched.encoder, feedback="rocchio", settings=settings
-    )
-    run = search.run(QUERIES, COUNT)
-    plain = Variant({"fusion": "absolute", "dense_weight": weight}, 0.1)
-    moved = plain._replace(settings=plain.settings | {"feedback": "rocchio"})
-    for one in asked:
-        found = scores_of(moved, one, searched.dense_scale)
-        told = run[one.query.query_id]
-        both = found.keys() & told.keys()
-        assert len(both) > 80
-        assert {doc: found[doc] for doc in both} == pytest.approx({doc: told[doc] for doc in both}, rel=CLOSE)
-        assert found != pytest.approx(scores_of(plain, one, searched.dense_scale), rel=1e-3)
 
 
 def test_a_similarity_of_the_field_is_its_own(cluster: Cluster, index_name: str, folder: Path) -> None:
@@ -211,39 +177,6 @@ def test_a_new_index_has_the_source_s_k1_and_b_and_that_is_told(
     assert f"found for '{name}', k1 and b too" in " ".join(capsys.readouterr().out.split())
     assert similarity_of(resolve(cluster, source)) == Similarity()
     assert similarity_of(resolve(cluster, name)) == Similarity(0.4, 0.0)
-
-
-def test_depth_and_feedback_are_tried_when_asked_for(
-    cluster: Cluster, searched: Search, folder: Path, capsys: Any, tmp_path: Path
-) -> None:
-    queries, qrels = judged(cluster, searched.info.name)
-    beir = str(written(tmp_path, queries, qrels))
-    command = [
-        "tune",
-        searched.info.name,
-        "--beir",
-        beir,
-        "--no-fit-map",
-        "--encoder",
-        str(folder),
-        "--url",
-        cluster.url,
-        "--json",
-        "--also",
-        "depth,rocchio,rm3",
-    ]
-    assert hybridr_cli.main(command) == 0
-    found = json.loads(capsys.readouterr().out)
-    tried = [variant for variant, _ in (point["variant"] for point in found["choice"]["curve"])]
-    assert {one.get("feedback") for one in tried} == {None, "rocchio", "rm3"}
-    assert {one.get("depth") for one in tried} == {None, 20, 50}
-    stored = [variant for variant, _ in (point["variant"] for point in found["pipeline"]["curve"])]
-    assert all(one.keys() == {"fusion", "normalization", "dense_weight"} for one in stored)
-    search = Search(cluster, searched.info.name, load_encoder(folder))
-    settings = resolve(cluster, searched.info.name).record.tuning.search or {}
-    assert (search.feedback or "none") == settings.get("feedback", "none")
-    assert hybridr_cli.main([*command[:-1], "deep"]) == 2
-    assert "also" in capsys.readouterr().err
 
 
 def test_the_estimate_with_k1_and_b_is_of_the_ranking_afterwards(
