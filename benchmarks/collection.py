@@ -17,10 +17,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from conditions import ADAPTED, TUNED, Condition
+from conditions import ADAPTED, Condition
 from hybridr import Adaptation, AdaptSettings, adapt, load, load_encoder, reindex
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.destinations import alias_target, default_alias, resolve
+from hybridr.cluster.destinations import alias_target, default_alias
 from hybridr.cluster.reading import checkpoints
 from hybridr.cluster.settings import LoadSettings
 from hybridr.errors import DataError
@@ -34,7 +34,6 @@ from hybridr.reindexing.settings import ReindexSettings
 from hybridr.reindexing.syncing import synced_position
 from hybridr.search.settings import SearchSettings
 from hybridr.search.systems import Compared, JudgedQueries, evaluate_index, evaluate_runs
-from hybridr.tuning.tuning import tune
 from study import machine_record
 
 BASELINES = ("bm25", "hybrid-stock")
@@ -219,18 +218,15 @@ def fill(work: Work, cluster: Cluster, wanted: Searched, progress: Progress) -> 
 
 
 def ask(work: Work, cluster: Cluster, system: str, searched: Searched, qrels: Path) -> None:
-    """Ask one system all queries and keep its run; one that ends in -tuned after label-free tuning."""
-    condition, name = work.condition, system.removesuffix(TUNED)
-    if (tuned := name != system) and resolve(cluster, searched.name).record.tuning is None:
-        tune(cluster, searched.name, encoder=searched.encoder)
-    name = name.removesuffix(ADAPTED)
+    """Ask one system all queries and keep its run."""
+    condition, name = work.condition, system.removesuffix(ADAPTED)
     found = evaluate_index(
         cluster,
         searched.name,
         JudgedQueries(work.folder, condition.split, qrels),
         Compared([name], measures=condition.measures, resamples=FEW_RESAMPLES),
         encoder=searched.encoder,
-        settings=SearchSettings(tuned=tuned),
+        settings=SearchSettings(tuned=False),
     )
     write_run(work.runs / f"{system}.trec", found.runs[name], system)
 

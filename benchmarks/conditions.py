@@ -19,7 +19,7 @@ FILE = Path(__file__).parent / "conditions.toml"
 TWELVE = "twelve"
 """The group of the collections whose mean is taken, and that most studies run on."""
 WITHOUT_VECTORS = frozenset({"bm25", "rm3"})
-ADAPTED, TUNED = "-adapted", "-tuned"
+ADAPTED = "-adapted"
 """What the name of a system adds to that of `hybridr evaluate`, in this order."""
 
 

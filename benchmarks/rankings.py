@@ -83,7 +83,6 @@ class Arena:
     documents: Array  # (texts, dim)
     asked: list[str]
     queries: Array  # (asked, dim)
-    matrix: Array  # (dim, dim), of the query map
     _lexical: dict[tuple[float, float], Array] = field(default_factory=dict)
 
     def lexical(self, k1: float = 1.2, b: float = 0.75) -> Array:

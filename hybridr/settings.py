@@ -41,11 +41,10 @@ TABLES = (
     "search",
     "deploy",
     "tune",
-    "map",
     "serve",
 )
 """The tables of `hybridr.toml`, one a stage."""
-GONE_TABLES = frozenset({"evaluate"})
+GONE_TABLES = frozenset({"evaluate", "map"})
 """Tables of earlier versions, whose settings are gone: a file that still has one is read without it."""
 
 

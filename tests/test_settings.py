@@ -11,6 +11,7 @@ from hybridr.cluster.settings import ClusterSettings, LoadSettings
 from hybridr.errors import SettingsError
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.search.settings import SearchSettings
+from hybridr.serving.settings import ServeSettings
 from hybridr.settings import resolve_stage, resolved_values
 from hybridr.tuning.settings import TuneSettings
 from hybridr_cli.stages import STAGES
@@ -78,9 +79,14 @@ def test_a_file_that_names_what_is_gone_still_reads(tmp_path: Path) -> None:
 
 def test_a_file_that_names_what_is_gone_is_read(tmp_path: Path) -> None:
     file = tmp_path / "old.toml"
-    file.write_text('[tune]\nalso = ["depth"]\nbm25 = "off"\n')
+    file.write_text(
+        '[tune]\nalso = ["depth"]\nfit_map = false\nqueries = "log.txt"\nbm25 = "off"\n'
+        '[map]\nstrength = 0.5\n[search]\nquery_map = "none"\ndepth = 30\n[serve]\nquery_map = "auto"\n'
+    )
     found, origin = resolve_stage(TuneSettings, {}, config=file)
     assert (found.bm25, origin["bm25"]) == ("off", "file")
+    assert resolve_stage(SearchSettings, {}, config=file)[0] == SearchSettings(depth=30)
+    assert resolve_stage(ServeSettings, {}, config=file)[0] == ServeSettings()
     with pytest.raises(SettingsError, match="unknown setting 'also'"):
         TuneSettings(also=("depth",))
 
@@ -90,12 +96,11 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
         resolve_stage(SearchSettings, {}, config=tmp_path / "none.toml")
 
 
-def test_a_file_that_names_what_is_gone_is_read(tmp_path: Path) -> None:
+def test_a_fusion_and_a_slice_that_are_gone_are_read_over(tmp_path: Path) -> None:
     file = tmp_path / "old.toml"
     file.write_text('[search]\nfusion = "completed"\ncompleted_weight = 0.7\ndepth = 30\n')
     found, origin = resolve_stage(SearchSettings, {}, config=file)
     assert (found.fusion, found.depth, origin["fusion"]) == ("auto", 30, "default")
-    file.write_text('[search]\nfusion = "nothing"\n')
     file.write_text('[reindex]\nslice = "1/2"\nworkers = 2\n')
     assert resolve_stage(ReindexSettings, {}, config=file)[0] == ReindexSettings(workers=2)
     file.write_text('[search]\nfusion = "nothing"\n')

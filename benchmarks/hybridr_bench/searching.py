@@ -56,7 +56,7 @@ class Kind(NamedTuple):
 
 SEARCHES = {
     "lexical": Kind("lexical", SearchSettings()),
-    "dense": Kind("dense", SearchSettings(query_map="none")),
+    "dense": Kind("dense", SearchSettings()),
     "stock": Kind("hybrid", SearchSettings(tuned=False, fusion="pipeline")),
     "plain": Kind("hybrid", SearchSettings(tuned=False, signals=("none",))),
     "hybrid": Kind("hybrid", SearchSettings(tuned=False)),
@@ -254,7 +254,7 @@ def hand_written(
     cluster: Cluster, index: str, encoder: Encoder, texts: Sequence[str]
 ) -> dict[str, list[Request]]:
     """Write the bodies of each leg, of both with their pipeline, and of the default; ten hits each."""
-    settings = SearchSettings(tuned=False, query_map="none")
+    settings = SearchSettings(tuned=False)
     search = Search(cluster, index, encoder, settings=settings)
     path = path_of(search.info.name, "_search")
     fields = {"_source": list(search.info.record.fields), "size": HITS}

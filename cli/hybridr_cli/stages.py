@@ -11,7 +11,7 @@ from hybridr.reindexing.settings import ReindexSettings
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.settings import ServeSettings
 from hybridr.settings import Stage
-from hybridr.tuning.settings import MapSettings, TuneSettings
+from hybridr.tuning.settings import TuneSettings
 
 STAGES: tuple[type[Stage], ...] = (
     ClusterSettings,
@@ -25,6 +25,5 @@ STAGES: tuple[type[Stage], ...] = (
     SearchSettings,
     DeploySettings,
     TuneSettings,
-    MapSettings,
     ServeSettings,
 )

@@ -54,25 +54,19 @@ class Deployment(Part):
     boost: str = ""
 
 
-class FittedMap(Part):
-    """The query map that searches put before the encoder."""
-
-    fingerprint: str = Field(pattern=r"^[0-9a-f]{1,64}$")
-    strength: float
-
-
 class Tuned(Part):
-    """What `tune` found: settings for searches and stored pipelines, a map, k1 and b with those `before`."""
+    """What `tune` found: settings for searches and stored pipelines, k1 and b with those `before`."""
 
     search: dict[str, Any] | None = None
     pipeline: dict[str, Any] | None = None
-    query_map: FittedMap | None = None
     bm25: dict[str, Any] | None = None
+    query_map: dict[str, Any] | None = None
+    """Of an earlier hybridr, which changed query vectors by it; nothing uses it."""
 
     @property
     def gains(self) -> bool:
-        """Tell whether anything was found."""
-        return any((self.search, self.pipeline, self.query_map, self.bm25))
+        """Tell whether anything was found that is in use."""
+        return any((self.search, self.pipeline, self.bm25))
 
 
 class FittedTable(Part):

@@ -17,7 +17,7 @@ from .atomic import write_json
 from .foreign import parsed_json, read_within
 
 FILE_NAME = "manifest.json"
-PARTS = ("settings", "inputs", "outputs", "encoder", "adaptation", "assembly", "dam", "rem", "query_map")
+PARTS = ("settings", "inputs", "outputs", "encoder", "adaptation", "assembly", "dam", "rem")
 """Entries that are objects wherever they are."""
 PACKAGES = ("numpy", "onnxruntime", "opensearch-py", "peft", "pyarrow", "tokenizers", "torch", "transformers")
 

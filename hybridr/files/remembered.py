@@ -1,4 +1,4 @@
-"""Remembers on this machine where encoders and query maps lie, and what was measured of encoders.
+"""Remembers on this machine where encoders lie, and what was measured of encoders.
 
 Of folders only paths are kept; whoever loads one checks it against the fingerprint it should have.
 """
@@ -38,16 +38,6 @@ def folder_of(fingerprint: str) -> Path | None:
     """Name the folder of the encoder with this fingerprint, if it lies where it did."""
     known = _read().get(fingerprint)
     return Path(known) if known and Path(known).is_dir() else None
-
-
-def remember_map(fingerprint: str, folder: Path) -> None:
-    """Remember where the query map with this fingerprint lies."""
-    _remember(f"map-{fingerprint}", folder)
-
-
-def folder_of_map(fingerprint: str) -> Path | None:
-    """Name the folder of the query map with this fingerprint, if it lies where it did."""
-    return folder_of(f"map-{fingerprint}")
 
 
 def forget(key: str) -> None:

@@ -15,7 +15,6 @@ from ..cluster.legs.lexical import LexicalLeg, Template
 from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder, TokenEncoder
-from ..encoding.query_map import MappedEncoder, lengths
 from ..errors import DownloadError
 from ..files.remembered import remember_spread, spread_known
 from .hits import checked_hits
@@ -78,10 +77,9 @@ def known(key: str, measure: Callable[[], float]) -> float:
 
 
 def scale_key(encoder: Encoder) -> str:
-    """Name what decides an encoder's cosines: its weights, its arithmetic, and its query map."""
+    """Name what decides an encoder's cosines: its weights and its arithmetic."""
     parts = [encoder.fingerprint]
     parts += [str(getattr(encoder, name)) for name in ("precision", "backend") if hasattr(encoder, name)]
-    parts += [encoder.query_map.fingerprint] if isinstance(encoder, MappedEncoder) else []
     return " ".join(parts)
 
 
@@ -99,7 +97,8 @@ def state_spread_of(encoder: TokenEncoder) -> float:
     """Give how much nearer a token of the questions is to its nearest of the statements than to its 30th."""
     questions, statements = encoder.read_queries(QUESTIONS), encoder.read_documents(STATEMENTS)
     left, right = (np.concatenate([one.states for one in side]) for side in (questions, statements))
-    cosines = np.sort(left @ right.T / np.outer(lengths(left), lengths(right)), axis=1)
+    lengths = np.outer(np.linalg.norm(left, axis=1), np.linalg.norm(right, axis=1))
+    cosines = np.sort(left @ right.T / lengths, axis=1)
     return float((cosines[:, -1] - cosines[:, -min(NEAR_TOKENS, cosines.shape[1])]).mean())
 
 

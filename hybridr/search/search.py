@@ -42,7 +42,7 @@ from .fusions import FAMILY, Fusion, Legs, Question, Weighted
 from .hits import checked_hits, hit_of, named_scores
 from .questions import Asking, TowardBest
 from .rerankers import Behind
-from .settings import SearchSettings, with_query_map, with_tuning
+from .settings import SearchSettings, with_tuning
 from .signal_set import SignalSet, signals_taken
 from .signals import Place
 
@@ -84,8 +84,7 @@ class Search:
         self.encoder = encoder
         if self._needs_readings:
             asked = index if isinstance(index, str) else index.name
-            found = checked_encoder(cluster, self.info, asked, mode, encoder)
-            self.encoder = with_query_map(found, self.info, self.settings)
+            self.encoder = checked_encoder(cluster, self.info, asked, mode, encoder)
         self.feedback = feedback or self._usual_feedback()
         check_feedback(self.feedback, mode, self.info, self.settings)
         self.fusion = chosen_fusion(self.settings, self.info, self.feedback) if mode == HYBRID else None

@@ -9,10 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from ..cluster.record import IndexInfo
-from ..encoding.contract import Encoder
-from ..encoding.query_map import MappedEncoder, load_query_map
 from ..files.family import OneOf, names_of
-from ..files.remembered import folder_of_map
 from ..settings import NoOption, Stage
 from .boosts import GRAMMAR, read_boosts
 
@@ -31,7 +28,11 @@ class SearchSettings(Stage):
     """How `Search` ranks; `depth` is the number of candidates of each leg."""
 
     table: ClassVar[str] = "search"
-    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {"completed_weight": (), "fusion": ("completed",)}
+    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "completed_weight": (),
+        "fusion": ("completed",),
+        "query_map": (),
+    }
 
     fusion: Annotated[str, OneOf("search.fusions", "auto")] = Field(
         "auto",
@@ -75,9 +76,6 @@ class SearchSettings(Stage):
         description="file with your own lexical query, {{query}} for the text; None: the text in all fields",
     )
     tuned: bool = Field(True, description="take what `hybridr tune` found for the index, where not given")
-    query_map: str = Field(
-        "auto", min_length=1, description="map of query vectors; auto: that of tune; none; or a folder"
-    )
 
 
 def with_tuning(
@@ -108,17 +106,3 @@ def with_tuning(
 def without_files(found: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out what names a file or folder: whoever may write a record must not have one of ours opened."""
     return {name: value for name, value in found.items() if name not in NAMES_A_FILE}
-
-
-def with_query_map(encoder: Encoder, info: IndexInfo, settings: SearchSettings) -> Encoder:
-    """Put the query map that the settings name before an encoder; none, or one that is gone: the encoder.
-
-    Raises ModelError for a folder that is no map, FingerprintMismatch for the map of another encoder.
-    """
-    if settings.query_map == "none" or isinstance(encoder, MappedEncoder):
-        return encoder
-    folder: Any = settings.query_map
-    if folder == "auto":
-        fitted = info.record.tuning.query_map if settings.tuned and info.record.tuning else None
-        folder = folder_of_map(fitted.fingerprint) if fitted else None
-    return encoder if folder is None else MappedEncoder(encoder, load_query_map(folder))

@@ -27,7 +27,6 @@ except ImportError as error:
 
 from ..encoding.contract import Encoder
 from ..progress import Progress, silent
-from ..search.settings import SearchSettings
 from .doorway import HEADER_BYTES, Doorway, TimedProtocol, is_local
 from .embeddings import Embedder, add_embeddings
 from .requests import QuickRoute, add_error_answers, answer
@@ -148,11 +147,8 @@ def find_encoder(settings: ServeSettings, cluster: Cluster | None, progress: Pro
     if cluster is not None and settings.index is not None:
         from ..cluster.destinations import resolve
         from ..search.encoders import encoder_for
-        from ..search.settings import with_query_map
 
-        info = resolve(cluster, settings.index)
-        encoder = encoder_for(cluster, info, settings.encoder, progress=progress)
-        return with_query_map(encoder, info, SearchSettings(query_map=settings.query_map))
+        return encoder_for(cluster, resolve(cluster, settings.index), settings.encoder, progress=progress)
     from ..encoding.opening import load_encoder
 
     if settings.encoder is not None:

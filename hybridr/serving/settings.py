@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
@@ -17,6 +18,7 @@ class ServeSettings(Stage):
     """The embedding server."""
 
     table: ClassVar[str] = "serve"
+    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {"query_map": ()}
 
     encoder: Path | None = Field(
         None, description="encoder folder; None: that of the index, else the packaged MiniLM"
@@ -34,9 +36,6 @@ class ServeSettings(Stage):
     index: str | None = Field(None, description="index that /search asks; None: no /search")
     query_template: Path | None = Field(
         None, description="file with your own lexical query; None: the text in all text fields"
-    )
-    query_map: NoOption[str] = Field(
-        "auto", min_length=1, description="auto: the one that tune fitted for the index"
     )
     token: NoOption[SecretStr | None] = Field(
         None, min_length=1, description="every request but /healthz must bear it"

@@ -26,7 +26,7 @@ class Reset:
 
     def to_json(self) -> dict[str, Any]:
         """Give everything as JSON values."""
-        return {**vars(self), "tuned": self.tuned.model_dump() if self.tuned else None}
+        return {**vars(self), "tuned": self.tuned.model_dump(exclude_unset=True) if self.tuned else None}
 
 
 def reset_tuning(cluster: Cluster, name: str, *, dry_run: bool = False) -> Reset:
@@ -37,7 +37,7 @@ def reset_tuning(cluster: Cluster, name: str, *, dry_run: bool = False) -> Reset
     """
     info = resolve_whole(cluster, name)
     tuned = info.record.tuning
-    if tuned is None or not tuned.gains:
+    if tuned is None or tuned == Tuned():
         return Reset(info.name, None)
     before = (tuned.bm25 or {}).get("before")
     similarity = Similarity(**before) if before else None
@@ -45,5 +45,5 @@ def reset_tuning(cluster: Cluster, name: str, *, dry_run: bool = False) -> Reset
     if dry_run:
         return Reset(info.name, tuned, requests)
     closed_s = change_similarity(cluster, info.name, similarity) if similarity else None
-    record_event(cluster, info.name, "untuned", tuned.model_dump(), tuning=None)
+    record_event(cluster, info.name, "untuned", tuned.model_dump(exclude_unset=True), tuning=None)
     return Reset(info.name, tuned, requests, closed_s)

@@ -2,8 +2,7 @@
 
 With judged queries: technique and weight, then k1 and b, from one retrieval per leg, and only where the
 interval of the gain, on queries that had no part in the choice, lies above zero. Without: the default stays,
-since no label-free rule for the weight held up (design notes, findings.md). In both cases a query map of a
-fixed small dose is fitted, and kept only where a gain of it was measured and no harm.
+since no label-free rule for the weight held up (design notes, findings.md).
 """
 
 from __future__ import annotations
@@ -18,28 +17,14 @@ import numpy as np
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import is_destination, record_event, resolve, resolve_whole
-from ..cluster.record import FittedMap, IndexInfo
+from ..cluster.record import IndexInfo
 from ..cluster.record import Tuned as Recorded
 from ..encoding.contract import Encoder
-from ..encoding.query_map import MappedEncoder, QueryMap
 from ..errors import DataError, SettingsError
 from ..evaluation.evaluation import judged_queries
-from ..evaluation.label_free import (
-    SIGNIFICANT,
-    BeforeAfter,
-    Rankings,
-    compare_kept,
-    compare_overlap,
-    compare_own_documents,
-    draw_probes,
-    objections,
-)
-from ..evaluation.measures import checked_qrels, parse_measure, values_of
-from ..evaluation.significance import interval
-from ..files.folders import below, data_folder
-from ..files.formats import qrels_file, read_qrels, read_queries, read_query_log
+from ..evaluation.measures import checked_qrels
+from ..files.formats import qrels_file, read_qrels, read_queries
 from ..files.pictures import svg
-from ..files.remembered import remember_map
 from ..progress import Progress, silent
 from ..records import Qrels, Query
 from ..search.encoders import encoder_for
@@ -50,23 +35,10 @@ from .bm25_scores import Similarity
 from .evidence import DEPTH, Asked, ask, with_words
 from .judgement import Choice, chosen_among, measured
 from .k1_and_b import bm25_landscape, bm25_obstacle, bm25_variants, change_requests, change_similarity
-from .map_fitting import fit_query_map, sampled
-from .settings import MapSettings, TuneSettings
+from .settings import TuneSettings
 from .variants import Variant, landscape, other_signals, score_all, score_bm25, variants
 
 LEAST_JUDGED = 10
-PROBES, LOG_CAP, TOP = 200, 500, 20
-
-
-@dataclass(frozen=True)
-class Map:
-    """The fitted query map: where it lies, what was compared, and why it is not applied, if so."""
-
-    fingerprint: str
-    strength: float
-    folder: Path | None
-    rows: tuple[BeforeAfter, ...]
-    reasons: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -100,8 +72,6 @@ class Tuning:
     choice: Choice | None
     pipeline: Choice | None
     bm25: Bm25Choice | None
-    map: Map | None
-    skipped_map: str | None
     term_table: Provision | None = None
 
     @property
@@ -109,15 +79,12 @@ class Tuning:
         """Name what of it searches use from now on, unless it was a dry run; empty: the defaults."""
         judged = {"search": self.choice, "deployed pipeline": self.pipeline}
         found = [f"{name}: {one.chosen}" for name, one in judged.items() if one and one.applied]
-        found += ["query map"] if self.map and not self.map.reasons else []
         changed = self.bm25 and self.bm25.closed_s is not None and self.bm25.similarity
         return found + ([f"bm25: {self.bm25.similarity}"] if self.bm25 and changed else [])
 
     def to_json(self) -> dict[str, Any]:
         """Give everything as JSON values."""
         found = asdict(self) | {"term_table": self.term_table.to_json() if self.term_table else None}
-        if self.map and self.map.folder:
-            found["map"]["folder"] = str(self.map.folder)
         if self.bm25:
             best = self.bm25.similarity
             found["bm25"] |= {"before": self.bm25.before._asdict(), "best": best and best._asdict()}
@@ -131,7 +98,6 @@ def tune(
     *,
     encoder: Path | Encoder | None = None,
     settings: TuneSettings | None = None,
-    map_settings: MapSettings | None = None,
     progress: Progress = silent,
 ) -> Tuning:
     """Tune the search of an index with vectors, and write what was found into its record.
@@ -160,10 +126,9 @@ def tune(
     untuned = SearchSettings(tuned=False, depth=DEPTH, signals=("all",), **own)
     search = Search(cluster, info, encoder, settings=untuned)
     choice, pipeline, bm25 = choose_by(search, *judged, settings, progress) if judged else (None, None, None)
-    fitted, skipped = fitted_map(search, encoder, settings, map_settings or MapSettings(), judged, progress)
     if settings.bm25 == "apply" and bm25 and not settings.dry_run:
         bm25 = applied(cluster, info.name, bm25)
-    found = Tuning(info.name, choice, pipeline, bm25, fitted, skipped, table)
+    found = Tuning(info.name, choice, pipeline, bm25, table)
     if not settings.dry_run:
         write_tuning(cluster, info, found)
     return found
@@ -237,65 +202,8 @@ def applied(cluster: Cluster, index: str, found: Bm25Choice) -> Bm25Choice:
     return replace(found, closed_s=change_similarity(cluster, index, found.similarity))
 
 
-def fitted_map(
-    search: Search,
-    encoder: Encoder,
-    settings: TuneSettings,
-    map_settings: MapSettings,
-    judged: tuple[Sequence[Query], Qrels] | None,
-    progress: Progress,
-) -> tuple[Map | None, str | None]:
-    """Fit the query map and look for harm; with the reason where there is none."""
-    if not settings.fit_map:
-        return None, "not asked for"
-    try:
-        fitted = fit_query_map(search.cluster, search.info, encoder, map_settings, progress=progress)
-    except DataError as error:
-        return None, error.message
-    log = read_query_log(settings.queries)
-    rows = compare_maps(search, MappedEncoder(encoder, fitted), log, map_settings.seed, progress)
-    shown = judged_gain(search, fitted, *judged, settings.measure) if judged else hybrid_gain(rows)
-    reasons = objections(rows) + shown
-    folder = None if settings.dry_run or reasons else saved(fitted, settings.out)
-    return Map(fitted.fingerprint, fitted.strength, folder, tuple(rows), tuple(reasons)), None
-
-
-def hybrid_gain(rows: Sequence[BeforeAfter]) -> list[str]:
-    """Object to a map with which hybrid search does not find queries' own documents better."""
-    row = next(one for one in rows if one.name.startswith("hybrid nDCG"))
-    if row.new > row.old and row.p < SIGNIFICANT:
-        return []
-    return [f"no gain was shown: {row.name}, {row.old:.3f} -> {row.new:.3f} (p {row.p:.2g})"]
-
-
-def judged_gain(
-    search: Search, fitted: QueryMap, queries: Sequence[Query], qrels: Qrels, measure: str
-) -> list[str]:
-    """Object to a map with which the judged queries do not rank better, by the interval of the gain."""
-    assert search.encoder is not None
-    queries, parsed = judged_queries(queries, checked_qrels(qrels)), parse_measure(measure)
-    ids, found = [query.query_id for query in queries], []
-    for model in (search.encoder, MappedEncoder(search.encoder, fitted)):
-        own = SearchSettings(tuned=False, query_template=search.settings.query_template)
-        plain = Search(search.cluster, search.info, model, settings=own)
-        [values] = values_of(plain.run(queries, DEPTH), qrels, [parsed], ids).values()
-        found.append(np.array(list(values.values())))
-    gains = found[1] - found[0]
-    low, high = (float(one[0]) for one in interval(gains[:, None]))
-    bounds = f"{gains.mean():+.4f} [{low:+.4f}, {high:+.4f}]"
-    return [] if low > 0 else [f"no gain was shown: {measure} of the judged queries {bounds}"]
-
-
-def saved(fitted: QueryMap, out: Path | None) -> Path:
-    """Write the map, by default under its fingerprint, and remember where."""
-    folder = fitted.save(out or below(data_folder() / "query-maps", fitted.fingerprint[:16]))
-    remember_map(fitted.fingerprint, folder)
-    return folder
-
-
 def write_tuning(cluster: Cluster, info: IndexInfo, found: Tuning) -> None:
     """Write what a search takes up by itself into the index's record, and which k1 and b it had before."""
-    applied = found.map if found.map and not found.map.reasons else None
     bm25 = info.record.tuning.bm25 if info.record.tuning else None
     if found.bm25 and found.bm25.closed_s is not None and found.bm25.similarity:
         first = (bm25 or {}).get("before", found.bm25.before._asdict())
@@ -303,42 +211,9 @@ def write_tuning(cluster: Cluster, info: IndexInfo, found: Tuning) -> None:
     record = Recorded(
         search=found.choice.settings if found.choice else None,
         pipeline=found.pipeline.settings if found.pipeline else None,
-        query_map=FittedMap(fingerprint=applied.fingerprint, strength=applied.strength) if applied else None,
         bm25=bm25,
     )
-    details = {**record.model_dump(), "query_map": bool(applied)}
-    record_event(cluster, info.name, "tuned", details, tuning=record)
-
-
-def compare_maps(
-    search: Search, new: Encoder, log: Sequence[str], seed: int, progress: Progress = silent
-) -> list[BeforeAfter]:
-    """Compare searching without and with a map on queries made from documents, and on a log of real ones.
-
-    The documents are other ones than the map was fitted on, where the index has enough.
-    """
-    documents = sampled(search, MapSettings(queries=PROBES, seed=seed + 1), progress)
-    probes = draw_probes(documents, PROBES, seed + 1)
-    made = [Query(str(i), probe.text) for i, probe in enumerate(probes)]
-    answers = [documents[probe.position].doc_id for probe in probes]
-    real = [Query(f"log {i}", text) for i, text in enumerate(log[:LOG_CAP])] or made
-    assert search.encoder is not None
-    before, after = (rankings_of(search, model, made) for model in (search.encoder, new))
-    rows = compare_own_documents(before, after, answers)
-    if real is not made:
-        before, after = (rankings_of(search, model, real) for model in (search.encoder, new))
-    return [*rows, compare_overlap(before, after), compare_kept(before, after)]
-
-
-def rankings_of(search: Search, encoder: Encoder, queries: Sequence[Query]) -> Rankings:
-    """Rank queries by words, by an encoder's vectors, and by both."""
-    settings = SearchSettings(tuned=False, query_map="none")
-    runs = [
-        Search(search.cluster, search.info, encoder, mode, settings=settings).run(queries, TOP)
-        for mode in ("lexical", "dense", "hybrid")
-    ]
-    lists = ([list(run[query.query_id]) for query in queries] for run in runs)
-    return Rankings(*lists)
+    record_event(cluster, info.name, "tuned", record.model_dump(exclude_unset=True), tuning=record)
 
 
 def read_judged(beir: Path | None, split: str, qrels: Path | None) -> tuple[list[Query], Qrels] | None:

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..encoding.contract import Vectors
-from ..encoding.query_map import with_lengths
 from ..errors import DataError, ModelError
 from ..files.atomic import staged_folder
 from ..files.manifest import read_manifest, sha256_of, write_manifest
@@ -172,4 +171,5 @@ def flaw(table: TermTable) -> str:
 
 def of_length_one(states: Vectors) -> Vectors:
     """Give every state `(n, width)` length 1; a zero stays one."""
-    return with_lengths(states, np.ones((1, 1), dtype=np.float32))
+    lengths = np.linalg.norm(states, axis=1, keepdims=True).astype(np.float32)
+    return np.asarray(states * (1 / np.where(lengths > 0, lengths, np.float32(1))), dtype=np.float32)

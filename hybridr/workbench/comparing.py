@@ -13,7 +13,6 @@ from ..cluster.connection import Cluster
 from ..cluster.destinations import destinations
 from ..cluster.reading import sources_by_id, text_of
 from ..encoding.contract import Encoder
-from ..encoding.query_map import MappedEncoder
 from ..errors import NotFound, SettingsError
 from ..search.encoders import encoder_for
 from ..search.search import Search
@@ -58,10 +57,10 @@ class SideBySide:
 
     @property
     def encoder(self) -> Encoder:
-        """Give the encoder of the index, without a map of queries."""
+        """Give the encoder of the index."""
         found = self.hybrid.encoder
         assert found is not None
-        return found.encoder if isinstance(found, MappedEncoder) else found
+        return found
 
     def search(self, name: str) -> Search:
         """Give the search of a system. Raises SettingsError, NotFound for an index that is not among them."""

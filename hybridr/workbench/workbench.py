@@ -172,8 +172,8 @@ class Works:
         return JudgedQueries(self.judgements.folder)
 
     def tune(self, progress: Progress) -> dict[str, Any]:
-        """Tune how the legs are joined, and have the server search so; k1, b and maps are left alone."""
-        settings = TuneSettings(fit_map=False, bm25="off")
+        """Tune how the legs are joined, and have the server search so; k1 and b are left alone."""
+        settings = TuneSettings(bm25="off")
         found = tune(
             *(self.cluster, self.index, self.judged.read()),
             encoder=self.comparison.encoder,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from hybridr.evaluation.label_free import KINDS, draw_probes, make_probes
@@ -18,11 +17,9 @@ from support.tiny import tiny_corpus
 @pytest.fixture(scope="module")
 def rows() -> list[dict[str, Any]]:
     corpus, encoder = tiny_corpus(30), HashingEncoder(dim=64)
-    matrix = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
 
     def arena(texts: list[str], asked: list[str]) -> Any:
-        vectors = encoder.encode_documents(texts), asked, encoder.encode_queries(asked)
-        return Arena(texts, *vectors, 0.05 * matrix)
+        return Arena(texts, encoder.encode_documents(texts), asked, encoder.encode_queries(asked))
 
     probes, rests = make_probes(corpus, 0, kinds=KINDS)
     drawn = draw_probes(corpus, 40, 0, kinds=KINDS)
@@ -55,7 +52,7 @@ def test_every_variant_is_measured_by_every_statistic(rows: list[dict[str, Any]]
 
 def test_the_summary_by_hand() -> None:
     rows = [
-        {"set": "s", "group": "map", "true": true, "statistics": {"good": told, "still": 0.0}}
+        {"set": "s", "group": "fusion", "true": true, "statistics": {"good": told, "still": 0.0}}
         for true, told in ((-0.1, -3.0), (-0.03, -1.0), (-0.01, -2.0), (0.0, 0.0), (0.01, 1.0))
     ]
     good, still = summary(rows)

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.record import VERSION, Deployment, FittedMap, IndexInfo, Load, Record, Tuned
+from hybridr.cluster.record import VERSION, Deployment, IndexInfo, Load, Record, Tuned
 from hybridr.errors import DataError
 from hybridr.records import Windows
+from hybridr.search.settings import SearchSettings, with_tuning
 
 OLD: dict[str, Any] = {
     "role": "vectors",
@@ -55,6 +56,17 @@ def test_a_record_of_the_version_before_reads_and_is_written_back_whole() -> Non
     assert record.tuning is not None
     assert record.tuning.search == {"depth": 50}
     assert record.to_json() == {**OLD, "version": VERSION}
+
+
+def test_what_an_older_hybridr_tuned_reads_and_the_rest_of_it_ranks() -> None:
+    found = {"fusion": "absolute", "dense_weight": 0.4, "depth": 50, "feedback": "rocchio"}
+    tuning = {"search": found, "pipeline": None, "query_map": {"fingerprint": "f" * 64, "strength": 0.3}}
+    info = index({**OLD, "tuning": {**tuning, "bm25": None}})
+    ranking = with_tuning(SearchSettings(), info)
+    assert {name: getattr(ranking, name) for name in found} == found
+    alone = index({**OLD, "tuning": {**tuning, "search": None, "bm25": None}})
+    assert with_tuning(SearchSettings(), alone) == SearchSettings()
+    assert alone.record.to_json()["tuning"]["query_map"] == tuning["query_map"], "until it is taken back"
 
 
 def test_a_foreign_index_has_an_empty_record() -> None:
@@ -106,7 +118,7 @@ def test_what_others_keep_in_meta_stays() -> None:
 
 def test_a_bare_record_holds_what_load_wrote_and_nothing_else() -> None:
     load = Load(job="l1", state="complete", rejected=2)
-    tuning = Tuned(query_map=FittedMap(fingerprint="f", strength=0.3))
+    tuning = Tuned(search={"dense_weight": 0.3})
     loaded = index(OLD).record.changed(load=load, text_fields=("text",), language="en", tuning=tuning)
     assert loaded.bare() == Record(
         role="source", lexical_fields=("contents",), text_fields=("text",), language="en", load=load
@@ -116,7 +128,7 @@ def test_a_bare_record_holds_what_load_wrote_and_nothing_else() -> None:
 
 def test_tuning_that_found_nothing_counts_as_none() -> None:
     assert not Tuned().gains
-    assert not Tuned(search=None, pipeline=None, query_map=None, bm25=None).gains
+    assert not Tuned(search=None, pipeline=None, bm25=None, query_map={"fingerprint": "f"}).gains
     assert Tuned(bm25={"k1": 0.9, "b": 0.4}).gains
 
 

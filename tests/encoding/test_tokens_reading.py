@@ -12,7 +12,6 @@ import pytest
 from hybridr.encoding.contract import Reading, reads_tokens
 from hybridr.encoding.folder import OnnxEncoder
 from hybridr.encoding.opening import load_encoder
-from hybridr.encoding.query_map import MappedEncoder, QueryMap
 from hybridr.errors import DataError
 from hybridr.exporting.exporting import export
 from hybridr.files.manifest import sha256_of
@@ -160,24 +159,6 @@ def test_a_graph_without_states_encodes_and_does_not_read(folder: Path, tmp_path
         np.testing.assert_allclose(encoder.encode_queries(ODD), whole.encode_queries(ODD), atol=1e-6)
         with pytest.raises(AttributeError, match="has no output last_hidden_state"):
             encoder.read_queries(["kolan"])
-
-
-def test_a_query_map_changes_the_vector_and_no_state(encoder: OnnxEncoder) -> None:
-    matrix = np.random.default_rng(0).normal(size=(32, 32)).astype(np.float32)
-    mapped = MappedEncoder(encoder, QueryMap(matrix, 0.5, encoder.fingerprint, {}))
-    assert reads_tokens(mapped)
-    texts = ["kolan misot", ""]
-    found, plain = mapped.read_queries(texts), encoder.read_queries(texts)
-    vectors = np.stack([one.vector for one in found])
-    np.testing.assert_allclose(vectors, mapped.encode_queries(texts), atol=1e-6)
-    assert np.abs(vectors - np.stack([one.vector for one in plain])).max() > 1e-3
-    for one, other in zip(found, plain, strict=True):
-        np.testing.assert_array_equal(one.states, other.states)
-        assert one.spans == other.spans
-    np.testing.assert_allclose(
-        mapped.read_documents(texts)[0].vector, encoder.read_documents(texts)[0].vector, atol=1e-6
-    )
-    assert mapped.read_queries([]) == []
 
 
 def test_the_hashing_encoder_reads_as_it_encodes_and_knows_words_of_one_stem() -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from hybridr.cluster.record import IndexInfo
-from hybridr.encoding.query_map import MappedEncoder, QueryMap
 from hybridr.errors import DownloadError
 from hybridr.files import remembered
 from hybridr.search import calibration
@@ -79,13 +78,6 @@ def test_searches_of_one_encoder_and_their_other_modes_measure_once() -> None:
         assert search.fusion == "absolute"
         assert search.dense_scale == first.dense_scale
     assert encoder.asked == 2
-
-
-def test_a_query_map_has_a_scale_of_its_own() -> None:
-    encoder = CountingEncoder("f3")
-    matrix = np.random.default_rng(1).normal(size=(DIM, DIM)).astype(np.float32)
-    mapped = MappedEncoder(encoder, QueryMap(matrix, 0.9, "f3", {}))
-    assert known_scale(mapped) == dense_scale(mapped) != known_scale(encoder) == dense_scale(encoder)
 
 
 def test_a_search_does_not_fail_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,7 +132,7 @@ def judging(diary: Diary) -> None:
         told = {"judge": "ada", "query_id": found["query_id"], "grades": grades}
         standing = client.post("/judging/grades", json=told).raise_for_status().json()
     diary.tell(f"{standing['queries']} queries judged, {standing['judged']} with a relevant document.")
-    diary.run(f"tune {manuals.ALIAS} --judgements --no-fit-map", only="judged|^search|pipeline:|use")
+    diary.run(f"tune {manuals.ALIAS} --judgements", only="judged|^search|pipeline:|use")
     diary.run(f"tune {manuals.ALIAS} --reset")
 
 

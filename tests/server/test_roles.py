@@ -43,7 +43,6 @@ from hybridr.staging.texts import export_text
 from hybridr.staging.vectors import encode_texts
 from hybridr.standing import remove, status
 from hybridr.tuning.resetting import reset_tuning
-from hybridr.tuning.settings import TuneSettings
 from hybridr.tuning.tuning import tune
 from support.corpus import fill_index, put_documents, text_number
 from support.hashing import HashingEncoder
@@ -127,7 +126,7 @@ def test_the_verbs_of_a_life_each_with_its_role(
     assert measure_recall(bob("verify"), INDEX, ENCODER, sample=10).shares
     put_documents(admin, INDEX, range(39, 42), suffix=" later")
     assert sync(bob("sync"), INDEX, ENCODER).copied == 3
-    tuned = tune(bob("tune"), INDEX, (TEXTS, QRELS), settings=TuneSettings(fit_map=False))
+    tuned = tune(bob("tune"), INDEX, (TEXTS, QRELS))
     assert tuned.index == done.destination
     assert admin.index_info(done.destination).record.history[-1]["event"] == "tuned"
     write_record(admin, done.destination, tuning=Tuned(search={"weight": 0.4}))

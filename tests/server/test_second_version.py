@@ -22,6 +22,7 @@ from hybridr.search.fusions.pipeline import fuse
 from hybridr.tuning.bm25_scores import Similarity
 from hybridr.tuning.evidence import ask, with_words
 from hybridr.tuning.k1_and_b import bm25_obstacle, change_similarity, errors_of
+from hybridr.vocabulary.terms import Analysis
 from support.bits import asked_bits
 from support.corpus import fill_index, fill_uneven, put_documents, sources, text_number
 from support.hashing import HashingEncoder
@@ -104,6 +105,21 @@ def test_other_k1_and_b_have_their_old_factor(secure: Cluster) -> None:
     found = one.words.scores(Similarity(0.4, 0.1), len(one.candidates)).tolist()
     scores = {doc: score for doc, score in zip(one.candidates, found, strict=True) if score > 0}
     assert scores == pytest.approx({doc: told[doc] for doc in scores}, rel=1e-5)
+
+
+@pytest.mark.node
+def test_the_old_factor_of_bm25_is_in_the_weights(secure: Cluster, cluster: Cluster) -> None:
+    """The same documents and queries get the same share of BM25 on both versions."""
+    shares = []
+    for each in (secure, cluster):
+        fill_index(each, "t-factor", 60)
+        texts = [text_number(number) for number in range(5)]
+        read = Analysis(each, each.index_info("t-factor"), ["text"]).of(texts)
+        roots = np.sqrt([one.idf_sum for one in read])
+        runs = Search(each, "t-factor", mode="lexical").run([Query(text, text) for text in texts], 1)
+        shares.append([max(runs[text].values()) / root for text, root in zip(texts, roots, strict=True)])
+        each.request("DELETE", "/t-factor")
+    assert shares[0] == pytest.approx(shares[1], rel=1e-3)
 
 
 @pytest.mark.attack(69)

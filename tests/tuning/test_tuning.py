@@ -8,11 +8,10 @@ import pytest
 
 from hybridr.cluster.record import IndexInfo, Record, Tuned
 from hybridr.errors import SettingsError
-from hybridr.evaluation.label_free import BeforeAfter
 from hybridr.tuning.bm25_scores import Similarity
 from hybridr.tuning.judgement import Choice, Point
 from hybridr.tuning.k1_and_b import bm25_variants
-from hybridr.tuning.tuning import Bm25Choice, Tuning, draw_curve, hybrid_gain, read_judged, write_tuning
+from hybridr.tuning.tuning import Bm25Choice, Tuning, draw_curve, read_judged, write_tuning
 from hybridr.tuning.variants import variants
 
 VERSION, COSINE = (3, 6, 0), Record(similarity="cosine")
@@ -21,7 +20,7 @@ VERSION, COSINE = (3, 6, 0), Record(similarity="cosine")
 def test_the_curve_is_drawn_the_same_twice(tmp_path: Path) -> None:
     points = tuple(Point(variant, 0.5) for variant in variants(VERSION, COSINE))
     choice = Choice(30, "nDCG@10", 0.5, points[0].variant, 0.0, -0.1, 0.1, False, points)
-    found = Tuning("docs", choice, None, None, None, "not asked for")
+    found = Tuning("docs", choice, None, None)
     for name in ("one.svg", "two.svg"):
         draw_curve(found, tmp_path / name)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
@@ -34,7 +33,7 @@ def test_the_curve_is_drawn_the_same_twice(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="SVG"):
         draw_curve(found, tmp_path / "one.png")
     with pytest.raises(SettingsError, match="no curve"):
-        draw_curve(Tuning("docs", None, None, None, None, None), tmp_path / "one.svg")
+        draw_curve(Tuning("docs", None, None, None), tmp_path / "one.svg")
 
 
 def test_judgements_need_queries() -> None:
@@ -57,7 +56,7 @@ class OneIndex:
 
 
 def test_what_was_found_is_recorded_again_and_again() -> None:
-    cluster, nothing = OneIndex(), Tuning("docs", None, None, None, None, "not asked for")
+    cluster, nothing = OneIndex(), Tuning("docs", None, None, None)
     for times in (1, 2):
         write_tuning(cluster, cluster.info, nothing)
         assert cluster.info.record.tuning == Tuned()
@@ -75,21 +74,12 @@ def test_what_was_found_is_recorded_again_and_again() -> None:
     assert cluster.info.other_meta["owner"] == "somebody"
 
 
-@pytest.mark.parametrize(("new", "p", "bad"), [(0.95, 0.01, False), (0.95, 0.36, True), (0.9, 0.01, True)])
-def test_a_map_without_a_measured_gain_is_objected_to(new: float, p: float, bad: bool) -> None:
-    rows = [
-        BeforeAfter("dense nDCG@10, own document", 0.5, 0.9, 0.001, 200),
-        BeforeAfter("hybrid nDCG@10, own document", 0.938, new, p, 200),
-    ]
-    assert bool(hybrid_gain(rows)) == bad
-
-
 def test_the_k1_and_b_of_before_the_first_change_are_remembered() -> None:
     cluster = OneIndex()
     for before, best in ((Similarity(), Similarity(0.9, 0.4)), (Similarity(0.9, 0.4), Similarity(2.0, 0.9))):
         chosen = next(one for one in bm25_variants(before) if not one.is_default)
         choice = Choice(30, "nDCG@10", 0.4, chosen._replace(similarity=best), 0.1, 0.05, 0.2, True, ())
-        found = Tuning("docs", None, None, Bm25Choice(before, choice, None, (), 0.5), None, None)
+        found = Tuning("docs", None, None, Bm25Choice(before, choice, None, (), 0.5))
         write_tuning(cluster, cluster.info, found)  # type: ignore[arg-type]
         assert cluster.info.record.tuning is not None
         assert cluster.info.record.tuning.bm25 == best._asdict() | {"before": Similarity()._asdict()}

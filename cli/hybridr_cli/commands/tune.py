@@ -33,25 +33,22 @@ def tune(
     plot: Annotated[Path | None, typer.Option(help="Draw the measure by weight, as SVG.")] = None,
     reset: Annotated[bool, typer.Option("--reset", help="Take back all that was tuned, k1 and b.")] = False,
 ) -> None:
-    """Choose how the legs are joined: with judged queries, or what is safe without any.
+    """Choose how the legs are joined by judged queries; without any the defaults stay.
 
     Only what was shown to gain is written, and searches use it from then on; --reset takes it back.
     """
     from hybridr.tuning.resetting import reset_tuning
-    from hybridr.tuning.settings import MapSettings
     from hybridr.tuning.tuning import draw_curve, read_judged, tune
 
     dry = settings.dry_run
     if reset:
         return show_reset(session, name, reset_tuning(session.connect(), name, dry_run=dry), dry)
-    maps, progress = session.settings(MapSettings), session.output.progress
     cluster = session.connect()
     folder = judged.found(cluster, name)
     settings = settings.model_copy(update={"query_template": search.query_template})
     queries = read_judged(folder.beir, folder.split, folder.qrels)
-    found = tune(
-        cluster, name, queries, encoder=encoder, settings=settings, map_settings=maps, progress=progress
-    )
+    progress = session.output.progress
+    found = tune(cluster, name, queries, encoder=encoder, settings=settings, progress=progress)
     if plot is not None:
         draw_curve(found, plot)
     session.output.result(found.to_json())
@@ -78,8 +75,7 @@ def show_reset(session: Session, name: str, done: Reset, dry_run: bool) -> None:
     out.result(done.to_json())
     if done.tuned is None:
         return out.line(f"{done.index}: nothing was tuned, searches rank by the defaults")
-    found = done.tuned.model_dump()
-    names = [one for one in ("search", "pipeline", "query_map", "bm25") if found[one]]
+    names = [name for name, value in done.tuned if value]
     out.line(f"{done.index}: {', '.join(names)}: {'would be taken back' if dry_run else 'taken back'}")
     for request in done.requests:
         body = f" {json.dumps(request['body'])}" if "body" in request else ""
@@ -136,11 +132,3 @@ def show(session: Session, found: Tuning) -> None:
         show_bm25(session, found.bm25)
     if found.term_table is not None:
         out.line(f"term table: {found.term_table.described}")
-    if found.map is None:
-        return out.line(f"query map: none, {found.skipped_map}")
-    for row in found.map.rows:
-        out.line(f"{row.name}: {row.old:.3f} -> {row.new:.3f} (p {row.p:.2g})")
-    for reason in found.map.reasons:
-        out.line(f"query map: not applied, {reason}")
-    if found.map.folder:
-        out.line(f"query map: strength {found.map.strength:g}, {found.map.folder}")

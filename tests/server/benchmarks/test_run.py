@@ -25,7 +25,7 @@ from support.places import DDR
 
 pytestmark = [pytest.mark.node, pytest.mark.model]
 SYSTEMS = ["bm25", "rm3", "dense", "hybrid-stock"]
-ADAPTED = [*SYSTEMS, "dense-adapted", "hybrid-adapted", "hybrid-adapted-tuned"]
+ADAPTED = [*SYSTEMS, "dense-adapted", "hybrid-adapted"]
 SAME = 1e-5
 """Scores of the same vectors, written as text and read."""
 READING = ("_search", "_msearch", "_mget", "_search/point_in_time", "_mtermvectors")

@@ -22,9 +22,8 @@ from hybridr.records import Query
 from hybridr.reindexing.verification import verify
 from hybridr.search.systems import Compared, JudgedQueries, evaluate_index
 from hybridr.standing import remove, status
-from hybridr.tuning.map_fitting import sampled
 from hybridr.tuning.resetting import reset_tuning
-from hybridr.tuning.settings import MapSettings, TuneSettings
+from hybridr.tuning.settings import TuneSettings
 from hybridr.tuning.tuning import tune
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder
@@ -111,12 +110,6 @@ def test_nothing_reads_more_than_the_alias(shared: Cluster, alias: str) -> None:
     assert {one.doc_id for one in read_index(shared, alias, (), silent)} == expected
     assert shared.count(info) == inspect_index(shared, alias).documents == len(expected)
     assert inspect_index(shared, alias, sample=5).sampled == 5
-    if len(expected) < 20:
-        return
-    search = Search(shared, alias, ENCODER)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hybridr.tuning.map_fitting.LEAST_DOCUMENTS", 1)
-        assert {one.doc_id for one in sampled(search, MapSettings(), silent)} <= expected
 
 
 def test_evaluate_measures_what_the_alias_shows(
@@ -144,7 +137,7 @@ def test_tune_writes_for_all_searches_and_refuses_a_part(shared: Cluster) -> Non
     made = f"{SOURCE}-hybridr-1"
     before = shared.index_info(made).record
     put_record(shared, shared.index_info(made), before.changed(tuning=Tuned(search={"weight": 0.1})))
-    plain = TuneSettings(fit_map=False)
+    plain = TuneSettings()
     for alias in ("t-tenant-source", "t-routed-made"):
         for verb in (partial(tune, encoder=ENCODER, settings=plain), reset_tuning):
             with pytest.raises(ClusterError, match=r"is an alias with a (filter|routing): this works on all"):

@@ -101,7 +101,7 @@ def test_every_verb_takes_it(cluster: Cluster, index: str, tmp_path: Path, capsy
     assert [hit["doc_id"] for hit in hits] == [hit.doc_id for hit in expected]
     queries = [Query(f"q{number}", text_number(number)) for number in range(12, 60, 4)]
     qrels = {query.query_id: {f"d{query.query_id[1:]}": 1} for query in queries}
-    wanted = TuneSettings(fit_map=False, dry_run=True, query_template=own.query_template)
+    wanted = TuneSettings(dry_run=True, query_template=own.query_template)
     found = tune(cluster, index, (queries, qrels), encoder=ENCODER, settings=wanted)
     assert found.bm25 is not None
     example = plan_deployment(cluster, index, DeploySettings(), own).example

@@ -123,7 +123,7 @@ def test_k1_and_b_are_shown_and_changed_only_on_demand(
 ) -> None:
     name = searched.info.name
     queries, qrels = judged(cluster, name)
-    shown = tune(cluster, name, (queries, qrels), encoder=folder, settings=TuneSettings(fit_map=False))
+    shown = tune(cluster, name, (queries, qrels), encoder=folder)
     assert shown.bm25 is not None
     assert shown.bm25.choice is not None
     chosen = shown.bm25.similarity
@@ -136,7 +136,6 @@ def test_k1_and_b_are_shown_and_changed_only_on_demand(
         name,
         "--beir",
         str(written(tmp_path, queries, qrels)),
-        "--no-fit-map",
         "--encoder",
         str(folder),
         "--url",
@@ -160,7 +159,7 @@ def test_k1_and_b_are_shown_and_changed_only_on_demand(
     assert similarity_of(info) == chosen
     assert info.record.tuning.bm25 == {**chosen._asdict(), "before": Similarity()._asdict()}
     assert info.record.history[-1]["bm25"] == info.record.tuning.bm25
-    again = tune(cluster, name, (queries, qrels), encoder=folder, settings=TuneSettings(fit_map=False))
+    again = tune(cluster, name, (queries, qrels), encoder=folder)
     assert again.bm25 is not None
     assert again.bm25.before == chosen
     assert resolve(cluster, name).record.tuning.bm25["before"] == Similarity()._asdict()
@@ -183,7 +182,7 @@ def test_the_estimate_with_k1_and_b_is_of_the_ranking_afterwards(
     cluster: Cluster, searched: Search, folder: Path
 ) -> None:
     queries, qrels = judged(cluster, searched.info.name)
-    settings = TuneSettings(fit_map=False, bm25="apply")
+    settings = TuneSettings(bm25="apply")
     found = tune(cluster, searched.info.name, (queries, qrels), encoder=folder, settings=settings)
     assert found.bm25 is not None
     assert found.bm25.choice is not None

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hybridr_cli
-from hybridr import Search, reindex
-from hybridr.cluster.connection import Cluster
+from hybridr import Search, SearchSettings, reindex
+from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve, write_record
+from hybridr.files import remembered
 from hybridr.tuning.bm25_scores import Similarity, similarity_of
 from hybridr.tuning.k1_and_b import change_similarity
 from support.corpus import fill_index, text_number
@@ -49,3 +51,34 @@ def test_all_that_was_tuned_is_taken_back(cluster: Cluster, index_name: str, cap
 
     assert hybridr_cli.main([*command, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["tuned"] is None
+
+
+def test_a_query_map_of_an_older_hybridr_ranks_nothing_and_is_taken_back(
+    cluster: Cluster, index_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Whether it stands alone in the record or beside what is still in use, its folder is not looked at."""
+    monkeypatch.setattr(remembered, "state_folder", lambda: tmp_path)
+    (tmp_path / "map").mkdir()
+    (tmp_path / "map" / "query_map.safetensors").write_bytes(b"a matrix")
+    (tmp_path / "encoders.json").write_text(json.dumps({f"map-{'f' * 64}": str(tmp_path / "map")}))
+    fill_index(cluster, index_name, 30)
+    reindex(cluster, index_name, HashingEncoder())
+    info = resolve(cluster, index_name)
+    old = {"query_map": {"fingerprint": "f" * 64, "strength": 0.3}, "pipeline": None, "bm25": None}
+    found = {"fusion": "absolute", "dense_weight": 0.3}
+    for search, named in ((None, "query_map"), (found, "search, query_map")):
+        given = SearchSettings(**(search or {}))
+        wanted = Search(cluster, index_name, HashingEncoder(), settings=given)(text_number(7))
+        put_tuning(cluster, info.name, {**old, "search": search})
+        hits = Search(cluster, index_name, HashingEncoder())(text_number(7))
+        assert [(hit.doc_id, hit.score) for hit in hits] == [(hit.doc_id, hit.score) for hit in wanted]
+        assert hybridr_cli.main(["tune", index_name, "--reset", "--url", cluster.url]) == 0
+        assert f"{info.name}: {named}: taken back" in capsys.readouterr().out
+        assert resolve(cluster, index_name).record.tuning is None
+
+
+def put_tuning(cluster: Cluster, index: str, tuning: dict[str, Any]) -> None:
+    """Write into a record what an older hybridr would have, past all checks of this one."""
+    meta = dict(cluster.index_info(index).mappings["_meta"])
+    meta["hybridr"] = {**meta["hybridr"], "tuning": tuning}
+    cluster.request("PUT", path_of(index, "_mapping"), {"_meta": meta})

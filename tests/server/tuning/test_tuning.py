@@ -13,20 +13,17 @@ import hybridr_cli
 from hybridr import Search, SearchSettings, load_encoder, reindex
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
+from hybridr.cluster.record import Tuned
 from hybridr.deploying.deploying import plan_deployment
 from hybridr.deploying.settings import DeploySettings
-from hybridr.encoding.query_map import MappedEncoder
-from hybridr.errors import DataError
-from hybridr.files.remembered import folder_of_map
+from hybridr.errors import DataError, SettingsError
 from hybridr.records import Query
-from hybridr.tuning.settings import MapSettings, TuneSettings
+from hybridr.tuning.settings import TuneSettings
 from hybridr.tuning.tuning import tune
-from support.corpus import fill_index, text_number
+from support.corpus import fill_index
 
 pytestmark = pytest.mark.node
 COUNT = 150
-SMALL = MapSettings(queries=120, steps=20, batch_size=16)
-NO_MAP = TuneSettings(fit_map=False)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +52,7 @@ def judged() -> tuple[list[Query], dict[str, dict[str, int]]]:
 def test_judged_queries_choose_and_searches_follow(
     cluster: Cluster, index: str, folder: Path, judged: Any
 ) -> None:
-    found = tune(cluster, index, judged, encoder=folder, settings=NO_MAP)
+    found = tune(cluster, index, judged, encoder=folder)
     choice = found.choice
     assert choice is not None
     assert choice.applied
@@ -78,7 +75,7 @@ def test_the_estimate_is_of_the_ranking_that_a_search_gives(
     """Every variant was scored here; the server must agree with what was written down."""
     from hybridr.evaluation.measures import parse_measure, values_of
 
-    found = tune(cluster, index, judged, encoder=folder, settings=NO_MAP)
+    found = tune(cluster, index, judged, encoder=folder)
     assert found.choice is not None
     search = Search(cluster, index, load_encoder(folder))
     queries, qrels = judged
@@ -88,31 +85,16 @@ def test_the_estimate_is_of_the_ranking_that_a_search_gives(
     assert sum(values.values()) / len(values) == pytest.approx(of_curve[str(found.choice.chosen)], abs=1e-3)
 
 
-def test_without_judgements_the_fusion_stays_and_a_map_is_fitted(
-    cluster: Cluster, index: str, folder: Path, tmp_path: Path
-) -> None:
-    log = tmp_path / "log.txt"
-    log.write_text("\n".join(text_number(number) for number in range(20)))
-    settings = TuneSettings(out=tmp_path / "map", queries=log)
-    found = tune(cluster, index, encoder=folder, settings=settings, map_settings=SMALL)
-    assert (found.pipeline, found.choice) == (None, None)
-    assert resolve(cluster, index).record.tuning.search is None
-    assert found.map is not None
-    assert [row.queries for row in found.map.rows][-2:] == [20, 20]
-    record = resolve(cluster, index).record.tuning
-    if found.map.reasons:
-        assert record is None or record.query_map is None
-        return
-    assert record.query_map.fingerprint == found.map.fingerprint
-    assert folder_of_map(found.map.fingerprint) == tmp_path / "map"
-    search = Search(cluster, index, load_encoder(folder))
-    assert isinstance(search.encoder, MappedEncoder)
-    without = Search(cluster, index, load_encoder(folder), settings=SearchSettings(query_map="none"))
-    assert not isinstance(without.encoder, MappedEncoder)
+def test_without_judgements_the_defaults_stay(cluster: Cluster, index: str, folder: Path) -> None:
+    found = tune(cluster, index, encoder=folder)
+    assert (found.pipeline, found.choice, found.in_use) == (None, None, [])
+    assert resolve(cluster, index).record.tuning == Tuned()
+    with pytest.raises(SettingsError, match="judged by queries only"):
+        tune(cluster, index, encoder=folder, settings=TuneSettings(bm25="apply"))
 
 
 def test_deploy_takes_up_the_tuned_pipeline(cluster: Cluster, index: str, folder: Path, judged: Any) -> None:
-    found = tune(cluster, index, judged, encoder=folder, settings=NO_MAP)
+    found = tune(cluster, index, judged, encoder=folder)
     assert found.pipeline is not None
     assert found.pipeline.applied
     assert found.pipeline.chosen.settings["fusion"] == "pipeline"
@@ -127,7 +109,7 @@ def test_deploy_takes_up_the_tuned_pipeline(cluster: Cluster, index: str, folder
 
 def test_dry_run_writes_nothing(cluster: Cluster, index: str, folder: Path, judged: Any) -> None:
     before = cluster.index_info(resolve(cluster, index).name).mappings
-    settings = TuneSettings(fit_map=False, dry_run=True)
+    settings = TuneSettings(dry_run=True)
     assert tune(cluster, index, judged, encoder=folder, settings=settings).choice is not None
     assert cluster.index_info(resolve(cluster, index).name).mappings == before
 
@@ -135,7 +117,7 @@ def test_dry_run_writes_nothing(cluster: Cluster, index: str, folder: Path, judg
 def test_thin_evidence_is_refused(cluster: Cluster, index: str, folder: Path, judged: Any) -> None:
     queries, qrels = judged
     with pytest.raises(DataError, match="9 judged queries; 10 are needed"):
-        tune(cluster, index, (queries[:9], qrels), encoder=folder, settings=NO_MAP)
+        tune(cluster, index, (queries[:9], qrels), encoder=folder)
 
 
 def test_command_line(
@@ -153,7 +135,6 @@ def test_command_line(
         index,
         "--beir",
         str(tmp_path),
-        "--no-fit-map",
         "--plot",
         str(tmp_path / "curve.svg"),
         "--encoder",
@@ -164,7 +145,6 @@ def test_command_line(
     assert hybridr_cli.main(command) == 0
     said = capsys.readouterr().out
     assert "30 judged queries" in said
-    assert "query map: none, not asked for" in said
     assert "deployed pipeline: " in said
     assert (tmp_path / "curve.svg").stat().st_size > 1000
     assert hybridr_cli.main([*command, "--json"]) == 0

@@ -27,15 +27,15 @@ def test_tune_fits_what_a_reindex_did_not(
     monkeypatch.setattr(term_table, "LEAST_TERMS", 1)
     fill_index(cluster, index_name, 60)
     index = reindex(cluster, index_name, minilm_encoder_folder, ReindexSettings(term_table=False)).destination
-    shown = tune(cluster, index_name, settings=TuneSettings(fit_map=False, dry_run=True))
+    shown = tune(cluster, index_name, settings=TuneSettings(dry_run=True))
     assert shown.to_json()["term_table"] is None
     assert cluster.index_info(index).record.term_table is None
-    found = tune(cluster, index_name, settings=TuneSettings(fit_map=False))
+    found = tune(cluster, index_name)
     assert found.term_table is not None
     assert found.term_table.fitted
     named = cluster.index_info(index).record.term_table
     assert found.to_json()["term_table"]["table"] == named.model_dump()  # type: ignore[union-attr]
-    assert hybridr_cli.main(["tune", index_name, "--no-fit-map", "--url", cluster.url]) == 0
+    assert hybridr_cli.main(["tune", index_name, "--url", cluster.url]) == 0
     line = f"{named.terms:,} terms of 60 documents"  # type: ignore[union-attr]
     assert f"term table: {line}\n" in capsys.readouterr().out
     assert hybridr_cli.main(["status", index_name, "--url", cluster.url]) == 0

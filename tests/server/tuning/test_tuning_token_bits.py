@@ -38,7 +38,7 @@ def test_judged_queries_switch_bits_on(
     qrels = {f"q{number}": {f"d{number}": 1} for number in range(COUNT)}
     monkeypatch.setattr("hybridr.tuning.tuning.encoder_for", lambda *_, **__: HashingEncoder())
     assert "token_bits" not in Search(cluster, index_name, HashingEncoder()).signals.members
-    found = tune(cluster, index_name, (queries, qrels), settings=TuneSettings(fit_map=False, bm25="off"))
+    found = tune(cluster, index_name, (queries, qrels), settings=TuneSettings(bm25="off"))
     assert found.choice is not None
     assert found.choice.applied
     assert found.choice.low > 0.3
