@@ -21,13 +21,12 @@ from ..files.manifest import fingerprint
 from ..languages import guess_language
 from ..progress import Progress, counted, silent
 from ..records import Document
-from .objectives.domain_accuracy import LEAST_VECTORS
 from .settings import SpanSettings
 
 LONGEST_TEXT = 20_000  # characters; far beyond what the encoder reads, and small enough to keep
 LEAST_DOCUMENTS = 40
 TARGET_DOCUMENTS, TARGET_QUERIES = 20_000, 10_000
-LEAST_QUERIES = LEAST_VECTORS  # that a diagnosis of domains needs
+LEAST_QUERIES = 10  # that a diagnosis of domains needs
 GIVE_QUERIES = "--target-queries FILE gives some, one per line; without it they are made from documents"
 LANGUAGE_SAMPLE = 500  # documents
 TITLE_FIELD = "title"

@@ -1,11 +1,11 @@
-"""Domain accuracy at both ends of its scale, and its training against torch."""
+"""Domain accuracy at both ends of its scale."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from hybridr.adaptation.objectives.domain_accuracy import _gradient, domain_accuracy
+from hybridr.adaptation.objectives.domain_accuracy import domain_accuracy
 from hybridr.errors import DataError
 
 
@@ -26,12 +26,3 @@ def test_domain_accuracy_at_both_ends() -> None:
     assert found[1] == 0.5
     with pytest.raises(DataError, match="at least 10 vectors of source and target, found 3"):
         domain_accuracy([(same, far[:3])], 1)
-
-
-def test_classifier_gradient_equals_torchs() -> None:
-    torch = pytest.importorskip("torch")
-    weights, vectors, labels = normal(1, 2, dim=4), 3 * normal(2, 20, dim=4), np.arange(20) % 2
-    parameter = torch.nn.Parameter(torch.tensor(weights))
-    logits = (torch.tensor(vectors) @ parameter.T).clamp(-5, 5)
-    torch.nn.functional.cross_entropy(logits, torch.tensor(labels)).backward()
-    assert _gradient(weights, vectors, labels) == pytest.approx(parameter.grad.numpy(), abs=1e-12)

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ...encoding.contract import Vectors
 from ...errors import DataError
-from ...evaluation.adam import Adam
+from ..corpus import LEAST_QUERIES
 
 Doubles: TypeAlias = NDArray[np.float64]
 Marked: TypeAlias = tuple[Doubles, NDArray[np.int64]]
 
 TRAIN_SHARE, STEPS, BATCH, LEARNING_RATE, CLAMP = 0.7, 500, 48, 5e-4, 5.0
-LEAST_VECTORS = 10
 
 
 def domain_accuracy(groups: Sequence[tuple[Vectors, Vectors]], seed: int) -> list[float]:
@@ -29,21 +29,24 @@ def domain_accuracy(groups: Sequence[tuple[Vectors, Vectors]], seed: int) -> lis
     random = np.random.default_rng(seed)
     splits = [_split(*group, random) for group in groups]
     dim = groups[0][0].shape[1]
-    weights = random.uniform(-1, 1, (2, dim)) / np.sqrt(dim)
-    optimiser = Adam(weights, LEARNING_RATE)
+    weights = torch.nn.Parameter(torch.from_numpy(random.uniform(-1, 1, (2, dim)) / np.sqrt(dim)))
+    optimiser = torch.optim.Adam([weights], lr=LEARNING_RATE)
     for _ in range(STEPS):
-        gradient = np.zeros_like(weights)
+        optimiser.zero_grad()
         for (vectors, labels), _ in splits:
             chosen = random.integers(0, len(labels), BATCH)
-            gradient += _gradient(weights, vectors[chosen], labels[chosen])
-        optimiser.step(gradient)
-    return [float(((vectors @ weights.T).argmax(axis=1) == labels).mean()) for _, (vectors, labels) in splits]
+            logits = (torch.from_numpy(vectors[chosen]) @ weights.T).clamp(-CLAMP, CLAMP)
+            loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels[chosen]))
+            loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    found = weights.detach().numpy()
+    return [float(((vectors @ found.T).argmax(axis=1) == labels).mean()) for _, (vectors, labels) in splits]
 
 
 def _split(source: Vectors, target: Vectors, random: np.random.Generator) -> tuple[Marked, Marked]:
     size = min(len(source), len(target))
-    if size < LEAST_VECTORS:
-        raise DataError(f"needed at least {LEAST_VECTORS} vectors of source and target, found {size}")
+    if size < LEAST_QUERIES:
+        raise DataError(f"needed at least {LEAST_QUERIES} vectors of source and target, found {size}")
     order = random.permutation(size)
     cut = int(TRAIN_SHARE * size)
     return _labelled(source, target, order[:cut]), _labelled(source, target, order[cut:])
@@ -52,13 +55,3 @@ def _split(source: Vectors, target: Vectors, random: np.random.Generator) -> tup
 def _labelled(source: Vectors, target: Vectors, rows: NDArray[np.int64]) -> Marked:
     vectors = np.concatenate([source[rows], target[rows]]).astype(np.float64)
     return vectors, np.repeat([0, 1], len(rows))
-
-
-def _gradient(weights: Doubles, vectors: Doubles, labels: NDArray[np.int64]) -> Doubles:
-    """Differentiate the mean cross-entropy of the clamped logits."""
-    raw = vectors @ weights.T  # (batch, 2)
-    logits = np.clip(raw, -CLAMP, CLAMP)
-    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
-    error = odds / odds.sum(axis=1, keepdims=True) - np.eye(2)[labels]
-    gradient: Doubles = ((error * (np.abs(raw) < CLAMP)).T @ vectors) / len(labels)
-    return gradient
