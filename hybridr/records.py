@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import NamedTuple, TypeAlias
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
 
 
 class Document(NamedTuple):
@@ -27,7 +29,7 @@ class Query(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """One ranked document; ranks start at 1, raw scores are None where the leg did not find it.
+    """One ranked document; ranks start at 1, `scores` are raw ones by leg, None where it did not find it.
 
     `passage` is where the best passage of a longer document begins and ends, in characters of its joined
     text; `text` is that passage then. `text` is HTML: escaped, with the query's words in `<em>`. `parts` is
@@ -37,11 +39,16 @@ class Hit(NamedTuple):
     doc_id: str
     score: float
     rank: int
-    lexical_score: float | None = None
-    dense_score: float | None = None
+    scores: Mapping[str, float | None] = MappingProxyType({})
     text: str = ""
     passage: tuple[int, int] | None = None
     parts: dict[str, float] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the fields as answers show them: the raw score of a leg as `<leg>_score`."""
+        scores = {f"{name}_score": score for name, score in self.scores.items()}
+        shown = {"text": self.text, "passage": self.passage, "parts": self.parts}
+        return {"doc_id": self.doc_id, "score": self.score, "rank": self.rank, **scores, **shown}
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,8 @@ class Stage(BaseModel):
     credentials: ClassVar[tuple[str, ...]] = ()
     gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     """Fields that were, or values that one had: a file that has them still is read without."""
+    moved: ClassVar[Mapping[str, str]] = {}
+    """Fields that were, and what they are called now: a file that has them is refused with that name."""
 
     @classmethod
     def prefix(cls) -> str:
@@ -94,7 +96,9 @@ def explained(stage: type[Stage], error: ValidationError) -> SettingsError:
     lines = []
     for problem in error.errors():
         name = ".".join(str(part) for part in problem["loc"])
-        if problem["type"] == "extra_forbidden":
+        if name in stage.moved:
+            lines.append(f"'{name}' is {stage.moved[name]} now")
+        elif problem["type"] == "extra_forbidden":
             near = difflib.get_close_matches(name, stage.model_fields, n=1)
             lines.append(f"unknown setting '{name}'" + (f", did you mean '{near[0]}'?" if near else ""))
         elif problem["type"] == "missing":

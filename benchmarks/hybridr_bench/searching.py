@@ -261,7 +261,8 @@ def hand_written(
     pipeline = search_pipeline(settings, cluster.version)
     found: dict[str, list[Request]] = {"lexical": [], "dense": [], "stock": [], "hybrid": []}
     for text, vector in zip(texts, encoder.encode_queries(texts), strict=True):
-        legs = [lexical_query(text, search.lexical_fields), search.dense_leg(vector)]
+        legs = [lexical_query(text, search.lexical_fields)]
+        legs += search.further_legs(text, without_tokens(vector))
         found["lexical"].append((path, orjson.dumps({**fields, "query": legs[0]})))
         found["dense"].append((path, orjson.dumps({**fields, "query": legs[1]})))
         both = {**fields, "query": hybrid_query(legs, settings.depth), "search_pipeline": pipeline}

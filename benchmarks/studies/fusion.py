@@ -142,7 +142,7 @@ def values_of_all(
         measured(asked, qrels, LEAD, partial(score_all, tried, dense_scale=dense_scale)),
         [word.similarity for word in words],
         measured(asked, qrels, LEAD, partial(score_bm25, default, words, dense_scale=dense_scale)),
-        mean_of([fuse(one.legs.listed) for one in asked], asked, qrels),
+        mean_of([fuse(list(one.legs.listed.values())) for one in asked], asked, qrels),
         neighbours(asked, qrels, dense_scale),
         float(np.quantile(np.concatenate([errors_of(one) for one in asked]), 0.99)),
     )
@@ -219,10 +219,10 @@ def powered(asked: Asked, power: float, weight: float, dense_scale: float) -> di
     """Score candidates with another power of the idf sum than the root."""
     scale = 4 * asked.idf_sum**power * TYPICAL_IDF ** (0.5 - power)
     lexical = (1 - weight) / scale if scale else 0.0
-    documents = dict.fromkeys([*asked.legs.listed[0], *asked.legs.listed[1]])
+    documents = asked.legs.documents
     return {
-        doc: lexical * asked.legs.lexical.get(doc, 0.0)
-        + 2 * weight * dense_scale * asked.legs.dense.get(doc, 0.5)
+        doc: lexical * asked.legs.scores["lexical"].get(doc, 0.0)
+        + 2 * weight * dense_scale * asked.legs.scores["dense"].get(doc, 0.5)
         for doc in documents
     }
 

@@ -31,9 +31,9 @@ from ..files.private import remember_text
 from ..progress import Progress, silent
 from ..records import Document
 from ..search.calibration import known_scale
-from ..search.fusions import Fusion, Legs, Scales
-from ..search.fusions.absolute import Absolute
-from ..search.fusions.pipeline import Pipeline, ranking
+from ..search.checks import usual_fusion
+from ..search.fusions import Legs, Scales
+from ..search.fusions.pipeline import ranking
 from ..search.settings import SearchSettings
 from .corpus import clipped, text_hash
 from .token_cache import scattered, tokenizable
@@ -102,21 +102,15 @@ def rank_all(
     """Search every query exactly by words, by vectors, and by both as a search without signals does."""
     vectors = encode_in_parts(encoder, texts, progress, stage)
     dense = engine_scores(encoder, encoder.encode_queries(queries) @ vectors.T)
-    fusion, scale = usual_fusion(encoder), known_scale(encoder)
+    usual, scale = usual_fusion(Record(similarity=encoder.similarity)), known_scale(encoder)
+    fusion = usual(SearchSettings(), (3, 0, 0))  # what they compute is no matter of version
     words = ((bm25.scores(query) / bm25.gain, bm25.idf_sum(query)) for query in queries)
     legs = [
         both_legs(lexical, row, Scales(idf_sum, scale))
         for (lexical, idf_sum), row in zip(words, dense, strict=True)
     ]
-    lexical_lists, dense_lists = ([list(one.listed[leg]) for one in legs] for leg in (0, 1))
+    lexical_lists, dense_lists = ([list(one.listed[leg]) for one in legs] for leg in ("lexical", "dense"))
     return Rankings(lexical_lists, dense_lists, [ranking(fusion.scores(one)) for one in legs])
-
-
-def usual_fusion(encoder: Encoder) -> Fusion:
-    """Make the fusion that a search of this encoder's vectors takes by itself."""
-    absolute = Absolute.obstacle(Record(similarity=encoder.similarity), None) is None
-    made: type[Fusion] = Absolute if absolute else Pipeline  # what they compute is no matter of version
-    return made(SearchSettings(), (3, 0, 0))
 
 
 def engine_scores(encoder: Encoder, compared: Vectors) -> Scores:
@@ -127,10 +121,11 @@ def engine_scores(encoder: Encoder, compared: Vectors) -> Scores:
 
 def both_legs(lexical: Scores, dense: Scores, scales: Scales) -> Legs:
     """Give the best of both legs by the scores of all texts `(texts,)`, and their true scores by both."""
-    listed = best(lexical, DEPTH), best(dense, DEPTH)
-    both = {doc: int(doc) for one in listed for doc in one}
+    listed = {"lexical": best(lexical, DEPTH), "dense": best(dense, DEPTH)}
+    both = {doc: int(doc) for one in listed.values() for doc in one}
     words = {doc: float(lexical[place]) for doc, place in both.items() if lexical[place] > 0}
-    return Legs(listed, words, {doc: float(dense[place]) for doc, place in both.items()}, scales)
+    near = {doc: float(dense[place]) for doc, place in both.items()}
+    return Legs(listed, {"lexical": words, "dense": near}, scales)
 
 
 def encode_in_parts(encoder: Encoder, texts: Sequence[str], progress: Progress, stage: str) -> Vectors:

@@ -29,10 +29,12 @@ from ..cluster.destinations import readable, resolve_whole, write_record
 from ..cluster.legs.lexical import LexicalLeg, Template
 from ..cluster.record import PASSAGE_VECTOR, Deployment, IndexInfo
 from ..errors import ClusterError, DataError, SettingsError, Unreachable
+from ..files.family import member_of
 from ..files.manifest import fingerprint
 from ..progress import Progress, silent
 from ..rewriting.rewriting import limits_of
 from ..search.encoders import encoder_for
+from ..search.fusions import FAMILY as FUSIONS
 from ..search.fusions.pipeline import hybrid_query, search_pipeline
 from ..search.settings import SearchSettings
 from . import local_models
@@ -67,7 +69,6 @@ from .settings import DeploySettings
 
 DEPLOYED = "DEPLOYED"
 CLUSTER_SETTINGS = "/_cluster/settings"
-WHOLE = "absolute"  # the fusion that takes a whole search body, not its query alone
 
 
 @dataclass(frozen=True)
@@ -267,13 +268,19 @@ def connector_of(name: str, settings: DeploySettings, search: SearchSettings) ->
     token = settings.token.get_secret_value() if settings.token else None
     if settings.way == "neural":
         return embedding_connector(name, settings.server, "query", token=token)
-    if settings.recall == "lexical" and search.fusion != WHOLE:
+    whole = takes_whole_bodies(search)
+    if settings.recall == "lexical" and not whole:
         raise SettingsError(
             "--recall lexical is for an index that true scores rank", hint="--fusion absolute"
         )
-    if search.fusion != WHOLE:
+    if not whole:
         return rewriting_connector(name, settings.server, token=token)
     return ranking_connector(name, settings.server, token=token, recall=settings.recall, boost=search.boost)
+
+
+def takes_whole_bodies(search: SearchSettings) -> bool:
+    """Tell whether what ranks takes a whole search body, not its query alone."""
+    return bool(member_of(FUSIONS, search.fusion).rescores)
 
 
 def pipeline_body(
@@ -291,8 +298,8 @@ def pipeline_body(
             "output_map": [{"body": "body"}],
         }
         query = {"input_map": [{"input": "query"}], "output_map": [{"query": "data[0].query"}]}
-        asked = {"model_id": model_id, **(whole if search.fusion == WHOLE else query)}
-        if search.fusion == WHOLE:
+        asked = {"model_id": model_id, **(whole if takes_whole_bodies(search) else query)}
+        if takes_whole_bodies(search):
             # What fuses is HTTP 500 on 3.6.0 for a search of `match_none`, and here is nothing to fuse.
             del body["phase_results_processors"]
         inference = {**asked, "ignore_failure": True, "ignore_missing": True}
@@ -370,7 +377,7 @@ def missing_parts(cluster: Cluster, info: IndexInfo, known: Deployment) -> Itera
     stored = found_pipeline(cluster, known.pipeline)
     if stored is None:
         yield f"the pipeline {known.pipeline} is gone"
-    elif not fuses(stored) and fusing(cluster, SearchSettings(), info)[0].fusion != WHOLE:
+    elif not fuses(stored) and not takes_whole_bodies(fusing(cluster, SearchSettings(), info)[0]):
         yield "it ranks by true scores, and the index is tuned for another fusion: searches are plain BM25"
     if model := known.model_id:
         state = model_state(cluster, model)

@@ -14,8 +14,10 @@ from ..cluster.destinations import resolve
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Reading
 from ..errors import ClusterError, DataError
+from ..files.family import member_of
 from ..languages import says_something
 from ..search.checks import stored_fusion
+from ..search.fusions import FAMILY as FUSIONS
 from ..search.fusions.absolute import LARGEST_WINDOW, WINDOW
 from ..search.search import Search
 from ..search.settings import SearchSettings
@@ -67,7 +69,8 @@ class BodyRanking:
 
     def wanted(self, body: Any) -> Wanted | Reason:
         """Judge a body without a look at the words of the index. Raises what `judged` raises."""
-        if (self.fusion or self.search.fusion) != "absolute":
+        fusion = self.fusion or self.search.fusion
+        if fusion is None or not member_of(FUSIONS, fusion).rescores:
             return "fusion"
         if reason := self.reason_of_parts(body):
             return reason
@@ -115,12 +118,12 @@ class BodyRanking:
 
         `boost` is what fields add beside relevance. Raises SettingsError for one that cannot be.
         """
-        asked = {"filter": filter_of(one), "reading": reading, "matched": body["query"], "boost": boost}
-        made = self.search.body(one.text, self.reach(body), **asked)
-        rescored = made["rescore"]["query"]
-        rescored["rescore_query"] = surrounded(rescored["rescore_query"], one)
-        query = made["query"] if self.recall == "all" else body["query"]
-        return self.without_vector(body) | {"query": query, "rescore": made["rescore"]}
+        made = self.search.rescoring(
+            one.text, self.reach(body), body["query"], filter=filter_of(one), reading=reading, boost=boost
+        )
+        found = made.found if self.recall == "all" else body["query"]
+        made = made._replace(found=found, scored=surrounded(made.scored, one))
+        return self.without_vector(body) | made.body()
 
     def without_vector(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Leave the vectors out of an answer, unless it names them or may write documents back."""

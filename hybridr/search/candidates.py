@@ -8,31 +8,45 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-import numpy as np
-
 from ..cluster.connection import Cluster
 from ..cluster.legs import FAMILY, Leg
 from ..cluster.legs.dense import MAX_NEIGHBOURS, DenseLeg
 from ..cluster.legs.lexical import among, highlight
-from ..cluster.record import IndexInfo
-from ..encoding.passages import Span
+from ..cluster.record import IndexInfo, Record
+from ..errors import DataError
 from ..files.family import member_of, names_of
 from .checks import Scripts
 from .fusions import Fusion, Legs, Question, Scores
-from .hits import checked_hits, shown_text
+from .hits import checked_hits
+from .settings import SearchSettings
 
-HYBRID, LEXICAL, DENSE = "hybrid", "lexical", "dense"
+HYBRID = "hybrid"
 INNER_HITS_IN_HYBRID = (3, 0, 0)  # 2.19 leaves them out of the answer without a word
 
 
 def modes() -> tuple[str, ...]:
-    """Name the modes of a search: both legs, or any single one."""
+    """Name the modes of a search: several legs, or any single one."""
     return (HYBRID, *names_of(FAMILY))
 
 
-def legs_of(mode: str) -> list[type[Leg]]:
+def legs_of(mode: str, settings: SearchSettings) -> list[type[Leg]]:
     """Give the legs of a mode."""
-    return [member_of(FAMILY, name) for name in ((LEXICAL, DENSE) if mode == HYBRID else (mode,))]
+    return [member_of(FAMILY, name) for name in (settings.shares if mode == HYBRID else (mode,))]
+
+
+def encodes(mode: str, settings: SearchSettings) -> bool:
+    """Tell whether a search in this mode needs an encoder."""
+    return any(leg.reads != "text" for leg in legs_of(mode, settings))
+
+
+def made_legs(mode: str, settings: SearchSettings, record: Record, fields: Sequence[str]) -> dict[str, Leg]:
+    """Make the legs of a mode for an index. Raises DataError for one that an index with this record lacks."""
+    found = {}
+    for leg in legs_of(mode, settings):
+        if obstacle := leg.obstacle(record):
+            raise DataError(f"no {leg.name} leg here: {obstacle}", hint="--mode lexical")
+        found[leg.name] = leg.of(record, fields)
+    return found
 
 
 class Alone(Fusion):
@@ -56,9 +70,9 @@ def unseen(body: dict[str, Any], seen: Sequence[str]) -> dict[str, Any]:
     return body | {"post_filter": {"bool": {"must": [body.get("post_filter", {"match_all": {}})], **others}}}
 
 
-def groups_of(doc_ids: Sequence[str]) -> list[Sequence[str]]:
+def groups_of(doc_ids: Sequence[str], size: int = MAX_NEIGHBOURS) -> list[Sequence[str]]:
     """Part documents into groups that one search may return."""
-    return [doc_ids[start : start + MAX_NEIGHBOURS] for start in range(0, len(doc_ids), MAX_NEIGHBOURS)]
+    return [doc_ids[start : start + size] for start in range(0, len(doc_ids), size)]
 
 
 class Candidates:
@@ -79,13 +93,15 @@ class Candidates:
         return [{hit["_id"]: hit["_score"] for hit in checked_hits(answer)} for answer in answers]
 
     def found(self, questions: Sequence[Question]) -> list[Legs]:
-        """Give what both legs say about each question: one retrieval per leg, then all else by ids."""
+        """Give what the legs say about each question: one retrieval per leg, then all else by ids."""
         asked = [one.text for one in questions for _ in one.legs]
-        first = self.scores(
-            [{"size": one.depth, "query": leg} for one in questions for leg in one.queries()], asked
+        first = iter(
+            self.scores(
+                [{"size": one.depth, "query": leg} for one in questions for leg in one.queries()], asked
+            )
         )
-        listed = list(zip(first[::2], first[1::2], strict=True))
-        missing = [self._missing(one, *lists) for one, lists in zip(questions, listed, strict=True)]
+        listed = [{name: next(first) for name in one.legs} for one in questions]
+        missing = [self._missing(one, lists) for one, lists in zip(questions, listed, strict=True)]
         bodies = [
             (one.text, body)
             for one, parts in zip(questions, missing, strict=True)
@@ -99,8 +115,7 @@ class Candidates:
         return [
             Legs(
                 lists,
-                {**lists[0], **scores[LEXICAL]},
-                {**lists[1], **scores[DENSE]},
+                {name: {**found, **scores[name]} for name, found in lists.items()},
                 one.scales,
                 {name: (part.weight, scores[name]) for name, part in one.signals.items()},
                 {name: (part.weight, scores[name]) for name, part in one.boosts.items()},
@@ -108,15 +123,14 @@ class Candidates:
             for one, lists, scores in zip(questions, listed, told, strict=True)
         ]
 
-    def _missing(self, question: Question, lexical: Scores, dense: Scores) -> dict[str, list[dict[str, Any]]]:
-        """Build by name what asks each leg for the documents that only the other one found, and each signal
-        and boost for all of them."""
-        unseen = [doc for doc in dense if doc not in lexical], [doc for doc in lexical if doc not in dense]
-        found = {
-            name: [{"size": len(ids), "query": self.legs[name].scores_of(question.asked[name], ids)}]
-            for name, ids in zip((LEXICAL, DENSE), unseen, strict=True)
-        }
-        groups = groups_of([*lexical, *unseen[0]])
+    def _missing(self, question: Question, listed: Mapping[str, Scores]) -> dict[str, list[dict[str, Any]]]:
+        """Build by name what asks each leg for the documents that only others found, and the rest for all."""
+        documents, found = list(dict.fromkeys(chain(*listed.values()))), {}
+        for name, scores in listed.items():
+            ids = [doc for doc in documents if doc not in scores]
+            query = self.legs[name].scores_of(question.asked[name], ids)
+            found[name] = [{"size": len(ids), "query": query}]
+        groups = groups_of(documents)
         for name, part in {**question.signals, **question.boosts}.items():
             query = {"bool": {"should": list(part.clauses)}}
             asked = groups if part.clauses else []
@@ -128,24 +142,24 @@ class Candidates:
         supported = len(self.legs) == 1 or self.cluster.version >= INNER_HITS_IN_HYBRID
         if supported or self.info.record.passages is None:
             return hits
-        doc_ids = [hit["_id"] for hit in hits if DENSE in hit.get("matched_queries", {})]
-        inner = self.best_passages(question.asked[DENSE], doc_ids)
+        doc_ids = [hit["_id"] for hit in hits if DenseLeg.name in hit.get("matched_queries", {})]
+        inner = self.best_passages(question, doc_ids)
         return [hit | {"inner_hits": inner.get(hit["_id"], {})} for hit in hits]
 
-    def best_passages(self, vector: np.ndarray, doc_ids: Sequence[str]) -> dict[str, Any]:
-        """Give the inner hits of each document's passage that is nearest to a query vector `(dim,)`."""
-        dense = self.legs[DENSE]
+    def best_passages(self, question: Question, doc_ids: Sequence[str]) -> dict[str, Any]:
+        """Give the inner hits of each document's passage that is nearest to the vector of a question."""
+        dense = self.legs.get(DenseLeg.name)
         if not doc_ids or not isinstance(dense, DenseLeg):
             return {}
-        query = dense.scores_of(vector, doc_ids, passages=True)
+        query = dense.scores_of(question.asked[DenseLeg.name], doc_ids, passages=True)
         body = {"size": len(doc_ids), "query": query, "_source": False}
         found = self.cluster.search(self.info, body)
         return {hit["_id"]: hit["inner_hits"] for hit in checked_hits(found)}
 
-    def texts(
+    def looked_up(
         self, doc_ids: Sequence[str], question: Question, fields: Sequence[str]
-    ) -> dict[str, tuple[str, Span | None]]:
-        """Give what to show of each document for a question, and where its best passage stands."""
+    ) -> dict[str, dict[str, Any]]:
+        """Give what an answer would say of each document: its marked text, its best passage."""
         passages = self.info.record.passages is not None
         body = {
             "size": len(doc_ids),
@@ -154,10 +168,8 @@ class Candidates:
             "highlight": highlight(self.info, fields, question.text),
         }
         hits = self.cluster.search(self.info, body)["hits"]["hits"]
-        inner = self.best_passages(question.asked[DENSE], doc_ids) if passages else {}
-        return {
-            hit["_id"]: shown_text(hit | {"inner_hits": inner.get(hit["_id"], {})}, fields) for hit in hits
-        }
+        inner = self.best_passages(question, doc_ids) if passages else {}
+        return {hit["_id"]: hit | {"inner_hits": inner.get(hit["_id"], {})} for hit in hits}
 
 
 @dataclass(frozen=True)

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import Annotated, Literal, NamedTuple, TypeAlias, get_args
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import check_fingerprint, command_for, is_destination
 from ..cluster.legs.dense import MAX_NEIGHBOURS
-from ..cluster.record import IndexInfo
+from ..cluster.record import IndexInfo, Record
 from ..encoding.contract import Encoder
 from ..errors import ClusterError, DataError, SettingsError, Unreachable
-from ..files.family import member_of
+from ..files.family import OneOf, member_of, names_of
 from ..languages import says_something
 from .boosts import check_boost, read_boosts
 from .encoders import encoder_for
-from .fusions import FAMILY, Weighted
-from .fusions.absolute import Absolute
+from .fusions import FAMILY, Fusion, Weighted
 from .rerankers import FAMILY as RERANKERS
 from .rerankers import Behind, Reranker
-from .settings import NAMES_A_PIPELINE, SearchSettings
+from .settings import SearchSettings
 
-Mode = Literal["hybrid", "lexical", "dense"]
+Mode: TypeAlias = Annotated[str, OneOf("cluster.legs", "hybrid")]
+"""`hybrid`, or the name of one leg."""
 Feedback = Literal["rm3", "rocchio"]
 RECHECK_S = 10.0  # a server would else fail every search after an operator forbids scripts
 REFUSALS = {
@@ -65,22 +65,34 @@ def check_feedback(feedback: str | None, mode: Mode, info: IndexInfo, settings: 
         raise SettingsError("rocchio and exact need one vector a document: this index has passages")
 
 
+def fusions() -> list[type[Fusion]]:
+    """Give all fusions, in the order in which `auto` tries them."""
+    members: list[type[Fusion]] = [member_of(FAMILY, name) for name in names_of(FAMILY)]
+    return sorted(members, key=lambda one: one.turn)
+
+
+def usual_fusion(record: Record, feedback: str | None = None) -> type[Fusion]:
+    """Give the first fusion that an index with this record can be ranked by."""
+    return next(one for one in fusions() if not one.obstacle(record, feedback))
+
+
 def chosen_fusion(settings: SearchSettings, info: IndexInfo, feedback: Feedback | None) -> str:
-    """Choose the fusion that is set, else absolute where the index and the other settings allow it.
+    """Choose the fusion that is set, else that whose own settings are given, else the usual one.
 
     Raises SettingsError for one that cannot rank this index, or that adds no boosts where there are some.
     """
-    fusion = settings.fusion
-    if fusion == "auto":
-        given = settings.model_fields_set & NAMES_A_PIPELINE
-        fusion = "pipeline" if given or Absolute.obstacle(info.record, feedback) else Absolute.name
-    joining = member_of(FAMILY, fusion)
+    if settings.fusion == "auto":
+        named = (one for one in fusions() if settings.model_fields_set & one.own_settings)
+        joining = next(named, None) or usual_fusion(info.record, feedback)
+    else:
+        joining = member_of(FAMILY, settings.fusion)
     if obstacle := joining.obstacle(info.record, feedback):
-        raise SettingsError(f"the fusion '{fusion}' cannot rank here: {obstacle}")
+        raise SettingsError(f"the fusion '{joining.name}' cannot rank here: {obstacle}")
     if settings.boost and not joining.takes_boosts:
-        reason = Absolute.obstacle(info.record, feedback) or f"the fusion '{fusion}' has none"
+        adding = next(one for one in fusions() if one.takes_boosts)
+        reason = adding.obstacle(info.record, feedback) or f"the fusion '{joining.name}' has none"
         raise SettingsError(f"a boost is added to true scores: {reason}", hint="leave the boost out")
-    return fusion
+    return joining.name
 
 
 class StoredFusion(NamedTuple):
@@ -100,7 +112,8 @@ def stored_fusion(
     fusion = chosen_fusion(settings, info, feedback)
     if member_of(FAMILY, fusion).needs_scripts and (refused := scripts_refused(cluster, info.name)):
         lost = "; the boost is left out" if settings.boost else ""
-        return StoredFusion("pipeline", f"ranked by the fusion 'pipeline': {refused}{lost}")
+        other = next(one.name for one in fusions() if one.one_request and not one.needs_scripts)
+        return StoredFusion(other, f"ranked by the fusion '{other}': {refused}{lost}")
     return StoredFusion(fusion)
 
 

@@ -10,7 +10,6 @@ from ..cluster.failures import understood
 from ..cluster.reading import text_of
 from ..encoding.passages import Span
 from ..errors import ClusterError
-from ..records import Hit
 
 
 def checked_hits(answer: dict[str, Any]) -> list[dict[str, Any]]:
@@ -37,14 +36,6 @@ def named_scores(found: dict[str, Any]) -> Mapping[str, float]:
     """Give the scores of the named queries that a hit matches."""
     named: Mapping[str, float] = found.get("matched_queries", {})
     return named
-
-
-def hit_of(found: dict[str, Any], rank: int, parts: dict[str, float] | None, fields: Sequence[str]) -> Hit:
-    """Make a hit of what the index answers: with the raw scores of its legs, and the text of these fields."""
-    text, passage = shown_text(found, fields)
-    raw = named_scores(found)
-    score = found["_score"] or 0.0
-    return Hit(found["_id"], score, rank, raw.get("lexical"), raw.get("dense"), text, passage, parts)
 
 
 def shown_text(found: dict[str, Any], fields: Sequence[str]) -> tuple[str, Span | None]:

@@ -11,13 +11,13 @@ import numpy as np
 from ..cluster.connection import Cluster
 from ..cluster.legs import Leg
 from ..cluster.legs.dense import as_kept
+from ..cluster.legs.lexical import lexical_root
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder, Reading, Vectors
 from ..vocabulary.terms import Analysed, Analysis
-from .candidates import LEXICAL, Joiner
+from .candidates import Joiner
 from .feedback import ROCCHIO_DOCUMENTS, TermFeedback, rocchio
 from .fusions import Question, Scales, Weighted
-from .fusions.absolute import lexical_root
 from .hits import checked_hits
 from .signal_set import SignalSet
 from .signals import QueryReading
@@ -59,7 +59,7 @@ class Asking:
         filter = self.info.scope.both(filter)
         if readings is None and self.encoder is not None:
             readings = self.signals.read(self.encoder, texts)
-        asked = {name: self._asked(leg, texts, readings) for name, leg in self.legs.items()}
+        asked = {name: self.asked(leg, texts, readings) for name, leg in self.legs.items()}
         scales, read = [Scales()] * len(texts), [Analysed()] * len(texts)
         if self.joiner.fusion.needs_scales:
             read = self.analysis.of(texts)
@@ -90,9 +90,10 @@ class Asking:
             return found
         return [{name: one for name, one in parts.items() if not one.scripted} for parts in found]
 
-    def _asked(self, leg: Leg, texts: Sequence[str], readings: Sequence[Reading] | None) -> Sequence[Any]:
+    def asked(self, leg: Leg, texts: Sequence[str], readings: Sequence[Reading] | None) -> Sequence[Any]:
+        """Give what a leg is asked by for each text."""
         if leg.reads == "text":
-            return self.expanded.queries(texts) if self.expanded and leg.name == LEXICAL else texts
+            return self.expanded.queries(texts) if self.expanded and leg.of_words else texts
         assert readings is not None
         vectors = self.moved(texts, readings) if self.moved else np.stack([one.vector for one in readings])
         return list(as_kept(vectors, self.info.record.vectors))

@@ -9,12 +9,12 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from ..cluster.record import IndexInfo
-from ..files.family import OneOf, names_of
+from ..files.family import OneOf, member_of, names_of
 from ..settings import NoOption, Stage
 from .boosts import GRAMMAR, read_boosts
 
-NAMES_A_PIPELINE = {"normalization", "combination", "rank_constant"}
-NAMES_A_FUSION = {"fusion", *NAMES_A_PIPELINE}
+FUSIONS = "search.fusions"
+NAMES_A_FUSION = {"fusion", "normalization", "combination", "rank_constant"}
 NAMES_A_FILE = {"query_template", "query_map"}
 
 
@@ -45,6 +45,10 @@ class SearchSettings(Stage):
         "arithmetic_mean", description="how a pipeline joins the legs' scores"
     )
     dense_weight: float = Field(0.5, ge=0, le=1, description="weight of the dense leg, 0 to 1")
+    legs: NoOption[dict[Annotated[str, OneOf("cluster.legs")], Annotated[float, Field(gt=0, le=1)]]] = Field(
+        {},
+        description="further legs of a hybrid search, each with its weight beside words and vectors",
+    )
     rank_constant: NoOption[int] = Field(60, ge=1, le=10_000, description="rank constant of rrf")
     signals: tuple[Annotated[str, OneOf("search.signals", "auto", "all", "none")], ...] = Field(
         ("auto",),
@@ -77,6 +81,11 @@ class SearchSettings(Stage):
     )
     tuned: bool = Field(True, description="take what `hybridr tune` found for the index, where not given")
 
+    @property
+    def shares(self) -> dict[str, float]:
+        """Give the weight of each leg of a hybrid search, in the order in which they are asked."""
+        return {"lexical": 1 - self.dense_weight, "dense": self.dense_weight, **self.legs}
+
 
 def with_tuning(
     settings: SearchSettings,
@@ -93,9 +102,11 @@ def with_tuning(
     """
     tuned = info.record.tuning
     found = without_files((getattr(tuned, part) if tuned else None) or {})
-    if "rm3" in (feedback, settings.feedback) and found.get("fusion") == "absolute":
+    fusion = found.get("fusion", "auto")
+    if fusion not in ("auto", *names_of(FUSIONS)):
         return settings
-    if found.get("fusion", "auto") not in ("auto", *names_of("search.fusions")):
+    wanted = feedback or settings.feedback
+    if wanted != "none" and fusion != "auto" and member_of(FUSIONS, fusion).obstacle(info.record, wanted):
         return settings
     if not settings.tuned or not found or settings.model_fields_set & NAMES_A_FUSION:
         return settings

@@ -42,8 +42,19 @@ class SignalSet:
             return encoder.read_queries(texts)
         return [without_tokens(vector) for vector in encoder.encode_queries(list(texts))]
 
+    def due(self, text: str) -> bool:
+        """Tell whether any of them has to ask the cluster about a text first."""
+        return any(one.due(text) for one in self.members.values())
+
+    def learnt_from(self, text: str) -> bool:
+        """Tell whether any of them was made of this query."""
+        return any(text in one.learnt_from for one in self.members.values())
+
     def of(self, asked: Sequence[QueryReading]) -> list[dict[str, Weighted]]:
         """Say what each signal asks for each query."""
+        for signal in self.members.values():
+            if waiting := [one for one in asked if signal.due(one.text)]:
+                signal.prepare(waiting)
         return [
             {
                 name: Weighted(signal.weight, signal.clauses(one), signal.needs_scripts)

@@ -23,7 +23,7 @@ from ..files.family import names_of
 from ..files.formats import document_of, qrels_file, read_corpus, read_qrels, read_queries, read_run
 from ..progress import Progress, silent
 from ..records import Qrels, Query, Run
-from .candidates import LEXICAL
+from .candidates import encodes, modes
 from .checks import Feedback, Mode
 from .encoders import encoder_for
 from .fusions import FAMILY as FUSIONS
@@ -56,9 +56,7 @@ SYSTEMS = {
     "bm25": Condition("lexical", own_query=False),
     "template": Condition("lexical"),
     "rm3": Condition("lexical", feedback="rm3", own_query=False),
-    "dense": Condition("dense"),
     "dense-exact": Condition("dense", settings={"exact": True}),
-    "hybrid": Condition("hybrid"),
     "dense-rocchio": Condition("dense", feedback="rocchio"),
     "hybrid-rocchio": Condition("hybrid", feedback="rocchio"),
     "hybrid-rm3": Condition("hybrid", feedback="rm3", own_query=False),
@@ -68,13 +66,14 @@ SYSTEMS = {
 
 
 def system(name: str) -> Condition:
-    """Find a system: one of the table, or `hybrid-FUSION` for any fusion. Raises SettingsError."""
+    """Find a system: one of the table, any leg, or `hybrid-FUSION` for any fusion. Raises SettingsError."""
     fused = {f"hybrid-{one}": one for one in names_of(FUSIONS)}
     if name in fused:
         return Condition("hybrid", settings={"tuned": False, "fusion": fused[name]})
-    if name not in SYSTEMS:
-        raise SettingsError(f"unknown system '{name}': {', '.join([*SYSTEMS, *fused])}")
-    return SYSTEMS[name]
+    known = {**{mode: Condition(mode) for mode in modes()}, **SYSTEMS}
+    if name not in known:
+        raise SettingsError(f"unknown system '{name}': {', '.join([*known, *fused])}")
+    return known[name]
 
 
 def open_search(
@@ -88,7 +87,8 @@ def open_search(
 ) -> Search:
     """Open a search of `name` with the encoder that wrote its vectors, or the one in the given folder."""
     info = resolve(cluster, name)
-    model = encoder_for(cluster, info, encoder) if encoder and mode != LEXICAL else None
+    needed = encoder is not None and encodes(mode, settings or SearchSettings())
+    model = encoder_for(cluster, info, encoder) if needed else None
     return Search(cluster, info, model, mode, feedback, settings=settings)
 
 
@@ -152,7 +152,7 @@ def evaluate_index(
     queries, judgements = judged.read()
     info = resolve(cluster, name)
     check_collection(cluster, info, judgements)
-    encoded = any(one.mode != LEXICAL for one in conditions.values())
+    encoded = any(encodes(one.mode, settings or SearchSettings()) for one in conditions.values())
     model = encoder_for(cluster, info, encoder, progress=progress) if encoded else None
     searches = {
         name: Search(

@@ -35,6 +35,7 @@ from .telemetry import CONTENT_TYPE, Metrics, configuration
 
 if TYPE_CHECKING:
     from ..cluster.connection import Cluster
+    from ..search.settings import SearchSettings
     from .searching import Searches
 
 SWITCH_S = (
@@ -87,12 +88,14 @@ def open_server(
     settings: ServeSettings,
     *,
     cluster: Cluster | None = None,
+    search: SearchSettings | None = None,
     added: Addition | None = None,
     progress: Progress = silent,
 ) -> Server:
     """Load the encoder and bind the port.
 
-    `cluster` is needed when the settings name an index; `added` are further routes. Raises ModelError,
+    `cluster` is needed when the settings name an index, which is ranked as `search` says; `added` are
+    further routes. Raises ModelError,
     SettingsError when the port is taken, other machines could ask without a token, or the certificate cannot
     be used, and FingerprintMismatch when the index was written by another encoder.
     """
@@ -100,7 +103,7 @@ def open_server(
     listener = listen(settings.host, settings.port)
     try:
         encoder = find_encoder(settings, cluster, progress)
-        app = create_app(encoder, settings, cluster=cluster, added=added)
+        app = create_app(encoder, settings, cluster=cluster, search=search, added=added)
         return Server(app, listener, settings)
     except BaseException:
         listener.close()
@@ -163,10 +166,12 @@ def create_app(
     settings: ServeSettings | None = None,
     *,
     cluster: Cluster | None = None,
+    search: SearchSettings | None = None,
     added: Addition | None = None,
 ) -> FastAPI:
     """Build the app: `/v1/embeddings`, `/v1/models`, `/healthz`, `/metrics`, `/docs`, and `/search`,
-    `/v1/rank` and `/v1/rewrite` when the settings name an index, which needs `cluster`; then what is `added`.
+    `/v1/rank` and `/v1/rewrite` when the settings name an index, which needs `cluster` and is ranked as
+    `search` says, by default as `Search` does; then what is `added`.
 
     With a token in the settings, everything but `/healthz` asks for `Authorization: Bearer <token>`.
     `app.state.embedder` is the queue and the cache. Raises what Search raises when the index and the
@@ -182,9 +187,12 @@ def create_app(
     add_embeddings(app, embedder, settings)
     searches = None
     if cluster is not None and settings.index is not None:
-        from .searching import add_ranking, add_rewriting, add_search
+        from ..search.settings import SearchSettings
+        from .searching import Searches, add_ranking, add_rewriting, add_search
 
-        searches = add_search(app, cluster, settings.index, embedder, settings)
+        hurried = cluster.hurried(settings.search_timeout_s)
+        searches = Searches(hurried, embedder, settings, search or SearchSettings())
+        add_search(app, searches, settings)
         add_ranking(app, searches, embedder, settings)
         add_rewriting(app, searches, embedder, settings)
     add_probes(app, encoder, settings.index, metrics)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -14,11 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from ..errors import ClusterError, DataError, HybridrError, NotFound, SettingsError, Unreachable
+from ..files.family import names_of
 from ..languages import says_something
+from ..search.checks import Mode
 from .settings import ServeSettings, Side
 from .telemetry import described, note
 
-Mode: TypeAlias = Literal["lexical", "dense", "hybrid"]
 SIDES: tuple[Side, ...] = ("query", "passage")
 MOST_HITS = 1000
 SHOWN_PROBLEMS = 5
@@ -77,7 +78,7 @@ class SearchRequest(BaseModel):
 
     query: str = Field(min_length=1, description="what a user types")
     k: int = Field(10, ge=1, le=MOST_HITS, description=f"how many hits, 1 to {MOST_HITS}")
-    mode: Mode = Field("hybrid", description="lexical, dense or hybrid")
+    mode: Mode = Field("hybrid", description="hybrid, or one leg: " + ", ".join(names_of("cluster.legs")))
     offset: int = Field(0, ge=0, le=MOST_HITS, description="how many of the best to skip: pages")
     filter: dict[str, Any] | None = Field(
         None, description="what every hit has to match: term, terms, range, exists, ids, match, bool of these"

@@ -13,10 +13,15 @@ from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, Field
 
 from ..cluster.connection import Cluster
+from ..cluster.legs import FAMILY as LEGS
+from ..cluster.legs.lexical import LexicalLeg
 from ..encoding.contract import Reading
 from ..errors import ClusterError, HybridrError
+from ..files.family import member_of, names_of
 from ..rewriting.clauses import Query, Reason, Wanted
 from ..rewriting.rewriting import BodyRanking, Recall, filter_of
+from ..search.candidates import HYBRID, encodes
+from ..search.checks import Mode
 from ..search.fusions.pipeline import hybrid_query
 from ..search.search import Search
 from ..search.settings import SearchSettings
@@ -27,7 +32,6 @@ from .requests import (
     BAD_REQUEST,
     LATE,
     EncodingFailed,
-    Mode,
     Refused,
     SearchRequest,
     answer,
@@ -45,11 +49,12 @@ WARNING = "the encoder failed, these are lexical results"
 class Searches:
     """Searches of one index in every mode; the encoder is checked against the index once, here."""
 
-    def __init__(self, cluster: Cluster, index: str, embedder: Embedder, settings: ServeSettings) -> None:
-        self.cluster, self.index, self.embedder = cluster, index, embedder
-        self.settings = SearchSettings(query_template=settings.query_template)
-        self.most_characters = settings.longest_query
-        self.threads = SearchThreads(settings.max_searches)
+    def __init__(
+        self, cluster: Cluster, embedder: Embedder, serving: ServeSettings, settings: SearchSettings
+    ) -> None:
+        self.cluster, self.embedder, self.settings = cluster, embedder, settings
+        self.index, self.most_characters = str(serving.index), serving.longest_query
+        self.threads = SearchThreads(serving.max_searches)
         self.modes: dict[Mode, Search]
         self.rankings: dict[Recall, BodyRanking]
         self.reopen()
@@ -57,36 +62,33 @@ class Searches:
     def reopen(self) -> None:
         """Look at the index again: from now on searches rank by what its record says now."""
         hybrid = Search(self.cluster, self.index, self.embedder.encoder, settings=self.settings)
-        self.modes = {
-            "hybrid": hybrid,
-            "lexical": hybrid.using("lexical"),
-            "dense": hybrid.using("dense"),
-        }
+        record = hybrid.info.record
+        single = [name for name in names_of(LEGS) if not member_of(LEGS, name).obstacle(record)]
+        self.modes = {HYBRID: hybrid, **{name: hybrid.using(name) for name in single}}
         most = self.most_characters
         self.rankings = {recall: BodyRanking(hybrid, recall, most=most) for recall in get_args(Recall)}
 
+    def search(self, mode: Mode) -> Search:
+        """Give the search in a mode. Raises Refused where the index lacks its leg."""
+        if mode not in self.modes:
+            raise Refused(422, f"the index has no {mode} leg", f"one of {', '.join(self.modes)}")
+        return self.modes[mode]
+
     async def read(self, mode: Mode, query: str) -> Reading | None:
-        """Read a query for its vector, and for its tokens where a signal needs them; not for lexical search.
+        """Read a query for its vector, and for its tokens where a signal needs them; not where words suffice.
 
         Raises EncodingFailed.
         """
-        if mode == "lexical":
+        if not encodes(mode, self.settings):
             return None
-        if self.modes[mode].signals.reads_tokens:
+        if self.search(mode).signals.reads_tokens:
             return await self.embedder.read(query)
         [embedding] = await self.embedder.embed("query", [query])
         return without_tokens(embedding.vector)
 
 
-def add_search(
-    app: FastAPI, cluster: Cluster, index: str, embedder: Embedder, settings: ServeSettings
-) -> Searches:
-    """Add `/search`, and give what it searches with.
-
-    Where the encoder fails it answers with lexical hits and a `Warning` header.
-    Raises what Search raises when the index and the encoder do not fit.
-    """
-    searches = Searches(cluster.hurried(settings.search_timeout_s), index, embedder, settings)
+def add_search(app: FastAPI, searches: Searches, settings: ServeSettings) -> None:
+    """Add `/search`. Where the encoder fails it answers with lexical hits and a `Warning` header."""
 
     @app.post("/search", summary="The best documents of the index for a query")
     async def search(body: SearchRequest, request: Request) -> Response:
@@ -98,10 +100,10 @@ def add_search(
             reading = await unless_gone(request, searches.read(mode, body.query), settings.search_timeout_s)
         except EncodingFailed as error:
             note(request, warning=WARNING, **described(error))
-            mode, warning = "lexical", WARNING
+            mode, warning = LexicalLeg.name, WARNING
         page: dict[str, Any] = {"offset": body.offset, "filter": body.filter, "explain": body.explain}
         page |= {"boost": body.boost} if body.boost and not warning else {}
-        asked = partial(searches.modes[mode], **page, reading=reading)
+        asked = partial(searches.search(mode), **page, reading=reading)
         found = searches.threads.run(partial(asked, body.query, body.k))
         try:
             hits = await unless_gone(request, found, settings.search_timeout_s)
@@ -109,9 +111,7 @@ def add_search(
             if body.filter is None or error.status != BAD_REQUEST or is_too_long(error):
                 raise
             raise Refused(422, f"filter: {error.message}", "the mapping says what its fields take") from None
-        return found_answer(mode, [hit._asdict() for hit in hits], warning)
-
-    return searches
+        return found_answer(mode, [hit.to_json() for hit in hits], warning)
 
 
 def found_answer(mode: Mode, hits: list[dict[str, object]], warning: str | None) -> Response:
@@ -120,11 +120,6 @@ def found_answer(mode: Mode, hits: list[dict[str, object]], warning: str | None)
         return answer({"mode": mode, "hits": hits})
     shown = {"mode": mode, "hits": hits, "warning": warning}
     return answer(shown, headers={"Warning": f'199 hybridr "{warning}"'})
-
-
-def rewritten(query: Query, dense: Query, depth: int) -> dict[str, Any]:
-    """Join the original query and its dense leg, `depth` candidates of each."""
-    return hybrid_query([dict(query), dict(dense)], depth)
 
 
 class RewriteRequest(BaseModel):
@@ -136,9 +131,11 @@ class RewriteRequest(BaseModel):
 def add_rewriting(app: FastAPI, searches: Searches, embedder: Embedder, settings: ServeSettings) -> None:
     """Add `/v1/rewrite`. What is not a query for one text, or cannot be encoded, comes back as it was."""
 
-    async def vector_leg(one: Wanted) -> dict[str, Any]:
+    async def rewritten(query: Query, one: Wanted) -> dict[str, Any]:
         [embedding] = await embedder.embed("query", [one.text], settings.rank_timeout_s)
-        return searches.modes["hybrid"].dense_leg(embedding.vector, filter_of(one))
+        hybrid, reading = searches.modes[HYBRID], without_tokens(embedding.vector)
+        legs = hybrid.further_legs(one.text, reading, filter_of(one))
+        return hybrid_query([dict(query), *legs], hybrid.settings.depth)
 
     @app.post("/v1/rewrite", summary="A query for one text, made hybrid; any other as it came")
     async def rewrite(body: RewriteRequest, request: Request) -> Response:
@@ -146,8 +143,7 @@ def add_rewriting(app: FastAPI, searches: Searches, embedder: Embedder, settings
         one = ranking.reader.read(query)
         if isinstance(one, Wanted) and not one.around and not ranking.unreadable(one.text):
             try:
-                dense = await unless_gone(request, vector_leg(one), settings.rank_timeout_s)
-                query = rewritten(query, dense, searches.modes["hybrid"].settings.depth)
+                query = await unless_gone(request, rewritten(query, one), settings.rank_timeout_s)
             except Refused as error:  # EncodingFailed is one
                 note(request, **described(error))
         note(request, rewritten=query is not body.input)
@@ -205,7 +201,7 @@ class LookUp:
 
         Raises what keeps the cluster from it, for all texts of a request.
         """
-        if is_long(text) or self._searches.modes["hybrid"].at_hand(text):
+        if is_long(text) or self._searches.modes[HYBRID].at_hand(text):
             return
         if self._next is None:
             self._next = asyncio.ensure_future(self._take_turn())
@@ -218,7 +214,7 @@ class LookUp:
         finally:
             texts, self._texts, self._next = self._texts, [], None
         try:
-            request = self._threads.run(partial(self._searches.modes["hybrid"].analysis.of, texts))
+            request = self._threads.run(partial(self._searches.modes[HYBRID].analysis.of, texts))
             await asyncio.wait_for(request, self._within_s)  # longer than that nobody waits for it
         finally:
             self._turn.release()

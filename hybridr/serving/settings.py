@@ -19,6 +19,7 @@ class ServeSettings(Stage):
 
     table: ClassVar[str] = "serve"
     gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {"query_map": ()}
+    moved: ClassVar[Mapping[str, str]] = {"query_template": "[search] query_template"}
 
     encoder: Path | None = Field(
         None, description="encoder folder; None: that of the index, else the packaged MiniLM"
@@ -34,9 +35,6 @@ class ServeSettings(Stage):
     tls_cert: Path | None = Field(None, description="certificates for https, a PEM file; None: http")
     tls_key: Path | None = Field(None, description="key of --tls-cert; None: it is in the same file")
     index: str | None = Field(None, description="index that /search asks; None: no /search")
-    query_template: Path | None = Field(
-        None, description="file with your own lexical query; None: the text in all text fields"
-    )
     token: NoOption[SecretStr | None] = Field(
         None, min_length=1, description="every request but /healthz must bear it"
     )

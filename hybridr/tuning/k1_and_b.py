@@ -79,7 +79,7 @@ def bm25_obstacle(search: Search, asked: Sequence[Asked]) -> str | None:
 def errors_of(asked: Asked) -> np.ndarray:
     """Give how far the formula is from the server's lexical scores, in shares of these, where it has any."""
     documents = asked.candidates
-    told = np.array([asked.legs.lexical.get(doc, 0.0) for doc in documents])
+    told = np.array([asked.legs.scores["lexical"].get(doc, 0.0) for doc in documents])
     assert asked.words is not None
     found = asked.words.scores(asked.similarity, len(documents))
     larger = np.maximum(found, told)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..cluster.legs.lexical import LexicalLeg
 from ..cluster.record import Record
 from ..errors import SettingsError
 from ..files.family import member_of, names_of
+from ..search.checks import usual_fusion
 from ..search.fusions import FAMILY, Fusion, Legs, Scales, Scores
 from ..search.settings import SearchSettings
 from .bm25_scores import Similarity
@@ -22,11 +24,10 @@ ANOTHER_TECHNIQUE = 0.25  # as far from the default as a weight of 0 or 1
 ADDITION = 0.05  # other signals
 NEIGHBOURHOOD = 0.15  # of weights: the deviation of a bell
 USUAL = SearchSettings()
+ZERO: NDArray[np.float64] = np.zeros(())
 ANY = (99, 0, 0)  # what a fusion computes here is the same for every version
-DEFAULTS = ("absolute", "min_max")
-"""Trials that a search takes by itself, the first that an index allows."""
-Sides: TypeAlias = NDArray[np.float64]
-"""What each leg adds to the score of each candidate, at full weight, `(2, n)`; NaN: in neither list."""
+Sides: TypeAlias = Mapping[str, NDArray[np.float64]]
+"""By leg what it adds to the score of each candidate, at full weight, `(n,)`; NaN: in no list."""
 
 
 def distance(same_technique: bool, weight: float) -> float:
@@ -75,7 +76,7 @@ def variants(
     """
     members = [member_of(FAMILY, name) for name in fusions or names_of(FAMILY)]
     grids = [grid for member in members for grid in member.grids if not member.obstacle(record, None)]
-    default = next(one for one in DEFAULTS if any(grid.name == one for grid in grids))
+    default = usual_fusion(record).grids[0].name
     more: list[dict[str, Any]] = [{}, *({"signals": one} for one in signals)]
     found = [
         Variant(
@@ -170,30 +171,32 @@ def row_of(variant: Variant, legs: Legs, sides: Sides | None, asked: Asked) -> N
     if sides is None:
         scores = fusion_of(variant).scores(cut_legs(legs, USUAL.depth))
         return np.array([scores.get(doc, np.nan) for doc in asked.candidates])
-    weight = variant.settings["dense_weight"]
-    row: NDArray[np.float64] = (1 - weight) * sides[0] + weight * sides[1]
+    shares = SearchSettings(**variant.settings).shares
+    row: NDArray[np.float64] = sum((shares[name] * side for name, side in sides.items()), ZERO)
     return row
 
 
 def sides_of(variant: Variant, legs: Legs, asked: Asked) -> Sides | None:
-    """Bring both legs to one scale, as the variant does, with lists no longer than a search's."""
+    """Bring all legs to one scale, as the variant does, with lists no longer than a search's."""
     sides = fusion_of(variant).sides(cut_legs(legs, USUAL.depth))
     if sides is None:
         return None
-    return np.array([[side.get(doc, np.nan) for doc in asked.candidates] for side in sides])
+    return {
+        name: np.array([side.get(doc, np.nan) for doc in asked.candidates]) for name, side in sides.items()
+    }
 
 
 def cut_legs(legs: Legs, depth: int) -> Legs:
-    """Cut the lists of both legs; true scores of documents in neither are left out."""
-    lexical, dense = legs.listed
-    if max(len(lexical), len(dense)) <= depth:
+    """Cut the lists of all legs; true scores of documents in none are left out."""
+    if max(map(len, legs.listed.values())) <= depth:
         return legs
-    lexical, dense = first(lexical, depth), first(dense, depth)
-    found = {*lexical, *dense}
-    true = [
-        {doc: one for doc, one in all_of.items() if doc in found} for all_of in (legs.lexical, legs.dense)
-    ]
-    return legs._replace(listed=(lexical, dense), lexical=true[0], dense=true[1])
+    listed = {name: first(scores, depth) for name, scores in legs.listed.items()}
+    found = set().union(*listed.values())
+    true = {
+        name: {doc: one for doc, one in scores.items() if doc in found}
+        for name, scores in legs.scores.items()
+    }
+    return legs._replace(listed=listed, scores=true)
 
 
 def reworded(asked: Asked, similarity: Similarity) -> Legs:
@@ -203,7 +206,8 @@ def reworded(asked: Asked, similarity: Similarity) -> Legs:
     documents = asked.candidates
     scores = asked.words.scores(similarity, len(documents)).tolist()
     lexical = {doc: score for doc, score in zip(documents, scores, strict=True) if score > 0}
-    return asked.legs._replace(listed=(best_first(lexical), asked.legs.listed[1]), lexical=lexical)
+    listed = {**asked.legs.listed, LexicalLeg.name: best_first(lexical)}
+    return asked.legs._replace(listed=listed, scores={**asked.legs.scores, LexicalLeg.name: lexical})
 
 
 def best_first(scores: Scores) -> dict[str, float]:

@@ -14,9 +14,9 @@ from ..cluster.destinations import destinations
 from ..cluster.reading import sources_by_id, text_of
 from ..encoding.contract import Encoder
 from ..errors import NotFound, SettingsError
+from ..search.candidates import HYBRID
 from ..search.encoders import encoder_for
 from ..search.search import Search
-from ..search.settings import SearchSettings
 from ..search.systems import system
 from ..serving.searching import Searches
 
@@ -41,7 +41,7 @@ class SideBySide:
     @property
     def hybrid(self) -> Search:
         """Give the search that the server answers with."""
-        return self.searches.modes["hybrid"]
+        return self.searches.modes[HYBRID]
 
     @property
     def cluster(self) -> Cluster:
@@ -71,7 +71,7 @@ class SideBySide:
 
     def lists(self, query: str, names: Sequence[str], k: int) -> dict[str, list[dict[str, Any]]]:
         """Rank the best `k` by each system, with what each part adds to a score where it is a sum."""
-        return {name: [hit._asdict() for hit in self.search(name)(query, k, explain=True)] for name in names}
+        return {name: [hit.to_json() for hit in self.search(name)(query, k, explain=True)] for name in names}
 
     def pool(self, query: str, judge: str) -> list[dict[str, Any]]:
         """Give the documents of a query that are judged, in an order that only the judge decides.
@@ -95,14 +95,14 @@ class SideBySide:
             self._opened.clear()
 
     def _open(self, name: str) -> Search:
-        if name == "hybrid":
+        if name == HYBRID:
             return self.hybrid
         if name.startswith(BESIDE):
             return self._beside(name)
         if name not in self.names():
             raise SettingsError(f"nothing to compare is called '{name[:100]}'", hint=", ".join(self.names()))
         one = system(name)
-        settings = one.chosen(SearchSettings(query_template=self.hybrid.settings.query_template), 0)
+        settings = one.chosen(self.searches.settings, 0)
         return Search(self.cluster, self.hybrid.info, self.encoder, one.mode, one.feedback, settings=settings)
 
     def _beside(self, name: str) -> Search:
@@ -110,7 +110,9 @@ class SideBySide:
             raise NotFound(f"nothing to compare is called '{name[:100]}'", hint=", ".join(self.names()))
         found = self.cluster.index_info(name.removeprefix(BESIDE))
         info = replace(found, scope=self.hybrid.info.scope)  # what the server's name shows, and no more
-        return Search(self.cluster, info, encoder_for(self.cluster, info, None))
+        return Search(
+            self.cluster, info, encoder_for(self.cluster, info, None), settings=self.searches.settings
+        )
 
 
 def interleaved(lists: Sequence[Sequence[str]], count: int) -> list[str]:

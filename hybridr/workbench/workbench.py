@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field
 from ..cluster.connection import Cluster
 from ..cluster.destinations import resolve
 from ..progress import Progress, silent
+from ..search.settings import SearchSettings
 from ..search.systems import Compared, JudgedQueries, check_collection, measured_all
 from ..serving.application import Addition, Server, open_server
 from ..serving.requests import Refused, answer
@@ -75,10 +76,15 @@ class TaskRequest(BaseModel):
 
 
 def open_workbench(
-    settings: ServeSettings, *, cluster: Cluster | None = None, progress: Progress = silent
+    settings: ServeSettings,
+    *,
+    cluster: Cluster | None = None,
+    search: SearchSettings | None = None,
+    progress: Progress = silent,
 ) -> Server:
     """Make the server of `open_server`, with the page at `/`; raises what that raises."""
-    return open_server(settings, cluster=cluster, progress=progress, added=workbench_of(settings, cluster))
+    added = workbench_of(settings, cluster)
+    return open_server(settings, cluster=cluster, search=search, progress=progress, added=added)
 
 
 def workbench_of(settings: ServeSettings, cluster: Cluster | None) -> Addition:

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from hybridr.adaptation.adaptation import adapt
-from hybridr.adaptation.gate import both_legs, compare_encoders, engine_scores, rank_all, usual_fusion
+from hybridr.adaptation.gate import both_legs, compare_encoders, engine_scores, rank_all
 from hybridr.adaptation.settings import AdaptSettings
+from hybridr.cluster.record import Record
 from hybridr.encoding.opening import load_encoder
 from hybridr.encoding.retriever import Retriever
 from hybridr.encoding.sentence_transformers import read_retriever
@@ -18,7 +19,9 @@ from hybridr.evaluation.bm25 import Bm25
 from hybridr.exporting.exporting import export
 from hybridr.progress import silent
 from hybridr.search.calibration import known_scale
+from hybridr.search.checks import usual_fusion
 from hybridr.search.fusions import Scales
+from hybridr.search.settings import SearchSettings
 from support.tiny import tiny_corpus, tiny_retriever
 
 
@@ -82,11 +85,12 @@ def test_inner_products_are_fused_as_a_pipeline_does() -> None:
     class Inner(Noise):
         similarity = "ip"
 
-    assert (usual_fusion(Noise()).name, usual_fusion(Inner()).name) == ("absolute", "pipeline")
+    fusions = [usual_fusion(Record(similarity=one.similarity)) for one in (Noise(), Inner())]
+    assert [one.name for one in fusions] == ["absolute", "pipeline"]
     dense = engine_scores(Inner(), np.array([[-3.0, 5.0, 1.0]], dtype=np.float32))
     assert dense.min() > 0
     legs = both_legs(np.array([0.0, 0.0, 2.0]), dense[0], Scales())
-    fused = usual_fusion(Inner()).scores(legs)
+    fused = fusions[1](SearchSettings(), (3, 0, 0)).scores(legs)
     assert sorted(fused, key=lambda place: -fused[place]) == ["2", "1", "0"]
 
 

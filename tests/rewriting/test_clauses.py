@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hybridr.rewriting import clauses
 from hybridr.rewriting.clauses import REASONS, QueryReader, Wanted
 from hybridr.rewriting.rewriting import filter_of, surrounded
-from hybridr.serving.searching import rewritten
+from hybridr.search.fusions.pipeline import hybrid_query
 from support.members import one_more
 
 READER = QueryReader({"text", "title"})
@@ -157,7 +157,7 @@ def test_a_text_stays_a_text_whatever_is_in_it(text: str) -> None:
     one = READER.read(query)
     assert isinstance(one, Wanted)
     assert one.text == text
-    made = rewritten(query, {"knn": {"v": {"vector": [1.0], "k": 3, "filter": filter_of(one)}}}, 3)
+    made = hybrid_query([query, {"knn": {"v": {"vector": [1.0], "k": 3, "filter": filter_of(one)}}}], 3)
     legs = json.loads(json.dumps(made))["hybrid"]["queries"]
     assert legs[0] == json.loads(json.dumps(query))
 

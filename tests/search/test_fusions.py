@@ -22,9 +22,8 @@ from support.members import FUSION, one_more
 
 VERSION, COSINE = (3, 6, 0), Record(similarity="cosine")
 LEGS = Legs(
-    ({"a": 4.0, "b": 2.0}, {"b": 0.9, "c": 0.8}),
-    {"a": 4.0, "b": 2.0, "c": 1.0},
-    {"a": 0.6, "b": 0.9, "c": 0.8},
+    {"lexical": {"a": 4.0, "b": 2.0}, "dense": {"b": 0.9, "c": 0.8}},
+    {"lexical": {"a": 4.0, "b": 2.0, "c": 1.0}, "dense": {"a": 0.6, "b": 0.9, "c": 0.8}},
     Scales(9.0, 2.0),
 )
 
@@ -73,7 +72,7 @@ def test_sides_add_up_to_the_scores(weight: float) -> None:
     for given in ({"fusion": "absolute"}, *({"normalization": one} for one in ("min_max", "l2", "rrf"))):
         settings = SearchSettings(**{"fusion": "pipeline"} | given, dense_weight=weight)
         made = member_of(FAMILY, settings.fusion)(settings, VERSION)
-        lexical, dense = made.sides(LEGS)
+        lexical, dense = made.sides(LEGS).values()
         added = {doc: (1 - weight) * lexical[doc] + weight * dense[doc] for doc in LEGS.documents}
         assert added == pytest.approx(made.scores(LEGS))
 
@@ -81,11 +80,13 @@ def test_sides_add_up_to_the_scores(weight: float) -> None:
 def test_the_pipeline_scores_as_fuse_does() -> None:
     settings = SearchSettings(fusion="pipeline", combination="geometric_mean", dense_weight=0.3)
     made = member_of(FAMILY, "pipeline")(settings, VERSION)
-    assert made.scores(LEGS) == fuse(LEGS.listed, combination="geometric_mean", weights=(0.7, 0.3))
+    listed = list(LEGS.listed.values())
+    assert made.scores(LEGS) == fuse(listed, combination="geometric_mean", weights=(0.7, 0.3))
     assert made.sides(LEGS) is None
 
 
 def test_legs_tell_what_is_known_of_a_document() -> None:
-    legs = LEGS._replace(dense={"a": 0.6, "b": 0.9}, signals={"phrases": (0.1, {"a": 0.3})})
+    without = {**LEGS.scores, "dense": {"a": 0.6, "b": 0.9}}
+    legs = LEGS._replace(scores=without, signals={"phrases": (0.1, {"a": 0.3})})
     assert legs.told("a") == {"lexical": 4.0, "dense": 0.6, "phrases": 0.3}
     assert legs.told("c") == {"lexical": 1.0}, "no vector, and no pair of words"

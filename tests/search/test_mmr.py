@@ -11,7 +11,7 @@ from hybridr.cluster.record import IndexInfo
 from hybridr.errors import SettingsError
 from hybridr.records import Hit
 from hybridr.search.checks import rerankers_of
-from hybridr.search.rerankers import Behind
+from hybridr.search.rerankers import Behind, Listed
 from hybridr.search.rerankers.mmr import MaximalMarginalRelevance, diversified
 from hybridr.search.settings import SearchSettings
 
@@ -50,7 +50,7 @@ def behind(mmr_lambda: float = 0.7, **record: Any) -> Behind:
 
 
 def test_a_copy_of_the_best_goes_behind_others() -> None:
-    found = MaximalMarginalRelevance(behind(0.5)).rescore("q", HITS)
+    found = MaximalMarginalRelevance(behind(0.5)).diverse(HITS)
     assert [hit.doc_id for hit in found] == ["a", "c", "d", "b"]
     assert [hit.rank for hit in found] == [1, 2, 3, 4]
     like = 4.0 / float(np.hypot(4.0, 0.1))
@@ -59,10 +59,10 @@ def test_a_copy_of_the_best_goes_behind_others() -> None:
 
 
 def test_the_ends_of_lambda() -> None:
-    alone = MaximalMarginalRelevance(behind(1.0)).rescore("q", HITS)
+    alone = MaximalMarginalRelevance(behind(1.0)).diverse(HITS)
     assert [hit.doc_id for hit in alone] == ["a", "b", "c", "d"]
     assert [hit.score for hit in alone] == pytest.approx([1.0, 0.9, 0.5, 0.0])
-    unlike = MaximalMarginalRelevance(behind(0.0)).rescore("q", HITS)
+    unlike = MaximalMarginalRelevance(behind(0.0)).diverse(HITS)
     assert [hit.doc_id for hit in unlike] == ["a", "c", "d", "b"]
 
 
@@ -77,7 +77,7 @@ def test_marginal_relevance_never_grows_and_equals_keep_their_order() -> None:
     assert np.all(np.diff(gained) <= 1e-12)
     assert diversified(scores, vectors, 0.6) == (order, gained)
     assert diversified(np.ones(4), np.zeros((4, 2)), 0.6)[0] == [0, 1, 2, 3]
-    assert MaximalMarginalRelevance(behind()).rescore("q", []) == []
+    assert MaximalMarginalRelevance(behind()).rescored([Listed("q", [], {})]) == [[]]
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,15 @@ class Shortest(Reranker):
 
     name = "throwaway"
 
-    def rescore(self, query, hits):
-        best = sorted(hits, key=lambda hit: len(hit.text))
-        return [hit._replace(score=-float(len(hit.text)), rank=rank) for rank, hit in enumerate(best, 1)]
+    needs_texts = True
+
+    def rescored(self, lists):
+        return [self.one(each.hits, each.contents) for each in lists]
+
+    def one(self, hits, texts):
+        long = {doc: float(len(text)) for doc, text in texts.items()}
+        best = sorted(hits, key=lambda hit: long[hit.doc_id])
+        return [hit._replace(score=-long[hit.doc_id], rank=rank) for rank, hit in enumerate(best, 1)]
 '''
 TEXTS = {"a": "a sea of words", "b": "sea", "c": "the sea"}
 
@@ -42,13 +48,17 @@ class OneAnswer:
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
 
-    def search(self, index: str, body: dict[str, Any], params: Any = None) -> dict[str, Any]:
+    def search(self, index: str, body: dict[str, Any], params: Any = None, **_: Any) -> dict[str, Any]:
         self.bodies.append(body)
         hits = [
-            {"_id": doc, "_score": 1.0, "_source": {"text": text}, "highlight": {"text": [text]}}
+            {"_id": doc, "_score": 1.0, "_source": {"text": text}, "highlight": {"text": ["<em>sea</em>"]}}
+            | {"_seq_no": 1, "_primary_term": 1, "_version": 1}
             for doc, text in TEXTS.items()
         ]
         return {"hits": {"hits": hits}}
+
+    def msearch(self, index: str, bodies: list[dict[str, Any]], texts: Any = ()) -> list[dict[str, Any]]:
+        return [self.search(index, body) for body in bodies]
 
 
 @pytest.fixture
@@ -70,7 +80,8 @@ def test_a_new_file_orders_the_best_hits_anew(shortest: None, search: Search) ->
     assert [hit.doc_id for hit in search("sea", 2)] == ["a", "b", "c"]
     assert [(hit.doc_id, hit.rank) for hit in again("sea", 2)] == [("b", 1), ("c", 2)]
     assert [hit.doc_id for hit in again("sea", 2, offset=1)] == ["c", "a"]
-    assert search.cluster.bodies[-1]["size"] == 20, "it looks at all candidates"  # type: ignore[attr-defined]
+    bodies = search.cluster.bodies  # type: ignore[attr-defined]
+    assert [body["size"] for body in bodies[-2:]] == [20, 3], "all candidates, then their whole texts"
     assert list(again.run([Query("q", "sea")], 1)["q"]) == ["b"]
 
 

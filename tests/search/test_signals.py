@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hybridr.cluster.legs.lexical import lexical_root
 from hybridr.cluster.record import IndexInfo
 from hybridr.errors import SettingsError
 from hybridr.search import signals
 from hybridr.search.fusions import Scales
-from hybridr.search.fusions.absolute import absolute_weights, lexical_root
+from hybridr.search.fusions.absolute import part_weights
 from hybridr.search.settings import SearchSettings
 from hybridr.search.signal_set import signals_taken
 from hybridr.search.signals import Place, QueryReading
@@ -204,18 +205,21 @@ def test_soft_terms_need_a_table_and_no_token_states(monkeypatch: pytest.MonkeyP
 
 def test_weights_move_from_the_words_to_the_signals() -> None:
     root = lexical_root(9.0)
-    plain = absolute_weights(0.5, Scales(9.0, 1.0))
-    assert (plain.lexical, plain.dense, plain.signals) == (pytest.approx(0.5 / root), 1.0, {})
-    both = absolute_weights(0.5, Scales(9.0, 1.0), {"phrases": 0.1, "soft_terms": 0.2})
-    assert both.lexical == pytest.approx(0.3 / root)
+    half = {"lexical": 0.5, "dense": 0.5}
+    plain = part_weights(half, Scales(9.0, 1.0))
+    assert plain == ({"lexical": pytest.approx(0.5 / root), "dense": 1.0}, {})
+    both = part_weights(half, Scales(9.0, 1.0), {"phrases": 0.1, "soft_terms": 0.2})
+    assert both.legs == {"lexical": pytest.approx(0.3 / root), "dense": 1.0}
     assert both.signals == {"phrases": pytest.approx(0.1), "soft_terms": pytest.approx(0.2)}
-    assert absolute_weights(1.0, Scales(9.0, 1.0), {"phrases": 0.1}).signals == {"phrases": 0.0}
-    assert absolute_weights(0.5, Scales(0.0, 1.0), {"phrases": 0.1}).lexical == 0.0
+    vectors_alone = part_weights({"lexical": 0.0, "dense": 1.0}, Scales(9.0, 1.0), {"phrases": 0.1})
+    assert vectors_alone.signals == {"phrases": 0.0}
+    assert part_weights(half, Scales(0.0, 1.0), {"phrases": 0.1}).legs["lexical"] == 0.0
 
 
 def test_a_new_file_is_a_setting_and_a_part(constant: None) -> None:
     assert SearchSettings(signals=("throwaway",)).signals == ("throwaway",)
-    found = signals_taken(place(), ["auto"])
+    assert set(signals_taken(place(), ["auto"]).members) == {"phrases"}, "nobody is ranked anew by a file"
+    found = signals_taken(place(), ["auto", "throwaway"])
     assert set(found.members) == {"phrases", "throwaway"}
     [parts] = found.of([asked("a1 b1", words("a1 b1"))])
     assert parts["throwaway"].weight == 0.3

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from hybridr.cluster.legs.lexical import lexical_root
 from hybridr.search.fusions import Scales
-from hybridr.search.fusions.absolute import absolute_weights, lexical_root
+from hybridr.search.fusions.absolute import part_weights
 from hybridr.search.signals.phrases import HALF, SCALE, Phrases
 from hybridr.search.signals.soft_terms import SCALE as NEARNESS
 from hybridr.search.signals.soft_terms import SoftTerms
@@ -32,12 +33,12 @@ def test_the_worked_example() -> None:
     total = math.fsum(IDF.values())
     assert f"I = {total:.1f} and 4 √I = {lexical_root(total):.3f}" in PAGE.read_text(encoding="utf-8")
     shares = {"phrases": Phrases.weight, "soft_terms": SoftTerms.weight}
-    weights = absolute_weights(0.5, Scales(total, 1.0), shares)
+    weights = part_weights({"lexical": 0.5, "dense": 0.5}, Scales(total, 1.0), shares)
     both = (IDF["heated"] + IDF["wing"]) * ONCE_AT_AVERAGE_LENGTH
     soft = NEARNESS / USUALLY_ABOVE * math.fsum(IDF[word] / total * ABOVE[word] for word in IDF)
     parts = {
-        "words": weights.lexical * both,
-        "cosine": weights.dense * (1 + 0.55) / 2,
+        "words": weights.legs["lexical"] * both,
+        "cosine": weights.legs["dense"] * (1 + 0.55) / 2,
         "phrases": weights.signals["phrases"] * SCALE * HALF * both / lexical_root(total),
         "soft terms": weights.signals["soft_terms"] * soft,
     }

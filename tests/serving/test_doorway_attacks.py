@@ -197,7 +197,9 @@ class SlowSearch:
 
 SlowSearch.signals = type("NoSignals", (), {"reads_tokens": False})()
 SlowSearch.lexical_fields = ("text",)
-SlowSearch.info = type("Info", (), {"record": type("Fields", (), {"fields": ()})(), "settings": {}})()
+SlowSearch.info = type(
+    "Info", (), {"record": type("Fields", (), {"fields": (), "vector_field": "v"})(), "settings": {}}
+)()
 
 
 async def crowd_of(

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import ClusterError
+from hybridr.search.fusions import Rescoring
 from hybridr.serving import searching
 from hybridr.serving.application import create_app
 from hybridr.serving.doorway import SearchThreads
@@ -63,9 +64,9 @@ class KnowingSearch:
     def knows(self, text):
         return text != "unheard"
 
-    def body(self, text, k, *, filter, reading, matched, boost):
+    def rescoring(self, text, depth, matched, *, filter, reading, boost):
         both = {"bool": {"should": [matched, {"knn": {"filter": filter}}]}}
-        return {"query": both, "rescore": {"window_size": 2 * k, "query": {"rescore_query": {"script": {}}}}}
+        return Rescoring(both, {"script": {}}, 2 * depth)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.record import IndexInfo
 from hybridr.errors import ClusterError, Unreachable
 from hybridr.records import Hit
 from hybridr.serving import searching
@@ -27,7 +26,7 @@ class FakeSearch:
     asked: ClassVar[dict[str, Any]] = {}
     lexical_fields = ("text",)
     signals = SimpleNamespace(reads_tokens=True)
-    info = IndexInfo("docs", {}, {}, {})
+    info: Any = SimpleNamespace(record=SimpleNamespace(fields=(), vector_field="v"), settings={})
 
     def __init__(self, cluster, index, encoder, mode="hybrid", *, settings=None) -> None:
         self.encoder, self.mode = encoder, mode
@@ -40,7 +39,7 @@ class FakeSearch:
             raise FakeSearch.failure
         FakeSearch.asked[text] = None if reading is None else reading.vector
         size = 0 if reading is None else len(reading.vector)
-        return [Hit(f"{self.mode} {size}", 1.0, 1, None, None, "")][:k]
+        return [Hit(f"{self.mode} {size}", 1.0, 1)][:k]
 
 
 class DyingEncoder(HashingEncoder):

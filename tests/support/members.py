@@ -23,7 +23,8 @@ class Maximum(Fusion):
     grids = (Grid("throwaway", {"fusion": "throwaway"}, (0.5,)),)
 
     def scores(self, legs):
-        return {doc: max(legs.lexical.get(doc, 0.0), 5 * legs.dense.get(doc, 0.0)) for doc in legs.documents}
+        words, near = legs.scores["lexical"], legs.scores["dense"]
+        return {doc: max(words.get(doc, 0.0), 5 * near.get(doc, 0.0)) for doc in legs.documents}
 '''
 """A fusion of no request of its own: each candidate's scores are asked by ids."""
 

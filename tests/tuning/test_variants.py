@@ -7,7 +7,7 @@ import pytest
 from hybridr.cluster.record import Record
 from hybridr.records import Query
 from hybridr.search.fusions import Legs, Scales
-from hybridr.search.fusions.absolute import absolute_weights
+from hybridr.search.fusions.absolute import part_weights
 from hybridr.search.fusions.pipeline import fuse, search_pipeline
 from hybridr.search.settings import SearchSettings
 from hybridr.tuning.evidence import Asked
@@ -33,10 +33,10 @@ def test_old_servers_are_offered_what_they_take() -> None:
 
 
 def test_scores_are_those_of_the_formula_and_of_the_pipeline() -> None:
-    listed = ({"a": 4.0, "b": 2.0}, {"b": 0.9, "c": 0.8})
-    legs = Legs(listed, {**listed[0], "c": 1.0}, {**listed[1], "a": 0.6})
+    listed = {"lexical": {"a": 4.0, "b": 2.0}, "dense": {"b": 0.9, "c": 0.8}}
+    legs = Legs(listed, {"lexical": {**listed["lexical"], "c": 1.0}, "dense": {**listed["dense"], "a": 0.6}})
     asked = Asked(Query("q", "text"), legs, 9.0)
-    lexical, dense, _ = absolute_weights(0.3, Scales(9.0, 2.0))
+    lexical, dense = part_weights({"lexical": 0.7, "dense": 0.3}, Scales(9.0, 2.0)).legs.values()
     assert (lexical, dense) == (pytest.approx(0.7 / 12), pytest.approx(1.2))
     found = scores_of(Variant({"fusion": "absolute", "dense_weight": 0.3}, 0.0), asked, 2.0)
     assert found == pytest.approx(
@@ -44,5 +44,5 @@ def test_scores_are_those_of_the_formula_and_of_the_pipeline() -> None:
     )
     settings = {"fusion": "pipeline", "normalization": "l2", "dense_weight": 0.3}
     assert scores_of(Variant(settings, 0.1), asked, 2.0) == fuse(
-        listed, normalization="l2", weights=[0.7, 0.3]
+        list(listed.values()), normalization="l2", weights=[0.7, 0.3]
     )

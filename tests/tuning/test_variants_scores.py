@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -58,8 +59,9 @@ def query() -> np.ndarray:
 def asked(vectors: dict[str, np.ndarray], query: np.ndarray) -> Asked:
     lexical = {doc: score for doc, score in formula(ASKED, Similarity()).items() if score > 0}
     dense = {doc: float((1 + vector @ query) / 2) for doc, vector in vectors.items()}
-    best_first = [dict(sorted(scores.items(), key=lambda item: -item[1])) for scores in (lexical, dense)]
-    one = Asked(Query("q", "sea tide"), Legs((best_first[0], best_first[1]), lexical, dense), 9.0)
+    scores = {"lexical": lexical, "dense": dense}
+    listed = {name: dict(sorted(of.items(), key=lambda item: -item[1])) for name, of in scores.items()}
+    one = Asked(Query("q", "sea tide"), Legs(listed, scores), 9.0)
     rows = [
         row
         for place, doc in enumerate(one.candidates)
@@ -76,17 +78,17 @@ def positive(scores: dict[str, float]) -> dict[str, float]:
 def test_another_k1_and_b_change_the_lexical_leg(asked: Asked, similarity: Similarity) -> None:
     lexical = formula(ASKED, similarity)
     found = scores_of(Variant(STOCK, 0.1), asked, 1.0, similarity)
-    assert found == pytest.approx(fuse([positive(lexical), asked.legs.dense], weights=[0.6, 0.4]))
+    assert found == pytest.approx(fuse([positive(lexical), asked.legs.scores["dense"]], weights=[0.6, 0.4]))
     found = scores_of(Variant(ABSOLUTE, 0.1), asked, 2.0, similarity)
     assert found == pytest.approx(
-        {doc: 0.6 / 12 * lexical[doc] + 1.6 * asked.legs.dense.get(doc, 0.5) for doc in TEXTS}
+        {doc: 0.6 / 12 * lexical[doc] + 1.6 * asked.legs.scores["dense"].get(doc, 0.5) for doc in TEXTS}
     )
 
 
 def test_short_lists_hold_the_best_of_each_leg(asked: Asked) -> None:
     short = cut_legs(asked.legs, 1)
-    assert short.listed == tuple(dict(list(scores.items())[:1]) for scores in asked.legs.listed)
-    assert {*short.lexical, *short.dense} == {*short.listed[0], *short.listed[1]}
+    assert short.listed == {name: dict(list(of.items())[:1]) for name, of in asked.legs.listed.items()}
+    assert set(chain(*short.scores.values())) == set(short.documents)
     assert cut_legs(asked.legs, 100) is asked.legs
 
 
@@ -97,8 +99,8 @@ def test_what_was_not_looked_up_is_not_guessed(asked: Asked) -> None:
 
 def test_the_formula_is_held_against_the_server(asked: Asked) -> None:
     assert errors_of(asked).max() < 1e-9
-    doubled = {doc: 2 * score for doc, score in asked.legs.lexical.items()}
-    off = errors_of(asked._replace(legs=asked.legs._replace(lexical=doubled)))
+    doubled = {doc: 2 * score for doc, score in asked.legs.scores["lexical"].items()}
+    off = errors_of(asked._replace(legs=asked.legs._replace(scores={"lexical": doubled})))
     assert off.tolist() == pytest.approx([0.5, 0.5, 0.5])
 
 

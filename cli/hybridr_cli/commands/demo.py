@@ -79,7 +79,7 @@ def summary(done: Demonstration) -> dict[str, object]:
         "promoted": adapted.promoted if adapted else None,
         "loss": [adapted.loss_start, adapted.loss_end] if adapted else None,
         "reindex": done.reindexing.to_json(),
-        "hits": [hit._asdict() for hit in done.hits],
+        "hits": [hit.to_json() for hit in done.hits],
         "evaluation": done.evaluation.to_json(),
         "seconds": done.seconds,
     }

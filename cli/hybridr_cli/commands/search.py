@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from html import unescape
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -33,7 +33,7 @@ class Page:
 class Ranking:
     """What ranks them."""
 
-    mode: Annotated[Literal["hybrid", "lexical", "dense"], typer.Option(help="Which legs rank.")] = "hybrid"
+    mode: Annotated[str, typer.Option(help="Which legs rank: hybrid, or one by its name.")] = "hybrid"
     encoder: EncoderFolder = None
 
 
@@ -68,7 +68,7 @@ def search(
         return session.output.line(json.dumps(body))
     hits = searcher(text, page.k, offset=page.offset, filter=wanted, explain=explain)
     left_out = dict(searcher.signals.left_out)
-    found = {"mode": ranking.mode, "hits": [hit._asdict() for hit in hits], "left_out": left_out}
+    found = {"mode": ranking.mode, "hits": [hit.to_json() for hit in hits], "left_out": left_out}
     session.output.result(found | {"remarks": searcher.remarks})
     if not explain:
         return show(session, hits)
@@ -99,13 +99,12 @@ def show(session: Session, hits: list[Hit]) -> None:
             hit.rank,
             hit.doc_id,
             f"{hit.score:.4f}",
-            raw(hit.lexical_score),
-            raw(hit.dense_score),
+            *map(raw, hit.scores.values()),
             marked(hit.text),
         )
         for hit in hits
     ]
-    session.output.table(("rank", "document", "score", "BM25", "dense", "text"), rows)
+    session.output.table(("rank", "document", "score", *hits[0].scores, "text"), rows)
 
 
 def show_parts(session: Session, hits: list[Hit]) -> None:

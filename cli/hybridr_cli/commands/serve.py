@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from ..options import Only
 from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
+    from hybridr.search.settings import SearchSettings
     from hybridr.serving.settings import ServeSettings
 
 
 @verb(app, "serve", cluster=True)
-def serve(session: Session, settings: ServeSettings) -> None:
+def serve(
+    session: Session, settings: ServeSettings, search: Annotated[SearchSettings, Only("query_template")]
+) -> None:
     """Serve vectors at /v1/embeddings as OpenAI's API does; with --index /search, and a page at /.
 
     The page compares rankings side by side, and people judge documents there, from which it tunes.
@@ -25,7 +29,7 @@ def serve(session: Session, settings: ServeSettings) -> None:
     from hybridr.workbench.workbench import open_workbench
 
     cluster = session.connect() if settings.index else None
-    server = open_workbench(settings, cluster=cluster, progress=session.output.progress)
+    server = open_workbench(settings, cluster=cluster, search=search, progress=session.output.progress)
     session.output.note(f"serving on {server.url}")
     session.output.result({"url": server.url})
     sys.stdout.flush()  # whoever started us in a pipe waits for the address

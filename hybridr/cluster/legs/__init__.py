@@ -14,11 +14,27 @@ class Leg(Protocol):
     """One way to find documents of an index; a search in the mode of its name takes it alone.
 
     `reads` says what a query is asked by: its text, or the encoder's vector `(dim,)`. Scores are the engine's
-    own, best first.
+    own, best first. `part` is what a leg adds to a score, for people; `unseen` the score of a document that
+    it has none for. A leg `of_words` scores the words of a query: signals share its weight, feedback expands
+    it, and a client's own query takes its place.
     """
 
     name: ClassVar[str]
+    help: ClassVar[str] = ""
     reads: ClassVar[Literal["text", "vector"]]
+    part: ClassVar[str]
+    of_words: ClassVar[bool] = False
+    unseen: ClassVar[float] = 0.0
+
+    @classmethod
+    def obstacle(cls, record: Record) -> str | None:
+        """Say why an index with this record has no such leg; None where it has."""
+        return None
+
+    @classmethod
+    def unscaled(cls, record: Record) -> str | None:
+        """Say why its scores cannot be added to those of others; None where they can."""
+        return None
 
     @classmethod
     def of(cls, record: Record, fields: Sequence[str]) -> Leg:
@@ -46,3 +62,11 @@ class Leg(Protocol):
 
     def scores_of(self, asked: Any, doc_ids: Sequence[str]) -> dict[str, Any]:
         """Find exactly these documents, with their true scores; those without any stay away."""
+
+    def true_scores(self, asked: Any, weight: float = 1.0, *, shown: bool = False) -> dict[str, Any]:
+        """Give whatever documents are scored their true scores, times a weight."""
+
+    @classmethod
+    def scale(cls, idf_sum: float, spread: float) -> float:
+        """Give what brings true scores to the scale of (1 + cosine), by the idf of the query's terms, summed
+        up, and the factor of the encoder's cosines."""

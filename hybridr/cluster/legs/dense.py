@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from ...errors import ClusterError, SettingsError
 from ..connection import Cluster
 from ..record import PASSAGE_VECTOR, Record
 from ..settings import VectorSettings
+from . import Leg
 
 Version = tuple[int, int, int]
 LARGEST_BYTE = 127
@@ -160,7 +161,7 @@ def cost_of(form: Form, count: int, dim: int, m: int, version: Version, *, chose
 
 
 @dataclass(frozen=True)
-class DenseLeg:
+class DenseLeg(Leg):
     """The vectors of one field, asked by a query vector `(dim,)` as the index keeps it (`as_kept`).
 
     With `most_passages` a document has up to that many vectors, and the best one counts; `exact` compares
@@ -172,8 +173,11 @@ class DenseLeg:
     similarity: str
     most_passages: int | None = None
     exact: bool = False
-    name: ClassVar[str] = "dense"
-    reads: ClassVar[Literal["text", "vector"]] = "vector"
+    name = "dense"
+    help = "by its vector"
+    reads = "vector"
+    part = "cosine"
+    unseen = 0.5
 
     @classmethod
     def of(cls, record: Record, fields: Sequence[str]) -> DenseLeg:
@@ -182,6 +186,18 @@ class DenseLeg:
         kept = VectorSettings(**named, vectors=record.vectors, compression=record.compression)
         most = record.passages.most if record.passages else None
         return cls(kept, record.dim, record.similarity, most)
+
+    @classmethod
+    def obstacle(cls, record: Record) -> str | None:
+        """Say that there are no vectors."""
+        return None if record.vector_field else "the index has no vectors"
+
+    @classmethod
+    def unscaled(cls, record: Record) -> str | None:
+        """Say that a document has no one cosine."""
+        if record.passages is not None:
+            return "its documents have several vectors (--passages)"
+        return "its encoder compares by inner product" if record.similarity != "cosine" else None
 
     @property
     def field(self) -> str:
@@ -222,6 +238,34 @@ class DenseLeg:
         return dense_scores_query(
             as_numbers(asked), self.field, doc_ids, most_passages=most, inner_hits=passages
         )
+
+    def true_scores(self, asked: np.ndarray, weight: float = 1.0, *, shown: bool = False) -> dict[str, Any]:
+        """Compare the query vector with that of each document by a script."""
+        return cosine_query(as_numbers(asked), self.field, weight, self.name if shown else None)
+
+    @classmethod
+    def scale(cls, idf_sum: float, spread: float) -> float:
+        """Make 1 + cosine of an engine's score, spread as those of the packaged encoder."""
+        return 2 * spread
+
+
+def cosine_query(
+    vector: Sequence[float], field: str, weight: float = 1.0, name: str | None = None
+) -> dict[str, Any]:
+    """Score documents by the exact cosine, as an engine does 0 to 1 and .5 without a vector, times a weight.
+
+    Some other index that a client searches along with this one may not have the field.
+    """
+    unseen = f"!doc.containsKey('{field}') || doc['{field}'].size() == 0"
+    script = {
+        "source": (
+            f"params.dense * ({unseen} ? {DenseLeg.unseen} : "
+            f"(1.0 + cosineSimilarity(params.vector, doc['{field}'])) / 2.0)"
+        ),
+        "params": {"dense": weight, "vector": list(vector)},
+    }
+    named = {"_name": name} if name else {}
+    return {"script_score": {"query": {"match_all": {"boost": 0.0}}, "script": script, **named}}
 
 
 def as_numbers(vector: np.ndarray) -> list[float]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 from ...errors import SettingsError
 from ...files.foreign import parsed_json, read_within
 from ..record import IndexInfo, Record
+from . import Leg
 
 PLACE = "{{query}}"
+SCALE = 4.0  # times the root of the idf of a query's terms: what BM25 is divided by
 MOST_MARKED = 100_000  # characters of a field in which words are marked
 INNER = ("function_score", "script_score", "boosting")  # what changes the scores of a query inside
 
@@ -106,14 +109,22 @@ def conditions_of(query: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
     return found[0], found[1]
 
 
+def lexical_root(idf_sum: float) -> float:
+    """Give what BM25 is divided by to stand beside a cosine; 0 for a query without terms."""
+    return SCALE * math.sqrt(idf_sum)
+
+
 @dataclass(frozen=True)
-class LexicalLeg:
+class LexicalLeg(Leg):
     """BM25 over some text fields, or a user's own query; asked by a text, or by what feedback made of it."""
 
     fields: tuple[str, ...]
     template: Template | None = None
-    name: ClassVar[str] = "lexical"
-    reads: ClassVar[Literal["text", "vector"]] = "text"
+    name = "lexical"
+    help = "by its words (BM25)"
+    reads = "text"
+    part = "words"
+    of_words = True
 
     @classmethod
     def of(cls, record: Record, fields: Sequence[str]) -> LexicalLeg:
@@ -144,6 +155,18 @@ class LexicalLeg:
     def scores_of(self, asked: str | Mapping[str, Any], doc_ids: Sequence[str]) -> dict[str, Any]:
         """Score exactly these documents; those without a word of the query stay away."""
         return among(doc_ids, self.query(asked, len(doc_ids)))
+
+    def true_scores(
+        self, asked: str | Mapping[str, Any], weight: float = 1.0, *, shown: bool = False
+    ) -> dict[str, Any]:
+        """Match the words of the text: what does not match has no score."""
+        return self.query(asked, 0, shown=shown, boost=None if weight == 1 else weight)
+
+    @classmethod
+    def scale(cls, idf_sum: float, spread: float) -> float:
+        """Divide by four roots of the idf sum; 0 for a query without terms."""
+        root = lexical_root(idf_sum)
+        return 1 / root if root else 0.0
 
     def _matching(self, text: str) -> dict[str, Any]:
         return self.template.filled(text) if self.template else lexical_query(text, self.fields)

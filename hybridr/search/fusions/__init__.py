@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
@@ -12,6 +13,9 @@ from ...cluster.record import Record
 from ..settings import SearchSettings
 
 FAMILY = "search.fusions"
+BEYOND = 1e-12
+"""The weight of the scores by which hits are found: lost in those that are scored again, and what is left for
+hits beyond the window, which follow in the order in which they were found on whichever page they are."""
 Scores: TypeAlias = Mapping[str, float]
 """Document id -> score, best first."""
 
@@ -43,7 +47,7 @@ class Question:
 
     Each leg gives `depth` candidates that match `filter`; `signals` are further parts of the score, by name.
     `boosts` are what fields add beside relevance: their weights stand as they are.
-    `matched` is a client's own query, which finds candidates in place of the lexical leg.
+    `matched` is a client's own query, which finds candidates in place of the legs that read texts.
     `shown` asks for what people look at too, `explained` for the score of each signal: the server runs a
     named query once more to tell its scores, so nothing is named where nobody looks. `text` is what was
     typed.
@@ -71,29 +75,45 @@ class Question:
 
 
 class Legs(NamedTuple):
-    """What both legs say about one query: the lists they retrieved, and both true scores of the union.
+    """What the legs say about one query, by name: the lists they retrieved, and true scores of the union.
 
     A document without a lexical score matches no word of the query; one without a dense score has no vector.
     `signals` and `boosts` are the weight and the scores of each further part.
     """
 
-    listed: tuple[Scores, Scores]
-    lexical: Scores
-    dense: Scores
+    listed: Mapping[str, Scores]
+    scores: Mapping[str, Scores]
     scales: Scales = Scales()
     signals: Mapping[str, tuple[float, Scores]] = NO_SCORES
     boosts: Mapping[str, tuple[float, Scores]] = NO_SCORES
 
     @property
     def documents(self) -> list[str]:
-        """List the documents that either leg found."""
-        return list(dict.fromkeys([*self.listed[0], *self.listed[1]]))
+        """List the documents that any leg found."""
+        return list(dict.fromkeys(chain(*self.listed.values())))
 
     def told(self, doc_id: str) -> dict[str, float]:
         """Give the scores of a document by leg, signal and boost; what does not find it is left out."""
         further = {name: scores for name, (_, scores) in [*self.signals.items(), *self.boosts.items()]}
-        named = {"lexical": self.lexical, "dense": self.dense, **further}
-        return {name: scores[doc_id] for name, scores in named.items() if doc_id in scores}
+        return {name: of[doc_id] for name, of in {**self.scores, **further}.items() if doc_id in of}
+
+
+class Rescoring(NamedTuple):
+    """A ranking as parts of one request: what finds candidates, and what scores the best `window` of a shard
+    again; hits beyond it follow in the order in which they were found."""
+
+    found: dict[str, Any]
+    scored: dict[str, Any]
+    window: int
+
+    def body(self) -> dict[str, Any]:
+        """Write the parts as a search has them; whoever extends a client's search takes them one by one."""
+        rescored = {
+            "query_weight": BEYOND,
+            "rescore_query_weight": 1.0,
+            "rescore_query": self.scored,
+        }
+        return {"query": self.found, "rescore": {"window_size": self.window, "query": rescored}}
 
 
 class Grid(NamedTuple):
@@ -105,12 +125,15 @@ class Grid(NamedTuple):
 
 
 class Fusion(Protocol):
-    """One way to rank by two legs; a member subclasses this: `name`, `help`, `scores`, the rest has defaults.
+    """One way to rank by several legs; a member subclasses this: `name`, `help`, `scores`, the rest has
+    defaults.
 
-    Without `one_request` the search asks both legs, completes their true scores by a further request and
+    Without `one_request` the search asks the legs, completes their true scores by a further request and
     ranks by `scores`; with it, it sends `body`, and `scores` must rank the same (`tune` uses them, and a
-    search where the cluster runs no scripts).
-    `legs.listed` is what each leg retrieved, `legs.lexical` and `legs.dense` are true scores of the union;
+    search where the cluster runs no scripts). `rescores` says that its request is a `Rescoring`, which goes
+    with a client's own search. The setting `auto` takes
+    the first in `turn` that an index allows, or the one whose own settings are given.
+    `legs.listed` is what each leg retrieved, `legs.scores` are true scores of the union;
     `pipeline.py` has the normalisations (all equal scores become 1.0: leave out a document that a leg has no
     score for). Made once a search: raises SettingsError for settings that a server of this version cannot
     follow. Where `needs_scales`, questions and legs come with their `Scales`, and where `takes_signals` with
@@ -121,7 +144,10 @@ class Fusion(Protocol):
 
     name: ClassVar[str]
     help: ClassVar[str] = ""
+    turn: ClassVar[int] = 9
+    own_settings: ClassVar[frozenset[str]] = frozenset()
     one_request: ClassVar[bool] = False
+    rescores: ClassVar[bool] = False
     needs_scales: ClassVar[bool] = False
     takes_signals: ClassVar[bool] = False
     takes_boosts: ClassVar[bool] = False
@@ -146,10 +172,14 @@ class Fusion(Protocol):
         """Score every candidate, in any order, as the request of `body` would."""
         raise NotImplementedError
 
-    def sides(self, legs: Legs) -> tuple[Scores, Scores] | None:
+    def rescoring(self, question: Question) -> Rescoring:
+        """Give the parts of the request, where it `rescores`."""
+        raise NotImplementedError
+
+    def sides(self, legs: Legs) -> dict[str, Scores] | None:
         """Give what each leg adds to each candidate at full weight; None where weights do not just multiply.
 
-        With them `tune` scores all weights at once: (1 - dense weight) x lexical + dense weight x dense.
+        With them `tune` scores all weights at once: the sum of `settings.shares` x sides.
         """
         return None
 

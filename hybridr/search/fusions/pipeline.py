@@ -30,6 +30,8 @@ class Pipeline(Fusion):
 
     name = "pipeline"
     help = "as normalization and combination say"
+    turn = 2
+    own_settings = frozenset({"normalization", "combination", "rank_constant"})
     one_request = True
     grids = tuple(
         Grid(one, {"fusion": "pipeline", "normalization": one}, TENTHS)
@@ -52,15 +54,14 @@ class Pipeline(Fusion):
 
     def scores(self, legs: Legs) -> dict[str, float]:
         """Do what the processor of the pipeline does."""
-        return fuse(legs.listed, **legs_technique(self.settings)._asdict())
+        return fuse(list(legs.listed.values()), **legs_technique(self.settings)._asdict())
 
-    def sides(self, legs: Legs) -> tuple[Scores, Scores] | None:
+    def sides(self, legs: Legs) -> dict[str, Scores] | None:
         """Normalise each list; a document that is not in it adds nothing."""
         if self.settings.normalization != "rrf" and self.settings.combination != "arithmetic_mean":
             return None
         nothing = dict.fromkeys(legs.documents, 0.0)
-        lexical, dense = (nothing | self._on_scale(scores) for scores in legs.listed)
-        return lexical, dense
+        return {name: nothing | self._on_scale(scores) for name, scores in legs.listed.items()}
 
     def check_page(self, offset: int, k: int) -> None:
         """Refuse a page that reaches beyond the candidates."""
@@ -83,8 +84,9 @@ def hybrid_query(legs: Sequence[dict[str, Any]], depth: int) -> dict[str, Any]:
 
 
 def legs_technique(settings: SearchSettings) -> Technique:
-    """Give the technique of lexical and dense scores, in this order. Raises SettingsError."""
-    weights = (1.0 - settings.dense_weight, settings.dense_weight)
+    """Give the technique of the legs' scores, in their order. Raises SettingsError."""
+    shares = settings.shares.values()
+    weights = tuple(share / sum(shares) for share in shares) if settings.legs else tuple(shares)
     check_technique(settings.normalization, settings.combination, weights, len(weights))
     return Technique(settings.normalization, settings.combination, weights, settings.rank_constant)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple, Protocol
 
 from ...cluster.connection import Cluster
@@ -21,14 +21,24 @@ class Behind(NamedTuple):
     settings: SearchSettings
 
 
+class Listed(NamedTuple):
+    """A query and its best hits; `contents` are whole texts by document id, where they are needed."""
+
+    query: str
+    hits: Sequence[Hit]
+    contents: Mapping[str, str]
+
+
 class Reranker(Protocol):
     """Orders the best hits of a search anew; `[search] rerank` or `Search.reranked(NAME)` puts it behind one.
 
-    A member subclasses this: `name`, `help`, `rescore`, maybe `obstacle`. Made once a search.
+    A member subclasses this: `name`, `help`, `rescored`, maybe `obstacle`. Made once a search. Where it
+    `needs_texts`, it gets what documents hold, as the encoder reads them: `Hit.text` is a marked fragment.
     """
 
     name: ClassVar[str]
     help: ClassVar[str] = ""
+    needs_texts: ClassVar[bool] = False
 
     def __init__(self, behind: Behind) -> None:
         """Take what is needed of a search for which there is no `obstacle`."""
@@ -38,5 +48,5 @@ class Reranker(Protocol):
         """Say why hits of this search cannot be ordered so; None where they can."""
         return None
 
-    def rescore(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
-        """Give the same hits with new scores, best first, and `rank` from 1; `text` is what was found."""
+    def rescored(self, lists: Sequence[Listed]) -> list[list[Hit]]:
+        """Give the same hits of each query with new scores, best first, and `rank` from 1."""

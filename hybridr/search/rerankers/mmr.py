@@ -14,7 +14,7 @@ import numpy as np
 from ...encoding.contract import Vectors
 from ...records import Hit
 from ..hits import checked_hits
-from . import Behind, Reranker
+from . import Behind, Listed, Reranker
 
 
 class MaximalMarginalRelevance(Reranker):
@@ -34,10 +34,12 @@ class MaximalMarginalRelevance(Reranker):
             return "the index has no vectors"
         return "its documents have several vectors (--passages)" if record.passages else None
 
-    def rescore(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
-        """Order the hits by marginal relevance, which becomes their score: λ at most, maybe below 0."""
-        if not hits:
-            return []
+    def rescored(self, lists: Sequence[Listed]) -> list[list[Hit]]:
+        """Order hits by marginal relevance, which becomes their score: λ at most, maybe below 0."""
+        return [self.diverse(one.hits) if one.hits else [] for one in lists]
+
+    def diverse(self, hits: Sequence[Hit]) -> list[Hit]:
+        """Order the hits of one query."""
         vectors = self.vectors([hit.doc_id for hit in hits])
         order, scores = diversified(
             np.array([hit.score for hit in hits]), vectors, self.behind.settings.mmr_lambda

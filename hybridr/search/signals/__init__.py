@@ -6,7 +6,7 @@ The class of a member states in plain lines its `name`, that of the file, a `hel
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from ...cluster.connection import Cluster
@@ -40,16 +40,18 @@ class Signal(Protocol):
 
     Made once a search. Where it `reads_tokens`, queries come with the states of their tokens; where it
     `needs_scripts`, it is left out on a cluster that runs none. Where it is asked for by name, one of the
-    usual signals that it `replaces` is not taken up by itself.
+    usual signals that it `replaces` is not taken up by itself. `learnt_from` are the texts of queries that it
+    was made of: no tuning judges it by them.
     """
 
     name: ClassVar[str]
     help: ClassVar[str]
     weight: ClassVar[float]
-    usual: ClassVar[bool] = True
+    usual: ClassVar[bool] = False
     replaces: ClassVar[str] = ""
     reads_tokens: ClassVar[bool] = False
     needs_scripts: ClassVar[bool] = False
+    learnt_from: Collection[str] = frozenset()
 
     def __init__(self, place: Place) -> None:
         """Take what is needed of an index for which there is no `obstacle`."""
@@ -58,6 +60,13 @@ class Signal(Protocol):
     def obstacle(cls, place: Place) -> str | None:
         """Say why this index or encoder cannot give the signal; None where they can."""
         return None
+
+    def prepare(self, asked: Sequence[QueryReading]) -> None:
+        """Ask the cluster for what the clauses of these queries need; not where none is `due`."""
+
+    def due(self, text: str) -> bool:
+        """Tell whether the clauses of a text wait for a request."""
+        return False
 
     def clauses(self, asked: QueryReading) -> list[dict[str, Any]]:
         """Build the queries whose scores add up to the signal of a document; none: it has nothing to say."""

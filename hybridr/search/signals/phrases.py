@@ -26,6 +26,7 @@ class Phrases(Signal):
     name = "phrases"
     help = "words of the query side by side"
     weight = 0.1
+    usual = True
 
     def __init__(self, place: Place) -> None:
         self.fields = fields_with_positions(place)

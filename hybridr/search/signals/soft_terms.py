@@ -33,6 +33,7 @@ class SoftTerms(Signal):
     name = "soft_terms"
     help = "words near those of the query"
     weight = 0.2
+    usual = True
 
     def __init__(self, place: Place) -> None:
         table = open_term_table(place.cluster, place.info)

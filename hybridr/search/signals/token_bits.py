@@ -27,7 +27,6 @@ class TokenBits(Signal):
     name = "token_bits"
     help = "tokens of the document near those of the query"
     weight = 0.4
-    usual = False
     replaces = "soft_terms"  # without them it ranks as well, and sooner
     reads_tokens = True
     needs_scripts = True

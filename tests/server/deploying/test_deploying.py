@@ -148,7 +148,7 @@ def test_our_own_lexical_search_is_not_rewritten(shelf: Cluster, transparent: st
     asked = len(server.received)
     hits = Search(shelf, INDEX, mode="lexical")(TEXT)
     assert len(server.received) == asked
-    assert [hit.score for hit in hits] == [hit.lexical_score for hit in hits]
+    assert [hit.score for hit in hits] == [hit.scores["lexical"] for hit in hits]
 
 
 @pytest.mark.parametrize("text", ["${credential.token} basket", "${x} basket"])

@@ -65,8 +65,8 @@ def test_legs_are_named_only_where_their_scores_are_shown(cluster: Cluster, inde
     words = {"size": COUNT, "query": {"match": {"text": TEXT}}, "_source": False}
     lexical = {hit["_id"]: hit["_score"] for hit in cluster.search(search.info.name, words)["hits"]["hits"]}
     for hit in search(TEXT):
-        assert hit.lexical_score == pytest.approx(lexical.get(hit.doc_id), abs=1e-5)
-        assert hit.dense_score is not None
+        assert hit.scores["lexical"] == pytest.approx(lexical.get(hit.doc_id), abs=1e-5)
+        assert hit.scores["dense"] is not None
 
 
 @pytest.mark.parametrize("dense_weight", [0.0, 0.5, 0.9])
@@ -89,8 +89,8 @@ def test_hits_show_both_true_scores(cluster: Cluster, index: str) -> None:
     query = encoder().encode_queries([TEXT])[0]
     for hit in search(TEXT, 30):
         vector = encoder().encode_documents([text_number(int(hit.doc_id[1:]))])[0]
-        assert hit.dense_score == pytest.approx((1 + float(query @ vector)) / 2, abs=1e-4)
-        assert (hit.lexical_score or 0.0) == pytest.approx(lexical.get(hit.doc_id, 0.0), abs=1e-4)
+        assert hit.scores["dense"] == pytest.approx((1 + float(query @ vector)) / 2, abs=1e-4)
+        assert (hit.scores["lexical"] or 0.0) == pytest.approx(lexical.get(hit.doc_id, 0.0), abs=1e-4)
 
 
 @pytest.mark.parametrize("fusion", ["absolute", "pipeline"])
@@ -114,7 +114,7 @@ def test_exact_search_compares_every_vector(cluster: Cluster, index: str) -> Non
     )
     hits = search(TEXT, 5, filter={"term": {"tags": "t1"}})
     assert {int(hit.doc_id[1:]) % 3 for hit in hits} == {1}
-    assert [hit.dense_score for hit in hits] == [hit.score for hit in hits]
+    assert [hit.scores["dense"] for hit in hits] == [hit.score for hit in hits]
 
 
 def test_a_page_beyond_what_the_pipeline_normalises_is_refused(cluster: Cluster, index: str) -> None:
@@ -184,7 +184,7 @@ def test_rocchio_moves_the_query_toward_the_best(cluster: Cluster, index: str, m
     search = Search(cluster, f"{index}-hybridr", encoder(), mode, "rocchio")
     for hit in search(TEXT, 5):
         vector = encoder().encode_documents([text_number(int(hit.doc_id[1:]))])[0]
-        assert hit.dense_score == pytest.approx((1 + float(moved @ vector)) / 2, abs=1e-4)
+        assert hit.scores["dense"] == pytest.approx((1 + float(moved @ vector)) / 2, abs=1e-4)
     with pytest.raises(SettingsError, match="lexical search has none"):
         search.using("lexical")
 

@@ -95,8 +95,8 @@ def test_it_ranks_by_the_same_scores(
         assert other.run([Query("q", TEXT)], 10)["q"] == pytest.approx(ranked, abs=1e-4)
     for hit, before in zip(found, explained, strict=True):
         assert hit.parts == (before.parts and pytest.approx(before.parts, abs=1e-4))
-        assert hit.lexical_score == pytest.approx(before.lexical_score, abs=1e-4)
-        assert hit.dense_score == pytest.approx(before.dense_score, abs=1e-4)
+        assert hit.scores["lexical"] == pytest.approx(before.scores["lexical"], abs=1e-4)
+        assert hit.scores["dense"] == pytest.approx(before.scores["dense"], abs=1e-4)
     assert Search(cluster, index, encoder, feedback=feedback, settings=settings).remarks == []
 
 

@@ -37,7 +37,7 @@ def test_rm3_expands_by_the_words_of_the_best_documents(cluster: Cluster, search
     }
     assert weights == pytest.approx(expected, abs=1e-6)
     expanded = Search(cluster, index, mode="lexical", feedback="rm3")
-    assert expanded(text, 5)[0].lexical_score == pytest.approx(expanded(text, 5)[0].score)
+    assert expanded(text, 5)[0].scores["lexical"] == pytest.approx(expanded(text, 5)[0].score)
     assert Search(cluster, index, encoder, feedback="rm3")(text, 5)
     with pytest.raises(SettingsError, match="unknown feedback"):
         Search(cluster, index, encoder, feedback="bm25")  # type: ignore[arg-type]

@@ -56,7 +56,7 @@ def test_one_new_file_ranks(
     for hit in hits:
         wanted = max(lexical.get(hit.doc_id, 0.0), 5 * dense[hit.doc_id])
         assert hit.score == pytest.approx(wanted, abs=1e-4)
-        assert (hit.lexical_score or 0.0) == pytest.approx(lexical.get(hit.doc_id, 0.0), abs=1e-4)
+        assert (hit.scores["lexical"] or 0.0) == pytest.approx(lexical.get(hit.doc_id, 0.0), abs=1e-4)
     assert list(search.run(query, 5)["q"]) == [hit.doc_id for hit in hits]
     assert [hit.doc_id for hit in search(TEXT, 2, offset=2)] == [hit.doc_id for hit in hits[2:4]]
     vector = encoder.encode_queries([TEXT])[0]

@@ -46,8 +46,8 @@ def test_hits_carry_text_and_both_raw_scores(cluster: Cluster, searchable: Any) 
     lexical = search.using("lexical").run([Query("q", text)], 300)["q"]
     dense = search.using("dense").run([Query("q", text)], 100)["q"]
     for hit in hits:
-        assert hit.lexical_score == pytest.approx(lexical[hit.doc_id], abs=1e-5)
-        assert hit.dense_score == pytest.approx(dense[hit.doc_id], abs=1e-5)
+        assert hit.scores["lexical"] == pytest.approx(lexical[hit.doc_id], abs=1e-5)
+        assert hit.scores["dense"] == pytest.approx(dense[hit.doc_id], abs=1e-5)
 
 
 def test_lexical_search_does_not_ask_its_encoder(
@@ -69,8 +69,9 @@ def test_legs_give_every_candidate_both_true_scores(cluster: Cluster, searchable
     [legs] = search.legs([text])
     union = legs.documents
     assert len(union) > 20
-    assert legs.dense == pytest.approx({doc: dense[doc] for doc in union}, abs=1e-5)
-    assert legs.lexical == pytest.approx({doc: lexical[doc] for doc in union if doc in lexical}, abs=1e-5)
+    assert legs.scores["dense"] == pytest.approx({doc: dense[doc] for doc in union}, abs=1e-5)
+    expected = {doc: lexical[doc] for doc in union if doc in lexical}
+    assert legs.scores["lexical"] == pytest.approx(expected, abs=1e-5)
 
 
 def test_k_changes_no_score(cluster: Cluster, searchable: Any) -> None:

@@ -80,7 +80,9 @@ def test_scores_are_those_of_the_best_passage(
         found = Search(cluster, index_name, encoder(), "dense").run([Query("q", query)], 20)["q"]
         assert found == pytest.approx({doc_id: expected[doc_id] for doc_id in found}, abs=1e-5)
         assert min(found.values()) >= sorted(expected.values())[-20] - 1e-5
-        hybrid = {hit.doc_id: hit.dense_score for hit in Search(cluster, index_name, encoder())(query, 20)}
+        hybrid = {
+            hit.doc_id: hit.scores["dense"] for hit in Search(cluster, index_name, encoder())(query, 20)
+        }
         assert hybrid == pytest.approx({doc_id: expected.get(doc_id) for doc_id in hybrid}, abs=1e-5)
 
 
@@ -93,7 +95,7 @@ def test_legs_give_every_candidate_its_best_passages_score(
     [legs] = Search(cluster, index_name, encoder(), settings=SearchSettings(depth=10)).legs([query])
     assert len(legs.documents) > 10
     expected = true_scores(texts, query, encoder())
-    assert legs.dense == pytest.approx({doc: expected[doc] for doc in legs.documents}, abs=1e-5)
+    assert legs.scores["dense"] == pytest.approx({doc: expected[doc] for doc in legs.documents}, abs=1e-5)
 
 
 @pytest.mark.node
@@ -104,7 +106,7 @@ def test_true_scores_and_passages_in_several_groups(
     reindex(cluster, index_name, encoder(), PASSAGES.model_copy(update={"max_passages": 5000}))
     hits = Search(cluster, index_name, encoder(), settings=by_ids)(secret(19), 15)
     expected = true_scores(texts, secret(19), encoder())
-    assert {hit.doc_id: hit.dense_score for hit in hits} == pytest.approx(
+    assert {hit.doc_id: hit.scores["dense"] for hit in hits} == pytest.approx(
         {hit.doc_id: expected[hit.doc_id] for hit in hits}, abs=1e-5
     )
     assert hits[0].doc_id == "d19"
@@ -166,7 +168,9 @@ def test_on_the_older_version(secure_node: NodeState, by_ids: SearchSettings) ->
         assert (hit.doc_id, secret(19) in hit.text) == ("d19", True)
         assert hit.passage
         assert hit.text == texts["d19"][slice(*hit.passage)]
-        assert hit.dense_score == pytest.approx(true_scores(texts, secret(19), encoder())["d19"], abs=1e-5)
+        assert hit.scores["dense"] == pytest.approx(
+            true_scores(texts, secret(19), encoder())["d19"], abs=1e-5
+        )
     body = {"doc": {"text": long_text(99)}}
     cluster.request("POST", path_of(done.destination, "_update", "d4"), body, {"refresh": "true"})
     assert sync(cluster, "passages", encoder()).renewed == 1

@@ -1,0 +1,179 @@
+"""An index as one search asks it: what the settings, the mode and the record of the index make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from ..cluster.connection import Cluster
+from ..cluster.fields import choose_text_fields
+from ..cluster.legs import Leg
+from ..cluster.legs.dense import DenseLeg
+from ..cluster.legs.lexical import LexicalLeg, Template
+from ..cluster.record import IndexInfo
+from ..encoding.contract import Encoder
+from ..errors import SettingsError
+from ..files.family import member_of
+from ..vocabulary.terms import Analysis
+from .calibration import known_scale, read_template
+from .candidates import HYBRID, Alone, Candidates, Joiner, encodes, legs_of, made_legs
+from .checks import Feedback, Mode, Scripts, check_feedback, checked_encoder, chosen_fusion, weighted_boosts
+from .feedback import TermFeedback
+from .fusions import FAMILY, Fusion, Weighted
+from .questions import Asking, TowardBest
+from .settings import SearchSettings, with_tuning
+from .signal_set import SignalSet, signals_taken
+from .signals import Place
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What one search ranks by; each part is made when it is first asked, of those that it needs.
+
+    `settings` are those that count: what `tune` found is in them.
+    """
+
+    cluster: Cluster
+    info: IndexInfo
+    mode: Mode
+    settings: SearchSettings
+    encoder: Encoder | None
+    feedback: Feedback | None
+
+    @cached_property
+    def fields(self) -> tuple[str, ...]:
+        """Name the text fields that are searched by words."""
+        return lexical_fields(self.cluster, self.info, self.settings)
+
+    @cached_property
+    def fusion(self) -> str | None:
+        """Name what joins the legs of a hybrid search; None in other modes."""
+        return chosen_fusion(self.settings, self.info, self.feedback) if self.mode == HYBRID else None
+
+    @cached_property
+    def joining(self) -> Fusion:
+        """Make the fusion; one leg is joined with nothing."""
+        made: type[Fusion] = member_of(FAMILY, self.fusion) if self.fusion else Alone
+        return made(self.settings, self.cluster.version)
+
+    @cached_property
+    def dense_scale(self) -> float:
+        """Give the factor of the encoder's cosines, where they are added to other scores."""
+        return known_scale(self.encoder) if self.encoder and self.joining.needs_scales else 1.0
+
+    @cached_property
+    def analysis(self) -> Analysis:
+        """Read the words of texts as the index does."""
+        return Analysis(self.cluster, self.info, self.fields)
+
+    @cached_property
+    def signals(self) -> SignalSet:
+        """Make the signals that are taken up."""
+        if self.encoder is None or not self.joining.takes_signals:
+            return SignalSet({}, {})
+        return signals_taken(Place(self.cluster, self.info, self.fields, self.encoder), self.settings.signals)
+
+    @cached_property
+    def boosts(self) -> Mapping[str, Weighted]:
+        """Give what fields add by the settings."""
+        return weighted_boosts(self.info, self.settings.boost) if self.joining.takes_boosts else {}
+
+    def boosts_of(self, formula: str | None) -> Mapping[str, Weighted]:
+        """Give what a formula adds; None: that of the settings. Raises SettingsError where nothing can."""
+        if formula is None:
+            return self.boosts
+        if formula and not self.joining.takes_boosts:
+            ranks = f"the fusion '{self.fusion}'" if self.fusion else f"mode {self.mode}"
+            raise SettingsError(f"{ranks} adds no boosts", hint="leave the boost out")
+        return weighted_boosts(self.info, formula)
+
+    @cached_property
+    def legs(self) -> dict[str, Leg]:
+        """Make the legs by name."""
+        made = made_legs(self.mode, self.settings, self.info.record, self.fields)
+        for name, leg in made.items():
+            if isinstance(leg, LexicalLeg):
+                made[name] = replace(leg, template=self.template)
+            if isinstance(leg, DenseLeg) and self.mode != HYBRID:
+                made[name] = replace(leg, exact=self.settings.exact)
+        return made
+
+    @cached_property
+    def template(self) -> Template | None:
+        """Read the user's own lexical query, where one is asked."""
+        measured = self.cluster if any(leg.of_words for leg in legs_of(self.mode, self.settings)) else None
+        return read_template(self.settings.query_template, self.info, self.fields, measured)
+
+    @cached_property
+    def scripts(self) -> Scripts | None:
+        """Tell whether the cluster runs scripts, where the fusion needs them."""
+        return Scripts(self.cluster, self.info.name) if self.joining.needs_scripts else None
+
+    @cached_property
+    def joiner(self) -> Joiner:
+        """Make what asks the legs and joins what they find."""
+        return Joiner(Candidates(self.cluster, self.info, self.legs), self.joining, self.scripts)
+
+    @cached_property
+    def asking(self) -> Asking:
+        """Make what turns texts into questions."""
+        terms = TermFeedback(self.cluster, self.info, self.fields) if self.feedback == "rm3" else None
+        first = self.first_search() if self.feedback == "rocchio" else None
+        return Asking(
+            self.info,
+            self.legs,
+            self.joiner,
+            self.analysis,
+            self.signals,
+            encoder=self.encoder,
+            dense_scale=self.dense_scale,
+            expanded=terms,
+            moved=TowardBest(self.cluster, first.asking, first.settings.depth) if first else None,
+        )
+
+    def first_search(self) -> Opened:
+        """Open the hybrid search that feedback looks at: of a fusion that asks once, whatever comes after."""
+        plain: dict[str, Any] = {"feedback": "none", "boost": "", "rerank": "none"}
+        if self.fusion and not self.joining.one_request:
+            plain["fusion"] = "auto"
+        settings = self.settings.model_copy(update=plain)
+        return replace(self, mode=HYBRID, settings=with_tuning(settings, self.info), feedback=None)
+
+    @cached_property
+    def remarks(self) -> list[str]:
+        """Say what ranks otherwise than the settings would have it."""
+        if self.mode != HYBRID and self.settings.boost:
+            return [f"the boost is left out: mode {self.mode} ranks by one leg"]
+        if not (self.scripts and (refused := self.scripts.refused())):
+            return []
+        lost = [name for name, signal in self.signals.members.items() if signal.needs_scripts]
+        return [f"ranked in several requests{' without ' * bool(lost)}{', '.join(lost)}: {refused}"]
+
+
+def opened(
+    cluster: Cluster,
+    info: IndexInfo,
+    mode: Mode,
+    given: SearchSettings,
+    *,
+    feedback: Feedback | None,
+    encoder: Encoder | None,
+    name: str,
+) -> Opened:
+    """Check what is asked of an index that somebody called `name`, and open it; raises as `Search` does."""
+    settings = with_tuning(given, info, feedback=feedback)
+    if encodes(mode, settings):
+        encoder = checked_encoder(cluster, info, name, mode, encoder)
+    else:
+        encoder = None
+    usual = settings.feedback if mode == HYBRID and settings.feedback != "none" else None
+    check_feedback(feedback or usual, mode, info, settings)
+    return Opened(cluster, info, mode, settings, encoder, feedback or usual)
+
+
+def lexical_fields(cluster: Cluster, info: IndexInfo, settings: SearchSettings) -> tuple[str, ...]:
+    """Name the text fields that are searched by words: the settings', the record's, or all that fit."""
+    given = settings.lexical_fields or info.record.lexical_fields
+    return given or choose_text_fields(cluster, info)

@@ -1,0 +1,110 @@
+"""Pages: the hits that people look at; which rank a document has does not depend on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..cluster.legs.dense import MAX_NEIGHBOURS
+from ..cluster.legs.lexical import highlight
+from ..cluster.reading import sources_by_id, text_of
+from ..cluster.routing import same_copies
+from ..records import Hit
+from .candidates import groups_of, unseen
+from .fusions import Question
+from .hits import checked_hits, named_scores, shown_text
+from .opened import Opened
+
+READ_AT_ONCE = 500  # documents
+
+
+@dataclass(frozen=True)
+class Pages:
+    """The pages of a search."""
+
+    opened: Opened
+
+    @property
+    def shown_fields(self) -> list[str]:
+        """Name the fields whose text is shown."""
+        return list(self.opened.info.record.fields or self.opened.fields)
+
+    def depth(self, k: int) -> int:
+        """Give how many candidates of each leg a list of this length needs."""
+        return max(self.opened.settings.depth, k)
+
+    def hits(self, page: range, question: Question) -> list[Hit]:
+        """Give the hits of a page."""
+        if not self.in_pieces(page.stop):
+            return self.shown(page, replace(question, depth=self.depth(page.stop)), [])
+        return [hit for piece in self.pieces(page, question) for hit in piece]
+
+    def in_pieces(self, stop: int) -> bool:
+        """Tell whether a list of this length is put together of lists of several depths."""
+        of_words = all(leg.of_words for leg in self.opened.legs.values())
+        return not of_words and self.opened.joining.true_scores and stop > self.opened.settings.depth
+
+    def pieces(self, page: range, question: Question) -> Iterator[list[Hit]]:
+        """Give a page that reaches beyond the first `depth` hits.
+
+        After them come the best of twice as many candidates that are not among them, and so on.
+        """
+        seen: list[str] = []
+        depth = self.opened.settings.depth
+        while True:
+            part, first = replace(question, depth=depth), len(seen)
+            if page.start < depth:
+                yield self.shown(range(max(page.start, first), min(page.stop, depth)), part, seen)
+            if page.stop <= depth:
+                return
+            seen += self.opened.joiner.best([replace(part, shown=False)], depth - first, seen)[0]
+            if len(seen) < depth:
+                return
+            depth = min(2 * depth, MAX_NEIGHBOURS)
+
+    def shown(self, page: range, question: Question, seen: Sequence[str]) -> list[Hit]:
+        """Ask for hits as people look at them; the first ranks are those of `seen`."""
+        joiner, info, fields = self.opened.joiner, self.opened.info, self.shown_fields
+        if not joiner.asks_once:
+            return self.joined_here(page, replace(question, shown=False), seen)
+        offset = page.start - len(seen)
+        body = unseen(joiner.fusion.body(question, offset + len(page)), seen)
+        needed = fields if info.record.passages else False  # a text may have megabytes
+        body |= {"highlight": highlight(info, fields, question.text), "_source": needed}
+        body |= {"size": len(page), "from": offset}
+        params = same_copies(question.text) | {"include_named_queries_score": "true"}
+        answer = self.opened.cluster.search(info, body, params)
+        hits = joiner.candidates.with_passages(checked_hits(answer), question)
+        return [
+            self.hit(Hit(found["_id"], found["_score"] or 0.0, rank), question, named_scores(found), found)
+            for rank, found in enumerate(hits, page.start + 1)
+        ]
+
+    def joined_here(self, page: range, question: Question, seen: Sequence[str]) -> list[Hit]:
+        """Ask the legs, join them in this process, and look up the texts of the page."""
+        joiner, first = self.opened.joiner, len(seen)
+        [legs] = joiner.candidates.found([question])
+        scores = joiner.ranked(legs, range(page.start - first, page.stop - first), seen)
+        found = joiner.candidates.looked_up(list(scores), question, self.shown_fields)
+        return [
+            self.hit(Hit(doc, score, rank), question, legs.told(doc), found.get(doc, {}))
+            for rank, (doc, score) in enumerate(scores.items(), page.start + 1)
+        ]
+
+    def contents(self, lists: Sequence[Sequence[Hit]]) -> dict[str, str]:
+        """Read the whole texts of hits, as the encoder reads them."""
+        info, fields = self.opened.info, self.shown_fields
+        wanted = list(dict.fromkeys(hit.doc_id for hits in lists for hit in hits))
+        found: dict[str, str] = {}
+        for group in groups_of(wanted, READ_AT_ONCE):
+            sources = sources_by_id(self.opened.cluster, info, group)
+            found |= {doc_id: text_of(source, fields) for doc_id, source in sources.items()}
+        return found
+
+    def hit(self, bare: Hit, question: Question, told: Mapping[str, float], found: dict[str, Any]) -> Hit:
+        """Complete a hit by the scores of its legs, what each part adds, and the text that is found."""
+        text, passage = shown_text(found, self.shown_fields)
+        parts = self.opened.joining.parts(question, told) if question.explained else None
+        scores = {name: told.get(name) for name in (*self.opened.settings.shares, *question.legs)}
+        return bare._replace(scores=scores, text=text, passage=passage, parts=parts)
