@@ -25,6 +25,7 @@ from hybridr.cluster.reading import checkpoints
 from hybridr.cluster.settings import LoadSettings
 from hybridr.errors import DataError
 from hybridr.evaluation.evaluation import Evaluation
+from hybridr.evaluation.judged_queries import JudgedQueries
 from hybridr.evaluation.significance import CONFIDENCE, RESAMPLES, SEED, compare_systems
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import qrels_file, read_qrels, write_qrels, write_run
@@ -33,7 +34,7 @@ from hybridr.progress import Progress
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.reindexing.syncing import synced_position
 from hybridr.search.settings import SearchSettings
-from hybridr.search.systems import Compared, JudgedQueries, evaluate_index, evaluate_runs
+from hybridr.search.systems import Compared, evaluate_index, evaluate_runs
 from study import machine_record
 
 BASELINES = ("bm25", "hybrid-stock")

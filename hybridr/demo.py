@@ -14,6 +14,7 @@ from .cluster.connection import Cluster
 from .cluster.loading import Loading, load
 from .cluster.settings import ClusterSettings, LoadSettings
 from .evaluation.evaluation import Evaluation
+from .evaluation.judged_queries import JudgedQueries
 from .exporting.exporting import minilm_encoder
 from .files.folders import data_folder
 from .files.formats import write_beir
@@ -26,7 +27,7 @@ from .progress import Progress, silent
 from .records import Hit
 from .reindexing.reindexing import Reindexing, reindex
 from .search.encoders import promote
-from .search.systems import Compared, JudgedQueries, evaluate_index, open_search
+from .search.systems import Compared, evaluate_index, open_search
 
 if TYPE_CHECKING:
     from .adaptation.adaptation import Adaptation

@@ -32,6 +32,7 @@ from hybridr.cluster.destinations import resolve
 from hybridr.cluster.record import IndexInfo
 from hybridr.encoding.contract import TokenEncoder
 from hybridr.evaluation.evaluation import Evaluation, evaluate
+from hybridr.evaluation.judged_queries import JudgedQueries
 from hybridr.exporting.exporting import minilm_encoder
 from hybridr.files.family import member_of, names_of
 from hybridr.files.manifest import fingerprint, versions
@@ -41,7 +42,7 @@ from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
 from hybridr.search.signal_set import SignalSet
 from hybridr.search.signals import FAMILY
-from hybridr.search.systems import Condition, JudgedQueries, system
+from hybridr.search.systems import Condition, system
 from hybridr.vocabulary.fitting import fit_term_table
 from hybridr.vocabulary.provision import fitting_table
 from hybridr.vocabulary.storage import keep_term_table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from hybridr.cluster.connection import Cluster
+    from hybridr.evaluation.judged_queries import JudgedQueries
 
 Reindexed = Annotated[str, typer.Argument(help="The index that was reindexed.")]
 Searched = Annotated[str, typer.Argument(help="Index, alias, or the index that was reindexed.")]
@@ -21,7 +22,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 @dataclass(frozen=True)
-class JudgedQueries:
+class JudgedOptions:
     """Queries and judgements; without a folder there are none."""
 
     beir: Annotated[Path | None, typer.Option(help="BEIR folder with queries.jsonl and qrels/.")] = None
@@ -32,10 +33,16 @@ class JudgedQueries:
         typer.Option("--judgements", help="Those made in the page of `hybridr serve`."),
     ] = False
 
+    def named(self) -> JudgedQueries:
+        """Give what was named on the command line."""
+        from hybridr.evaluation.judged_queries import JudgedQueries
+
+        return JudgedQueries(self.beir, self.split, self.qrels)
+
     def found(self, cluster: Cluster, index: str) -> JudgedQueries:
-        """Give the folder of the page's judgements where these are asked for. Raises SettingsError."""
+        """Give those of the page where these are asked for. Raises SettingsError."""
         if not self.judgements:
-            return self
+            return self.named()
         from hybridr.cluster.destinations import resolve
         from hybridr.errors import SettingsError
         from hybridr.workbench.judgements import Judgements
@@ -47,4 +54,4 @@ class JudgedQueries:
             raise SettingsError(
                 f"nobody has judged '{index}' on this machine", hint=f"hybridr serve --index {index}"
             )
-        return replace(self, beir=folder)
+        return self.named()._replace(beir=folder)

@@ -16,11 +16,12 @@ from ..cluster.reading import count_missing, sources_by_id, text_of
 from ..cluster.record import IndexInfo
 from ..errors import DataError, SettingsError
 from ..evaluation.evaluation import Evaluation, System, evaluate
+from ..evaluation.judged_queries import JudgedQueries
 from ..evaluation.measures import MEASURES, needed_depth, parse_measure
 from ..evaluation.report import format_of, shown_documents, write_report
 from ..evaluation.significance import RESAMPLES
 from ..files.family import names_of
-from ..files.formats import document_of, qrels_file, read_corpus, read_qrels, read_queries, read_run
+from ..files.formats import document_of, read_corpus, read_run
 from ..progress import Progress, silent
 from ..records import Qrels, Query, Run
 from .candidates import encodes, modes
@@ -90,26 +91,6 @@ def open_search(
     needed = encoder is not None and encodes(mode, settings or SearchSettings())
     model = encoder_for(cluster, info, encoder) if needed else None
     return Search(cluster, info, model, mode, feedback, settings=settings)
-
-
-class JudgedQueries(NamedTuple):
-    """Queries with judgements: of a split of a BEIR folder, or with `qrels` those of that file.
-
-    Without the folder queries have no text, which is enough to measure runs.
-    """
-
-    beir: Path | None = None
-    split: str = "test"
-    qrels: Path | None = None
-
-    def read(self) -> tuple[list[Query], Qrels]:
-        """Read them. Raises SettingsError where there are no judgements, DataError for what is wrong."""
-        if self.qrels is None and self.beir is None:
-            raise SettingsError("no judgements", hint="--qrels FILE, or --beir FOLDER")
-        judgements = read_qrels(self.qrels or qrels_file(self.beir or Path(), self.split))
-        if self.beir is None:
-            return [Query(one, "") for one in judgements], judgements
-        return read_queries(self.beir, judgements), judgements
 
 
 class Compared(NamedTuple):

@@ -23,7 +23,6 @@ from ..encoding.contract import Encoder
 from ..errors import DataError, SettingsError
 from ..evaluation.evaluation import judged_queries
 from ..evaluation.measures import checked_qrels
-from ..files.formats import qrels_file, read_qrels, read_queries
 from ..files.pictures import svg
 from ..progress import Progress, silent
 from ..records import Qrels, Query
@@ -214,16 +213,6 @@ def write_tuning(cluster: Cluster, info: IndexInfo, found: Tuning) -> None:
         bm25=bm25,
     )
     record_event(cluster, info.name, "tuned", record.model_dump(exclude_unset=True), tuning=record)
-
-
-def read_judged(beir: Path | None, split: str, qrels: Path | None) -> tuple[list[Query], Qrels] | None:
-    """Read queries and judgements of a BEIR folder; None without one. Raises DataError, SettingsError."""
-    if beir is None:
-        if qrels is not None:
-            raise SettingsError("judgements without queries", hint="--beir FOLDER has the queries' texts")
-        return None
-    judgements = read_qrels(qrels or qrels_file(beir, split))
-    return read_queries(beir, judgements), judgements
 
 
 def draw_curve(found: Tuning, file: Path) -> None:

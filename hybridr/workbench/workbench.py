@@ -16,9 +16,10 @@ from pydantic import BaseModel, Field
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import resolve
+from ..evaluation.judged_queries import JudgedQueries
 from ..progress import Progress, silent
 from ..search.settings import SearchSettings
-from ..search.systems import Compared, JudgedQueries, check_collection, measured_all
+from ..search.systems import Compared, check_collection, measured_all
 from ..serving.application import Addition, Server, open_server
 from ..serving.requests import Refused, answer
 from ..serving.searching import Searches

@@ -11,7 +11,7 @@ from hybridr.errors import SettingsError
 from hybridr.tuning.bm25_scores import Similarity
 from hybridr.tuning.judgement import Choice, Point
 from hybridr.tuning.k1_and_b import bm25_variants
-from hybridr.tuning.tuning import Bm25Choice, Tuning, draw_curve, read_judged, write_tuning
+from hybridr.tuning.tuning import Bm25Choice, Tuning, draw_curve, write_tuning
 from hybridr.tuning.variants import variants
 
 VERSION, COSINE = (3, 6, 0), Record(similarity="cosine")
@@ -34,12 +34,6 @@ def test_the_curve_is_drawn_the_same_twice(tmp_path: Path) -> None:
         draw_curve(found, tmp_path / "one.png")
     with pytest.raises(SettingsError, match="no curve"):
         draw_curve(Tuning("docs", None, None, None), tmp_path / "one.svg")
-
-
-def test_judgements_need_queries() -> None:
-    assert read_judged(None, "test", None) is None
-    with pytest.raises(SettingsError, match="without queries"):
-        read_judged(None, "test", Path("qrels.tsv"))
 
 
 class OneIndex:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..arguments import EncoderFolder, JudgedQueries
+from ..arguments import EncoderFolder, JudgedOptions
 from ..options import Only
 from ..session import Session
 from ..verbs import app, verb
@@ -17,6 +17,7 @@ from ..verbs import app, verb
 if TYPE_CHECKING:
     from hybridr.cluster.connection import Cluster
     from hybridr.evaluation.evaluation import Evaluation
+    from hybridr.evaluation.judged_queries import JudgedQueries
     from hybridr.search.settings import SearchSettings
 
 
@@ -49,7 +50,7 @@ class Written:
 @verb(app, "evaluate", cluster=True)
 def evaluate(
     session: Session,
-    queries: JudgedQueries,
+    queries: JudgedOptions,
     compared: Compared,
     wanted: Written,
     search: Annotated[SearchSettings, Only("query_template")],
@@ -68,12 +69,12 @@ def evaluate(
     if name is not None and queries.beir is None and not queries.judgements:
         raise SettingsError("no queries to search with", hint="--beir FOLDER, or --judgements")
     index = None if name is None else (session.connect(), name)
-    queries = queries if index is None else queries.found(*index)
-    found = measured(session, index, encoder, queries, compared, search)
+    judged = queries.named() if index is None else queries.found(*index)
+    found = measured(session, index, encoder, judged, compared, search)
     written = found.write_runs(wanted.runs) if wanted.runs else {}
     title = f"{name or 'runs'}: {found.queries} queries"
     if wanted.report:
-        report(found, wanted.report, title, index=index, beir=queries.beir)
+        report(found, wanted.report, title, index=index, beir=judged.beir)
     render(session, found, title, wanted, written)
 
 
@@ -81,7 +82,7 @@ def measured(
     session: Session,
     index: tuple[Cluster, str] | None,
     encoder: Path | None,
-    queries: JudgedQueries,
+    judged: JudgedQueries,
     compared: Compared,
     settings: SearchSettings,
 ) -> Evaluation:
@@ -89,7 +90,6 @@ def measured(
     from hybridr.search import systems
 
     files, progress = run_files(compared.run or ()), session.output.progress
-    judged = systems.JudgedQueries(queries.beir, queries.split, queries.qrels)
     wanted = systems.Compared(names(compared.systems), files, names(compared.measures), compared.baseline)
     if index is None:
         return systems.evaluate_runs(judged, wanted, progress=progress)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..arguments import EncoderFolder, JudgedQueries, Searched
+from ..arguments import EncoderFolder, JudgedOptions, Searched
 from ..options import Only
 from ..session import Session
 from ..verbs import app, verb
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def tune(
     session: Session,
     name: Searched,
-    judged: JudgedQueries,
+    judged: JudgedOptions,
     settings: TuneSettings,
     search: Annotated[SearchSettings, Only("query_template")],
     encoder: EncoderFolder = None,
@@ -38,15 +38,14 @@ def tune(
     Only what was shown to gain is written, and searches use it from then on; --reset takes it back.
     """
     from hybridr.tuning.resetting import reset_tuning
-    from hybridr.tuning.tuning import draw_curve, read_judged, tune
+    from hybridr.tuning.tuning import draw_curve, tune
 
     dry = settings.dry_run
     if reset:
         return show_reset(session, name, reset_tuning(session.connect(), name, dry_run=dry), dry)
     cluster = session.connect()
-    folder = judged.found(cluster, name)
+    queries = judged.found(cluster, name).read_if_given()
     settings = settings.model_copy(update={"query_template": search.query_template})
-    queries = read_judged(folder.beir, folder.split, folder.qrels)
     progress = session.output.progress
     found = tune(cluster, name, queries, encoder=encoder, settings=settings, progress=progress)
     if plot is not None:

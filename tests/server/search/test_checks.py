@@ -15,11 +15,12 @@ from hybridr.cluster.destinations import write_record
 from hybridr.cluster.record import Tuned
 from hybridr.deploying.deploying import fusing, pipeline_body
 from hybridr.errors import SettingsError
+from hybridr.evaluation.judged_queries import JudgedQueries
 from hybridr.files.formats import read_corpus
 from hybridr.records import Hit, Query
 from hybridr.search import checks, systems
 from hybridr.search.checks import Feedback
-from hybridr.search.systems import Compared, JudgedQueries, evaluate_index
+from hybridr.search.systems import Compared, evaluate_index
 from hybridr_cli import main
 from support.corpus import beir_folder, bulk, text_number
 from support.hashing import HashingEncoder

@@ -11,10 +11,11 @@ import pytest
 from hybridr import LoadSettings, Search, SearchSettings, load, load_encoder, reindex
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import SettingsError
+from hybridr.evaluation.judged_queries import JudgedQueries
 from hybridr.records import Query
 from hybridr.search import fusions
 from hybridr.search.signal_set import without_tokens
-from hybridr.search.systems import Compared, JudgedQueries, evaluate_index
+from hybridr.search.systems import Compared, evaluate_index
 from support.members import FUSION, one_more
 
 pytestmark = pytest.mark.node

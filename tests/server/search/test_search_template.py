@@ -16,8 +16,9 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.deploying.deploying import plan_deployment
 from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import SettingsError
+from hybridr.evaluation.judged_queries import JudgedQueries
 from hybridr.records import Query
-from hybridr.search.systems import Compared, JudgedQueries, evaluate_index
+from hybridr.search.systems import Compared, evaluate_index
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from hybridr.tuning.settings import TuneSettings
