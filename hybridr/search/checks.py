@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple, TypeAlias, get_args
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import check_fingerprint, command_for, is_destination
@@ -165,12 +165,15 @@ def weighted_boosts(info: IndexInfo, formula: str) -> dict[str, Weighted]:
     return {one.name: Weighted(one.weight, [one.clause()]) for one in boosts}
 
 
-def rerankers_of(behind: Behind, names: Sequence[str]) -> tuple[Reranker, ...]:
-    """Make re-rankers for a search. Raises SettingsError for one that cannot order its hits."""
+def rerankers_of(behind: Behind, names: Sequence[str], own: Mapping[str, Any]) -> tuple[Reranker, ...]:
+    """Make re-rankers with their `own` settings. Raises SettingsError for one that cannot order hits here."""
+    made: list[Reranker] = []
     for name in names:
-        if obstacle := member_of(RERANKERS, name).obstacle(behind):
+        member = member_of(RERANKERS, name)
+        if obstacle := member.obstacle(behind):
             raise SettingsError(f"'{name}' cannot order hits here: {obstacle}", hint="--rerank none")
-    return tuple(member_of(RERANKERS, name)(behind) for name in names)
+        made.append(member(behind, member.own_settings(**own)))
+    return tuple(made)
 
 
 def check_request(text: str, k: int) -> None:

@@ -68,7 +68,8 @@ class Search:
         self.analysis, self.remarks = self.opened.analysis, self.opened.remarks
         self._joiner, self._asking, self._pages = self.opened.joiner, self.opened.asking, Pages(self.opened)
         named = self.settings.rerank
-        self._rerankers = rerankers_of(self._behind, () if named == "none" else (named,))
+        own = self.settings.rerank_settings
+        self._rerankers = rerankers_of(self._behind, () if named == "none" else (named,), own)
 
     def using(self, mode: Mode, *, feedback: Feedback | Literal["same"] | None = "same") -> Search:
         """Give the same search in another mode, or with another feedback."""
@@ -77,10 +78,13 @@ class Search:
             chosen, settings = feedback, settings.model_copy(update={"feedback": "none"})
         return Search(self.cluster, self.info, self.encoder, mode, chosen, settings=settings)
 
-    def reranked(self, *names: str) -> Search:
-        """Give the same search, whose best `depth` hits these re-rankers order anew, one after the other."""
+    def reranked(self, *names: str, **own: Any) -> Search:
+        """Give the same search, whose best `depth` hits these re-rankers order anew, one after the other.
+
+        `own` are their settings.
+        """
         found = copy(self)
-        found._rerankers = rerankers_of(self._behind, names)
+        found._rerankers = rerankers_of(self._behind, names, own)
         return found
 
     def __call__(
@@ -216,7 +220,7 @@ class Search:
 
     @property
     def _behind(self) -> Behind:
-        return Behind(self.cluster, self.info, self.settings)
+        return Behind(self.cluster, self.info)
 
     def _ranked(self, texts: Sequence[str], k: int) -> list[dict[str, float]]:
         depth = self._pages.depth(k)

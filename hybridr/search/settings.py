@@ -33,6 +33,7 @@ class SearchSettings(Stage):
         "fusion": ("completed",),
         "query_map": (),
     }
+    moved: ClassVar[Mapping[str, str]] = {"mmr_lambda": "rerank_settings = {relevance = …}"}
 
     fusion: Annotated[str, OneOf("search.fusions", "auto")] = Field(
         "auto",
@@ -68,9 +69,7 @@ class SearchSettings(Stage):
         "none",
         description="what orders the best `depth` hits anew",
     )
-    mmr_lambda: float = Field(
-        0.8, ge=0, le=1, description="mmr: 1 is relevance alone, 0 the least like the hits before"
-    )
+    rerank_settings: NoOption[dict[str, Any]] = Field({}, description="settings of the re-ranker, by name")
     exact: NoOption[bool] = Field(False, description="dense: compare every vector, walk no graph; slow")
     lexical_fields: NoOption[tuple[str, ...]] = Field(
         (), description="empty: what the index was reindexed with"

@@ -12,8 +12,7 @@ from hybridr.errors import SettingsError
 from hybridr.records import Hit
 from hybridr.search.checks import rerankers_of
 from hybridr.search.rerankers import Behind, Listed
-from hybridr.search.rerankers.mmr import MaximalMarginalRelevance, diversified
-from hybridr.search.settings import SearchSettings
+from hybridr.search.rerankers.mmr import DiversitySettings, MaximalMarginalRelevance, diversified
 
 VECTORS = {"a": [2.0, 0.0], "b": [4.0, 0.1], "c": [0.0, 3.0], "d": None}
 HITS = [
@@ -33,7 +32,11 @@ class OneIndex:
         return {"hits": {"hits": hits}}
 
 
-def behind(mmr_lambda: float = 0.7, **record: Any) -> Behind:
+def mmr(relevance: float = 0.7) -> MaximalMarginalRelevance:
+    return MaximalMarginalRelevance(behind(), DiversitySettings(relevance=relevance))
+
+
+def behind(**record: Any) -> Behind:
     known = {
         **{
             "role": "vectors",
@@ -46,11 +49,11 @@ def behind(mmr_lambda: float = 0.7, **record: Any) -> Behind:
         **{"encoder": "f", "similarity": "cosine", "vector_field": "v", "fields": ["text"]},
     }
     info = IndexInfo("docs-hybridr", {"index.uuid": "2"}, {"_meta": {"hybridr": known | record}}, {})
-    return Behind(OneIndex(), info, SearchSettings(mmr_lambda=mmr_lambda))  # type: ignore[arg-type]
+    return Behind(OneIndex(), info)  # type: ignore[arg-type]
 
 
 def test_a_copy_of_the_best_goes_behind_others() -> None:
-    found = MaximalMarginalRelevance(behind(0.5)).diverse(HITS)
+    found = mmr(0.5).diverse(HITS)
     assert [hit.doc_id for hit in found] == ["a", "c", "d", "b"]
     assert [hit.rank for hit in found] == [1, 2, 3, 4]
     like = 4.0 / float(np.hypot(4.0, 0.1))
@@ -59,10 +62,10 @@ def test_a_copy_of_the_best_goes_behind_others() -> None:
 
 
 def test_the_ends_of_lambda() -> None:
-    alone = MaximalMarginalRelevance(behind(1.0)).diverse(HITS)
+    alone = mmr(1.0).diverse(HITS)
     assert [hit.doc_id for hit in alone] == ["a", "b", "c", "d"]
     assert [hit.score for hit in alone] == pytest.approx([1.0, 0.9, 0.5, 0.0])
-    unlike = MaximalMarginalRelevance(behind(0.0)).diverse(HITS)
+    unlike = mmr(0.0).diverse(HITS)
     assert [hit.doc_id for hit in unlike] == ["a", "c", "d", "b"]
 
 
@@ -77,7 +80,7 @@ def test_marginal_relevance_never_grows_and_equals_keep_their_order() -> None:
     assert np.all(np.diff(gained) <= 1e-12)
     assert diversified(scores, vectors, 0.6) == (order, gained)
     assert diversified(np.ones(4), np.zeros((4, 2)), 0.6)[0] == [0, 1, 2, 3]
-    assert MaximalMarginalRelevance(behind()).rescored([Listed("q", [], {})]) == [[]]
+    assert mmr().rescored([Listed("q", [], {})]) == [[]]
 
 
 @pytest.mark.parametrize(
@@ -89,4 +92,4 @@ def test_marginal_relevance_never_grows_and_equals_keep_their_order() -> None:
 )
 def test_what_has_no_one_vector_a_document_is_refused(record: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
-        rerankers_of(behind(**record), ["mmr"])
+        rerankers_of(behind(**record), ["mmr"], {})

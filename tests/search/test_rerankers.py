@@ -27,6 +27,9 @@ class Shortest(Reranker):
 
     name = "throwaway"
 
+    def __init__(self, behind, own):
+        pass
+
     needs_texts = True
 
     def rescored(self, lists):

@@ -38,3 +38,39 @@ def one_more(family: ModuleType, name: str, source: str, folder: Path) -> Iterat
         yield
     sys.modules.pop(f"{family.__name__}.{name}", None)
     member_of.cache_clear()
+
+
+TITLES = '''
+from hybridr.cluster.legs import Leg
+from hybridr.cluster.legs.lexical import among, lexical_leg
+
+
+class Titles(Leg):
+    """Documents that share a first word with the query: one point each."""
+
+    name = "throwaway"
+    help = "by first words"
+    reads = "text"
+    part = "first word"
+
+    @classmethod
+    def of(cls, record, fields):
+        made = cls()
+        made.field = fields[0]
+        return made
+
+    def query(self, asked, k, *, filter=None, shown=False, boost=None):
+        points = {"constant_score": {"filter": {"match": {self.field: asked.split()[0]}}}}
+        return lexical_leg(points, self.name if shown else None, filter, boost)
+
+    def scores_of(self, asked, doc_ids):
+        return among(doc_ids, self.query(asked, len(doc_ids)))
+
+    def true_scores(self, asked, weight=1.0, *, shown=False):
+        return self.query(asked, 0, shown=shown, boost=weight)
+
+    @classmethod
+    def scale(cls, idf_sum, spread):
+        return 1.0
+'''
+"""A leg that is no mode of the product, with true scores: it can be a part of a hybrid."""

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from ...cluster.connection import Cluster
 from ...cluster.record import IndexInfo
 from ...records import Hit
-from ..settings import SearchSettings
+from ...settings import Stage
 
 FAMILY = "search.rerankers"
 
 
 class Behind(NamedTuple):
-    """The search that a re-ranker stands behind: its index and how it ranks."""
+    """The index that a re-ranker stands behind."""
 
     cluster: Cluster
     info: IndexInfo
-    settings: SearchSettings
+
+
+class NoSettings(Stage):
+    """Of a member that has none of its own."""
+
+    table: ClassVar[str] = "search.rerank_settings"
 
 
 class Listed(NamedTuple):
@@ -32,16 +37,18 @@ class Listed(NamedTuple):
 class Reranker(Protocol):
     """Orders the best hits of a search anew; `[search] rerank` or `Search.reranked(NAME)` puts it behind one.
 
-    A member subclasses this: `name`, `help`, `rescored`, maybe `obstacle`. Made once a search. Where it
+    A member subclasses this: `name`, `help`, `rescored`, maybe `obstacle`, and `own_settings`, which
+    `[search] rerank_settings` fills. Made once a search. Where it
     `needs_texts`, it gets what documents hold, as the encoder reads them: `Hit.text` is a marked fragment.
     """
 
     name: ClassVar[str]
     help: ClassVar[str] = ""
     needs_texts: ClassVar[bool] = False
+    own_settings: ClassVar[type[Stage]] = NoSettings
 
-    def __init__(self, behind: Behind) -> None:
-        """Take what is needed of a search for which there is no `obstacle`."""
+    def __init__(self, behind: Behind, own: Any) -> None:
+        """Take what is needed of an index for which there is no `obstacle`, and the member's own settings."""
 
     @staticmethod
     def obstacle(behind: Behind) -> str | None:

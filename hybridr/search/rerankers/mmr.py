@@ -8,23 +8,36 @@ with that of a hit before it, or 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
+from pydantic import Field
 
 from ...encoding.contract import Vectors
 from ...records import Hit
+from ...settings import Stage
 from ..hits import checked_hits
 from . import Behind, Listed, Reranker
 
 
+class DiversitySettings(Stage):
+    """How hits are diversified."""
+
+    table: ClassVar[str] = "search.rerank_settings"
+    relevance: float = Field(
+        0.8, ge=0, le=1, description="λ: 1 is relevance alone, 0 the least like the hits before"
+    )
+
+
 class MaximalMarginalRelevance(Reranker):
-    """Trades relevance for diversity by the vectors that the index holds; λ is `mmr_lambda`."""
+    """Trades relevance for diversity by the vectors that the index holds."""
 
     name = "mmr"
     help = "hits unlike those before them, by their vectors"
+    own_settings = DiversitySettings
 
-    def __init__(self, behind: Behind) -> None:
-        self.behind = behind
+    def __init__(self, behind: Behind, own: DiversitySettings) -> None:
+        self.behind, self.own = behind, own
 
     @staticmethod
     def obstacle(behind: Behind) -> str | None:
@@ -41,9 +54,7 @@ class MaximalMarginalRelevance(Reranker):
     def diverse(self, hits: Sequence[Hit]) -> list[Hit]:
         """Order the hits of one query."""
         vectors = self.vectors([hit.doc_id for hit in hits])
-        order, scores = diversified(
-            np.array([hit.score for hit in hits]), vectors, self.behind.settings.mmr_lambda
-        )
+        order, scores = diversified(np.array([hit.score for hit in hits]), vectors, self.own.relevance)
         return [
             hits[place]._replace(score=score, rank=rank, parts=None)
             for rank, (place, score) in enumerate(zip(order, scores, strict=True), 1)

@@ -21,7 +21,7 @@ DEPTH, TEXT = 40, text_number(5)
 def searches(cluster: Cluster, searchable: Any) -> tuple[Search, Search]:
     name, encoder = searchable
     plain = Search(cluster, name, encoder, settings=SearchSettings(depth=DEPTH))
-    settings = SearchSettings(depth=DEPTH, rerank="mmr", mmr_lambda=0.5)
+    settings = SearchSettings(depth=DEPTH, rerank="mmr", rerank_settings={"relevance": 0.5})
     return plain, Search(cluster, name, encoder, settings=settings)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -164,3 +165,38 @@ def test_the_command_refuses_another_encoder(
     command = ["serve", "--url", cluster.url, "--index", index_name, "--encoder", folder, "--port", "0"]
     assert hybridr_cli.main(command) == 1
     assert "were written by encoder" in capsys.readouterr().err
+
+
+def test_one_ranking_whoever_asks(
+    cluster: Cluster,
+    index_name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What `[search]` says holds for `hybridr search`, for /search and for /v1/rank."""
+    (tmp_path / "hybridr.toml").write_text('[search]\ndense_weight = 0.9\nsignals = ["none"]\n')
+    monkeypatch.chdir(tmp_path)
+    fill_index(cluster, index_name, 60)
+    folder = str(export(tiny_retriever(tiny_texts(60)), tmp_path / "encoder"))
+    reindex(cluster, index_name, load_encoder(folder))
+    asked = [index_name, text_number(7), "-k", "10", "--encoder", folder, "--url", cluster.url, "--json"]
+    assert hybridr_cli.main(["search", *asked]) == 0
+    expected = {hit["doc_id"]: hit["score"] for hit in json.loads(capsys.readouterr().out)["hits"]}
+    environment = os.environ | {"HYBRIDR_SERVE_RANK_TIMEOUT_S": "5"}
+    command = ["serve", "--url", cluster.url, "--index", index_name, "--encoder", folder, "--port", "0"]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "hybridr_cli", *command, "--json"], stdout=subprocess.PIPE, env=environment
+    )
+    try:
+        assert server.stdout is not None
+        url = json.loads(server.stdout.readline())["url"]
+        found = httpx.post(f"{url}/search", json={"query": text_number(7), "k": 10}, timeout=30).json()
+        assert {hit["doc_id"]: hit["score"] for hit in found["hits"]} == pytest.approx(expected)
+        own = {"query": {"match": {"text": {"query": text_number(7)}}}, "size": 10}
+        body = json.loads(httpx.post(f"{url}/v1/rank", json=own, timeout=30).json()["body"])
+        hits = cluster.search(f"{index_name}-hybridr", body)["hits"]["hits"]
+        assert {hit["_id"]: hit["_score"] for hit in hits} == pytest.approx(expected)
+    finally:
+        server.send_signal(signal.SIGINT)
+        server.wait(30)

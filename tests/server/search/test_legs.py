@@ -1,0 +1,80 @@
+"""One more leg on a real node: a mode for every way of asking, and with a weight a part of a hybrid."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+import hybridr_cli
+from hybridr import Search, reindex
+from hybridr.cluster import legs
+from hybridr.cluster.connection import Cluster
+from hybridr.search import checks
+from hybridr.search.settings import SearchSettings
+from hybridr.search.systems import system
+from hybridr.serving.application import create_app
+from hybridr.serving.settings import ServeSettings
+from support.corpus import fill_index, text_number
+from support.hashing import HashingEncoder
+from support.members import TITLES, one_more
+
+pytestmark = pytest.mark.node
+WITH = SearchSettings(legs={"throwaway": 0.4}, signals=("none",))
+
+
+@pytest.fixture
+def index(cluster: Cluster, index_name: str, tmp_path: Path) -> Iterator[str]:
+    fill_index(cluster, index_name, 60)
+    reindex(cluster, index_name, HashingEncoder())
+    with one_more(legs, "throwaway", TITLES, tmp_path):
+        yield index_name
+
+
+def test_it_is_a_mode_of_the_library_the_command_line_the_server_and_evaluate(
+    cluster: Cluster, index: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = [hit.doc_id for hit in Search(cluster, index, mode="throwaway")(text_number(7), 5)]
+    command = ["search", index, text_number(7), "--mode", "throwaway", "-k", "5", "--url", cluster.url]
+    assert hybridr_cli.main([*command, "--json"]) == 0
+    hits = json.loads(capsys.readouterr().out)["hits"]
+    assert [hit["doc_id"] for hit in hits] == expected
+    assert [hit["throwaway_score"] for hit in hits] == [hit["score"] for hit in hits]
+    client = TestClient(create_app(HashingEncoder(), ServeSettings(index=index), cluster=cluster))
+    found = client.post("/search", json={"query": text_number(7), "k": 5, "mode": "throwaway"}).json()
+    assert [hit["doc_id"] for hit in found["hits"]] == expected
+    assert system("throwaway").mode == "throwaway"
+
+
+def test_a_weight_makes_it_a_part_of_a_hybrid(
+    cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two, three = (Search(cluster, index, HashingEncoder(), settings=one) for one in (without(), WITH))
+    text = text_number(7)
+    before = {hit.doc_id: hit.score for hit in two(text, 60)}
+    found = three(text, 20, explain=True)
+    for hit in found:
+        assert hit.parts is not None
+        assert list(hit.parts) == ["words", "cosine", "first word"]
+        assert hit.parts["first word"] == pytest.approx(0.4 * (hit.scores["throwaway"] or 0.0))
+        assert hit.score == pytest.approx(before[hit.doc_id] + hit.parts["first word"], abs=1e-5)
+    assert {hit.scores["throwaway"] for hit in found} == {1.0, None}
+    monkeypatch.setattr(checks, "scripts_refused", lambda *_: "no scripts today")
+    here = Search(cluster, index, HashingEncoder(), settings=WITH)
+    assert here.remarks == ["ranked in several requests: no scripts today"]
+    scores = {hit.doc_id: hit.score for hit in here(text, 20)}
+    assert scores == pytest.approx({hit.doc_id: hit.score for hit in found}, abs=1e-5)
+
+
+def test_a_pipeline_joins_three_legs(cluster: Cluster, index: str) -> None:
+    settings = WITH.model_copy(update={"fusion": "pipeline"})
+    search = Search(cluster, index, HashingEncoder(), settings=settings)
+    assert len(search.request(text_number(7))["query"]["hybrid"]["queries"]) == 3
+    assert search(text_number(7), 3)[0].doc_id == "d7"
+
+
+def without() -> SearchSettings:
+    return WITH.model_copy(update={"legs": {}})
