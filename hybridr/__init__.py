@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .reindexing.verification import Verification, verify
     from .search.search import Search
     from .search.settings import SearchSettings
-    from .standing import Standing, remove, status
+    from .standing.standing import Standing, remove, status
     from .tuning.settings import TuneSettings
     from .tuning.tuning import Tuning, tune
 
@@ -61,7 +61,7 @@ _HOMES = {
     "reindexing.verification": ("Verification", "verify"),
     "search.search": ("Search",),
     "search.settings": ("SearchSettings",),
-    "standing": ("Standing", "remove", "status"),
+    "standing.standing": ("Standing", "remove", "status"),
     "tuning.settings": ("TuneSettings",),
     "tuning.tuning": ("Tuning", "tune"),
 }

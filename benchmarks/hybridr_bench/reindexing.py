@@ -38,7 +38,7 @@ from hybridr.progress import Progress, silent
 from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.serving.settings import ServeSettings
-from hybridr.standing import remove
+from hybridr.standing.standing import remove
 
 ALONE, OURS = "encoding alone", "hybridr reindex"
 START_TIMEOUT_S = 120.0

@@ -37,7 +37,7 @@ from hybridr.reindexing.runners.ray import Worker
 from hybridr.reindexing.targets.beside import COPYING
 from hybridr.sharing import board, leases, shares
 from hybridr.sharing.dealing import Done, Leased
-from hybridr.standing import remove
+from hybridr.standing.standing import remove
 from study import Section, machine_record
 
 INDEX, DOCUMENTS, DIM = "hybridr-leases", 40, 8

@@ -29,12 +29,10 @@ from ..cluster.destinations import readable, resolve_whole, write_record
 from ..cluster.legs.lexical import LexicalLeg, Template
 from ..cluster.record import PASSAGE_VECTOR, Deployment, IndexInfo
 from ..errors import ClusterError, DataError, SettingsError, Unreachable
-from ..files.family import member_of
 from ..files.manifest import fingerprint
 from ..progress import Progress, silent
 from ..rewriting.rewriting import limits_of
 from ..search.encoders import encoder_for
-from ..search.fusions import FAMILY as FUSIONS
 from ..search.fusions.pipeline import hybrid_query, search_pipeline
 from ..search.settings import SearchSettings
 from . import local_models
@@ -48,6 +46,7 @@ from .preconditions import (
     fusing,
     require_ours,
     search_pipeline_of,
+    takes_whole_bodies,
 )
 from .remote_models import (
     CONNECTORS,
@@ -276,11 +275,6 @@ def connector_of(name: str, settings: DeploySettings, search: SearchSettings) ->
     if not whole:
         return rewriting_connector(name, settings.server, token=token)
     return ranking_connector(name, settings.server, token=token, recall=settings.recall, boost=search.boost)
-
-
-def takes_whole_bodies(search: SearchSettings) -> bool:
-    """Tell whether what ranks takes a whole search body, not its query alone."""
-    return bool(member_of(FUSIONS, search.fusion).rescores)
 
 
 def pipeline_body(

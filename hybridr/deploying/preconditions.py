@@ -11,9 +11,11 @@ from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import IndexInfo
 from ..encoding.registry import languages_by_fingerprint
 from ..errors import ClusterError, DataError, FingerprintMismatch, SettingsError
+from ..files.family import member_of
 from ..files.remembered import folder_of
 from ..reindexing.preflight import LANGUAGE_SAMPLE, check_language
 from ..search.checks import stored_fusion, weighted_boosts
+from ..search.fusions import FAMILY as FUSIONS
 from ..search.settings import SearchSettings, with_tuning
 from .remote_models import MARK, PLUGIN, ask_health, require_token
 from .settings import DeploySettings
@@ -134,3 +136,8 @@ def fusing(cluster: Cluster, search: SearchSettings, info: IndexInfo) -> tuple[S
     fusion, remark = stored_fusion(cluster, searching, info, feedback)
     changes = {"fusion": fusion} | ({"boost": ""} if remark else {})
     return with_tuning(search, info, "pipeline").model_copy(update=changes), remark
+
+
+def takes_whole_bodies(search: SearchSettings) -> bool:
+    """Tell whether what ranks takes a whole search body, not its query alone."""
+    return bool(member_of(FUSIONS, search.fusion).rescores)

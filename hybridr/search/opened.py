@@ -152,7 +152,7 @@ class Opened:
         return [f"ranked in several requests{' without ' * bool(lost)}{', '.join(lost)}: {refused}"]
 
 
-def opened(
+def open_for_search(
     cluster: Cluster,
     info: IndexInfo,
     mode: Mode,

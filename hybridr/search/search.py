@@ -20,7 +20,7 @@ from ..records import Hit, Query, Run
 from .candidates import modes
 from .checks import Feedback, Mode, check_request, rerankers_of
 from .fusions import Legs, Question, Rescoring
-from .opened import opened
+from .opened import open_for_search
 from .pages import Pages
 from .rerankers import Behind, Listed
 from .settings import SearchSettings
@@ -59,7 +59,9 @@ class Search:
         self.info = index if isinstance(index, IndexInfo) else resolve(cluster, index)
         name = index if isinstance(index, str) else index.name
         given = settings or SearchSettings()
-        self.opened = opened(cluster, self.info, mode, given, feedback=feedback, encoder=encoder, name=name)
+        self.opened = open_for_search(
+            cluster, self.info, mode, given, feedback=feedback, encoder=encoder, name=name
+        )
         self.settings, self.feedback = self.opened.settings, self.opened.feedback
         self.encoder = self.opened.encoder or encoder
         self.fusion, self.lexical_fields = self.opened.fusion, self.opened.fields

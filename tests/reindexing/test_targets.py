@@ -18,7 +18,7 @@ from hybridr.reindexing.syncing import job_of
 from hybridr.reindexing.targets import target_of
 from hybridr.reindexing.verification import verify
 from hybridr.settings import resolve_stage
-from hybridr.standing import remove, status
+from hybridr.standing.standing import remove, status
 from support.hashing import HashingEncoder
 
 THROWN_AWAY = """

@@ -20,7 +20,7 @@ from hybridr.inspection import inspect_index
 from hybridr.progress import silent
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
-from hybridr.standing import remove, status
+from hybridr.standing.standing import remove, status
 from hybridr_cli import main
 from support.corpus import bulk, fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder

@@ -41,7 +41,7 @@ from hybridr.sharing.leases import Holder, Ledger
 from hybridr.staging.importing import import_vectors
 from hybridr.staging.texts import export_text
 from hybridr.staging.vectors import encode_texts
-from hybridr.standing import remove, status
+from hybridr.standing.standing import remove, status
 from hybridr.tuning.resetting import reset_tuning
 from hybridr.tuning.tuning import tune
 from support.corpus import fill_index, put_documents, text_number

@@ -17,7 +17,7 @@ from hybridr.files.private import remember_text, texts
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.targets import Lag
 from hybridr.search.encoders import encoder_for, promote
-from hybridr.standing import remove, status
+from hybridr.standing.standing import remove, status
 from support.corpus import bulk, delete, fill_index, put_documents, reindexed_alias, sources
 from support.hashing import HashingEncoder
 

@@ -11,7 +11,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.writing import Outcome
 from hybridr.errors import ClusterError, DataError, NotFound
 from hybridr.reindexing.own_index import MARK_FIELD
-from hybridr.standing import remove, status
+from hybridr.standing.standing import remove, status
 from support.corpus import update
 from support.hashing import HashingEncoder
 from support.own_index import IN_PLACE, VECTOR, filled_index, knn_index, raw

@@ -8,7 +8,7 @@ import pytest
 
 from hybridr import ReindexSettings, Search, reindex
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.standing import remove
+from hybridr.standing.standing import remove
 from support.corpus import fill_index
 from support.hashing import HashingEncoder
 

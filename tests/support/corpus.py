@@ -41,6 +41,23 @@ def put_documents(cluster: Cluster, index: str, numbers: Any, suffix: str = "") 
     bulk(cluster, index, lines)
 
 
+def part_of(beir: Path, folder: Path, queries: int, others: int) -> Path:
+    """Write a part of a BEIR folder: some queries, all that is relevant to them, and some other documents."""
+    chance = random.Random(5)
+    header, *judged = (beir / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()
+    chosen = set(chance.sample(sorted({line.split("\t")[0] for line in judged}), queries))
+    judged = [line for line in judged if line.split("\t")[0] in chosen]
+    relevant = {line.split("\t")[1] for line in judged}
+    documents = (beir / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    rest = [line for line in documents if json.loads(line)["_id"] not in relevant]
+    kept = {*chance.sample(rest, min(others, len(rest))), *(set(documents) - set(rest))}
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "qrels" / "test.tsv").write_text("\n".join([header, *judged]) + "\n", encoding="utf-8")
+    (folder / "corpus.jsonl").write_text("\n".join(one for one in documents if one in kept) + "\n", "utf-8")
+    (folder / "queries.jsonl").write_bytes((beir / "queries.jsonl").read_bytes())
+    return folder
+
+
 def bulk(cluster: Cluster, index: str, lines: list[dict[str, Any]]) -> None:
     """Send action and source lines; every item must be taken."""
     body = "".join(json.dumps(line) + "\n" for line in lines)

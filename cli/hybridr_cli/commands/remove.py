@@ -22,7 +22,7 @@ def remove(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go, remove nothing.")] = False,
 ) -> None:
     """Delete all that hybridr made for an index, and put its aliases back; never the index itself."""
-    from hybridr.standing import remove
+    from hybridr.standing.standing import remove
 
     cluster = session.connect()
     todo = remove(cluster, name, dry_run=True)

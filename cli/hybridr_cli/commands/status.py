@@ -10,13 +10,13 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.standing import Holding
+    from hybridr.standing.standing import Holding
 
 
 @verb(app, "status", cluster=True)
 def status(session: Session, name: Reindexed) -> None:
     """Show how current the vectors are, what was made for the index, and its history. Changes nothing."""
-    from hybridr.standing import status
+    from hybridr.standing.standing import status
 
     found = status(session.connect(), name)
     out = session.output
@@ -50,9 +50,8 @@ def show(session: Session, source: str, holding: Holding) -> None:
     if windows := holding.passages:
         out.line(f"  passages of {windows.tokens} tokens, {windows.overlap} shared, at most {windows.most}")
     out.line(f"  encoder {holding.encoder[:12]}: {holding.encoder_folder or 'its folder is not known here'}")
-    if table := holding.term_table:
-        where = " and ".join(f"this {one}" for one in table.places) or "NOWHERE: hybridr tune fits it again"
-        out.line(f"  term table: {table.terms:,} terms of {table.documents:,} documents, in {where}")
+    for line in holding.kept_lines():
+        out.line(f"  {line}")
     if deployed := holding.deployment:
         state = "whole" if not deployed.missing else f"NOT WHOLE: {'; '.join(deployed.missing)}"
         model = f", model {deployed.model} asks {deployed.server or 'its server'}" if deployed.model else ""
@@ -69,10 +68,6 @@ def show(session: Session, source: str, holding: Holding) -> None:
 def show_progress(session: Session, source: str, holding: Holding) -> None:
     """Print how far an index is filled, and how far behind."""
     out = session.output
-    if shares := holding.shares:
-        done = shares.shares - shares.open - shares.held
-        out.line(f"  shared out: {done:,} of {shares.shares:,} shares done, {shares.held:,} taken")
-        out.line("  if it does not go on: the command that was stopped, run again, does the rest")
     if holding.restored:
         out.line("  OUTDATED: the source was restored from a snapshot since; hybridr reindex makes another")
     if holding.lag:

@@ -18,7 +18,7 @@ from hybridr.records import Query
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
 from hybridr.search.checks import Mode
-from hybridr.standing import status
+from hybridr.standing.standing import status
 from support.corpus import fill_index, put_documents, text_number
 from support.hashing import HashingEncoder
 

@@ -17,7 +17,7 @@ from hybridr.reindexing.new_index import begun
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
-from hybridr.standing import remove, status
+from hybridr.standing.standing import remove, status
 from support.corpus import bulk, fill_index, put_documents, sources
 from support.hashing import HashingEncoder
 

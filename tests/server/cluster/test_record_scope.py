@@ -22,7 +22,7 @@ from hybridr.progress import silent
 from hybridr.records import Query
 from hybridr.reindexing.verification import verify
 from hybridr.search.systems import Compared, evaluate_index
-from hybridr.standing import remove, status
+from hybridr.standing.standing import remove, status
 from hybridr.tuning.resetting import reset_tuning
 from hybridr.tuning.settings import TuneSettings
 from hybridr.tuning.tuning import tune

@@ -21,7 +21,7 @@ from hybridr.errors import ClusterError, DataError, FingerprintMismatch, NotFoun
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from hybridr.standing import remove
+from hybridr.standing.standing import remove
 from support.corpus import bulk, fill_index, text_number
 from support.deployed import Server, ask, assert_plain, ids, scores
 

@@ -16,7 +16,7 @@ from hybridr.reindexing.switching import command_of
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from hybridr.standing import status
+from hybridr.standing.standing import status
 from support.corpus import fill_index
 from support.deployed import Server, ask, ids, scores
 from support.hashing import HashingEncoder

@@ -21,7 +21,7 @@ from hybridr.errors import ClusterError, DataError, SettingsError
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from hybridr.standing import remove, status
+from hybridr.standing.standing import remove, status
 from support.corpus import fill_index
 from support.deployed import Server
 from support.hashing import HashingEncoder

@@ -16,7 +16,7 @@ from hybridr.errors import ModelError, SettingsError
 from hybridr.records import Windows
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
-from hybridr.standing import status
+from hybridr.standing.standing import status
 from support.corpus import bulk, fill_index, put_documents, sources, text_number
 from support.long_documents import COUNT, PASSAGES, WINDOWS, encoder, long_text, make, secret, stored
 

@@ -17,7 +17,7 @@ from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.reindexing.reindexing import preview
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
-from hybridr.standing import remove
+from hybridr.standing.standing import remove
 from support.corpus import bulk, delete, put_documents, sources, update
 from support.hashing import HashingEncoder
 from support.own_index import knn_index, raw

@@ -24,7 +24,7 @@ from hybridr.errors import DataError, ModelError
 from hybridr.node import state
 from hybridr.reindexing.own_index import MARK_FIELD
 from hybridr.reindexing.syncing import sync
-from hybridr.standing import remove, status
+from hybridr.standing.standing import remove, status
 from support.corpus import bulk, put_documents, sources, text_number, update
 from support.hashing import HashingEncoder
 from support.own_index import (

@@ -15,7 +15,7 @@ from hybridr.errors import ClusterError, DataError, HybridrError, SettingsError
 from hybridr.reindexing.own_index import MARK_FIELD
 from hybridr.reindexing.reindexing import plan
 from hybridr.reindexing.syncing import sync
-from hybridr.standing import remove, status
+from hybridr.standing.standing import remove, status
 from support.corpus import bulk, text_number, update
 from support.hashing import HashingEncoder
 from support.own_index import IN_PLACE, VECTOR, did, empty_index, knn_index, ok

@@ -23,7 +23,7 @@ from hybridr.reindexing.syncing import sync
 from hybridr.sharing import board, shares
 from hybridr.sharing.board import lease_index, leased_shares
 from hybridr.sharing.leases import Ledger
-from hybridr.standing import remove, status
+from hybridr.standing.standing import remove, status
 from support.corpus import fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder
 from support.own_index import assert_vectors_fit, knn_index
@@ -111,7 +111,7 @@ def test_a_driver_that_is_killed_and_started_again_goes_on(
     driver.kill()
     driver.wait()
     until(lambda: not any(psutil.pid_exists(int(file.stem)) for file in tmp_path.glob("*.txt")))
-    assert status(cluster, index_name).holdings[0].shares is not None
+    assert status(cluster, index_name).holdings[0].kept["shares"] is not None
     before = set(told_in(tmp_path))
     (tmp_path / "go").touch()
     again = tmp_path / "again"
@@ -164,7 +164,7 @@ def test_threads_that_end_what_ray_began_leave_no_leases(cluster: Cluster, index
     began.leave()
     assert reindex(cluster, index_name, HashingEncoder()).documents == 20
     assert not cluster.exists(lease_index(done.destination))
-    assert status(cluster, index_name).holdings[0].shares is None
+    assert status(cluster, index_name).holdings[0].kept["shares"] is None
 
 
 def test_vectors_in_place_come_from_ray_too(cluster: Cluster, index_name: str) -> None:

@@ -21,7 +21,7 @@ from hybridr.reindexing.settings import ReindexSettings
 from hybridr.reindexing.syncing import Syncing, sync
 from hybridr.reindexing.targets import Lag
 from hybridr.reindexing.verification import verify
-from hybridr.standing import remove, status
+from hybridr.standing.standing import remove, status
 
 pytestmark = pytest.mark.node
 BEFORE = Path(__file__).resolve().parents[2] / "golden" / "before"

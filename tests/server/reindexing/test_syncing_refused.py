@@ -15,7 +15,7 @@ from hybridr.reindexing import syncing
 from hybridr.reindexing.rollback import rollback
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
-from hybridr.standing import Holding, status
+from hybridr.standing.standing import Holding, status
 from support.corpus import bulk, delete, fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder
 from support.own_index import IN_PLACE, knn_index

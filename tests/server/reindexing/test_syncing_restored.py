@@ -12,7 +12,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import DataError
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
-from hybridr.standing import status
+from hybridr.standing.standing import status
 from support.corpus import fill_index, put_documents, sources
 from support.hashing import HashingEncoder
 

@@ -25,7 +25,7 @@ from hybridr.staging import importing, texts
 from hybridr.staging.importing import import_vectors, plan_import
 from hybridr.staging.texts import export_text
 from hybridr.staging.vectors import encode_texts
-from hybridr.standing import remove
+from hybridr.standing.standing import remove
 from support.corpus import bulk, delete, fill_index, fill_uneven, put_documents, update
 from support.hashing import HashingEncoder
 

@@ -12,7 +12,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import FittedTable, IndexInfo
 from hybridr.errors import AccessDenied, Unreachable
 from hybridr.reindexing.rollback import rollback
-from hybridr.standing import remove, status
+from hybridr.standing.standing import remove, status
 from hybridr.vocabulary import storage
 from hybridr.vocabulary.storage import INDEX, open_term_table
 from support.corpus import bulk, fill_index
@@ -144,15 +144,16 @@ def test_status_says_where_the_table_is(
 ) -> None:
     info = made(cluster, index_name)
     [holding] = status(cluster, index_name).holdings
-    assert holding.term_table is not None
-    assert holding.term_table.places == ("cluster", "machine")
-    assert (holding.term_table.documents, holding.term_table.terms) == (40, named_by(info).terms)
+    table = holding.kept["term_table"]
+    assert table is not None
+    assert table.places == ("cluster", "machine")
+    assert (table.documents, table.terms) == (40, named_by(info).terms)
     other_machine()
     assert status(cluster, index_name).to_json()["holdings"][0]["term_table"]["places"] == ("cluster",)
     bulk(cluster, INDEX, [{"delete": {"_id": parts_there(cluster, info)[0]}}])
     [holding] = status(cluster, index_name).holdings
-    assert holding.term_table is not None
-    assert holding.term_table.places == ()
+    assert holding.kept["term_table"] is not None
+    assert holding.kept["term_table"].places == ()
 
 
 def test_removal_takes_the_table_away_and_the_hidden_index_with_the_last(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from .cluster.connection import Cluster
-from .cluster.destinations import (
+from ..cluster.connection import Cluster
+from ..cluster.destinations import (
     claimants,
     destinations,
     is_destination,
@@ -17,19 +17,19 @@ from .cluster.destinations import (
     require_single,
     require_whole,
 )
-from .cluster.mappings import unlike
-from .cluster.record import IndexInfo, Record
-from .deploying.deploying import Deployed, deployment_of, undeploy, withdrawal
-from .errors import AccessDenied, ClusterError, NotFound
-from .files.private import Text, delete_texts, texts
-from .files.remembered import folder_of
-from .freshness.ingesting import undeploy_ingest
-from .records import Windows
-from .reindexing.lag import Lag
-from .reindexing.rollback import find_writes, require_none
-from .reindexing.targets import target_of
-from .sharing.board import Tally, drop_leases, lease_index, leased_shares
-from .vocabulary.storage import KeptTable, drop_term_tables, kept_table
+from ..cluster.mappings import unlike
+from ..cluster.record import IndexInfo, Record
+from ..deploying.deploying import Deployed, deployment_of, undeploy, withdrawal
+from ..errors import AccessDenied, ClusterError, NotFound
+from ..files.family import member_of, names_of
+from ..files.private import Text, delete_texts, texts
+from ..files.remembered import folder_of
+from ..freshness.ingesting import undeploy_ingest
+from ..records import Windows
+from ..reindexing.lag import Lag
+from ..reindexing.rollback import find_writes, require_none
+from ..reindexing.targets import target_of
+from .sidecars import FAMILY, Sidecar
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Holding:
     """One index with vectors.
 
     `current` counts the documents that its encoder looked at in their present state; `lag` and `writes` (what
-    clients did here and the source does not know) are None where they cannot be told. `shares` say how far a
-    job is that several processes work on, or one that was stopped. `restored`: the vectors are those of the
-    source as it was before a snapshot was restored over it. `unlike`: fields mapped otherwise there.
+    clients did here and the source does not know) are None where they cannot be told. `restored`: the vectors
+    are those of the source as it was before a snapshot was restored over it. `unlike`: fields that are mapped
+    otherwise there. `kept` is what sidecars keep beside it, by what they are `shown` as.
     """
 
     index: str
@@ -58,11 +58,20 @@ class Holding:
     in_place: bool = False
     passages: Windows | None = None
     deployment: Deployed | None = None
-    term_table: KeptTable | None = None
     warning: str = ""
-    shares: Tally | None = None
     restored: bool = False
     unlike: tuple[str, ...] = ()
+    kept: dict[str, Any] = field(default_factory=dict)
+
+    def kept_lines(self) -> list[str]:
+        """Say for people what sidecars keep."""
+        told = [(one, self.kept.get(one.shown)) for one in sidecars()]
+        return [line for one, kept in told if kept for line in one.lines(kept)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the fields as JSON values, what sidecars keep among them."""
+        found = asdict(self)
+        return {**found, **found.pop("kept")}
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,10 @@ class Standing:
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields as JSON values."""
-        return asdict(self) | {"files": [text.to_json() for text in self.files]}
+        return asdict(self) | {
+            "holdings": [held.to_json() for held in self.holdings],
+            "files": [text.to_json() for text in self.files],
+        }
 
 
 def status(cluster: Cluster, name: str) -> Standing:
@@ -142,9 +154,8 @@ def holding(cluster: Cluster, info: IndexInfo) -> Holding:
         in_place=info.record.in_place,
         passages=info.record.passages,
         deployment=deployment_of(cluster, info),
-        term_table=kept_table(cluster, info),
         warning=info.record.warning,
-        shares=leased_shares(cluster, info.name),
+        kept={one.shown: one.kept(cluster, info) for one in sidecars()},
     )
 
 
@@ -170,21 +181,22 @@ def remove(cluster: Cluster, name: str, *, discard: bool = False, dry_run: bool 
         require_no_loss(cluster, source, made)
     requests = withdraw(cluster, made, dry_run=dry_run)
     removed = target.remove(cluster, source, made, dry_run=dry_run)
-    tables = [info.record.term_table.fingerprint for info in made if info.record.term_table]
-    leases = [lease_index(info.name) for info in made if leased_shares(cluster, info.name)]
+    kept = {one.name: (one.named if dry_run else one.drop)(cluster, made) for one in sidecars()}
     if not dry_run:
-        tables = drop_term_tables(cluster, made)
-        leases = [lease_index(info.name) for info in made if drop_leases(cluster, info.name)]
         delete_texts(files)
     return {
         "source": source,
         **removed,
         "files": [text.to_json() for text in files],
         "requests": requests,
-        "term_tables": tables,
-        "leases": leases,
+        **kept,
         "removed": not dry_run,
     }
+
+
+def sidecars() -> list[type[Sidecar]]:
+    """Give all that may be kept beside an index."""
+    return [member_of(FAMILY, name) for name in names_of(FAMILY)]
 
 
 def withdraw(cluster: Cluster, made: list[IndexInfo], *, dry_run: bool) -> list[dict[str, Any]]:

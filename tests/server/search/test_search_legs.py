@@ -23,7 +23,6 @@ from support.hashing import HashingEncoder
 from support.members import TITLES, one_more
 
 pytestmark = pytest.mark.node
-WITH = SearchSettings(legs={"throwaway": 0.4}, signals=("none",))
 
 
 @pytest.fixture
@@ -52,7 +51,7 @@ def test_it_is_a_mode_of_the_library_the_command_line_the_server_and_evaluate(
 def test_a_weight_makes_it_a_part_of_a_hybrid(
     cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    two, three = (Search(cluster, index, HashingEncoder(), settings=one) for one in (without(), WITH))
+    two, three = (Search(cluster, index, HashingEncoder(), settings=one) for one in (plain(), joined()))
     text = text_number(7)
     before = {hit.doc_id: hit.score for hit in two(text, 60)}
     found = three(text, 20, explain=True)
@@ -63,18 +62,22 @@ def test_a_weight_makes_it_a_part_of_a_hybrid(
         assert hit.score == pytest.approx(before[hit.doc_id] + hit.parts["first word"], abs=1e-5)
     assert {hit.scores["throwaway"] for hit in found} == {1.0, None}
     monkeypatch.setattr(checks, "scripts_refused", lambda *_: "no scripts today")
-    here = Search(cluster, index, HashingEncoder(), settings=WITH)
+    here = Search(cluster, index, HashingEncoder(), settings=joined())
     assert here.remarks == ["ranked in several requests: no scripts today"]
     scores = {hit.doc_id: hit.score for hit in here(text, 20)}
     assert scores == pytest.approx({hit.doc_id: hit.score for hit in found}, abs=1e-5)
 
 
 def test_a_pipeline_joins_three_legs(cluster: Cluster, index: str) -> None:
-    settings = WITH.model_copy(update={"fusion": "pipeline"})
+    settings = joined().model_copy(update={"fusion": "pipeline"})
     search = Search(cluster, index, HashingEncoder(), settings=settings)
     assert len(search.request(text_number(7))["query"]["hybrid"]["queries"]) == 3
     assert search(text_number(7), 3)[0].doc_id == "d7"
 
 
-def without() -> SearchSettings:
-    return WITH.model_copy(update={"legs": {}})
+def plain() -> SearchSettings:
+    return SearchSettings(signals=("none",))
+
+
+def joined() -> SearchSettings:
+    return SearchSettings(legs={"throwaway": 0.4}, signals=("none",))
