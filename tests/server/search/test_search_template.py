@@ -94,9 +94,7 @@ def test_every_verb_takes_it(cluster: Cluster, index: str, tmp_path: Path, capsy
     text = text_number(20)
     [body] = [Search(cluster, index, ENCODER, settings=own).request(text, 5)]
     assert '"boost": 3.0' in json.dumps(body)
-    served = create_app(
-        ENCODER, ServeSettings(index=index, query_template=own.query_template), cluster=cluster
-    )
+    served = create_app(ENCODER, ServeSettings(index=index), cluster=cluster, search=own)
     hits = TestClient(served).post("/search", json={"query": text}).json()["hits"]
     expected = Search(cluster, index, ENCODER, settings=own)(text)
     assert [hit["doc_id"] for hit in hits] == [hit.doc_id for hit in expected]

@@ -20,8 +20,8 @@ from support.corpus import beir_folder, part_of, text_number
 pytestmark = pytest.mark.node
 
 
-PARTS = {"cranfield": (100, 300), "npl": (40, 600), "fiqa_mini": (100, 100)}
-"""Of an open collection: so many queries, what is relevant to them, and so many other documents."""
+PARTS = {"cranfield": (100, 300, 0.38), "npl": (40, 600, 0.65), "fiqa_mini": (100, 100, 0.585)}
+"""Of an open collection: so many queries, what is relevant to them, so many other documents; what BM25 reaches."""
 
 
 @pytest.mark.model
@@ -35,7 +35,8 @@ def test_hybrid_beats_bm25_on_open_collections(
     capsys: pytest.CaptureFixture[str],
     name: str,
 ) -> None:
-    folder = part_of(collection(name), tmp_path / name, *PARTS[name])
+    queries, others, floor = PARTS[name]
+    folder = part_of(collection(name), tmp_path / name, queries, others)
     index, on = f"t-{name}", ["--url", cluster.url]
     assert hybridr_cli.main(["load", str(folder), "--index", index, *on]) == 0
     assert hybridr_cli.main(["reindex", index, "--encoder", str(minilm_encoder_folder), *on]) == 0
@@ -45,8 +46,8 @@ def test_hybrid_beats_bm25_on_open_collections(
     assert hybridr_cli.main(command) == 0
     found = json.loads(capsys.readouterr().out)
     means = {system: values["nDCG@10"] for system, values in found["systems"].items()}
-    print("MEANS", name, means)  # noqa: T201
-    assert means["hybrid"] >= max(means["bm25"], means["rm3"]) + 0.03
+    assert means["bm25"] >= floor
+    assert means["hybrid"] >= max(means["bm25"], means["rm3"]) + 0.02
     assert means["hybrid"] >= means["hybrid-plain"] - 0.002
     best = next(c for c in found["comparisons"] if (c["system"], c["measure"]) == ("hybrid", "nDCG@10"))
     assert best["p_value"] < 0.01

@@ -64,7 +64,7 @@ def test_rankings_are_those_of_the_library(client: TestClient, cluster: Cluster,
     for name, mode in (("bm25", "lexical"), ("hybrid", "hybrid")):
         expected = Search(cluster, index, HashingEncoder(), mode)(text_number(7), 5, explain=True)
         assert found[name] == [
-            json.loads(json.dumps(hit._asdict())) | {"score": pytest.approx(hit.score)} for hit in expected
+            json.loads(json.dumps(hit.to_json())) | {"score": pytest.approx(hit.score)} for hit in expected
         ]
     assert set(found["hybrid"][0]["parts"]) >= {"words", "cosine"}
 
