@@ -21,7 +21,7 @@ pytestmark = pytest.mark.node
 
 
 PARTS = {"cranfield": (100, 300, 0.38), "npl": (40, 600, 0.65), "fiqa_mini": (100, 100, 0.585)}
-"""Of an open collection: so many queries, what is relevant to them, so many other documents; what BM25 reaches."""
+"""Of an open collection: queries, other documents than what is relevant to them, and what BM25 reaches."""
 
 
 @pytest.mark.model
