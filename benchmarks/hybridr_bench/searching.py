@@ -30,7 +30,7 @@ from hybridr.deploying.remote_models import missing_settings
 from hybridr.deploying.settings import DeploySettings, Way
 from hybridr.encoding.contract import Encoder, Reading, Vectors, reads_tokens
 from hybridr.errors import ClusterError, SettingsError
-from hybridr.node.process import nodes
+from hybridr.node.state import nodes
 from hybridr.progress import Progress, silent
 from hybridr.search.checks import Mode
 from hybridr.search.encoders import encoder_for

@@ -36,7 +36,7 @@ from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_beir
 from hybridr.files.manifest import versions
 from hybridr.machine import read_cpu
-from hybridr.node.process import running_node
+from hybridr.node.state import running_node
 from hybridr.search.settings import SearchSettings
 from study import Section, add_json
 

@@ -62,7 +62,7 @@ def measure(given: argparse.Namespace) -> None:
 def searchable(node: str, encoder: Path) -> Iterator[tuple[str, str]]:
     """Give the address of a node and an index with vectors on it."""
     from hybridr import connect, reindex
-    from hybridr.node.process import running_node
+    from hybridr.node.state import running_node
     from studies.serving_failures import fill
 
     state = running_node(node)

@@ -35,7 +35,7 @@ from hybridr.deploying.deploying import deploy, undeploy
 from hybridr.deploying.settings import DeploySettings
 from hybridr.exporting.exporting import minilm_encoder
 from hybridr.files.atomic import write_json
-from hybridr.node.process import running_node
+from hybridr.node.state import running_node
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.settings import ServeSettings
 from study import Section, add_json, machine_record, own_process

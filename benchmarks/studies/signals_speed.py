@@ -19,7 +19,7 @@ from hybridr import connect
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.files.atomic import write_json
-from hybridr.node import process
+from hybridr.node import state as state_module
 from hybridr.search.encoders import encoder_for
 from hybridr.search.settings import SearchSettings
 from hybridr_bench.asking import Lane, Times, apart, ratio, take_turns
@@ -52,7 +52,7 @@ def measure(given: argparse.Namespace) -> None:
     """Time every index, and write a result for each."""
     cluster, texts = connect(given.url), spread_queries(given.folder, given.queries)
     times = Times(given.requests, given.rounds, warm_up=given.warm_up)
-    node = next((one for one in process.nodes() if one.running and one.url == cluster.url), None)
+    node = next((one for one in state_module.nodes() if one.running and one.url == cluster.url), None)
     for name in given.index:
         before = os.getloadavg()[0]
         with apart(node.pid if node else None) as pinned:

@@ -140,7 +140,7 @@ class Cluster:
 
     def is_embedded(self) -> bool:
         """Tell whether this is hybridr's own node: it tells itself, and those of this machine are known."""
-        from ..node.process import nodes
+        from ..node.state import nodes
 
         told = any("hybridr_embedded" in node.get("attributes", {}) for node in self.nodes)
         return told or any(node.running and node.url == self.url for node in nodes())
@@ -346,7 +346,7 @@ def path_of(*parts: str) -> str:
 
 def addressed(settings: ClusterSettings) -> ClusterSettings:
     """Fill in the url; a node of hybridr's own brings its certificate and its user with it."""
-    from ..node.process import nodes, running_node
+    from ..node.state import nodes, running_node
 
     if settings.url is None:
         if (node := running_node()) is None:

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
-from ..rewriting.rewriting import Recall
+from ..rewriting.clauses import Finds
 from ..settings import NoOption, Stage
 
 Way = Literal["client", "neural", "transparent", "local"]
@@ -33,7 +33,7 @@ class DeploySettings(Stage):
         description="`hybridr serve` as the cluster reaches it; None: port 8080 of this machine",
     )
     token: NoOption[SecretStr | None] = Field(None, min_length=1, description="what that server asks for")
-    recall: Recall = Field(
+    recall: Finds = Field(
         "all", description="what transparent searches find; all: neighbours too; lexical: what words match"
     )
     set_cluster_settings: bool = Field(False, description="set what ml-commons needs for the way")

@@ -12,7 +12,7 @@ from ..cluster.record import IndexInfo
 from ..cluster.settings import ClusterSettings
 from ..deploying.deploying import Deployed, deployments, server_problem
 from ..errors import AccessDenied, ClusterError, HybridrError, SettingsError, Unreachable
-from ..node.process import nodes
+from ..node.state import nodes
 from ..progress import Progress, silent
 from ..reindexing.preflight import flood_stage, reserved
 from ..reindexing.switching import command_of

@@ -28,8 +28,8 @@ from ..evaluation.label_free import draw_probes
 from ..evaluation.significance import interval
 from ..progress import Progress, silent
 from ..records import Document
-from ..search.checks import scripts_refused
 from ..search.hits import checked_hits
+from ..search.scripts import scripts_refused
 
 KS = (10, 100)
 DEPTH = 100  # candidates of a search, unless it says otherwise

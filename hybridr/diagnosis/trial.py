@@ -11,8 +11,8 @@ from ..cluster.legs.dense import dense_query, vector_mapping
 from ..cluster.legs.lexical import lexical_query
 from ..cluster.settings import VectorSettings
 from ..errors import ClusterError
-from ..search.checks import scripts_refused
 from ..search.fusions.pipeline import hybrid_query, search_pipeline
+from ..search.scripts import scripts_refused
 from ..search.settings import SearchSettings
 from .check import Check, denied, grant
 

@@ -12,6 +12,7 @@ from .java import Java
 from .layout import clean_environment
 from .ownership import account, give
 from .settings import NodeSettings
+from .state import data_argument
 
 LOOPBACK = "127.0.0.1"
 ENOUGH_MAPS = 65530  # the Linux default; with fewer, memory-mapped segments can fail
@@ -94,11 +95,6 @@ def maps_suffice(limit: Path = Path("/proc/sys/vm/max_map_count")) -> bool:
         return int(limit.read_text()) >= ENOUGH_MAPS
     except (OSError, ValueError):
         return True
-
-
-def data_argument(data: str) -> str:
-    """Give the argument by which a node's process is known: no other program has it."""
-    return f"-Epath.data={data}"
 
 
 def launch_command(settings: NodeSettings, folder: Path, home: Path, java: Java) -> list[str]:

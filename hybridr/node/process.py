@@ -31,7 +31,6 @@ from .state import (
     find_strays,
     node_folder,
     read_state,
-    read_states,
     seconds_since_boot,
     state_file,
     write_state,
@@ -84,27 +83,12 @@ def stop(name: str, *, delete_data: bool = False) -> bool:
     return process is not None
 
 
-def nodes() -> list[NodeState]:
-    """List the known nodes, by name; `running` is checked."""
-    return list(read_states())
-
-
 def logs(name: str, lines: int = 50) -> list[str]:
     """Give the last lines that a node logged; raises NodeError for an unknown node."""
     state = read_state(name)
     if state is None:
         raise NodeError(f"there is no node '{name}'", hint="hybridr node status   lists them")
     return last_lines(Path(state.log), lines)
-
-
-def running_node(name: str | None = None) -> NodeState | None:
-    """Give the running node `name`; without a name "default", else the only running one."""
-    if name is not None:
-        state = read_state(name)
-        return state if state is not None and state.running else None
-    running = [state for state in read_states() if state.running]
-    default = [state for state in running if state.name == "default"]
-    return default[0] if default else running[0] if len(running) == 1 else None
 
 
 def lock_file(name: str) -> Path:

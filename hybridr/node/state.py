@@ -15,7 +15,6 @@ from pydantic import TypeAdapter
 from ..errors import HybridrError, NodeError
 from ..files.atomic import write_json
 from ..files.folders import below, data_folder, state_folder
-from .configuration import data_argument
 from .settings import NodeSettings
 
 
@@ -135,3 +134,23 @@ def find_strays(data: Path) -> list[psutil.Process]:
     return [
         process for process in psutil.process_iter(["cmdline"]) if wanted in (process.info["cmdline"] or ())
     ]
+
+
+def nodes() -> list[NodeState]:
+    """List the known nodes, by name; `running` is checked."""
+    return list(read_states())
+
+
+def running_node(name: str | None = None) -> NodeState | None:
+    """Give the running node `name`; without a name "default", else the only running one."""
+    if name is not None:
+        state = read_state(name)
+        return state if state is not None and state.running else None
+    running = [state for state in read_states() if state.running]
+    default = [state for state in running if state.name == "default"]
+    return default[0] if default else running[0] if len(running) == 1 else None
+
+
+def data_argument(data: str) -> str:
+    """Give the argument by which a node's process is known: no other program has it."""
+    return f"-Epath.data={data}"

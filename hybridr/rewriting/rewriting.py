@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from ..cluster.connection import Cluster
@@ -21,10 +21,8 @@ from ..search.fusions import FAMILY as FUSIONS
 from ..search.fusions.absolute import LARGEST_WINDOW, WINDOW
 from ..search.search import Search
 from ..search.settings import SearchSettings
-from .clauses import REASONS, QueryReader, Reason, Wanted
+from .clauses import REASONS, Finds, QueryReader, Reason, Wanted
 
-Recall: TypeAlias = Literal["all", "lexical"]
-"""What a rewritten search finds: neighbours too, or only what its own words match."""
 BEST_FIRST = [{"_score": {"order": "desc"}}]
 KEPT = frozenset(
     "query from size _source sort aggregations highlight post_filter track_total_hits timeout pit "
@@ -50,7 +48,7 @@ class BodyRanking:
     def __init__(
         self,
         search: Search,
-        recall: Recall = "all",
+        recall: Finds = "all",
         *,
         most: int = MOST_CHARACTERS,
         fusion: str | None = None,
@@ -245,7 +243,7 @@ class Fate:
 
 
 def fates_in(
-    cluster: Cluster, name: str, file: Path, settings: SearchSettings, recall: Recall = "all"
+    cluster: Cluster, name: str, file: Path, settings: SearchSettings, recall: Finds = "all"
 ) -> list[Fate]:
     """Say what becomes of the requests in a file, JSON lines or one list. Raises DataError for others."""
     try:
@@ -269,7 +267,7 @@ def fates_of(
     name: str,
     requests: Iterable[Mapping[str, Any]],
     settings: SearchSettings,
-    recall: Recall = "all",
+    recall: Finds = "all",
 ) -> list[Fate]:
     """Say what a deployment of `--way transparent` makes of an application's requests; nothing is changed.
 

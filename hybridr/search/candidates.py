@@ -15,9 +15,9 @@ from ..cluster.legs.lexical import among, highlight
 from ..cluster.record import IndexInfo, Record
 from ..errors import DataError
 from ..files.family import member_of, names_of
-from .checks import Scripts
 from .fusions import Fusion, Legs, Question, Scores
 from .hits import checked_hits
+from .scripts import Scripts
 from .settings import SearchSettings
 
 HYBRID = "hybrid"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -11,7 +10,7 @@ from ..cluster.destinations import check_fingerprint, command_for, is_destinatio
 from ..cluster.legs.dense import MAX_NEIGHBOURS
 from ..cluster.record import IndexInfo, Record
 from ..encoding.contract import Encoder
-from ..errors import ClusterError, DataError, SettingsError, Unreachable
+from ..errors import DataError, SettingsError
 from ..files.family import OneOf, member_of, names_of
 from ..languages import says_something
 from .boosts import check_boost, read_boosts
@@ -19,19 +18,12 @@ from .encoders import encoder_for
 from .fusions import FAMILY, Fusion, Weighted
 from .rerankers import FAMILY as RERANKERS
 from .rerankers import Behind, Reranker
+from .scripts import scripts_refused
 from .settings import SearchSettings
 
 Mode: TypeAlias = Annotated[str, OneOf("cluster.legs", "hybrid")]
 """`hybrid`, or the name of one leg."""
 Feedback = Literal["rm3", "rocchio"]
-RECHECK_S = 10.0  # a server would else fail every search after an operator forbids scripts
-REFUSALS = {
-    "allow_expensive_queries": "search.allow_expensive_queries is false",
-    "cannot execute [inline] scripts": "script.allowed_types leaves inline ones out",
-    "cannot execute scripts using": "script.allowed_contexts leaves searches out",
-    "script_lang not supported": "a node lacks the module lang-painless",
-}
-"""What a cluster says that runs no scripts, and why it does not."""
 
 
 def checked_encoder(
@@ -115,46 +107,6 @@ def stored_fusion(
         other = next(one.name for one in fusions() if one.one_request and not one.needs_scripts)
         return StoredFusion(other, f"ranked by the fusion '{other}': {refused}{lost}")
     return StoredFusion(fusion)
-
-
-def scripts_refused(cluster: Cluster, index: str) -> str | None:
-    """Try whether searches may run a script; say why not, None where they may.
-
-    Trying needs no right but to search, and sees all that may be in the way: the cluster's settings
-    `search.allow_expensive_queries` and `script.allowed_types`, and a node without the module lang-painless.
-    Raises Unreachable.
-    """
-    script = {"script_score": {"query": {"match_all": {}}, "script": {"source": "_score"}}}
-    try:
-        cluster.search(index, {"size": 0, "terminate_after": 1, "query": script})
-    except Unreachable:  # a second request would wait as long once more
-        raise
-    except ClusterError as error:
-        said = next((reason for words, reason in REFUSALS.items() if words in error.message), None)
-        return said and f"the cluster runs no scripts ({said})"
-    return None
-
-
-class Scripts:
-    """Whether searches of an index may run scripts, tried again after `RECHECK_S` seconds."""
-
-    def __init__(self, cluster: Cluster, index: str) -> None:
-        """Begin without an answer."""
-        self.cluster, self.index = cluster, index
-        self._reason: str | None = None
-        self._until = time.monotonic()
-
-    @property
-    def due(self) -> bool:
-        """Tell whether they are tried when that is asked next."""
-        return time.monotonic() >= self._until
-
-    def refused(self) -> str | None:
-        """Say why they may not; None where they may."""
-        if self.due:
-            self._until = time.monotonic() + RECHECK_S
-            self._reason = scripts_refused(self.cluster, self.index)
-        return self._reason
 
 
 def weighted_boosts(info: IndexInfo, formula: str) -> dict[str, Weighted]:

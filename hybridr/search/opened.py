@@ -19,10 +19,11 @@ from ..files.family import member_of
 from ..vocabulary.terms import Analysis
 from .calibration import known_scale, read_template
 from .candidates import HYBRID, Alone, Candidates, Joiner, encodes, legs_of, made_legs
-from .checks import Feedback, Mode, Scripts, check_feedback, checked_encoder, chosen_fusion, weighted_boosts
+from .checks import Feedback, Mode, check_feedback, checked_encoder, chosen_fusion, weighted_boosts
 from .feedback import TermFeedback
 from .fusions import FAMILY, Fusion, Weighted
 from .questions import Asking, TowardBest
+from .scripts import Scripts
 from .settings import SearchSettings, with_tuning
 from .signal_set import SignalSet, signals_taken
 from .signals import Place

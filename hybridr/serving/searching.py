@@ -18,8 +18,8 @@ from ..cluster.legs.lexical import LexicalLeg
 from ..encoding.contract import Reading
 from ..errors import ClusterError, HybridrError
 from ..files.family import member_of, names_of
-from ..rewriting.clauses import Query, Reason, Wanted
-from ..rewriting.rewriting import BodyRanking, Recall, filter_of
+from ..rewriting.clauses import Finds, Query, Reason, Wanted
+from ..rewriting.rewriting import BodyRanking, filter_of
 from ..search.candidates import HYBRID, encodes
 from ..search.checks import Mode
 from ..search.fusions.pipeline import hybrid_query
@@ -56,7 +56,7 @@ class Searches:
         self.index, self.most_characters = str(serving.index), serving.longest_query
         self.threads = SearchThreads(serving.max_searches)
         self.modes: dict[Mode, Search]
-        self.rankings: dict[Recall, BodyRanking]
+        self.rankings: dict[Finds, BodyRanking]
         self.reopen()
 
     def reopen(self) -> None:
@@ -66,7 +66,7 @@ class Searches:
         single = [name for name in names_of(LEGS) if not member_of(LEGS, name).obstacle(record)]
         self.modes = {HYBRID: hybrid, **{name: hybrid.using(name) for name in single}}
         most = self.most_characters
-        self.rankings = {recall: BodyRanking(hybrid, recall, most=most) for recall in get_args(Recall)}
+        self.rankings = {recall: BodyRanking(hybrid, recall, most=most) for recall in get_args(Finds)}
 
     def search(self, mode: Mode) -> Search:
         """Give the search in a mode. Raises Refused where the index lacks its leg."""
@@ -169,7 +169,7 @@ def add_ranking(app: FastAPI, searches: Searches, embedder: Embedder, settings: 
         return work() if is_quick(ranking.search, one.text) else await threads.run(work)
 
     @app.post("/v1/rank", summary="A search body for one text, ranked as /search does; any other as it came")
-    async def rank(request: Request, recall: Recall = "all", boost: str | None = None) -> Response:
+    async def rank(request: Request, recall: Finds = "all", boost: str | None = None) -> Response:
         raw = body = await request.body()
         reason: Reason | None
         try:

@@ -7,39 +7,40 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hybridr.node import configuration, process, state
+from hybridr.node import process, state
+from hybridr.node import state as state_module
 from support.node_states import FAMILY, STUBBORN, state_of
 
 
 def test_stop_ends_the_process_and_its_children_once(spawned: Callable[..., psutil.Popen]) -> None:
-    parent = spawned(FAMILY, configuration.data_argument("/data/mine"))
+    parent = spawned(FAMILY, state_module.data_argument("/data/mine"))
     (child,) = parent.children()
     state.write_state(state_of("mine", parent.pid, parent.create_time()))
-    assert process.nodes()[0].running
-    assert process.running_node().url == "http://127.0.0.1:9"
+    assert state_module.nodes()[0].running
+    assert state_module.running_node().url == "http://127.0.0.1:9"
     assert process.stop("mine")
     assert not psutil.pid_exists(child.pid) or child.status() == psutil.STATUS_ZOMBIE
     assert not parent.is_running()
     assert not process.stop("mine")
-    assert process.running_node() is None
+    assert state_module.running_node() is None
 
 
 def test_stop_kills_a_process_that_does_not_listen(
     spawned: Callable[..., psutil.Popen], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "STOP_S", 0.5)
-    stubborn = spawned(STUBBORN, configuration.data_argument("/data/mine"))
+    stubborn = spawned(STUBBORN, state_module.data_argument("/data/mine"))
     state.write_state(state_of("mine", stubborn.pid, stubborn.create_time()))
     assert process.stop("mine")
     assert not stubborn.is_running()
 
 
 def test_a_stale_pid_never_ends_a_stranger(spawned: Callable[..., psutil.Popen]) -> None:
-    stranger = spawned(FAMILY, configuration.data_argument("/data/another"))
+    stranger = spawned(FAMILY, state_module.data_argument("/data/another"))
     state.write_state(state_of("mine", stranger.pid, stranger.create_time()))
-    reused = spawned(FAMILY, configuration.data_argument("/data/other"))
+    reused = spawned(FAMILY, state_module.data_argument("/data/other"))
     state.write_state(state_of("other", reused.pid, reused.create_time() - 3600))
-    assert [each.running for each in process.nodes()] == [False, False]
+    assert [each.running for each in state_module.nodes()] == [False, False]
     assert not process.stop("mine")
     assert not process.stop("other")
     assert stranger.is_running()
@@ -47,17 +48,17 @@ def test_a_stale_pid_never_ends_a_stranger(spawned: Callable[..., psutil.Popen])
 
 
 def test_an_ended_process_is_not_running(spawned: Callable[..., psutil.Popen]) -> None:
-    parent = spawned(FAMILY, configuration.data_argument("/data/mine"))
+    parent = spawned(FAMILY, state_module.data_argument("/data/mine"))
     state.write_state(state_of("mine", parent.pid, parent.create_time()))
     parent.kill()  # a zombie, until its parent asks
     deadline = time.monotonic() + 10
-    while process.nodes()[0].running:
+    while state_module.nodes()[0].running:
         assert time.monotonic() < deadline
 
 
 @pytest.mark.attack(79)
 def test_a_node_whose_start_was_killed_is_found_by_its_data(spawned: Callable[..., psutil.Popen]) -> None:
-    lost = spawned(FAMILY, configuration.data_argument("/data/lost"))
+    lost = spawned(FAMILY, state_module.data_argument("/data/lost"))
     assert [each.pid for each in state.find_strays(Path("/data/lost"))] == [lost.pid]
     assert state.find_strays(Path("/data/none")) == []
 

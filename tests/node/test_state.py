@@ -14,7 +14,8 @@ import pytest
 from hybridr.cluster.connection import addressed
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import NodeError, SettingsError
-from hybridr.node import configuration, process, state
+from hybridr.node import process, state
+from hybridr.node import state as state_module
 from hybridr.node.settings import NodeSettings
 from hybridr_cli import main
 from support.node_states import FAMILY, state_of
@@ -24,18 +25,18 @@ def test_running_url_prefers_the_default_and_guesses_only_a_single_one(
     spawned: Callable[..., psutil.Popen],
 ) -> None:
     for name, port in (("a", 1), ("b", 2), ("default", 3)):
-        each = spawned(FAMILY, configuration.data_argument(f"/data/{name}"))
+        each = spawned(FAMILY, state_module.data_argument(f"/data/{name}"))
         url = f"http://127.0.0.1:{port}"
         state.write_state(state_of(name, each.pid, each.create_time(), url=url))
-    assert process.running_node().url == "http://127.0.0.1:3"
-    assert process.running_node("b").url == "http://127.0.0.1:2"
-    assert process.running_node("none") is None
+    assert state_module.running_node().url == "http://127.0.0.1:3"
+    assert state_module.running_node("b").url == "http://127.0.0.1:2"
+    assert state_module.running_node("none") is None
     process.stop("default")
-    assert process.running_node() is None
+    assert state_module.running_node() is None
     with pytest.raises(SettingsError, match="a at http://127.0.0.1:1, b at http://127.0.0.1:2"):
         addressed(ClusterSettings())
     process.stop("b")
-    assert process.running_node().url == "http://127.0.0.1:1"
+    assert state_module.running_node().url == "http://127.0.0.1:1"
 
 
 def test_a_damaged_state_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,7 +61,7 @@ def test_delete_data_forgets_only_that_node(tmp_path: Path) -> None:
         (state.node_folder(name) / "data").mkdir(parents=True)
         state.write_state(state_of(name, 1, 0.0))
     assert main(["node", "stop", "--name", "mine", "--delete-data"]) == 0
-    assert [each.name for each in process.nodes()] == ["other"]
+    assert [each.name for each in state_module.nodes()] == ["other"]
     assert not state.node_folder("mine").exists()
     assert state.node_folder("other").exists()
 
@@ -115,7 +116,7 @@ def test_data_of_another_version_are_not_opened(capsys: pytest.CaptureFixture[st
 
 
 def test_a_running_node_keeps_its_settings(spawned: Callable[..., psutil.Popen]) -> None:
-    each = spawned(FAMILY, configuration.data_argument("/data/mine"))
+    each = spawned(FAMILY, state_module.data_argument("/data/mine"))
     state.write_state(state_of("mine", each.pid, each.create_time()))
     with pytest.raises(NodeError, match="node 'mine' runs with heap 1g; asked was heap 2g") as caught:
         process.start(NodeSettings(name="mine", heap="2g"))
@@ -136,7 +137,7 @@ def test_stop_without_a_node_says_so(capsys: pytest.CaptureFixture[str]) -> None
 
 @pytest.mark.attack(78)
 def test_a_clock_that_is_set_makes_no_stranger_of_a_node(spawned: Callable[..., psutil.Popen]) -> None:
-    mine = spawned(FAMILY, configuration.data_argument("/data/mine"))
+    mine = spawned(FAMILY, state_module.data_argument("/data/mine"))
     began = state.seconds_since_boot(mine.pid)
     for step in (-6, 6, 86_400):
         written = state_of("mine", mine.pid, mine.create_time() + step, since_boot=began)
@@ -152,8 +153,8 @@ def test_one_damaged_state_leaves_the_others(damage: str, capsys: pytest.Capture
     whole = json.loads(state.state_file("good").read_text())
     wrong = json.dumps({**whole, **json.loads(damage)}) if damage == '{"pid": "x"}' else damage
     state.state_file("bad").write_text(wrong)
-    assert [one.name for one in process.nodes()] == ["good"]
-    assert process.running_node() is None
+    assert [one.name for one in state_module.nodes()] == ["good"]
+    assert state_module.running_node() is None
     assert main(["node", "status", "--json"]) == 0
     shown = capsys.readouterr()
     assert [one["name"] for one in json.loads(shown.out)["nodes"]] == ["good"]

@@ -8,7 +8,7 @@ import pytest
 
 from hybridr.errors import AccessDenied, ClusterError, Unreachable
 from hybridr.search import checks
-from hybridr.search.checks import Scripts, scripts_refused
+from hybridr.search.scripts import Scripts, scripts_refused
 
 
 class Answering:

@@ -37,7 +37,8 @@ def stop(
     delete_data: Annotated[bool, typer.Option("--delete-data", help="Delete its data as well.")] = False,
 ) -> None:
     """Stop a node; its data stay."""
-    from hybridr.node.process import nodes, stop
+    from hybridr.node.process import stop
+    from hybridr.node.state import nodes
 
     names = [state.name for state in nodes()] if every else [settings.name]
     stopped = {each: stop(each, delete_data=delete_data) for each in names}
@@ -49,8 +50,7 @@ def stop(
 @verb(node, "status")
 def status(session: Session) -> None:
     """List the nodes."""
-    from hybridr.node.process import nodes
-    from hybridr.node.state import damaged_states
+    from hybridr.node.state import damaged_states, nodes
 
     states = nodes()
     for error in damaged_states():

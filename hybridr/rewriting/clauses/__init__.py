@@ -6,12 +6,14 @@ A member reads the body of its kind. What no member reads looks for no text, and
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 from ...files.family import member_of, names_of
 
 FAMILY = "rewriting.clauses"
 Query: TypeAlias = Mapping[str, Any]
+Finds: TypeAlias = Literal["all", "lexical"]
+"""What a rewritten search finds: neighbours too, or only what its own words match."""
 Reason: TypeAlias = str
 """Why a search is left as its client wrote it: one of REASONS."""
 REASONS: Mapping[Reason, str] = {

@@ -86,15 +86,15 @@ def test_second_node_lives_through_two_starts_at_once_a_kill_and_a_restart(
     assert first == again
     state = started("second")  # returns the running one
     assert state.record() == first
-    assert connect().url == cluster.url == process.running_node().url
+    assert connect().url == cluster.url == state_module.running_node().url
     second = connect(state.url)
     assert second.is_embedded()
     use(second)
 
     psutil.Process(state.pid).kill()
     psutil.wait_procs([psutil.Process(state.pid)] if psutil.pid_exists(state.pid) else [], timeout=10)
-    assert not next(each for each in process.nodes() if each.name == "second").running
-    assert process.running_node("second") is None
+    assert not next(each for each in state_module.nodes() if each.name == "second").running
+    assert state_module.running_node("second") is None
     restarted = started("second")
     assert restarted.pid != state.pid
     assert connect(restarted.url).count("used") == 1
@@ -229,7 +229,7 @@ def live_as_somebody(folder: str, pipe: Connection) -> None:
         os.setuid(SOMEBODY)
     try:
         state = process.start(NodeSettings(name="own"))
-        running = getattr(process.running_node(), "url", None) == state.url
+        running = getattr(state_module.running_node(), "url", None) == state.url
         owner = psutil.Process(state.pid).uids().real
         pipe.send((owner, state.record(), running, process.stop("own")))
     except Exception as error:

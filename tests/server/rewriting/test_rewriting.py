@@ -10,8 +10,8 @@ import pytest
 from hybridr import Search, connect, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.node.state import NodeState
-from hybridr.rewriting.clauses import Wanted
-from hybridr.rewriting.rewriting import BodyRanking, Recall, as_sent
+from hybridr.rewriting.clauses import Finds, Wanted
+from hybridr.rewriting.rewriting import BodyRanking, as_sent
 from support.hashing import HashingEncoder
 from support.matrix import MATCH, RANKED, TEXT, Asked, fill_mart
 
@@ -39,7 +39,7 @@ def asked(cluster: Cluster, index: str, body: Any, params: dict[str, Any]) -> di
 
 @pytest.mark.parametrize("recall", ["all", "lexical"])
 @pytest.mark.parametrize("one", WHOLE, ids=lambda one: one.name)
-def test_rewritten_bodies_keep_their_contract(search: Search, one: Asked, recall: Recall) -> None:
+def test_rewritten_bodies_keep_their_contract(search: Search, one: Asked, recall: Finds) -> None:
     ranking, sent = BodyRanking(search, recall), as_sent(one.body, one.params)
     cluster, index = search.cluster, search.info.name
     plain, wanted = asked(cluster, index, sent, one.params), ranking.judged(sent)

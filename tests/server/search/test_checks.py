@@ -18,7 +18,7 @@ from hybridr.errors import SettingsError
 from hybridr.evaluation.judged_queries import JudgedQueries
 from hybridr.files.formats import read_corpus
 from hybridr.records import Hit, Query
-from hybridr.search import checks, systems
+from hybridr.search import checks, scripts, systems
 from hybridr.search.checks import Feedback
 from hybridr.search.systems import Compared, evaluate_index
 from hybridr_cli import main
@@ -137,7 +137,7 @@ def test_token_bits_are_left_out_with_a_word(cluster: Cluster, index: str) -> No
 
 
 def test_a_search_that_is_open_goes_on(cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "RECHECK_S", 0.0)
+    monkeypatch.setattr(scripts, "RECHECK_S", 0.0)
     search = Search(cluster, index, HashingEncoder(dim=32))
     ranked = search(TEXT, 5)
     with scripts_forbidden(cluster):

@@ -13,7 +13,7 @@ import hybridr_cli
 from hybridr import Search, reindex
 from hybridr.cluster import legs
 from hybridr.cluster.connection import Cluster
-from hybridr.search import checks
+from hybridr.search import scripts
 from hybridr.search.settings import SearchSettings
 from hybridr.search.systems import system
 from hybridr.serving.application import create_app
@@ -61,7 +61,7 @@ def test_a_weight_makes_it_a_part_of_a_hybrid(
         assert hit.parts["first word"] == pytest.approx(0.4 * (hit.scores["throwaway"] or 0.0))
         assert hit.score == pytest.approx(before[hit.doc_id] + hit.parts["first word"], abs=1e-5)
     assert {hit.scores["throwaway"] for hit in found} == {1.0, None}
-    monkeypatch.setattr(checks, "scripts_refused", lambda *_: "no scripts today")
+    monkeypatch.setattr(scripts, "scripts_refused", lambda *_: "no scripts today")
     here = Search(cluster, index, HashingEncoder(), settings=joined())
     assert here.remarks == ["ranked in several requests: no scripts today"]
     scores = {hit.doc_id: hit.score for hit in here(text, 20)}

@@ -1,0 +1,57 @@
+"""Whether a cluster lets searches run a script, and why not."""
+
+from __future__ import annotations
+
+import time
+
+from ..cluster.connection import Cluster
+from ..errors import ClusterError, Unreachable
+
+RECHECK_S = 10.0  # a server would else fail every search after an operator forbids scripts
+REFUSALS = {
+    "allow_expensive_queries": "search.allow_expensive_queries is false",
+    "cannot execute [inline] scripts": "script.allowed_types leaves inline ones out",
+    "cannot execute scripts using": "script.allowed_contexts leaves searches out",
+    "script_lang not supported": "a node lacks the module lang-painless",
+}
+"""What a cluster says that runs no scripts, and why it does not."""
+
+
+def scripts_refused(cluster: Cluster, index: str) -> str | None:
+    """Try whether searches may run a script; say why not, None where they may.
+
+    Trying needs no right but to search, and sees all that may be in the way: the cluster's settings
+    `search.allow_expensive_queries` and `script.allowed_types`, and a node without the module lang-painless.
+    Raises Unreachable.
+    """
+    script = {"script_score": {"query": {"match_all": {}}, "script": {"source": "_score"}}}
+    try:
+        cluster.search(index, {"size": 0, "terminate_after": 1, "query": script})
+    except Unreachable:  # a second request would wait as long once more
+        raise
+    except ClusterError as error:
+        said = next((reason for words, reason in REFUSALS.items() if words in error.message), None)
+        return said and f"the cluster runs no scripts ({said})"
+    return None
+
+
+class Scripts:
+    """Whether searches of an index may run scripts, tried again after `RECHECK_S` seconds."""
+
+    def __init__(self, cluster: Cluster, index: str) -> None:
+        """Begin without an answer."""
+        self.cluster, self.index = cluster, index
+        self._reason: str | None = None
+        self._until = time.monotonic()
+
+    @property
+    def due(self) -> bool:
+        """Tell whether they are tried when that is asked next."""
+        return time.monotonic() >= self._until
+
+    def refused(self) -> str | None:
+        """Say why they may not; None where they may."""
+        if self.due:
+            self._until = time.monotonic() + RECHECK_S
+            self._reason = scripts_refused(self.cluster, self.index)
+        return self._reason
