@@ -30,7 +30,8 @@ for one in pkgutil.walk_packages(hybridr.__path__, "hybridr."):
     importlib.import_module(one.name)
 from hybridr_cli.stages import STAGES
 from hybridr_cli.options import marks_of
-choices = [mark.choices for stage in STAGES for field in stage.model_fields.values() for mark in marks_of(field)]
+fields = [field for stage in STAGES for field in stage.model_fields.values()]
+choices = [mark.choices for field in fields for mark in marks_of(field)]
 families = {family: names_of(family) for family in FAMILIES}
 print(json.dumps({"choices": sorted(set(sum(map(list, choices), []))), "families": families}))
 """
