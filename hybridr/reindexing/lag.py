@@ -19,8 +19,8 @@ from ..cluster.reading import (
     settled_position,
 )
 from ..cluster.record import SEQ_NO_FIELD, IndexInfo
+from ..sharing.operation_ranges import Numbered, differing
 from ..sharing.shares import visible_position
-from ..sharing.spans import Numbered, differing
 from .job import Stored, is_current, look_up, written_here_mark
 
 PAGE = 1000

@@ -29,7 +29,7 @@ from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..cluster.writing import Action, Rejects, by_bytes, delete_action, index_action, rejects_of, write
 from ..errors import ClusterError, DataError, NotFound
 from ..files.manifest import fingerprint
-from ..sharing.spans import Numbered, differing
+from ..sharing.operation_ranges import Numbered, differing
 from ..vocabulary.storage import drop_term_tables
 from .job import Stored, look_up
 from .targets import target_of

@@ -24,9 +24,9 @@ from ..cluster.record import Deployment, IndexInfo
 from ..cluster.routing import unused_ids
 from ..cluster.writing import delete_action
 from ..errors import ClusterError
+from .beside_index import GRAPH_THRESHOLD, check_alias
 from .filling import deliver
 from .job import Filling, Job
-from .new_index import GRAPH_THRESHOLD, check_alias
 from .planning import Plan
 from .syncing import catch_up
 from .targets import Succession

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hybridr import ReindexSettings
-from hybridr.reindexing.new_index import GRAPH_THRESHOLD, filling_settings
+from hybridr.reindexing.beside_index import GRAPH_THRESHOLD, filling_settings
 from hybridr.reindexing.planning import job_settings
 
 

@@ -10,11 +10,11 @@ from hybridr import Search, reindex
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.writing import Outcome
 from hybridr.errors import ClusterError, DataError, NotFound
-from hybridr.reindexing.own_index import MARK_FIELD
+from hybridr.reindexing.in_place_index import MARK_FIELD
 from hybridr.standing.standing import remove, status
 from support.corpus import update
 from support.hashing import HashingEncoder
-from support.own_index import IN_PLACE, VECTOR, filled_index, knn_index, raw
+from support.in_place_index import IN_PLACE, VECTOR, filled_index, knn_index, raw
 
 pytestmark = pytest.mark.node
 

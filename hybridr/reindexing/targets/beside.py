@@ -26,11 +26,11 @@ from ...cluster.writing import Action, delete_action, index_action
 from ...encoding.contract import Encoder
 from ...files.remembered import forget
 from ...progress import Progress, silent
+from ..beside_index import create, plan_new_index
 from ..filling import MAX_PASSES, MAX_ROUNDS, Work, deliver, fill_share, meter_of, read_to_the_end
+from ..in_place_index import other_than
 from ..job import Filling, Job, Meter, Pending, is_current, look_up, written_here_mark
 from ..lag import lag_of, vanished_pages
-from ..new_index import create, plan_new_index
-from ..own_index import other_than
 from ..planning import Plan
 from ..rollback import find_writes
 from ..settings import ReindexSettings

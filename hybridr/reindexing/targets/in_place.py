@@ -37,8 +37,7 @@ from ...files.manifest import fingerprint
 from ...files.remembered import forget
 from ...progress import Progress, silent
 from ..filling import MAX_PASSES, Work, fill_share, meter_of, read_to_the_end
-from ..job import Filling, Job, Meter, Pending
-from ..own_index import (
+from ..in_place_index import (
     MARK_FIELD,
     Marks,
     broken_query,
@@ -51,6 +50,7 @@ from ..own_index import (
     marked_query,
     require_own_versions,
 )
+from ..job import Filling, Job, Meter, Pending
 from ..planning import Plan, propose, source_of
 from ..preflight import check_disk, estimate_disk
 from ..settings import ReindexSettings

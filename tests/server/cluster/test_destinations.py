@@ -13,7 +13,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import is_known_by, name_destination, put_record, resolve
 from hybridr.cluster.record import IndexInfo, Record
 from hybridr.errors import AccessDenied, ClusterError, DataError, HybridrError
-from hybridr.reindexing.new_index import begun
+from hybridr.reindexing.beside_index import begun
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify

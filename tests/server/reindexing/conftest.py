@@ -6,7 +6,7 @@ import pytest
 
 from hybridr.cluster.connection import Cluster
 from support.corpus import reindexed_alias
-from support.own_index import filled_index
+from support.in_place_index import filled_index
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from hybridr.reindexing.verification import verify
 from hybridr.standing.standing import remove
 from support.corpus import bulk, delete, put_documents, sources, update
 from support.hashing import HashingEncoder
-from support.own_index import knn_index, raw
+from support.in_place_index import knn_index, raw
 
 pytestmark = pytest.mark.node
 BESIDE = ReindexSettings(token_bits=True, fields=("text",))

@@ -22,12 +22,12 @@ from hybridr.cluster.reading import read_documents
 from hybridr.cluster.writing import rejects_of
 from hybridr.errors import DataError, ModelError
 from hybridr.node import state
-from hybridr.reindexing.own_index import MARK_FIELD
+from hybridr.reindexing.in_place_index import MARK_FIELD
 from hybridr.reindexing.syncing import sync
 from hybridr.standing.standing import remove, status
 from support.corpus import bulk, put_documents, sources, text_number, update
 from support.hashing import HashingEncoder
-from support.own_index import (
+from support.in_place_index import (
     IN_PLACE,
     VECTOR,
     assert_vectors_fit,

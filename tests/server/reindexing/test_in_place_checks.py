@@ -12,13 +12,13 @@ import hybridr_cli
 from hybridr import ReindexSettings, Search, reindex, rollback
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError, DataError, HybridrError, SettingsError
-from hybridr.reindexing.own_index import MARK_FIELD
+from hybridr.reindexing.in_place_index import MARK_FIELD
 from hybridr.reindexing.reindexing import plan
 from hybridr.reindexing.syncing import sync
 from hybridr.standing.standing import remove, status
 from support.corpus import bulk, text_number, update
 from support.hashing import HashingEncoder
-from support.own_index import IN_PLACE, VECTOR, did, empty_index, knn_index, ok
+from support.in_place_index import IN_PLACE, VECTOR, did, empty_index, knn_index, ok
 
 pytestmark = pytest.mark.node
 

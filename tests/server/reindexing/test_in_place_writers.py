@@ -13,14 +13,14 @@ import pytest
 
 from hybridr import reindex
 from hybridr.cluster.connection import Cluster, connect, path_of
-from hybridr.reindexing.own_index import MARK_FIELD
+from hybridr.reindexing.in_place_index import MARK_FIELD
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.targets import in_place
 from hybridr.reindexing.verification import verify
 from hybridr.standing.standing import status
 from support.corpus import bulk, put_documents, sources, text_number, update
 from support.hashing import HashingEncoder
-from support.own_index import IN_PLACE, VECTOR, assert_vectors_fit, did, knn_index, ok, raw
+from support.in_place_index import IN_PLACE, VECTOR, assert_vectors_fit, did, knn_index, ok, raw
 
 pytestmark = pytest.mark.node
 

@@ -13,7 +13,7 @@ import hybridr_cli
 from hybridr import ReindexSettings, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError
-from hybridr.reindexing import new_index
+from hybridr.reindexing import beside_index
 from hybridr.reindexing.preflight import Disk
 from hybridr.reindexing.reindexing import plan
 from support.corpus import fill_index, sources
@@ -73,7 +73,7 @@ def test_too_little_disk_is_refused_before_anything_is_made(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill_index(cluster, index_name, 3)
-    monkeypatch.setattr(new_index, "estimate_disk", lambda *_: Disk(10**12, 10**9, "95%"))
+    monkeypatch.setattr(beside_index, "estimate_disk", lambda *_: Disk(10**12, 10**9, "95%"))
     with pytest.raises(ClusterError, match="needs about 1000.0 GB"):
         reindex(cluster, index_name, HashingEncoder())
     assert not cluster.indices(f"{index_name}-hybridr-*")

@@ -26,7 +26,7 @@ from hybridr.sharing.leases import Ledger
 from hybridr.standing.standing import remove, status
 from support.corpus import fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder
-from support.own_index import assert_vectors_fit, knn_index
+from support.in_place_index import assert_vectors_fit, knn_index
 from support.places import ROOT, SUPPORT
 from support.workers import PULSE, SHARE, BrokenFor, Telling, ZeroFor, on_ray, told_in, until
 

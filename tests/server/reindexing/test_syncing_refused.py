@@ -18,7 +18,7 @@ from hybridr.reindexing.verification import verify
 from hybridr.standing.standing import Holding, status
 from support.corpus import bulk, delete, fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder
-from support.own_index import IN_PLACE, knn_index
+from support.in_place_index import IN_PLACE, knn_index
 
 pytestmark = pytest.mark.node
 

@@ -18,7 +18,7 @@ from hybridr.cluster.destinations import resolve
 from hybridr.cluster.reading import read_documents
 from hybridr.encoding.opening import load_encoder
 from hybridr.errors import DataError, FingerprintMismatch, SettingsError
-from hybridr.reindexing import new_index
+from hybridr.reindexing import beside_index
 from hybridr.reindexing.verification import verify
 from hybridr.sharing import shares
 from hybridr.staging import importing, texts
@@ -223,17 +223,17 @@ def test_graphs_are_built_when_all_documents_are_there(
 ) -> None:
     """With the setting of native engines on Lucene, which takes it and builds its graph all the same."""
     monkeypatch.setattr(
-        new_index, "filling_settings", lambda wanted: new_index.DURING_FILL | new_index.WITHOUT_GRAPH
+        beside_index, "filling_settings", lambda wanted: beside_index.DURING_FILL | beside_index.WITHOUT_GRAPH
     )
-    threshold = f"index.{new_index.GRAPH_THRESHOLD}"
+    threshold = f"index.{beside_index.GRAPH_THRESHOLD}"
     settings = {"number_of_replicas": 0, "number_of_shards": 2, "knn": True, threshold: 7}
     fill_index(cluster, index_name, 30, settings=settings)
     export_text(cluster, index_name, tmp_path)
     encode_texts(tmp_path, HashingEncoder())
     todo, there = plan_import(cluster, index_name, tmp_path, HashingEncoder(), ReindexSettings())
     assert there == 30
-    assert todo.requests[0]["body"]["settings"]["index"][new_index.GRAPH_THRESHOLD] == "-1"
-    assert todo.requests[2]["body"]["index"][new_index.GRAPH_THRESHOLD] == "7"
+    assert todo.requests[0]["body"]["settings"]["index"][beside_index.GRAPH_THRESHOLD] == "-1"
+    assert todo.requests[2]["body"]["index"][beside_index.GRAPH_THRESHOLD] == "7"
     sent: list[str] = []
     request = Cluster.request
 

@@ -1,4 +1,4 @@
-"""Spans: operations of a shard of which two indices hold different documents, found without reading any.
+"""Ranges of operations in which two indices hold different documents, found without reading any.
 
 A copy bears the number (`_seq_no`) of the operation that it was made of. Where as many documents of a window
 stand on both sides, and the sums of their numbers and of their squares are equal, they are taken for the same
@@ -29,15 +29,15 @@ DIGITS = 1e-15
 PAGE = 1000
 
 
-class Span(NamedTuple):
+class Operations(NamedTuple):
     """Operations from `low` on, up to before `high`."""
 
     low: int
     high: int
 
-    def cut(self, width: int) -> list[Span]:
+    def cut(self, width: int) -> list[Operations]:
         """Cut into windows that are no wider."""
-        return [Span(low, min(low + width, self.high)) for low in range(self.low, self.high, width)]
+        return [Operations(low, min(low + width, self.high)) for low in range(self.low, self.high, width)]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Numbered:
     info: IndexInfo
     field: str
 
-    def sums(self, shard: int, spans: Sequence[Span]) -> list[tuple[int, float, float]]:
+    def sums(self, shard: int, spans: Sequence[Operations]) -> list[tuple[int, float, float]]:
         """Count a shard's documents in each of the ascending spans, and add up numbers and squares."""
         ranges = [{"from": span.low, "to": span.high} for span in spans]
         numbers = {"numbers": {"extended_stats": {"field": self.field}}}
@@ -66,7 +66,7 @@ class Numbered:
                 for one in buckets
             ]
 
-    def pages(self, place: Share, spans: Sequence[Span]) -> Iterator[list[SourceDocument]]:
+    def pages(self, place: Share, spans: Sequence[Operations]) -> Iterator[list[SourceDocument]]:
         """Read ids and states of the documents that bear a number of these spans."""
         for start in range(0, len(spans), CLAUSES):
             part = spans[start : start + CLAUSES]
@@ -75,7 +75,7 @@ class Numbered:
             yield from read_pages(self.cluster, self.info, page=PAGE, share=place, where=where, fields=())
 
 
-def differing(one: Numbered, other: Numbered, until: Position) -> Iterator[tuple[int, list[Span]]]:
+def differing(one: Numbered, other: Numbered, until: Position) -> Iterator[tuple[int, list[Operations]]]:
     """Yield shards of the one, each with spans, up to a position, where the other holds other documents.
 
     A document that is written meanwhile may show where it is, or was. Where shards are not the same, because
@@ -84,16 +84,16 @@ def differing(one: Numbered, other: Numbered, until: Position) -> Iterator[tuple
     end = 1 + max(until.seq_no.values(), default=-1)
     for shard in range(one.info.shards):
         if one.info.shards != other.info.shards:
-            yield shard, [Span(0, end)]
+            yield shard, [Operations(0, end)]
             continue
         for spans in differing_in(one, other, shard, end):
             yield shard, spans
 
 
-def differing_in(one: Numbered, other: Numbered, shard: int, end: int) -> Iterator[list[Span]]:
+def differing_in(one: Numbered, other: Numbered, shard: int, end: int) -> Iterator[list[Operations]]:
     """Yield ascending spans of a shard, before operation `end`, stretch by stretch."""
     width = max(STRETCH, end // MOST_STRETCHES)
-    for stretch in Span(0, end).cut(width):
+    for stretch in Operations(0, end).cut(width):
         spans = [stretch]
         for parts in PARTS:
             windows = [window for span in spans for window in span.cut(width // parts)]
@@ -106,7 +106,7 @@ def differing_in(one: Numbered, other: Numbered, shard: int, end: int) -> Iterat
             yield without_seams(spans)
 
 
-def unequal(one: Numbered, other: Numbered, shard: int, windows: Sequence[Span]) -> list[Span]:
+def unequal(one: Numbered, other: Numbered, shard: int, windows: Sequence[Operations]) -> list[Operations]:
     """Leave out the windows of which both hold as many documents, with equal sums."""
     pairs = zip(windows, one.sums(shard, windows), other.sums(shard, windows), strict=True)
     return [
@@ -121,12 +121,12 @@ def same_number(one: float, other: float) -> bool:
     return math.isclose(one, other, rel_tol=DIGITS)
 
 
-def without_seams(spans: Sequence[Span]) -> list[Span]:
+def without_seams(spans: Sequence[Operations]) -> list[Operations]:
     """Join spans that touch."""
     found = [spans[0]]
     for span in spans[1:]:
         if span.low == found[-1].high:
-            found[-1] = Span(found[-1].low, span.high)
+            found[-1] = Operations(found[-1].low, span.high)
         else:
             found.append(span)
     return found

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hybridr.cluster.reading import Position
-from hybridr.sharing.spans import STRETCH, Span, differing
+from hybridr.sharing.operation_ranges import STRETCH, Operations, differing
 
 
 class Numbers:
@@ -21,13 +21,13 @@ class Numbers:
         self.held = [sorted(held) for held in shards]
         self.info: Any = SimpleNamespace(shards=len(shards))
 
-    def sums(self, shard: int, spans: Sequence[Span]) -> list[tuple[int, float, float]]:
+    def sums(self, shard: int, spans: Sequence[Operations]) -> list[tuple[int, float, float]]:
         held = self.held[shard]
         parts = [held[bisect_left(held, low) : bisect_left(held, high)] for low, high in spans]
         return [(len(part), float(sum(part)), float(sum(one * one for one in part))) for part in parts]
 
 
-def spans_of(one: Numbers, other: Numbers, last: int) -> list[tuple[int, Span]]:
+def spans_of(one: Numbers, other: Numbers, last: int) -> list[tuple[int, Operations]]:
     until = Position(dict.fromkeys(range(one.info.shards), last))
     return [(shard, span) for shard, spans in differing(one, other, until) for span in spans]  # type: ignore[arg-type]
 
@@ -61,17 +61,17 @@ def test_one_in_place_of_another_in_the_same_window_shows() -> None:
 def test_shards_are_compared_one_by_one() -> None:
     whole = set(range(100))
     found = spans_of(Numbers(whole, whole - {7}), Numbers(whole - {70}, whole), 99)
-    assert found == [(0, Span(64, 80)), (1, Span(0, 16))]
+    assert found == [(0, Operations(64, 80)), (1, Operations(0, 16))]
 
 
 def test_spans_that_touch_are_one() -> None:
     whole = set(range(200))
-    assert spans_of(Numbers(whole), Numbers(whole - set(range(30, 70))), 199) == [(0, Span(16, 80))]
+    assert spans_of(Numbers(whole), Numbers(whole - set(range(30, 70))), 199) == [(0, Operations(16, 80))]
 
 
 def test_everything_differs_where_shards_are_others() -> None:
     whole = set(range(100))
-    both = [(0, Span(0, 100)), (1, Span(0, 100))]
+    both = [(0, Operations(0, 100)), (1, Operations(0, 100))]
     assert spans_of(Numbers(whole, whole), Numbers(whole), 99) == both
 
 
@@ -79,7 +79,7 @@ def test_an_index_that_is_written_over_and_over_is_looked_at_in_a_thousand_steps
     asked: list[int] = []
 
     class Watched(Numbers):
-        def sums(self, shard: int, spans: Sequence[Span]) -> list[tuple[int, float, float]]:
+        def sums(self, shard: int, spans: Sequence[Operations]) -> list[tuple[int, float, float]]:
             asked.append(len(spans))
             return super().sums(shard, spans)
 

@@ -8,7 +8,7 @@ import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import Position, Share, SourceDocument, read_pages, settled_position
-from hybridr.sharing.spans import Numbered, differing
+from hybridr.sharing.operation_ranges import Numbered, differing
 from support.corpus import bulk, delete
 
 pytestmark = pytest.mark.node

@@ -222,7 +222,7 @@ def requests_of(
 ) -> list[dict[str, Any]]:
     """Give the exact requests: the index or its settings, documents, its settings again, the alias."""
     settings = path_of(destination, "_settings")
-    first = {"method": "PUT", "path": path_of(destination), "body": new_index(wanted, record)}
+    first = {"method": "PUT", "path": path_of(destination), "body": index_body(wanted, record)}
     if exists:
         first = {"method": "PUT", "path": settings, "body": {"index": during(after)}}
     moves = switch_actions(record.alias, target, destination, wanted.info)
@@ -253,7 +253,7 @@ def terms_beside(
     }
 
 
-def new_index(wanted: Proposal, record: Record) -> dict[str, Any]:
+def index_body(wanted: Proposal, record: Record) -> dict[str, Any]:
     """Build the new index from the source's settings, mappings and analysis, plus our fields."""
     chosen = copied_settings(wanted.info.settings)
     index = {name: value for name, value in chosen.items() if name not in record.original}
