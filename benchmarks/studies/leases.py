@@ -32,6 +32,7 @@ from hybridr.files.atomic import write_json
 from hybridr.progress import silent
 from hybridr.reindexing.filling import Fill, ledger_of, next_stretch
 from hybridr.reindexing.job import Job, Meter
+from hybridr.reindexing.recipe import TextRecipe
 from hybridr.reindexing.reindexing import prepare
 from hybridr.reindexing.runners.ray import Worker
 from hybridr.reindexing.targets.beside import COPYING
@@ -160,7 +161,8 @@ def measure(given: argparse.Namespace) -> int | None:
     filled(cluster, given.workers * given.shares * DOCUMENTS)
     settings = ReindexSettings(runner="ray", workers=given.workers, slow_search_ms=0, fields=("text",))
     todo = prepare(cluster, INDEX, encoder, settings)
-    job = Job(cluster, INDEX, todo.destination, encoder, ("text",), settings, rejects_of(todo.destination))
+    recipe = TextRecipe(encoder, settings, ("text",))
+    job = Job(cluster, INDEX, todo.destination, recipe, rejects_of(todo.destination))
     ledger = ledger_of(job, COPYING, None)
     stretch = next_stretch(job, Position(), ledger)
     with Watch(cluster) as watch:

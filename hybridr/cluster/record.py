@@ -127,6 +127,8 @@ class Record(Part):
     max_tokens: int | None = None
     passages: Windows | None = None
     token_bits: str = ""
+    imprints: dict[str, Any] = {}
+    """What else the encoder left in each document: the name of each imprint, and what was fitted for it."""
     engine: Literal["lucene", "faiss"] = "lucene"
     vectors: Literal["float", "byte", "sq", "on_disk"] = "float"
     compression: str | None = Field(None, pattern=r"^[0-9]{1,2}x$")
@@ -158,11 +160,6 @@ class Record(Part):
             return Record()
         kept = {"text_fields": self.text_fields, "language": self.language, "load": self.load}
         return Record(role="source", lexical_fields=self.lexical_fields, **kept)
-
-    @property
-    def vector_fields(self) -> tuple[str, ...]:
-        """Name the fields that hold what the encoder made of a document: the vector, and bits of tokens."""
-        return (self.vector_field, BITS_FIELD) if self.token_bits else (self.vector_field,)
 
     def to_json(self) -> dict[str, Any]:
         """Give what the index keeps: all values ever set and the stamp; of an empty record nothing."""

@@ -8,13 +8,15 @@ Late interaction (Khattab and Zaharia 2020) takes each query token's nearest tok
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .contract import TokenEncoder, Vectors
+from .contract import Reading, TokenEncoder, Vectors
+
+Kept = TypeVar("Kept")
 
 Bits: TypeAlias = NDArray[np.uint8]
 """`(tokens, bytes)`, 8 bytes for every 64 dimensions begun; what is over is 0."""
@@ -59,29 +61,51 @@ def mean_from_text(text: str) -> Vectors:
     return np.frombuffer(base64.b64decode(text), dtype=KEPT_MEAN).astype(np.float32)
 
 
+def read_whole(
+    encoder: TokenEncoder,
+    texts: Sequence[str],
+    keep: Callable[[str, Reading], Kept],
+    *,
+    max_tokens: int | None = None,
+) -> tuple[Vectors, list[list[Kept]]]:
+    """Read documents to their ends, up to 16,384 tokens: vectors `(n, dim)` of the beginnings, what is kept.
+
+    What is longer than the encoder's limit is read on in windows that follow each other; `keep` takes from
+    the reading of each what shall stay of it. Vectors are those of `encode_documents`, from the same pass.
+    """
+    vectors = np.zeros((len(texts), encoder.dim), dtype=np.float32)
+    found: list[list[Kept]] = [[] for _ in texts]
+    ahead, tokens = dict(enumerate(texts)), [0] * len(texts)
+    while ahead:
+        readings = encoder.read_documents(list(ahead.values()), max_tokens=max_tokens)
+        if not any(found):
+            vectors = np.stack([reading.vector for reading in readings])
+        rest = {}
+        for (number, text), reading in zip(ahead.items(), readings, strict=True):
+            found[number].append(keep(text, reading))
+            tokens[number] += len(reading.states)
+            behind = text[reading.spans[-1][1] :] if reading.spans else ""
+            if behind.strip() and tokens[number] < MOST_TOKENS:
+                rest[number] = behind
+        ahead = rest
+    return vectors, found
+
+
 def read_bits(
     encoder: TokenEncoder, texts: Sequence[str], mean: Vectors, *, max_tokens: int | None = None
 ) -> tuple[Vectors, list[Bits]]:
-    """Read documents to their ends: vectors `(n, dim)` of the beginnings, bits of all tokens up to 16,384.
+    """Read documents as `read_whole` does: vectors `(n, dim)` of the beginnings, bits of all tokens."""
 
-    What is longer than the encoder's limit is read on in windows that follow each other. Vectors are those of
-    `encode_documents`, from the same pass.
-    """
-    vectors = np.zeros((len(texts), encoder.dim), dtype=np.float32)
-    found: list[list[Bits]] = [[np.zeros((0, bytes_a_token(len(mean))), dtype=np.uint8)] for _ in texts]
-    ahead, first = dict(enumerate(texts)), True
-    while ahead:
-        readings = encoder.read_documents(list(ahead.values()), max_tokens=max_tokens)
-        if first:
-            vectors, first = np.stack([reading.vector for reading in readings]), False
-        rest = {}
-        for (number, text), (_, states, spans) in zip(ahead.items(), readings, strict=True):
-            found[number].append(bits_of(states, mean))
-            behind = text[spans[-1][1] :] if spans else ""
-            if behind.strip() and sum(map(len, found[number])) < MOST_TOKENS:
-                rest[number] = behind
-        ahead = rest
-    return vectors, [np.concatenate(parts)[:MOST_TOKENS] for parts in found]
+    def keep(_: str, reading: Reading) -> Bits:
+        return bits_of(reading.states, mean)
+
+    vectors, found = read_whole(encoder, texts, keep, max_tokens=max_tokens)
+    return vectors, [joined_bits(parts) for parts in found]
+
+
+def joined_bits(windows: Sequence[Bits]) -> Bits:
+    """Join the bits of the windows of a document, at most 16,384 tokens."""
+    return np.concatenate(windows)[:MOST_TOKENS]
 
 
 def heaviest(bits: Bits, weights: Vectors) -> tuple[Bits, Vectors]:

@@ -98,7 +98,7 @@ class OneOf:
         """Give the value back; another one is refused as pydantic refuses a wrong literal."""
         if value is not None and value not in self.choices:
             named = [f"'{name}'" for name in self.choices]
-            expected = " or ".join(filter(None, [", ".join(named[:-1]), named[-1]])) + self.left_out(value)
+            expected = " or ".join(filter(None, [", ".join(named[:-1]), *named[-1:]])) + self.left_out(value)
             raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
         return value
 

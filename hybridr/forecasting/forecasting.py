@@ -13,7 +13,7 @@ from ..cluster.legs.dense import form_of
 from ..encoding.contract import Encoder, encoded_together
 from ..errors import AccessDenied, DataError, SettingsError
 from ..machine import read_gpus
-from ..reindexing.planning import Proposal, encoding_of, propose, some_texts, whole_source
+from ..reindexing.planning import Proposal, propose, whole_source
 from ..reindexing.settings import ReindexSettings
 from .settings import ForecastSettings
 from .sizes import Housing, Quantity, Volume, volume_of
@@ -57,7 +57,7 @@ def forecast(
     """
     require_measurable(given)
     proposal = propose(cluster, whole_source(cluster, name), encoder, wanted, wanted.fields)
-    texts = [text for text in some_texts(proposal, SAMPLE) if text]
+    texts = [text for text in proposal.sample(SAMPLE) if text]
     if not texts:
         raise DataError(f"no text in a sample of '{proposal.info.name}'", hint=f"hybridr inspect {name}")
     quantity, housing = quantity_of(proposal, given), housing_of(proposal, given)
@@ -100,7 +100,7 @@ def quantity_of(proposal: Proposal, given: ForecastSettings) -> Quantity:
         proposal.encoder.dim,
         form_of(proposal.settings),
         proposal.settings.m,
-        stats["store"]["size_in_bytes"] * alive / proposal.documents,
+        (stats["store"]["size_in_bytes"] * alive + proposal.token_bytes) / proposal.documents,
     )
 
 
@@ -131,7 +131,7 @@ def workforce_of(proposal: Proposal, texts: Sequence[str], given: ForecastSettin
 
 def documents_a_second(proposal: Proposal, texts: Sequence[str]) -> float:
     """Encode texts as a reindex does, all passages of them, for TIMED_S at most; give the speed."""
-    encode, together = encoding_of(proposal), encoded_together(proposal.encoder)
+    encode, together = proposal.recipe.encode, encoded_together(proposal.encoder)
     ordered = sorted([*texts] * -(-together // len(texts)), key=len)
     parts = -(-len(ordered) // together)
     encode(ordered[:1])  # the first call also makes things ready
@@ -151,7 +151,7 @@ def encoded_tokens(proposal: Proposal, texts: Sequence[str]) -> float | None:
         return None
     found: list[int] = proposal.encoder.count_tokens(texts)
     limit = min(proposal.settings.max_tokens or proposal.encoder.max_tokens, proposal.encoder.max_tokens)
-    most = limit if proposal.windows is None else limit * proposal.windows.most
+    most = limit * (proposal.recipe.windows.most if proposal.recipe.windows else 1)
     return round(sum(min(tokens, most) for tokens in found) / len(texts), 1)
 
 

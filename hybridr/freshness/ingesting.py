@@ -26,6 +26,7 @@ from ..deploying.remote_models import (
 )
 from ..deploying.settings import DeploySettings
 from ..errors import ClusterError, NotFound, SettingsError
+from ..reindexing.imprints import fields_of
 
 DEFAULT_INGEST = "index.default_pipeline"
 TEXT_FIELD = "hybridr_text"  # while a document is on its way
@@ -155,7 +156,7 @@ def ingest_body(info: IndexInfo, model_id: str) -> dict[str, Any]:
     parameters = {"fields": list(info.record.fields), "text": TEXT_FIELD}
     script = {"lang": "painless", "source": JOINING, "params": parameters}
     vector = {"model_id": model_id, "field_map": {TEXT_FIELD: info.record.vector_field}, "batch_size": BATCH}
-    stale = [ENCODER_FIELD, SEQ_NO_FIELD, *info.record.vector_fields]
+    stale = [ENCODER_FIELD, SEQ_NO_FIELD, *fields_of(info.record)]
     return {
         "description": MARK,
         "processors": [

@@ -24,11 +24,12 @@ from ..cluster.destinations import (
 from ..cluster.legs.dense import form_of
 from ..cluster.mappings import carry_over, is_beyond_change
 from ..cluster.reading import require_source
-from ..cluster.record import BITS_FIELD, ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record, checked
+from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record, checked
 from ..encoding.contract import Encoder
 from ..errors import ClusterError, DataError, SettingsError
 from ..files.manifest import fingerprint
-from .planning import FREEING, USUAL, Plan, Proposal, propose, source_of
+from .imprints import freeing_of, imprints_in
+from .planning import USUAL, Plan, Proposal, propose, source_of
 from .preflight import check_disk, check_templates, estimate_disk, protections_lost
 from .settings import ReindexSettings
 
@@ -102,13 +103,11 @@ def check_source(cluster: Cluster, info: IndexInfo, settings: ReindexSettings) -
         )
     require_source(info)
     require_searchable(cluster, info)
-    ours = {settings.vector_field, ENCODER_FIELD, SEQ_NO_FIELD}
-    if settings.token_bits:
-        ours.add(BITS_FIELD)
-    if taken := ours & info.mappings.get("properties", {}).keys():
+    freeing = freeing_of(settings)
+    if taken := {ENCODER_FIELD, SEQ_NO_FIELD, *freeing} & info.mappings.get("properties", {}).keys():
         raise DataError(
             f"index '{info.name}' has a field '{min(taken)}' already",
-            hint=FREEING.get(min(taken), "--vector-field NAME chooses another"),
+            hint=freeing.get(min(taken), "--vector-field NAME chooses another"),
         )
 
 
@@ -169,13 +168,13 @@ def new_record(
     """
     found = {name: wanted.info.settings.get(f"index.{name}") for name in filling_settings(wanted)}
     record = {
+        "passages": None,  # said where there are none, too
         **wanted.remembered(job, known.record if known else None),
         "state": "filling",
         "alias": alias,
         "previous": previous_of(target, known, wanted.info),
         "aliases": {alias: "moved" if target else "made"},
         "original": known.record.original if known else found,
-        "passages": wanted.windows,
     }
     return checked(record, "the new record")
 
@@ -222,7 +221,7 @@ def requests_of(
 ) -> list[dict[str, Any]]:
     """Give the exact requests: the index or its settings, documents, its settings again, the alias."""
     settings = path_of(destination, "_settings")
-    first = {"method": "PUT", "path": path_of(destination), "body": index_body(wanted, record)}
+    first = {"method": "PUT", "path": path_of(destination), "body": body_beside(wanted, record)}
     if exists:
         first = {"method": "PUT", "path": settings, "body": {"index": during(after)}}
     moves = switch_actions(record.alias, target, destination, wanted.info)
@@ -253,14 +252,14 @@ def terms_beside(
     }
 
 
-def index_body(wanted: Proposal, record: Record) -> dict[str, Any]:
+def body_beside(wanted: Proposal, record: Record) -> dict[str, Any]:
     """Build the new index from the source's settings, mappings and analysis, plus our fields."""
     chosen = copied_settings(wanted.info.settings)
     index = {name: value for name, value in chosen.items() if name not in record.original}
     index |= during(record.original) | {"knn": True}
     return {
         "settings": {"index": index},
-        "mappings": destination_mappings(wanted.info, wanted.mappings, record),
+        "mappings": destination_mappings(wanted, record),
     }
 
 
@@ -274,23 +273,24 @@ def copied_settings(settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def destination_mappings(info: IndexInfo, ours: dict[str, Any], record: Record) -> dict[str, Any]:
-    """Add the vector, bits of tokens and their two companions to the mappings of the source.
+def destination_mappings(wanted: Proposal, record: Record) -> dict[str, Any]:
+    """Add the fields of all imprints and their two companions to the mappings of the source.
 
     The companions are stored but left out of `_source`: a client's partial update then drops them and
-    keeps the vector, so that stale vectors can be found. Bits are read from doc values only.
+    keeps the vector, so that stale vectors can be found.
     """
-    source = info.mappings
-    hidden = [ENCODER_FIELD, SEQ_NO_FIELD, *(name for name in ours if name == BITS_FIELD)]
+    source = wanted.info.mappings
+    kept_apart = [kind for kind in imprints_in(wanted.settings) if kind.hidden]
+    hidden = [ENCODER_FIELD, SEQ_NO_FIELD, *(name for one in kept_apart for name in one.fields(record))]
     kept_source = dict(source.get("_source", {}))
     kept_source["excludes"] = [*kept_source.get("excludes", []), *hidden]
     return {
         **source,
         "_source": kept_source,
-        "_meta": info.meta_with(record),
+        "_meta": wanted.info.meta_with(record),
         "properties": {
             **source.get("properties", {}),
-            **ours,
+            **wanted.mappings,
             ENCODER_FIELD: {"type": "keyword", "store": True},
             SEQ_NO_FIELD: {"type": "long", "store": True},
         },

@@ -5,32 +5,29 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from threading import Event
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from ..cluster.legs.dense import as_kept
-from ..cluster.reading import Position, Share, joined_pages, settled_position, text_of
+from ..cluster.reading import Position, Share, joined_pages, settled_position
 from ..cluster.writing import Action, HeldRejects, Outcome, by_bytes, write
-from ..encoding.bits import read_bits
-from ..encoding.contract import ENCODED_TOGETHER, Encoder, Vectors, encoded_together, reads_tokens
+from ..encoding.contract import ENCODED_TOGETHER, Encoder, encoded_together
 from ..encoding.opening import Shipped, shipped, unshipped
-from ..encoding.passages import ENCODED_AT_ONCE, Split, by_passages, split
 from ..errors import ModelError
 from ..files.manifest import fingerprint
 from ..progress import Progress, silent
-from ..records import Windows
 from ..sharing.board import Board, Pulse
 from ..sharing.leases import Ledger
 from ..sharing.same_cluster import SameCluster
 from ..sharing.shares import cut_up, share_as_json, share_from_json, visible_position
 from .job import Filling, Job, Meter, Pending
+from .recipe import TextRecipe
 from .runners import runner
 from .settings import ReindexSettings
 
@@ -39,30 +36,6 @@ MAX_ROUNDS = 5
 T = TypeVar("T")
 S = TypeVar("S")
 END = object()
-
-
-class TextRecipe(Protocol):
-    """What encoding needs to know: as much as a `Job` tells of it, also where there is no cluster."""
-
-    @property
-    def encoder(self) -> Encoder:
-        """What encodes."""
-
-    @property
-    def settings(self) -> ReindexSettings:
-        """What is written."""
-
-    @property
-    def text_fields(self) -> tuple[str, ...]:
-        """Of which fields a text is joined."""
-
-    @property
-    def token_mean(self) -> Vectors | None:
-        """Give the mean `(width,)` that bits of tokens are taken from; None where there are none."""
-
-    @property
-    def windows(self) -> Windows | None:
-        """Give how documents are split into passages, None for one vector a document."""
 
 
 class Work(NamedTuple):
@@ -115,7 +88,7 @@ class Fill:
         job, limit = self.job, self.job.settings.max_docs_per_second
         settings = job.settings.model_copy(update={"max_docs_per_second": limit and limit / workers})
         names = job.source, job.destination
-        given = job.text_fields, settings, job.token_bits
+        given = settings, job.recipe.text_fields, job.recipe.states
         pulse = self.leases.pulse if self.leases else Pulse()
         there = SameCluster.of(job.cluster)
         return PackedFill(there, shipped(job.encoder), names, given, self.work, pulse)
@@ -127,7 +100,7 @@ class PackedFill(NamedTuple):
     cluster: SameCluster
     encoder: Shipped | Encoder
     names: tuple[str, str]
-    given: tuple[tuple[str, ...], ReindexSettings, str]
+    given: tuple[ReindexSettings, tuple[str, ...], Mapping[str, Any]]
     work: Work
     pulse: Pulse
 
@@ -136,11 +109,9 @@ class PackedFill(NamedTuple):
 
         Raises ModelError, SettingsError when that is not there, or another one; Unreachable.
         """
-        encoder = unshipped(self.encoder, threads)
-        fields, settings, token_bits = self.given
-        cluster, stop = self.cluster.connect(settings.patience_s), Event()
-        hurried = cluster.until(stop)
-        job = Job(hurried, *self.names, encoder, fields, settings, HeldRejects(), token_bits, stop)
+        recipe, stop = TextRecipe(unshipped(self.encoder, threads), *self.given), Event()
+        cluster = self.cluster.connect(recipe.settings.patience_s)
+        job = Job(cluster.until(stop), *self.names, recipe, HeldRejects(), stop)
         return Fill(job, self.work, Meter(silent, 0), Board(cluster, job.destination, self.pulse))
 
 
@@ -168,7 +139,7 @@ def ledger_of(job: Job, work: Work, since: Position | None) -> Ledger:
     """Give the leases of a filling, which a driver that was killed may have left."""
     uuids = [job.cluster.index_info(name).uuid for name in (job.source, job.destination)]
     behind = sorted(since.seq_no.items()) if since else None
-    made_of = [*uuids, job.encoder.fingerprint, work.pages.__name__, job.text_fields, behind]
+    made_of = [*uuids, job.encoder.fingerprint, work.pages.__name__, job.recipe.text_fields, behind]
     return Ledger(job.cluster, job.destination, fingerprint(made_of))
 
 
@@ -191,7 +162,7 @@ def fill_share(job: Job, work: Work, meter: Meter, share: Share) -> Filling:
     filling = Filling(until=Position.at(share.since))
     with (
         closing(prefetched(work.pages(job, share, filling, meter))) as pages,
-        closing(prefetched(encoded_pages(job, pages))) as encoded,
+        closing(prefetched(encoded_pages(job.recipe, pages))) as encoded,
     ):
         write_pages(job, work, encoded, filling, meter)
     return filling
@@ -237,89 +208,38 @@ def deliver(job: Job, actions: list[Action]) -> Outcome:
     return total
 
 
-def encoded_pages(job: TextRecipe, pages: Iterator[list[Pending]]) -> Generator[list[Pending], None, None]:
-    """Give each document with text its vector, some documents of like length at a time.
+def encoded_pages(recipe: TextRecipe, pages: Iterator[list[Pending]]) -> Generator[list[Pending], None, None]:
+    """Let the encoder read each document with text, some of like length at a time.
 
     What is encoded and not yet written is lost when the process dies, so the parts are small; an encoder that
     takes several calls at once never waits for the end of one.
     """
-    calls = getattr(job.encoder, "calls_at_once", 1)
-    with closing(mapped(partial(encode, job), parts_by_length(job, pages), calls)) as encoded:
+    calls = getattr(recipe.encoder, "calls_at_once", 1)
+    with closing(mapped(partial(encode, recipe), parts_by_length(recipe, pages), calls)) as encoded:
         yield from encoded
 
 
-def parts_by_length(job: TextRecipe, pages: Iterator[list[Pending]]) -> Iterator[list[Pending]]:
+def parts_by_length(recipe: TextRecipe, pages: Iterator[list[Pending]]) -> Iterator[list[Pending]]:
     """Cut pages into parts for the encoder, whose batches pad less when their texts are equally long.
 
     Pages are joined only for an encoder that wants more documents together than others.
     """
-    together = encoded_together(job.encoder)
+    together = encoded_together(recipe.encoder)
     for page in joined_pages(pages, together if together > ENCODED_TOGETHER else 1):
-        page.sort(key=lambda pending: len(text_of(pending.document.source, job.text_fields)))
+        page.sort(key=lambda pending: len(recipe.text_of(pending.document.source)))
         yield from (page[start : start + together] for start in range(0, len(page), together))
 
 
-def encode(job: TextRecipe, part: list[Pending]) -> list[Pending]:
-    """Give each document with text its vector and bits, or the vectors of its passages."""
-    texts = [text_of(pending.document.source, job.text_fields) for pending in part]
-    if job.token_mean is not None:
-        return encode_tokens(job, part, texts, job.token_mean)
-    splits = [split(text, job.encoder, job.windows) for text in texts]
-    most = max(ENCODED_AT_ONCE, encoded_together(job.encoder))
-    return [
-        pending
-        for group in by_passages(splits, most)
-        for pending in encode_passages(job, part[group], texts[group], splits[group])
-    ]
-
-
-def encode_passages(
-    job: TextRecipe, part: list[Pending], texts: list[str], splits: list[Split]
-) -> list[Pending]:
-    """Encode the passages of all documents together. Raises ModelError as `checked_vectors` does."""
-    passages = [text[a:b] for text, (spans, _) in zip(texts, splits, strict=True) for a, b in spans]
-    owners = [number for number, (spans, _) in enumerate(splits) for _ in spans]
-    vectors = job.encoder.encode_documents(passages, max_tokens=job.settings.max_tokens)  # (passages, dim)
-    kept = checked_vectors(job, vectors, [part[owner] for owner in owners])
-    rows = np.split(kept, np.cumsum([len(one.spans) for one in splits]))
-    return [
-        with_vectors(pending, found, one, job.windows is not None)
-        for pending, found, one in zip(part, rows, splits, strict=False)
-    ]
-
-
-def encode_tokens(job: TextRecipe, part: list[Pending], texts: list[str], mean: Vectors) -> list[Pending]:
-    """Read each document with text to its end: the vector of its beginning, bits of all tokens."""
-    there = [number for number, text in enumerate(texts) if text]
-    read, limit = [texts[number] for number in there], job.settings.max_tokens
-    assert reads_tokens(job.encoder)
-    vectors, bits = read_bits(job.encoder, read, mean, max_tokens=limit)
-    kept = checked_vectors(job, vectors, [part[number] for number in there])
-    found = dict(zip(there, zip(kept, bits, strict=True), strict=True))
-    return [
-        pending._replace(vector=found[number][0], bits=found[number][1]) if number in found else pending
-        for number, pending in enumerate(part)
-    ]
-
-
-def checked_vectors(job: TextRecipe, vectors: np.ndarray, owners: Sequence[Pending]) -> np.ndarray:
-    """Give vectors `(n, dim)` the values that are sent. Raises ModelError for what is no number."""
-    if not np.isfinite(vectors).all():
-        bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
-        raise ModelError(
-            f"the encoder gives no finite vector for document '{owners[bad].document.doc_id}'",
-            hint="the encoder is damaged: export it again",
-        )
-    return as_kept(vectors, job.settings.vectors)
-
-
-def with_vectors(pending: Pending, vectors: np.ndarray, found: Split, passages: bool) -> Pending:
-    """Give a document its vectors `(n, dim)`, of which it has one at most without passages."""
-    if not found.spans:
-        return pending._replace(vector=None)
-    if not passages:
-        return pending._replace(vector=vectors[0])
-    return pending._replace(vector=vectors, spans=found.spans, whole=found.whole)
+def encode(recipe: TextRecipe, part: list[Pending]) -> list[Pending]:
+    """Let the encoder read documents. Raises ModelError for vectors that are no numbers."""
+    said = recipe.read([recipe.text_of(pending.document.source) for pending in part])
+    for pending, impression in zip(part, said, strict=True):
+        if impression is not None and not np.isfinite(impression.vectors).all():
+            raise ModelError(
+                f"the encoder gives no finite vector for document '{pending.document.doc_id}'",
+                hint="the encoder is damaged: export it again",
+            )
+    return [pending._replace(impression=impression) for pending, impression in zip(part, said, strict=True)]
 
 
 def prefetched(items: Iterable[T], size: int = 2) -> Generator[T, None, None]:

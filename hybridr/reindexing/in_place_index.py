@@ -17,13 +17,13 @@ from ..cluster.reading import SourceDocument, require_source, text_of
 from ..cluster.record import IndexInfo
 from ..errors import ClusterError, DataError, SettingsError
 from ..files.manifest import fingerprint
-from .planning import FREEING
+from .imprints import fields_of, freeing_of, imprints_in
+from .planning import Proposal
 from .settings import ReindexSettings
 
 MARK_FIELD = "hybridr_mark"
 ENCODER_DIGITS, TEXT_DIGITS = 16, 32  # 64 bits tell encoders apart, 128 bits texts
 CHANGE = "for (name in params.drop) { ctx._source.remove(name) } ctx._source.putAll(params.set)"
-OUR_NAMES = {MARK_FIELD: None, **FREEING}  # what to do when one is taken
 BLOCKS = ("write", "read_only", "read_only_allow_delete", "metadata")
 
 
@@ -80,7 +80,7 @@ def marked_query(marks: Marks) -> dict[str, Any]:
 def broken_query(marks: Marks, fields: Sequence[str]) -> dict[str, Any]:
     """Match documents whose mark speaks of a vector that is not there, or of none where one is.
 
-    `fields` are those of the vector and of token bits, where there are any.
+    `fields` are those of all imprints that `exists` finds.
     """
     no_text: dict[str, Any] = {"term": {MARK_FIELD: marks.of_no_text}}
     whole = {"bool": {"filter": [{"exists": {"field": name}} for name in fields]}}
@@ -119,8 +119,9 @@ def check_options(settings: ReindexSettings) -> None:
     """Refuse options that speak of a second index."""
     if settings.alias:
         raise SettingsError("--alias has no meaning with --in-place: there is one index, and its name stays")
-    if settings.passages:
-        raise SettingsError("--passages needs a new index: leave --in-place out")
+    for kind in imprints_in(settings):
+        if not kind.inside:
+            raise SettingsError(f"{kind.option()} needs a new index: leave --in-place out")
     if "." in settings.vector_field:
         raise SettingsError(
             f"--vector-field {settings.vector_field}: in place it must be a name without dots"
@@ -175,22 +176,25 @@ def check_known(info: IndexInfo, job: str) -> None:
         )
 
 
-def check_free(cluster: Cluster, info: IndexInfo, ours: dict[str, dict[str, Any]], marks: Marks) -> None:
+def check_free(wanted: Proposal, ours: dict[str, dict[str, Any]]) -> None:
     """Refuse fields that are mapped to something else, or hold what hybridr did not write."""
+    info, settings = wanted.info, wanted.settings
     properties = info.mappings.get("properties", {})
     there = {name: properties[name] for name in ours if name in properties}
     taken = [name for name, mapping in there.items() if in_lower_case(mapping) != in_lower_case(ours[name])]
     if there and not taken:
         # What `remove` leaves in the mapping may be used again; and whoever puts a `_meta` of his own takes
         # our record away, while the marks still prove what is ours.
-        foreign = both(held_query(ours), other_than(marked_query(marks)))
-        found = cluster.search(info.name, {"query": foreign, "size": 0, "terminate_after": 1})
+        marks = Marks(wanted.encoder.fingerprint, settings.max_tokens, wanted.fields)
+        shown = (*fields_of(settings, shown=True), MARK_FIELD)
+        foreign = both(held_query(shown), other_than(marked_query(marks)))
+        found = wanted.cluster.search(info.name, {"query": foreign, "size": 0, "terminate_after": 1})
         taken = list(ours) if found["hits"]["total"]["value"] else []
     if taken:
         kind = properties.get(taken[0], {}).get("type", "object")
         raise DataError(
             f"index '{info.name}' has a field '{taken[0]}' already ({kind}), which is not free",
-            hint=OUR_NAMES.get(taken[0], "--vector-field NAME chooses another"),
+            hint=freeing_of(settings).get(taken[0]),
         )
 
 

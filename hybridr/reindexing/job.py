@@ -9,21 +9,16 @@ from functools import cached_property, partial
 from threading import Event, Lock
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from ..cluster.bit_field import bits_value
 from ..cluster.connection import Cluster, path_of
 from ..cluster.failures import understood
-from ..cluster.legs.dense import DenseLeg
 from ..cluster.reading import Position, SourceDocument
-from ..cluster.record import BITS_FIELD, ENCODER_FIELD, SEQ_NO_FIELD
+from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD
 from ..cluster.writing import Rejects
-from ..encoding.bits import Bits, mean_from_text
-from ..encoding.contract import Encoder, Vectors
-from ..encoding.passages import Span, require_tokens
-from ..errors import ClusterError, SettingsError
+from ..encoding.contract import Encoder
+from ..errors import ClusterError
 from ..progress import Progress
-from ..records import Windows
+from .imprints import Impression
+from .recipe import TextRecipe
 from .settings import ReindexSettings
 
 CHECK_S = 5.0
@@ -99,18 +94,11 @@ def is_current(document: SourceDocument, stored: Stored | None, encoder: str) ->
 
 
 class Pending(NamedTuple):
-    """A document to write, what stands in its place, and its vector (None without text).
-
-    One split into passages has a vector `(n, dim)` for its n `spans`; `whole` says that they reach its end.
-    `bits` are those of its tokens, where the index keeps them.
-    """
+    """A document to write, what stands in its place, and what the encoder says of it (None without text)."""
 
     document: SourceDocument
-    stored: Stored | None
-    vector: np.ndarray | None
-    spans: tuple[Span, ...] = ()
-    whole: bool = True
-    bits: Bits | None = None
+    stored: Stored | None = None
+    impression: Impression | None = None
 
 
 @dataclass
@@ -158,52 +146,32 @@ class Filling:
 
     def book(self, page: list[Pending], times: int = 1) -> None:
         """Count a page that was written; -1 times takes it back."""
-        texts = sum(pending.vector is not None for pending in page)
-        self.encoded += times * texts
-        self.without_text += times * (len(page) - texts)
-        self.shortened += times * sum(not pending.whole for pending in page)
+        said = [pending.impression for pending in page if pending.impression]
+        self.encoded += times * len(said)
+        self.without_text += times * (len(page) - len(said))
+        self.shortened += times * sum(not one.split.whole for one in said)
 
 
 @dataclass(frozen=True)
 class Job:
-    """Everything a share of the work needs to know; `token_bits` is that of the index's record."""
+    """Everything a share of the work needs to know."""
 
     cluster: Cluster
     source: str
     destination: str
-    encoder: Encoder
-    text_fields: tuple[str, ...]
-    settings: ReindexSettings
+    recipe: TextRecipe
     rejects: Rejects
-    token_bits: str = ""
     stop: Event = field(default_factory=Event)
 
-    @cached_property
-    def windows(self) -> Windows | None:
-        """Give how documents are split into passages, None for one vector a document."""
-        return chosen_windows(self.settings, self.encoder)
-
-    @cached_property
-    def leg(self) -> DenseLeg:
-        """Give the leg that the vectors are written for."""
-        return dense_leg(self.settings, self.encoder, self.windows)
-
-    @cached_property
-    def token_mean(self) -> Vectors | None:
-        """Give the mean `(width,)` that bits of tokens are taken from; None where the index keeps none."""
-        return mean_from_text(self.token_bits) if self.token_bits else None
+    @property
+    def encoder(self) -> Encoder:
+        """Give what encodes."""
+        return self.recipe.encoder
 
     @property
-    def fields(self) -> tuple[str, ...]:
-        """Name the fields that `values` fills."""
-        return (self.leg.field, BITS_FIELD) if self.token_bits else (self.leg.field,)
-
-    def values(self, pending: Pending) -> dict[str, Any]:
-        """Give what the encoder made of a document, by field; of one without text nothing."""
-        if pending.vector is None:
-            return {}
-        bits = {} if pending.bits is None else bits_value(pending.bits)
-        return self.leg.value(pending.vector, pending.spans) | bits
+    def settings(self) -> ReindexSettings:
+        """Give what is written, and how fast."""
+        return self.recipe.settings
 
     @cached_property
     def pace(self) -> Pace:
@@ -215,30 +183,6 @@ class Job:
             partial(search_load, self.cluster),
             sleep=self.stop.wait,
         )
-
-
-def dense_leg(settings: ReindexSettings, encoder: Encoder, windows: Windows | None) -> DenseLeg:
-    """Give the leg of an encoder's vectors, kept as the settings say."""
-    return DenseLeg(settings, encoder.dim, encoder.similarity, windows.most if windows else None)
-
-
-def chosen_windows(settings: ReindexSettings, encoder: Any) -> Windows | None:
-    """Work out the windows that the settings ask for, None for one vector a document.
-
-    Raises ModelError for an encoder that does not tell where its tokens are, SettingsError when windows
-    would share more than half of their tokens.
-    """
-    if not settings.passages:
-        return None
-    source = require_tokens(encoder)
-    tokens = settings.max_tokens or source.max_tokens
-    half = source.document_room(tokens) // 2
-    if settings.passage_overlap > half:
-        raise SettingsError(
-            f"--passage-overlap {settings.passage_overlap} is more than half of a window of {tokens} tokens",
-            hint=f"--passage-overlap {max(0, half)} at most, or a larger --max-tokens",
-        )
-    return Windows(tokens, settings.passage_overlap, settings.max_passages)
 
 
 class Meter:

@@ -21,8 +21,10 @@ from ..errors import ClusterError
 from ..files.remembered import remember_encoder
 from ..progress import Progress, silent
 from ..vocabulary.provision import Provision, provide_term_table
+from .imprints import fitted_in
 from .job import Filling, Job
 from .planning import Plan, seconds_to_encode
+from .recipe import TextRecipe
 from .settings import ReindexSettings
 from .targets import Ending, Succession, target_of
 
@@ -133,8 +135,8 @@ def job_for(cluster: Cluster, encoder: Encoder, todo: Plan) -> Job:
     remember_encoder(encoder.fingerprint, getattr(encoder, "folder", None))
     rejects, record = rejects_of(todo.destination), todo.record
     rejects.clear()
-    settings, bits = todo.wanted.settings, record.token_bits
-    return Job(cluster, record.source, todo.destination, encoder, record.fields, settings, rejects, bits)
+    recipe = TextRecipe(encoder, todo.wanted.settings, record.fields, fitted_in(record))
+    return Job(cluster, record.source, todo.destination, recipe, rejects)
 
 
 def summary_of(job: Job, todo: Plan, filling: Filling, ending: Ending, seconds: float) -> Reindexing:

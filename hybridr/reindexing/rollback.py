@@ -31,6 +31,7 @@ from ..errors import ClusterError, DataError, NotFound
 from ..files.manifest import fingerprint
 from ..sharing.operation_ranges import Numbered, differing
 from ..vocabulary.storage import drop_term_tables
+from .imprints import fields_of
 from .job import Stored, look_up
 from .targets import target_of
 
@@ -197,7 +198,7 @@ class Courier:
     def written(self) -> Iterator[list[Pair]]:
         """Yield what clients wrote here, beside the state in the source, where the two differ."""
         self.cluster.refresh(self.info.name)
-        ours = {*self.info.record.vector_fields, ENCODER_FIELD, SEQ_NO_FIELD}
+        ours = {*fields_of(self.info.record), ENCODER_FIELD, SEQ_NO_FIELD}
         for page in read_pages(self.cluster, self.info.name, page=PAGE, where=WRITTEN):
             stored = look_up(self.cluster, self.info.name, page)
             there = documents_by_id(self.cluster, self.source, [document.doc_id for document in page])

@@ -35,6 +35,9 @@ class ReindexSettings(VectorSettings):
         False,
         description="keep a bit for each dimension of each token, for late interaction: 48 bytes a token",
     )
+    imprints: NoOption[tuple[Annotated[str, OneOf("reindexing.imprints", further=True)], ...]] = Field(
+        (), description="what else the encoder leaves in each document, by name"
+    )
     precision: Literal["fp32", "bf16", "int8"] | None = Field(
         None, description="number format of the encoder on documents, queries are fp32; None: as exported"
     )

@@ -38,10 +38,10 @@ from ..encoding.contract import Encoder
 from ..errors import DataError, SettingsError, Unreachable
 from ..progress import Progress, silent
 from .job import Filling, Job
+from .recipe import TextRecipe
 from .settings import ReindexSettings
 from .targets import target_of
 
-MADE_WITH = ("target", "in_place", "vector_field", "max_tokens", "vectors")
 UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -202,21 +202,9 @@ def synced_position(info: IndexInfo) -> Position | None:
 
 def job_of(cluster: Cluster, info: IndexInfo, encoder: Encoder, settings: ReindexSettings) -> Job:
     """Work as the reindex did that made the destination."""
-    made: dict[str, Any] = {name: getattr(info.record, name) for name in MADE_WITH}
     source = info.record.source if target_of(info.record).apart else info.name
-    windows = info.record.passages
-    made["passages"] = windows is not None
-    if windows:
-        made |= {"passage_overlap": windows.overlap, "max_passages": windows.most}
     return Job(
-        cluster,
-        source,
-        info.name,
-        encoder,
-        tuple(info.record.fields),
-        settings.model_copy(update=made),
-        rejects_of(info.name),
-        info.record.token_bits,
+        cluster, source, info.name, TextRecipe.of(info.record, encoder, settings), rejects_of(info.name)
     )
 
 

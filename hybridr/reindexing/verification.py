@@ -13,12 +13,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from ..cluster.bit_field import held_bits
 from ..cluster.connection import Cluster
 from ..cluster.destinations import accepted_ids, is_destination, is_restored, resolve_whole
-from ..cluster.legs.dense import as_kept, dense_query
+from ..cluster.legs.dense import DenseLeg, as_kept
 from ..cluster.legs.lexical import lexical_query
 from ..cluster.mappings import properties_of, unlike
 from ..cluster.reading import (
@@ -31,22 +28,20 @@ from ..cluster.reading import (
     sources_by_id,
     text_of,
 )
-from ..cluster.record import ENCODER_FIELD, PASSAGE_VECTOR, SEQ_NO_FIELD, IndexInfo, Record
-from ..encoding.bits import Bits, agreement, mean_from_text, read_bits
-from ..encoding.contract import Encoder, TokenEncoder, reads_tokens
-from ..encoding.passages import Span, split
+from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
+from ..encoding.contract import Encoder
 from ..errors import ClusterError, DataError
 from ..progress import Progress, silent
 from ..sharing.shares import cut_up, visible_position
 from .filling import mapped
+from .imprints import Impression, Imprint, fields_of
 from .job import Stored, is_current, look_up, written_here_mark
+from .recipe import TextRecipe
 from .targets import SAMPLE, Extent, Finding, target_of
 
 PAGE = 1000
 READERS = 4  # at once
 MISSING, OLDER, FOREIGN = "missing", "older than the source", "without a vector of this encoder"
-MIN_COSINE = 0.98  # between a stored vector and the text encoded again; int8 documents differ by .016
-MIN_AGREEMENT = 0.85  # of the bits stored and those read again
 NAMED = 5  # ids that a finding names
 
 
@@ -267,7 +262,7 @@ def compare_documents(
         if doc_id not in stored or stored[doc_id].source_seq_no in (None, document.seq_no)
     }
     copied = {doc_id: found.get(doc_id, {}) for doc_id in ids}
-    ours = {*info.record.vector_fields, ENCODER_FIELD, SEQ_NO_FIELD}
+    ours = {*fields_of(info.record), ENCODER_FIELD, SEQ_NO_FIELD}
     contents = {
         doc_id: {name: value for name, value in copied[doc_id].items() if name not in ours}
         for doc_id in there
@@ -289,69 +284,23 @@ def compare_with_encoder(
     copied: dict[str, dict[str, Any]],
     encoder: Encoder,
 ) -> list[Finding]:
-    """Read the texts of documents again, and compare their vectors, and the bits of their tokens if any."""
-    findings = [compare_with_text(info, there, copied, encoder)]
-    if info.record.token_bits and reads_tokens(encoder):
-        held = held_bits(cluster, info.name, list(there))
-        findings.append(compare_bits(info.record, there, held, encoder))
+    """Read the texts of documents again: one with text holds what that makes, one without holds nothing."""
+    recipe = TextRecipe.of(info.record, encoder)
+    texts = {doc_id: recipe.text_of(source) for doc_id, source in there.items()}
+    again = dict(zip(texts, recipe.read(list(texts.values())), strict=True))
+    findings = []
+    for one in recipe.imprints:
+        held = one.held(cluster, info.name, {doc_id: copied[doc_id] for doc_id in there})
+        wrong = [doc_id for doc_id in there if not is_made(one, again[doc_id], held.get(doc_id))]
+        findings.append(Finding(one.compared, len(there), wrong))
     return findings
 
 
-def compare_bits(
-    record: Record, there: dict[str, dict[str, Any]], held: dict[str, bytes], encoder: TokenEncoder
-) -> Finding:
-    """Read texts again: a document with text has bits for each of its tokens, one without has none."""
-    texts = {doc_id: text_of(source, record.fields) for doc_id, source in there.items()}
-    read = {doc_id: text for doc_id, text in texts.items() if text}
-    mean = mean_from_text(record.token_bits)
-    _, again = read_bits(encoder, list(read.values()), mean, max_tokens=record.max_tokens)
-    expected = dict(zip(read, again, strict=True))
-    wrong = [doc_id for doc_id in there if not same_bits(expected.get(doc_id), held.get(doc_id))]
-    return Finding("token bits", len(there), wrong)
-
-
-def same_bits(expected: Bits | None, held: bytes | None) -> bool:
-    """Tell whether a document holds the bits of its text, as far as another arithmetic may differ."""
-    if expected is None or held is None:
-        return expected is None and held is None
-    return len(held) == expected.size and agreement(expected, held) >= MIN_AGREEMENT
-
-
-def compare_with_text(
-    info: IndexInfo, there: dict[str, dict[str, Any]], copied: dict[str, dict[str, Any]], encoder: Encoder
-) -> Finding:
-    """Encode texts again: a document with text has the vector of its text, one without has none.
-
-    One that is split has exactly the passages of its text, each with its own vector.
-    """
-    windows, wrong = info.record.passages, []
-    parts: list[tuple[str, str, list[float]]] = []  # id, text of a passage, vector that stands for it
-    for doc_id, source in there.items():
-        text = text_of(source, info.record.fields)
-        spans = split(text, encoder, windows).spans
-        stored = stored_vectors(copied[doc_id].get(info.record.vector_field), spans, windows is not None)
-        if stored is None:
-            wrong.append(doc_id)
-        else:
-            parts += [(doc_id, text[a:b], row) for (a, b), row in zip(spans, stored, strict=True)]
-    if parts:
-        again = encoder.encode_documents([text for _, text, _ in parts], max_tokens=info.record.max_tokens)
-        kept = np.array([row for *_, row in parts], dtype=np.float32)  # (parts, dim)
-        lengths = np.linalg.norm(again, axis=1) * np.linalg.norm(kept, axis=1)
-        cosines = (again * kept).sum(axis=1) / np.maximum(lengths, 1e-12)
-        wrong += [part[0] for part, cosine in zip(parts, cosines, strict=True) if cosine < MIN_COSINE]
-    return Finding("vector", len(there), list(dict.fromkeys(wrong)))
-
-
-def stored_vectors(value: Any, spans: Sequence[Span], passages: bool) -> list[list[float]] | None:
-    """Give the vectors that a document holds for these spans of its text; None when they are others."""
-    if not passages:
-        found = [value] if value else []
-        return found if len(found) == len(spans) else None
-    held = value if isinstance(value, list) else []
-    same = [(part.get("start"), part.get("end")) for part in held] == list(spans)
-    found = [part.get(PASSAGE_VECTOR) for part in held]
-    return found if same and all(found) else None
+def is_made(imprint: Imprint, impression: Impression | None, held: Any) -> bool:
+    """Tell whether a document holds what its text makes."""
+    if impression is None or held is None:
+        return impression is None and held is None
+    return imprint.fits(impression, held)
 
 
 def probe_query(
@@ -367,9 +316,8 @@ def probe_query(
     words = " ".join(text.split()[:20])
     bodies = [{"size": 1, "query": lexical_query(words, info.record.lexical_fields)}]
     if encoder is not None:
-        vector = as_kept(encoder.encode_queries([words]), info.record.vectors)[0].tolist()
-        passages = info.record.passages is not None
-        query = dense_query(vector, info.record.vector_field, 1, passages=passages)
+        vector = as_kept(encoder.encode_queries([words]), info.record.vectors)[0]
+        query = DenseLeg.of(info.record, ()).query(vector, 1)
         bodies.append({"size": 1, "query": query})
     silent_legs = sum(not answer["hits"]["hits"] for answer in cluster.msearch(info.name, bodies))
     return Finding("probe query", len(bodies), detail=f"{silent_legs} found nothing" if silent_legs else "")

@@ -18,16 +18,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..cluster.connection import Cluster
-from ..cluster.legs.dense import as_kept
-from ..cluster.reading import Position, Share, text_of
+from ..cluster.reading import Position, Share
+from ..cluster.record import Record
 from ..encoding.contract import Encoder, Vectors
 from ..encoding.passages import Split
 from ..errors import DataError, SettingsError
 from ..files.folders import below
 from ..progress import Progress, silent
-from ..reindexing.filling import encode, prefetched, with_vectors, write_pages
+from ..reindexing.filling import encode, prefetched, write_pages
+from ..reindexing.imprints import Impression, imprints_in, settings_in
 from ..reindexing.job import Filling, Job, Meter, Pending
 from ..reindexing.planning import Plan, source_of
+from ..reindexing.recipe import TextRecipe
 from ..reindexing.reindexing import Reindexing, carried_out, plan
 from ..reindexing.settings import ReindexSettings
 from ..reindexing.targets.beside import COPYING, Beside, pages_to_copy
@@ -155,11 +157,11 @@ def import_settings(
 
     Raises as `plan_import` does.
     """
-    for given in ("in_place", "token_bits", "target"):
-        if getattr(settings, given):
-            raise SettingsError(
-                f"import-vectors writes one whole new index: it has no {given}", hint=f"leave {given} out"
-            )
+    other = [name for name in ("in_place", "target") if getattr(settings, name)]
+    for given in (*other, *(kind.setting for kind in imprints_in(settings) if kind.staged)):
+        raise SettingsError(
+            f"import-vectors writes one whole new index: it has no {given}", hint=f"leave {given} out"
+        )
     info = source_of(cluster, name)
     if info.uuid != ready.origin.uuid:
         raise DataError(
@@ -167,16 +169,19 @@ def import_settings(
             f"'{info.name}' is another index ({info.uuid})",
             hint=f"hybridr export-text {info.name} --out FOLDER",
         )
-    windows = ready.making.windows
+    made = settings_in(Record(passages=ready.making.windows)) | {
+        "fields": ready.origin.fields,
+        "max_tokens": ready.making.max_tokens,
+        "late_graph": True,
+    }
+    chosen = settings.model_copy(update=made)
     check_making(
         ready.making,
-        Making.of(encoder, ready.making.max_tokens, windows),
+        Making.of(TextRecipe(encoder, chosen, ready.origin.fields)),
         str(vectors_folder(ready.folder)),
         f"encode again: rm -r {vectors_folder(ready.folder)}; {encode_command(ready.folder)}",
     )
-    split = {"passage_overlap": windows.overlap, "max_passages": windows.most} if windows else {}
-    made = {"fields": ready.origin.fields, "max_tokens": ready.making.max_tokens, "late_graph": True}
-    return settings.model_copy(update={**made, "passages": windows is not None, **split})
+    return chosen
 
 
 def fill_from(ready: Ready, job: Job, todo: Plan, taken: Meter, progress: Progress) -> Filling:
@@ -248,11 +253,11 @@ def with_known_vectors(
         others: list[Pending] = []
         for pending in page:
             row = rows.get(pending.document.doc_id)
-            text = text_of(pending.document.source, job.text_fields)
+            text = job.recipe.text_of(pending.document.source)
             if row is not None and row.fits(text):
-                kept = as_kept(row.vectors, job.settings.vectors)
-                known.append(with_vectors(pending, kept, row.split, job.windows is not None))
+                said = Impression(row.vectors, row.split) if row.split.spans else None
+                known.append(pending._replace(impression=said))
             else:
                 others.append(pending)
-        taken.add(sum(pending.vector is not None for pending in known))
-        yield known + (encode(job, others) if others else [])
+        taken.add(sum(pending.impression is not None for pending in known))
+        yield known + (encode(job.recipe, others) if others else [])

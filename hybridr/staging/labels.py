@@ -7,10 +7,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..cluster.reading import Position, Share
-from ..encoding.contract import Encoder
 from ..errors import DataError, FingerprintMismatch
 from ..records import Windows
 from ..reindexing.planning import arithmetic_of
+from ..reindexing.recipe import TextRecipe
 
 FINGERPRINT = r"^[0-9a-f]{64}$"
 
@@ -55,15 +55,16 @@ class Making(Label):
     windows: Windows | None = None
 
     @classmethod
-    def of(cls, encoder: Encoder, max_tokens: int | None, windows: Windows | None) -> Making:
-        """Say what an encoder makes of texts that are cut at a limit, or split into windows."""
+    def of(cls, recipe: TextRecipe) -> Making:
+        """Say what a recipe makes vectors with."""
+        encoder = recipe.encoder
         return cls.model_validate(
             {
                 "encoder": encoder.fingerprint,
                 "dim": encoder.dim,
                 "similarity": encoder.similarity,
-                "max_tokens": max_tokens,
-                "windows": windows,
+                "max_tokens": recipe.settings.max_tokens,
+                "windows": recipe.windows,
                 **arithmetic_of(encoder),
             }
         )

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from threading import Event
@@ -21,17 +21,19 @@ from uuid import uuid4
 import numpy as np
 
 from ..cluster.reading import SourceDocument
-from ..encoding.contract import Encoder, Vectors, base_of
+from ..encoding.contract import Encoder, base_of
 from ..encoding.opening import Shipped, load_encoder, shipped, unshipped
+from ..encoding.passages import Split
 from ..errors import DataError, SettingsError
 from ..files.atomic import storing
 from ..files.folders import below
 from ..files.manifest import fingerprint, write_manifest
 from ..files.remembered import remember_encoder
 from ..progress import Progress, silent
-from ..records import Windows
 from ..reindexing.filling import encoded_pages
-from ..reindexing.job import Meter, Pending, chosen_windows
+from ..reindexing.imprints import Impression, imprints_in
+from ..reindexing.job import Meter, Pending
+from ..reindexing.recipe import TextRecipe
 from ..reindexing.runners import runner
 from ..reindexing.settings import ReindexSettings
 from ..sharing.board import Board
@@ -71,26 +73,6 @@ VALUES_A_GROUP = 1 << 20  # of vectors; a row group is read whole
 
 
 @dataclass(frozen=True)
-class Encoding:
-    """What encoding needs to know where there is no cluster: as much as a `Job` tells."""
-
-    encoder: Encoder
-    settings: ReindexSettings
-    text_fields: tuple[str, ...] = (TEXT,)
-    token_mean: Vectors | None = None
-
-    @cached_property
-    def windows(self) -> Windows | None:
-        """Give how texts are split into passages, None for one vector a document."""
-        return chosen_windows(self.settings, self.encoder)
-
-    @cached_property
-    def making(self) -> Making:
-        """Say what vectors are made with."""
-        return Making.of(self.encoder, self.settings.max_tokens, self.windows)
-
-
-@dataclass(frozen=True)
 class Task:
     """The errand of encoding: what is done with a part.
 
@@ -98,7 +80,7 @@ class Task:
     """
 
     folder: Path
-    encoding: Encoding
+    recipe: TextRecipe
     making: Making
     digests: dict[str, str]
     mark: str = field(default_factory=lambda: f"{MARK}{uuid4().hex}")
@@ -115,7 +97,7 @@ class Task:
 
     def packed(self, workers: int) -> PackedTask:
         """Get ready to travel: the encoder is opened anew there, the folder lies at the same place."""
-        encoder, settings = shipped(self.encoding.encoder), self.encoding.settings
+        encoder, settings = shipped(self.recipe.encoder), self.recipe.settings
         mark = below(vectors_folder(self.folder.absolute()), self.mark)
         with storing(mark):
             mark.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -143,10 +125,10 @@ class PackedTask(NamedTuple):
                 f"the folder {self.folder} of the driver is not on this machine",
                 hint="mount it at the same path on every machine of the Ray cluster; a copy is not enough",
             )
-        encoding = Encoding(unshipped(self.encoder, threads), self.settings)
+        recipe = TextRecipe(unshipped(self.encoder, threads), self.settings, (TEXT,))
         place = "the work given to this process"
-        check_making(self.making, encoding.making, place, "give it the same encoder")
-        return Task(self.folder, encoding, self.making, self.digests)
+        check_making(self.making, Making.of(recipe), place, "give it the same encoder")
+        return Task(self.folder, recipe, self.making, self.digests)
 
 
 @dataclass(frozen=True)
@@ -182,11 +164,12 @@ def encode_texts(
     started, settings = time.monotonic(), settings or ReindexSettings()
     manifest = finished_stage(texts_folder(folder), export_command(folder))
     origin = entry_label(manifest, "origin", Origin, texts_folder(folder), export_command(folder))
-    if settings.token_bits:
-        raise SettingsError(
-            "token bits are not made in stages: their mean is fitted to the index",
-            hint=f"leave token_bits out, or: hybridr reindex {origin.index} --token-bits",
-        )
+    for kind in imprints_in(settings):
+        if kind.staged:
+            raise SettingsError(
+                f"{kind.compared} are not made in stages: {kind.staged}",
+                hint=f"leave {kind.setting} out, or: hybridr reindex {origin.index} {kind.option()}",
+            )
     settings = settings.model_copy(update={"vectors": "float", "compression": None})  # an index chooses later
     task = task_for(folder, encoder, settings, manifest["outputs"])
     compare_with_manifest(vectors_folder(folder), encode_command(folder))
@@ -214,8 +197,8 @@ def task_for(
     if isinstance(encoder, (str, Path)):
         encoder = load_encoder(encoder, precision=settings.precision, backend=settings.backend)
     remember_encoder(encoder.fingerprint, getattr(encoder, "folder", None))
-    encoding = Encoding(encoder, settings)
-    return Task(folder, encoding, encoding.making, digests)
+    recipe = TextRecipe(encoder, settings, (TEXT,))
+    return Task(folder, recipe, Making.of(recipe), digests)
 
 
 def made_parts(task: Task) -> list[str]:
@@ -243,7 +226,7 @@ def encode_part(task: Task, name: str) -> None:
     label = read_label(texts, TextsLabel, command)
     pages = (pending_of(table) for table in read_part(texts, TEXTS, command))
     found: list[Pending] = []
-    with closing(encoded_pages(task.encoding, pages)) as encoded:
+    with closing(encoded_pages(task.recipe, pages)) as encoded:
         for part in encoded:
             found += part
             if task.stop.is_set():
@@ -266,7 +249,7 @@ def pending_of(table: pa.Table) -> list[Pending]:
     """Read a page of texts."""
     columns = (table[name].to_pylist() for name in ("id", "seq_no", "routing", "text"))
     return [
-        Pending(SourceDocument(doc_id, {TEXT: text}, 0, seq_no, 0, routing), None, None)
+        Pending(SourceDocument(doc_id, {TEXT: text}, 0, seq_no, 0, routing))
         for doc_id, seq_no, routing, text in zip(*columns, strict=True)
     ]
 
@@ -277,7 +260,7 @@ def vector_tables(found: list[Pending], dim: int) -> Iterator[pa.Table]:
     values = 0
     for pending in found:
         group.append(pending)
-        values += 0 if pending.vector is None else pending.vector.size
+        values += pending.impression.vectors.size if pending.impression else 0
         if values >= VALUES_A_GROUP:
             yield vector_table(group, dim)
             group, values = [], 0
@@ -287,32 +270,18 @@ def vector_tables(found: list[Pending], dim: int) -> Iterator[pa.Table]:
 
 def vector_table(group: list[Pending], dim: int) -> pa.Table:
     """Write encoded documents as one table."""
-    texts = [str(pending.document.source[TEXT]) for pending in group]
-    rows = [vector_rows(pending, dim) for pending in group]
-    spans = [spans_of(pending, text) for pending, text in zip(group, texts, strict=True)]
+    nothing = Impression(np.zeros((0, dim), dtype=np.float32), Split(()))
+    said = [pending.impression or nothing for pending in group]
     columns = {
         "id": [pending.document.doc_id for pending in group],
         "seq_no": [pending.document.seq_no for pending in group],
-        "digest": [digest_of_text(text) for text in texts],
-        "whole": [pending.whole for pending in group],
-        "start": [[start for start, _ in one] for one in spans],
-        "end": [[end for _, end in one] for one in spans],
-        "vectors": lists_of_vectors(rows, dim),
+        "digest": [digest_of_text(str(pending.document.source[TEXT])) for pending in group],
+        "whole": [one.split.whole for one in said],
+        "start": [[start for start, _ in one.split.spans] for one in said],
+        "end": [[end for _, end in one.split.spans] for one in said],
+        "vectors": lists_of_vectors([one.vectors for one in said], dim),
     }
     return parquet_table(columns, vectors_schema(dim))
-
-
-def vector_rows(pending: Pending, dim: int) -> Vectors:
-    """Give the vectors `(n, dim)` of a document; n is 0 without text."""
-    empty = np.zeros((0, dim), dtype=np.float32)
-    return empty if pending.vector is None else pending.vector.reshape(-1, dim)
-
-
-def spans_of(pending: Pending, text: str) -> tuple[tuple[int, int], ...]:
-    """Give what each vector of a document stands for: its passages, or the text as a whole."""
-    if pending.vector is None:
-        return ()
-    return pending.spans or ((0, len(text)),)
 
 
 @contextmanager
@@ -350,7 +319,7 @@ def finish_vectors(task: Task, texts: dict[str, Any], origin: Origin) -> None:
             f"{len(missing)} parts of {task.folder} are with another process, such as {missing[0]}",
             hint=f"when it has ended: hybridr encode {task.folder}   does what is left",
         )
-    folder = getattr(task.encoding.encoder, "folder", None)
+    folder = getattr(task.recipe.encoder, "folder", None)
     write_manifest(
         vectors_folder(task.folder),
         stage="encode",

@@ -26,6 +26,7 @@ from ..files.private import Text, delete_texts, texts
 from ..files.remembered import folder_of
 from ..freshness.ingesting import undeploy_ingest
 from ..records import Windows
+from ..reindexing.imprints import imprints_in
 from ..reindexing.lag import Lag
 from ..reindexing.rollback import find_writes, require_none
 from ..reindexing.targets import target_of
@@ -39,7 +40,8 @@ class Holding:
     `current` counts the documents that its encoder looked at in their present state; `lag` and `writes` (what
     clients did here and the source does not know) are None where they cannot be told. `restored`: the vectors
     are those of the source as it was before a snapshot was restored over it. `unlike`: fields that are mapped
-    otherwise there. `kept` is what sidecars keep beside it, by what they are `shown` as.
+    otherwise there. `imprints` say in a line each what documents hold besides one vector, `kept` is what
+    sidecars keep beside it, by what they are `shown` as.
     """
 
     index: str
@@ -61,6 +63,7 @@ class Holding:
     warning: str = ""
     restored: bool = False
     unlike: tuple[str, ...] = ()
+    imprints: tuple[str, ...] = ()
     kept: dict[str, Any] = field(default_factory=dict)
 
     def kept_lines(self) -> list[str]:
@@ -155,6 +158,7 @@ def holding(cluster: Cluster, info: IndexInfo) -> Holding:
         passages=info.record.passages,
         deployment=deployment_of(cluster, info),
         warning=info.record.warning,
+        imprints=tuple(filter(None, (kind.described(info.record) for kind in imprints_in(info.record)))),
         kept={one.shown: one.kept(cluster, info) for one in sidecars()},
     )
 

@@ -12,6 +12,8 @@ from hybridr.forecasting import forecasting
 from hybridr.forecasting.forecasting import documents_a_second, priced, require_measurable
 from hybridr.forecasting.settings import ForecastSettings
 from hybridr.forecasting.times import Duration, Workforce
+from hybridr.reindexing.recipe import TextRecipe
+from hybridr.reindexing.settings import ReindexSettings
 from hybridr.settings import resolve_stage
 
 
@@ -61,8 +63,8 @@ def test_speed_is_measured_with_as_many_documents_as_a_reindex_gives(
 
     monkeypatch.setattr(forecasting.time, "perf_counter", lambda: now)
     encoder = SimpleNamespace(encode_documents=encode_documents, documents_at_once=together)
-    wanted = SimpleNamespace(max_tokens=None, token_bits=False)
-    proposal = SimpleNamespace(encoder=encoder, settings=wanted, documents=1000, vectors=2000)
+    recipe = TextRecipe(encoder, ReindexSettings(), ("text",))  # type: ignore[arg-type]
+    proposal = SimpleNamespace(encoder=encoder, recipe=recipe, documents=1000, vectors=2000)
     texts = [f"text {number}" for number in range(512)]
     assert documents_a_second(proposal, texts) == pytest.approx(10_000 / 2)  # type: ignore[arg-type]
     assert set(given[1:]) == calls

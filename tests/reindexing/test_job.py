@@ -7,14 +7,17 @@ import pytest
 from hybridr import ReindexSettings
 from hybridr.errors import ModelError, SettingsError
 from hybridr.records import Windows
-from hybridr.reindexing.job import NO_LOAD, Pace, SearchLoad, chosen_windows
+from hybridr.reindexing.imprints.passage_vectors import chosen_windows
+from hybridr.reindexing.job import NO_LOAD, Pace, SearchLoad
+from hybridr.reindexing.recipe import TextRecipe
 from support.hashing import HashingEncoder
 
 WORDS = HashingEncoder()
 
 
 def test_the_choice_of_windows() -> None:
-    assert chosen_windows(ReindexSettings(), WORDS) is None
+    assert TextRecipe(WORDS, ReindexSettings(), ()).windows is None
+    assert TextRecipe(WORDS, ReindexSettings(passages=True), ()).windows == Windows(256, 32, 64)
     assert chosen_windows(ReindexSettings(passages=True), WORDS) == Windows(256, 32, 64)
     chosen = chosen_windows(ReindexSettings(passages=True, max_tokens=34, passage_overlap=16), WORDS)
     assert chosen == Windows(tokens=34, overlap=16, most=64)

@@ -19,6 +19,7 @@ from hybridr.files.family import names_of
 from hybridr.progress import silent
 from hybridr.reindexing import filling, runners
 from hybridr.reindexing.job import Filling, Job, Meter, Pending
+from hybridr.reindexing.recipe import TextRecipe
 from hybridr.reindexing.runners import ray as on_ray
 from hybridr.reindexing.runners import runner
 from hybridr.reindexing.runners.threads import Threads
@@ -55,7 +56,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Job:
     monkeypatch.setattr(filling, "cut_up", lambda *given: [] if given[2].seq_no else SHARES[:3])
     settings = ReindexSettings(workers=3, slow_search_ms=0)
     cluster: Any = object.__new__(Cluster)
-    return Job(cluster, "a", "b", HashingEncoder(), ("text",), settings, Rejects(Path("unused")))
+    return Job(cluster, "a", "b", TextRecipe(HashingEncoder(), settings, ("text",)), Rejects(Path("unused")))
 
 
 def place_of(share: Share) -> int:
@@ -65,7 +66,7 @@ def place_of(share: Share) -> int:
 
 def one_document_a_share(job: Job, share: Share, done: Filling, meter: Meter) -> Iterator[list[Pending]]:
     number = place_of(share)
-    yield [Pending(SourceDocument(f"d{number}", {"text": "anchor"}, 1, 0, 1, None), None, None)]
+    yield [Pending(SourceDocument(f"d{number}", {"text": "anchor"}, 1, 0, 1, None))]
 
 
 WORK = filling.Work(one_document_a_share, lambda job, page: [], lambda job, page, done: None)
@@ -87,7 +88,8 @@ class Parts:
 def test_every_runner_works_on_all_shares(job: Job, backwards: None, name: str) -> None:
     chosen = job.settings.model_copy(update={"runner": name})
     total = Filling()
-    filling.read_to_the_end(replace(job, settings=chosen), WORK, None, 5, Meter(silent, 3), total)
+    job = replace(job, recipe=replace(job.recipe, settings=chosen))
+    filling.read_to_the_end(job, WORK, None, 5, Meter(silent, 3), total)
     assert (total.encoded, total.until.seq_no, total.settled) == (3, {0: 0}, False)
     assert runner(chosen).run(Parts(), SHARES) == [0, 1, 2, 3]
 

@@ -32,7 +32,7 @@ class Memory:
     kept = {}
     def plan(self, cluster, name, encoder, settings):
         info = cluster.index_info(name)
-        wanted = Proposal(cluster, info, encoder, settings, 2, ("text",), None)
+        wanted = Proposal(cluster, info, encoder, settings, 2, ("text",))
         record = info.record.changed(**wanted.remembered("job"), state="complete")
         return Plan(wanted, name, record, False, False, [], None, ["kept in memory"], {"in": "memory"})
     def begin(self, cluster, todo):

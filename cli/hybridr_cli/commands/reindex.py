@@ -52,13 +52,8 @@ def show_plan(session: Session, todo: Plan) -> None:
     out.line(
         f"vectors and graph: about {todo.vector_bytes / 1e6:,.0f} MB a copy, encoder {record.encoder[:12]}"
     )
-    if record.token_bits:
-        out.line(f"token bits: about {wanted.token_bytes / 1e6:,.1f} MB a copy, half of it until merges end")
-    if windows := record.passages:
-        out.line(
-            f"passages: about {wanted.vectors:,}, of {windows.tokens} tokens, {windows.overlap} of them "
-            f"shared, at most {windows.most} a document"
-        )
+    for line in wanted.remarks:
+        out.line(line)
     show_estimates(session, todo)
     if wanted.warning:
         out.line(f"WARNING, forced: {wanted.warning}")

@@ -47,8 +47,8 @@ def show(session: Session, source: str, holding: Holding) -> None:
         out.line(f"  WARNING, forced: {holding.warning}")
     show_progress(session, source, holding)
     out.line(f"  vectors: {holding.vectors} {holding.compression or ''}".rstrip())
-    if windows := holding.passages:
-        out.line(f"  passages of {windows.tokens} tokens, {windows.overlap} shared, at most {windows.most}")
+    for line in holding.imprints:
+        out.line(f"  {line}")
     out.line(f"  encoder {holding.encoder[:12]}: {holding.encoder_folder or 'its folder is not known here'}")
     for line in holding.kept_lines():
         out.line(f"  {line}")

@@ -159,7 +159,7 @@ def to_copy(job: Job, documents: Sequence[SourceDocument], *, again: bool = Fals
     """Give those documents of the source that the destination does not hold in this state, or all `again`."""
     stored = look_up(job.cluster, job.destination, documents)
     return [
-        Pending(document, stored.get(document.doc_id), None)
+        Pending(document, stored.get(document.doc_id))
         for document in documents
         if again or not is_current(document, stored.get(document.doc_id), job.encoder.fingerprint)
     ]
@@ -223,13 +223,13 @@ def copying_action(job: Job, pending: Pending) -> Action:
 
 
 def body_of(job: Job, pending: Pending, mark: int | None = None) -> dict[str, Any]:
-    """Put vector, bits and their two companions into the document; `mark` None is the source's `_seq_no`."""
+    """Put imprints and their two companions into the document; `mark` None is the source's `_seq_no`."""
     document = pending.document
     return {
-        **{name: value for name, value in document.source.items() if name not in job.fields},
+        **{name: value for name, value in document.source.items() if name not in job.recipe.fields},
         ENCODER_FIELD: job.encoder.fingerprint,
         SEQ_NO_FIELD: document.seq_no if mark is None else mark,
-        **job.values(pending),
+        **job.recipe.values(pending.impression),
     }
 
 
@@ -291,7 +291,7 @@ def pages_to_renew(job: Job, share: Share, filling: Filling, meter: Meter) -> It
         where=other_than(current_query(job.encoder.fingerprint)),
     )
     for documents in pages:
-        yield [Pending(document, None, None) for document in documents]
+        yield [Pending(document) for document in documents]
 
 
 def renewing_actions(job: Job, page: list[Pending]) -> list[Action]:

@@ -27,7 +27,6 @@ from ...cluster.reading import (
     read_pages,
     sample_documents,
     sources_by_id,
-    text_of,
 )
 from ...cluster.record import IndexInfo
 from ...cluster.writing import Action, by_bytes, rejects_of, update_action, write
@@ -37,6 +36,7 @@ from ...files.manifest import fingerprint
 from ...files.remembered import forget
 from ...progress import Progress, silent
 from ..filling import MAX_PASSES, Work, fill_share, meter_of, read_to_the_end
+from ..imprints import fields_of
 from ..in_place_index import (
     MARK_FIELD,
     Marks,
@@ -104,7 +104,7 @@ class InPlace:
         if known:
             check_known(info, job)
         else:
-            check_free(cluster, info, ours, Marks(encoder.fingerprint, settings.max_tokens, wanted.fields))
+            check_free(wanted, ours)
             require_own_versions(info.name, sample_documents(cluster, info, OWN_VERSIONS, fields=()))
         live = known and info.record.state == "complete"
         disk = None if live else estimate_disk(cluster, info, wanted.disk_bytes)
@@ -215,16 +215,17 @@ class InPlace:
         documents are refused.
         """
         (info,) = made
-        fields = [*info.record.vector_fields, MARK_FIELD]
+        fields = [*fields_of(info.record), MARK_FIELD]
+        held = held_query([*fields_of(info.record, shown=True), MARK_FIELD])
         cluster.refresh(source)
-        held = cluster.search(source, {"size": 0, "track_total_hits": True, "query": held_query(fields)})
+        found = cluster.search(source, {"size": 0, "track_total_hits": True, "query": held})
         if not dry_run:
             write_record(cluster, source, state="removing")
-            take_out(cluster, source, fields)
+            take_out(cluster, source, held, fields)
             left = cluster.index_info(source)
             put_record(cluster, left, left.record.bare())
             forget(info.uuid)
-        documents = int(held["hits"]["total"]["value"])
+        documents = int(found["hits"]["total"]["value"])
         return {"indices": [], "actions": [], "documents": documents, "fields": fields}
 
 
@@ -236,7 +237,7 @@ def stale_pages(job: Job, share: Share, filling: Filling, meter: Meter) -> Itera
         filling.skipped += len(documents) - len(stale)
         meter.add(len(documents) - len(stale))
         yield from to_encode(job, stale)
-    broken = broken_query(marks, job.fields)
+    broken = broken_query(marks, fields_of(job.settings, shown=True))
     for documents in pages_of(job, marks, share, Position.at(share.since), broken):
         damaged = [document for document in documents if marks.fits(document.source)]
         filling.skipped -= len(damaged)
@@ -272,7 +273,7 @@ def to_encode(job: Job, documents: list[SourceDocument]) -> Iterator[list[Pendin
     """Give documents to encode, if there are any. Raises DataError as `require_own_versions` does."""
     require_own_versions(job.destination, documents)
     if documents:
-        yield [Pending(document, None, None) for document in documents]
+        yield [Pending(document) for document in documents]
 
 
 def marking_actions(job: Job, page: list[Pending]) -> list[Action]:
@@ -282,10 +283,12 @@ def marking_actions(job: Job, page: list[Pending]) -> list[Action]:
 
 def marking_action(job: Job, pending: Pending) -> Action:
     """Write our fields over exactly the state that was read; the vector of a text that is gone goes too."""
-    document, values = pending.document, job.values(pending)
-    mark = {MARK_FIELD: marks_of(job).of(text_of(document.source, job.text_fields))}
-    gone = [name for name in job.fields if name not in values]
-    change = changing(mark | values, drop=gone) if gone else {"doc": mark | values}
+    document, values = pending.document, job.recipe.values(pending.impression)
+    mark = {MARK_FIELD: marks_of(job).of(job.recipe.text_of(document.source))}
+    gone = [name for name in job.recipe.fields if name not in values]
+    # A partial document is merged into an object that is there.
+    whole = gone or any(isinstance(value, dict) for value in values.values())
+    change = changing(mark | values, drop=gone) if whole else {"doc": mark | values}
     return update_action(
         document.doc_id,
         change,
@@ -297,7 +300,7 @@ def marking_action(job: Job, pending: Pending) -> Action:
 
 def marks_of(job: Job) -> Marks:
     """Give what the marks of a job are made of."""
-    return Marks(job.encoder.fingerprint, job.settings.max_tokens, tuple(job.text_fields))
+    return Marks(job.encoder.fingerprint, job.settings.max_tokens, tuple(job.recipe.text_fields))
 
 
 def leave_waiting(job: Job, page: list[Pending], filling: Filling) -> None:
@@ -341,16 +344,15 @@ def broken_documents(
     cluster: Cluster, info: IndexInfo, marks: Marks, until: Position | None = None
 ) -> Iterator[SourceDocument]:
     """Yield documents whose mark and vector belie each other."""
-    broken = broken_query(marks, info.record.vector_fields)
+    broken = broken_query(marks, fields_of(info.record, shown=True))
     pages = read_pages(
         cluster, info.name, page=PAGE, share=Share(until=until), where=broken, fields=marks.read_fields
     )
     return chain.from_iterable(pages)
 
 
-def take_out(cluster: Cluster, index: str, fields: list[str]) -> None:
-    """Take fields out of all documents, until none holds one; what clients write meanwhile stays."""
-    held = held_query(fields)
+def take_out(cluster: Cluster, index: str, held: dict[str, Any], fields: list[str]) -> None:
+    """Take fields out of the documents that hold them, until none does; what clients write stays."""
     rejects = rejects_of(index)
     for _ in range(MAX_PASSES):
         cluster.refresh(index)

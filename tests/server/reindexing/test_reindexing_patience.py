@@ -16,6 +16,7 @@ from hybridr.cluster.writing import Action, Rejects
 from hybridr.errors import ClusterError, Unreachable
 from hybridr.reindexing import switching
 from hybridr.reindexing.job import Filling, Job, Pending, look_up
+from hybridr.reindexing.recipe import TextRecipe
 from hybridr.reindexing.targets import beside
 from hybridr.reindexing.targets.beside import settle
 from support.corpus import fill_index, put_documents, sources
@@ -123,19 +124,13 @@ def test_an_old_page_does_not_replace_what_another_process_wrote(
     old = next(each for each in read_documents(cluster, index_name) if each.doc_id == "d1")
     put_documents(cluster, index_name, [1], suffix=" newer")
     done = reindex(cluster, index_name, HashingEncoder())
-    job = Job(
-        cluster,
-        index_name,
-        done.destination,
-        HashingEncoder(),
-        ("text",),
-        ReindexSettings(),
-        Rejects(Path("unused")),
-    )
+    recipe = TextRecipe(HashingEncoder(), ReindexSettings(), ("text",))
+    job = Job(cluster, index_name, done.destination, recipe, Rejects(Path("unused")))
     answers = iter([{}])  # at first it looks as if the copy had been deleted
     monkeypatch.setattr(beside, "look_up", lambda *given: next(answers, look_up(*given)))
     filling = Filling()
-    settle(job, [Pending(old, None, np.ones(16, dtype=np.float32) / 4)], filling)
+    (impression,) = recipe.read(["an older text"])
+    settle(job, [Pending(old, None, impression)], filling)
     assert filling.rejected == 0
     cluster.refresh(done.destination)
     assert sources(cluster, done.destination)["d1"]["text"].endswith(" newer")

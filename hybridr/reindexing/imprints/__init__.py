@@ -1,0 +1,197 @@
+"""Imprints: what an encoder leaves in a document, one file each.
+
+The class of a member states in plain lines its `name`, that of the file, and a `help`. An index has one or
+more of them, all made of what the encoder says of a text when it reads it once: see `TextRecipe`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+
+from ...cluster.connection import Cluster
+from ...cluster.record import Record
+from ...encoding.contract import Encoder, Reading, Vectors, reads_tokens
+from ...encoding.passages import Split, require_tokens
+from ...errors import ModelError, SettingsError
+from ...files.family import member_of, names_of
+from ...records import Windows
+from ..settings import ReindexSettings
+
+FAMILY = "reindexing.imprints"
+Version: TypeAlias = tuple[int, int, int]
+Sample: TypeAlias = Callable[[int], list[str]]
+"""Reads the texts of so many documents of the index, drawn at random; some may be empty."""
+
+
+class Impression(NamedTuple):
+    """What an encoder says of a text that is not empty.
+
+    `vectors` are `(n, dim)`, one for each span of `split`. `kept` holds by the name of an imprint what that
+    keeps of each window of the text.
+    """
+
+    vectors: Vectors
+    split: Split
+    kept: Mapping[str, list[Any]] = {}
+
+
+class Imprint(Protocol):
+    """One thing that an encoder leaves in a document; a member subclasses this.
+
+    It is made for the settings and the encoder of an index, with the state that was fitted for it (None
+    before). What is asked of the class holds for settings and for the record of an index alike. As it stands
+    here it reads the tokens of each text to their end. Where it states `further = True` the setting
+    `imprints` asks for it by its name, and under that name the record's `imprints` remember its state.
+    """
+
+    name: ClassVar[str]
+    help: ClassVar[str]
+    further: ClassVar[bool] = False
+    setting: ClassVar[str] = "imprints"
+    """What asks for it."""
+    compared: ClassVar[str]
+    """What a verification and a plan call it."""
+    freeing: ClassVar[str] = "leave it out of the setting imprints"
+    """What to do where one of its fields is taken."""
+    reads_tokens: ClassVar[bool] = True
+    """Whether it is made of the states of tokens; else of the vectors alone."""
+    hidden: ClassVar[bool] = False
+    """Whether a new index leaves its fields out of `_source`."""
+    shows: ClassVar[bool] = True
+    """Whether `exists` finds the documents with its fields, which fields of features do not let it."""
+    inside: ClassVar[bool] = True
+    """Whether an index that is there already can take it."""
+    staged: ClassVar[str] = "they are read from the index's own texts"
+    """Why the three stages do not make it; empty where they do, as vectors of spans."""
+    windows: Windows | None = None
+    """How it has documents split."""
+    settings: ReindexSettings
+    encoder: Encoder
+    state: Any
+
+    def __init__(self, settings: ReindexSettings, encoder: Encoder, state: Any = None) -> None:
+        """Take what `check` lets pass."""
+        self.settings, self.encoder, self.state = settings, encoder, state
+
+    @classmethod
+    def wanted(cls, named: ReindexSettings | Record) -> bool:
+        """Tell whether settings ask for it, or an index has it."""
+        return cls.name in named.imprints
+
+    @classmethod
+    def fields(cls, named: ReindexSettings | Record) -> tuple[str, ...]:
+        """Name its fields of a document."""
+
+    @classmethod
+    def state_in(cls, record: Record) -> Any:
+        """Give what was fitted for it."""
+        return record.imprints.get(cls.name)
+
+    @classmethod
+    def settings_in(cls, record: Record) -> dict[str, Any]:
+        """Give the settings of its own, as they were for this index."""
+        return {}
+
+    @classmethod
+    def described(cls, record: Record) -> str:
+        """Say in a line what an index has of it; nothing where that goes without saying."""
+        return cls.compared
+
+    @classmethod
+    def option(cls) -> str:
+        """Give what asks for it, as a command would."""
+        return "--" + cls.setting.replace("_", "-")
+
+    @classmethod
+    def check(cls, cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
+        """Refuse what would fail later. Raises ClusterError, ModelError, SettingsError."""
+        if not cls.reads_tokens:
+            return
+        asked = cls.option()
+        if settings.passages:
+            raise SettingsError(
+                f"{asked} and --passages exclude each other: {cls.compared} reach the end of every document",
+                hint="leave --passages out",
+            )
+        if not reads_tokens(encoder):
+            raise ModelError(
+                f"the encoder does not show the states of its tokens, which {asked} needs",
+                hint="export it again: hybridr export",
+            )
+        require_tokens(encoder)
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """Name what decides its values, for the fingerprint of a job."""
+        return {self.name if self.further else self.setting: True}
+
+    def mapping(self, version: Version) -> dict[str, Any]:
+        """Map its fields: name -> mapping."""
+
+    def fitted(self, sample: Sample) -> Any:
+        """Fit what it needs of the index to some of its texts; give the state as JSON values."""
+        return {}
+
+    def remembered(self, state: Any) -> dict[str, Any]:
+        """Give the fields of the record of its own that hold its state."""
+        return {}
+
+    def keep(self, text: str, reading: Reading) -> Any:
+        """Take what it needs of a window of a text, whose states are gone afterwards."""
+
+    def values(self, impression: Impression) -> dict[str, Any]:
+        """Give what a document holds in its fields."""
+
+    def held(self, cluster: Cluster, index: str, sources: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+        """Give by id what each document holds of it, if anything; `sources` are their bodies."""
+        (name, *_) = self.fields(self.settings)
+        return {doc_id: found[name] for doc_id, found in sources.items() if found.get(name) not in (None, [])}
+
+    def fits(self, impression: Impression, held: Any) -> bool:
+        """Tell whether that is what the text of the document makes, as far as arithmetic may differ."""
+        return bool(next(iter(self.values(impression).values())) == held)
+
+    def bytes_each(self, sample: Sample) -> float:
+        """Estimate the bytes of a document on disk, besides those of vectors and graph."""
+        return 0.0
+
+    def planned(self, vectors: int, size: int) -> str:
+        """Say in a line what comes, so many vectors or bytes of it; nothing where the plan says so anyway."""
+        return f"{self.compared}: about {size / 1e6:,.1f} MB a copy"
+
+
+def imprints_in(named: ReindexSettings | Record) -> list[type[Imprint]]:
+    """Give the imprints that settings ask for or an index has. Raises SettingsError for unknown ones."""
+    for name in named.imprints:
+        member_of(FAMILY, name)
+    return [kind for kind in kinds() if kind.wanted(named)]
+
+
+def kinds() -> list[type[Imprint]]:
+    """Give all members, in alphabetical order."""
+    return [member_of(FAMILY, name) for name in names_of(FAMILY)]
+
+
+def fields_of(named: ReindexSettings | Record, *, shown: bool = False) -> tuple[str, ...]:
+    """Name the fields that hold what the encoder made of a document; where `shown`, those `exists` finds."""
+    found = (kind for kind in imprints_in(named) if kind.shows or not shown)
+    return tuple(name for kind in found for name in kind.fields(named))
+
+
+def freeing_of(settings: ReindexSettings) -> dict[str, str]:
+    """Say of each field what to do where it is taken."""
+    return {name: kind.freeing for kind in imprints_in(settings) for name in kind.fields(settings)}
+
+
+def fitted_in(record: Record) -> dict[str, Any]:
+    """Give by name what was fitted for the imprints of an index."""
+    return {kind.name: kind.state_in(record) for kind in imprints_in(record)}
+
+
+def settings_in(record: Record) -> dict[str, Any]:
+    """Give the settings that name the imprints of an index, and those of their own."""
+    found: dict[str, Any] = {"imprints": tuple(record.imprints)}
+    for kind in kinds():
+        found |= kind.settings_in(record)
+    return found

@@ -1,0 +1,50 @@
+"""A further imprint in a file of its own: the words of a document, weighed by the states of their tokens."""
+
+from __future__ import annotations
+
+FIELD = "hybridr_terms"
+TERM_WEIGHTS = '''
+"""Term weights: what sparse retrieval keeps of a document."""
+
+import numpy as np
+
+from hybridr.reindexing.imprints import Imprint
+
+FIELD = "hybridr_terms"
+
+
+class TermWeights(Imprint):
+    """A weight for each word, the larger the less its state is that of most words."""
+
+    name = "throwaway"
+    help = "a weight for each word"
+    compared = "term weights"
+    further = True
+    shows = False
+
+    @classmethod
+    def fields(cls, named):
+        return (FIELD,)
+
+    def mapping(self, version):
+        return {FIELD: {"type": "rank_features"}}
+
+    def fitted(self, sample):
+        texts = [text for text in sample(50) if text]
+        readings = self.encoder.read_documents(texts, max_tokens=self.settings.max_tokens)
+        states = np.concatenate([reading.states for reading in readings])
+        return [round(float(value), 3) for value in states.mean(axis=0)]
+
+    def keep(self, text, reading):
+        usual = np.array(self.state or [0.0], dtype=np.float32)
+        apart = np.linalg.norm(reading.states - usual, axis=1)
+        words = [text[start:end].lower() for start, end in reading.spans]
+        return {word: round(float(one), 3) for word, one in zip(words, apart) if word.isalnum()}
+
+    def values(self, impression):
+        return {FIELD: {word: weight for part in impression.kept[self.name] for word, weight in part.items()}}
+
+    def bytes_each(self, sample):
+        texts = sample(50)
+        return 8.0 * sum(len(text.split()) for text in texts) / max(1, len(texts))
+'''
