@@ -39,6 +39,11 @@ class SourceDocument(NamedTuple):
     primary_term: int
     routing: str | None
 
+    @property
+    def as_read(self) -> dict[str, Any]:
+        """Give the options of a write that is to replace exactly this state."""
+        return {"routing": self.routing, "if_seq_no": self.seq_no, "if_primary_term": self.primary_term}
+
 
 @dataclass
 class Position:

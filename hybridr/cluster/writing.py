@@ -198,6 +198,21 @@ def write(
         wait_s = min(2 * wait_s, RETRY_WAIT_S[1])
 
 
+def write_past_pipelines(
+    cluster: Cluster,
+    index: str,
+    actions: Iterable[Action],
+    rejects: Rejects,
+    *,
+    bulk_bytes: int = 5_000_000,
+    patience_s: float = 300.0,
+) -> Iterator[Outcome]:
+    """Write as `write` does, in bodies of at most so many bytes, what no ingest pipeline may change."""
+    for group in by_bytes(actions, bulk_bytes):
+        params = {"pipeline": "_none"}
+        yield write(cluster, index, group, rejects=rejects, patience_s=patience_s, params=params)
+
+
 def send_once(
     cluster: Cluster,
     index: str,

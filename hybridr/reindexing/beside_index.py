@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.default_pipeline import require_searchable
@@ -34,6 +34,7 @@ from .preflight import check_disk, check_templates, estimate_disk, protections_l
 from .settings import ReindexSettings
 
 DURING_FILL: dict[str, Any] = {"refresh_interval": "-1", "number_of_replicas": 0, "final_pipeline": "_none"}
+Request: TypeAlias = dict[str, Any]
 GRAPH_THRESHOLD = "knn.advanced.approximate_threshold"
 WITHOUT_GRAPH: dict[str, Any] = {GRAPH_THRESHOLD: "-1"}
 THRESHOLD_SINCE = (2, 18, 0)
@@ -80,13 +81,17 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     disk = None if known else estimate_disk(cluster, info, wanted.disk_bytes)
     check_disk(disk, destination)
     cautions = protections_lost(cluster, info.name, destination)
+    first = {"method": "PUT", "path": path_of(destination), "body": body_beside(wanted, record)}
+    if known:
+        first = {"method": "PUT", "path": path_of(destination, "_settings"), "body": {"index": during(after)}}
+    moves = switch_actions(alias, target, destination, info)
     return Plan(
         wanted,
         destination,
         record,
         known is not None,
         live,
-        requests_of(wanted, record, destination, known is not None, target, after),
+        requests_of(first, wanted.documents, destination, after, moves),
         disk,
         [*templates, *cautions],
         terms_beside(destination, record, after, templates, wanted.vectors) | {"cautions": cautions},
@@ -212,22 +217,13 @@ def during(after: dict[str, Any]) -> dict[str, Any]:
 
 
 def requests_of(
-    wanted: Proposal,
-    record: Record,
-    destination: str,
-    exists: bool,
-    target: IndexInfo | None,
-    after: dict[str, Any],
-) -> list[dict[str, Any]]:
+    first: Request, documents: int, destination: str, after: dict[str, Any], moves: list[Request]
+) -> list[Request]:
     """Give the exact requests: the index or its settings, documents, its settings again, the alias."""
     settings = path_of(destination, "_settings")
-    first = {"method": "PUT", "path": path_of(destination), "body": body_beside(wanted, record)}
-    if exists:
-        first = {"method": "PUT", "path": settings, "body": {"index": during(after)}}
-    moves = switch_actions(record.alias, target, destination, wanted.info)
     return [
         first,
-        {"method": "POST", "path": path_of(destination, "_bulk"), "documents": wanted.documents},
+        {"method": "POST", "path": path_of(destination, "_bulk"), "documents": documents},
         {"method": "PUT", "path": settings, "body": {"index": after}},
         {"method": "POST", "path": "/_aliases", "body": {"actions": moves}},
     ]

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import repeat, takewhile
 from threading import Event
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from ..cluster.reading import Position, Share, joined_pages, settled_position
-from ..cluster.writing import Action, HeldRejects, Outcome, by_bytes, write
+from ..cluster.writing import Action, HeldRejects, Outcome, write_past_pipelines
 from ..encoding.contract import ENCODED_TOGETHER, Encoder, encoded_together
 from ..encoding.opening import Shipped, shipped, unshipped
 from ..errors import ModelError
 from ..files.manifest import fingerprint
-from ..progress import Progress, silent
+from ..progress import Progress
 from ..sharing.board import Board, Pulse
 from ..sharing.leases import Ledger
 from ..sharing.same_cluster import SameCluster
@@ -35,7 +34,7 @@ MAX_PASSES = 20
 MAX_ROUNDS = 5
 T = TypeVar("T")
 S = TypeVar("S")
-END = object()
+END: Any = object()
 
 
 class Work(NamedTuple):
@@ -48,11 +47,6 @@ class Work(NamedTuple):
     pages: Callable[[Job, Share, Filling, Meter], Iterator[list[Pending]]]
     actions: Callable[[Job, list[Pending]], list[Action]]
     settle: Callable[[Job, list[Pending], Filling], None]
-
-
-def meter_of(job: Job, since: Position | None, progress: Progress) -> Meter:
-    """Measure the progress of a filling."""
-    return Meter(progress, 0 if since else job.cluster.count(job.source))
 
 
 class Stretch(NamedTuple):
@@ -69,8 +63,14 @@ class Fill:
 
     job: Job
     work: Work
-    meter: Meter
+    meter: Meter = field(default_factory=Meter)
     leases: Board | None = None
+
+    @classmethod
+    def begun(cls, job: Job, work: Work, since: Position | None, progress: Progress) -> Fill:
+        """Look how long searches take before the work begins, and how much there is to do."""
+        job.pace.wait(0)
+        return cls(job, work, Meter(progress, 0 if since else job.cluster.count(job.source)))
 
     @property
     def stop(self) -> Event:
@@ -112,18 +112,16 @@ class PackedFill(NamedTuple):
         recipe, stop = TextRecipe(unshipped(self.encoder, threads), *self.given), Event()
         cluster = self.cluster.connect(recipe.settings.patience_s)
         job = Job(cluster.until(stop), *self.names, recipe, HeldRejects(), stop)
-        return Fill(job, self.work, Meter(silent, 0), Board(cluster, job.destination, self.pulse))
+        return Fill(job, self.work, Meter(), Board(cluster, job.destination, self.pulse))
 
 
-def read_to_the_end(
-    job: Job, work: Work, since: Position | None, passes: int, meter: Meter, total: Filling
-) -> None:
+def read_to_the_end(errand: Fill, since: Position | None, passes: int, total: Filling) -> None:
     """Work on all shares behind `since` again and again until nothing new is in them."""
-    position, chosen = Position.at(since), runner(job.settings)
-    ledger = ledger_of(job, work, since) if chosen.leases else None
+    job, position, chosen = errand.job, Position.at(since), runner(errand.job.settings)
+    ledger = ledger_of(job, errand.work, since) if chosen.leases else None
     for _ in range(passes):
         found = next_stretch(job, position, ledger)
-        for filling in chosen.run(Fill(job, work, meter, ledger), found.shares):
+        for filling in chosen.run(replace(errand, leases=ledger), found.shares):
             total.add(filling)
             for line in filling.refused:
                 job.rejects.note(line)
@@ -192,16 +190,9 @@ def write_page(job: Job, work: Work, page: list[Pending], filling: Filling) -> N
 
 def deliver(job: Job, actions: list[Action]) -> Outcome:
     """Write actions in bodies of the chosen size."""
-    total = Outcome()
-    for group in by_bytes(actions, job.settings.bulk_bytes):
-        outcome = write(
-            job.cluster,
-            job.destination,
-            group,
-            rejects=job.rejects,
-            patience_s=job.settings.patience_s,
-            params={"pipeline": "_none"},
-        )
+    total, settings = Outcome(), job.settings
+    limits: Any = {"bulk_bytes": settings.bulk_bytes, "patience_s": settings.patience_s}
+    for outcome in write_past_pipelines(job.cluster, job.destination, actions, job.rejects, **limits):
         total.written += outcome.written
         total.rejected += outcome.rejected
         total.conflicts += outcome.conflicts
@@ -242,55 +233,31 @@ def encode(recipe: TextRecipe, part: list[Pending]) -> list[Pending]:
     return [pending._replace(impression=impression) for pending, impression in zip(part, said, strict=True)]
 
 
-def prefetched(items: Iterable[T], size: int = 2) -> Generator[T, None, None]:
+def prefetched(items: Iterable[T], size: int = 3) -> Generator[T, None, None]:
     """Yield `items`, computed in a thread that is at most `size` items ahead.
 
     An exception of the thread is raised here. When the consumer stops early, so does the thread after its
     item, and this waits for it: a thread inside native code must not outlive the interpreter.
     """
-    handed: queue.Queue[Any] = queue.Queue(size)
-    stop = threading.Event()
-    thread = threading.Thread(target=_hand_over, args=(items, handed, stop), daemon=True)
-    thread.start()
+    iterator = iter(items)
+    ahead = mapped(lambda _: next(iterator, END), repeat(None), size + 1, threads=1)
     try:
-        while (item := handed.get()) is not END:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-    finally:
-        stop.set()
-        thread.join()
-
-
-def _hand_over(items: Iterable[T], handed: queue.Queue[Any], stop: threading.Event) -> None:
-    try:
-        for item in items:
-            if not _put(handed, item, stop):
-                break
-        _put(handed, END, stop)
-    except BaseException as error:  # whatever it is, the consumer must see it
-        _put(handed, error, stop)
+        with closing(ahead):
+            yield from takewhile(lambda item: item is not END, ahead)
     finally:
         if hasattr(items, "close"):
             items.close()
 
 
-def _put(handed: queue.Queue[Any], item: Any, stop: threading.Event) -> bool:
-    while not stop.is_set():
-        try:
-            handed.put(item, timeout=0.1)
-            return True
-        except queue.Full:
-            continue
-    return False
-
-
-def mapped(function: Callable[[S], T], items: Iterable[S], calls: int) -> Generator[T, None, None]:
-    """Yield `function(item)` in the order of `items`, with up to `calls` calls under way at once.
+def mapped(
+    function: Callable[[S], T], items: Iterable[S], calls: int, threads: int | None = None
+) -> Generator[T, None, None]:
+    """Yield `function(item)` in the order of `items`, with up to `calls` calls under way at once, in as many
+    threads unless told.
 
     An exception is raised where its result would have come. Calls under way end before this does.
     """
-    with ThreadPoolExecutor(calls) as pool:
+    with ThreadPoolExecutor(threads or calls) as pool:
         waiting: deque[Future[T]] = deque()
         try:
             for item in items:

@@ -16,7 +16,7 @@ from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD
 from ..cluster.writing import Rejects
 from ..encoding.contract import Encoder
 from ..errors import ClusterError
-from ..progress import Progress
+from ..progress import Progress, silent
 from .imprints import Impression
 from .recipe import TextRecipe
 from .settings import ReindexSettings
@@ -134,10 +134,8 @@ class Filling:
     @classmethod
     def from_json(cls, counts: Mapping[str, int], refused: tuple[str, ...] = ()) -> Filling:
         """Read what `to_json` gave."""
-        found = cls(refused=refused)
-        for name in COUNTS:
-            setattr(found, name, int(counts[name]))
-        return found
+        numbers: dict[str, Any] = {name: int(counts[name]) for name in COUNTS}
+        return cls(**numbers, refused=refused)
 
     def add(self, other: Filling) -> None:
         """Add the counts of another share."""
@@ -188,7 +186,7 @@ class Job:
 class Meter:
     """Adds up the progress of all workers."""
 
-    def __init__(self, progress: Progress, total: int) -> None:
+    def __init__(self, progress: Progress = silent, total: int = 0) -> None:
         self._progress, self._total, self.done, self._lock = progress, total, 0, Lock()
 
     def add(self, documents: int) -> None:

@@ -24,7 +24,7 @@ from ..cluster.reading import sample_documents
 from ..cluster.record import ROLE, WHOLE, IndexInfo, Record
 from ..encoding.contract import Encoder
 from ..errors import ClusterError, DataError
-from .imprints import Imprint, imprints_in
+from .imprints import FURTHER, Imprint, imprints_in
 from .preflight import LANGUAGE_SAMPLE, Disk, check_language
 from .recipe import TextRecipe
 from .runners import runner
@@ -117,14 +117,14 @@ class Proposal:
 
     def states(self, known: Record | None) -> dict[str, Any]:
         """Give the fields of the record for all imprints, as they are known or fitted now."""
-        found: dict[str, Any] = {}
-        further = {}
+        found: dict[str, Any] = {FURTHER: {}}
         for one in self.recipe.imprints:
             state = one.state_in(known) if known else one.fitted(self.sample)
-            found |= one.remembered(state)
-            if one.further:
-                further[one.name] = state
-        return found | ({"imprints": further} if further else {})
+            if one.setting == FURTHER:
+                found[FURTHER][one.name] = state
+            elif state is not None:
+                found[one.setting] = state
+        return {name: state for name, state in found.items() if state}
 
     def remembered(self, job: str, known: Record | None = None) -> dict[str, Any]:
         """Give what the index remembers of where its vectors are from, wherever they are written.

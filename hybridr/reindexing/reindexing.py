@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,28 +94,22 @@ def reindex(
     def fill(job: Job, todo: Plan) -> Filling:
         return target_of(chosen).fill(job, progress=progress)
 
-    return carried_out(cluster, source, encoder, chosen, fill, progress)
+    return carried_out(partial(prepare, cluster, source, encoder, chosen), fill, progress)
 
 
 def carried_out(
-    cluster: Cluster,
-    source: str,
-    encoder: Encoder,
-    settings: ReindexSettings,
-    fill: Callable[[Job, Plan], Filling],
-    progress: Progress,
+    ready: Callable[[], Plan], fill: Callable[[Job, Plan], Filling], progress: Progress
 ) -> Reindexing:
-    """Plan, let `fill` write all documents, verify them and switch the alias; see `reindex`."""
-    started = time.monotonic()
-    todo, target = prepare(cluster, source, encoder, settings), target_of(settings)
-    job = job_for(cluster, encoder, todo)
+    """Get `ready`, let `fill` write all documents, verify them and switch the alias; see `reindex`."""
+    started, todo = time.monotonic(), ready()
+    job = job_for(todo)
     filling = fill(job, todo)
-    ending, table = target.complete(job, todo, filling, progress), None
+    ending, table = target_of(job.settings).complete(job, todo, filling, progress), None
     job.rejects.save()
-    if settings.term_table:
-        table = provide_term_table(cluster, todo.destination, encoder, progress=progress)
+    if job.settings.term_table:
+        table = provide_term_table(job.cluster, job.destination, job.encoder, progress=progress)
     done = summary_of(job, todo, filling, ending, time.monotonic() - started)
-    return replace(done, term_table=table, cautions=tuple(todo.cautions))
+    return replace(done, term_table=table)
 
 
 def prepare(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
@@ -130,33 +125,28 @@ def prepare(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSett
                 raise
 
 
-def job_for(cluster: Cluster, encoder: Encoder, todo: Plan) -> Job:
+def job_for(todo: Plan) -> Job:
     """Begin the rejects anew, and give what a share of the planned work needs to know."""
-    remember_encoder(encoder.fingerprint, getattr(encoder, "folder", None))
-    rejects, record = rejects_of(todo.destination), todo.record
+    wanted, record, rejects = todo.wanted, todo.record, rejects_of(todo.destination)
+    remember_encoder(wanted.encoder.fingerprint, getattr(wanted.encoder, "folder", None))
     rejects.clear()
-    recipe = TextRecipe(encoder, todo.wanted.settings, record.fields, fitted_in(record))
-    return Job(cluster, record.source, todo.destination, recipe, rejects)
+    recipe = TextRecipe(wanted.encoder, wanted.settings, record.fields, fitted_in(record))
+    return Job(wanted.cluster, record.source, todo.destination, recipe, rejects)
 
 
 def summary_of(job: Job, todo: Plan, filling: Filling, ending: Ending, seconds: float) -> Reindexing:
     """Say what was done."""
+    counted = ("encoded", "skipped", "without_text", "deleted", "shortened")
     return Reindexing(
-        job.source,
-        job.destination,
-        todo.record.alias or None,
-        job.cluster.count(job.destination),
-        filling.encoded,
-        filling.skipped,
-        filling.without_text,
-        ending.rejected,
-        filling.deleted,
-        job.rejects.file if ending.rejected else None,
-        ending.switched,
-        seconds,
-        filling.shortened,
-        ending.deployment,
-        ending.tuned_before,
+        source=job.source,
+        destination=job.destination,
+        alias=todo.record.alias or None,
+        documents=job.cluster.count(job.destination),
+        rejects_file=job.rejects.file if ending.rejected else None,
+        seconds=seconds,
+        cautions=tuple(todo.cautions),
+        **{name: getattr(filling, name) for name in counted},
+        **ending._asdict(),
     )
 
 

@@ -26,7 +26,7 @@ from ..cluster.destinations import (
 )
 from ..cluster.reading import Position, Share, SourceDocument, documents_by_id, read_pages
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
-from ..cluster.writing import Action, Rejects, by_bytes, delete_action, index_action, rejects_of, write
+from ..cluster.writing import Action, delete_action, index_action, rejects_of, write_past_pipelines
 from ..errors import ClusterError, DataError, NotFound
 from ..files.manifest import fingerprint
 from ..sharing.operation_ranges import Numbered, differing
@@ -38,7 +38,6 @@ from .targets import target_of
 WRITTEN = {"bool": {"must_not": [{"range": {SEQ_NO_FIELD: {"gte": 0}}}]}}
 PAGE = 500
 MAX_PASSES = 20
-BULK_BYTES = 5_000_000
 
 
 @dataclass
@@ -58,8 +57,8 @@ class Writes:
 
     def counts(self) -> dict[str, Any]:
         """Give the numbers as JSON values."""
-        lists = {"changed": self.changed, "deleted": self.deleted, "conflicts": self.conflicts}
-        return {name: len(ids) for name, ids in lists.items()} | {"deletes_known": self.deletes_known}
+        lists = ("changed", "deleted", "conflicts")
+        return {name: len(getattr(self, name)) for name in lists} | {"deletes_known": self.deletes_known}
 
 
 def rollback(
@@ -177,7 +176,7 @@ class Courier:
         self.cluster = cluster
         self.info = info
         self.source = str(info.record.source)
-        self.rejects: Rejects = rejects_of(f"{info.name}-returned")
+        self.rejects = rejects_of(f"{info.name}-returned")
         self.refused = set(refused_ids(info))
         synced = info.record.synced
         restored = is_restored(info, cluster.index_info(self.source))
@@ -275,12 +274,7 @@ class Courier:
 
     def delete(self, gone: Sequence[SourceDocument]) -> int:
         """Delete documents from the source, in the state that was read; give their number."""
-        missed = self.send(
-            [
-                delete_action(d.doc_id, routing=d.routing, if_seq_no=d.seq_no, if_primary_term=d.primary_term)
-                for d in gone
-            ]
-        )
+        missed = self.send([delete_action(document.doc_id, **document.as_read) for document in gone])
         deleted = {document.doc_id for document in gone} - missed
         self.returned = {doc_id: mark for doc_id, mark in self.returned.items() if doc_id not in deleted}
         self.done.deleted += sorted(deleted - set(self.done.deleted))
@@ -292,10 +286,7 @@ class Courier:
         Raises ClusterError when the source refuses a document; the alias has not moved then.
         """
         missed: set[str] = set()
-        for group in by_bytes(actions, BULK_BYTES):
-            outcome = write(
-                self.cluster, self.source, group, rejects=self.rejects, params={"pipeline": "_none"}
-            )
+        for outcome in write_past_pipelines(self.cluster, self.source, actions, self.rejects):
             missed |= set(outcome.conflicts)
             if outcome.rejected:
                 raise ClusterError(
@@ -316,7 +307,5 @@ def differs(content: dict[str, Any], other: SourceDocument | None, stored: Store
 
 def returning_action(document: SourceDocument, other: SourceDocument | None) -> Action:
     """Make a document that the source lacks, or replace the very state that was compared."""
-    options: dict[str, Any] = {"op_type": "create"}
-    if other is not None:
-        options = {"if_seq_no": other.seq_no, "if_primary_term": other.primary_term}
-    return index_action(document.doc_id, document.source, routing=document.routing, **options)
+    options = other.as_read if other else {"op_type": "create"}
+    return index_action(document.doc_id, document.source, **{**options, "routing": document.routing})

@@ -35,7 +35,7 @@ class ReindexSettings(VectorSettings):
         False,
         description="keep a bit for each dimension of each token, for late interaction: 48 bytes a token",
     )
-    imprints: NoOption[tuple[Annotated[str, OneOf("reindexing.imprints", further=True)], ...]] = Field(
+    imprints: NoOption[tuple[Annotated[str, OneOf("reindexing.imprints", setting="imprints")], ...]] = Field(
         (), description="what else the encoder leaves in each document, by name"
     )
     precision: Literal["fp32", "bf16", "int8"] | None = Field(

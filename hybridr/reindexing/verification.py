@@ -60,17 +60,14 @@ class Verification:
 
     def problems(self) -> list[str]:
         """Say in one line each what differs, naming a few documents."""
-        lines = []
-        for finding in self.findings:
-            if not finding.ok:
-                some = ", ".join(finding.differing[:NAMED]) + (
-                    ", …" if len(finding.differing) > NAMED else ""
-                )
-                what = (
-                    finding.detail or f"{len(finding.differing)} of {finding.looked_at} {finding.of}: {some}"
-                )
-                lines.append(f"{finding.name}: {what}")
-        return lines
+        return [f"{finding.name}: {told_of(finding)}" for finding in self.findings if not finding.ok]
+
+
+def told_of(finding: Finding) -> str:
+    """Say what differs, naming a few documents."""
+    ids, more = finding.differing, ", …" if len(finding.differing) > NAMED else ""
+    some = ", ".join(ids[:NAMED]) + more
+    return finding.detail or f"{len(ids)} of {finding.looked_at} {finding.of}: {some}"
 
 
 def verify(

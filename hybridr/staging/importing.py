@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..cluster.connection import Cluster
-from ..cluster.reading import Position, Share
+from ..cluster.reading import Position, Share, text_of
 from ..cluster.record import Record
 from ..encoding.contract import Encoder, Vectors
 from ..encoding.passages import Split
@@ -30,7 +31,7 @@ from ..reindexing.imprints import Impression, imprints_in, settings_in
 from ..reindexing.job import Filling, Job, Meter, Pending
 from ..reindexing.planning import Plan, source_of
 from ..reindexing.recipe import TextRecipe
-from ..reindexing.reindexing import Reindexing, carried_out, plan
+from ..reindexing.reindexing import Reindexing, carried_out, plan, prepare
 from ..reindexing.settings import ReindexSettings
 from ..reindexing.targets.beside import COPYING, Beside, pages_to_copy
 from .bundle import (
@@ -116,12 +117,12 @@ def import_vectors(
     cluster = cluster.patient(settings.patience_s)
     ready = ready_in(folder)
     chosen = import_settings(cluster, name, encoder, settings, ready)
-    taken = Meter(silent, 0)
+    taken = Meter()
 
     def fill(job: Job, todo: Plan) -> Filling:
         return fill_from(ready, job, todo, taken, progress)
 
-    done = carried_out(cluster, name, encoder, chosen, fill, progress)
+    done = carried_out(partial(prepare, cluster, name, encoder, chosen), fill, progress)
     return Imported(**{one.name: getattr(done, one.name) for one in fields(done)}, taken=taken.done)
 
 
@@ -253,7 +254,7 @@ def with_known_vectors(
         others: list[Pending] = []
         for pending in page:
             row = rows.get(pending.document.doc_id)
-            text = job.recipe.text_of(pending.document.source)
+            text = text_of(pending.document.source, job.recipe.text_fields)
             if row is not None and row.fits(text):
                 said = Impression(row.vectors, row.split) if row.split.spans else None
                 known.append(pending._replace(impression=said))

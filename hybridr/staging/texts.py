@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from itertools import chain
 from pathlib import Path
@@ -111,7 +111,8 @@ def export_text(
     with claimed(texts / "texts") as ours:
         if not ours:
             raise DataError(f"another process writes texts into {texts}", hint="wait until it has ended")
-        export = begun_export(cluster, info, texts, wanted, settings, shown)
+        meter = Meter(shown, cluster.count(info.name))
+        export = begun_export(Export(cluster, info, texts, wanted, settings, [], meter))
         before = export.meter.done
         threads_of(settings).run(export, shards_in(info))
         finish_texts(export)
@@ -119,26 +120,19 @@ def export_text(
     return TextsExported(folder, info.name, export.meter.done, before, parts, wanted.fields, seconds)
 
 
-def begun_export(
-    cluster: Cluster,
-    info: IndexInfo,
-    folder: Path,
-    wanted: Origin,
-    settings: ReindexSettings,
-    progress: Progress,
-) -> Export:
+def begun_export(export: Export) -> Export:
     """Look at what is in the folder, and say what is to come. Raises DataError as `export_text`."""
-    command = export_command(folder.parent, info.name)
+    cluster, folder, name = export.cluster, export.folder, export.info.name
+    command = export_command(folder.parent, name)
     for left in folder.glob(".*.parquet.*"):  # of a process that was killed
         left.unlink()
     compare_with_manifest(folder, command)
-    origin = origin_for(cluster, wanted, folder, command)
+    origin = origin_for(cluster, export.origin, folder, command)
     reopen(folder)
     drop_behind_gaps(folder)
-    until = origin.position or visible_position(cluster, info.name)
-    shares, meter = cut_up(cluster, info.name, None, until), Meter(progress, cluster.count(info.name))
-    meter.add(sum(count_rows(folder / name, command) for name in parts_in(folder)))
-    return Export(cluster, info, folder, origin, settings, shares, meter)
+    export.meter.add(sum(count_rows(folder / part, command) for part in parts_in(folder)))
+    shares = cut_up(cluster, name, None, origin.position or visible_position(cluster, name))
+    return replace(export, origin=origin, shares=shares)
 
 
 def wanted_origin(cluster: Cluster, info: IndexInfo, settings: ReindexSettings, folder: Path) -> Origin:

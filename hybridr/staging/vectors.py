@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 from threading import Event
@@ -85,7 +84,7 @@ class Task:
     digests: dict[str, str]
     mark: str = field(default_factory=lambda: f"{MARK}{uuid4().hex}")
     stop: Event = field(default_factory=Event)
-    meter: Meter = field(default_factory=partial(Meter, silent, 0))
+    meter: Meter = field(default_factory=Meter)
     leases: Board | None = None
 
     def __call__(self, share: str) -> None:

@@ -89,7 +89,7 @@ def test_every_runner_works_on_all_shares(job: Job, backwards: None, name: str) 
     chosen = job.settings.model_copy(update={"runner": name})
     total = Filling()
     job = replace(job, recipe=replace(job.recipe, settings=chosen))
-    filling.read_to_the_end(job, WORK, None, 5, Meter(silent, 3), total)
+    filling.read_to_the_end(filling.Fill(job, WORK, Meter(silent, 3)), None, 5, total)
     assert (total.encoded, total.until.seq_no, total.settled) == (3, {0: 0}, False)
     assert runner(chosen).run(Parts(), SHARES) == [0, 1, 2, 3]
 

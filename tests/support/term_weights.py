@@ -19,7 +19,7 @@ class TermWeights(Imprint):
     name = "throwaway"
     help = "a weight for each word"
     compared = "term weights"
-    further = True
+    setting = "imprints"
     shows = False
 
     @classmethod

@@ -19,6 +19,7 @@ from ...records import Windows
 from ..settings import ReindexSettings
 
 FAMILY = "reindexing.imprints"
+FURTHER = "imprints"
 Version: TypeAlias = tuple[int, int, int]
 Sample: TypeAlias = Callable[[int], list[str]]
 """Reads the texts of so many documents of the index, drawn at random; some may be empty."""
@@ -41,15 +42,14 @@ class Imprint(Protocol):
 
     It is made for the settings and the encoder of an index, with the state that was fitted for it (None
     before). What is asked of the class holds for settings and for the record of an index alike. As it stands
-    here it reads the tokens of each text to their end. Where it states `further = True` the setting
-    `imprints` asks for it by its name, and under that name the record's `imprints` remember its state.
+    here it reads the tokens of each text to their end. Where it states `setting = "imprints"`, that setting
+    asks for it by its name, and under its name the record's `imprints` remember its state.
     """
 
     name: ClassVar[str]
     help: ClassVar[str]
-    further: ClassVar[bool] = False
-    setting: ClassVar[str] = "imprints"
-    """What asks for it."""
+    setting: ClassVar[str]
+    """What asks for it, and where the record remembers its state: "imprints", or one of its own."""
     compared: ClassVar[str]
     """What a verification and a plan call it."""
     freeing: ClassVar[str] = "leave it out of the setting imprints"
@@ -77,7 +77,8 @@ class Imprint(Protocol):
     @classmethod
     def wanted(cls, named: ReindexSettings | Record) -> bool:
         """Tell whether settings ask for it, or an index has it."""
-        return cls.name in named.imprints
+        found = getattr(named, cls.setting)
+        return cls.name in found if cls.setting == FURTHER else bool(found)
 
     @classmethod
     def fields(cls, named: ReindexSettings | Record) -> tuple[str, ...]:
@@ -86,17 +87,18 @@ class Imprint(Protocol):
     @classmethod
     def state_in(cls, record: Record) -> Any:
         """Give what was fitted for it."""
-        return record.imprints.get(cls.name)
+        found = getattr(record, cls.setting)
+        return found.get(cls.name) if cls.setting == FURTHER else found
 
     @classmethod
     def settings_in(cls, record: Record) -> dict[str, Any]:
         """Give the settings of its own, as they were for this index."""
-        return {}
+        return {cls.setting: bool(getattr(record, cls.setting))}
 
     @classmethod
     def described(cls, record: Record) -> str:
-        """Say in a line what an index has of it; nothing where that goes without saying."""
-        return cls.compared
+        """Say in a line what an index has of it; nothing of vectors, which go without saying."""
+        return cls.compared if cls.reads_tokens else ""
 
     @classmethod
     def option(cls) -> str:
@@ -124,18 +126,14 @@ class Imprint(Protocol):
     @property
     def job(self) -> dict[str, Any]:
         """Name what decides its values, for the fingerprint of a job."""
-        return {self.name if self.further else self.setting: True}
+        return {self.name if self.setting == FURTHER else self.setting: True}
 
     def mapping(self, version: Version) -> dict[str, Any]:
         """Map its fields: name -> mapping."""
 
     def fitted(self, sample: Sample) -> Any:
-        """Fit what it needs of the index to some of its texts; give the state as JSON values."""
-        return {}
-
-    def remembered(self, state: Any) -> dict[str, Any]:
-        """Give the fields of the record of its own that hold its state."""
-        return {}
+        """Fit what it needs of the index to some of its texts; give the state as JSON values, if any."""
+        return None
 
     def keep(self, text: str, reading: Reading) -> Any:
         """Take what it needs of a window of a text, whose states are gone afterwards."""
@@ -157,8 +155,8 @@ class Imprint(Protocol):
         return 0.0
 
     def planned(self, vectors: int, size: int) -> str:
-        """Say in a line what comes, so many vectors or bytes of it; nothing where the plan says so anyway."""
-        return f"{self.compared}: about {size / 1e6:,.1f} MB a copy"
+        """Say in a line what comes, so many vectors or bytes of it; nothing of vectors, as above."""
+        return f"{self.compared}: about {size / 1e6:,.1f} MB a copy" if self.reads_tokens else ""
 
 
 def imprints_in(named: ReindexSettings | Record) -> list[type[Imprint]]:
@@ -191,7 +189,7 @@ def fitted_in(record: Record) -> dict[str, Any]:
 
 def settings_in(record: Record) -> dict[str, Any]:
     """Give the settings that name the imprints of an index, and those of their own."""
-    found: dict[str, Any] = {"imprints": tuple(record.imprints)}
+    found: dict[str, Any] = {}
     for kind in kinds():
         found |= kind.settings_in(record)
-    return found
+    return found | {FURTHER: tuple(record.imprints)}

@@ -24,6 +24,7 @@ class OneVector(Imprint):
 
     name = "one_vector"
     help = "one vector a document"
+    setting = "passages"
     compared = "vector"
     freeing = "--vector-field NAME chooses another"
     reads_tokens = False
@@ -38,11 +39,6 @@ class OneVector(Imprint):
     def fields(cls, named: ReindexSettings | Record) -> tuple[str, ...]:
         """Name the field of the vectors."""
         return (named.vector_field,)
-
-    @classmethod
-    def described(cls, record: Record) -> str:
-        """Say nothing: how vectors are kept is told of every index."""
-        return ""
 
     @classmethod
     def check(cls, cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
@@ -77,10 +73,6 @@ class OneVector(Imprint):
     def fits(self, impression: Impression, held: Any) -> bool:
         """Tell whether a document holds the vector of its text."""
         return are_near(impression.vectors, [held])
-
-    def planned(self, vectors: int, size: int) -> str:
-        """Say nothing: a plan tells of its vectors anyway."""
-        return ""
 
 
 def are_near(again: Vectors, kept: Sequence[Sequence[float]]) -> bool:

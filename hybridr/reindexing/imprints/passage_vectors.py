@@ -32,12 +32,7 @@ class PassageVectors(OneVector):
     @classmethod
     def wanted(cls, named: ReindexSettings | Record) -> bool:
         """Tell whether documents are split."""
-        return bool(named.passages)
-
-    @classmethod
-    def state_in(cls, record: Record) -> Windows | None:
-        """Give how documents are split."""
-        return record.passages
+        return not super().wanted(named)
 
     @classmethod
     def settings_in(cls, record: Record) -> dict[str, Any]:
@@ -66,10 +61,6 @@ class PassageVectors(OneVector):
     def fitted(self, sample: object) -> Windows:
         """Give the windows, which follow from settings and encoder alone."""
         return self.windows
-
-    def remembered(self, state: Windows) -> dict[str, Any]:
-        """Give the windows, as vectors are searched by them."""
-        return {"passages": state}
 
     def values(self, impression: Impression) -> dict[str, Any]:
         """Give the vector of each passage, and where it stands."""

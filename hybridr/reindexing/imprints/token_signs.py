@@ -48,24 +48,9 @@ class TokenSigns(Imprint):
         self.mean = mean_from_text(self.state)
 
     @classmethod
-    def wanted(cls, named: ReindexSettings | Record) -> bool:
-        """Tell whether settings ask for bits, or an index keeps the mean that they are taken from."""
-        return bool(named.token_bits)
-
-    @classmethod
     def fields(cls, named: ReindexSettings | Record) -> tuple[str, ...]:
         """Name the field of the bits."""
         return (BITS_FIELD,)
-
-    @classmethod
-    def state_in(cls, record: Record) -> str:
-        """Give the mean."""
-        return record.token_bits
-
-    @classmethod
-    def settings_in(cls, record: Record) -> dict[str, Any]:
-        """Tell whether the index keeps bits."""
-        return {"token_bits": bool(record.token_bits)}
 
     @classmethod
     def check(cls, cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
@@ -89,10 +74,6 @@ class TokenSigns(Imprint):
         for start in range(0, len(texts), MEAN_AT_ONCE):
             part = texts[start : start + MEAN_AT_ONCE]
             yield from (one.states for one in self.encoder.read_documents(part, max_tokens=most))
-
-    def remembered(self, state: str) -> dict[str, Any]:
-        """Give the mean, which searches read too."""
-        return {"token_bits": state}
 
     def keep(self, text: str, reading: Reading) -> Bits:
         """Take the bits of a window's tokens."""

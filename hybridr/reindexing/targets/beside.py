@@ -23,21 +23,19 @@ from ...cluster.reading import (
 )
 from ...cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ...cluster.writing import Action, delete_action, index_action
-from ...encoding.contract import Encoder
 from ...files.remembered import forget
 from ...progress import Progress, silent
 from ..beside_index import create, plan_new_index
-from ..filling import MAX_PASSES, MAX_ROUNDS, Work, deliver, fill_share, meter_of, read_to_the_end
+from ..filling import MAX_PASSES, MAX_ROUNDS, Fill, Work, deliver, fill_share, read_to_the_end
 from ..in_place_index import other_than
 from ..job import Filling, Job, Meter, Pending, is_current, look_up, written_here_mark
 from ..lag import lag_of, vanished_pages
 from ..planning import Plan
 from ..rollback import find_writes
-from ..settings import ReindexSettings
 from ..switching import finish, take_over, tuned_predecessor
 from ..syncing import catch_up, synced_position, unchanged_writes
 from ..verification import compare_with_source, require_verified
-from . import Ending, Extent, Finding, Round, State
+from . import Ending, Extent, Round, State
 
 PAGE = 1000
 LAST = 2**62
@@ -49,13 +47,9 @@ class Beside:
     name = "beside"
     apart = True
 
-    def plan(self, cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
-        """Plan the new index, or find the one that an earlier run began."""
-        return plan_new_index(cluster, name, encoder, settings)
-
-    def begin(self, cluster: Cluster, todo: Plan) -> None:
-        """Create the index, or make it ready to take documents again."""
-        create(cluster, todo)
+    plan = staticmethod(plan_new_index)
+    begin = staticmethod(create)
+    findings = staticmethod(compare_with_source)
 
     def fill(
         self, job: Job, *, since: Position | None = None, once: bool = False, progress: Progress = silent
@@ -64,10 +58,9 @@ class Beside:
 
         Documents that vanished from the source are deleted.
         """
-        total, meter = Filling(), meter_of(job, since, progress)
-        job.pace.wait(0)  # looks how long searches take before the work begins
+        total, errand = Filling(), Fill.begun(job, COPYING, since, progress)
         for _ in range(MAX_ROUNDS):
-            read_to_the_end(job, COPYING, since, 1 if once else MAX_PASSES, meter, total)
+            read_to_the_end(errand, since, 1 if once else MAX_PASSES, total)
             if not none_vanished(job, since, total):
                 total.deleted += delete_vanished(job, total.until)
             if once or total.settled or counts_agree(job):
@@ -80,7 +73,7 @@ class Beside:
     def retry(self, job: Job, doc_ids: Sequence[str]) -> Filling:
         """Write refused documents once more, in the state that the source has now."""
         again = COPYING._replace(pages=partial(pages_of_ids, doc_ids))
-        return fill_share(job, again, Meter(silent, 0), ALL)
+        return fill_share(job, again, Meter(), ALL)
 
     def complete(self, job: Job, todo: Plan, filling: Filling, progress: Progress) -> Ending:
         """Encode what clients wrote there, verify, and move the alias unless documents were refused."""
@@ -107,17 +100,10 @@ class Beside:
             filling.rejected + renewal.rejected,
         )
 
-    def findings(
-        self, cluster: Cluster, info: IndexInfo, encoder: Encoder | None, extent: Extent
-    ) -> list[Finding]:
-        """Compare every document with the source. Raises NotFound when that is gone."""
-        return compare_with_source(cluster, info, encoder, extent)
-
     def state(self, cluster: Cluster, info: IndexInfo) -> State:
         """Count what is current here, what the source has more, and what clients wrote here."""
         cluster.refresh(info.name)
-        query = {"size": 0, "track_total_hits": True, "query": current_query(info.record.encoder)}
-        current = int(cluster.search(info.name, query)["hits"]["total"]["value"])
+        current = cluster.count(info.name, current_query(info.record.encoder))
         if not (cluster.exists(info.record.source) and is_searchable(cluster, info)):
             return State(current)
         if is_restored(info, cluster.index_info(info.record.source)):
@@ -256,15 +242,7 @@ def delete_vanished(job: Job, until: Position) -> int:
     """Delete what the source no longer holds, but only what came from it until then; give the number."""
     deleted = 0
     for gone in vanished_pages(job.cluster, job.source, job.destination, until):
-        actions = [
-            delete_action(
-                document.doc_id,
-                routing=document.routing,
-                if_seq_no=document.seq_no,
-                if_primary_term=document.primary_term,
-            )
-            for document in gone
-        ]
+        actions = [delete_action(document.doc_id, **document.as_read) for document in gone]
         deleted += deliver(job, actions).written
     job.cluster.refresh(job.destination)
     return deleted
@@ -277,7 +255,7 @@ def renew(job: Job) -> Filling:
     stays, is counted as skipped, and is found by the next call.
     """
     job.cluster.refresh(job.destination)
-    return fill_share(job, RENEWING, Meter(silent, 0), ALL)
+    return fill_share(job, RENEWING, Meter(), ALL)
 
 
 def pages_to_renew(job: Job, share: Share, filling: Filling, meter: Meter) -> Iterator[list[Pending]]:
@@ -303,15 +281,7 @@ def renewing_actions(job: Job, page: list[Pending]) -> list[Action]:
         document = pending.document
         at = there[document.doc_id].seq_no if document.doc_id in there else -1
         body = body_of(job, pending, written_here_mark(at))
-        actions.append(
-            index_action(
-                document.doc_id,
-                body,
-                routing=document.routing,
-                if_seq_no=document.seq_no,
-                if_primary_term=document.primary_term,
-            )
-        )
+        actions.append(index_action(document.doc_id, body, **document.as_read))
     return actions
 
 

@@ -29,13 +29,13 @@ from ...cluster.reading import (
     sources_by_id,
 )
 from ...cluster.record import IndexInfo
-from ...cluster.writing import Action, by_bytes, rejects_of, update_action, write
+from ...cluster.writing import Action, rejects_of, update_action, write_past_pipelines
 from ...encoding.contract import Encoder
 from ...errors import ClusterError, DataError
 from ...files.manifest import fingerprint
 from ...files.remembered import forget
 from ...progress import Progress, silent
-from ..filling import MAX_PASSES, Work, fill_share, meter_of, read_to_the_end
+from ..filling import MAX_PASSES, Fill, Work, fill_share, read_to_the_end
 from ..imprints import fields_of
 from ..in_place_index import (
     MARK_FIELD,
@@ -69,7 +69,6 @@ from . import Ending, Extent, Finding, Round, State
 PAGE = 1000
 STALE, BROKEN = "vector of an older text", "mark without its vector"
 REMOVED_TOGETHER = 500
-BULK_BYTES = 5_000_000
 OWN_VERSIONS = 1000  # documents that are looked at
 MARK_MAPPING = {"type": "keyword"}
 CONSEQUENCES = (
@@ -132,20 +131,19 @@ class InPlace:
 
         Raises DataError for documents whose writer keeps versions of its own.
         """
-        total, meter = Filling(), meter_of(job, since, progress)
-        job.pace.wait(0)  # looks how long searches take before the work begins
-        read_to_the_end(job, WORK, since, 1, meter, total)
+        total = Filling()
+        read_to_the_end(Fill.begun(job, WORK, since, progress), since, 1, total)
         if not once:
             skipped = total.skipped
             # Without settled positions a document can become visible behind what was read: begin again.
             again = total.until if total.settled else None
-            read_to_the_end(job, WORK, again, MAX_PASSES, Meter(silent, 0), total)
+            read_to_the_end(Fill(job, WORK), again, MAX_PASSES, total)
             total.skipped, total.waiting = skipped, 0
         return total
 
     def retry(self, job: Job, doc_ids: Sequence[str]) -> Filling:
         """Encode refused documents once more, as they are now."""
-        return fill_share(job, WORK._replace(pages=partial(stale_of_ids, doc_ids)), Meter(silent, 0), ALL)
+        return fill_share(job, WORK._replace(pages=partial(stale_of_ids, doc_ids)), Meter(), ALL)
 
     def complete(self, job: Job, todo: Plan, filling: Filling, progress: Progress) -> Ending:
         """Verify, then record that every document has its vector, or that the refused ones were accepted."""
@@ -193,8 +191,7 @@ class InPlace:
         """
         cluster.refresh(info.name)
         marks = Marks.of_index(info)
-        query = {"size": 0, "track_total_hits": True, "query": marked_query(marks)}
-        marked = int(cluster.search(info.name, query)["hits"]["total"]["value"])
+        marked = cluster.count(info.name, marked_query(marks))
         new, refused = Share(since=synced_position(info)), refused_ids(info)
         pages = read_pages(cluster, info.name, page=PAGE, share=new, fields=marks.read_fields)
         written = (one for one in chain.from_iterable(pages) if one.doc_id not in refused)
@@ -218,14 +215,13 @@ class InPlace:
         fields = [*fields_of(info.record), MARK_FIELD]
         held = held_query([*fields_of(info.record, shown=True), MARK_FIELD])
         cluster.refresh(source)
-        found = cluster.search(source, {"size": 0, "track_total_hits": True, "query": held})
+        documents = cluster.count(source, held)
         if not dry_run:
             write_record(cluster, source, state="removing")
             take_out(cluster, source, held, fields)
             left = cluster.index_info(source)
             put_record(cluster, left, left.record.bare())
             forget(info.uuid)
-        documents = int(found["hits"]["total"]["value"])
         return {"indices": [], "actions": [], "documents": documents, "fields": fields}
 
 
@@ -289,13 +285,7 @@ def marking_action(job: Job, pending: Pending) -> Action:
     # A partial document is merged into an object that is there.
     whole = gone or any(isinstance(value, dict) for value in values.values())
     change = changing(mark | values, drop=gone) if whole else {"doc": mark | values}
-    return update_action(
-        document.doc_id,
-        change,
-        routing=document.routing,
-        if_seq_no=document.seq_no,
-        if_primary_term=document.primary_term,
-    )
+    return update_action(document.doc_id, change, **document.as_read)
 
 
 def marks_of(job: Job) -> Marks:
@@ -359,8 +349,9 @@ def take_out(cluster: Cluster, index: str, held: dict[str, Any], fields: list[st
         seen = 0
         for page in read_pages(cluster, index, page=REMOVED_TOGETHER, where=held, fields=()):
             seen += len(page)
-            for group in by_bytes([without(document, fields) for document in page], BULK_BYTES):
-                if write(cluster, index, group, rejects=rejects, params={"pipeline": "_none"}).rejected:
+            actions = [without(document, fields) for document in page]
+            for outcome in write_past_pipelines(cluster, index, actions, rejects):
+                if outcome.rejected:
                     raise ClusterError(
                         f"'{index}' refused documents, which still hold vectors; reasons in {rejects.file}",
                         hint=f"mend them, then again: hybridr remove {index}",
@@ -375,10 +366,4 @@ def take_out(cluster: Cluster, index: str, held: dict[str, Any], fields: list[st
 
 def without(document: SourceDocument, fields: list[str]) -> Action:
     """Take fields out of exactly the state that was read."""
-    return update_action(
-        document.doc_id,
-        changing({}, fields),
-        routing=document.routing,
-        if_seq_no=document.seq_no,
-        if_primary_term=document.primary_term,
-    )
+    return update_action(document.doc_id, changing({}, fields), **document.as_read)
