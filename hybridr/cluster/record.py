@@ -127,8 +127,8 @@ class Record(Part):
     max_tokens: int | None = None
     passages: Windows | None = None
     token_bits: str = ""
-    imprints: dict[str, Any] = {}
-    """What else the encoder left in each document: the name of each imprint, and what was fitted for it."""
+    imprints: dict[str, str] = {}
+    """What else the encoder left in each document: by its name, what was fitted for it."""
     engine: Literal["lucene", "faiss"] = "lucene"
     vectors: Literal["float", "byte", "sq", "on_disk"] = "float"
     compression: str | None = Field(None, pattern=r"^[0-9]{1,2}x$")

@@ -45,27 +45,18 @@ class Marks(NamedTuple):
         return fingerprint([self.encoder, self.max_tokens])[:ENCODER_DIGITS] + "-"
 
     @property
-    def of_no_text(self) -> str:
-        """Give the mark of a document without text, which has no vector."""
-        return self.of("")
-
-    @property
     def read_fields(self) -> tuple[str, ...]:
         """Name what must be read of a document to tell whether its mark fits."""
         return (*self.fields, MARK_FIELD)
 
     def of(self, text: str) -> str:
-        """Give the mark of a vector of this text."""
+        """Give the mark of a vector of this text; an empty one has a mark and no vector."""
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         return self.encoder_part + digest[:TEXT_DIGITS]
 
-    def of_source(self, source: dict[str, Any]) -> str:
-        """Give the mark that a document should bear."""
-        return self.of(text_of(source, self.fields))
-
     def fits(self, source: dict[str, Any]) -> bool:
         """Tell whether the document bears the mark of its present text."""
-        return bool(source.get(MARK_FIELD) == self.of_source(source))
+        return bool(source.get(MARK_FIELD) == self.of(text_of(source, self.fields)))
 
     def by_encoder(self, source: dict[str, Any]) -> bool:
         """Tell whether this encoder looked at the document, in whatever state."""
@@ -82,7 +73,7 @@ def broken_query(marks: Marks, fields: Sequence[str]) -> dict[str, Any]:
 
     `fields` are those of all imprints that `exists` finds.
     """
-    no_text: dict[str, Any] = {"term": {MARK_FIELD: marks.of_no_text}}
+    no_text: dict[str, Any] = {"term": {MARK_FIELD: marks.of("")}}
     whole = {"bool": {"filter": [{"exists": {"field": name}} for name in fields]}}
     lacking = {"bool": {"must_not": [whole, no_text]}}
     return {

@@ -122,7 +122,7 @@ class Proposal:
             state = one.state_in(known) if known else one.fitted(self.sample)
             if one.setting == FURTHER:
                 found[FURTHER][one.name] = state
-            elif state is not None:
+            elif state:
                 found[one.setting] = state
         return {name: state for name, state in found.items() if state}
 

@@ -163,12 +163,7 @@ def encode_texts(
     started, settings = time.monotonic(), settings or ReindexSettings()
     manifest = finished_stage(texts_folder(folder), export_command(folder))
     origin = entry_label(manifest, "origin", Origin, texts_folder(folder), export_command(folder))
-    for kind in imprints_in(settings):
-        if kind.staged:
-            raise SettingsError(
-                f"{kind.compared} are not made in stages: {kind.staged}",
-                hint=f"leave {kind.setting} out, or: hybridr reindex {origin.index} {kind.option()}",
-            )
+    require_staged(settings, origin.index)
     settings = settings.model_copy(update={"vectors": "float", "compression": None})  # an index chooses later
     task = task_for(folder, encoder, settings, manifest["outputs"])
     compare_with_manifest(vectors_folder(folder), encode_command(folder))
@@ -187,6 +182,16 @@ def encode_texts(
     finish_vectors(task, manifest, origin)
     before, total = sum(sizes[name] for name in done), sum(sizes.values())
     return Encoded(folder, total, before, len(sizes), task.making.encoder, time.monotonic() - started)
+
+
+def require_staged(settings: ReindexSettings, index: str) -> None:
+    """Raise SettingsError for what is made of more than vectors of spans."""
+    for kind in imprints_in(settings):
+        if kind.staged:
+            raise SettingsError(
+                f"{kind.compared} are not made in stages: {kind.staged}",
+                hint=f"leave {kind.setting} out, or: hybridr reindex {index} {kind.option()}",
+            )
 
 
 def task_for(

@@ -142,18 +142,18 @@ def test_an_imprint_that_there_is_not() -> None:
     with pytest.raises(SettingsError, match="'token_signs'"):
         ReindexSettings(imprints=("token_signs",))
     with pytest.raises(SettingsError, match="'throwaway'"):
-        imprints_in(Record(imprints={"throwaway": []}))
+        imprints_in(Record(imprints={"throwaway": ""}))
 
 
 @pytest.mark.usefixtures("further")
 def test_a_new_imprint_is_a_new_file() -> None:
     settings, origin = resolve_stage(ReindexSettings, {"imprints": ("throwaway",), "token_bits": True})
     assert (settings.imprints, origin["imprints"]) == (("throwaway",), "flag")
-    record = Record(vector_field="v", imprints={"throwaway": [0.5]})
+    record = Record(vector_field="v", imprints={"throwaway": "[0.5]"})
     assert names(record) == ["one_vector", "throwaway"]
     assert fields_of(record) == ("v", FIELD)
     assert fields_of(record, shown=True) == ("v",)
-    assert fitted_in(record)["throwaway"] == [0.5]
+    assert fitted_in(record)["throwaway"] == "[0.5]"
     assert settings_in(record)["imprints"] == ("throwaway",)
     made = TextRecipe(HashingEncoder(), settings, ("text",))
     assert {"token_bits": True, "throwaway": True}.items() <= job_settings(

@@ -6,6 +6,8 @@ FIELD = "hybridr_terms"
 TERM_WEIGHTS = '''
 """Term weights: what sparse retrieval keeps of a document."""
 
+import json
+
 import numpy as np
 
 from hybridr.reindexing.imprints import Imprint
@@ -33,10 +35,10 @@ class TermWeights(Imprint):
         texts = [text for text in sample(50) if text]
         readings = self.encoder.read_documents(texts, max_tokens=self.settings.max_tokens)
         states = np.concatenate([reading.states for reading in readings])
-        return [round(float(value), 3) for value in states.mean(axis=0)]
+        return json.dumps([round(float(value), 3) for value in states.mean(axis=0)])
 
     def keep(self, text, reading):
-        usual = np.array(self.state or [0.0], dtype=np.float32)
+        usual = np.array(json.loads(self.state or "[0]"), dtype=np.float32)
         apart = np.linalg.norm(reading.states - usual, axis=1)
         words = [text[start:end].lower() for start, end in reading.spans]
         return {word: round(float(one), 3) for word, one in zip(words, apart) if word.isalnum()}

@@ -132,8 +132,8 @@ class Imprint(Protocol):
         """Map its fields: name -> mapping."""
 
     def fitted(self, sample: Sample) -> Any:
-        """Fit what it needs of the index to some of its texts; give the state as JSON values, if any."""
-        return None
+        """Fit what it needs of the index to some of its texts; give the state: text in `imprints`."""
+        return ""
 
     def keep(self, text: str, reading: Reading) -> Any:
         """Take what it needs of a window of a text, whose states are gone afterwards."""

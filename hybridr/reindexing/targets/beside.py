@@ -37,9 +37,6 @@ from ..syncing import catch_up, synced_position, unchanged_writes
 from ..verification import compare_with_source, require_verified
 from . import Ending, Extent, Round, State
 
-PAGE = 1000
-LAST = 2**62
-
 
 class Beside:
     """A new index with all documents and their vectors; the source stays as it is."""
