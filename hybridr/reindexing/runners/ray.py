@@ -74,7 +74,7 @@ class Ray:
         workers, count = self.settings.workers, errand.meter.add
         deal = Leased(ledger, workers, count) if ledger else Handed(shares)
         try:
-            with within_ray(self.settings), hired(errand, self.settings) as crew:
+            with within_ray(self.settings), Crew(errand, self.settings) as crew:
                 return [filling_of(done, ledger) for done in crew.run(deal)]
         except BaseException:
             deal.leave()
@@ -184,7 +184,7 @@ def fetched(packed: Sequence[Any]) -> Packed:
 
 
 class Crew:
-    """The workers: hired, called, replaced when they die, and dismissed."""
+    """The workers: hired for a block, called, replaced when they die, and dismissed."""
 
     def __init__(self, errand: Errand, settings: ReindexSettings) -> None:
         self._ray, self._settings = package(), settings
@@ -248,31 +248,19 @@ class Crew:
         self._deaths = 0 if answer is not None else self._deaths
         deal.heard(worker, answer)
 
-    def dismiss(self) -> None:
-        """Ask all to end after what is at hand, and wait for that a little."""
-        for worker in self._pending.values():
-            worker.stop.remote()
-        with suppress(Exception):  # a Ray that is gone is why this is called
-            self._ray.wait(list(self._pending), num_returns=len(self._pending), timeout=FAREWELL_S)
+    def __enter__(self) -> Crew:
+        return self
 
-    def end(self) -> None:
-        """Let the processes go."""
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Let the processes go; after an error all are asked to end after what is at hand, and waited for."""
+        if kind is not None:
+            for worker in self._pending.values():
+                worker.stop.remote()
+            with suppress(Exception):  # a Ray that is gone is why this is called
+                self._ray.wait(list(self._pending), num_returns=len(self._pending), timeout=FAREWELL_S)
         for worker in (*self._idle, *self._pending.values()):
             with suppress(Exception):
                 self._ray.kill(worker)
-
-
-@contextmanager
-def hired(errand: Errand, settings: ReindexSettings) -> Iterator[Crew]:
-    """Have workers for the block."""
-    crew = Crew(errand, settings)
-    try:
-        yield crew
-    except BaseException:
-        crew.dismiss()
-        raise
-    finally:
-        crew.end()
 
 
 class Machine(NamedTuple):
