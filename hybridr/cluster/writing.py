@@ -6,10 +6,10 @@ import json
 import random
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
@@ -20,6 +20,7 @@ from .connection import RETRY_WAIT_S, Cluster, path_of
 from .failures import FORBIDDEN, error_of, told, understood
 
 Item = dict[str, Any]
+T = TypeVar("T")
 STORAGE = re.compile("No space left|i_o_exception|already_closed|translog|no_such_file")
 """What an item says that failed for want of a disk, and not for the document."""
 
@@ -155,14 +156,19 @@ def update_action(doc_id: str, change: dict[str, Any], **options: Any) -> Action
 
 def by_bytes(actions: Iterable[Action], max_bytes: int) -> Iterator[list[Action]]:
     """Group actions into bodies of at most `max_bytes`; a larger single action stands alone."""
-    group: list[Action] = []
-    size = 0
-    for action in actions:
-        if group and size + len(action.body) > max_bytes:
+    return filled_up(actions, lambda action: len(action.body), max_bytes)
+
+
+def filled_up(items: Iterable[T], size_of: Callable[[T], float], most: float) -> Iterator[list[T]]:
+    """Group neighbours until the next one would be too much; a larger single one stands alone."""
+    group: list[T] = []
+    size = 0.0
+    for item in items:
+        if group and size + size_of(item) > most:
             yield group
-            group, size = [], 0
-        group.append(action)
-        size += len(action.body)
+            group, size = [], 0.0
+        group.append(item)
+        size += size_of(item)
     if group:
         yield group
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import accepted_ids, is_destination, is_restored, resolve_whole
@@ -39,6 +39,8 @@ from .job import Stored, is_current, look_up, written_here_mark
 from .recipe import TextRecipe
 from .targets import SAMPLE, Extent, Finding, target_of
 
+Bodies: TypeAlias = dict[str, dict[str, Any]]
+"""Of documents, by id."""
 PAGE = 1000
 READERS = 4  # at once
 MISSING, OLDER, FOREIGN = "missing", "older than the source", "without a vector of this encoder"
@@ -251,14 +253,13 @@ def compare_documents(
     ids = [document.doc_id for document in documents]
     stored = look_up(cluster, info.name, documents)
     cluster.refresh(info.name)  # another process may have written what was looked up just now
-    found = sources_by_id(cluster, info.name, ids)
+    copied: Bodies = dict.fromkeys(ids, {}) | sources_by_id(cluster, info.name, ids)
     # A document that changed in the source since is on its way, and looked at by its state alone.
     there = {
         doc_id: document.source
         for doc_id, document in documents_by_id(cluster, info.record.source, ids).items()
         if doc_id not in stored or stored[doc_id].source_seq_no in (None, document.seq_no)
     }
-    copied = {doc_id: found.get(doc_id, {}) for doc_id in ids}
     ours = {*fields_of(info.record), ENCODER_FIELD, SEQ_NO_FIELD}
     contents = {
         doc_id: {name: value for name, value in copied[doc_id].items() if name not in ours}
@@ -275,11 +276,7 @@ def compare_documents(
 
 
 def compare_with_encoder(
-    cluster: Cluster,
-    info: IndexInfo,
-    there: dict[str, dict[str, Any]],
-    copied: dict[str, dict[str, Any]],
-    encoder: Encoder,
+    cluster: Cluster, info: IndexInfo, there: Bodies, copied: Bodies, encoder: Encoder
 ) -> list[Finding]:
     """Read the texts of documents again: one with text holds what that makes, one without holds nothing."""
     recipe = TextRecipe.of(info.record, encoder)

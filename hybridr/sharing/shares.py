@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster
 from ..cluster.reading import Position, Share, documents_between
 from ..cluster.routing import shards_in
+from ..cluster.writing import filled_up
 
 SHARE = 2000
 """Documents of a share, at least."""
@@ -43,7 +44,7 @@ def cut_up(cluster: Cluster, index: str, since: Position | None, until: Position
             Position({piece.shard: piece.first for piece in group}),
             Position({piece.shard: piece.last for piece in group}),
         )
-        for group in grouped(pieces, size)
+        for group in filled_up(pieces, lambda piece: piece.documents, size)
     ]
 
 
@@ -63,18 +64,6 @@ def ranges_in(shard: int, span: tuple[int, int], documents: int, size: int) -> l
     parts, (first, last) = -(-documents // size), span
     edges = [first + (last - first) * number // parts for number in range(parts + 1)]
     return [Piece(shard, low, high, documents / parts) for low, high in pairwise(edges)]
-
-
-def grouped(pieces: list[Piece], size: int) -> Iterator[list[Piece]]:
-    """Put small pieces together; two of the same shard are never small enough."""
-    group: list[Piece] = []
-    for piece in pieces:
-        if group and sum(one.documents for one in group) + piece.documents > size:
-            yield group
-            group = []
-        group.append(piece)
-    if group:
-        yield group
 
 
 def share_as_json(share: Share) -> dict[str, Any]:
