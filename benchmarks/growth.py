@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hybridr.cluster.legs.dense import form_of
 from hybridr.cluster.settings import VectorSettings
+from hybridr.cluster.vector_forms import form_of
 from hybridr.forecasting.sizes import Housing, Quantity, volume_of
 from hybridr.forecasting.times import Workforce, duration_of, node_s
 from study import Record, machine_of, table

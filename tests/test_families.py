@@ -19,7 +19,7 @@ from support.places import ROOT
 MEMBERS = (
     "search/signals/phrases.py",
     "search/rerankers/mmr.py",
-    "standing/sidecars/leases.py",
+    "standing/sidecars/shared_jobs.py",
     "rewriting/clauses/boosting.py",
     "reindexing/runners/ray.py",
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,13 +26,11 @@ from .failures import error_of, is_busy, shard_failure, told, understood
 from .record import WHOLE, IndexInfo, Scope, as_described, scope_of
 from .routing import same_copies
 from .settings import ClusterSettings
+from .versions import UNTOLD, check_supported, parse_version
 
 if TYPE_CHECKING:
     from ..node.state import NodeState
 
-OLDEST = (2, 19, 0)
-UNTOLD = {"version": {"distribution": "opensearch", "number": "2.19.0"}}
-"""What is assumed of a cluster that does not tell this user its version: what all supported ones can."""
 DEFAULT_URL = "http://localhost:9200"
 RETRY_WAIT_S = (0.5, 20.0)
 PLAIN = {"search_pipeline": "_none"}
@@ -368,30 +365,6 @@ def refuse_to_choose(running: Sequence[NodeState]) -> None:
     if running:
         found = ", ".join(f"{one.name} at {one.url}" for one in running)
         raise SettingsError(f"several nodes run, none of them called 'default': {found}", hint="--url URL")
-
-
-def parse_version(number: str) -> tuple[int, int, int]:
-    """Read `3.6.0` or `3.6.0-SNAPSHOT`."""
-    parts = [int(part) for part in re.findall(r"\d+", number)[:3]]
-    return (*parts, 0, 0, 0)[:3]  # type: ignore[return-value]
-
-
-def check_supported(info: Any, url: str) -> None:
-    """Raise ClusterError unless the server is an OpenSearch that is new enough."""
-    found = info.get("version") if isinstance(info, dict) else None
-    version: dict[str, Any] = found if isinstance(found, dict) else {}
-    if version.get("distribution") != "opensearch":
-        number = version.get("number")
-        found = f"version {told(number)} of another product" if number else "something else"
-        raise ClusterError(f"{url} answers, but it is {found}, not OpenSearch", hint="check --url")
-    with understood(url, "GET /"):
-        number = parse_version(version["number"])
-    if number < OLDEST:
-        needed = ".".join(map(str, OLDEST[:2]))
-        raise ClusterError(
-            f"OpenSearch {told(version['number'])} at {url}; hybridr needs {needed} or newer",
-            hint="upgrade the cluster, or try it out with: hybridr node start",
-        )
 
 
 def as_json(body: Any) -> bytes:

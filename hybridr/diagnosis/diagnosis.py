@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from ..cluster.connection import Cluster
 from ..cluster.failures import understood
-from ..cluster.legs.dense import is_bare
 from ..cluster.record import IndexInfo
 from ..cluster.settings import ClusterSettings
+from ..cluster.vector_forms import is_bare
 from ..deploying.deploying import Deployed, deployments, server_problem
 from ..errors import AccessDenied, ClusterError, HybridrError, SettingsError, Unreachable
 from ..node.state import nodes

@@ -9,7 +9,7 @@ from itertools import cycle
 from typing import Any
 
 from ..cluster.connection import Cluster, path_of
-from ..cluster.legs.dense import form_of
+from ..cluster.vector_forms import form_of
 from ..encoding.contract import Encoder, encoded_together
 from ..errors import AccessDenied, DataError, SettingsError
 from ..machine import read_gpus

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from ..cluster.legs.dense import BYTES_PER_NEIGHBOUR, FLOAT_TEXT_BYTES, OVERHEAD, TEXT_BYTES, Form
+from ..cluster.vector_forms import BYTES_PER_NEIGHBOUR, FLOAT_TEXT_BYTES, OVERHEAD, TEXT_BYTES, Form
 
 LINK_BYTES = 1.7  # of each of up to 2 m links of a vector on disk, where lucene keeps them as differences
 NODE_BYTES = 24  # beside the links of a vector of faiss: its id, offset and level, and links of higher levels

@@ -21,10 +21,10 @@ from ..cluster.destinations import (
     put_record,
     switch_actions,
 )
-from ..cluster.legs.dense import form_of
 from ..cluster.mappings import carry_over, is_beyond_change
 from ..cluster.reading import require_source
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record, checked
+from ..cluster.vector_forms import form_of
 from ..encoding.contract import Encoder
 from ..errors import ClusterError, DataError, SettingsError
 from ..files.manifest import fingerprint

@@ -11,17 +11,9 @@ from typing import Any
 from ..cluster.connection import Cluster
 from ..cluster.destinations import is_destination, require_whole
 from ..cluster.fields import choose_text_fields, searchable_fields
-from ..cluster.legs.dense import (
-    FORMS,
-    Cost,
-    Form,
-    cost_of,
-    form_of,
-    is_bare,
-    obstacle,
-)
 from ..cluster.reading import sample_documents
 from ..cluster.record import ROLE, WHOLE, IndexInfo, Record
+from ..cluster.vector_forms import FORMS, Cost, Form, cost_of, form_of, is_bare, obstacle
 from ..encoding.contract import Encoder
 from ..errors import ClusterError, DataError
 from .imprints import FURTHER, Imprint, imprints_in

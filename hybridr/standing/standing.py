@@ -185,7 +185,7 @@ def remove(cluster: Cluster, name: str, *, discard: bool = False, dry_run: bool 
         require_no_loss(cluster, source, made)
     requests = withdraw(cluster, made, dry_run=dry_run)
     removed = target.remove(cluster, source, made, dry_run=dry_run)
-    kept = {one.name: (one.named if dry_run else one.drop)(cluster, made) for one in sidecars()}
+    kept = {one.listed: (one.named if dry_run else one.drop)(cluster, made) for one in sidecars()}
     if not dry_run:
         delete_texts(files)
     return {

@@ -11,21 +11,16 @@ import pytest
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.legs.dense import (
-    FORMS,
     MAX_NEIGHBOURS,
     as_kept,
     as_numbers,
-    cost_of,
     dense_query,
     dense_scores_query,
-    form_of,
-    is_bare,
-    obstacle,
-    require_form,
     vector_mapping,
     vector_value,
     with_passages,
 )
+from hybridr.cluster.vector_forms import FORMS, cost_of, form_of, is_bare, obstacle, require_form
 from hybridr.errors import ClusterError, SettingsError
 
 OLD, NEW = (2, 19, 1), (3, 6, 0)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from hybridr.cluster.legs.dense import form_of
 from hybridr.cluster.settings import VectorSettings
+from hybridr.cluster.vector_forms import form_of
 from hybridr.forecasting.sizes import (
     LINK_BYTES,
     MARK_BYTES,

@@ -22,6 +22,7 @@ class Notes(Sidecar):
     """A note beside each index."""
 
     name = "throwaway"
+    listed = "notes"
     shown = "note"
     where = ".notes"
 

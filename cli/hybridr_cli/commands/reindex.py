@@ -80,7 +80,7 @@ def show_estimates(session: Session, todo: Plan) -> None:
 
 def show_costs(session: Session, todo: Plan) -> None:
     """Print what each form of vectors takes, the chosen one first."""
-    from hybridr.cluster.legs.dense import ESTIMATE
+    from hybridr.cluster.vector_forms import ESTIMATE
 
     out = session.output
     out.line(f"memory of a copy: {ESTIMATE}")

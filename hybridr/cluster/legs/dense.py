@@ -1,4 +1,4 @@
-"""The dense leg: how an index keeps vectors, what that costs, and how they are asked for."""
+"""The dense leg: how an index maps vectors, and how they are asked for."""
 
 from __future__ import annotations
 
@@ -8,156 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ClusterError, SettingsError
-from ..connection import Cluster
 from ..record import PASSAGE_VECTOR, Record
 from ..settings import VectorSettings
+from ..vector_forms import Version, field_options, form_of, method_parameters
 from . import Leg
 
-Version = tuple[int, int, int]
 LARGEST_BYTE = 127
-BYTES_PER_NEIGHBOUR = 8  # 2 m links of 4 bytes each
-OVERHEAD = 1.1
-# A value's JSON in the stored source, compressed: measured on 2.19.1 and 3.6.0 with vectors of length 1.
-TEXT_BYTES = {"byte": 2}
-FLOAT_TEXT_BYTES = 9
-DERIVED_SOURCE: Version = (3, 0, 0)  # from here on only the copy for recovery holds vectors as text
-SQ_NAMES_BITS: Version = (3, 6, 0)  # from here on the encoder `sq` must be told its bits
-ESTIMATE = "1.1 x (bytes of a vector + 8 m) each, the estimate of OpenSearch's documentation (HNSW memory)"
 
 
-@dataclass(frozen=True)
-class Form:
-    """One way to keep vectors, by OpenSearch's own names.
-
-    `bits` of a value are what a search has to have in memory, `disk_bits` what lies on disk, where engines
-    keep the floats beside a compressed copy. `native` needs libraries that an embedded node lacks.
-    """
-
-    vectors: str
-    compression: str | None
-    engine: str
-    bits: int
-    disk_bits: int
-    since: Version
-    native: bool
-
-    def __str__(self) -> str:
-        """Name the form as the options of `hybridr reindex` do."""
-        level = f" --compression {self.compression}" if self.compression else ""
-        return f"--engine {self.engine} --vectors {self.vectors}{level}"
-
-
-# The default level of on_disk stands first. faiss keeps its own copy beside Lucene's floats.
-FORMS = (
-    Form("float", None, "lucene", 32, 32, (0, 0, 0), False),
-    Form("byte", None, "lucene", 8, 8, (2, 9, 0), False),
-    Form("sq", None, "lucene", 8, 40, (2, 16, 0), False),
-    Form("on_disk", "4x", "lucene", 8, 40, (2, 17, 0), False),
-    Form("on_disk", "32x", "lucene", 1, 33, (3, 6, 0), True),
-    Form("float", None, "faiss", 32, 64, (0, 0, 0), True),
-    Form("sq", None, "faiss", 16, 48, (2, 13, 0), True),
-    Form("on_disk", "32x", "faiss", 1, 33, (2, 17, 0), True),
-    Form("on_disk", "16x", "faiss", 2, 34, (2, 17, 0), True),
-    Form("on_disk", "8x", "faiss", 4, 36, (2, 17, 0), True),
-    Form("on_disk", "2x", "faiss", 16, 48, (2, 17, 0), True),
-    Form("on_disk", "1x", "faiss", 32, 64, (3, 1, 0), True),
-)
 SPACES = {"cosine": "cosinesimil", "ip": "innerproduct"}
 MAX_NEIGHBOURS = 10_000  # the largest k that OpenSearch takes
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a form takes: bytes of one vector in memory, then bytes of all vectors and their graph per copy.
-
-    `memory_bytes` is an estimate, see `ESTIMATE`; `disk_bytes` has the vectors as JSON text too, which the
-    engine keeps for recovery (until merges drop it) and, before 3.0, in `_source`.
-    """
-
-    engine: str
-    vectors: str
-    compression: str | None
-    chosen: bool
-    bytes_per_vector: int
-    memory_bytes: int
-    disk_bytes: int
-
-
-def form_of(settings: VectorSettings) -> Form:
-    """Find the form that the settings name. Raises SettingsError where their engine has none."""
-    if settings.compression and settings.vectors != "on_disk":
-        raise SettingsError(
-            f"--compression is a level of on_disk, not of {settings.vectors}", hint="--vectors on_disk"
-        )
-    named = [f for f in FORMS if f.engine == settings.engine and f.vectors == settings.vectors]
-    found = [f for f in named if settings.compression in (None, f.compression)]
-    if not found:
-        wanted = f"{settings.vectors} {settings.compression or ''}".strip()
-        raise SettingsError(f"--engine {settings.engine} has no {wanted} vectors", hint=offered(settings))
-    return found[0]
-
-
-def offered(settings: VectorSettings) -> str:
-    """Say what there is instead: other levels of the engine, or engines that have this form."""
-    near = [f for f in FORMS if f.vectors == settings.vectors]
-    return " or ".join(str(f) for f in near if settings.compression in (None, f.compression)) or str(near[0])
-
-
-def is_bare(cluster: Cluster) -> bool:
-    """Tell whether a native engine would kill a node: an embedded one that nobody gave the libraries."""
-    told = any(node.get("attributes", {}).get("hybridr_faiss") == "true" for node in cluster.nodes)
-    return cluster.is_embedded() and not told
-
-
-def obstacle(form: Form, similarity: str, version: Version, *, bare: bool) -> str | None:
-    """Say why an index of this cluster cannot keep vectors this way; None where it can."""
-    if version < form.since:
-        needed, found = (".".join(map(str, number)) for number in (form.since, version))
-        return f"{form} needs OpenSearch {needed}, this is {found}"
-    if form.native and bare:
-        return f"{form} would kill this embedded node: its k-NN plugin has no native library"
-    if form.vectors == "byte" and similarity != "cosine":
-        return "--vectors byte keeps directions, not lengths: this encoder compares by inner product"
-    return None
-
-
-def require_form(form: Form, similarity: str, version: Version, *, bare: bool) -> None:
-    """Raise ClusterError, with what would work, where `obstacle` finds one."""
-    reason = obstacle(form, similarity, version, bare=bare)
-    if reason is None:
-        return
-    free = [f for f in FORMS if obstacle(f, similarity, version, bare=bare) is None]
-    same = [f for f in free if f.vectors == form.vectors] or [f for f in free if f.bits < 32] or free
-    default = " (the default)" if same[0] == FORMS[0] else ""
-    raise ClusterError(reason, hint=f"{same[0]}{default}")
-
-
-def field_options(form: Form) -> dict[str, Any]:
-    """Give what the mapping of the field says beside type, dimension and method."""
-    if form.vectors == "on_disk":
-        return {"mode": "on_disk", "compression_level": form.compression}
-    return {"data_type": "byte"} if form.vectors == "byte" else {}
-
-
-def method_parameters(form: Form, version: Version) -> dict[str, Any]:
-    """Give what the method's parameters say beside those of the graph."""
-    if form.vectors != "sq":
-        return {}
-    if form.engine == "lucene":
-        # The default interval cuts off what matters: cranfield's top ten agree to .91 then, to .99 with all.
-        return {"encoder": {"name": "sq", "parameters": {"bits": 7, "confidence_interval": 1.0}}}
-    wide = {"bits": 16} if version >= SQ_NAMES_BITS else {"type": "fp16"}
-    return {"encoder": {"name": "sq", "parameters": wide}}
-
-
-def cost_of(form: Form, count: int, dim: int, m: int, version: Version, *, chosen: bool = False) -> Cost:
-    """Estimate what `count` vectors and their graph take; the source of it is `ESTIMATE`."""
-    size, links = -(-dim * form.bits // 8), BYTES_PER_NEIGHBOUR * m
-    text = dim * TEXT_BYTES.get(form.vectors, FLOAT_TEXT_BYTES) * (1 if version >= DERIVED_SOURCE else 2)
-    on_disk = -(-dim * form.disk_bits // 8) + links + text
-    memory = round(count * OVERHEAD * (size + links))
-    return Cost(form.engine, form.vectors, form.compression, chosen, size, memory, count * on_disk)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...cluster.connection import Cluster
-from ...cluster.legs.dense import DenseLeg, as_kept, form_of, is_bare, require_form
+from ...cluster.legs.dense import DenseLeg, as_kept
 from ...cluster.record import Record
+from ...cluster.vector_forms import form_of, is_bare, require_form
 from ...encoding.contract import Encoder, Vectors
 from ...errors import ClusterError, ModelError
 from ..settings import ReindexSettings

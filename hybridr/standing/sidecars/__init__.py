@@ -14,11 +14,12 @@ FAMILY = "standing.sidecars"
 class Sidecar(Protocol):
     """One kind of thing beside an index; a member gives all of this, and `status` and `remove` know it.
 
-    `remove` names what goes under the member's own `name`, `status` what is kept under `shown`. `where` is a
+    `remove` tells what goes under `listed`, `status` what is kept under `shown`. `where` is a
     pattern of the hidden indices that it lies in: the shipped roles of these two verbs may read them.
     """
 
     name: ClassVar[str]
+    listed: ClassVar[str]
     shown: ClassVar[str]
     where: ClassVar[str]
 

@@ -15,6 +15,7 @@ class TermTables(Sidecar):
     """Names tables by their fingerprints; one may serve several indices."""
 
     name = "term_tables"
+    listed = "term_tables"
     shown = "term_table"
     where = storage.INDEX
 

@@ -1,4 +1,4 @@
-"""Leases: which share of a job each of several processes works on."""
+"""Shared jobs: which share of a job each of several processes works on."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from ...sharing.board import Tally, drop_leases, lease_index, leased_shares
 from . import Sidecar
 
 
-class Leases(Sidecar):
+class SharedJobs(Sidecar):
     """Names the hidden indices of leases; they stay only where a job was stopped."""
 
-    name = "leases"
+    name = "shared_jobs"
+    listed = "leases"
     shown = "shares"
     where = lease_index("INDEX") + "*"
 
