@@ -46,9 +46,10 @@ def test_remove_leaves_documents_and_settings_as_they_were(cluster: Cluster, ind
 def test_remove_goes_on_and_keeps_what_clients_write(
     cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from hybridr.cluster import writing
     from hybridr.reindexing.targets import in_place
 
-    original, calls = in_place.write, []
+    original, calls = writing.write, []
 
     def failing(*given: Any, **options: Any) -> Outcome:
         if calls:
@@ -57,13 +58,13 @@ def test_remove_goes_on_and_keeps_what_clients_write(
         update(cluster, index, "d4", price=77.0)
         return original(*given, **options)
 
-    monkeypatch.setattr(in_place, "write", failing)
+    monkeypatch.setattr(writing, "write", failing)
     monkeypatch.setattr(in_place, "REMOVED_TOGETHER", 10)
     with pytest.raises(ClusterError, match="line"):
         remove(cluster, index)
     with pytest.raises(DataError, match="not complete"):
         Search(cluster, index, HashingEncoder(), "dense")
-    monkeypatch.setattr(in_place, "write", original)
+    monkeypatch.setattr(writing, "write", original)
     assert remove(cluster, index)["documents"] > 0
     found = raw(cluster, index)
     assert found["d4"]["price"] == 77.0

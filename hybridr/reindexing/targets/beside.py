@@ -23,6 +23,7 @@ from ...cluster.reading import (
 )
 from ...cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ...cluster.writing import Action, delete_action, index_action
+from ...encoding.contract import Encoder
 from ...files.remembered import forget
 from ...progress import Progress, silent
 from ..beside_index import create, plan_new_index
@@ -32,10 +33,11 @@ from ..job import Filling, Job, Meter, Pending, is_current, look_up, written_her
 from ..lag import lag_of, vanished_pages
 from ..planning import Plan
 from ..rollback import find_writes
+from ..settings import ReindexSettings
 from ..switching import finish, take_over, tuned_predecessor
 from ..syncing import catch_up, synced_position, unchanged_writes
 from ..verification import compare_with_source, require_verified
-from . import Ending, Extent, Round, State
+from . import Ending, Extent, Finding, Round, State
 
 
 class Beside:
@@ -44,9 +46,13 @@ class Beside:
     name = "beside"
     apart = True
 
-    plan = staticmethod(plan_new_index)
-    begin = staticmethod(create)
-    findings = staticmethod(compare_with_source)
+    def plan(self, cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
+        """Plan the new index, or find the one that an earlier run began."""
+        return plan_new_index(cluster, name, encoder, settings)
+
+    def begin(self, cluster: Cluster, todo: Plan) -> None:
+        """Create the index, or make it ready to take documents again."""
+        create(cluster, todo)
 
     def fill(
         self, job: Job, *, since: Position | None = None, once: bool = False, progress: Progress = silent
@@ -96,6 +102,12 @@ class Beside:
             renewal.skipped,
             filling.rejected + renewal.rejected,
         )
+
+    def findings(
+        self, cluster: Cluster, info: IndexInfo, encoder: Encoder | None, extent: Extent
+    ) -> list[Finding]:
+        """Compare every document with the source. Raises NotFound when that is gone."""
+        return compare_with_source(cluster, info, encoder, extent)
 
     def state(self, cluster: Cluster, info: IndexInfo) -> State:
         """Count what is current here, what the source has more, and what clients wrote here."""

@@ -66,10 +66,10 @@ def test_a_copy_differs_only_where_one_side_lacks_something(pair: tuple[Numbered
 def test_more_spans_than_one_query_takes(
     pair: tuple[Numbered, Numbered], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hybridr.sharing import spans
+    from hybridr.sharing import operation_ranges
 
-    monkeypatch.setattr(spans, "CLAUSES", 1)
-    monkeypatch.setattr(spans, "ASKED_TOGETHER", 3)
+    monkeypatch.setattr(operation_ranges, "CLAUSES", 1)
+    monkeypatch.setattr(operation_ranges, "ASKED_TOGETHER", 3)
     originals, copies = pair
     gone = {f"d{number}" for number in range(7, 300, 25)}
     for doc_id in gone:
