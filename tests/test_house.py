@@ -34,8 +34,10 @@ def functions(folder: str) -> Iterator[tuple[str, Function]]:
 
 
 def length_of(node: Function) -> int:
+    """Count the lines, less those of an example: a verb's docstring ends with one that runs."""
     assert node.end_lineno is not None
-    return node.end_lineno - node.lineno + 1
+    _, example, shown = (ast.get_docstring(node) or "").partition(">>>")
+    return node.end_lineno - node.lineno + 1 - (example + shown).count("\n") - 2 * bool(example)
 
 
 def test_imports_go_one_way() -> None:

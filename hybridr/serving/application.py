@@ -187,14 +187,10 @@ def create_app(
     add_embeddings(app, embedder, settings)
     searches = None
     if cluster is not None and settings.index is not None:
-        from ..search.settings import SearchSettings
-        from .searching import Searches, add_ranking, add_rewriting, add_search
+        from .searching import Searches, add_searching
 
-        hurried = cluster.hurried(settings.search_timeout_s)
-        searches = Searches(hurried, embedder, settings, search or SearchSettings())
-        add_search(app, searches, settings)
-        add_ranking(app, searches, embedder, settings)
-        add_rewriting(app, searches, embedder, settings)
+        searches = Searches(cluster.hurried(settings.search_timeout_s), embedder, settings, search)
+        add_searching(app, searches, embedder, settings)
     add_probes(app, encoder, settings.index, metrics)
     if added is not None:
         added(app, searches)

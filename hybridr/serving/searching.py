@@ -50,9 +50,9 @@ class Searches:
     """Searches of one index in every mode; the encoder is checked against the index once, here."""
 
     def __init__(
-        self, cluster: Cluster, embedder: Embedder, serving: ServeSettings, settings: SearchSettings
+        self, cluster: Cluster, embedder: Embedder, serving: ServeSettings, settings: SearchSettings | None
     ) -> None:
-        self.cluster, self.embedder, self.settings = cluster, embedder, settings
+        self.cluster, self.embedder, self.settings = cluster, embedder, settings or SearchSettings()
         self.index, self.most_characters = str(serving.index), serving.longest_query
         self.threads = SearchThreads(serving.max_searches)
         self.modes: dict[Mode, Search]
@@ -85,6 +85,13 @@ class Searches:
             return await self.embedder.read(query)
         [embedding] = await self.embedder.embed("query", [query])
         return without_tokens(embedding.vector)
+
+
+def add_searching(app: FastAPI, searches: Searches, embedder: Embedder, settings: ServeSettings) -> None:
+    """Add all that asks an index."""
+    add_search(app, searches, settings)
+    add_ranking(app, searches, embedder, settings)
+    add_rewriting(app, searches, embedder, settings)
 
 
 def add_search(app: FastAPI, searches: Searches, settings: ServeSettings) -> None:

@@ -80,14 +80,6 @@ def test_no_name_in_a_record_is_a_path_or_a_pattern(name: str, path: str) -> Non
     assert not readable(info), "nobody's destination"
 
 
-@pytest.mark.attack(82)
-@pytest.mark.parametrize("path", ["../x", "map-x", "", "/no-such-folder", "0" * 65])
-def test_no_fingerprint_in_a_record_is_a_path(path: str) -> None:
-    tuning = {"query_map": {"fingerprint": path, "strength": 0.3}}
-    with pytest.raises(DataError, match=r"holds a wrong 'tuning\.query_map\.fingerprint'"):
-        checked(WHOLE | {"tuning": tuning}, "hybridr's record in 'x'")
-
-
 @pytest.mark.parametrize(
     "name", ["docs", ".hidden", ".ds-logs-000001", "産品", "a=b&c", "Alias", "a'b", "a..b"]
 )
@@ -99,11 +91,11 @@ def test_every_name_that_an_index_can_have_reads(name: str) -> None:
 @pytest.mark.attack(83)
 @pytest.mark.parametrize("part", ["search", "pipeline"])
 def test_no_record_names_a_file_of_this_machine(tmp_path: Path, part: str) -> None:
-    """A template is read and sent, the folder of a map is opened: both are the user's to name."""
+    """A template is read and sent: it is the user's to name."""
     secret = tmp_path / "secret.json"
     found = {"depth": 50, "query_template": str(secret), "query_map": str(tmp_path)}
     info = IndexInfo("x", {}, {"_meta": {"hybridr": WHOLE | {"tuning": {part: found}}}}, {})
     taken = with_tuning(SearchSettings(), info, part)  # type: ignore[arg-type]
-    assert (taken.depth, taken.query_template, taken.query_map) == (50, None, "auto")
+    assert (taken.depth, taken.query_template) == (50, None)
     own = with_tuning(SearchSettings(query_template=secret), info, part)  # type: ignore[arg-type]
     assert own.query_template == secret
