@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hybridr.errors import AccessDenied, ClusterError, Unreachable
-from hybridr.search import checks
+from hybridr.search import scripts as scripts_module
 from hybridr.search.scripts import Scripts, scripts_refused
 
 
@@ -50,7 +50,7 @@ def test_a_cluster_that_is_away_is_no_refusal() -> None:
 def test_it_is_asked_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Answering(FORBIDDEN, None)
     now = [100.0]
-    monkeypatch.setattr(checks.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(scripts_module.time, "monotonic", lambda: now[0])
     scripts = Scripts(cluster, "docs")  # type: ignore[arg-type]
     found = []
     for passed in (0, 9, 2, 5, 4, 0):
