@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from .errors import SettingsError
 
@@ -56,6 +56,23 @@ class Option(NamedTuple):
 
 NoOption = Annotated[T, Option(None)]
 """A field for the file and the environment; the command line has it only where a verb names it."""
+
+
+def read_pairs(value: Any) -> Any:
+    """Read `name=value,name=value`, as a command line and the environment have it; other values pass.
+
+    Raises ValueError for a part without a name.
+    """
+    if not isinstance(value, str):
+        return value
+    pairs = [part.partition("=") for part in value.split(",") if part.strip()]
+    if not all(name.strip() and equals for name, equals, _ in pairs):
+        raise ValueError("is written NAME=VALUE,NAME=VALUE")
+    return {name.strip(): given.strip() for name, _, given in pairs}
+
+
+OwnSettings = Annotated[dict[str, Any], BeforeValidator(read_pairs)]
+"""Settings that a member of a family brings: its own stage checks them."""
 
 
 class Stage(BaseModel):

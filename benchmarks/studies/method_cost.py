@@ -33,14 +33,14 @@ from study import Section
 DOCUMENTS, QUERIES = 3000, 300
 METHODS: dict[str, dict[str, Any]] = {
     "pairwise": {"loss": "pairwise"},
-    "pairwise, idro": {"robust": "idro"},
-    "pairwise, groupdro": {"robust": "groupdro"},
+    "pairwise, idro": {"method": "idro"},
+    "pairwise, groupdro": {"method": "groupdro"},
     "pairwise, modir": {"loss": "pairwise"},
-    "pairwise, berm": {"loss": "pairwise", "units": "sentence"},
+    "pairwise, berm": {"loss": "pairwise", "method": "berm"},
     "contrast": {},
-    "contrast, idro": {"loss": "contrast", "robust": "idro"},
+    "contrast, idro": {"loss": "contrast", "method": "idro"},
     "contrast, modir": {},
-    "contrast, berm": {"units": "sentence"},
+    "contrast, berm": {"method": "berm"},
 }
 
 

@@ -70,10 +70,10 @@ METHODS = {
     "dr": Method("DR: all weights trained on the source's labels"),
     "ddr": Method("DDR: DAM by masked-LM + REM", "mlm"),
     "coco": Method("COCO: DAM by COCO + REM", "coco"),
-    "coco-idro": Method("COCO + iDRO: DAM by COCO + REM by iDRO", "coco", {"robust": "idro"}),
-    "idro": Method("DR with iDRO", None, {"robust": "idro"}),
+    "coco-idro": Method("COCO + iDRO: DAM by COCO + REM by iDRO", "coco", {"method": "idro"}),
+    "idro": Method("DR with iDRO", None, {"method": "idro"}),
     "modir": Method("DR with MoDIR", None, invariant=True),
-    "berm": Method("DR with BERM", None, {"units": "sentence"}),
+    "berm": Method("DR with BERM", None, {"method": "berm"}),
 }
 
 

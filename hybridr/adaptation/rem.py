@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,31 +22,28 @@ from ..assembly.new_rem import (
     write_rem,
 )
 from ..assembly.ranker import Ranker
-from ..assembly.rem_files import EMBEDDINGS, HEAD_WEIGHTS, WEIGHTS, RemFiles, read_rem
+from ..assembly.rem_files import RemFiles, read_rem
 from ..errors import SettingsError
 from ..files.atomic import require_space, staged_folder
 from ..files.family import member_of
 from ..files.folders import below
-from ..files.manifest import fingerprint, sha256_of, write_manifest
+from ..files.manifest import fingerprint, write_manifest
 from ..progress import Progress, silent
 from . import runs
 from .batches import Batches, Examples, Limits, Rows, TargetTexts, read_distilled, read_examples
 from .corpus import TargetDomain
+from .identity import NOT_RECORDED, identity, method_of, own_settings_of
 from .judged import Judged, Ranking, mine, rank_by
 from .loop import CHECKPOINTS, Processes, choose_precision, train
 from .objectives import Precision
 from .objectives.labelled import Materials
-from .settings import OBJECTIVES, RemSettings, require_consistent, require_method
+from .settings import MODIR, OBJECTIVES, RemSettings, require_consistent, require_method
 
 if TYPE_CHECKING:
     import torch
 
-VERSION = 2  # of the procedure; a change of its results makes finished runs start anew
 STAGE = "rem"
 VECTORS = 4  # of each query in an entry of MoDIR's queue
-PATHS = {"out", "dam", "rem", "negatives", "teacher", "reader"}
-NOT_RECORDED = PATHS | {"device"}
-NOT_COMPARED = NOT_RECORDED | {"precision", "checkpoint_every"}  # what lies at the paths is
 BYTES_PER_WEIGHT = 28  # two checkpoints of weight and both moments for a moment, and the result
 
 
@@ -105,7 +101,7 @@ class RemPlan:
     @property
     def method(self) -> str | None:
         """The name of what stands on top of the loss."""
-        return self.settings.robust or (self.target and "modir") or (self.settings.units and "berm")
+        return method_of(self.settings, self.target)
 
     @property
     def name(self) -> str:
@@ -141,6 +137,8 @@ def train_rem(
     """
     require_consistent(settings)
     require_method(settings, invariant=target is not None)
+    if method := method_of(settings, target):
+        own_settings_of(method, settings)
     runs.require_own(settings.out, STAGE, "REM")
     processes = Processes(settings.device)
     report = progress if processes.is_main else silent
@@ -179,7 +177,7 @@ def plan_rem(
     ranker = RANKERS[settings.ranker](dam, settings.pooling, settings.similarity)
     precision = choose_precision(settings.precision, processes.device)
     key = fingerprint(
-        identity(judged, settings, ranker, rem)
+        identity(judged, settings, ranker, rem, method_of(settings, target))
         | {
             "source": source,
             "precision": precision,
@@ -201,36 +199,6 @@ def plan_rem(
         target,
         key,
     )
-
-
-def identity(judged: Judged, settings: RemSettings, ranker: Ranker, rem: RemFiles | None) -> dict[str, Any]:
-    """Give what of the inputs the result follows from."""
-    files = ("negatives", "teacher", "reader")
-    given = {name: getattr(settings, name) for name in files}
-    return {
-        **runs.recorded(settings, without=NOT_COMPARED),
-        **{name: file and sha256_of(existing(file)) for name, file in given.items()},
-        "version": VERSION,
-        "judged": judged.fingerprint,
-        "dam": ranker.fingerprint,
-        "rem": rem and fingerprint_of(rem),
-    }
-
-
-def existing(file: Path) -> Path:
-    """Give the file back. Raises SettingsError when there is none."""
-    if not file.is_file():
-        raise SettingsError(f"there is no file {file}")
-    return file
-
-
-def fingerprint_of(rem: RemFiles) -> str:
-    """Hash a REM's design and weights."""
-    digest = hashlib.sha256(fingerprint(rem.record["config"]).encode())
-    for file in (WEIGHTS, HEAD_WEIGHTS, EMBEDDINGS):
-        for key, value in sorted(rem.tensors(file).items()):
-            digest.update(key.encode() + value.contiguous().numpy().tobytes())
-    return digest.hexdigest()
 
 
 def read(plan: RemPlan, episode: int, rank: Ranking | None, progress: Progress) -> Examples:
@@ -266,8 +234,15 @@ def fit(plan: RemPlan, rank: Ranking | None, progress: Progress) -> dict[str, An
     first = read(plan, 0, rank, progress)
     weights = make_trainable(plan)
     room = sum(weight.numel() for weight in weights.values()) * BYTES_PER_WEIGHT * settings.episodes
-    queue = settings.queue * settings.batch_size * processes.count if plan.target else 0
-    vectors = CHECKPOINTS * VECTORS * queue * int(plan.ranker.config.hidden_size)
+    queue = own_settings_of(MODIR, settings).queue if plan.target else 0  # type: ignore[attr-defined]
+    vectors = (
+        CHECKPOINTS
+        * VECTORS
+        * queue
+        * settings.batch_size
+        * processes.count
+        * int(plan.ranker.config.hidden_size)
+    )
     require_space(settings.out, room + 4 * vectors)
     plan.ranker.to(processes.device)
     run = runs.Training()
@@ -318,7 +293,8 @@ def made_method(plan: RemPlan, objective: Any) -> Any:
             Rows.of(tokens.rows([one.contents for one in plan.target.documents], limits.document)),
             np.array(plan.target.made_from),
         )
-    materials = Materials(plan.settings, plan.judged, texts)
+    own = own_settings_of(plan.method, plan.settings)
+    materials = Materials(plan.settings, own, plan.judged, texts)
     objective.method = member_of(OBJECTIVES, plan.method).made(objective, materials)
     return objective.method
 
@@ -340,11 +316,11 @@ def make_trainable(plan: RemPlan) -> dict[str, torch.nn.Parameter]:
         ranker.add_rem(plan.rem)
     elif not settings.full:
         attach_fresh(ranker, design_of(settings.design, settings.rank), settings.seed)
-    add_head(ranker, settings.token_dim, settings.seed)
+    add_head(ranker, settings.ranker_form.token_dim, settings.seed)
     head = head_weights(ranker, plan.name)
     if settings.full:
         return unfreeze(dict(ranker.backbone.named_parameters()) | head)
-    inputs = embedding_weights(ranker) if settings.train_embeddings else {}
+    inputs = embedding_weights(ranker) if settings.ranker_form.train_embeddings else {}
     return unfreeze(adapters.adapter_weights(ranker.backbone, plan.name) | head | inputs)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -9,10 +10,24 @@ from pydantic import Field, model_validator
 
 from ..errors import SettingsError
 from ..files.family import OneOf, names_of
-from ..settings import NoOption, Option, Stage
+from ..settings import NoOption, Option, OwnSettings, Stage
 
 OBJECTIVES = "adaptation.objectives"
-"""The family whose files the choices of `objective` and `loss` come from."""
+"""The family whose files the choices of `objective`, `loss` and `method` come from."""
+MODIR = "modir"
+"""The method that a target chooses."""
+MOVED = {
+    **dict.fromkeys(("robust",), "method"),
+    "units": 'method = "berm"',
+    **{
+        name: f"method_settings = {{{name} = …}}"
+        for name in (
+            *("clusters", "variant", "invariance", "adversary", "half_life", "queue", "queue_entries"),
+            *("traversal", "classifier_rate", "balance", "extract", "reader"),
+        )
+    },
+    **{name: f"ranker_settings = {{{name} = …}}" for name in ("token_dim", "flops", "train_embeddings")},
+}
 
 
 class SpanSettings(Stage):
@@ -139,10 +154,21 @@ class DamSettings(Stage):
     held_out: int = Field(200, ge=0, description="documents kept from training, to measure the loss on")
 
 
+class RankerSettings(Stage):
+    """What only some rankers have."""
+
+    table: ClassVar[str] = "rem.ranker_settings"
+
+    token_dim: int = Field(32, ge=1, le=4096, description="size of a token's vector, colbert only")
+    flops: float = Field(1e-3, ge=0, le=10, description="weight of the penalty on dense vectors, splade only")
+    train_embeddings: bool = Field(True, description="the input embeddings too, rerank only")
+
+
 class RemSettings(Stage):
     """Training of a REM on labelled queries; defaults are those of Zhan et al. 2022."""
 
     table: ClassVar[str] = "rem"
+    moved: ClassVar[Mapping[str, str]] = MOVED
 
     dam: str = Field(
         min_length=1, description="DAM, as published name or folder of a backbone; must be given"
@@ -151,40 +177,12 @@ class RemSettings(Stage):
     rem: str | None = Field(None, description="a REM to train on (few-shot); None: a fresh one")
     full: bool = Field(False, description="train all weights and no REM: the baseline DR")
     loss: Annotated[str, OneOf(OBJECTIVES, on="labels")] = Field(
-        "contrast", description="what the REM learns by; with --robust pairwise unless it is given"
+        "contrast", description="what the REM learns by; pairwise with idro and groupdro unless it is given"
     )
-    robust: Annotated[str | None, OneOf(OBJECTIVES, on="robust")] = Field(
-        None, description="weigh clusters of queries"
+    method: Annotated[str | None, OneOf(OBJECTIVES, on="method")] = Field(
+        None, description="what stands on top of the loss; modir comes of itself with --invariant-to"
     )
-    clusters: int = Field(50, ge=2, le=10_000, description="clusters of queries, with --robust")
-    invariance: float = Field(
-        1.0, ge=0, le=1000, description="weight of --invariant-to; it halves every 10,000 steps"
-    )
-    adversary: Literal["confusion", "minimax", "gan"] = Field(
-        "confusion", description="how vectors confuse the classifier of domains, with --invariant-to"
-    )
-    half_life: NoOption[float] = Field(10_000, gt=0, description="steps in which invariance halves")
-    queue: NoOption[int] = Field(
-        1000, ge=1, le=100_000, description="steps whose vectors the classifier of domains reads"
-    )
-    queue_entries: NoOption[int] = Field(50, ge=1, description="of the queue, in one of its updates")
-    traversal: NoOption[Literal["all", "released", "repeat"]] = Field(
-        "all", description="from where the queue is read"
-    )
-    classifier_rate: NoOption[float | None] = Field(
-        None, gt=0, lt=1, description="the classifier's learning rate; None: five times the encoder's"
-    )
-    units: Literal["sentence"] | None = Field(
-        None, description="balance the units of passages, and extract the essential one (BERM)"
-    )
-    balance: NoOption[float] = Field(0.1, ge=0, le=100, description="weight of balance, with units")
-    extract: NoOption[float] = Field(1.0, ge=0, le=100, description="weight of extract, with units")
-    reader: Path | None = Field(
-        None, description="a reader's answers, JSONL, which say with BM25 which unit is essential"
-    )
-    variant: Literal["paper", "code"] | None = Field(
-        None, description="a method's form, of its paper or as released; None: idro code, units paper"
-    )
+    method_settings: OwnSettings = Field({}, description="of the method: NAME=VALUE,NAME=VALUE")
     episodes: int = Field(
         1, ge=1, le=100, description="rounds of training; each mines negatives (and clusters) anew"
     )
@@ -198,11 +196,7 @@ class RemSettings(Stage):
     ranker: Literal["dense", "unicoil", "splade", "colbert", "rerank"] = Field(
         "dense", description="what the REM makes of the backbone's output"
     )
-    token_dim: NoOption[int] = Field(32, ge=1, le=4096, description="size of a token's vector, colbert only")
-    flops: NoOption[float] = Field(
-        1e-3, ge=0, le=10, description="weight of the penalty on dense vectors, splade only"
-    )
-    train_embeddings: NoOption[bool] = Field(True, description="the input embeddings too, rerank only")
+    ranker_settings: NoOption[OwnSettings] = Field({}, description="of rankers but the dense one")
     pooling: Literal["mean", "cls"] = Field("mean", description="how tokens become one vector")
     similarity: Literal["ip", "cosine"] = Field("ip", description="how two vectors are compared")
     inv_temperature: float | None = Field(
@@ -238,7 +232,13 @@ class RemSettings(Stage):
 
         A query's loss depends on its own texts then, and one backward pass tells all clusters' gradients.
         """
-        return {"loss": "pairwise", **values} if values.get("robust") else values
+        grouping = names_of(OBJECTIVES, on="method", by_clusters=True)
+        return {"loss": "pairwise", **values} if values.get("method") in grouping else values
+
+    @property
+    def ranker_form(self) -> RankerSettings:
+        """Give what only some rankers have. Raises SettingsError."""
+        return RankerSettings(**self.ranker_settings)
 
 
 def require_consistent(settings: RemSettings) -> None:
@@ -266,26 +266,21 @@ def require_consistent(settings: RemSettings) -> None:
 
 
 def require_method(settings: RemSettings, *, invariant: bool) -> None:
-    """Raise SettingsError when methods stand in each other's way, or cannot stand on what is trained.
+    """Raise SettingsError when a method stands in another's way, or cannot stand on what is trained.
 
     `invariant` says whether there is a target that vectors shall not be told from.
     """
-    options = {"--robust": settings.robust, "--invariant-to": invariant, "--units": settings.units}
-    given = [name for name, value in options.items() if value]
-    if len(given) > 1:
-        raise SettingsError(f"{' and '.join(given)} are methods of their own: give one of them")
-    if given and settings.ranker != "dense":
-        raise SettingsError(f"{given[0]} is for the dense ranker, not for {settings.ranker}")
-    if invariant and not settings.negatives_per_query:
-        raise SettingsError("--invariant-to needs --negatives-per-query 1 or more")
-    if invariant and settings.queue % settings.queue_entries:
-        raise SettingsError(
-            f"a queue of {settings.queue} is no multiple of the {settings.queue_entries} entries of an update"
-        )
-    if settings.reader and not settings.units:
-        raise SettingsError("--reader says which unit is essential: it needs --units sentence")
-    if settings.variant and settings.robust != "idro" and not settings.units:
-        raise SettingsError("--variant is of --robust idro and of --units: give one of them")
+    if invariant and settings.method not in (None, MODIR):
+        raise SettingsError(f"--method {settings.method} and --invariant-to are methods: give one of them")
+    if settings.method == MODIR and not invariant:
+        raise SettingsError("modir needs a domain to be invariant to", hint="--invariant-to INDEX")
+    if settings.method_settings and not (settings.method or invariant):
+        raise SettingsError("--method-settings are those of --method: give it too")
+    chosen = settings.method or (MODIR if invariant else None)
+    if chosen and settings.ranker != "dense":
+        raise SettingsError(f"{chosen} is for the dense ranker, not for {settings.ranker}")
+    if chosen in names_of(OBJECTIVES, on="method", needs_negatives=True) and not settings.negatives_per_query:
+        raise SettingsError(f"{chosen} needs --negatives-per-query 1 or more")
     if settings.episodes == 1:
         return
     if settings.ranker != "dense" or settings.teacher or invariant:

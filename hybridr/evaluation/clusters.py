@@ -36,6 +36,6 @@ def cluster(vectors: NDArray[Any], count: int, seed: int) -> NDArray[np.int64]:
     if len(np.unique(groups)) < 2:
         raise DataError(
             "all queries fall into one cluster: there is nothing to weigh against each other",
-            hint="train without --robust, or with queries that differ",
+            hint="train without --method, or with queries that differ",
         )
     return groups

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 
 from ..cluster.record import IndexInfo
 from ..files.family import OneOf, member_of, names_of
-from ..settings import NoOption, Stage
+from ..settings import NoOption, OwnSettings, Stage
 from .boosts import GRAMMAR, read_boosts
 
 FUSIONS = "search.fusions"
@@ -69,7 +69,7 @@ class SearchSettings(Stage):
         "none",
         description="what orders the best `depth` hits anew",
     )
-    rerank_settings: NoOption[dict[str, Any]] = Field({}, description="settings of the re-ranker, by name")
+    rerank_settings: NoOption[OwnSettings] = Field({}, description="settings of the re-ranker, by name")
     exact: NoOption[bool] = Field(False, description="dense: compare every vector, walk no graph; slow")
     lexical_fields: NoOption[tuple[str, ...]] = Field(
         (), description="empty: what the index was reindexed with"

@@ -26,12 +26,16 @@ from support.rem_training import SETTINGS, TEXTS, program, rem_settings, write_t
 from support.tiny import tiny_corpus
 
 METHODS: dict[str, dict[str, Any]] = {
-    "idro": {"robust": "idro", "clusters": 4},
-    "idro of the paper, in batch": {"robust": "idro", "clusters": 4, "variant": "paper", "loss": "contrast"},
-    "groupdro": {"robust": "groupdro", "clusters": 4},
-    "modir": {"queue": 6, "queue_entries": 2, "loss": "pairwise"},
-    "berm": {"units": "sentence"},
-    "berm as released": {"units": "sentence", "variant": "code", "loss": "pairwise"},
+    "idro": {"method": "idro", "method_settings": {"clusters": 4}},
+    "idro of the paper, in batch": {
+        "method": "idro",
+        "method_settings": {"clusters": 4, "variant": "paper"},
+        "loss": "contrast",
+    },
+    "groupdro": {"method": "groupdro", "method_settings": {"clusters": 4}},
+    "modir": {"method_settings": {"queue": 6, "queue_entries": 2}, "loss": "pairwise"},
+    "berm": {"method": "berm"},
+    "berm as released": {"method": "berm", "method_settings": {"variant": "code"}, "loss": "pairwise"},
 }
 
 
@@ -72,10 +76,12 @@ def test_the_loss_falls_and_the_manifest_tells_the_method(
 def test_weight_zero_is_plain_training_bit_for_bit(
     judged: Judged, dam: Path, target: TargetDomain, tmp_path: Path
 ) -> None:
-    common = {"steps": 8, "loss": "pairwise", "queue": 6, "queue_entries": 2}
+    common = {"steps": 8, "loss": "pairwise"}
+    short = {"queue": 6, "queue_entries": 2}
     train_rem(judged, rem_settings(dam, tmp_path / "plain", **common))
-    train_rem(judged, rem_settings(dam, tmp_path / "zero", **common, invariance=0.0), target=target)
-    train_rem(judged, rem_settings(dam, tmp_path / "one", **common), target=target)
+    for name, own in (("zero", short | {"invariance": 0.0}), ("one", short)):
+        given = rem_settings(dam, tmp_path / name, **common, method_settings=own)
+        train_rem(judged, given, target=target)
     plain, zero, one = (rem_weights(tmp_path / name) for name in ("plain", "zero", "one"))
     assert all(torch.equal(value, zero[key]) for key, value in plain.items())
     assert not all(torch.equal(value, one[key]) for key, value in plain.items())
@@ -160,16 +166,16 @@ def test_what_cannot_be_combined_is_refused_by_name(
     judged: Judged, dam: Path, target: TargetDomain, tmp_path: Path
 ) -> None:
     for values, given, message in (
-        ({"robust": "idro", "units": "sentence"}, None, "--robust and --units are methods of their own"),
-        ({"robust": "idro"}, target, "--robust and --invariant-to are methods"),
-        ({"robust": "idro", "ranker": "splade"}, None, "--robust is for the dense ranker, not for splade"),
-        ({"ranker": "rerank"}, target, "--invariant-to is for the dense ranker, not for rerank"),
-        ({"negatives_per_query": 0}, target, "--invariant-to needs --negatives-per-query"),
-        ({"queue": 7, "queue_entries": 2}, target, "7 is no multiple of the 2 entries"),
+        ({"method": "idro"}, target, "--method idro and --invariant-to are methods"),
+        ({"method": "idro", "ranker": "splade"}, None, "idro is for the dense ranker, not for splade"),
+        ({"ranker": "rerank"}, target, "modir is for the dense ranker, not for rerank"),
+        ({"method": "modir"}, None, "modir needs a domain to be invariant to"),
+        ({"negatives_per_query": 0}, target, "modir needs --negatives-per-query"),
+        ({"method_settings": {"queue": 7, "queue_entries": 2}}, target, "7 is no multiple of the 2 entries"),
+        ({"method_settings": {"clusters": 7}}, target, "unknown setting 'clusters'"),
         ({"loss": "pairwise", "negatives_per_query": 0}, None, "needs --negatives-per-query 1 or more"),
         ({"batch_size": 1, "negatives_per_query": 0}, None, "a batch of one query has nothing"),
-        ({"reader": tmp_path / "x.jsonl"}, None, "needs --units sentence"),
-        ({"variant": "paper"}, None, "--variant is of --robust idro and of --units"),
+        ({"method_settings": {"variant": "paper"}}, None, "are those of --method"),
         ({"episodes": 2}, target, "neither --teacher nor --invariant-to"),
         ({"episodes": 2, "ranker": "colbert"}, None, "it needs the dense ranker"),
     ):
@@ -189,7 +195,7 @@ def test_one_cluster_too_few_queries_and_empty_clusters(judged: Judged, dam: Pat
     with pytest.raises(DataError, match="all queries fall into one cluster"):
         train_rem(same, rem_settings(dam, tmp_path / "a", **METHODS["idro"]))
     with pytest.raises(DataError, match="40 queries cannot make 41 clusters"):
-        train_rem(judged, rem_settings(dam, tmp_path / "b", robust="idro", clusters=41))
+        train_rem(judged, rem_settings(dam, tmp_path / "b", method="idro", method_settings={"clusters": 41}))
     few = dict(zip(judged.queries, list(judged.queries.values())[:2] * 20, strict=True))
     two = replace(judged, queries=few, fingerprint="two")
     method = train_rem(two, rem_settings(dam, tmp_path / "c", steps=3, **METHODS["idro"])).method
@@ -218,8 +224,8 @@ def test_a_loss_that_is_not_a_number_stops_every_method(
 
 
 def test_clusters_are_weighed_by_pairwise_losses_unless_another_is_given(dam: Path) -> None:
-    assert RemSettings(dam=str(dam), robust="idro").loss == "pairwise"
-    assert RemSettings(dam=str(dam), robust="idro", loss="contrast").loss == "contrast"
+    assert RemSettings(dam=str(dam), method="idro").loss == "pairwise"
+    assert RemSettings(dam=str(dam), method="idro", loss="contrast").loss == "contrast"
     assert RemSettings(dam=str(dam)).loss == "contrast"
 
 
@@ -232,9 +238,9 @@ def test_the_commands(toy: Path, dam: Path, tmp_path: Path, capsys: pytest.Captu
     log.write_text("".join(f"{text} {number}\n" for number, text in enumerate([*TEXTS, *TEXTS[:3]])))
     target = ["--invariant-to", str(toy)]
     for name, options in (
-        ("groupdro", ["--robust", "groupdro", "--clusters", "3"]),
-        ("modir", [*target, "--adversary", "gan", "--invariance", "0.5"]),
-        ("berm", ["--units", "sentence"]),
+        ("groupdro", ["--method", "groupdro", "--method-settings", "clusters=3"]),
+        ("modir", [*target, "--method-settings", "adversary=gan,invariance=0.5"]),
+        ("berm", ["--method", "berm"]),
     ):
         out = ["--out", str(tmp_path / name)]
         assert hybridr_cli.main([*train, *options, *out, "--json"]) == 0, name
@@ -246,8 +252,8 @@ def test_the_commands(toy: Path, dam: Path, tmp_path: Path, capsys: pytest.Captu
     assert json.loads(capsys.readouterr().out)["method"]["target_queries"] == 11
     assert hybridr_cli.main([*train, "--target-queries", str(log)]) == 2
     assert "--invariant-to" in capsys.readouterr().err
-    assert hybridr_cli.main([*train, *target, "--units", "sentence"]) == 2
-    assert "--invariant-to and --units are methods" in capsys.readouterr().err
+    assert hybridr_cli.main([*train, *target, "--method", "berm"]) == 2
+    assert "--method berm and --invariant-to are methods" in capsys.readouterr().err
 
 
 def test_a_queue_longer_than_the_training_repeats_the_newest() -> None:
@@ -289,15 +295,15 @@ def test_documents_of_one_sentence_and_a_tokenizer_without_periods(
     documents = [Document(one.doc_id, one_sentence(one.contents)) for one in judged.documents()]
     flat = replace(judged, documents=lambda: iter(documents), fingerprint="flat")
     with pytest.raises(DataError, match="with one each there is nothing to balance"):
-        train_rem(flat, rem_settings(dam, tmp_path / "flat", units="sentence", mined=0))
+        train_rem(flat, rem_settings(dam, tmp_path / "flat", method="berm", mined=0))
     mixed = documents[:-3] + list(judged.documents())[-3:]
     some = replace(judged, documents=lambda: iter(mixed), fingerprint="some")
-    assert train_rem(some, rem_settings(dam, tmp_path / "some", units="sentence", steps=2, mined=0)).method
+    assert train_rem(some, rem_settings(dam, tmp_path / "some", method="berm", steps=2, mined=0)).method
 
 
 def test_a_readers_answers_choose_the_unit(judged: Judged, dam: Path, tmp_path: Path) -> None:
     file = tmp_path / "answers.jsonl"
-    given = rem_settings(dam, tmp_path / "rem", units="sentence", steps=3, reader=file)
+    given = rem_settings(dam, tmp_path / "rem", method="berm", steps=3, method_settings={"reader": str(file)})
     with pytest.raises(SettingsError, match="there is no file"):
         train_rem(judged, given)
     file.write_text('{"query-id": "q0"}\n')
@@ -314,5 +320,5 @@ def test_a_readers_answers_choose_the_unit(judged: Judged, dam: Path, tmp_path: 
     ]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     by_reader = train_rem(judged, given)
-    by_words = train_rem(judged, rem_settings(dam, tmp_path / "words", units="sentence", steps=3))
+    by_words = train_rem(judged, rem_settings(dam, tmp_path / "words", method="berm", steps=3))
     assert by_reader.losses != by_words.losses  # the second sentence is essential to all

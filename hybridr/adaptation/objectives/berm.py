@@ -6,13 +6,15 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from tokenizers import Tokenizer
 
 from ...errors import DataError, MissingExtra
+from ...settings import Stage
 from ..batches import Numbers, Rows
 from ..judged import Judged, read_lines
 from ..runs import Panel, Training
@@ -238,9 +240,25 @@ def ids_of(definition: str | None, tokens: Sequence[str]) -> list[int]:
     if not any(number is not None for number in found):
         raise DataError(
             "the DAM's tokenizer has no token that ends a sentence, so passages cannot be cut into units",
-            hint="train without --units",
+            hint="train without --method berm",
         )
     return [number for number in found if number is not None]
+
+
+PAPER: Literal["paper"] = "paper"
+
+
+class BermSettings(Stage):
+    """Of BERM; defaults are those of Xu et al. 2023."""
+
+    table: ClassVar[str] = "rem.method_settings"
+
+    balance: float = Field(0.1, ge=0, le=100, description="weight of balance")
+    extract: float = Field(1.0, ge=0, le=100, description="weight of extract")
+    reader: Path | None = Field(
+        None, description="a reader's answers, JSONL, which say with BM25 which unit is essential"
+    )
+    variant: Literal["paper", "code"] | None = Field(None, description="as released, or None: of the paper")
 
 
 class Berm(Plain):
@@ -255,6 +273,7 @@ class Berm(Plain):
     help = "passages balance their units, and queries find the essential one"
     on = "method"
     source = "Xu et al. 2023 (BERM)"
+    own_settings = BermSettings
 
     def __init__(
         self,
@@ -275,7 +294,7 @@ class Berm(Plain):
     @classmethod
     def made(cls, objective: EncodedApart, materials: Materials) -> Berm:
         """Make it with BM25 of the corpus, and a reader's answers where there are some. Raises DataError."""
-        settings, tokens = materials.settings, objective.module.tokens
+        own, tokens = materials.own, objective.module.tokens
         examples = objective.batches.examples
         ends = ids_of(tokens.definition, ENDS)
         statistics = unit_statistics(examples.documents, ends, tokens.vocabulary)
@@ -283,9 +302,9 @@ class Berm(Plain):
             raise DataError(
                 f"the {len(examples.documents):,} documents hold {statistics.units:,} sentences: with one "
                 "each there is nothing to balance or extract",
-                hint="train without --units",
+                hint="train without --method berm",
             )
-        reader = Reader.read(settings.reader, materials.judged, objective) if settings.reader else no_reader
+        reader = Reader.read(own.reader, materials.judged, objective) if own.reader else no_reader
         scores = Bm25Units(
             examples.queries,
             examples.documents,
@@ -294,8 +313,7 @@ class Berm(Plain):
             statistics.average,
             reader,
         )
-        variant = settings.variant or "paper"
-        return cls(objective, scores, ends, alpha=settings.balance, beta=settings.extract, variant=variant)
+        return cls(objective, scores, ends, alpha=own.balance, beta=own.extract, variant=own.variant or PAPER)
 
     def loss(self, compared: ComparedBatch) -> Tensor:
         """Give ranking loss, balance and extract, weighed."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from ...errors import MissingExtra
 from ..batches import Numbers
-from ..settings import RemSettings
-from .idro import Grouped
+from .idro import ClusterSettings, Grouped
 from .labelled import ComparedBatch, EncodedApart
 
 try:
@@ -62,7 +61,8 @@ class GroupDro(Grouped):
 
     name = "groupdro"
     help = "by the size of its loss"
-    on = "robust"
+    on = "method"
+    by_clusters = True
     source = "Sagawa et al. 2020 (GroupDRO), greedy as in Yu et al. 2022 (COCO-DR)"
 
     def __init__(
@@ -80,9 +80,9 @@ class GroupDro(Grouped):
         self.means, self.sizes = torch.zeros_like(self.weights), torch.ones_like(self.weights)
 
     @classmethod
-    def over(cls, objective: EncodedApart, groups: Numbers, settings: RemSettings) -> GroupDro:
+    def over(cls, objective: EncodedApart, groups: Numbers, own: ClusterSettings) -> GroupDro:
         """Make it with the published constants."""
-        return cls(objective, groups, settings.clusters)
+        return cls(objective, groups, own.clusters)
 
     def moved(self, compared: ComparedBatch, groups: Tensor, means: Tensor, sizes: Tensor) -> Tensor:
         """Move running means and sizes, and give the weights that follow."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 
 from ...errors import MissingExtra
 from ...evaluation.clusters import cluster
+from ...settings import Stage
 from ..batches import Numbers
 from ..runs import Panel, Training
-from ..settings import RemSettings
 from .labelled import ComparedBatch, EncodedApart, Materials, Plain
 
 try:
@@ -86,8 +87,24 @@ class IdroRule:
         return (moved / moved.sum()).clamp(min=self.floor)
 
 
+class ClusterSettings(Stage):
+    """Of methods that weigh clusters of queries."""
+
+    table: ClassVar[str] = "rem.method_settings"
+
+    clusters: int = Field(50, ge=2, le=10_000, description="clusters of queries")
+
+
+class IdroSettings(ClusterSettings):
+    """Of iDRO."""
+
+    variant: Literal["paper", "code"] | None = Field(None, description="of its paper, or None: as released")
+
+
 class Grouped(Plain):
     """Weights of query groups: how far each counts in the loss, moved at every step."""
+
+    own_settings = ClusterSettings
 
     def __init__(self, objective: EncodedApart, groups: Numbers, weights: Tensor, used: str) -> None:
         """Take the group of every query, numbers from 0, and the weights `(k,)` to begin with.
@@ -109,12 +126,12 @@ class Grouped(Plain):
         if processes.is_main:
             queries = [row.tolist() for row in objective.batches.examples.queries]
             vectors = objective.module.encode_queries(queries, max_tokens=objective.limits.query)
-            groups = torch.from_numpy(cluster(vectors, settings.clusters, settings.seed))
+            groups = torch.from_numpy(cluster(vectors, materials.own.clusters, settings.seed))
         processes.add_up([groups := groups.to(processes.device)])
-        return cls.over(objective, groups.cpu().numpy(), settings)
+        return cls.over(objective, groups.cpu().numpy(), materials.own)
 
     @classmethod
-    def over(cls, objective: EncodedApart, groups: Numbers, settings: RemSettings) -> Grouped:
+    def over(cls, objective: EncodedApart, groups: Numbers, own: ClusterSettings) -> Grouped:
         """Make it over the groups of all queries, as the settings say."""
         raise NotImplementedError
 
@@ -179,7 +196,9 @@ class Idro(Grouped):
 
     name = "idro"
     help = "by what learning a group does for the others"
-    on = "robust"
+    on = "method"
+    by_clusters = True
+    own_settings = IdroSettings
     source = "Yu et al. 2022 (COCO-DR), iDRO"
 
     def __init__(
@@ -202,9 +221,10 @@ class Idro(Grouped):
         self.gradients = GroupGradients(objective, layers)
 
     @classmethod
-    def over(cls, objective: EncodedApart, groups: Numbers, settings: RemSettings) -> Idro:
+    def over(cls, objective: EncodedApart, groups: Numbers, own: ClusterSettings) -> Idro:
         """Make the released variant, or that of the paper."""
-        return cls(objective, groups, settings.clusters, IdroRule(variant=settings.variant or "code"))
+        assert isinstance(own, IdroSettings)
+        return cls(objective, groups, own.clusters, IdroRule(variant=own.variant or "code"))
 
     def moved(self, compared: ComparedBatch, groups: Tensor, means: Tensor, sizes: Tensor) -> Tensor:
         """Move the weights by the rule."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ...assembly.ranker import Ranker
 from ...assembly.rankers import Colbert, Dense
 from ...errors import MissingExtra
+from ...settings import Stage
 from ..batches import Batch, Batches, Limits, Numbers, Rows, TargetTexts
 from ..judged import Judged
 from ..loop import Processes
@@ -63,12 +64,22 @@ class Materials:
     """What a method is made of beside the objective."""
 
     settings: RemSettings
+    own: Any
+    """The method's own settings."""
     judged: Judged
     target: TargetTexts | None = None
 
 
+class NoSettings(Stage):
+    """Of a method that has none of its own."""
+
+    table: ClassVar[str] = "rem.method_settings"
+
+
 class Plain:
     """No method: the mean of the queries' losses. What all methods are made from."""
+
+    own_settings: type[Stage] = NoSettings
 
     @classmethod
     def made(cls, objective: EncodedApart, materials: Materials) -> Plain:
@@ -128,7 +139,7 @@ class Labelled:
         self.limits = Limits.of(ranker, settings)
         self.dropout = settings.dropout
         self.inv_temperature = settings.inv_temperature or INV_TEMPERATURES[settings.similarity]
-        self.flops = settings.flops if ranker.ranker == "splade" else 0.0
+        self.flops = settings.ranker_form.flops if ranker.ranker == "splade" else 0.0
         self.recipe = Recipe(
             steps=settings.steps or settings.epochs * batches.per_epoch,
             seed=settings.seed,

@@ -6,12 +6,14 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.random import default_rng
+from pydantic import Field
 
 from ...errors import MissingExtra, SettingsError
+from ...settings import Stage
 from ..batches import Rows, TargetBatches
 from ..loop import make_optimizer
 from ..runs import Panel, Training, moved
@@ -177,13 +179,37 @@ class Classifier:
             }
 
 
+class ModirSettings(Stage):
+    """Of MoDIR; defaults are those of Xin et al. 2022."""
+
+    table: ClassVar[str] = "rem.method_settings"
+
+    invariance: float = Field(1.0, ge=0, le=1000, description="its weight; it halves every half_life steps")
+    adversary: Literal["confusion", "minimax", "gan"] = Field(
+        "confusion", description="how vectors confuse the classifier of domains"
+    )
+    half_life: float = Field(10_000, gt=0, description="steps in which invariance halves")
+    queue: int = Field(1000, ge=1, le=100_000, description="steps whose vectors the classifier reads")
+    queue_entries: int = Field(50, ge=1, description="of the queue, in one of its updates")
+    traversal: Traversal = Field("all", description="from where the queue is read")
+    classifier_rate: float | None = Field(
+        None, gt=0, lt=1, description="the classifier's learning rate; None: five times the encoder's"
+    )
+
+    def model_post_init(self, _: Any) -> None:
+        """Refuse before anything is mined what the game would refuse."""
+        Game(queue=self.queue, entries=self.queue_entries)
+
+
 class Modir(Plain):
     """Vectors that do not tell source from target: a term beside the ranking loss (Xin et al. 2022)."""
 
     name = "modir"
     help = "vectors that do not tell the source's from the target's"
     on = "method"
+    needs_negatives = True
     source = "Xin et al. 2022 (MoDIR)"
+    own_settings = ModirSettings
 
     def __init__(
         self,
@@ -207,16 +233,16 @@ class Modir(Plain):
     @classmethod
     def made(cls, objective: EncodedApart, materials: Materials) -> Modir:
         """Make it for the target and as the settings say; diagnosed before the first step and three more."""
-        settings, target = materials.settings, materials.target
+        settings, own, target = materials.settings, materials.own, materials.target
         assert target is not None  # which chose this method
-        rate = settings.classifier_rate or CLASSIFIER_RATE * objective.recipe.learning_rate
+        rate = own.classifier_rate or CLASSIFIER_RATE * objective.recipe.learning_rate
         game = Game(
-            loss=settings.adversary,
-            weight=settings.invariance,
-            half_life=settings.half_life,
-            queue=settings.queue,
-            entries=settings.queue_entries,
-            traversal=settings.traversal,
+            loss=own.adversary,
+            weight=own.invariance,
+            half_life=own.half_life,
+            queue=own.queue,
+            entries=own.queue_entries,
+            traversal=own.traversal,
             recipe=Recipe(steps=0, learning_rate=rate, seed=settings.seed),
         )
         batches = TargetBatches(target, objective.batches.size, settings.seed)
