@@ -105,6 +105,12 @@ class Stage(BaseModel):
         return self.model_dump(mode="json")
 
 
+class NoSettings(Stage):
+    """Of a member of a family that has none of its own."""
+
+    table: ClassVar[str] = "own settings"
+
+
 S = TypeVar("S", bound=Stage)
 
 

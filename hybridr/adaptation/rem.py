@@ -233,17 +233,7 @@ def fit(plan: RemPlan, rank: Ranking | None, progress: Progress) -> dict[str, An
     settings, processes = plan.settings, plan.processes
     first = read(plan, 0, rank, progress)
     weights = make_trainable(plan)
-    room = sum(weight.numel() for weight in weights.values()) * BYTES_PER_WEIGHT * settings.episodes
-    queue = own_settings_of(MODIR, settings).queue if plan.target else 0  # type: ignore[attr-defined]
-    vectors = (
-        CHECKPOINTS
-        * VECTORS
-        * queue
-        * settings.batch_size
-        * processes.count
-        * int(plan.ranker.config.hidden_size)
-    )
-    require_space(settings.out, room + 4 * vectors)
+    require_space(settings.out, room_for(plan, weights))
     plan.ranker.to(processes.device)
     run = runs.Training()
     for episode in range(settings.episodes):
@@ -268,6 +258,15 @@ def fit(plan: RemPlan, rank: Ranking | None, progress: Progress) -> dict[str, An
         write_training(plan, run, entry, method and method.panel(run))
     processes.wait()
     return entry
+
+
+def room_for(plan: RemPlan, weights: Mapping[str, torch.nn.Parameter]) -> int:
+    """Count the bytes that checkpoints, the queue of MoDIR and the result may take."""
+    settings = plan.settings
+    room = sum(weight.numel() for weight in weights.values()) * BYTES_PER_WEIGHT * settings.episodes
+    queue = own_settings_of(MODIR, settings).queue if plan.target else 0  # type: ignore[attr-defined]
+    queued = queue * settings.batch_size * plan.processes.count
+    return room + 4 * CHECKPOINTS * VECTORS * queued * int(plan.ranker.config.hidden_size)
 
 
 def objective_of(

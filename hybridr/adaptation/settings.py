@@ -64,7 +64,7 @@ class AdaptSettings(Stage):
         description="what is learnt",
     )
     fields: tuple[str, ...] = Field((), description="text fields of the index; empty: as `inspect` would")
-    max_documents: int | None = Field(
+    max_documents: NoOption[int | None] = Field(
         None, ge=10, description="random sample of a larger index; None: 20,000 for span, all for a DAM"
     )
     steps: int | None = Field(None, ge=1, le=1_000_000, description="optimiser steps")
@@ -81,10 +81,10 @@ class AdaptSettings(Stage):
         le=1,
         description="share of the learnt change that is kept; None: .3 for span, 1 for a DAM",
     )
-    pooling: Literal["mean", "cls"] | None = Field(
+    pooling: NoOption[Literal["mean", "cls"] | None] = Field(
         None, description="how tokens become one vector, with a REM; None: as published, mean"
     )
-    similarity: Literal["ip", "cosine"] | None = Field(
+    similarity: NoOption[Literal["ip", "cosine"] | None] = Field(
         None, description="how two vectors are compared, with a REM; None: as published, ip"
     )
     max_tokens: NoOption[int | None] = Field(
@@ -94,7 +94,7 @@ class AdaptSettings(Stage):
     queries: Path | None = Field(
         None, description="an unlabelled query log, one query per line, for the gate"
     )
-    precision: Literal["auto", "fp32", "bf16"] | None = Field(
+    precision: NoOption[Literal["auto", "fp32", "bf16"] | None] = Field(
         None, description="number format of training, with a REM"
     )
     checkpoint_every: NoOption[int | None] = Field(None, ge=1, description="steps between checkpoints")
@@ -122,36 +122,42 @@ class DamSettings(Stage):
         "mlm", description="what is learnt"
     )
     fields: tuple[str, ...] = Field((), description="text fields; empty: title and text, or as `inspect`")
-    max_documents: int | None = Field(None, ge=2, description="random sample of a larger corpus")
+    max_documents: NoOption[int | None] = Field(None, ge=2, description="random sample of a larger corpus")
     steps: int = Field(20_000, ge=1, le=10_000_000, description="optimiser steps")
     batch_size: int = Field(512, ge=1, le=65_536, description="documents per step, over all processes")
     learning_rate: float = Field(2e-5, gt=0, lt=1, description="learning rate after the warm-up")
-    warm_up: int | None = Field(
+    warm_up: NoOption[int | None] = Field(
         None, ge=0, description="steps of linear rise; None: 1,000, or a tenth of the steps if that is less"
     )
     max_tokens: int = Field(
         190, ge=8, le=8192, description="longest window of a document; the model's own limit if lower"
     )
-    weight_decay: float = Field(0.01, ge=0, lt=1, description="weight decay, not of biases and LayerNorm")
-    precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="number format of training")
-    token_budget: int | None = Field(
+    weight_decay: NoOption[float] = Field(
+        0.01, ge=0, lt=1, description="weight decay, not of biases and LayerNorm"
+    )
+    precision: NoOption[Literal["auto", "fp32", "bf16"]] = Field(
+        "auto", description="number format of training"
+    )
+    token_budget: NoOption[int | None] = Field(
         None, ge=64, description="tokens of a micro-batch; None: 4,096 on a processor, 65,536 on a GPU"
     )
     span_tokens: int = Field(30, ge=8, le=510, description="coco: longest span, in tokens of the model")
     pooling: Literal["cls", "mean"] = Field("cls", description="coco: how a span becomes one vector")
-    head_layers: int | None = Field(
+    head_layers: NoOption[int | None] = Field(
         None, ge=0, le=24, description="coco: layers of a Condenser head; None: those of the base, or 0"
     )
-    skip_from: int | None = Field(
+    skip_from: NoOption[int | None] = Field(
         None, ge=0, description="coco: layer that the Condenser head reads; None: the middle one"
     )
-    dropout: float = Field(
+    dropout: NoOption[float] = Field(
         0.0, ge=0, lt=1, description="share dropped in training; 0 costs nothing, BERT was trained with 0.1"
     )
     seed: int = Field(13, ge=0, description="seed of sample, windows, masks and head")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where the model is trained")
-    checkpoint_every: int = Field(100, ge=1, description="steps between checkpoints")
-    held_out: int = Field(200, ge=0, description="documents kept from training, to measure the loss on")
+    checkpoint_every: NoOption[int] = Field(100, ge=1, description="steps between checkpoints")
+    held_out: NoOption[int] = Field(
+        200, ge=0, description="documents kept from training, to measure the loss on"
+    )
 
 
 class RankerSettings(Stage):
@@ -186,7 +192,7 @@ class RemSettings(Stage):
     episodes: int = Field(
         1, ge=1, le=100, description="rounds of training; each mines negatives (and clusters) anew"
     )
-    design: Literal["lora", "parallel", "both"] = Field(
+    design: NoOption[Literal["lora", "parallel", "both"]] = Field(
         "lora", description="adapters of the REM; both: as published"
     )
     rank: int = Field(192, ge=1, le=4096, description="LoRA rank; alpha is the same")
@@ -198,29 +204,33 @@ class RemSettings(Stage):
     )
     ranker_settings: NoOption[OwnSettings] = Field({}, description="of rankers but the dense one")
     pooling: Literal["mean", "cls"] = Field("mean", description="how tokens become one vector")
-    similarity: Literal["ip", "cosine"] = Field("ip", description="how two vectors are compared")
-    inv_temperature: float | None = Field(
+    similarity: NoOption[Literal["ip", "cosine"]] = Field("ip", description="how two vectors are compared")
+    inv_temperature: NoOption[float | None] = Field(
         None, gt=0, le=1000, description="what scores are multiplied by; None: 1 for ip, 20 for cosine"
     )
     negatives: Path | None = Field(
         None, description="file of `rem negatives` (qid<TAB>d1 d2 ...); None: mined by BM25"
     )
-    mined: int = Field(50, ge=0, le=10_000, description="negatives mined per query; 0: from all documents")
-    negatives_per_query: int = Field(
+    mined: NoOption[int] = Field(
+        50, ge=0, le=10_000, description="negatives mined per query; 0: from all documents"
+    )
+    negatives_per_query: NoOption[int] = Field(
         3, ge=0, le=255, description="hard negatives drawn per query; 0: only the batch's other positives"
     )
     teacher: Path | None = Field(None, description="teacher scores, JSONL or TSV, for distil")
-    max_queries: int | None = Field(None, ge=1, description="random sample of more queries")
+    max_queries: NoOption[int | None] = Field(None, ge=1, description="random sample of more queries")
     batch_size: int = Field(32, ge=1, le=4096, description="queries per step and process")
     epochs: int = Field(5, ge=1, le=10_000, description="visits of every query")
     steps: int | None = Field(None, ge=1, le=10_000_000, description="optimiser steps, instead of epochs")
     learning_rate: float | None = Field(
         None, gt=0, lt=1, description="constant learning rate; None: 2e-5, with full 1e-5"
     )
-    max_query_tokens: int = Field(24, ge=3, le=512, description="longest query")
-    max_document_tokens: int = Field(128, ge=3, le=512, description="longest document")
-    dropout: bool = Field(True, description="the frozen backbone's dropout is active, as in DDR")
-    precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="number format of training")
+    max_query_tokens: NoOption[int] = Field(24, ge=3, le=512, description="longest query")
+    max_document_tokens: NoOption[int] = Field(128, ge=3, le=512, description="longest document")
+    dropout: NoOption[bool] = Field(True, description="the frozen backbone's dropout is active, as in DDR")
+    precision: NoOption[Literal["auto", "fp32", "bf16"]] = Field(
+        "auto", description="number format of training"
+    )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where the model is trained")
     checkpoint_every: NoOption[int] = Field(100, ge=1, description="steps between checkpoints")
     seed: int = Field(2022, ge=0, description="seed of sample, weights, batches and dropout")

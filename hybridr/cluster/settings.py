@@ -60,9 +60,9 @@ class LoadSettings(Stage):
         pattern=r"^[A-Za-z0-9_]+$",
         description="analyser, built-in or of a plugin; None: that of the language",
     )
-    k1: float = Field(1.2, ge=0, le=10, description="k1 of BM25")
-    b: float = Field(0.75, ge=0, le=1, description="b of BM25")
-    shards: int = Field(1, ge=1, le=1024, description="primary shards")
+    k1: NoOption[float] = Field(1.2, ge=0, le=10, description="k1 of BM25")
+    b: NoOption[float] = Field(0.75, ge=0, le=1, description="b of BM25")
+    shards: NoOption[int] = Field(1, ge=1, le=1024, description="primary shards")
     replicas: NoOption[int] = Field(0, ge=0)
     replace: bool = Field(False, description="delete an existing index of that name first")
 

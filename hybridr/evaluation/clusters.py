@@ -26,7 +26,8 @@ def cluster(vectors: NDArray[Any], count: int, seed: int) -> NDArray[np.int64]:
         raise MissingExtra("scikit-learn", "train", "clusters of queries") from None
     if len(vectors) < count:
         raise DataError(
-            f"{len(vectors)} queries cannot make {count} clusters", hint="--clusters N lowers their number"
+            f"{len(vectors)} queries cannot make {count} clusters",
+            hint="--method-settings clusters=N lowers their number",
         )
     drawn = default_rng([seed, 7]).permutation(len(vectors))[: FITTED * count]
     means = KMeans(count, n_init=RESTARTS, max_iter=ITERATIONS, random_state=seed)

@@ -78,7 +78,9 @@ class SearchSettings(Stage):
         None,
         description="file with your own lexical query, {{query}} for the text; None: the text in all fields",
     )
-    tuned: bool = Field(True, description="take what `hybridr tune` found for the index, where not given")
+    tuned: NoOption[bool] = Field(
+        True, description="take what `hybridr tune` found for the index, where not given"
+    )
 
     @property
     def shares(self) -> dict[str, float]:

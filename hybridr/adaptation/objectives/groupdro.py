@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...errors import MissingExtra
 from ..batches import Numbers
-from .idro import ClusterSettings, Grouped
+from .idro import ClusteringSettings, Grouped
 from .labelled import ComparedBatch, EncodedApart
 
 try:
@@ -80,7 +80,7 @@ class GroupDro(Grouped):
         self.means, self.sizes = torch.zeros_like(self.weights), torch.ones_like(self.weights)
 
     @classmethod
-    def over(cls, objective: EncodedApart, groups: Numbers, own: ClusterSettings) -> GroupDro:
+    def over(cls, objective: EncodedApart, groups: Numbers, own: ClusteringSettings) -> GroupDro:
         """Make it with the published constants."""
         return cls(objective, groups, own.clusters)
 

@@ -87,7 +87,7 @@ class IdroRule:
         return (moved / moved.sum()).clamp(min=self.floor)
 
 
-class ClusterSettings(Stage):
+class ClusteringSettings(Stage):
     """Of methods that weigh clusters of queries."""
 
     table: ClassVar[str] = "rem.method_settings"
@@ -95,7 +95,7 @@ class ClusterSettings(Stage):
     clusters: int = Field(50, ge=2, le=10_000, description="clusters of queries")
 
 
-class IdroSettings(ClusterSettings):
+class IdroSettings(ClusteringSettings):
     """Of iDRO."""
 
     variant: Literal["paper", "code"] | None = Field(None, description="of its paper, or None: as released")
@@ -104,7 +104,7 @@ class IdroSettings(ClusterSettings):
 class Grouped(Plain):
     """Weights of query groups: how far each counts in the loss, moved at every step."""
 
-    own_settings = ClusterSettings
+    own_settings = ClusteringSettings
 
     def __init__(self, objective: EncodedApart, groups: Numbers, weights: Tensor, used: str) -> None:
         """Take the group of every query, numbers from 0, and the weights `(k,)` to begin with.
@@ -131,7 +131,7 @@ class Grouped(Plain):
         return cls.over(objective, groups.cpu().numpy(), materials.own)
 
     @classmethod
-    def over(cls, objective: EncodedApart, groups: Numbers, own: ClusterSettings) -> Grouped:
+    def over(cls, objective: EncodedApart, groups: Numbers, own: ClusteringSettings) -> Grouped:
         """Make it over the groups of all queries, as the settings say."""
         raise NotImplementedError
 
@@ -221,7 +221,7 @@ class Idro(Grouped):
         self.gradients = GroupGradients(objective, layers)
 
     @classmethod
-    def over(cls, objective: EncodedApart, groups: Numbers, own: ClusterSettings) -> Idro:
+    def over(cls, objective: EncodedApart, groups: Numbers, own: ClusteringSettings) -> Idro:
         """Make the released variant, or that of the paper."""
         assert isinstance(own, IdroSettings)
         return cls(objective, groups, own.clusters, IdroRule(variant=own.variant or "code"))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from ...assembly.ranker import Ranker
 from ...assembly.rankers import Colbert, Dense
 from ...errors import MissingExtra
-from ...settings import Stage
+from ...settings import NoSettings, Stage
 from ..batches import Batch, Batches, Limits, Numbers, Rows, TargetTexts
 from ..judged import Judged
 from ..loop import Processes
@@ -68,12 +68,6 @@ class Materials:
     """The method's own settings."""
     judged: Judged
     target: TargetTexts | None = None
-
-
-class NoSettings(Stage):
-    """Of a method that has none of its own."""
-
-    table: ClassVar[str] = "rem.method_settings"
 
 
 class Plain:

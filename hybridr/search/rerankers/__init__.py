@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from ...cluster.connection import Cluster
 from ...cluster.record import IndexInfo
 from ...records import Hit
-from ...settings import Stage
+from ...settings import NoSettings, Stage
 
 FAMILY = "search.rerankers"
 
@@ -18,12 +18,6 @@ class Behind(NamedTuple):
 
     cluster: Cluster
     info: IndexInfo
-
-
-class NoSettings(Stage):
-    """Of a member that has none of its own."""
-
-    table: ClassVar[str] = "search.rerank_settings"
 
 
 class Listed(NamedTuple):
