@@ -27,8 +27,8 @@ class ReindexSettings(VectorSettings):
         False,
         description="a vector for each window of a document; search takes the best",
     )
-    passage_overlap: NoOption[int] = Field(32, ge=0, description="tokens that neighbouring passages share")
-    max_passages: NoOption[int] = Field(
+    passage_overlap: int = Field(32, ge=0, description="tokens that neighbouring passages share")
+    max_passages: int = Field(
         64, ge=1, le=5_000, description="passages of a document; what follows has no vector"
     )
     token_bits: bool = Field(
@@ -53,10 +53,10 @@ class ReindexSettings(VectorSettings):
     )
     workers: int = Field(1, ge=1, le=64, description="shares worked on at once")
     runner: Annotated[str, OneOf("reindexing.runners")] = Field("threads", description="where they are")
-    ray_address: NoOption[str | None] = Field(
+    ray_address: str | None = Field(
         None, description="HOST:PORT of a Ray cluster; None: RAY_ADDRESS, else one is started here"
     )
-    gpus_per_worker: NoOption[float] = Field(0, ge=0, description="GPUs that Ray gives to each worker")
+    gpus_per_worker: float = Field(0, ge=0, description="GPUs that Ray gives to each worker")
     in_place: bool = Field(False, description="into the index itself, where it has index.knn already")
     target: NoOption[Annotated[str | None, OneOf("reindexing.targets")]] = Field(
         None, description="where vectors go; None: beside the source, or as in_place says"

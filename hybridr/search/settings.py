@@ -78,9 +78,7 @@ class SearchSettings(Stage):
         None,
         description="file with your own lexical query, {{query}} for the text; None: the text in all fields",
     )
-    tuned: NoOption[bool] = Field(
-        True, description="take what `hybridr tune` found for the index, where not given"
-    )
+    tuned: bool = Field(True, description="take what `hybridr tune` found for the index, where not given")
 
     @property
     def shares(self) -> dict[str, float]:

@@ -83,14 +83,17 @@ def test_rm3_expands_chinese_by_character_pairs(cluster: Cluster, index_name: st
     assert expanded.keys() == {"0", "1", "2"}
 
 
-def test_the_analyser_can_be_named(cluster: Cluster, index_name: str, tmp_path: Path, capsys: Any) -> None:
+def test_the_analyser_can_be_named(
+    cluster: Cluster, index_name: str, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HYBRIDR_LOAD_K1", "0.9")
     folder, on = beir_folder(tmp_path / "beir"), ["--index", index_name, "--url", cluster.url]
-    assert hybridr_cli.main(["load", str(folder), *on, "--analyzer", "smartcnx", "--k1", "0.9"]) == 2
+    assert hybridr_cli.main(["load", str(folder), *on, "--analyzer", "smartcnx"]) == 2
     said = capsys.readouterr().err
     assert "the cluster has no analyser 'smartcnx'" in said
     assert "cjk, " in said
     assert not cluster.exists(index_name)
-    assert hybridr_cli.main(["load", str(folder), *on, "--analyzer", "whitespace", "--k1", "0.9"]) == 0
+    assert hybridr_cli.main(["load", str(folder), *on, "--analyzer", "whitespace"]) == 0
     info = cluster.index_info(index_name)
     assert info.mappings["properties"]["contents"]["analyzer"] == "whitespace"
     assert info.settings["index.similarity.default.k1"] == "0.9"
