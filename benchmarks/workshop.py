@@ -54,7 +54,11 @@ class Workshop:
         from hybridr.adaptation.rem import train_rem
 
         judged = read_judged_beir(self.collections / self.source)
-        settings = RemSettings(dam=dam, out=self.work / name, **self.form[stage] | changes)
+        given = self.form[stage] | changes
+        clusters = given.pop("clusters", None)  # a form names them for whichever method takes them
+        if given.get("method") == "idro":
+            given["method_settings"] = {"clusters": clusters}
+        settings = RemSettings(dam=dam, out=self.work / name, **given)
         asked = judged.sample(settings.max_queries, settings.seed)
         # Once for all trainings, in whose time it is not.
         folder = self.work / f"negatives-{settings.mined}-{len(asked.queries)}"

@@ -271,7 +271,9 @@ def test_another_folder_is_not_replaced(base: Path, tmp_path: Path) -> None:
 # --- the command
 
 
-def test_the_command(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "corpus.tsv"
     file.write_text("".join(f"{d.doc_id}\t{d.contents}\n" for d in tiny_corpus(60)))
     out = str(tmp_path / "dam")
@@ -288,11 +290,9 @@ def test_the_command(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
         "3",
         "--batch-size",
         "8",
-        "--held-out",
-        "10",
-        "--precision",
-        "fp32",
     ]
+    monkeypatch.setenv("HYBRIDR_DAM_HELD_OUT", "10")
+    monkeypatch.setenv("HYBRIDR_DAM_PRECISION", "fp32")
     assert hybridr_cli.main([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["steps"], found["documents"], found["reused"]) == (3, 50, False)

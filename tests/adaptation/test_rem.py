@@ -214,7 +214,13 @@ def test_settings_that_contradict_each_other(judged: Judged, dam: Path, tmp_path
             train_rem(judged, rem_settings(dam, tmp_path / "rem", **values))
 
 
-def test_the_commands(toy: Path, dam: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands(
+    toy: Path,
+    dam: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import hybridr_cli
 
     common = ["--beir", str(toy), "--json"]
@@ -236,9 +242,8 @@ def test_the_commands(toy: Path, dam: Path, tmp_path: Path, capsys: pytest.Captu
         "8",
         "--device",
         "cpu",
-        "--similarity",
-        "cosine",
     ]
+    monkeypatch.setenv("HYBRIDR_REM_SIMILARITY", "cosine")
     assert hybridr_cli.main([*train, "--negatives", mined["file"], *common]) == 0
     trained = json.loads(capsys.readouterr().out)
     assert (trained["kind"], trained["steps"], trained["queries"]) == ("rem", 3, 40)

@@ -80,7 +80,7 @@ def test_files_have_the_names_and_sizes_of_the_published_ones(
         rank=192,
         name="msmarco",
         steps=1,
-        token_dim=16,
+        ranker_settings={"token_dim": 16},
     )
     train_rem(judged, given)
     for file in sorted(path.name for path in published.iterdir()):
