@@ -122,6 +122,8 @@ class Opened:
         """Make what turns texts into questions."""
         terms = TermFeedback(self.cluster, self.info, self.fields) if self.feedback == "rm3" else None
         first = self.first_search() if self.feedback == "rocchio" else None
+        if first and first.scripts:
+            first.scripts.refused()  # tried here, so that no query has to
         return Asking(
             self.info,
             self.legs,

@@ -71,7 +71,7 @@ def system(name: str) -> Condition:
     fused = {f"hybrid-{one}": one for one in names_of(FUSIONS)}
     if name in fused:
         return Condition("hybrid", settings={"tuned": False, "fusion": fused[name]})
-    known = {**{mode: Condition(mode) for mode in modes()}, **SYSTEMS}
+    known = SYSTEMS | {mode: Condition(mode) for mode in modes()}
     if name not in known:
         raise SettingsError(f"unknown system '{name}': {', '.join([*known, *fused])}")
     return known[name]

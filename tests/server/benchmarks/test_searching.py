@@ -50,7 +50,7 @@ def test_every_mode_and_way_is_timed_and_nothing_stays_deployed(
     names = [lane["name"] for lane in index["lanes"] if lane["clients"] == 2]
     assert names[:5] == ["lexical", "dense", "stock", "hybrid", "lexical, Search"]
     assert names[-2:] == ["local", "local, by hand"]
-    assert len(names) == 4 + 2 * 6 + 2 * 4
+    assert len(names) == 4 + 2 * 5 + 2 * 4
     assert all(lane["requests"] == 6 and 0 < lane["p50_ms"] <= lane["p99_ms"] for lane in index["lanes"])
     assert [row["clients"] for row in index["ratios"]] == [1, 2]
     assert index["ratios"][0]["deployed_over_hand"].keys() == set(ways.split(","))

@@ -22,7 +22,7 @@ from hybridr.reindexing.verification import verify
 from hybridr.staging.importing import plan_import
 from hybridr.staging.texts import export_text
 from hybridr.staging.vectors import encode_texts
-from hybridr.standing import remove, status
+from hybridr.standing.standing import remove, status
 from support.corpus import bulk, delete, put_documents, sources, update
 from support.hashing import HashingEncoder
 from support.in_place_index import knn_index, raw
