@@ -12,7 +12,6 @@ from ..cluster.legs.lexical import LexicalLeg
 from ..cluster.record import Record
 from ..errors import SettingsError
 from ..files.family import member_of, names_of
-from ..search.checks import usual_fusion
 from ..search.fusions import FAMILY, Fusion, Legs, Scales, Scores
 from ..search.settings import SearchSettings
 from .bm25_scores import Similarity
@@ -74,9 +73,10 @@ def variants(
 
     Every grid is tried with the usual signals, and with each of `signals` where the fusion takes any.
     """
-    members = [member_of(FAMILY, name) for name in fusions or names_of(FAMILY)]
+    chosen = [member_of(FAMILY, name) for name in fusions or names_of(FAMILY)]
+    members = sorted(chosen, key=lambda one: one.turn)
     grids = [grid for member in members for grid in member.grids if not member.obstacle(record, None)]
-    default = usual_fusion(record).grids[0].name
+    default = grids[0].name
     more: list[dict[str, Any]] = [{}, *({"signals": one} for one in signals)]
     found = [
         Variant(

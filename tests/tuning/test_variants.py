@@ -25,6 +25,11 @@ def test_variants_hold_one_default_which_is_that_of_search(absolute: bool) -> No
     assert len({str(variant) for variant in found}) == len(found)
 
 
+def test_pipelines_alone_have_a_default_too() -> None:
+    [default] = [one for one in variants(VERSION, COSINE, ["pipeline"]) if one.is_default]
+    assert (default.technique, default.settings["dense_weight"]) == ("min_max", 0.5)
+
+
 def test_old_servers_are_offered_what_they_take() -> None:
     found = variants((2, 19, 1), COSINE, ["pipeline"])
     assert {variant.technique for variant in found} == {"min_max", "l2", "rrf"}
