@@ -20,6 +20,7 @@ from threading import Lock
 from typing import Any
 
 from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr.cluster.equipment import plugins_of
 from hybridr.cluster.legs.dense import vector_mapping
 from hybridr.cluster.loading import CONTENTS, load
 from hybridr.cluster.reading import read_documents, text_of
@@ -232,7 +233,7 @@ def reindex_timed(
 
 def obstacle(cluster: Cluster) -> str:
     """Say why the server's own way cannot run here; empty where it can."""
-    if PLUGIN in cluster.plugins():
+    if PLUGIN in plugins_of(cluster):
         return ""
     return f"the plugin {PLUGIN} is not on every node; an embedded node has it with: node start --with-ml"
 

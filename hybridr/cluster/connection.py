@@ -122,26 +122,6 @@ class Cluster:
         with understood(self.url, "GET /_nodes"):
             return [dict(node) for node in found["nodes"].values()]
 
-    def plugins(self) -> frozenset[str]:
-        """Name the plugins that every node has."""
-        return self._on_every_node("plugins")
-
-    def modules(self) -> frozenset[str]:
-        """Name the modules that every node has."""
-        return self._on_every_node("modules")
-
-    def _on_every_node(self, kind: str) -> frozenset[str]:
-        with understood(self.url, "GET /_nodes"):
-            sets = [frozenset(part["name"] for part in node.get(kind, ())) for node in self.nodes]
-        return frozenset.intersection(*sets) if sets else frozenset()
-
-    def is_embedded(self) -> bool:
-        """Tell whether this is hybridr's own node: it tells itself, and those of this machine are known."""
-        from ..node.state import nodes
-
-        told = any("hybridr_embedded" in node.get("attributes", {}) for node in self.nodes)
-        return told or any(node.running and node.url == self.url for node in nodes())
-
     def request(
         self,
         method: str,
@@ -211,7 +191,7 @@ class Cluster:
         """Describe the one index behind a name or alias. Raises NotFound, or ClusterError for several."""
         found = self.indices(name) if name else []  # of no name the node tells about itself
         if not found:
-            near = self.near(name)
+            near = near_name(self, name)
             load = f"hybridr load FOLDER --index {name}   loads documents into a new index"
             raise NotFound(
                 f"no index or alias '{name}' at {self.url}",
@@ -222,17 +202,6 @@ class Cluster:
             names = ", ".join(index.name for index in found)
             raise ClusterError(f"'{name}' stands for several indices: {names}", hint="name one of them")
         return replace(found[0], scope=scope_of(name, found[0]))
-
-    def near(self, name: str) -> str:
-        """Name an index or alias that is spelled much like a name; empty when there is none to be seen."""
-        try:
-            found = self.request("GET", "/_all/_alias", patience_s=0.0)
-            with understood(self.url, "GET /_all/_alias"):
-                known = {one for index in found for one in (index, *found[index]["aliases"])}
-        except ClusterError:
-            return ""
-        shown = sorted(one for one in known if not one.startswith("."))
-        return next(iter(get_close_matches(name, shown, 1, 0.8)), "")
 
     def count(self, index: str | IndexInfo, query: Mapping[str, Any] | None = None) -> int:
         """Count the documents that a search can see, or those of them that match."""
@@ -319,6 +288,18 @@ class Cluster:
         # In the path, because the client takes a parameter `timeout` for its own.
         query = f"?wait_for_status=yellow&timeout={timeout_s}s"
         self.request("GET", path_of("_cluster", "health", name) + query)
+
+
+def near_name(cluster: Cluster, name: str) -> str:
+    """Name an index or alias that is spelled much like a name; empty when there is none to be seen."""
+    try:
+        found = cluster.request("GET", "/_all/_alias", patience_s=0.0)
+        with understood(cluster.url, "GET /_all/_alias"):
+            known = {one for index in found for one in (index, *found[index]["aliases"])}
+    except ClusterError:
+        return ""
+    shown = sorted(one for one in known if not one.startswith("."))
+    return next(iter(get_close_matches(name, shown, 1, 0.8)), "")
 
 
 def without_error(url: str, answer: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import ClusterError, SettingsError
 from .connection import Cluster
+from .equipment import is_embedded
 from .settings import VectorSettings
 
 Version = tuple[int, int, int]
@@ -99,7 +100,7 @@ def offered(settings: VectorSettings) -> str:
 def is_bare(cluster: Cluster) -> bool:
     """Tell whether a native engine would kill a node: an embedded one that nobody gave the libraries."""
     told = any(node.get("attributes", {}).get("hybridr_faiss") == "true" for node in cluster.nodes)
-    return cluster.is_embedded() and not told
+    return is_embedded(cluster) and not told
 
 
 def obstacle(form: Form, similarity: str, version: Version, *, bare: bool) -> str | None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from ..cluster.connection import Cluster
 from ..cluster.default_pipeline import DEFAULT, is_searchable, pipeline_path
 from ..cluster.destinations import is_destination, resolve, resolve_whole
+from ..cluster.equipment import plugins_of
 from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import IndexInfo
 from ..encoding.registry import languages_by_fingerprint
@@ -87,7 +88,7 @@ def require_ours(name: str, stored: dict[str, Any]) -> None:
 
 def check_plugin(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> None:
     """Refuse what ml-commons could not do for this index."""
-    if PLUGIN not in cluster.plugins():
+    if PLUGIN not in plugins_of(cluster):
         raise ClusterError(
             f"--way {settings.way} needs the plugin {PLUGIN} on every node",
             hint="--way client needs no plugin; an embedded node has it with: hybridr node start --with-ml",

@@ -19,6 +19,7 @@ import orjson
 import urllib3
 
 from ..cluster.connection import Cluster, path_of
+from ..cluster.equipment import plugins_of
 from ..errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable
 from ..files.folders import load_asset
 from ..serving.settings import Side
@@ -184,7 +185,7 @@ def deletions_of(cluster: Cluster, name: str, *, besides: Collection[str] = ()) 
 
     `besides` are ids that stay; the group of the models goes when none stays.
     """
-    if PLUGIN not in cluster.plugins():
+    if PLUGIN not in plugins_of(cluster):
         return []
     models = [one for one in made_for(cluster, "models", name) if one not in besides]
     connectors = [one for one in made_for(cluster, "connectors", name) if one not in besides]

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 
 from ..cluster.connection import Cluster
+from ..cluster.equipment import modules_of, plugins_of
 from ..cluster.failures import understood
 from ..cluster.record import IndexInfo
 from ..cluster.settings import ClusterSettings
@@ -74,8 +75,8 @@ def cluster_checks(settings: ClusterSettings) -> list[Check]:
         Check("cluster", True, f"OpenSearch {number} at {cluster.url}"),
         check_health(cluster),
         check_cluster_disk(cluster),
-        *check_parts(cluster, "plugins", PLUGINS, cluster.plugins()),
-        *check_parts(cluster, "modules", MODULES, cluster.modules()),
+        *check_parts(cluster, "plugins", PLUGINS, plugins_of(cluster)),
+        *check_parts(cluster, "modules", MODULES, modules_of(cluster)),
         *check_use(cluster),
         check_engines(cluster),
         *vector_checks(cluster),

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import readable
+from ..cluster.equipment import plugins_of
 from ..cluster.fields import mapped_fields, mapping_of
 from ..cluster.record import ROLE, IndexInfo
 from ..errors import AccessDenied, ClusterError
@@ -51,7 +52,7 @@ def vector_checks(cluster: Cluster) -> Iterator[Check]:
     for info in infos:
         told = counted.get("indices", {}).get(info.name, {}).get("primaries", {})
         yield check_vectors(seen_of(info, cluster.version, told, states.get(info.name, "")))
-    if "opensearch-knn" in cluster.plugins():
+    if "opensearch-knn" in plugins_of(cluster):
         yield check_graph_memory(cluster)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..cluster.connection import Cluster, path_of
+from ..cluster.equipment import plugins_of
 from ..cluster.legs.dense import dense_query, vector_mapping
 from ..cluster.legs.lexical import lexical_query
 from ..cluster.settings import VectorSettings
@@ -22,7 +23,7 @@ PLUGINS = ("opensearch-knn", "opensearch-neural-search")
 def check_use(cluster: Cluster) -> Iterator[Check]:
     """Do once, on an index of its own, what reindexing and searching do; the index is removed again."""
     name = f"hybridr-doctor-{secrets.token_hex(4)}"
-    seen = cluster.plugins() if cluster.nodes else frozenset(PLUGINS)
+    seen = plugins_of(cluster) if cluster.nodes else frozenset(PLUGINS)
     vectors = PLUGINS[0] in seen
     refused: dict[str, str] = {}
     try:

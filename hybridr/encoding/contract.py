@@ -28,6 +28,8 @@ Arithmetic: TypeAlias = Literal["fp32", "bf16", "int8"]
 
 WEIGHTS_FILE = "model.safetensors"
 ENCODED_TOGETHER = 64  # documents
+Token: TypeAlias = tuple[int, int, int | None]
+"""Start and end of a token in characters, and the number of its word."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ class Encoder(Protocol):
     """What search and reindexing need of an encoder.
 
     `similarity` is "cosine" (vectors of length 1) or "ip". `max_tokens` counts [CLS] and [SEP].
-    `fingerprint` names the weights and how they are used; precision and backend do not change it.
+    `fingerprint` names the weights and how they are used; precision and backend do not change it. One that
+    can do more says so in an attribute `offers`, an `Offers`.
     """
 
     @property
@@ -86,6 +89,47 @@ class Encoder(Protocol):
         """Encode documents to float32 `(n, dim)`, in the order of `texts`."""
 
 
+class TokenSource(Protocol):
+    """What splitting needs of an encoder."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Input limit, with [CLS] and [SEP]."""
+
+    def token_spans(self, text: str, limit: int) -> Sequence[Token]:
+        """Give the first `limit` tokens of a text, without special ones."""
+
+    def document_room(self, max_tokens: int | None = None) -> int:
+        """Count the tokens of a document that fit beside the special ones and the prefix."""
+
+
+@dataclass(frozen=True)
+class Offers:
+    """What an encoder offers beside `Encoder`; the defaults are those of one that says nothing.
+
+    `languages` are ISO 639-1 codes, none where they are not known. `folder` is where others can open it.
+    `precision` and `backend` are those of documents. It takes `calls_at_once` from several threads, each best
+    of `documents_at_once`. `counts` gives the tokens of each text, with special ones, uncut and without a
+    prefix; `spans` tells where the tokens of a text are; `width` is the size of a token's state, where it is
+    a `TokenEncoder`.
+    """
+
+    languages: tuple[str, ...] = ()
+    folder: Path | None = None
+    precision: str = "fp32"
+    backend: str = "onnx"
+    calls_at_once: int = 1
+    documents_at_once: int = ENCODED_TOGETHER
+    counts: Callable[[Sequence[str]], list[int]] | None = None
+    spans: TokenSource | None = None
+    width: int | None = None
+
+    @property
+    def arithmetic(self) -> dict[str, str]:
+        """Name what decides the last digits of vectors."""
+        return {"precision": self.precision, "backend": self.backend}
+
+
 class TokenEncoder(Encoder, Protocol):
     """An encoder that shows the states of tokens too."""
 
@@ -100,14 +144,18 @@ class TokenEncoder(Encoder, Protocol):
         """Read documents, in the order of `texts`; vectors are those of `encode_documents`."""
 
 
+NOTHING_MORE = Offers()
+
+
 def reads_tokens(encoder: object) -> TypeGuard[TokenEncoder]:
     """Tell whether an encoder shows the states of tokens."""
-    return all(hasattr(encoder, name) for name in ("width", "read_queries", "read_documents"))
+    return offers_of(encoder).width is not None
 
 
-def encoded_together(encoder: object) -> int:
-    """Say how many documents are given to an encoder at once; one that runs on a GPU wants more."""
-    return getattr(encoder, "documents_at_once", None) or ENCODED_TOGETHER
+def offers_of(encoder: object) -> Offers:
+    """Give what an encoder offers; one with the members of `Encoder` alone has the defaults."""
+    told: Offers = getattr(encoder, "offers", NOTHING_MORE)
+    return told
 
 
 def checked_texts(texts: Sequence[str]) -> Sequence[str]:

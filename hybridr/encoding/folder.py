@@ -15,7 +15,15 @@ from ..errors import HybridrError, ModelError
 from ..files.foreign import read_within, require_own_files
 from ..files.foreign_tokenizers import checked_tokenizer
 from ..files.manifest import FILE_NAME, read_manifest, sha256_of
-from .contract import Reading, Vectors, checked_limit, checked_texts, prefixed
+from .contract import (
+    ENCODED_TOGETHER,
+    Offers,
+    Reading,
+    Vectors,
+    checked_limit,
+    checked_texts,
+    prefixed,
+)
 from .engines import GRAPHS, PRECISIONS, STATES, Engine, graph_of, open_engine
 from .packaged import MAX_TOKENS
 from .registry import languages_of
@@ -31,8 +39,6 @@ class OnnxEncoder:
     `precision` is that of documents. Queries are fp32 always: they are few and short, and a rounded query
     would cost ranking once more.
     """
-
-    calls_at_once = 2  # while one pads and copies, the other keeps the cores busy
 
     def __init__(
         self,
@@ -71,9 +77,20 @@ class OnnxEncoder:
         return open_engine(self.folder, "fp32", self.backend, self._at_once)
 
     @property
-    def documents_at_once(self) -> int | None:
-        """How many documents should be given together, None where that makes no difference."""
-        return GPU_DOCUMENTS if self._documents.on_gpu else None
+    def offers(self) -> Offers:
+        """What it offers beside vectors; where its graph does not show states, `hybridr export` makes one
+        that does."""
+        return Offers(
+            languages=self.languages,
+            folder=self.folder,
+            precision=self.precision,
+            backend=self.backend,
+            calls_at_once=2,  # while one pads and copies, the other keeps the cores busy
+            documents_at_once=GPU_DOCUMENTS if self._documents.on_gpu else ENCODED_TOGETHER,
+            counts=self.count_tokens,
+            spans=self,
+            width=self._documents.width,
+        )
 
     def _cut(self, engine: Engine) -> dict[str, int]:
         if engine.on_gpu:
@@ -82,11 +99,8 @@ class OnnxEncoder:
 
     @property
     def width(self) -> int:
-        """Size of a token's state. Raises AttributeError, so that `reads_tokens` tells no, where the graph
-        does not show states: `hybridr export` makes one that does."""
-        if self._documents.width is None:
-            raise AttributeError(f"the graph of {self.folder} has no output {STATES}")
-        return self._documents.width
+        """Size of a token's state; 0 where the graph does not show states."""
+        return self._documents.width or 0
 
     @property
     def query_prefix(self) -> str:
@@ -103,12 +117,12 @@ class OnnxEncoder:
 
     def read_queries(self, texts: Sequence[str]) -> list[Reading]:
         """Read queries, in the order of `texts`: vectors, and the states of tokens. Raises DataError,
-        AttributeError where there is no `width`."""
+        ModelError where the graph shows no states."""
         return self._read(self._queries, texts, self._prefixes["query"], None)
 
     def read_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> list[Reading]:
         """Read documents, in the order of `texts`: vectors, and the states of tokens. Raises DataError,
-        AttributeError where there is no `width`."""
+        ModelError where the graph shows no states."""
         return self._read(self._documents, texts, self._prefixes["document"], max_tokens)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
@@ -133,6 +147,8 @@ class OnnxEncoder:
     def _read(
         self, engine: Engine, texts: Sequence[str], prefix: str, max_tokens: int | None
     ) -> list[Reading]:
+        if not self.width:
+            raise ModelError(f"the graph of {self.folder} has no output {STATES}", hint=AGAIN)
         limit = checked_limit(max_tokens, self.max_tokens, self.max_positions)
         found = list(self._tokenizer.read(prefixed(texts, prefix), limit, len(prefix)))
         sizes = self.dim, self.width

@@ -7,32 +7,17 @@ a search shows is the text that was encoded.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+from typing import NamedTuple, TypeAlias
 
 from ..errors import ModelError
 from ..records import Windows
+from .contract import Encoder, Token, TokenSource, offers_of
 
 Span: TypeAlias = tuple[int, int]
 """Start and end of a passage, in characters of the joined text."""
-Token: TypeAlias = tuple[int, int, int | None]
-"""Start and end of a token in characters, and the number of its word."""
 ENCODED_AT_ONCE = 1_000  # passages; a page of long documents at once would show no progress for minutes
 SENTENCE_ENDS, BREAKLESS_ENDS = frozenset(".!?…"), frozenset("。！？｡")  # the latter need no blank behind
 SENTENCE_REACH, WORD_REACH = 4, 2  # a window gives up at most a fourth for a sentence, half for a whole word
-
-
-class TokenSource(Protocol):
-    """What splitting needs of an encoder."""
-
-    @property
-    def max_tokens(self) -> int:
-        """Input limit, with [CLS] and [SEP]."""
-
-    def token_spans(self, text: str, limit: int) -> Sequence[Token]:
-        """Give the first `limit` tokens of a text, without special ones."""
-
-    def document_room(self, max_tokens: int | None = None) -> int:
-        """Count the tokens of a document that fit beside the special ones and the prefix."""
 
 
 class Split(NamedTuple):
@@ -42,27 +27,28 @@ class Split(NamedTuple):
     whole: bool = True
 
 
-def require_tokens(encoder: Any) -> TokenSource:
-    """Give the encoder back. Raises ModelError when it does not tell where its tokens are."""
-    if not (hasattr(encoder, "token_spans") and hasattr(encoder, "document_room")):
+def require_tokens(encoder: Encoder) -> TokenSource:
+    """Give what tells where an encoder's tokens are. Raises ModelError when it does not tell."""
+    if (spans := offers_of(encoder).spans) is None:
         raise ModelError(
             f"{type(encoder).__name__} does not tell where its tokens are: it cannot split documents",
             hint="an encoder folder can; or leave out --passages",
         )
-    return cast(TokenSource, encoder)
+    return spans
 
 
-def split(text: str, encoder: Any, windows: Windows | None) -> Split:
+def split(text: str, encoder: Encoder, windows: Windows | None) -> Split:
     """Split a text into passages; one that fits, or no `windows`, is one passage, an empty text none.
 
-    Every token is in some passage unless there would be more than `windows.most`.
+    Every token is in some passage unless there would be more than `windows.most`. Raises ModelError.
     """
     if not text:
         return Split(())
     if windows is None:
         return Split(((0, len(text)),))
-    room = encoder.document_room(windows.tokens)
-    tokens = encoder.token_spans(text, windows.most * room + 1)
+    source = require_tokens(encoder)
+    room = source.document_room(windows.tokens)
+    tokens = source.token_spans(text, windows.most * room + 1)
     if len(tokens) <= room:
         return Split(((0, len(text)),))
     spans: list[Span] = []

@@ -17,6 +17,7 @@ from ..errors import ModelError
 from ..files.foreign_tokenizers import checked_tokenizer
 from .contract import (
     Forward,
+    Offers,
     Reading,
     StatesForward,
     Usage,
@@ -165,6 +166,11 @@ class TextModel(UsedModel):
     def width(self) -> int:
         """Size of a token's state: vectors are pooled from them."""
         return self.dim
+
+    @property
+    def offers(self) -> Offers:
+        """What it offers beside vectors."""
+        return Offers(folder=self.folder, width=self.width)
 
     @property
     def input_names(self) -> list[str]:

@@ -9,8 +9,9 @@ from itertools import cycle
 from typing import Any
 
 from ..cluster.connection import Cluster, path_of
+from ..cluster.equipment import is_embedded
 from ..cluster.vector_forms import form_of
-from ..encoding.contract import Encoder, encoded_together
+from ..encoding.contract import Encoder, offers_of
 from ..errors import AccessDenied, DataError, SettingsError
 from ..machine import read_gpus
 from ..reindexing.planning import Proposal, propose, whole_source
@@ -125,13 +126,13 @@ def workforce_of(proposal: Proposal, texts: Sequence[str], given: ForecastSettin
     """Say who encodes, and how fast: as it is told, else as it is measured here."""
     if given.documents_per_second is not None:
         return Workforce(given.workers, given.documents_per_second)
-    here = given.workers == 1 and not given.gpu and proposal.cluster.is_embedded()
+    here = given.workers == 1 and not given.gpu and is_embedded(proposal.cluster)
     return Workforce(given.workers, documents_a_second(proposal, texts), here)
 
 
 def documents_a_second(proposal: Proposal, texts: Sequence[str]) -> float:
     """Encode texts as a reindex does, all passages of them, for TIMED_S at most; give the speed."""
-    encode, together = proposal.recipe.encode, encoded_together(proposal.encoder)
+    encode, together = proposal.recipe.encode, offers_of(proposal.encoder).documents_at_once
     ordered = sorted([*texts] * -(-together // len(texts)), key=len)
     parts = -(-len(ordered) // together)
     encode(ordered[:1])  # the first call also makes things ready
@@ -147,9 +148,9 @@ def documents_a_second(proposal: Proposal, texts: Sequence[str]) -> float:
 
 def encoded_tokens(proposal: Proposal, texts: Sequence[str]) -> float | None:
     """Count the tokens that are encoded of a document, in the mean; None where the encoder cannot count."""
-    if not hasattr(proposal.encoder, "count_tokens"):
+    if (counts := offers_of(proposal.encoder).counts) is None:
         return None
-    found: list[int] = proposal.encoder.count_tokens(texts)
+    found = counts(texts)
     limit = min(proposal.settings.max_tokens or proposal.encoder.max_tokens, proposal.encoder.max_tokens)
     most = limit * (proposal.recipe.windows.most if proposal.recipe.windows else 1)
     return round(sum(min(tokens, most) for tokens in found) / len(texts), 1)

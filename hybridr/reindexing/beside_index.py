@@ -29,7 +29,7 @@ from ..encoding.contract import Encoder
 from ..errors import ClusterError, DataError, SettingsError
 from ..files.manifest import fingerprint
 from .imprints import freeing_of, imprints_in
-from .planning import USUAL, Plan, Proposal, propose, source_of
+from .planning import Plan, Proposal, propose, source_of
 from .preflight import check_disk, check_templates, estimate_disk, protections_lost
 from .settings import ReindexSettings
 
@@ -244,7 +244,7 @@ def terms_beside(
         "templates": templates,
         "passages": record.passages and record.passages.to_json(),
         "vector_count": vectors,
-        "arithmetic": {name: getattr(record, name) for name in USUAL},
+        "arithmetic": {"precision": record.precision, "backend": record.backend},
     }
 
 

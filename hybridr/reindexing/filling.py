@@ -16,7 +16,7 @@ import numpy as np
 
 from ..cluster.reading import Position, Share, joined_pages, settled_position
 from ..cluster.writing import Action, HeldRejects, Outcome, write_past_pipelines
-from ..encoding.contract import ENCODED_TOGETHER, Encoder, encoded_together
+from ..encoding.contract import ENCODED_TOGETHER, Encoder, offers_of
 from ..encoding.opening import Shipped, shipped, unshipped
 from ..errors import ModelError
 from ..files.manifest import fingerprint
@@ -205,7 +205,7 @@ def encoded_pages(recipe: TextRecipe, pages: Iterator[list[Pending]]) -> Generat
     What is encoded and not yet written is lost when the process dies, so the parts are small; an encoder that
     takes several calls at once never waits for the end of one.
     """
-    calls = getattr(recipe.encoder, "calls_at_once", 1)
+    calls = offers_of(recipe.encoder).calls_at_once
     with closing(mapped(partial(encode, recipe), parts_by_length(recipe, pages), calls)) as encoded:
         yield from encoded
 
@@ -215,7 +215,7 @@ def parts_by_length(recipe: TextRecipe, pages: Iterator[list[Pending]]) -> Itera
 
     Pages are joined only for an encoder that wants more documents together than others.
     """
-    together = encoded_together(recipe.encoder)
+    together = offers_of(recipe.encoder).documents_at_once
     for page in joined_pages(pages, together if together > ENCODED_TOGETHER else 1):
         page.sort(key=lambda pending: len(recipe.text_of(pending.document.source)))
         yield from (page[start : start + together] for start in range(0, len(page), together))

@@ -14,7 +14,7 @@ from ..cluster.fields import choose_text_fields, searchable_fields
 from ..cluster.reading import sample_documents
 from ..cluster.record import ROLE, WHOLE, IndexInfo, Record
 from ..cluster.vector_forms import FORMS, Cost, Form, cost_of, form_of, is_bare, obstacle
-from ..encoding.contract import Encoder
+from ..encoding.contract import Encoder, offers_of
 from ..errors import ClusterError, DataError
 from .imprints import FURTHER, Imprint, imprints_in
 from .preflight import LANGUAGE_SAMPLE, Disk, check_language
@@ -140,7 +140,7 @@ class Proposal:
             "engine": settings.engine,
             "vectors": settings.vectors,
             "compression": form_of(settings).compression,
-            **arithmetic_of(encoder),
+            **offers_of(encoder).arithmetic,
             **({"target": settings.target} if settings.target else {}),
             **self.states(known),
             **({"warning": self.warning} if self.warning else {}),
@@ -209,7 +209,7 @@ def propose(
     if count == 0:
         raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
     wanted = Proposal(cluster, info, encoder, settings, count, choose_text_fields(cluster, info, fields))
-    languages: tuple[str, ...] = getattr(encoder, "languages", ())
+    languages = offers_of(encoder).languages
     texts = wanted.sample(LANGUAGE_SAMPLE) if languages else []
     warning = check_language(texts, languages, info.name, force=settings.force)
     return replace(wanted, warning=warning)
@@ -229,11 +229,6 @@ def whole_source(cluster: Cluster, name: str) -> IndexInfo:
     """Find the index to read as `source_of` does. Raises ClusterError for a name that shows a part of it."""
     require_whole(cluster.index_info(name), name)
     return source_of(cluster, name)
-
-
-def arithmetic_of(encoder: Encoder) -> dict[str, str]:
-    """Name precision and backend of an encoder on documents."""
-    return {name: str(getattr(encoder, name, usual)) for name, usual in USUAL.items()}
 
 
 def job_settings(

@@ -12,7 +12,7 @@ import numpy as np
 from ..cluster.reading import text_of
 from ..cluster.record import Record
 from ..encoding.bits import read_whole
-from ..encoding.contract import Encoder, Reading, Vectors, encoded_together, reads_tokens
+from ..encoding.contract import Encoder, Reading, Vectors, offers_of, reads_tokens
 from ..encoding.passages import ENCODED_AT_ONCE, Split, by_passages, split
 from ..records import Windows
 from .imprints import Impression, Imprint, fields_of, fitted_in, imprints_in, settings_in
@@ -71,7 +71,7 @@ class TextRecipe:
 
     def read(self, texts: Sequence[str]) -> list[Impression | None]:
         """Read texts once for all imprints; None for empty ones."""
-        splits, together = [self.spans(text) for text in texts], encoded_together(self.encoder)
+        splits, together = [self.spans(text) for text in texts], offers_of(self.encoder).documents_at_once
         most = together if self.keeping else max(ENCODED_AT_ONCE, together)
         return [
             one for part in by_passages(splits, most) for one in self._impressions(texts[part], splits[part])

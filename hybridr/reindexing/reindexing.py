@@ -16,7 +16,7 @@ from typing import Any
 
 from ..cluster.connection import Cluster
 from ..cluster.writing import rejects_of
-from ..encoding.contract import Encoder
+from ..encoding.contract import Encoder, offers_of
 from ..encoding.opening import load_encoder
 from ..errors import ClusterError
 from ..files.remembered import remember_encoder
@@ -128,7 +128,7 @@ def prepare(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSett
 def job_for(todo: Plan) -> Job:
     """Begin the rejects anew, and give what a share of the planned work needs to know."""
     wanted, record, rejects = todo.wanted, todo.record, rejects_of(todo.destination)
-    remember_encoder(wanted.encoder.fingerprint, getattr(wanted.encoder, "folder", None))
+    remember_encoder(wanted.encoder.fingerprint, offers_of(wanted.encoder).folder)
     rejects.clear()
     recipe = TextRecipe(wanted.encoder, wanted.settings, record.fields, fitted_in(record))
     return Job(wanted.cluster, record.source, todo.destination, recipe, rejects)

@@ -14,7 +14,7 @@ from ..cluster.connection import Cluster
 from ..cluster.legs.lexical import LexicalLeg, Template
 from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import IndexInfo
-from ..encoding.contract import Encoder, TokenEncoder
+from ..encoding.contract import Encoder, TokenEncoder, offers_of
 from ..errors import DownloadError
 from ..files.remembered import remember_spread, spread_known
 from .hits import checked_hits
@@ -78,9 +78,7 @@ def known(key: str, measure: Callable[[], float]) -> float:
 
 def scale_key(encoder: Encoder) -> str:
     """Name what decides an encoder's cosines: its weights and its arithmetic."""
-    parts = [encoder.fingerprint]
-    parts += [str(getattr(encoder, name)) for name in ("precision", "backend") if hasattr(encoder, name)]
-    return " ".join(parts)
+    return " ".join([encoder.fingerprint, *offers_of(encoder).arithmetic.values()])
 
 
 def scale_of(spread: float, usual: float, largest: float = LARGEST) -> float:

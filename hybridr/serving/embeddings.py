@@ -17,7 +17,7 @@ import orjson
 from fastapi import FastAPI, Request, Response
 from numpy.typing import NDArray
 
-from ..encoding.contract import Encoder, Reading, TokenEncoder, Vectors, reads_tokens
+from ..encoding.contract import Encoder, Reading, TokenEncoder, Vectors, offers_of, reads_tokens
 from ..encoding.tokens import within_reach
 from .batching import BatchQueue, Encode
 from .doorway import unless_gone
@@ -244,11 +244,10 @@ class Embedder:
 
     async def _count(self, texts: Sequence[str]) -> list[int]:
         """Count the tokens of each text; nothing for an encoder that cannot."""
-        count = getattr(self.encoder, "count_tokens", None)
-        if count is None:
+        if (count := offers_of(self.encoder).counts) is None:
             return []
         if sum(map(len, texts)) <= COUNTED_HERE:
-            return list(count(texts))
+            return count(texts)
         counted: list[int] = []
         for part in pieces_of(texts, COUNTED_AT_ONCE):
             counted += await self.in_turn(partial(count, part))

@@ -7,9 +7,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..cluster.reading import Position, Share
+from ..encoding.contract import offers_of
 from ..errors import DataError, FingerprintMismatch
 from ..records import Windows
-from ..reindexing.planning import arithmetic_of
 from ..reindexing.recipe import TextRecipe
 
 FINGERPRINT = r"^[0-9a-f]{64}$"
@@ -65,7 +65,7 @@ class Making(Label):
                 "similarity": encoder.similarity,
                 "max_tokens": recipe.settings.max_tokens,
                 "windows": recipe.windows,
-                **arithmetic_of(encoder),
+                **offers_of(encoder).arithmetic,
             }
         )
 

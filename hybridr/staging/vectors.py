@@ -20,7 +20,7 @@ from uuid import uuid4
 import numpy as np
 
 from ..cluster.reading import SourceDocument
-from ..encoding.contract import Encoder, base_of
+from ..encoding.contract import Encoder, base_of, offers_of
 from ..encoding.opening import Shipped, load_encoder, shipped, unshipped
 from ..encoding.passages import Split
 from ..errors import DataError, SettingsError
@@ -200,7 +200,7 @@ def task_for(
     """Open the encoder, and say what is done with every part."""
     if isinstance(encoder, (str, Path)):
         encoder = load_encoder(encoder, precision=settings.precision, backend=settings.backend)
-    remember_encoder(encoder.fingerprint, getattr(encoder, "folder", None))
+    remember_encoder(encoder.fingerprint, offers_of(encoder).folder)
     recipe = TextRecipe(encoder, settings, (TEXT,))
     return Task(folder, recipe, Making.of(recipe), digests)
 
@@ -323,7 +323,7 @@ def finish_vectors(task: Task, texts: dict[str, Any], origin: Origin) -> None:
             f"{len(missing)} parts of {task.folder} are with another process, such as {missing[0]}",
             hint=f"when it has ended: hybridr encode {task.folder}   does what is left",
         )
-    folder = getattr(task.recipe.encoder, "folder", None)
+    folder = offers_of(task.recipe.encoder).folder
     write_manifest(
         vectors_folder(task.folder),
         stage="encode",

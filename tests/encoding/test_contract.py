@@ -7,11 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybridr.encoding.contract import Encoder
+from hybridr.encoding.contract import Encoder, Offers, offers_of, reads_tokens
 from hybridr.encoding.folder import OnnxEncoder
 from hybridr.encoding.opening import load_encoder
-from hybridr.errors import DataError
+from hybridr.encoding.passages import split
+from hybridr.errors import DataError, ModelError
 from hybridr.exporting.exporting import export
+from hybridr.records import Windows
+from hybridr.search.calibration import known_scale
+from support.hashing import HashingEncoder
 from support.tiny import tiny_retriever
 
 
@@ -51,3 +55,29 @@ def test_torch_and_onnx_are_encoders(encoder: OnnxEncoder) -> None:
         assert typed.similarity == "cosine"
         assert typed.max_tokens == 64
         assert len(typed.fingerprint) == 64
+
+
+class Plain:
+    """Has what `Encoder` asks for, and nothing else."""
+
+    dim, similarity, max_tokens, fingerprint = 16, "cosine", 256, "plain"
+    encode_queries = encode_documents = HashingEncoder().encode_queries
+
+
+def test_a_plain_encoder_offers_nothing_and_needs_not_say_so() -> None:
+    plain: Encoder = Plain()
+    assert offers_of(plain) == Offers()
+    assert not reads_tokens(plain)
+    assert split("a text of words", plain, None).spans == ((0, 15),)
+    assert known_scale(plain) > 0
+    with pytest.raises(ModelError, match="Plain does not tell where its tokens are"):
+        split("a text of words", plain, Windows(4, 0, 10))
+
+
+def test_a_folder_offers_what_it_can(encoder: OnnxEncoder) -> None:
+    found = offers_of(encoder)
+    assert (found.folder, found.arithmetic) == (encoder.folder, {"precision": "fp32", "backend": "onnx"})
+    assert (found.width, found.spans) == (encoder.width, encoder)
+    assert found.counts is not None
+    assert found.counts(["kolan"]) == [3]
+    assert offers_of(tiny_retriever()).width == 32

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from hybridr.encoding.contract import ENCODED_TOGETHER, encoded_together
+from hybridr.encoding.contract import ENCODED_TOGETHER, offers_of
 from hybridr.encoding.opening import load_encoder
 from hybridr.encoding.retriever import Retriever
 from hybridr.encoding.tokens import GPU_BATCH_TOKENS, encode_ids
@@ -179,12 +179,12 @@ def test_a_gpu_gets_all_texts_in_one_batch_and_wants_many(folder: Path) -> None:
     encoder._documents = engine._replace(run=counted)
     encoder.encode_documents(texts)
     assert len(sizes) > 1
-    assert encoded_together(encoder) == ENCODED_TOGETHER
+    assert offers_of(encoder).documents_at_once == ENCODED_TOGETHER
     sizes.clear()
     encoder._documents = engine._replace(run=counted, batch_tokens=GPU_BATCH_TOKENS, on_gpu=True)
     assert cosines(encoder.encode_documents(texts), whole).min() > 0.999999
     assert sizes == [len(texts)]
-    assert encoded_together(encoder) > ENCODED_TOGETHER
+    assert offers_of(encoder).documents_at_once > ENCODED_TOGETHER
 
 
 def test_a_gpu_whose_memory_is_too_small_says_what_needs_less(

@@ -12,7 +12,7 @@ import pytest
 from hybridr.encoding.contract import Reading, reads_tokens
 from hybridr.encoding.folder import OnnxEncoder
 from hybridr.encoding.opening import load_encoder
-from hybridr.errors import DataError
+from hybridr.errors import DataError, ModelError
 from hybridr.exporting.exporting import export
 from hybridr.files.manifest import sha256_of
 from support.hashing import HashingEncoder
@@ -157,7 +157,7 @@ def test_a_graph_without_states_encodes_and_does_not_read(folder: Path, tmp_path
         assert reads_tokens(whole)
         assert not reads_tokens(encoder)
         np.testing.assert_allclose(encoder.encode_queries(ODD), whole.encode_queries(ODD), atol=1e-6)
-        with pytest.raises(AttributeError, match="has no output last_hidden_state"):
+        with pytest.raises(ModelError, match="has no output last_hidden_state"):
             encoder.read_queries(["kolan"])
 
 

@@ -52,7 +52,7 @@ def test_an_encoder_is_asked_once(home: Path, monkeypatch: pytest.MonkeyPatch) -
     encoder.asked = 0
     assert [known_scale(encoder) for _ in range(3)] == [expected] * 3
     assert encoder.asked == 2, "the questions and the statements"
-    assert list(json.loads((home / "state" / "spreads.json").read_text())) == ["f1"]
+    assert list(json.loads((home / "state" / "spreads.json").read_text())) == ["f1 fp32 onnx"]
     monkeypatch.setattr(remembered, "_spreads", {})  # as another process
     assert known_scale(encoder) == expected
     assert encoder.asked == 2

@@ -71,7 +71,7 @@ def test_a_dead_encoder_is_a_clear_error_without_the_text():
 
 def test_an_error_of_our_own_is_an_answer_too():
     class Broken(HashingEncoder):
-        def count_tokens(self, texts):
+        def counts(self, texts):
             raise RuntimeError(f"cannot count {texts}")
 
     answer = embed(client_of(Broken()), "secret words")

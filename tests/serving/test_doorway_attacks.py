@@ -34,7 +34,7 @@ class WatchedEncoder(HashingEncoder):
         super().__init__()
         self.counted: list[int] = []
 
-    def count_tokens(self, texts):
+    def counts(self, texts):
         self.counted += map(len, texts)
         time.sleep(sum(map(len, texts)) / 2e5)
         return [len(text) // 5 + 2 for text in texts]

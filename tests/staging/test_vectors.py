@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from hybridr import ReindexSettings
+from hybridr.encoding.contract import ENCODED_TOGETHER, Offers
 from hybridr.errors import DataError, DownloadError, FingerprintMismatch, ModelError, SettingsError
 from hybridr.files.manifest import read_manifest
 from hybridr.reindexing import runners
@@ -105,10 +107,14 @@ def test_every_text_gets_its_vector(folder: Path) -> None:
 class Recording(HashingEncoder):
     """Notes the texts of each call, and wants so many `together`."""
 
-    def __init__(self, together: int | None = None) -> None:
+    def __init__(self, together: int = ENCODED_TOGETHER) -> None:
         super().__init__()
-        self.documents_at_once = together
+        self.together = together
         self.calls: list[list[str]] = []
+
+    @property
+    def offers(self) -> Offers:
+        return replace(super().offers, documents_at_once=self.together)
 
     def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
         self.calls.append(list(texts))

@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from hybridr.encoding.contract import Reading
+from hybridr.encoding.contract import Offers, Reading
 
 
 class HashingEncoder:
@@ -23,6 +23,7 @@ class HashingEncoder:
     similarity = "cosine"
     max_tokens = 256
     width = 24
+    counts = None
 
     def __init__(self, dim: int = 16, salt: str = "") -> None:
         self.dim = dim
@@ -49,6 +50,10 @@ class HashingEncoder:
 
     def document_room(self, max_tokens: int | None = None) -> int:
         return (max_tokens or self.max_tokens) - 2
+
+    @property
+    def offers(self) -> Offers:
+        return Offers(counts=self.counts, spans=self, width=self.width)
 
     def _readings(self, texts: Sequence[str], vectors: np.ndarray, limit: int) -> list[Reading]:
         found = []

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...cluster.connection import Cluster
+from ...cluster.equipment import plugins_of
 from ...cluster.legs.dense import DenseLeg, as_kept
 from ...cluster.record import Record
 from ...cluster.vector_forms import form_of, is_bare, require_form
@@ -45,7 +46,7 @@ class OneVector(Imprint):
     def check(cls, cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
         """Refuse what would fail later, or kill the node."""
         require_form(form_of(settings), encoder.similarity, cluster.version, bare=is_bare(cluster))
-        if cluster.plugins() and "opensearch-knn" not in cluster.plugins():
+        if (has := plugins_of(cluster)) and "opensearch-knn" not in has:
             raise ClusterError("the plugin opensearch-knn is not on every node", hint="hybridr doctor")
         if encoder.dim > MAX_DIM:
             raise ModelError(

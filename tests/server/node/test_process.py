@@ -22,6 +22,7 @@ import psutil
 import pytest
 
 from hybridr.cluster.connection import Cluster, connect
+from hybridr.cluster.equipment import is_embedded, modules_of, plugins_of
 from hybridr.errors import AccessDenied, NodeError
 from hybridr.files.folders import cache_folder
 from hybridr.node import artifacts, fetching, layout, process
@@ -88,7 +89,7 @@ def test_second_node_lives_through_two_starts_at_once_a_kill_and_a_restart(
     assert state.record() == first
     assert connect().url == cluster.url == state_module.running_node().url
     second = connect(state.url)
-    assert second.is_embedded()
+    assert is_embedded(second)
     use(second)
 
     psutil.Process(state.pid).kill()
@@ -148,8 +149,8 @@ def test_the_packaged_java_runs_2_19_1_without_security(
     state = started("older", version="2.19.1", java="packaged")
     older = connect(state.url)
     assert older.version == (2, 19, 1)
-    assert older.plugins() == {"opensearch-knn", "opensearch-neural-search", "opensearch-job-scheduler"}
-    assert set(artifacts.MODULES["2.19.1"]) <= older.modules()
+    assert plugins_of(older) == {"opensearch-knn", "opensearch-neural-search", "opensearch-job-scheduler"}
+    assert set(artifacts.MODULES["2.19.1"]) <= modules_of(older)
     use(older)
 
 
@@ -164,7 +165,7 @@ def test_a_secured_node_asks_for_its_password(
     assert Path(state.password_file).stat().st_mode & 0o777 == 0o600
     password = Path(state.password_file).read_text().strip()
     secured = connect(state.url)  # its own node: authority and password are known
-    assert "opensearch-security" in secured.plugins()
+    assert "opensearch-security" in plugins_of(secured)
     use(secured)
     secured.request("DELETE", "/used")
     with pytest.raises(AccessDenied, match="401"):
