@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 from hybridr.cluster.connection import connect
+from hybridr.demo.pydocs import read_pydocs
 from hybridr.deploying.settings import Way
 from hybridr.encoding.opening import load_encoder
 from hybridr.encoding.packaged import minilm
 from hybridr.errors import SettingsError
 from hybridr.exporting.exporting import export, minilm_encoder
-from hybridr.files.pydocs import read_pydocs
 from hybridr.progress import Progress
 from hybridr_bench.contender import ON_GPU, OPENERS
 from study import Record, listed, machine_record

@@ -25,7 +25,7 @@ MEMBERS = (
 )
 TOLD = """
 import importlib, json, pkgutil, hybridr, hybridr_cli
-from hybridr.files.family import names_of
+from hybridr.families import names_of
 for one in pkgutil.walk_packages(hybridr.__path__, "hybridr."):
     importlib.import_module(one.name)
 from hybridr_cli.stages import STAGES

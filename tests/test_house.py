@@ -15,7 +15,7 @@ import pytest
 
 import hybridr
 from hybridr.errors import HybridrError
-from hybridr.files.family import files_of, member_of, names_of, statements
+from hybridr.families import files_of, member_of, names_of, statements
 from support import house
 
 ROOT = house.ROOT

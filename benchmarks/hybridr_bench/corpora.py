@@ -7,9 +7,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from hybridr.demo.pydocs import read_pydocs
 from hybridr.errors import DataError
 from hybridr.files.formats import read_corpus, read_jsonl
-from hybridr.files.pydocs import read_pydocs
 
 
 def spread_records(folder: Path | None, documents: int) -> Iterator[dict[str, Any]]:

@@ -34,7 +34,7 @@ from hybridr.encoding.contract import TokenEncoder
 from hybridr.evaluation.evaluation import Evaluation, evaluate
 from hybridr.evaluation.judged_queries import JudgedQueries
 from hybridr.exporting.exporting import minilm_encoder
-from hybridr.files.family import member_of, names_of
+from hybridr.families import member_of, names_of
 from hybridr.files.manifest import fingerprint, versions
 from hybridr.progress import Progress
 from hybridr.search.encoders import encoder_for

@@ -19,7 +19,7 @@ import typer
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from hybridr.files.family import OneOf
+    from hybridr.families import OneOf
     from hybridr.settings import Stage
 
 NUMBERS_AND_PATHS = (bool, int, float, Path)
@@ -149,7 +149,7 @@ def metavar(field: FieldInfo) -> str | None:
 
 def marks_of(field: FieldInfo) -> list[OneOf]:
     """Give the family that a field, or each of its several values, is a member of; empty for none."""
-    from hybridr.files.family import OneOf
+    from hybridr.families import OneOf
 
     inner = (mark for kind in get_args(field.annotation) for mark in getattr(kind, "__metadata__", ()))
     return [mark for mark in (*field.metadata, *inner) if isinstance(mark, OneOf)]

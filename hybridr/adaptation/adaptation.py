@@ -12,7 +12,7 @@ from ..encoding.opening import load_encoder
 from ..errors import HybridrError, SettingsError
 from ..evaluation.label_free import BeforeAfter
 from ..exporting.exporting import export, require_replaceable
-from ..files.family import member_of
+from ..families import member_of
 from ..files.formats import read_query_log
 from ..files.manifest import fingerprint, read_manifest
 from ..progress import Progress, silent

@@ -16,8 +16,8 @@ from ..assembly.backbone import WEIGHT_FILES, Dam, read_dam, write_dam_files
 from ..encoding.packaged import minilm
 from ..encoding.passages import BREAKLESS_ENDS, SENTENCE_ENDS
 from ..errors import DataError, MissingExtra, ModelError
+from ..families import member_of
 from ..files.atomic import staged_folder
-from ..files.family import member_of
 from ..files.manifest import fingerprint, sha256_of, write_manifest
 from ..progress import Progress, silent
 from ..records import Document

@@ -10,7 +10,7 @@ from typing import Any
 from ..assembly.ranker import Ranker
 from ..assembly.rem_files import EMBEDDINGS, HEAD_WEIGHTS, WEIGHTS, RemFiles
 from ..errors import SettingsError
-from ..files.family import member_of
+from ..families import member_of
 from ..files.manifest import fingerprint, sha256_of
 from ..settings import Stage
 from . import runs

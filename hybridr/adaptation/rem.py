@@ -24,8 +24,8 @@ from ..assembly.new_rem import (
 from ..assembly.ranker import Ranker
 from ..assembly.rem_files import RemFiles, read_rem
 from ..errors import SettingsError
+from ..families import member_of
 from ..files.atomic import require_space, staged_folder
-from ..files.family import member_of
 from ..files.folders import below
 from ..files.manifest import fingerprint, write_manifest
 from ..progress import Progress, silent

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from ..errors import SettingsError
-from ..files.family import OneOf, names_of
+from ..families import OneOf, names_of
 from ..settings import NoOption, Option, OwnSettings, Stage
 
 OBJECTIVES = "adaptation.objectives"

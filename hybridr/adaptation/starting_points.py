@@ -18,7 +18,7 @@ from ..encoding.packaged import MAX_TOKENS, minilm
 from ..encoding.retriever import Retriever
 from ..encoding.sentence_transformers import read_retriever
 from ..errors import DataError, SettingsError
-from ..files.family import member_of, names_of
+from ..families import member_of, names_of
 from ..files.manifest import fingerprint, read_manifest
 from ..progress import Progress
 from ..records import Document

@@ -19,7 +19,7 @@ from urllib.parse import quote
 import orjson
 
 from ..errors import AccessDenied, ClusterError, DataError, NotFound, SettingsError, Unreachable
-from ..files.family import member_of
+from ..families import member_of
 from ..settings import resolve_stage
 from .clients import Client
 from .failures import error_of, is_busy, shard_failure, told, understood

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
-from ..files.family import OneOf
+from ..families import OneOf
 from ..settings import NoOption, Stage
 
 

@@ -12,7 +12,7 @@ from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import IndexInfo
 from ..encoding.registry import languages_by_fingerprint
 from ..errors import ClusterError, DataError, FingerprintMismatch, SettingsError
-from ..files.family import member_of
+from ..families import member_of
 from ..files.remembered import folder_of
 from ..reindexing.preflight import LANGUAGE_SAMPLE, check_language
 from ..search.checks import stored_fusion, weighted_boosts

@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import HybridrError, ModelError
 from ..files.foreign import read_within, require_own_files
-from ..files.foreign_tokenizers import checked_tokenizer
 from ..files.manifest import FILE_NAME, read_manifest, sha256_of
 from .contract import (
     ENCODED_TOGETHER,
@@ -25,6 +24,7 @@ from .contract import (
     prefixed,
 )
 from .engines import GRAPHS, PRECISIONS, STATES, Engine, graph_of, open_engine
+from .foreign_tokenizers import checked_tokenizer
 from .packaged import MAX_TOKENS
 from .registry import languages_of
 from .tokens import TOKENIZER_FILE, TextTokenizer, encode_ids, read_tokens

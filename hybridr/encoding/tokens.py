@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from ..errors import ModelError
-from ..files.foreign_tokenizers import checked_tokenizer
 from .contract import (
     Forward,
     Offers,
@@ -27,6 +26,7 @@ from .contract import (
     longest_input,
     prefixed,
 )
+from .foreign_tokenizers import checked_tokenizer
 
 # Small batches stay in the processor's cache, and pad less: 2,048 tokens take a tenth more time, 256 no less.
 BATCH_TOKENS = 512

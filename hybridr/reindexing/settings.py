@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from ..cluster.settings import VectorSettings
-from ..files.family import OneOf
+from ..families import OneOf
 from ..settings import NoOption, Option
 
 

@@ -14,7 +14,7 @@ from ..cluster.destinations import resolve
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Reading
 from ..errors import ClusterError, DataError
-from ..files.family import member_of
+from ..families import member_of
 from ..languages import says_something
 from ..search.checks import stored_fusion
 from ..search.fusions import FAMILY as FUSIONS

@@ -14,7 +14,7 @@ from ..cluster.legs.dense import MAX_NEIGHBOURS, DenseLeg
 from ..cluster.legs.lexical import among, highlight
 from ..cluster.record import IndexInfo, Record
 from ..errors import DataError
-from ..files.family import member_of, names_of
+from ..families import member_of, names_of
 from .fusions import Fusion, Legs, Question, Scores
 from .hits import checked_hits
 from .scripts import Scripts

@@ -11,7 +11,7 @@ from ..cluster.legs.dense import MAX_NEIGHBOURS
 from ..cluster.record import IndexInfo, Record
 from ..encoding.contract import Encoder
 from ..errors import DataError, SettingsError
-from ..files.family import OneOf, member_of, names_of
+from ..families import OneOf, member_of, names_of
 from ..languages import says_something
 from .boosts import check_boost, read_boosts
 from .encoders import encoder_for

@@ -15,7 +15,7 @@ from ..cluster.legs.lexical import LexicalLeg, Template
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder
 from ..errors import SettingsError
-from ..files.family import member_of
+from ..families import member_of
 from ..vocabulary.terms import Analysis
 from .calibration import known_scale, read_template
 from .candidates import HYBRID, Alone, Candidates, Joiner, encodes, legs_of, made_legs

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from ..cluster.record import IndexInfo
-from ..files.family import OneOf, member_of, names_of
+from ..families import OneOf, member_of, names_of
 from ..settings import NoOption, OwnSettings, Stage
 from .boosts import GRAMMAR, read_boosts
 

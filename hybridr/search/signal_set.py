@@ -8,7 +8,7 @@ import numpy as np
 
 from ..encoding.contract import Encoder, Reading, reads_tokens
 from ..errors import SettingsError
-from ..files.family import member_of, names_of
+from ..families import member_of, names_of
 from .fusions import Weighted
 from .signals import FAMILY, Place, QueryReading, Signal
 

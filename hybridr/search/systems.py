@@ -20,7 +20,7 @@ from ..evaluation.judged_queries import JudgedQueries
 from ..evaluation.measures import MEASURES, needed_depth, parse_measure
 from ..evaluation.report import format_of, shown_documents, write_report
 from ..evaluation.significance import RESAMPLES
-from ..files.family import names_of
+from ..families import names_of
 from ..files.formats import document_of, read_corpus, read_run
 from ..progress import Progress, silent
 from ..records import Qrels, Query, Run

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from ..errors import ClusterError, DataError, HybridrError, NotFound, SettingsError, Unreachable
-from ..files.family import names_of
+from ..families import names_of
 from ..languages import says_something
 from ..search.checks import Mode
 from .settings import ServeSettings, Side

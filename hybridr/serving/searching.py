@@ -17,7 +17,7 @@ from ..cluster.legs import FAMILY as LEGS
 from ..cluster.legs.lexical import LexicalLeg
 from ..encoding.contract import Reading
 from ..errors import ClusterError, HybridrError
-from ..files.family import member_of, names_of
+from ..families import member_of, names_of
 from ..rewriting.clauses import Finds, Query, Reason, Wanted
 from ..rewriting.rewriting import BodyRanking, filter_of
 from ..search.candidates import HYBRID, encodes

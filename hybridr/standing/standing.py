@@ -21,7 +21,7 @@ from ..cluster.mappings import unlike
 from ..cluster.record import IndexInfo, Record
 from ..deploying.deploying import Deployed, deployment_of, undeploy, withdrawal
 from ..errors import AccessDenied, ClusterError, NotFound
-from ..files.family import member_of, names_of
+from ..families import member_of, names_of
 from ..files.private import Text, delete_texts, texts
 from ..files.remembered import folder_of
 from ..freshness.ingesting import undeploy_ingest

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..cluster.legs.lexical import LexicalLeg
 from ..cluster.record import Record
 from ..errors import SettingsError
-from ..files.family import member_of, names_of
+from ..families import member_of, names_of
 from ..search.fusions import FAMILY, Fusion, Legs, Scales, Scores
 from ..search.settings import SearchSettings
 from .bm25_scores import Similarity

@@ -274,7 +274,7 @@ def test_a_changed_base_starts_anew(settings: Callable[..., AdaptSettings], tmp_
 
 @pytest.mark.model
 def test_minilm_adapts_to_the_python_documentation(own_home: Path, tmp_path: Path) -> None:
-    from hybridr.files.pydocs import read_pydocs
+    from hybridr.demo.pydocs import read_pydocs
 
     documents, _, _ = read_pydocs()
     settings = AdaptSettings(out=tmp_path / "adapted", steps=12, batch_size=16, held_out=60, span_tokens=32)

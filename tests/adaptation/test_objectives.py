@@ -17,7 +17,7 @@ from hybridr.adaptation.rem import train_rem
 from hybridr.adaptation.settings import OBJECTIVES, AdaptSettings, DamSettings, RemSettings
 from hybridr.errors import SettingsError
 from hybridr.exporting.exporting import export
-from hybridr.files.family import member_of, names_of
+from hybridr.families import member_of, names_of
 from hybridr.files.manifest import read_manifest
 from hybridr_cli import main
 from support.dam_training import tiny_dam

@@ -16,7 +16,7 @@ from hybridr.cluster.legs.lexical import LexicalLeg, lexical_query
 from hybridr.cluster.record import IndexInfo, Record
 from hybridr.cluster.settings import VectorSettings
 from hybridr.errors import SettingsError
-from hybridr.files.family import names_of
+from hybridr.families import names_of
 from hybridr.records import Windows
 from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings

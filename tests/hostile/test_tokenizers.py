@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from hybridr.encoding.foreign_tokenizers import USUAL_PATTERNS
 from hybridr.encoding.opening import load_encoder
 from hybridr.encoding.sentence_transformers import read_retriever
 from hybridr.errors import ModelError
-from hybridr.files.foreign_tokenizers import USUAL_PATTERNS
 from support import hostile
 
 WORDS = {"type": "WordPiece", "unk_token": "a", "continuing_subword_prefix": "##", "vocab": {"a": 0}}

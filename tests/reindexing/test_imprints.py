@@ -13,7 +13,7 @@ from hybridr import ReindexSettings
 from hybridr.cluster.record import BITS_FIELD, Record
 from hybridr.encoding.bits import mean_as_text, read_bits
 from hybridr.errors import ModelError, SettingsError
-from hybridr.files.family import names_of
+from hybridr.families import names_of
 from hybridr.files.manifest import fingerprint
 from hybridr.records import Windows
 from hybridr.reindexing import imprints

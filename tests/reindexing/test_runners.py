@@ -15,7 +15,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.reading import Position, Share, SourceDocument
 from hybridr.cluster.writing import Rejects
 from hybridr.errors import SettingsError
-from hybridr.files.family import names_of
+from hybridr.families import names_of
 from hybridr.progress import silent
 from hybridr.reindexing import filling, runners
 from hybridr.reindexing.job import Filling, Job, Meter, Pending

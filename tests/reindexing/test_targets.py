@@ -11,7 +11,7 @@ from hybridr import ReindexSettings, reindex
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import IndexInfo, Record
 from hybridr.errors import NotFound, SettingsError
-from hybridr.files.family import names_of
+from hybridr.families import names_of
 from hybridr.reindexing import targets
 from hybridr.reindexing.reindexing import plan
 from hybridr.reindexing.syncing import job_of

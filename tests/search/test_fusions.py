@@ -9,7 +9,7 @@ import pytest
 
 from hybridr.cluster.record import Record
 from hybridr.errors import SettingsError
-from hybridr.files.family import OneOf, member_of, names_of
+from hybridr.families import OneOf, member_of, names_of
 from hybridr.records import Query
 from hybridr.search import fusions
 from hybridr.search.fusions import FAMILY, Legs, Scales

@@ -10,7 +10,7 @@ import pytest
 
 from hybridr.cluster.record import IndexInfo
 from hybridr.errors import SettingsError
-from hybridr.files.family import names_of
+from hybridr.families import names_of
 from hybridr.records import Query
 from hybridr.search import rerankers
 from hybridr.search.rerankers import FAMILY

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.files.family import names_of
+from hybridr.families import names_of
 from hybridr.standing import sidecars, standing
 from hybridr.standing.sidecars import FAMILY
 from support.members import one_more

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from hybridr.files.family import member_of
+from hybridr.families import member_of
 
 FUSION = '''
 from hybridr.search.fusions import Fusion, Grid

@@ -9,7 +9,7 @@ from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.adaptation.adaptation import Adaptation
-    from hybridr.demo import Demonstration
+    from hybridr.demo.demo import Demonstration
 
 LEFT_OUT = "left out: it needs the extra 'train', and hardly helps this encoder"
 
@@ -18,7 +18,7 @@ LEFT_OUT = "left out: it needs the extra 'train', and hardly helps this encoder"
 def demo(session: Session) -> None:
     """Try everything: start a node, load the Python docs, reindex, search, evaluate."""
     from hybridr.adaptation.settings import AdaptSettings
-    from hybridr.demo import demonstrate
+    from hybridr.demo.demo import demonstrate
     from hybridr.node.settings import NodeSettings
 
     session.output.note("The whole line on the Python documentation; a second run skips what is done.")
@@ -32,7 +32,7 @@ def demo(session: Session) -> None:
 
 def tell(session: Session, done: Demonstration) -> None:
     """Say in one screen what was done, what came out, and what to try next."""
-    from hybridr.demo import INDEX, QUESTION
+    from hybridr.demo.demo import INDEX, QUESTION
 
     from .search import show
 

@@ -14,7 +14,7 @@ from ...cluster.record import Record
 from ...encoding.contract import Encoder, Reading, Vectors, reads_tokens
 from ...encoding.passages import Split, require_tokens
 from ...errors import ModelError, SettingsError
-from ...files.family import member_of, names_of
+from ...families import member_of, names_of
 from ...records import Windows
 from ..settings import ReindexSettings
 

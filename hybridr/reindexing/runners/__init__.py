@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from threading import Event
 from typing import Any, ClassVar, Protocol
 
-from ...files.family import member_of
+from ...families import member_of
 from ...sharing.board import Board
 from ..job import Meter
 from ..settings import ReindexSettings

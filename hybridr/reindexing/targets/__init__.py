@@ -10,7 +10,7 @@ from ...cluster.connection import Cluster
 from ...cluster.reading import Position
 from ...cluster.record import IndexInfo
 from ...encoding.contract import Encoder
-from ...files.family import member_of
+from ...families import member_of
 from ...progress import Progress, silent
 from ..job import Filling, Job
 from ..lag import Lag

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
-from ...files.family import member_of, names_of
+from ...families import member_of, names_of
 
 FAMILY = "rewriting.clauses"
 Query: TypeAlias = Mapping[str, Any]

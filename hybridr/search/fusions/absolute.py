@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ...cluster.legs import FAMILY as LEGS
 from ...cluster.legs import Leg
 from ...cluster.record import Record
-from ...files.family import member_of
+from ...families import member_of
 from ..settings import SearchSettings
 from . import Fusion, Grid, Legs, Question, Rescoring, Scales, Scores
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .foreign import parsed_json
+from ..files.foreign import parsed_json
 
 MOST_GROWTH = 64  # of a text by a tokenizer's own replacements
 MOST_FRAME = 64  # special tokens around a text; two or three are usual

@@ -17,8 +17,8 @@ from typing import Any
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from ..errors import SettingsError
-from .folders import below
+from .errors import SettingsError
+from .files.folders import below
 
 
 def names_of(family: str, **stated: Any) -> tuple[str, ...]:

@@ -9,28 +9,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .adaptation.settings import AdaptSettings
-from .cluster.connection import Cluster
-from .cluster.loading import Loading, load
-from .cluster.settings import ClusterSettings, LoadSettings
-from .evaluation.evaluation import Evaluation
-from .evaluation.judged_queries import JudgedQueries
-from .exporting.exporting import minilm_encoder
-from .files.folders import data_folder
-from .files.formats import write_beir
-from .files.pydocs import read_pydocs
-from .machine import is_installed
-from .node.process import start
-from .node.settings import NodeSettings
-from .node.state import NodeState
-from .progress import Progress, silent
-from .records import Hit
-from .reindexing.reindexing import Reindexing, reindex
-from .search.encoders import promote
-from .search.systems import Compared, evaluate_index, open_search
+from ..adaptation.settings import AdaptSettings
+from ..cluster.connection import Cluster
+from ..cluster.loading import Loading, load
+from ..cluster.settings import ClusterSettings, LoadSettings
+from ..evaluation.evaluation import Evaluation
+from ..evaluation.judged_queries import JudgedQueries
+from ..exporting.exporting import minilm_encoder
+from ..files.folders import data_folder
+from ..files.formats import write_beir
+from ..machine import is_installed
+from ..node.process import start
+from ..node.settings import NodeSettings
+from ..node.state import NodeState
+from ..progress import Progress, silent
+from ..records import Hit
+from ..reindexing.reindexing import Reindexing, reindex
+from ..search.encoders import promote
+from ..search.systems import Compared, evaluate_index, open_search
+from .pydocs import read_pydocs
 
 if TYPE_CHECKING:
-    from .adaptation.adaptation import Adaptation
+    from ..adaptation.adaptation import Adaptation
 
 INDEX = "pydocs"
 TRAINED = ("torch", "transformers", "peft", "accelerate")  # without them the packaged encoder stays as it is
@@ -88,7 +88,7 @@ def demonstrate(
 
 def adapted(cluster: Cluster, settings: AdaptSettings, progress: Progress) -> Adaptation:
     """Adapt the packaged encoder to the documents, and remember the result for them."""
-    from .adaptation.adaptation import adapt
+    from ..adaptation.adaptation import adapt
 
     adaptation = adapt((cluster, INDEX), settings, progress=progress)
     promote(cluster, INDEX, adaptation.folder)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from hybridr.demo.pydocs import MIN_WORDS, Entry, is_query, read_pydocs
 from hybridr.errors import DataError
-from hybridr.files.pydocs import MIN_WORDS, Entry, is_query, read_pydocs
 
 REST = "The rest of it goes on for a while and says in many different words what the summary had said before."
 

@@ -6,7 +6,7 @@ import pytest
 
 from hybridr.adaptation.settings import AdaptSettings
 from hybridr.cluster.connection import Cluster
-from hybridr.demo import demonstrate
+from hybridr.demo.demo import demonstrate
 from hybridr_cli.commands.demo import summary, tell
 from hybridr_cli.session import Session
 
