@@ -77,8 +77,9 @@ class OneIndex(Cluster):
     def request(self, method: str, path: str, *_: object, **__: object) -> dict[str, Any]:
         raise NotFound(f"there is no {path}")
 
-    def plugins(self) -> frozenset[str]:
-        return frozenset()
+    @property
+    def nodes(self) -> list[dict[str, Any]]:
+        return []
 
 
 @pytest.fixture
