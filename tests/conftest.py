@@ -23,6 +23,8 @@ from hybridr.node import state as state_module
 from hybridr.node.settings import NodeSettings
 from support.places import COLLECTIONS
 
+DEAR_NODES = ("ml_cluster", "secure_node")
+"""Fixtures: half a minute to start, and 2 GB of memory."""
 IN_CI = os.environ.get("CI") == "true"
 
 
@@ -112,6 +114,19 @@ def collection(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
         return unpacked / name
 
     return unpack
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run what needs a node first, and what needs the same dear node in one process; a file stays whole."""
+    dear = {item.path: node for item in items for node in DEAR_NODES if node in fixtures_of(item)}
+    items.sort(key=lambda item: (item.path not in dear, "server" not in item.path.parts))
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(dear.get(item.path, item.path.stem)))
+
+
+def fixtures_of(item: pytest.Item) -> list[str]:
+    return getattr(item, "fixturenames", [])
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

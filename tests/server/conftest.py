@@ -4,18 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from hybridr import load_encoder, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.deploying.deploying import deploy, undeploy
 from hybridr.deploying.settings import DeploySettings
+from hybridr.encoding.contract import checked_texts
+from hybridr.encoding.folder import OnnxEncoder
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from support.books import PROPERTIES, document, make
 from support.deployed import Server, fill_library
+
+MOST_REMEMBERED = 50_000  # vectors, of 1.5 kB
+
+
+@pytest.fixture(scope="session", autouse=True)
+def remembered_vectors() -> Iterator[None]:
+    """Encode a text once: hundreds of tests fill their indices with the same few. Encoders have own tests."""
+    known: dict[tuple[Any, ...], Any] = {}
+    encode = OnnxEncoder._encode
+
+    def remember(self: OnnxEncoder, engine: Any, texts: Any, prefix: str, max_tokens: int | None) -> Any:
+        made_by = (
+            self.fingerprint,
+            self.precision,
+            self.backend,
+            engine is self._documents,
+            prefix,
+            max_tokens,
+        )
+        checked_texts(texts)
+        missing = [text for text in dict.fromkeys(texts) if (*made_by, text) not in known]
+        if len(known) + len(missing) > MOST_REMEMBERED:
+            known.clear()
+            missing = list(dict.fromkeys(texts))
+        made = encode(self, engine, missing, prefix, max_tokens) if missing else ()
+        known.update(zip([(*made_by, text) for text in missing], made, strict=True))
+        return np.array([known[(*made_by, text)] for text in texts]).reshape(len(texts), self.dim)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OnnxEncoder, "_encode", remember)
+        yield
 
 
 @pytest.fixture
