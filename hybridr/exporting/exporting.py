@@ -12,7 +12,7 @@ from ..encoding.folder import OnnxEncoder, encoder_record, verify_encoder
 from ..encoding.packaged import minilm
 from ..encoding.registry import declared_languages
 from ..encoding.sentence_transformers import read_retriever
-from ..errors import MissingExtra, ModelError, SettingsError
+from ..errors import MissingExtra, ModelError
 from ..files.atomic import staged_folder
 from ..files.folders import cache_folder
 from ..files.manifest import read_manifest, write_manifest
@@ -75,34 +75,6 @@ def export(
         record_export(retriever, staged, precision, texts, assembled(encoder) | dict(records or {}))
         progress("export", 3, 3)
     return folder
-
-
-def export_joined(
-    dam: Path | str,
-    rem: Path | str | None,
-    folder: Path | str,
-    *,
-    ranker: str = "dense",
-    precision: Precision = "fp32",
-    texts: Sequence[Document | str] = (),
-    progress: Progress = silent,
-    **usage: Any,
-) -> Path:
-    """Join DAM and REM as `assemble` does, and `export` the result. Raises what both raise.
-
-    `usage` is what `assemble` takes besides, `pooling` and `similarity`. Only the dense ranker gives a plain
-    encoder: SettingsError for the others, before anything is read.
-    """
-    from ..assembly.assembly import assemble  # it needs peft, which other exports do not
-
-    if ranker != "dense":
-        raise SettingsError(
-            f"a {ranker} ranker cannot be exported: it is no plain encoder of one vector per text",
-            hint="leave --ranker out or give dense; hybridr.assemble() opens the other rankers in Python",
-        )
-    require_replaceable(Path(folder))
-    joined = assemble(dam, rem, progress=progress, **usage)
-    return export(joined, folder, precision=precision, texts=texts, progress=progress)
 
 
 def minilm_encoder(*, progress: Progress = silent) -> Path:

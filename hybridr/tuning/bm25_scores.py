@@ -35,6 +35,27 @@ class Similarity(NamedTuple):
         return f"k1 {self.k1:g}, b {self.b:g}"
 
 
+class Bm25Variant(NamedTuple):
+    """A k1 and b, and how far they are from the index's own, at least 0."""
+
+    similarity: Similarity
+    distance: float
+
+    @property
+    def is_default(self) -> bool:
+        """Tell whether the index has them already."""
+        return self.distance == 0
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Give them by name."""
+        return self.similarity._asdict()
+
+    def __str__(self) -> str:
+        """Name them for people."""
+        return str(self.similarity)
+
+
 def similarity_of(info: IndexInfo) -> Similarity:
     """Read k1 and b of an index's default similarity."""
     given = {name: info.settings.get(f"{KEY}.{name}") for name in Similarity._fields}

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from ..evaluation.measures import parse_measure, values_of
 from ..evaluation.significance import interval
 from ..records import Qrels
+from .bm25_scores import Bm25Variant
 from .choice import Landscape, Values, choose, held_out_gains
 from .evidence import Asked
-from .k1_and_b import Bm25Variant
 from .variants import Variant
 
 Tried: TypeAlias = Variant | Bm25Variant

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..cluster.connection import Cluster, path_of
 from ..errors import ClusterError
 from ..search.search import Search
-from .bm25_scores import Similarity, similarity_obstacle
+from .bm25_scores import Bm25Variant, Similarity, similarity_obstacle
 from .choice import Landscape
 from .evidence import Asked
 
@@ -24,27 +24,6 @@ PULLED = 0.5  # what a step over the whole span counts; a weight of 0 or 1 count
 NEIGHBOURHOOD = 0.25  # the deviation of a bell
 CLOSE, MOST_OFF = 1e-3, 0.01
 OPENING_S = 60.0
-
-
-class Bm25Variant(NamedTuple):
-    """A k1 and b, and how far they are from the index's own, at least 0."""
-
-    similarity: Similarity
-    distance: float
-
-    @property
-    def is_default(self) -> bool:
-        """Tell whether the index has them already."""
-        return self.distance == 0
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Give them by name."""
-        return self.similarity._asdict()
-
-    def __str__(self) -> str:
-        """Name them for people."""
-        return str(self.similarity)
 
 
 def bm25_variants(now: Similarity) -> list[Bm25Variant]:

@@ -10,6 +10,8 @@ from pydantic import Field
 
 from ..settings import NoOption, Stage
 
+LEAST_JUDGED = 10
+
 
 class TuneSettings(Stage):
     """What `tune` looks at, and whether it writes."""

@@ -34,10 +34,8 @@ from .bm25_scores import Similarity
 from .evidence import DEPTH, Asked, ask, with_words
 from .judgement import Choice, chosen_among, measured
 from .k1_and_b import bm25_landscape, bm25_obstacle, bm25_variants, change_requests, change_similarity
-from .settings import TuneSettings
+from .settings import LEAST_JUDGED, TuneSettings
 from .variants import Variant, landscape, other_signals, score_all, score_bm25, variants
-
-LEAST_JUDGED = 10
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,9 @@ from ..errors import SettingsError
 from ..families import member_of, names_of
 from ..search.fusions import FAMILY, Fusion, Legs, Scales, Scores
 from ..search.settings import SearchSettings
-from .bm25_scores import Similarity
+from .bm25_scores import Bm25Variant, Similarity
 from .choice import Landscape
 from .evidence import Asked
-from .k1_and_b import Bm25Variant
 
 ANOTHER_TECHNIQUE = 0.25  # as far from the default as a weight of 0 or 1
 ADDITION = 0.05  # other signals

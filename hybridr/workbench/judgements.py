@@ -22,7 +22,7 @@ from ..files.atomic import replacing
 from ..files.folders import below, data_folder
 from ..files.formats import read_jsonl, read_qrels
 from ..records import Qrels, Query
-from ..tuning.tuning import LEAST_JUDGED
+from ..tuning.settings import LEAST_JUDGED
 
 WANTED = 30
 """Judged queries from which `tune` gains about .004 nDCG@10 in the mean (docs/ranking.md)."""

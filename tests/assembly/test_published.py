@@ -26,7 +26,7 @@ from hybridr.assembly.published import (
     reporting,
 )
 from hybridr.errors import DownloadError, ModelError
-from hybridr.exporting.exporting import export_joined
+from hybridr.exporting.joining import export_joined
 from hybridr.records import Query
 from support.places import DDR
 from support.tiny import SPECIAL, WORDS, tiny_corpus

@@ -59,12 +59,14 @@ def export(
 ) -> None:
     """Write an encoder folder: ONNX beside the weights, checked against torch."""
     from hybridr.encoding.packaged import minilm
-    from hybridr.exporting.exporting import export, export_joined, export_target
+    from hybridr.exporting.exporting import export, export_target
 
     require_one_source(folder, joined)
     progress = session.output.progress
     said: Any = {"precision": precision.value, "texts": read_texts(documents), "progress": progress}
     if joined.dam:
+        from hybridr.exporting.joining import export_joined
+
         target = out or Path(f"{Path(joined.dam).name}-encoder")
         export_joined(joined.dam, joined.rem, target, **joined.given(*FORMS), **said)
     else:
