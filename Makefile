@@ -15,7 +15,7 @@ demo: $(VENV)/demo-$(STAMP)
 
 test: $(VENV)/test-$(STAMP) check
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} \
-		$(BIN)/python -m pytest --durations=10 --numprocesses=$(PROCESSES) --dist=loadgroup --no-loadscope-reorder
+		$(BIN)/python -m pytest --durations=10 --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder
 
 check: $(VENV)/test-$(STAMP)
 	$(BIN)/ruff check .

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import tarfile
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,8 @@ from hybridr.node import state as state_module
 from hybridr.node.settings import NodeSettings
 from support.places import COLLECTIONS
 
-DEAR_NODES = ("ml_cluster", "secure_node")
-"""Fixtures: half a minute to start, and 2 GB of memory."""
+DEAR_NODES = {"ml": "ml_cluster", "secure": "secure_node"}
+"""Mark and fixture: half a minute to start, and 2 GB of memory."""
 IN_CI = os.environ.get("CI") == "true"
 
 
@@ -116,17 +118,33 @@ def collection(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
     return unpack
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run what needs a node first, and what needs the same dear node in one process; a file stays whole."""
-    dear = {item.path: node for item in items for node in DEAR_NODES if node in fixtures_of(item)}
-    items.sort(key=lambda item: (item.path not in dear, "server" not in item.path.parts))
+    """Run what needs a node first: it takes longest. Raises UsageError for a dear node without its mark."""
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(dear.get(item.path, item.path.stem)))
+        for mark, fixture in DEAR_NODES.items():
+            if fixture in getattr(item, "fixturenames", ()) and item.get_closest_marker(mark) is None:
+                raise pytest.UsageError(f"{item.nodeid} uses {fixture}: it needs the mark '{mark}'")
+    items.sort(key=lambda item: ("server" not in item.path.parts, dear_node(item.path) is None))
 
 
-def fixtures_of(item: pytest.Item) -> list[str]:
-    return getattr(item, "fixturenames", [])
+@cache
+def dear_node(file: Path) -> str | None:
+    """Name the mark of the dear node that a file of tests needs."""
+    text = file.read_text(encoding="utf-8")
+    return next((mark for mark in DEAR_NODES if re.search(rf"mark\.{mark}\b", text)), None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give one process all files that need the same dear node; other files go where there is room."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByNode(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return dear_node(config.rootpath / file) or file
+
+    return ByNode(config, log)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -24,7 +24,7 @@ from support.corpus import bulk
 from support.deployed import TEXT, Server, ask, by_hand, fill_library, ids, scores, vector_of
 from support.places import ROOT
 
-pytestmark = pytest.mark.node
+pytestmark = [pytest.mark.node, pytest.mark.ml]
 PAGES = ROOT / "docs"
 NOTES = "notes"
 HEADINGS = r"^### (.*)$"

@@ -26,7 +26,7 @@ from support.diary import Diary, differences
 from support.matrix import asked, told
 from support.places import ROOT
 
-pytestmark = [pytest.mark.node, pytest.mark.model]
+pytestmark = [pytest.mark.node, pytest.mark.ml, pytest.mark.model]
 PAGE = ROOT / "docs" / "first-week.md"
 WRITE = bool(os.environ.get("WRITE_FIRST_WEEK"))
 SERVER, JUDGED, REQUESTS = "http://127.0.0.1:8080", "FOLDER/judged", "FOLDER/requests.jsonl"

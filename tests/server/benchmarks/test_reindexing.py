@@ -15,7 +15,7 @@ from hybridr.errors import NotFound
 from hybridr_bench.corpora import spread_records
 from hybridr_bench.reindexing import Lane, ReindexRace, over, race_reindex
 
-pytestmark = pytest.mark.node
+pytestmark = [pytest.mark.node, pytest.mark.ml]
 
 
 def test_all_ways_are_measured_and_nothing_stays(ml_cluster: Cluster, minilm_encoder_folder: Path) -> None:

@@ -19,7 +19,7 @@ from hybridr.search.settings import SearchSettings
 from hybridr_bench.asking import Lane, Times, apart, difference, ratio, take_turns, time_requests
 from hybridr_bench.searching import race_search
 
-pytestmark = pytest.mark.node
+pytestmark = [pytest.mark.node, pytest.mark.ml]
 FEW = ["--queries", "2", "--requests", "3", "--rounds", "2", "--clients", "1,2", "--warm-up", "1"]
 
 

@@ -25,7 +25,7 @@ from hybridr.standing.standing import remove
 from support.corpus import bulk, fill_index, text_number
 from support.deployed import Server, ask, assert_plain, ids, scores
 
-pytestmark = pytest.mark.node
+pytestmark = [pytest.mark.node, pytest.mark.ml]
 INDEX = "shelf"
 TEXT = text_number(7)
 DEFAULTS = SearchSettings()

@@ -21,7 +21,7 @@ from support.corpus import fill_index
 from support.deployed import Server, ask, ids, scores
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
+pytestmark = [pytest.mark.node, pytest.mark.ml]
 INDEX, TEXT, BOOST = "priced", "anchor needle velvet", "linear(price, 10):0.3"
 MATCH = {"query": {"match": {"text": TEXT}}, "size": 20}
 

@@ -14,7 +14,7 @@ from hybridr.errors import ClusterError
 from hybridr.search.fusions.pipeline import hybrid_query
 from support.deployed import DEPTH, TEXT, ask, by_hand, ids, scores, vector_of
 
-pytestmark = pytest.mark.node
+pytestmark = [pytest.mark.node, pytest.mark.ml]
 INDEX = "docs-hybridr"
 CHEAP = {"range": {"price": {"lt": 6.0}}}
 

@@ -26,7 +26,7 @@ from support.corpus import fill_index
 from support.deployed import Server
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
+pytestmark = [pytest.mark.node, pytest.mark.ml]
 INDEX, DEFAULTS = "cupboard", SearchSettings()
 ML = "/_plugins/_ml"
 

@@ -28,7 +28,7 @@ from hybridr.standing.standing import status
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
+pytestmark = [pytest.mark.node, pytest.mark.ml]
 DEFAULT = "index.search.default_pipeline"
 CLIENT, DEFAULTS = DeploySettings(), SearchSettings()
 OTHER = ReindexSettings(m=8)  # which makes another destination

@@ -30,7 +30,7 @@ from support.corpus import bulk, fill_index
 from support.deployed import Server, ask, assert_plain, ids, scores
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
+pytestmark = [pytest.mark.node, pytest.mark.ml]
 INDEX, COUNT = "rack", 300
 TEXT = "anchor needle velvet"
 MATCH = {"match": {"text": TEXT}}

@@ -18,7 +18,7 @@ from hybridr.serving.settings import ServeSettings
 from support.deployed import Server
 from support.shop import Shop, transcript
 
-pytestmark = pytest.mark.node
+pytestmark = [pytest.mark.node, pytest.mark.ml]
 INDEX = "shop"
 PAGE = Path(__file__).parents[3] / "docs" / "query.md"
 

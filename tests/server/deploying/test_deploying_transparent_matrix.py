@@ -35,7 +35,7 @@ from support.matrix import (
     told,
 )
 
-pytestmark = pytest.mark.node
+pytestmark = [pytest.mark.node, pytest.mark.ml]
 SOURCE, INDEX, OTHER, COUNT = "mart", "mart-hybridr-1", "mart-other", 400
 ALL = [*RANKED, *KEPT]
 

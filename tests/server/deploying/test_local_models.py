@@ -29,7 +29,7 @@ from support.corpus import fill_index, text_number
 from support.places import DDR
 from support.tiny import tiny_family, tiny_retriever, tiny_texts
 
-pytestmark = pytest.mark.node
+pytestmark = [pytest.mark.node, pytest.mark.ml]
 INDEX = "cellar"
 TEXT = text_number(7)
 DEFAULTS = SearchSettings()

@@ -23,7 +23,7 @@ from support.corpus import bulk, fill_index, text_number
 from support.deployed import Server
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
+pytestmark = [pytest.mark.node, pytest.mark.ml]
 INDEX, ENCODER = "t-ingest", HashingEncoder()
 
 

@@ -260,6 +260,7 @@ def test_refused_documents_exit_3(
 # --- other clusters and rights
 
 
+@pytest.mark.secure
 def test_the_older_version_with_tls(secure_node: state.NodeState, index_name: str) -> None:
     secure = connect(secure_node.url)
     knn_index(secure, index_name, 60)
