@@ -9,12 +9,12 @@ import pytest
 from opensearchpy import exceptions
 
 import hybridr_cli
+from hybridr import families
 from hybridr.cluster import clients
 from hybridr.cluster.clients.opensearch import OpenSearch
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable
-from hybridr.files import family
 from hybridr.settings import resolve_stage
 
 MEMBER = '''
@@ -64,7 +64,7 @@ def test_the_command_line_takes_a_new_member(
 
 @pytest.mark.usefixtures("remembered")
 def test_a_new_member_is_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert set(family.names_of("cluster.clients")) >= {"opensearch", "throwaway"}
+    assert set(families.names_of("cluster.clients")) >= {"opensearch", "throwaway"}
     monkeypatch.setenv("HYBRIDR_CLIENT", "throwaway")
     settings, origin = resolve_stage(ClusterSettings, {"url": "memory://here"})
     assert (settings.client, origin["client"]) == ("throwaway", "environment")

@@ -14,7 +14,7 @@ import hybridr
 from hybridr.cluster.connection import Cluster, path_of
 from support.tiny import tiny_retriever
 
-pytestmark = [pytest.mark.node, pytest.mark.ml]
+pytestmark = pytest.mark.node
 IN_ORDER = (
     *("connect", "read_beir", "load", "inspect_index", "load_encoder", "reindex", "status", "verify"),
     *("sync", "Search", "evaluate", "tune", "deploy", "undeploy", "rollback", "remove"),
