@@ -42,7 +42,7 @@ logging.Logger.manager.loggerDict = Loggers(logging.Logger.manager.loggerDict)
 
 
 def quick_to_start(*given: Any) -> list[str]:
-    """Have Java compile once and not twice: a node of a test takes half the processor to start, and to work."""
+    """Have Java compile once, not twice: a node takes half the processor to start and to work."""
     java, *others = launch_command(*given)
     return [java, "-XX:TieredStopAtLevel=1", *others]
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +24,9 @@ from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.files.manifest import read_manifest
 from hybridr.records import Document
 from support.coco_traces import replay_coco
-from support.dam_training import dam_settings, tiny_dam
-from support.places import DDR, SUPPORT, with_support
+from support.dam_training import dam_settings, main, tiny_dam
+from support.places import DDR
+from support.programs import Program, killed_at
 from support.tiny import tiny_corpus, tiny_tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -181,12 +179,8 @@ def test_bf16_is_near(base: Path, cache: TokenCache) -> None:
 def test_two_processes_give_the_weights_of_one(base: Path, tmp_path: Path) -> None:
     asked: dict[str, Any] = {"objective": "coco", "steps": 4, "head_layers": 1}
     whole = fit_dam(tiny_corpus(120), dam_settings(base, tmp_path / "one", **asked))
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    given = json.dumps({"base": str(base), "out": str(tmp_path / "two")} | asked)
-    command = [sys.executable, *launcher, str(SUPPORT / "dam_training.py"), given]
-    environment = with_support() | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
+    given = {"base": str(base), "out": str(tmp_path / "two")} | asked
+    assert Program(main, given, ranks=2).wait() == [0, 0]
     entry = (read_manifest(tmp_path / "two") or {})["dam"]
     assert entry["losses"] == pytest.approx(whole.losses, abs=1e-4)
     assert entry["unseen_loss"] == pytest.approx([whole.unseen_loss_start, whole.unseen_loss_end], abs=1e-4)
@@ -328,15 +322,9 @@ def test_a_run_killed_by_sigkill_ends_with_the_same_weights(base: Path, tmp_path
     whole = fit_dam(tiny_corpus(120), dam_settings(base, tmp_path / "whole", **asked))
     step = int(np.random.default_rng().integers(1, 12))
     out = tmp_path / "killed"
-    given = json.dumps({"base": str(base), "out": str(out)} | asked)
-    command = [sys.executable, str(SUPPORT / "dam_training.py"), given]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=with_support()) as process:
-        for line in process.stdout or ():
-            if line.split() == ["train", str(step)]:
-                process.send_signal(signal.SIGKILL)
-                break
-    assert process.returncode == -signal.SIGKILL
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=with_support())
+    given = {"base": str(base), "out": str(out)} | asked
+    killed_at(f"train {step}", main, given)
+    assert Program(main, given).wait() == [0]
     for name in ("model.safetensors", "condenser.safetensors"):
         assert same(weights_of(out, name), weights_of(whole.folder, name)), f"{name}, killed at step {step}"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,8 +25,9 @@ from hybridr.errors import DataError, DownloadError, ModelError
 from hybridr.exporting.exporting import export
 from hybridr.files.manifest import read_manifest
 from hybridr.records import Document
-from support.dam_training import dam_settings, tiny_dam
+from support.dam_training import dam_settings, main, tiny_dam
 from support.places import SUPPORT, with_support
+from support.programs import Program, killed_at
 from support.tiny import WORDS, damage_json, tiny_corpus, tiny_retriever, tiny_tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -134,19 +134,10 @@ def test_a_run_killed_by_sigkill_ends_with_the_same_weights(base: Path, tmp_path
     whole = fit_dam(tiny_corpus(120), dam_settings(base, tmp_path / "whole"))
     step = int(np.random.default_rng().integers(1, 12))
     out = tmp_path / "killed"
-    command = [
-        sys.executable,
-        str(SUPPORT / "dam_training.py"),
-        json.dumps({"base": str(base), "out": str(out)}),
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=with_support()) as process:
-        for line in process.stdout or ():
-            if line.split() == ["train", str(step)]:
-                process.send_signal(signal.SIGKILL)
-                break
-    assert process.returncode == -signal.SIGKILL
+    given = {"base": str(base), "out": str(out)}
+    killed_at(f"train {step}", main, given)
     assert (out / ".training").is_dir()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=with_support())
+    assert Program(main, given).wait() == [0]
     assert same(out, whole.folder), f"killed at step {step}"
     assert (read_manifest(out) or {})["dam"]["resumed_from"] <= step
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,8 @@ from hybridr.assembly.rem_files import read_rem
 from hybridr.errors import ModelError, SettingsError
 from support.dam_training import dam_settings, tiny_dam
 from support.places import DDR
-from support.rem_training import SETTINGS, TEXTS, program, rem_settings, vectors, write_teacher
+from support.programs import Program, killed_at
+from support.rem_training import SETTINGS, TEXTS, main, rem_settings, vectors, write_teacher
 from support.tiny import tiny_corpus
 
 
@@ -111,13 +111,7 @@ def test_a_killed_run_ends_with_the_same_weights(
     train_rem(judged, rem_settings(dam, tmp_path / "whole"))
     given = rem_settings(dam, tmp_path / "broken")
     for at in ("4", "8"):
-        broken = program(toy=toy, values=SETTINGS | {"dam": str(dam), "out": str(given.out)})
-        assert broken.stdout is not None
-        for line in broken.stdout:
-            if line.strip() == at:
-                broken.send_signal(signal.SIGKILL)
-                break
-        broken.communicate()
+        killed_at(at, main, str(toy), SETTINGS | {"dam": str(dam), "out": str(given.out)})
         assert not (given.out / "manifest.json").exists()
     continued = train_rem(judged, given)
     assert continued.resumed_from == 6
@@ -129,14 +123,11 @@ def test_a_killed_run_ends_with_the_same_weights(
 def test_two_processes_are_one_with_the_double_batch(
     loss: str, judged: Judged, toy: Path, dam: Path, tmp_path: Path
 ) -> None:
-    """Started by torchrun, as `accelerate launch` does on GPUs; on processors that starts one only."""
     teacher = str(write_teacher(tmp_path / "teacher.tsv", judged)) if loss == "distil" else None
     common = SETTINGS | {"dam": str(dam), "dropout": False, "steps": 4, "loss": loss, "teacher": teacher}
     one = train_rem(judged, RemSettings(**common | {"out": tmp_path / "one"}))
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    two = program(*launcher, toy=toy, values=common | {"batch_size": 4, "out": str(tmp_path / "two")})
-    _, said = two.communicate()
-    assert two.returncode == 0, said[-2000:]
+    given = common | {"batch_size": 4, "out": str(tmp_path / "two")}
+    assert Program(main, str(toy), given, ranks=2).wait() == [0, 0]
     alone, together = (read_rem(tmp_path / name).tensors("pytorch_adapter.bin") for name in ("one", "two"))
     assert max(float((value - together[key]).abs().max()) for key, value in alone.items()) <= 1e-5
     lines = (tmp_path / "two" / "losses.jsonl").read_text().splitlines()

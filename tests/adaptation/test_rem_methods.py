@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.exporting.exporting import export
 from hybridr.files.manifest import read_manifest
 from hybridr.records import Document
-from support.rem_training import SETTINGS, TEXTS, program, rem_settings, write_teacher
+from support.programs import Program, killed_at
+from support.rem_training import SETTINGS, TEXTS, main, rem_settings, write_teacher
 from support.tiny import tiny_corpus
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -46,6 +48,10 @@ def target() -> TargetDomain:
 
 def target_of(name: str, target: TargetDomain) -> TargetDomain | None:
     return target if name.startswith("modir") else None
+
+
+def invariant(name: str) -> tuple[str, ...]:
+    return ("invariant",) if name.startswith("modir") else ()
 
 
 def rem_weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -95,13 +101,7 @@ def test_a_killed_run_ends_with_the_same_weights(
     train_rem(judged, RemSettings(**values, out=tmp_path / "whole"), target=target_of(name, target))
     out = tmp_path / "broken"
     for at in ("4", "8"):
-        broken = program(toy=toy, values=values | {"out": str(out)}, invariant=name == "modir")
-        assert broken.stdout is not None
-        for line in broken.stdout:
-            if line.strip() == at:
-                broken.send_signal(signal.SIGKILL)
-                break
-        broken.communicate()
+        killed_at(at, main, str(toy), values | {"out": str(out)}, *invariant(name))
         assert not (out / "manifest.json").exists()
     continued = train_rem(judged, RemSettings(**values, out=out), target=target_of(name, target))
     assert continued.resumed_from == 6
@@ -117,11 +117,8 @@ def test_two_processes_are_one_with_the_double_batch(
 ) -> None:
     values = SETTINGS | METHODS[name] | {"dam": str(dam), "dropout": False, "steps": 4}
     one = train_rem(judged, RemSettings(**values, out=tmp_path / "one"), target=target_of(name, target))
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     given = values | {"batch_size": 4, "out": str(tmp_path / "two")}
-    two = program(*launcher, toy=toy, values=given, invariant=name == "modir")
-    _, said = two.communicate()
-    assert two.returncode == 0, said[-2000:]
+    assert Program(main, str(toy), given, *invariant(name), ranks=2).wait() == [0, 0]
     alone, together = (rem_weights(tmp_path / folder) for folder in ("one", "two"))
     assert max(float((value - together[key]).abs().max()) for key, value in alone.items()) <= 1e-5
     lines = (tmp_path / "two" / "losses.jsonl").read_text().splitlines()
@@ -137,13 +134,10 @@ def test_episodes_mine_and_cluster_anew_and_go_on_after_a_stop(
     lines = [json.loads(line) for line in (tmp_path / "whole" / "losses.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(1, 25))
     out = tmp_path / "broken"
-    broken = program(toy=toy, values=values | {"out": str(out)})
-    assert broken.stdout is not None
-    for number, _ in enumerate(broken.stdout):
-        if number == 16:  # the fifth step of the second episode
-            broken.send_signal(signal.SIGKILL)
-            break
-    broken.communicate()
+    broken = Program(main, str(toy), values | {"out": str(out)})
+    assert next(islice(broken.lines, 16, None)), "the fifth step of the second episode"
+    broken.kill()
+    assert broken.wait() == [-signal.SIGKILL]
     mined = [(out / ".training" / place / "negatives.tsv").read_text() for place in ("", "episode-2")]
     assert mined[0] != mined[1]
     assert train_rem(judged, RemSettings(**values, out=out)).resumed_from >= 12

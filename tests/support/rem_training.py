@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +19,6 @@ from hybridr.adaptation.objectives.labelled import EncodedApart
 from hybridr.adaptation.rem import train_rem
 from hybridr.adaptation.settings import RemSettings
 from hybridr.assembly.assembly import assemble
-from support.places import with_support
 from support.tiny import tiny_corpus, tiny_texts
 
 E = TypeVar("E", bound=EncodedApart)
@@ -71,20 +69,6 @@ def main() -> None:
     train_rem(read_judged_beir(folder), RemSettings(**values), target=target, progress=report)
 
 
-def program(
-    *launcher: str, toy: Path, values: dict[str, Any], invariant: bool = False
-) -> subprocess.Popen[str]:
-    """Start this file as a program, to be killed or launched twice; `invariant` to a tiny target."""
-    command = [sys.executable, *launcher, __file__, str(toy), json.dumps(values, default=str)]
-    return subprocess.Popen(
-        [*command, "invariant"] if invariant else command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=with_support() | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"},
-    )
-
-
 TEXTS = tiny_texts(8, longest=20, seed=5)
 
 
@@ -122,7 +106,3 @@ def write_teacher(file: Path, judged: Judged) -> Path:
             lines.append(json.dumps(record) if file.suffix == ".jsonl" else tsv)
     file.write_text("\n".join(lines) + "\n")
     return file
-
-
-if __name__ == "__main__":
-    main()

