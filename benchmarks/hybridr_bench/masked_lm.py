@@ -23,7 +23,7 @@ from tokenizers import Tokenizer
 
 from hybridr.adaptation.dam import frame_of
 from hybridr.adaptation.loop import Processes, choose_precision, make_optimizer, take_step
-from hybridr.adaptation.objectives import Precision, Recipe
+from hybridr.adaptation.objectives import Recipe, TrainingPrecision
 from hybridr.adaptation.objectives.mlm import MaskedLm
 from hybridr.adaptation.settings import DamSettings
 from hybridr.adaptation.token_cache import Frame, TokenCache, build_cache
@@ -153,7 +153,7 @@ class Track:
         """The special tokens."""
         return frame_of(self.dam)
 
-    def objective(self, model: Any, precision: Precision) -> MaskedLm:
+    def objective(self, model: Any, precision: TrainingPrecision) -> MaskedLm:
         """Put our training around a model."""
         settings = DamSettings(
             batch_size=self.batch_size, max_tokens=self.max_tokens, seed=SEED, held_out=self.held_out
@@ -165,7 +165,7 @@ class Track:
 class Ours:
     """Our training, step by step."""
 
-    def __init__(self, track: Track, precision: Precision) -> None:
+    def __init__(self, track: Track, precision: TrainingPrecision) -> None:
         self.lane = Lane(f"hybridr {precision}")
         self.objective = track.objective(deepcopy(track.dam.model), precision)
         self.recipe = Recipe(
@@ -220,7 +220,7 @@ def count(rounds: Sequence[tuple[Lane, int, float]]) -> None:
 
 def run_race(track: Track, size: str, seconds: float, scratch: Path, progress: Progress) -> Race:
     """Train one size in turns and measure the losses."""
-    precisions: list[Precision] = ["fp32"]
+    precisions: list[TrainingPrecision] = ["fp32"]
     if choose_precision("auto", torch.device("cpu")) == "bf16":
         precisions.append("bf16")
     others = [Ours(track, precision) for precision in precisions]

@@ -24,7 +24,7 @@ from ..records import Document
 from . import runs
 from .corpus import Source, bytes_of, read_source, source_record
 from .loop import Processes, choose_precision, require_disk, require_memory, train
-from .objectives import FitsDam, Precision
+from .objectives import FitsDam, TrainingPrecision
 from .settings import OBJECTIVES, DamSettings
 from .token_cache import Frame, TokenCache, build_cache, open_cache
 
@@ -81,7 +81,7 @@ class DamPlan:
     base: dict[str, str]
     """Name of the base, and what its weights and tokenizer are known by."""
     frame: Frame
-    precision: Precision
+    precision: TrainingPrecision
     processes: Processes
 
     @property

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from ..cluster.record import Record
 from ..encoding.contract import Encoder, Vectors
-from ..evaluation.bm25 import Bm25, Scores, best
+from ..evaluation.bm25 import Bm25, best
 from ..evaluation.label_free import (
     BeforeAfter,
     Rankings,
@@ -113,13 +114,13 @@ def rank_all(
     return Rankings(lexical_lists, dense_lists, [ranking(fusion.scores(one)) for one in legs])
 
 
-def engine_scores(encoder: Encoder, compared: Vectors) -> Scores:
+def engine_scores(encoder: Encoder, compared: Vectors) -> NDArray[np.float64]:
     """Give what an engine makes of cosines; of inner products above zero, whose size no fusion looks at."""
     exact = compared.astype(np.float64)
     return (1 + exact) / 2 if encoder.similarity == "cosine" else exact - exact.min() + 1
 
 
-def both_legs(lexical: Scores, dense: Scores, scales: Scales) -> Legs:
+def both_legs(lexical: NDArray[np.float64], dense: NDArray[np.float64], scales: Scales) -> Legs:
     """Give the best of both legs by the scores of all texts `(texts,)`, and their true scores by both."""
     listed = {"lexical": best(lexical, DEPTH), "dense": best(dense, DEPTH)}
     both = {doc: int(doc) for one in listed.values() for doc in one}

@@ -24,7 +24,7 @@ from ..files.manifest import fingerprint, read_manifest, sha256_of, write_manife
 from ..progress import Progress, silent
 from ..records import Document, Qrels, Query, Run
 
-Ranking: TypeAlias = Callable[[list[Query], int], Run]
+RanksQueries: TypeAlias = Callable[[list[Query], int], Run]
 """Ranks the best k documents for each query, as `Search(...).run` does on a cluster."""
 FILE = "negatives.tsv"
 PART_FILE = ".negatives.part"
@@ -183,7 +183,7 @@ def mine(
     out: Path,
     count: int,
     *,
-    rank: Ranking | None = None,
+    rank: RanksQueries | None = None,
     source: str = "bm25",
     progress: Progress = silent,
 ) -> Mined:
@@ -223,7 +223,7 @@ def mined_before(out: Path, key: str) -> Mined | None:
     return Mined(file, values["queries"], values["documents"], values["shortest"], reused=True)
 
 
-def mine_rest(part: Path, judged: Judged, count: int, rank: Ranking | None, progress: Progress) -> None:
+def mine_rest(part: Path, judged: Judged, count: int, rank: RanksQueries | None, progress: Progress) -> None:
     """Append the lines of the queries that `part` has not yet."""
     queries = judged.records()
     done = whole_lines(part)
@@ -260,7 +260,7 @@ def line_of(query_id: str, doc_ids: list[str]) -> str:
     return f"{query_id}\t{' '.join(doc_ids)}\n"
 
 
-def rank_here(judged: Judged, progress: Progress) -> Ranking:
+def rank_here(judged: Judged, progress: Progress) -> RanksQueries:
     """Build BM25 over the corpus in this process. Raises DataError when a relevant document is not in it."""
     progress("index for BM25", 0, 1)
     ids, texts = [], []
@@ -280,7 +280,7 @@ def rank_here(judged: Judged, progress: Progress) -> Ranking:
     return rank
 
 
-def rank_by(ranker: Any, judged: Judged, limits: Any) -> Ranking:
+def rank_by(ranker: Any, judged: Judged, limits: Any) -> RanksQueries:
     """Rank the corpus by a dense ranker as it is now: exact inner products with all its vectors."""
     documents = [(document.doc_id, document.contents) for document in judged.documents()]
     vectors = ranker.encode_documents([text for _, text in documents], max_tokens=limits.document)

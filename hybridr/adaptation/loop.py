@@ -20,7 +20,7 @@ from ..errors import DownloadError, MissingExtra, ModelError
 from ..files.atomic import storing
 from ..machine import FEATURES, amx_works, read_cpu
 from ..progress import Progress, silent
-from .objectives import Memory, Objective, Precision, Recipe
+from .objectives import Memory, Objective, Recipe, TrainingPrecision
 from .runs import LOSSES_FILE, Training, append_step, restore, store, write_steps
 
 try:
@@ -218,7 +218,7 @@ def container_memory() -> int:
         return 1 << 62
 
 
-def choose_precision(wanted: Literal["auto", "fp32", "bf16"], device: torch.device) -> Precision:
+def choose_precision(wanted: Literal["auto", "fp32", "bf16"], device: torch.device) -> TrainingPrecision:
     """Choose bf16 where the device computes in it, else fp32; weights and optimiser are fp32 either way.
 
     On a processor that is AMX, tried in a child process: some virtual machines list an AMX that kills

@@ -33,9 +33,9 @@ from . import runs
 from .batches import Batches, Examples, Limits, Rows, TargetTexts, read_distilled, read_examples
 from .corpus import TargetDomain
 from .identity import NOT_RECORDED, identity, method_of, own_settings_of
-from .judged import Judged, Ranking, mine, rank_by
+from .judged import Judged, RanksQueries, mine, rank_by
 from .loop import CHECKPOINTS, Processes, choose_precision, train
-from .objectives import Precision
+from .objectives import TrainingPrecision
 from .objectives.labelled import Materials
 from .settings import MODIR, OBJECTIVES, RemSettings, require_consistent, require_method
 
@@ -88,7 +88,7 @@ class RemPlan:
     ranker: Ranker
     rem: RemFiles | None
     """The one that is trained on; None for a fresh one."""
-    precision: Precision
+    precision: TrainingPrecision
     backbone: int
     """Weights of the backbone alone."""
     processes: Processes
@@ -122,7 +122,7 @@ def train_rem(
     judged: Judged,
     settings: RemSettings,
     *,
-    rank: Ranking | None = None,
+    rank: RanksQueries | None = None,
     source: str = "bm25",
     target: TargetDomain | None = None,
     progress: Progress = silent,
@@ -201,7 +201,7 @@ def plan_rem(
     )
 
 
-def read(plan: RemPlan, episode: int, rank: Ranking | None, progress: Progress) -> Examples:
+def read(plan: RemPlan, episode: int, rank: RanksQueries | None, progress: Progress) -> Examples:
     """Mine the negatives where no file is given, and tokenise what is trained on.
 
     After the first episode the ranker itself mines them, as far as it is trained.
@@ -225,7 +225,7 @@ def read(plan: RemPlan, episode: int, rank: Ranking | None, progress: Progress) 
     return read_examples(plan.judged, file, tokens, limits, progress=progress)
 
 
-def fit(plan: RemPlan, rank: Ranking | None, progress: Progress) -> dict[str, Any]:
+def fit(plan: RemPlan, rank: RanksQueries | None, progress: Progress) -> dict[str, Any]:
     """Train from the last checkpoint, where there is one, and write the folder; give its entry.
 
     An episode goes on from the weights of the one before; optimiser and method begin anew.

@@ -36,8 +36,8 @@ MASKED = 0.15
 REPLACED, RANDOM = 0.8, 0.1  # of the masked ones: by [MASK], by any token; the rest stays
 ROUNDS = 4  # of the Feistel network; Luby and Rackoff 1988 need as many
 VISITS, WINDOWS, FIXED = 0, 1, 2  # streams of random numbers under one seed
-Ids = NDArray[np.int64]
-Choose: TypeAlias = "Callable[[Ids, Ids, Frame, Generator], Ids]"
+TokenIds = NDArray[np.int64]
+Choose: TypeAlias = "Callable[[TokenIds, TokenIds, Frame, Generator], TokenIds]"
 
 
 @dataclass(frozen=True)
@@ -247,13 +247,13 @@ class Frame:
 class TokenWindows(NamedTuple):
     """The inputs of one optimiser step: documents one after the other, special tokens included."""
 
-    ids: Ids
+    ids: TokenIds
     """What the model reads, `(tokens,)`."""
-    lengths: Ids
+    lengths: TokenIds
     """Tokens of each document, `(documents,)`."""
-    masked: Ids
+    masked: TokenIds
     """Positions in `ids` that the model has to restore, ascending; at least one."""
-    targets: Ids
+    targets: TokenIds
     """The ids that stood there, `(masked,)`."""
 
 
@@ -269,12 +269,14 @@ def windows_of_step(
     return masked_windows(cache, frame, cache.spans(rows), max_tokens, default_rng([seed, WINDOWS, step]))
 
 
-def fixed_windows(cache: TokenCache, frame: Frame, rows: Ids, *, max_tokens: int, seed: int) -> TokenWindows:
+def fixed_windows(
+    cache: TokenCache, frame: Frame, rows: TokenIds, *, max_tokens: int, seed: int
+) -> TokenWindows:
     """Give windows and masks of the documents `rows` that are always the same, to compare losses."""
     return masked_windows(cache, frame, cache.spans(rows), max_tokens, default_rng([seed, FIXED]))
 
 
-def visits(count: int, start: int, size: int, seed: int) -> Ids:
+def visits(count: int, start: int, size: int, seed: int) -> TokenIds:
     """Give the documents `(size,)` of the visits from number `start`: each of `count` once per epoch."""
     numbers = np.arange(start, start + size, dtype=np.int64)
     epochs, places = np.divmod(numbers, count)
@@ -282,7 +284,7 @@ def visits(count: int, start: int, size: int, seed: int) -> Ids:
     return np.concatenate(found)
 
 
-def permuted(places: Ids, count: int, seed: int, epoch: int) -> Ids:
+def permuted(places: TokenIds, count: int, seed: int, epoch: int) -> TokenIds:
     """Map places in 0..count-1 one to one onto the same range, at random by seed and epoch.
 
     A Feistel network over the next even power of 2, walked until it ends in the range (Black and Rogaway
@@ -298,7 +300,7 @@ def permuted(places: Ids, count: int, seed: int, epoch: int) -> Ids:
     return found
 
 
-def scrambled(values: Ids, half: int, keys: list[int]) -> Ids:
+def scrambled(values: TokenIds, half: int, keys: list[int]) -> TokenIds:
     """Run values of 2 * `half` bits through the network once."""
     low = (1 << half) - 1
     left, right = values >> half, values & low
@@ -310,7 +312,7 @@ def scrambled(values: Ids, half: int, keys: list[int]) -> Ids:
 def masked_windows(
     cache: TokenCache,
     frame: Frame,
-    spans: tuple[Ids, Ids],
+    spans: tuple[TokenIds, TokenIds],
     longest: int,
     random: Generator,
     choose: Choose | None = None,
@@ -326,7 +328,7 @@ def masked_windows(
     return TokenWindows(ids, inner + frame.size, chosen, targets)
 
 
-def framed(cache: TokenCache, frame: Frame, starts: Ids, inner: Ids) -> tuple[Ids, Ids]:
+def framed(cache: TokenCache, frame: Frame, starts: TokenIds, inner: TokenIds) -> tuple[TokenIds, TokenIds]:
     """Lay windows and special tokens one after the other; also give the positions `(text,)` of the text."""
     lengths = inner + frame.size
     begins = np.cumsum(lengths) - lengths
@@ -341,7 +343,7 @@ def framed(cache: TokenCache, frame: Frame, starts: Ids, inner: Ids) -> tuple[Id
     return ids, text
 
 
-def choose_masked(ids: Ids, text: Ids, frame: Frame, random: Generator) -> Ids:
+def choose_masked(ids: TokenIds, text: TokenIds, frame: Frame, random: Generator) -> TokenIds:
     """Choose 15 % of the text's positions, each by itself; one when chance chooses none."""
     usable = text[~np.isin(ids[text], frame.special)]
     chosen = usable[random.random(len(usable)) < MASKED]
@@ -351,7 +353,7 @@ def choose_masked(ids: Ids, text: Ids, frame: Frame, random: Generator) -> Ids:
     return pool[random.integers(0, len(pool), 1)]
 
 
-def choose_words(ids: Ids, text: Ids, frame: Frame, random: Generator) -> Ids:
+def choose_words(ids: TokenIds, text: TokenIds, frame: Frame, random: Generator) -> TokenIds:
     """Choose 15 % of the words, each with all its tokens; single tokens when chance chooses no word."""
     begins = ~np.isin(ids[text], frame.rests) | (np.diff(text, prepend=-2) > 1)
     word = np.cumsum(begins) - 1
@@ -359,7 +361,7 @@ def choose_words(ids: Ids, text: Ids, frame: Frame, random: Generator) -> Ids:
     return chosen if len(chosen) else choose_masked(ids, text, frame, random)
 
 
-def corrupted(targets: Ids, frame: Frame, random: Generator) -> Ids:
+def corrupted(targets: TokenIds, frame: Frame, random: Generator) -> TokenIds:
     """Give what the model sees instead: 80 % [MASK], 10 % any token of the vocabulary, 10 % the token."""
     chance = random.random(len(targets))
     others = random.integers(0, frame.vocabulary, len(targets))
@@ -367,7 +369,7 @@ def corrupted(targets: Ids, frame: Frame, random: Generator) -> Ids:
     return np.where(chance < REPLACED, frame.mask, seen)
 
 
-def cut(lengths: Ids, budget: int, overhead: int) -> Iterator[Ids]:
+def cut(lengths: TokenIds, budget: int, overhead: int) -> Iterator[TokenIds]:
     """Group documents into micro-batches of at most `budget` tokens with padding, longest first.
 
     A longer document is a micro-batch of its own. Each micro-batch costs its tokens and `overhead` more;

@@ -40,7 +40,7 @@ CLASSES = {
 }
 """The class that the authors' code opens a REM with."""
 KINDS = {"bert": "Bert", "roberta": "Roberta", "distilbert": "DistilBert"}
-Weights = dict[str, torch.nn.Parameter]
+Trainable = dict[str, torch.nn.Parameter]
 TAGGING: dict[str, Any] = {"head_type": "tagging", "layers": 1, "activation_function": "tanh"}
 CLASSIFICATION = TAGGING | {"head_type": "classification", "bias": True, "use_pooler": False}
 
@@ -145,21 +145,21 @@ def add_head(ranker: Ranker, width: int, seed: int) -> None:
     ranker.head = head
 
 
-def head_weights(ranker: Ranker, name: str) -> Weights:
+def head_weights(ranker: Ranker, name: str) -> Trainable:
     """Give the head's parameters by the keys they have in a REM called `name`; empty without a head."""
     if isinstance(ranker, Splade):
         return ranker.head_weights()
     return {f"heads.{name}.1.{key}": weight for key, weight in ranker.head.named_parameters()}
 
 
-def embedding_weights(ranker: Ranker) -> Weights:
+def embedding_weights(ranker: Ranker) -> Trainable:
     """Give the input embeddings that a re-ranker's REM carries (splade's words are its head's decoder)."""
     return dict(ranker.backbone.embeddings.named_parameters()) if isinstance(ranker, CrossEncoder) else {}
 
 
-def unfreeze(weights: Weights) -> Weights:
+def unfreeze(weights: Trainable) -> Trainable:
     """Make parameters trainable, those that are tied once only."""
-    once: Weights = {}
+    once: Trainable = {}
     for key, weight in weights.items():
         if not any(weight is other for other in once.values()):
             weight.requires_grad_(True)

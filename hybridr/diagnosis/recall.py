@@ -41,8 +41,7 @@ LEAST = 0.95
 TIES = 20  # more than k that exact search is asked for: documents of one score are worth the same
 SAME = 1e-6
 REPORTED, SEED = 20, 13
-Scores: TypeAlias = Mapping[str, float]
-Asked: TypeAlias = tuple[str, NDArray[Any]]
+AskedVector: TypeAlias = tuple[str, NDArray[Any]]
 """The id of a document, empty of a query, and the vector `(dim,)`."""
 
 
@@ -131,7 +130,7 @@ def searched(cluster: Cluster, name: str) -> IndexInfo:
     return info
 
 
-def vectors_of(info: IndexInfo, drawn: Sequence[SourceDocument]) -> list[Asked]:
+def vectors_of(info: IndexInfo, drawn: Sequence[SourceDocument]) -> list[AskedVector]:
     """Give the ids and vectors of those documents that have one."""
     held = ((one.doc_id, one.source.get(info.record.vector_field)) for one in drawn)
     return [
@@ -151,7 +150,7 @@ def made_queries(info: IndexInfo, drawn: Sequence[SourceDocument]) -> list[str]:
 
 
 def walk_shares(
-    cluster: Cluster, info: IndexInfo, what: str, asked: Sequence[Asked], progress: Progress
+    cluster: Cluster, info: IndexInfo, what: str, asked: Sequence[AskedVector], progress: Progress
 ) -> Iterator[WalkShare]:
     """Compare every walk with exact search."""
     exact, _ = neighbours_of(cluster, info, asked, partial(exact_body, info), progress, f"{what}: exact")
@@ -190,13 +189,13 @@ def walked_body(info: IndexInfo, walk: Walk, vector: NDArray[Any]) -> dict[str, 
 def neighbours_of(
     cluster: Cluster,
     info: IndexInfo,
-    asked: Sequence[Asked],
+    asked: Sequence[AskedVector],
     body: Callable[[NDArray[Any]], dict[str, Any]],
     progress: Progress,
     what: str,
-) -> tuple[list[Scores], float]:
+) -> tuple[list[Mapping[str, float]], float]:
     """Search for each vector; give the scores of its neighbours without itself, and the mean time, ms."""
-    found: list[Scores] = []
+    found: list[Mapping[str, float]] = []
     took = 0.0
     for number, (own, vector) in enumerate(asked):
         if number % REPORTED == 0:
@@ -209,7 +208,7 @@ def neighbours_of(
     return found, took / len(asked)
 
 
-def overlap(exact: Scores, walked: Iterable[str], k: int) -> float:
+def overlap(exact: Mapping[str, float], walked: Iterable[str], k: int) -> float:
     """Give the share of the true `k` nearest that are among the first `k` walked, 0 to 1.
 
     Documents that are as near as the last of the true ones count like them.

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from ..errors import MissingExtra
 
-Scores: TypeAlias = NDArray[np.float64]
 Positions: TypeAlias = NDArray[np.int32]
 
 WORD = re.compile(r"[^\W_]+")
@@ -46,9 +45,9 @@ class Bm25:
         self.gain = k1 + 1
         self._postings = posting_lists(index.doc_freqs)
 
-    def scores(self, query: str) -> Scores:
+    def scores(self, query: str) -> NDArray[np.float64]:
         """Score every text, `(texts,)`; 0 where no term occurs. Reads only the texts with a term in them."""
-        result: Scores = np.zeros(self._texts)
+        result: NDArray[np.float64] = np.zeros(self._texts)
         for term in terms_of(query):
             if term in self.idf:
                 found, counts = self._postings[term]

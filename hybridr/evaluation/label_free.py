@@ -30,9 +30,8 @@ OVERLAP_LOSS = 0.02  # of the dense top 10 in the BM25 top 20, and significant
 KEPT_LEAST = 0.85  # share of the fused top 10 that must stay
 RANKING_LOSS = 0.05  # nDCG@10 on the probes; less than this they cannot tell
 SIGNIFICANT = 0.05
-Ranking: TypeAlias = Sequence[str]
+RankedIds: TypeAlias = Sequence[str]
 """Document ids of one query, best first."""
-Values: TypeAlias = NDArray[np.float64]
 """One value per query, `(queries,)`."""
 
 
@@ -157,9 +156,9 @@ def gain(found: Sequence[object], answer: object) -> float:
 class Rankings:
     """What one system finds for a list of queries: by words, by vectors, and fused."""
 
-    lexical: Sequence[Ranking]
-    dense: Sequence[Ranking]
-    fused: Sequence[Ranking]
+    lexical: Sequence[RankedIds]
+    dense: Sequence[RankedIds]
+    fused: Sequence[RankedIds]
 
     def of(self, queries: Iterable[int]) -> Rankings:
         """Give the rankings of some queries, by their positions."""
@@ -178,20 +177,20 @@ class BeforeAfter:
     queries: int
 
 
-def own_document(rankings: Sequence[Ranking], answers: Sequence[str]) -> Values:
+def own_document(rankings: Sequence[RankedIds], answers: Sequence[str]) -> NDArray[np.float64]:
     """Give nDCG@10 of each query's own document, for queries that were made from documents."""
     return np.array(
         [gain(list(found[:TOP]), answer) for found, answer in zip(rankings, answers, strict=True)]
     )
 
 
-def lexical_overlap(rankings: Sequence[Ranking], lexical: Sequence[Ranking]) -> Values:
+def lexical_overlap(rankings: Sequence[RankedIds], lexical: Sequence[RankedIds]) -> NDArray[np.float64]:
     """Give the share of each top 10 that is in the BM25 top 20."""
     pairs = zip(rankings, lexical, strict=True)
     return np.array([len(set(words[:LEXICAL_TOP]).intersection(found[:TOP])) / TOP for found, words in pairs])
 
 
-def kept_share(old: Sequence[Ranking], new: Sequence[Ranking]) -> Values:
+def kept_share(old: Sequence[RankedIds], new: Sequence[RankedIds]) -> NDArray[np.float64]:
     """Give the share of each old top 10 that is in the new one."""
     pairs = zip(old, new, strict=True)
     return np.array(
@@ -222,7 +221,7 @@ def compare_kept(old: Rankings, new: Rankings) -> BeforeAfter:
     return BeforeAfter("hybrid top 10 kept", 1.0, float(kept.mean()), 1.0, len(kept))
 
 
-def compared(name: str, old: Values, new: Values) -> BeforeAfter:
+def compared(name: str, old: NDArray[np.float64], new: NDArray[np.float64]) -> BeforeAfter:
     """Average two aligned lists of per-query values and test their difference."""
     same = len(old) < 2 or bool(np.allclose(old, new))
     p = 1.0 if same else float(stats.ttest_rel(new, old).pvalue)

@@ -29,7 +29,7 @@ li.relevant { border-color: #2a8a3e; background: #eef8f0 }
 li.judged { border-color: #c24; background: #fbf0f1 }
 small { color: #666 } p.snippet { margin: 0 }
 """
-Texts = Mapping[str, str]
+TextById = Mapping[str, str]
 LATEX = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -52,7 +52,7 @@ def format_of(file: Path) -> Format:
     return SUFFIXES[file.suffix.lower()]
 
 
-def rendered(found: Evaluation, kind: Format, title: str, texts: Texts | None = None) -> str:
+def rendered(found: Evaluation, kind: Format, title: str, texts: TextById | None = None) -> str:
     """Write the evaluation in one of the formats; `texts` (document id -> text) are shown in HTML only."""
     if kind == "json":
         return json.dumps({"title": title, **found.to_json()}, indent=2, ensure_ascii=False) + "\n"
@@ -62,7 +62,9 @@ def rendered(found: Evaluation, kind: Format, title: str, texts: Texts | None = 
     return _tables(found, write, "\n")
 
 
-def write_report(found: Evaluation, file: Path, kind: Format, title: str, texts: Texts | None = None) -> None:
+def write_report(
+    found: Evaluation, file: Path, kind: Format, title: str, texts: TextById | None = None
+) -> None:
     """Write it to a file, whole or not at all; only the owner can read one with texts of documents."""
     with replacing(file, private=bool(texts)) as temporary:
         temporary.write_text(rendered(found, kind, title, texts), encoding="utf-8")
@@ -74,7 +76,7 @@ def shown_documents(found: Evaluation) -> list[str]:
     return list(dict.fromkeys(one.doc_id for one in placed))
 
 
-def page(found: Evaluation, title: str, texts: Texts) -> str:
+def page(found: Evaluation, title: str, texts: TextById) -> str:
     """Write one self-contained page: tables, then the top tens side by side; it loads nothing."""
     head = f"<meta charset=utf-8><title>{html.escape(title)}</title><style>{STYLE}</style>"
     said = (
@@ -100,7 +102,7 @@ def _tables(found: Evaluation, write: Callable[..., str], between: str) -> str:
     return means + between + write(*found.comparison_table()) if found.comparisons else means
 
 
-def _where_they_differ(found: Evaluation, texts: Texts) -> str:
+def _where_they_differ(found: Evaluation, texts: TextById) -> str:
     baseline, other = found.pair()
     differences = found.differences()
     if not differences:
@@ -110,7 +112,7 @@ def _where_they_differ(found: Evaluation, texts: Texts) -> str:
     return heading + "\n".join(sections)
 
 
-def _section(one: Difference, names: tuple[str, str], measure: str, texts: Texts) -> str:
+def _section(one: Difference, names: tuple[str, str], measure: str, texts: TextById) -> str:
     lists = "".join(
         f"<div><b>{html.escape(name)}</b> <small>{html.escape(measure)} {value:.4f}</small>"
         f"{_top(top, texts)}</div>"
@@ -123,11 +125,11 @@ def _section(one: Difference, names: tuple[str, str], measure: str, texts: Texts
     )
 
 
-def _top(top: list[Placed], texts: Texts) -> str:
+def _top(top: list[Placed], texts: TextById) -> str:
     return f"<ol>{''.join(_item(one, texts) for one in top)}</ol>" if top else "<p>no results</p>"
 
 
-def _item(one: Placed, texts: Texts) -> str:
+def _item(one: Placed, texts: TextById) -> str:
     kind = "" if one.grade is None else ' class="relevant"' if one.grade > 0 else ' class="judged"'
     grade = "not judged" if one.grade is None else f"grade {one.grade}"
     text = html.unescape(without_tags(texts.get(one.doc_id, "")))

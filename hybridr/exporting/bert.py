@@ -15,7 +15,7 @@ KINDS = ("bert", "roberta", "xlm-roberta", "distilbert")
 EPSILON = 1e-12  # DistilBERT's, which its configuration does not say, and BERT's default
 
 
-class Arithmetic(Protocol):
+class Algebra(Protocol):
     """The operations of a backbone. Values are arrays of numpy, or names in a graph."""
 
     def rows(self, table: str, places: Any) -> Any:
@@ -76,7 +76,7 @@ WORDS, POSITIONS = "embeddings.word_embeddings", "embeddings.position_embeddings
 KINDS_OF_TOKENS, EMBEDDED = "embeddings.token_type_embeddings", "embeddings.LayerNorm"
 
 
-def token_states(arithmetic: Arithmetic, config: Any, ids: Any, mask: Any, kinds: Any = None) -> Any:
+def token_states(arithmetic: Algebra, config: Any, ids: Any, mask: Any, kinds: Any = None) -> Any:
     """Give the last states of tokens `(n, tokens, width)` of ids and mask `(n, tokens)`.
 
     `kinds` are the kinds of tokens, of a backbone that has several.
@@ -94,7 +94,7 @@ def token_states(arithmetic: Arithmetic, config: Any, ids: Any, mask: Any, kinds
     return states
 
 
-def embedded(arithmetic: Arithmetic, config: Any, ids: Any, kinds: Any) -> Any:
+def embedded(arithmetic: Algebra, config: Any, ids: Any, kinds: Any) -> Any:
     """Add up what stands for words, positions and kinds of tokens."""
     found = arithmetic.rows(WORDS, ids)
     if config.model_type != "distilbert":

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ..encoding.engines import OUTPUT, STATES
 from .bert import token_states
-from .weights import NumpyRetriever, Weights
+from .weights import NumpyRetriever, StoredWeights
 
 if TYPE_CHECKING:
     from ..encoding.retriever import Retriever
@@ -101,7 +101,7 @@ def built(retriever: NumpyRetriever) -> onnx.ModelProto:
 class GraphArithmetic:
     """The operations of a backbone as nodes; a value is the name of a node's output."""
 
-    def __init__(self, weights: Weights) -> None:
+    def __init__(self, weights: StoredWeights) -> None:
         self.weights = weights
         self.nodes: list[onnx.NodeProto] = []
         self.tensors: dict[str, onnx.TensorProto] = {}

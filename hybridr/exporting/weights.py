@@ -38,7 +38,7 @@ WRAPPERS = (
 )  # before the names, where a head was saved around the backbone
 OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of LayerNorm, in files of before PyTorch had it
 BEYOND = ".layer."
-Weights = Mapping[str, NDArray[np.float32]]
+StoredWeights = Mapping[str, NDArray[np.float32]]
 
 
 def one_thread() -> threadpool_limits:
@@ -49,7 +49,7 @@ def one_thread() -> threadpool_limits:
 class NumpyArithmetic:
     """The operations of a backbone on arrays, in fp32."""
 
-    def __init__(self, weights: Weights) -> None:
+    def __init__(self, weights: StoredWeights) -> None:
         self.weights = weights
 
     def rows(self, table: str, places: NDArray[np.int64]) -> Vectors:
@@ -110,7 +110,12 @@ class NumpyRetriever(TextModel):
     """A bi-encoder of BERT's kin on arrays: slow and without torch, for what `Retriever` is to an export."""
 
     def __init__(
-        self, weights: Weights, config: SimpleNamespace, tokenizer: str, usage: Usage, folder: Path | None
+        self,
+        weights: StoredWeights,
+        config: SimpleNamespace,
+        tokenizer: str,
+        usage: Usage,
+        folder: Path | None,
     ) -> None:
         self.weights = weights
         self._config = config
@@ -193,7 +198,7 @@ def require_described(folder: Path, config: SimpleNamespace) -> None:
         raise MissingExtra("torch", "train", f"{problem} ({folder.name}; without torch: {', '.join(KINDS)})")
 
 
-def read_tables(folder: Path, config: SimpleNamespace) -> Weights:
+def read_tables(folder: Path, config: SimpleNamespace) -> StoredWeights:
     """Read the weights that reach the vectors, in fp32. Raises ModelError for missing and odd ones."""
     try:
         with safe_open(folder / WEIGHTS_FILE, framework="np") as file:
@@ -234,7 +239,7 @@ def plain_name(name: str) -> str:
     return name
 
 
-def require_fitting(folder: Path, config: SimpleNamespace, weights: Weights, tokenizer: str) -> None:
+def require_fitting(folder: Path, config: SimpleNamespace, weights: StoredWeights, tokenizer: str) -> None:
     """Raise ModelError when sizes contradict each other, or the tokenizer is another model's."""
     rows, width = weights[f"{WORDS}.weight"].shape
     highest = max(Tokenizer.from_str(tokenizer).get_vocab().values(), default=0)

@@ -16,10 +16,9 @@ from ..cluster.fields import mapped_fields
 from ..cluster.legs.lexical import lexical_query
 from ..cluster.record import IndexInfo
 from ..languages import is_plain
-from ..vocabulary.terms import term_vectors, text_vectors
+from ..vocabulary.terms import TermVectors, term_vectors, text_vectors
 
 LEAST_WEIGHT = 1e-6
-Vectors = Mapping[str, Any]
 FEEDBACK_DOCUMENTS = 10
 FEEDBACK_TERMS = 10
 ORIGINAL_WEIGHT = 0.5
@@ -64,7 +63,7 @@ class TermFeedback:
         ]
 
     def _expanded(
-        self, text: str, query: Vectors, best: Mapping[str, float], vectors: Mapping[str, Vectors]
+        self, text: str, query: TermVectors, best: Mapping[str, float], vectors: Mapping[str, TermVectors]
     ) -> dict[str, dict[str, float]]:
         stated = [vectors[doc_id] for doc_id in best]
         expanded = {}
@@ -97,7 +96,7 @@ class TermFeedback:
             return self.words_only
         return is_plain(self.analyzers.get(field, ""), text)
 
-    def document_vectors(self, routing: Mapping[str, str | None]) -> dict[str, Vectors]:
+    def document_vectors(self, routing: Mapping[str, str | None]) -> dict[str, TermVectors]:
         """Give the terms of documents, by field, with the statistics of their own shard."""
         wanted = [
             {"_id": doc_id, **({"routing": value} if value else {})} for doc_id, value in routing.items()
@@ -106,18 +105,18 @@ class TermFeedback:
         return {found["_id"]: found.get("term_vectors", {}) for found in answers}
 
 
-def terms_in(vectors: Vectors, field: str) -> Mapping[str, Any]:
+def terms_in(vectors: TermVectors, field: str) -> Mapping[str, Any]:
     """Give a field's terms with their statistics."""
     terms: Mapping[str, Any] = vectors.get(field, {}).get("terms", {})
     return terms
 
 
-def frequencies(vectors: Vectors, field: str) -> dict[str, int]:
+def frequencies(vectors: TermVectors, field: str) -> dict[str, int]:
     """Give term -> frequency in one document."""
     return {term: found["term_freq"] for term, found in terms_in(vectors, field).items()}
 
 
-def collection_size(vectors: Vectors, field: str) -> int:
+def collection_size(vectors: TermVectors, field: str) -> int:
     """Count the documents that have the field."""
     return int(vectors.get(field, {}).get("field_statistics", {}).get("doc_count", 0))
 

@@ -18,7 +18,7 @@ from ..cluster.legs.lexical import LexicalLeg
 from ..encoding.contract import Reading
 from ..errors import ClusterError, HybridrError
 from ..families import member_of, names_of
-from ..rewriting.clauses import Finds, Query, Reason, Wanted
+from ..rewriting.clauses import Finds, QueryBody, Reason, Wanted
 from ..rewriting.rewriting import BodyRanking, filter_of
 from ..search.candidates import HYBRID, encodes
 from ..search.checks import Mode
@@ -138,7 +138,7 @@ class RewriteRequest(BaseModel):
 def add_rewriting(app: FastAPI, searches: Searches, embedder: Embedder, settings: ServeSettings) -> None:
     """Add `/v1/rewrite`. What is not a query for one text, or cannot be encoded, comes back as it was."""
 
-    async def rewritten(query: Query, one: Wanted) -> dict[str, Any]:
+    async def rewritten(query: QueryBody, one: Wanted) -> dict[str, Any]:
         [embedding] = await embedder.embed("query", [one.text], settings.rank_timeout_s)
         hybrid, reading = searches.modes[HYBRID], without_tokens(embedding.vector)
         legs = hybrid.further_legs(one.text, reading, filter_of(one))

@@ -31,7 +31,6 @@ COUNTED: dict[str, Any] = {
         "aggs": {"states": {"terms": {"field": "state"}}, "done": {"sum": {"field": "done"}}},
     }
 }
-State = Mapping[str, Any]
 
 
 class Pulse(NamedTuple):
@@ -48,7 +47,7 @@ class Lease(NamedTuple):
     """One document of the index as it was seen: a share's, or that of the run."""
 
     name: str
-    state: State
+    state: Mapping[str, Any]
     seq_no: int
     primary_term: int
 
@@ -119,7 +118,7 @@ class Board:
             )
             return [lease_of(hit) for hit in answer["hits"]["hits"]], tally
 
-    def write(self, *changes: tuple[Lease, State]) -> list[Lease | None]:
+    def write(self, *changes: tuple[Lease, Mapping[str, Any]]) -> list[Lease | None]:
         """Write states over exactly those that were seen; None for what somebody else changed meanwhile.
 
         A request may be sent again whose answer was lost: what stands there as it was to be written counts.
@@ -135,7 +134,7 @@ class Board:
                 found.append(self._outcome(lease, state, one))
         return found
 
-    def _outcome(self, lease: Lease, state: State, item: Mapping[str, Any]) -> Lease | None:
+    def _outcome(self, lease: Lease, state: Mapping[str, Any], item: Mapping[str, Any]) -> Lease | None:
         if item["status"] < 300:
             return Lease(lease.name, state, item["_seq_no"], item["_primary_term"])
         if item["status"] == 404:
@@ -159,7 +158,7 @@ def action_line(lease: Lease) -> dict[str, Any]:
     return {"index": {"_id": lease.name, "if_seq_no": lease.seq_no, "if_primary_term": lease.primary_term}}
 
 
-def opened(number: int, share: State, *, again: bool = False) -> State:
+def opened(number: int, share: Mapping[str, Any], *, again: bool = False) -> Mapping[str, Any]:
     """Give the state of an open lease; `again` when somebody began its share."""
     return {"state": "open", "number": number, "share": share, "again": again, "done": 0}
 

@@ -26,7 +26,6 @@ from .board import (
     WRITTEN_TOGETHER,
     Board,
     Lease,
-    State,
     Tally,
     opened,
 )
@@ -98,7 +97,7 @@ class Ledger(Board):
         if self._run is None:
             raise self._taken()
 
-    def begin(self, plan: Mapping[str, Any], shares: Sequence[State]) -> None:
+    def begin(self, plan: Mapping[str, Any], shares: Sequence[Mapping[str, Any]]) -> None:
         """Make the index with an open lease a share. Raises ClusterError when another driver was faster."""
         body = {"settings": SETTINGS, "mappings": MAPPINGS, "aliases": {self.alias: {"is_hidden": True}}}
         try:
@@ -213,7 +212,7 @@ class Holder:
                 self._board.write((lease, opened(lease.number, lease.state["share"], again=True)))
             self._held = None
 
-    def _swap(self, done: State | None = None) -> bool:
+    def _swap(self, done: Mapping[str, Any] | None = None) -> bool:
         """Give back what is held, in state `done`, and take the nearest that may be open."""
         with self._lock:
             changes = [(self._held, done)] if self._held is not None and done is not None else []
@@ -226,7 +225,7 @@ class Holder:
             self._held, self._shown_at = taken, since
             return done is None or outcome[0] is not None
 
-    def _mine(self, lease: Lease, done: int) -> State:
+    def _mine(self, lease: Lease, done: int) -> Mapping[str, Any]:
         kept = {name: lease.state[name] for name in ("number", "share", "again")}
         return {**kept, "state": "held", "holder": self._me, "beat": uuid4().hex, "done": done}
 

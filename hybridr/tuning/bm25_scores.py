@@ -18,10 +18,10 @@ from ..evaluation.bm25 import idf
 EXACT_LENGTHS = 24
 KEPT_BITS = 4
 KEY = "index.similarity.default"
-Weights: TypeAlias = Mapping[str, Mapping[str, float]]
+TermWeights: TypeAlias = Mapping[str, Mapping[str, float]]
 """Field -> term -> what it counts in a query."""
 
-Row: TypeAlias = tuple[float, float, float, float]
+PostingRow: TypeAlias = tuple[float, float, float, float]
 
 
 class Similarity(NamedTuple):
@@ -96,9 +96,9 @@ class Postings(NamedTuple):
         return result
 
 
-def rows_of(place: int, weights: Weights, document: Mapping[str, Any]) -> list[Row]:
+def rows_of(place: int, weights: TermWeights, document: Mapping[str, Any]) -> list[PostingRow]:
     """Give the rows of `Postings` for one candidate, whose term vectors hold its shard's statistics."""
-    rows: list[Row] = []
+    rows: list[PostingRow] = []
     for field, wanted in weights.items():
         held = document.get(field, {}).get("terms", {})
         if not (found := [term for term in wanted if term in held]):
@@ -112,7 +112,7 @@ def rows_of(place: int, weights: Weights, document: Mapping[str, Any]) -> list[R
     return rows
 
 
-def postings(rows: Iterable[Row], *, old: bool = False) -> Postings:
+def postings(rows: Iterable[PostingRow], *, old: bool = False) -> Postings:
     """Put rows together."""
     table = np.array(list(rows), dtype=np.float64).reshape(-1, 4)
     return Postings(table[:, 0].astype(np.int64), table[:, 1], table[:, 2], table[:, 3], old)

@@ -7,14 +7,13 @@ Without pull and neighbours a few queries choose noise; what they are worth with
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 PULL = 5.0
 FOLDS, REPEATS, SEED = 10, 5, 13
-Values: TypeAlias = NDArray[np.float64]
 """A measure, `(queries, variants)`."""
 
 
@@ -22,8 +21,8 @@ class Landscape(NamedTuple):
     """How variants lie to each other: distances from the default `(variants,)`, and how much each one's
     neighbours count `(variants, variants)`, rows that sum to 1."""
 
-    distances: Values
-    nearness: Values
+    distances: NDArray[np.float64]
+    nearness: NDArray[np.float64]
 
     @property
     def default(self) -> int:
@@ -31,13 +30,13 @@ class Landscape(NamedTuple):
         return int(np.argmin(self.distances))
 
 
-def choose(values: Values, landscape: Landscape) -> int:
+def choose(values: NDArray[np.float64], landscape: Landscape) -> int:
     """Give the variant with the best mean among its neighbours, less `PULL` / n times its distance."""
     smooth = landscape.nearness @ values.mean(axis=0)
     return int(np.argmax(smooth - PULL / len(values) * landscape.distances))
 
 
-def held_out_gains(values: Values, landscape: Landscape) -> Values:
+def held_out_gains(values: NDArray[np.float64], landscape: Landscape) -> NDArray[np.float64]:
     """Estimate what choosing gains over the default on queries that had no part in the choice, `(queries,)`.
 
     Nested cross-validation: each fold is judged by the choice of the others, five times over, averaged.

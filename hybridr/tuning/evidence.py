@@ -13,7 +13,7 @@ from ..search.feedback import TermFeedback, frequencies
 from ..search.fusions import Legs
 from ..search.search import Search
 from ..vocabulary.terms import PLAIN_SCORES, text_vectors
-from .bm25_scores import Postings, Row, Similarity, Weights, postings, rows_of, similarity_of
+from .bm25_scores import PostingRow, Postings, Similarity, TermWeights, postings, rows_of, similarity_of
 
 DEPTH = 100
 AT_ONCE, DOCUMENTS_AT_ONCE = 32, 250
@@ -63,12 +63,12 @@ def with_words(search: Search, asked: Sequence[Asked], progress: Progress = sile
 def occurrences(
     terms: TermFeedback,
     asked: Sequence[Asked],
-    weights: Sequence[Weights],
+    weights: Sequence[TermWeights],
     routing: Mapping[str, str | None],
     progress: Progress,
 ) -> list[Postings]:
     """Find weighed terms in the candidates of each query; every document is asked for once."""
-    rows: list[list[Row]] = [[] for _ in asked]
+    rows: list[list[PostingRow]] = [[] for _ in asked]
     places = placed(asked)
     for number, batch in enumerate(parts(list(routing), DOCUMENTS_AT_ONCE)):
         progress("terms", number * DOCUMENTS_AT_ONCE, len(routing))
@@ -80,7 +80,7 @@ def occurrences(
     return [postings(one, old=old) for one in rows]
 
 
-def query_weights(search: Search, asked: Sequence[Asked]) -> Iterator[Weights]:
+def query_weights(search: Search, asked: Sequence[Asked]) -> Iterator[TermWeights]:
     """Give how often each term stands in each query, by field."""
     for batch in parts(asked, AT_ONCE):
         texts = [one.query.text for one in batch]

@@ -13,7 +13,7 @@ from ..evaluation.measures import parse_measure, values_of
 from ..evaluation.significance import interval
 from ..records import Qrels
 from .bm25_scores import Bm25Variant
-from .choice import Landscape, Values, choose, held_out_gains
+from .choice import Landscape, choose, held_out_gains
 from .evidence import Asked
 from .variants import Variant
 
@@ -57,7 +57,9 @@ class Choice:
         return self.chosen if self.applied else default
 
 
-def chosen_among(tried: Sequence[Tried], lying: Landscape, values: Values, measure: str) -> Choice:
+def chosen_among(
+    tried: Sequence[Tried], lying: Landscape, values: NDArray[np.float64], measure: str
+) -> Choice:
     """Choose by values `(queries, variants)`, less a pull toward the default."""
     means, default = values.mean(axis=0), lying.default
     chosen, gains = choose(values, lying), held_out_gains(values, lying)
@@ -77,7 +79,7 @@ def chosen_among(tried: Sequence[Tried], lying: Landscape, values: Values, measu
 
 def measured(
     asked: Sequence[Asked], qrels: Qrels, measure: str, score: Callable[[Asked], NDArray[np.float64]]
-) -> Values:
+) -> NDArray[np.float64]:
     """Measure every row that `score` gives of a query's candidates, `(rows, n)`, on every query.
 
     NaN is the score of what a row does not find. The answer is `(queries, rows)`.

@@ -22,7 +22,7 @@ SAME_COPY = {"preference": "hybridr"}  # replicas count deleted documents differ
 PLAIN_SCORES, OLD_FACTOR = (3, 0, 0), 2.2  # before 3.0 BM25 has Lucene's old factor k1 + 1
 
 
-Vectors: TypeAlias = dict[str, Any]
+TermVectors: TypeAlias = Mapping[str, Any]
 """Field -> its terms with their statistics, as the server gives them."""
 
 
@@ -106,7 +106,7 @@ class Analysis:
         return {"per_field_analyzer": chosen} if chosen else {}
 
 
-def analysed(text: str, shards: Sequence[Vectors], factor: float) -> Analysed:
+def analysed(text: str, shards: Sequence[TermVectors], factor: float) -> Analysed:
     """Put together what the shards say of a text."""
     words: list[Word] = []
     total = 0.0
@@ -161,7 +161,7 @@ def given_as(info: IndexInfo, fields: Sequence[str], text: str) -> dict[str, str
 
 def text_vectors(
     cluster: Cluster, info: IndexInfo, fields: Sequence[str], texts: Sequence[str]
-) -> list[Vectors]:
+) -> list[TermVectors]:
     """Give the terms of each text, by field, with the frequencies they have in one shard of the index."""
     wanted = [{"doc": given_as(info, fields, text)} for text in texts]
     answers = term_vectors(cluster, info.name, fields, wanted)

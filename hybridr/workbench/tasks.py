@@ -11,7 +11,7 @@ from ..errors import HybridrError
 from ..progress import Progress
 from ..serving.requests import Refused
 
-Work: TypeAlias = Callable[[Progress], dict[str, Any]]
+PageWork: TypeAlias = Callable[[Progress], dict[str, Any]]
 """What reports its progress and gives its result as JSON values."""
 LOGGER = logging.getLogger("hybridr.serving")
 
@@ -29,7 +29,7 @@ class Tasks:
         with self._lock:
             return dict(self._state)
 
-    def start(self, name: str, work: Work) -> None:
+    def start(self, name: str, work: PageWork) -> None:
         """Begin a task. Raises Refused (409) while another one runs."""
         with self._lock:
             if self._state["state"] == "running":
@@ -37,7 +37,7 @@ class Tasks:
             self._state = {"task": name, "state": "running"}
         Thread(target=self._run, args=(work,), name=f"hybridr-{name}", daemon=True).start()
 
-    def _run(self, work: Work) -> None:
+    def _run(self, work: PageWork) -> None:
         try:
             self._tell(state="done", result=work(self._progress))
         except HybridrError as error:

@@ -30,10 +30,10 @@ from ..tuning.tuning import Tuning, tune
 from .comparing import SideBySide
 from .judgements import Judgements
 from .page import add_page
-from .tasks import Tasks, Work
+from .tasks import PageWork, Tasks
 
 MEASURED = Compared(("bm25", "hybrid-stock", "hybrid"), measures=("nDCG@10", "RR@10"))
-Text = Annotated[str, Field(min_length=1, max_length=1_000)]
+QueryText = Annotated[str, Field(min_length=1, max_length=1_000)]
 Judge = Annotated[str, Field(pattern=r"^[\w-]{1,40}$", description="a name; letters, digits, - and _")]
 DocumentId = Annotated[str, Field(min_length=1, max_length=512)]
 
@@ -41,7 +41,7 @@ DocumentId = Annotated[str, Field(min_length=1, max_length=512)]
 class CompareRequest(BaseModel):
     """The body of `/compare`."""
 
-    query: Text = Field(description="what a user types")
+    query: QueryText = Field(description="what a user types")
     systems: list[str] = Field(min_length=1, max_length=4, description="names that GET /compare lists")
     k: int = Field(10, ge=1, le=50, description="how many hits of each")
 
@@ -49,7 +49,7 @@ class CompareRequest(BaseModel):
 class QueriesRequest(BaseModel):
     """The body of `/judging/queries`."""
 
-    queries: list[Text] = Field(min_length=1, max_length=10_000, description="queries to be judged")
+    queries: list[QueryText] = Field(min_length=1, max_length=10_000, description="queries to be judged")
 
 
 class NextRequest(BaseModel):
@@ -219,7 +219,7 @@ def summary(found: Tuning) -> dict[str, Any]:
 def add_tasks(app: FastAPI, works: Works) -> None:
     """Add `/tasks`."""
     tasks = Tasks()
-    known: dict[str, Work] = {"tune": works.tune, "reset": works.reset, "evaluate": works.evaluate}
+    known: dict[str, PageWork] = {"tune": works.tune, "reset": works.reset, "evaluate": works.evaluate}
 
     @app.get("/tasks", summary="The task under way, or the last one", dependencies=OWN)
     def state() -> Response:

@@ -10,10 +10,10 @@ import pytest
 from hybridr.errors import DataError
 from hybridr.progress import Progress
 from hybridr.serving.requests import Refused
-from hybridr.workbench.tasks import Tasks, Work
+from hybridr.workbench.tasks import PageWork, Tasks
 
 
-def ended(tasks: Tasks, work: Work) -> dict[str, Any]:
+def ended(tasks: Tasks, work: PageWork) -> dict[str, Any]:
     tasks.start("measure", work)
     for thread in threading.enumerate():
         if thread.name == "hybridr-measure":

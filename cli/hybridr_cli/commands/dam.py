@@ -21,7 +21,7 @@ dam = group("dam", "Train a domain module (DAM) on documents without labels.")
 
 
 @dataclass(frozen=True)
-class Place:
+class Documents:
     """Where the documents are: one of these."""
 
     index: Annotated[str | None, typer.Option(help="Index whose documents are read.")] = None
@@ -31,7 +31,7 @@ class Place:
 
 
 @verb(dam, "train", cluster=True)
-def train(session: Session, place: Place, settings: DamSettings) -> None:
+def train(session: Session, place: Documents, settings: DamSettings) -> None:
     """Train a DAM without labels, from a source DAM; the same command goes on after a stop."""
     from hybridr.adaptation.dam import fit_dam
 
@@ -39,7 +39,7 @@ def train(session: Session, place: Place, settings: DamSettings) -> None:
     render(session, fit_dam(source, settings, progress=session.output.progress))
 
 
-def chosen_source(session: Session, place: Place, fields: tuple[str, ...]) -> Source:
+def chosen_source(session: Session, place: Documents, fields: tuple[str, ...]) -> Source:
     """Open the one source that was given. Raises SettingsError."""
     from hybridr.adaptation.corpus import CorpusFile
     from hybridr.errors import SettingsError

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Compared:
+class Measured:
     """What is measured, and by what."""
 
     systems: Annotated[str, typer.Option(help="bm25, template, rm3, dense, hybrid, hybrid-stock, …")] = (
@@ -51,7 +51,7 @@ class Written:
 def evaluate(
     session: Session,
     queries: JudgedOptions,
-    compared: Compared,
+    compared: Measured,
     wanted: Written,
     search: Annotated[SearchSettings, Only("query_template")],
     name: Annotated[
@@ -83,7 +83,7 @@ def measured(
     index: tuple[Cluster, str] | None,
     encoder: Path | None,
     judged: JudgedQueries,
-    compared: Compared,
+    compared: Measured,
     settings: SearchSettings,
 ) -> Evaluation:
     """Measure systems of an index and run files; without an index the files alone."""

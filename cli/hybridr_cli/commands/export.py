@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FORMS = ("ranker", "pooling", "similarity")
 
 
-class Precision(str, Enum):
+class Number(str, Enum):
     """Number format of the graph that is opened first."""
 
     fp32 = "fp32"
@@ -49,7 +49,7 @@ def export(
     folder: Annotated[
         str | None, typer.Argument(help="Encoder or sentence-transformers folder, or 'minilm'.")
     ] = None,
-    precision: Annotated[Precision, typer.Option(help="fp32, or int8 beside it.")] = Precision.fp32,
+    precision: Annotated[Number, typer.Option(help="fp32, or int8 beside it.")] = Number.fp32,
     out: Annotated[
         Path | None, typer.Option(help="Where to write.", show_default="in place, or FOLDER-encoder")
     ] = None,

@@ -30,7 +30,7 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Ranking:
+class Ranked:
     """What ranks them."""
 
     mode: Annotated[str, typer.Option(help="Which legs rank: hybrid, or one by its name.")] = "hybrid"
@@ -43,7 +43,7 @@ def search(
     name: Searched,
     text: Annotated[str, typer.Argument(help="The query.")],
     page: Page,
-    ranking: Ranking,
+    ranking: Ranked,
     settings: SearchSettings,
     request: Annotated[
         bool, typer.Option("--request", help="Print the body for plain REST, do not search.")

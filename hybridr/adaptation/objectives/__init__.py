@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ...encoding.retriever import Retriever
 
-Precision = Literal["fp32", "bf16"]
+TrainingPrecision = Literal["fp32", "bf16"]
 
 
 class Objective(Protocol):
@@ -153,7 +153,7 @@ class Recipe:
     """Not on biases and LayerNorm."""
     clip: float = 1.0
     """Norm that the gradient is cut to; 0 leaves it."""
-    precision: Precision = "fp32"
+    precision: TrainingPrecision = "fp32"
     checkpoint_every: int = 100
     optimizer: Literal["adamw", "sgd"] = "adamw"
     betas: tuple[float, float] = (0.9, 0.999)

@@ -30,9 +30,9 @@ except ImportError as missing:
 ENDS = (".", "?", "!", "。", "？", "！")
 """Tokens that end a sentence, where the vocabulary has them."""
 ANSWERS = '{"query-id": "q1", "corpus-id": "d1", "answers": [{"start": 17, "score": 0.93}]}'
-Span: TypeAlias = tuple[int, int]
+TokenSpan: TypeAlias = tuple[int, int]
 """Positions of a unit's tokens in its passage, the second excluded."""
-UnitScores: TypeAlias = Callable[[int, int, Sequence[Span]], NDArray[np.float64]]
+UnitScores: TypeAlias = Callable[[int, int, Sequence[TokenSpan]], NDArray[np.float64]]
 """Scores a passage's units for a query: numbers of query and passage, and the units."""
 
 
@@ -44,7 +44,7 @@ def no_reader(query: int, document: int) -> None:
     """Score nothing."""
 
 
-def find_units(ids: NDArray[Any], ends: Collection[int], *, released: bool = False) -> list[Span]:
+def find_units(ids: NDArray[Any], ends: Collection[int], *, released: bool = False) -> list[TokenSpan]:
     """Cut a passage's tokens `(tokens,)`, first and last special, into units between the `ends`.
 
     What follows the last end is a unit too, and where two ends meet there is none. In the `released` form
@@ -81,7 +81,7 @@ class Bm25Units:
     delta: float = 0.1
     """Weight of the reader's largest score inside a unit."""
 
-    def __call__(self, query: int, document: int, spans: Sequence[Span]) -> NDArray[np.float64]:
+    def __call__(self, query: int, document: int, spans: Sequence[TokenSpan]) -> NDArray[np.float64]:
         """Score the units."""
         words, tokens = self.queries[query][1:-1], self.documents[document]
         held = self.frequencies[words].astype(np.float64)
@@ -121,7 +121,7 @@ def unit_statistics(documents: Rows, ends: Collection[int], vocabulary: int) -> 
     return UnitStatistics(frequencies, units, tokens / max(1, units))
 
 
-def unit_means(states: Tensor, units: Sequence[Sequence[Span]]) -> tuple[Tensor, Tensor]:
+def unit_means(states: Tensor, units: Sequence[Sequence[TokenSpan]]) -> tuple[Tensor, Tensor]:
     """Average token states `(n, tokens, width)` over each passage's units.
 
     Vectors are `(n, units, width)`, 0 where a passage has fewer, and which they are `(n, units)`.
@@ -340,7 +340,7 @@ class Berm(Plain):
         return ranking + self.alpha * terms[0] + self.beta * terms[1]
 
     def terms(
-        self, queries: Tensor, passages: Passages, units: Sequence[Sequence[Span]], essential: Tensor
+        self, queries: Tensor, passages: Passages, units: Sequence[Sequence[TokenSpan]], essential: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Give balance and extract `(n,)` of this process's passages."""
         assert passages.states is not None  # of the dense ranker only, which `rem train` requires

@@ -26,15 +26,15 @@ from ..token_cache import (
     FIXED,
     WINDOWS,
     Frame,
-    Ids,
     TokenCache,
+    TokenIds,
     TokenWindows,
     choose_words,
     masked_windows,
     scattered,
     visits,
 )
-from . import Precision
+from . import TrainingPrecision
 from .heads import condenser_of
 from .mlm import MaskedLm, MicroBatch, fastest_attention, prepared
 
@@ -71,7 +71,7 @@ class SpansAndMaskedLm(MaskedLm):
         frame: Frame,
         cache: TokenCache,
         settings: DamSettings,
-        precision: Precision,
+        precision: TrainingPrecision,
         processes: Processes,
     ) -> None:
         """Take a DAM and the head that a run before left beside it. Raises DataError, SettingsError."""
@@ -111,7 +111,7 @@ class SpansAndMaskedLm(MaskedLm):
         rows = np.arange(self.held_out - self.held_out % self.processes.count)
         return self.pairs(rows, default_rng([self.seed, FIXED]))
 
-    def pairs(self, rows: Ids, random: Generator) -> TokenWindows:
+    def pairs(self, rows: TokenIds, random: Generator) -> TokenWindows:
         """Draw two spans of each document, and mask their words."""
         spans = draw_pairs(self.cache, self.frame, rows, self.span_tokens, self.seed, random)
         return masked_windows(self.cache, self.frame, spans, self.max_tokens, random, choose_words)
@@ -220,8 +220,8 @@ def batch_of(size: int, documents: int, processes: int) -> int:
 
 
 def draw_pairs(
-    cache: TokenCache, frame: Frame, rows: Ids, longest: int, seed: int, random: Generator
-) -> tuple[Ids, Ids]:
+    cache: TokenCache, frame: Frame, rows: TokenIds, longest: int, seed: int, random: Generator
+) -> tuple[TokenIds, TokenIds]:
     """Draw two different spans of each document; begins in `cache.ids` and lengths, `(2n,)`: a1 b1 a2 b2 …
 
     A document of one span gives it twice; the two are masked each by itself.
@@ -237,7 +237,7 @@ def draw_pairs(
     return begins, lengths
 
 
-def cut_spans(ids: Ids, start: int, frame: Frame, longest: int, seed: int) -> list[int]:
+def cut_spans(ids: TokenIds, start: int, frame: Frame, longest: int, seed: int) -> list[int]:
     """Cut a document into spans of whole sentences, always the same; where they begin, and the end.
 
     A sentence goes into the last span as long as that keeps to `longest` tokens, but one in ten begins a

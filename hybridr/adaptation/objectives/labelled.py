@@ -15,7 +15,7 @@ from ..judged import Judged
 from ..loop import Processes
 from ..runs import Panel, Training
 from ..settings import RemSettings
-from . import Precision, Recipe
+from . import Recipe, TrainingPrecision
 
 try:
     import torch
@@ -122,7 +122,7 @@ class Labelled:
         weights: Mapping[str, torch.nn.Parameter],
         batches: Batches,
         settings: RemSettings,
-        precision: Precision,
+        precision: TrainingPrecision,
         processes: Processes,
     ) -> None:
         """Take a ranker with the REM in it, and what is trained of it by name, in a fixed order."""

@@ -16,8 +16,8 @@ from ...encoding.contract import longest_input
 from ..corpus import held_out_of
 from ..loop import Processes
 from ..settings import DamSettings
-from ..token_cache import Frame, Ids, TokenCache, TokenWindows, cut, fixed_windows, windows_of_step
-from . import Precision, Recipe
+from ..token_cache import Frame, TokenCache, TokenIds, TokenWindows, cut, fixed_windows, windows_of_step
+from . import Recipe, TrainingPrecision
 
 LONGEST_WARM_UP = 1000  # steps
 WIDTHS, MASKED = 16, 32  # multiples that sizes are rounded up to
@@ -47,7 +47,7 @@ class MaskedLm:
         frame: Frame,
         cache: TokenCache,
         settings: DamSettings,
-        precision: Precision,
+        precision: TrainingPrecision,
         processes: Processes,
     ) -> None:
         """Take a DAM, whose model is trained in place.
@@ -100,7 +100,7 @@ class MaskedLm:
         own = order[self.processes.rank :: self.processes.count]
         return (part for _, part in self.micro_batches(windows, own) if len(part.positions))
 
-    def micro_batches(self, windows: TokenWindows, own: Ids) -> Iterator[tuple[Ids, MicroBatch]]:
+    def micro_batches(self, windows: TokenWindows, own: TokenIds) -> Iterator[tuple[TokenIds, MicroBatch]]:
         """Cut the texts `own` of a batch into micro-batches; also say which each holds."""
         widths = np.minimum(rounded(windows.lengths[own], WIDTHS), self.max_tokens)
         for group in cut(widths, self.budget, OVERHEAD) if len(own) else ():
@@ -141,7 +141,7 @@ class MaskedLm:
         return []
 
 
-def masked_lm_recipe(settings: DamSettings, precision: Precision) -> Recipe:
+def masked_lm_recipe(settings: DamSettings, precision: TrainingPrecision) -> Recipe:
     """Give the recipe of methods.md A.8: constant learning rate after a linear warm-up, norm cut to 1.
 
     The warm-up is 1,000 steps, or a tenth of the steps where that is less.
@@ -158,7 +158,7 @@ def masked_lm_recipe(settings: DamSettings, precision: Precision) -> Recipe:
     )
 
 
-def fastest_attention(device: torch.device, precision: Precision) -> str:
+def fastest_attention(device: torch.device, precision: TrainingPrecision) -> str:
     """Choose the implementation of attention; torch's fused one is slow backwards in bf16 on a processor."""
     return "eager" if device.type == "cpu" and precision == "bf16" else "sdpa"
 
@@ -199,7 +199,7 @@ class MicroBatch(NamedTuple):
     """Masked tokens of the whole batch over all processes."""
 
 
-def padded_part(windows: TokenWindows, rows: Ids, padding: int, limit: int) -> MicroBatch:
+def padded_part(windows: TokenWindows, rows: TokenIds, padding: int, limit: int) -> MicroBatch:
     """Put the documents `rows` into one micro-batch, as numpy arrays in place of tensors.
 
     Sizes are rounded up, the width to at most `limit`: oneDNN keeps a kernel and the allocator a block for

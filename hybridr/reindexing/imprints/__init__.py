@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from ...cluster.connection import Cluster
 from ...cluster.record import Record
+from ...cluster.vector_forms import Version
 from ...encoding.contract import Encoder, Reading, Vectors, reads_tokens
 from ...encoding.passages import Split, require_tokens
 from ...errors import ModelError, SettingsError
@@ -20,7 +21,6 @@ from ..settings import ReindexSettings
 
 FAMILY = "reindexing.imprints"
 FURTHER = "imprints"
-Version: TypeAlias = tuple[int, int, int]
 Sample: TypeAlias = Callable[[int], list[str]]
 """Reads the texts of so many documents of the index, drawn at random; some may be empty."""
 

@@ -11,11 +11,11 @@ from ...cluster.connection import Cluster
 from ...cluster.equipment import plugins_of
 from ...cluster.legs.dense import DenseLeg, as_kept
 from ...cluster.record import Record
-from ...cluster.vector_forms import form_of, is_bare, require_form
+from ...cluster.vector_forms import Version, form_of, is_bare, require_form
 from ...encoding.contract import Encoder, Vectors
 from ...errors import ClusterError, ModelError
 from ..settings import ReindexSettings
-from . import Impression, Imprint, Version
+from . import Impression, Imprint
 
 MAX_DIM = 16_000
 MIN_COSINE = 0.98  # between a stored vector and the text encoded again; int8 documents differ by .016

@@ -8,6 +8,7 @@ from typing import Any
 from ...cluster.bit_field import BITS_MAPPING, SOURCE_BYTES, bits_value, held_bits
 from ...cluster.connection import Cluster
 from ...cluster.record import BITS_FIELD, Record
+from ...cluster.vector_forms import Version
 from ...encoding.bits import (
     MOST_TOKENS,
     Bits,
@@ -23,7 +24,7 @@ from ...encoding.contract import Encoder, Reading, TokenEncoder, Vectors, reads_
 from ...encoding.passages import require_tokens
 from ...errors import ModelError
 from ..settings import ReindexSettings
-from . import Impression, Imprint, Sample, Version
+from . import Impression, Imprint, Sample
 
 MEAN_DOCUMENTS, MEAN_AT_ONCE = 200, 50  # the states of so many documents' tokens are in memory
 COUNTED_DOCUMENTS = 200

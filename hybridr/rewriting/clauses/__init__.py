@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 from ...families import member_of, names_of
 
 FAMILY = "rewriting.clauses"
-Query: TypeAlias = Mapping[str, Any]
+QueryBody: TypeAlias = Mapping[str, Any]
 Finds: TypeAlias = Literal["all", "lexical"]
 """What a rewritten search finds: neighbours too, or only what its own words match."""
 Reason: TypeAlias = str
@@ -61,9 +61,9 @@ class Wanted(NamedTuple):
     """
 
     text: str
-    filters: tuple[Query, ...] = ()
-    excluded: tuple[Query, ...] = ()
-    around: tuple[tuple[str, Query], ...] = ()
+    filters: tuple[QueryBody, ...] = ()
+    excluded: tuple[QueryBody, ...] = ()
+    around: tuple[tuple[str, QueryBody], ...] = ()
     demand: Reason | None = None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import Clause, Query, QueryReader, Reason, Wanted, joined
+from . import Clause, QueryBody, QueryReader, Reason, Wanted, joined
 
 MOST_CLAUSES = 50  # that are looked into
 PLAIN = frozenset({"term", "terms", "range", "exists", "ids", "prefix", "wildcard", "match_all"})
@@ -41,25 +41,25 @@ class Bool(Clause):
         )
 
 
-def clauses_of(value: Any) -> list[Query]:
+def clauses_of(value: Any) -> list[QueryBody]:
     """Give the clauses of one part of a `bool`, which may be a list, a single one or missing."""
     if value is None:
         return []
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
 
 
-def without_text(read: Sequence[tuple[Query, Any]], filters: Sequence[Query]) -> Reason:
+def without_text(read: Sequence[tuple[QueryBody, Any]], filters: Sequence[QueryBody]) -> Reason:
     """Say why none of the clauses looks for a text."""
     told = [reason for _, reason in read if reason != "kind"]
     return next(iter(told), "only_a_filter" if filters and not read else "kind")
 
 
-def beyond_plain(required: Sequence[Query]) -> list[Query]:
+def beyond_plain(required: Sequence[QueryBody]) -> list[QueryBody]:
     """List the clauses that must match and have scores of their own."""
     return [one for one in required if not PLAIN.issuperset(one)]
 
 
-def demand_of_clauses(body: Mapping[str, Any], scored: Sequence[Query]) -> Reason | None:
+def demand_of_clauses(body: Mapping[str, Any], scored: Sequence[QueryBody]) -> Reason | None:
     """Say what such a query asks beside one word of the text: more words, or scores of other clauses."""
     if scored:
         return "scores"
