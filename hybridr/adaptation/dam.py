@@ -33,7 +33,7 @@ try:
 except ImportError as missing:
     raise MissingExtra(missing.name or "torch", "train", "training a DAM") from missing
 
-VERSION = 1  # of the procedure; a change of its results makes finished runs start anew
+KEY_VERSION = 1  # of the procedure; a change of its results makes finished runs start anew
 STAGE = "dam"
 TOKENS_FOLDER = "tokens"
 LEAST_TRAINED = 2  # documents
@@ -102,7 +102,7 @@ class DamPlan:
         """
         compared = runs.recorded(self.settings, without=NOT_COMPARED | self.member.unused)
         return fingerprint(
-            [VERSION, compared, self.base["weights"], self.base["tokenizer"], self.precision, corpus]
+            [KEY_VERSION, compared, self.base["weights"], self.base["tokenizer"], self.precision, corpus]
         )
 
 

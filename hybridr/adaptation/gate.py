@@ -42,7 +42,7 @@ from .token_cache import scattered, tokenizable
 CORPUS_CAP = 600  # documents that are encoded by both encoders, those of the probes among them
 DOCUMENT_TOKENS = 128  # of each; enough to compare, and half the time
 QUERY_CAP = 500  # queries of the user's log
-DEPTH = 100  # candidates of each leg
+BEST = 100  # candidates of each leg
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def engine_scores(encoder: Encoder, compared: Vectors) -> NDArray[np.float64]:
 
 def both_legs(lexical: NDArray[np.float64], dense: NDArray[np.float64], scales: Scales) -> Legs:
     """Give the best of both legs by the scores of all texts `(texts,)`, and their true scores by both."""
-    listed = {"lexical": best(lexical, DEPTH), "dense": best(dense, DEPTH)}
+    listed = {"lexical": best(lexical, BEST), "dense": best(dense, BEST)}
     both = {doc: int(doc) for one in listed.values() for doc in one}
     words = {doc: float(lexical[place]) for doc, place in both.items() if lexical[place] > 0}
     near = {doc: float(dense[place]) for doc, place in both.items()}

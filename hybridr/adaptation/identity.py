@@ -18,7 +18,7 @@ from .corpus import TargetDomain
 from .judged import Judged
 from .settings import MODIR, OBJECTIVES, RemSettings
 
-VERSION = 2  # of the procedure; a change of its results makes finished runs start anew
+KEY_VERSION = 2  # of the procedure; a change of its results makes finished runs start anew
 PATHS = {"out", "dam", "rem", "negatives", "teacher"}
 NOT_RECORDED = PATHS | {"device"}
 NOT_COMPARED = NOT_RECORDED | {"precision", "checkpoint_every"}  # what lies at the paths is
@@ -54,7 +54,7 @@ def identity(
         **{name: value for name, value in flat.items() if name not in OWN},
         **{name: file and sha256_of(existing(file)) for name, file in files.items()},
         **own,
-        "version": VERSION,
+        "version": KEY_VERSION,
         "judged": judged.fingerprint,
         "dam": ranker.fingerprint,
         "rem": rem and fingerprint_of(rem),

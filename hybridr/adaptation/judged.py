@@ -28,7 +28,7 @@ RanksQueries: TypeAlias = Callable[[list[Query], int], Run]
 """Ranks the best k documents for each query, as `Search(...).run` does on a cluster."""
 FILE = "negatives.tsv"
 PART_FILE = ".negatives.part"
-VERSION = 1  # of the procedure; a change of its results makes finished files be mined anew
+MADE_BY = 1  # of the procedure; a change of its results makes finished files be mined anew
 BATCH = 256  # queries between two writes
 MINE_AGAIN = "the file must cover exactly the queries of the qrels: hybridr rem negatives   mines it anew"
 PICKLE = 0x80  # the first byte of a pickle
@@ -193,7 +193,7 @@ def mine(
     fingerprint): the index must hold the same corpus. A killed run goes on, a finished one returns at once.
     Raises DataError for document ids that a file cannot hold or the corpus does not.
     """
-    key = fingerprint({"version": VERSION, "judged": judged.fingerprint, "count": count, "source": source})
+    key = fingerprint({"version": MADE_BY, "judged": judged.fingerprint, "count": count, "source": source})
     if (found := mined_before(out, key)) is not None:
         return found
     part = below(out, f"{PART_FILE}.{key[:16]}")

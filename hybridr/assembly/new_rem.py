@@ -39,7 +39,7 @@ CLASSES = {
     "rerank": "{}AdapterModel",
 }
 """The class that the authors' code opens a REM with."""
-KINDS = {"bert": "Bert", "roberta": "Roberta", "distilbert": "DistilBert"}
+CLASS_NAMES = {"bert": "Bert", "roberta": "Roberta", "distilbert": "DistilBert"}
 Trainable = dict[str, torch.nn.Parameter]
 TAGGING: dict[str, Any] = {"head_type": "tagging", "layers": 1, "activation_function": "tanh"}
 CLASSIFICATION = TAGGING | {"head_type": "classification", "bias": True, "use_pooler": False}
@@ -70,7 +70,7 @@ def record_of(ranker: Ranker, design: Design, name: str) -> dict[str, Any]:
         "config": config,
         "config_id": fingerprint(config)[:16],
         "hidden_size": int(ranker.config.hidden_size),
-        "model_class": CLASSES[ranker.ranker].format(KINDS[ranker.config.model_type]),
+        "model_class": CLASSES[ranker.ranker].format(CLASS_NAMES[ranker.config.model_type]),
         "model_name": None,
         "model_type": ranker.config.model_type,
         "name": name,

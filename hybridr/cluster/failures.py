@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import AccessDenied, ClusterError, NotFound, Unreachable, printable
 
 BUSY = {429, 502, 503, 504}
+EXISTS = "resource_already_exists_exception"
 BLOCKED = 'lift the block, then run it again: PUT /INDEX/_settings {{"index.blocks.{}": null}}'
 HINTS = {
     r"Pipeline \S+ is not defined": "index.search.default_pipeline names a search pipeline that is gone: set "

@@ -18,7 +18,7 @@ from .record import IndexInfo
 TEXT_TYPES = frozenset({"text", "match_only_text", "search_as_you_type"})
 STRING_TYPES = TEXT_TYPES | {"keyword", "wildcard"}
 VECTOR_TYPES = frozenset({"knn_vector", "sparse_vector", "rank_features"})
-USUAL = ("title", "text")
+TEXT_NAMES = ("title", "text")
 MOST_FIELDS = 5
 MIN_WORDS = 3.0
 """Mean length below which a field is a label, unless it is named like a title."""
@@ -247,8 +247,8 @@ def fixed_choice(info: IndexInfo) -> tuple[tuple[str, ...], str] | None:
     recorded = info.record.text_fields or info.record.fields
     if recorded and all(types.get(name) in STRING_TYPES for name in recorded):
         return tuple(recorded), "recorded in the index by hybridr"
-    if all(types.get(name) in TEXT_TYPES for name in USUAL):
-        return USUAL, "the usual names"
+    if all(types.get(name) in TEXT_TYPES for name in TEXT_NAMES):
+        return TEXT_NAMES, "the usual names"
     return None
 
 

@@ -24,7 +24,7 @@ from .writing import Rejects, by_bytes, index_action, rejects_of, write
 BEIR_FIELDS = ("title", "text")
 CONTENTS = "contents"
 BULK_BYTES = 5_000_000
-SAMPLE = 200
+LOOKED_AT = 200
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def load(
     """
     path = Path(path)
     file = path / "corpus.jsonl" if path.is_dir() else path
-    sample = list(islice(read_corpus(path), SAMPLE))
+    sample = list(islice(read_corpus(path), LOOKED_AT))
     if not sample:
         raise DataError(f"{file} holds no documents")
     fields = text_fields(sample, settings.fields, file)

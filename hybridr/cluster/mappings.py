@@ -31,7 +31,7 @@ CHANGEABLE = {
     "split_queries_on_whitespace",
 }
 """Parameters of a field that OpenSearch changes in an index that has documents."""
-USUAL = {"analyzer": "default"}  # told only where the search analyser is another one
+UNSAID = {"analyzer": "default"}  # told only where the search analyser is another one
 ANALYSIS = "index.analysis"
 
 
@@ -132,7 +132,7 @@ def clashes(wanted: Fields, there: Fields) -> bool:
 def is_changeable(field: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
     """Tell whether a field can be changed into another."""
     fixed = (field.keys() | known.keys()) - CHANGEABLE
-    return all(field.get(name, USUAL.get(name)) == known.get(name, USUAL.get(name)) for name in fixed)
+    return all(field.get(name, UNSAID.get(name)) == known.get(name, UNSAID.get(name)) for name in fixed)
 
 
 def own(field: Mapping[str, Any]) -> dict[str, Any]:

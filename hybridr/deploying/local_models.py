@@ -56,7 +56,7 @@ NEEDED_SETTINGS = {
 }
 OURS = re.compile("hybridr-[0-9a-f]{16}")  # the name of a model
 UNFINISHED = ("UPLOADING", "REGISTERING")
-SAMPLE = ("wing", "Größe, 日本語 and 🎉", "What is [SEP]?", "a text that is longer than any limit " * 200)
+PROBED = ("wing", "Größe, 日本語 and 🎉", "What is [SEP]?", "a text that is longer than any limit " * 200)
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ def run_model(cluster: Cluster, model_id: str) -> None:
 
 def require_same_vectors(cluster: Cluster, model_id: str, encoder: OnnxEncoder) -> None:
     """Raise ModelError unless the model gives the encoder's own vectors of queries."""
-    own, found = encoder.encode_queries(SAMPLE), predict(cluster, model_id, SAMPLE, encoder)
+    own, found = encoder.encode_queries(PROBED), predict(cluster, model_id, PROBED, encoder)
     lengths = np.linalg.norm(own, axis=1)
     difference = (
         float((np.linalg.norm(found - own, axis=1) / lengths).max()) if found.shape == own.shape else np.inf

@@ -35,7 +35,7 @@ ANY_NODE = "plugins.ml_commons.only_run_on_ml_node"
 PRIVATE = "plugins.ml_commons.connector.private_ip_enabled"
 TRUSTED = "plugins.ml_commons.trusted_connector_endpoints_regex"
 DEPLOY_TIMEOUT_S = 60.0
-ATTEMPTS = 3
+TRIES = 3
 CONFLICT, CONFLICT_TIMEOUT_S = 409, 30.0
 ANSWER_TIMEOUT_S = 5.0
 
@@ -143,9 +143,9 @@ def deploy_model(cluster: Cluster, model_id: str) -> None:
 
     It is asked for again where its task does not end: ml-commons loses one at times, and then waits for ever.
     """
-    for _ in range(ATTEMPTS):
+    for _ in range(TRIES):
         asked = cluster.request("POST", f"{ML}/models/{model_id}/_deploy")
-        task = finished_task(cluster, asked["task_id"], DEPLOY_TIMEOUT_S / ATTEMPTS)
+        task = finished_task(cluster, asked["task_id"], DEPLOY_TIMEOUT_S / TRIES)
         if task or model_state(cluster, model_id) == "DEPLOYED":
             return
     raise ClusterError(

@@ -22,7 +22,7 @@ from .traps import vector_checks
 from .trial import PLUGINS, check_use
 from .workplace import check_backends, machine_checks
 
-TIMEOUT_S = 15.0
+ANSWER_S = 15.0
 MODULES = ("analysis-common", "lang-painless")
 OPTIONAL = {"opensearch-ml": "hybridr deploy", "reindex": "delete by query"}
 FULL = 0.10
@@ -61,7 +61,7 @@ def check_node() -> Check:
 
 def cluster_checks(settings: ClusterSettings) -> list[Check]:
     """Look at the cluster, as far as it answers."""
-    patience = min(settings.timeout_s, TIMEOUT_S)
+    patience = min(settings.timeout_s, ANSWER_S)
     try:
         cluster = Cluster.connect(settings.model_copy(update={"timeout_s": patience}))
     except SettingsError:

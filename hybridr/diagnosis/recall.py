@@ -25,22 +25,22 @@ from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder
 from ..errors import ClusterError, DataError, SettingsError
 from ..evaluation.label_free import draw_probes
-from ..evaluation.significance import interval
+from ..evaluation.significance import SEED, interval
 from ..progress import Progress, silent
 from ..records import Document
 from ..search.hits import checked_hits
 from ..search.scripts import scripts_refused
 
 KS = (10, 100)
-DEPTH = 100  # candidates of a search, unless it says otherwise
-USUAL = 2 * DEPTH  # how wide a search walks then
-WIDTHS = (DEPTH, USUAL, 2 * USUAL, 5 * USUAL)
+NEIGHBOURS = 100  # candidates of a search, unless it says otherwise
+USUAL = 2 * NEIGHBOURS  # how wide a search walks then
+WIDTHS = (NEIGHBOURS, USUAL, 2 * USUAL, 5 * USUAL)
 OVERSAMPLED = (2.0, 5.0)
 COMPRESSED = ("on_disk", "sq")
-LEAST = 0.95
+ENOUGH = 0.95
 TIES = 20  # more than k that exact search is asked for: documents of one score are worth the same
 SAME = 1e-6
-REPORTED, SEED = 20, 13
+REPORTED = 20
 AskedVector: TypeAlias = tuple[str, NDArray[Any]]
 """The id of a document, empty of a query, and the vector `(dim,)`."""
 
@@ -83,8 +83,8 @@ class Recall:
 
     @property
     def ok(self) -> bool:
-        """Tell whether no usual search surely finds less than LEAST of the ten nearest."""
-        return all(one.high >= LEAST for one in self.shares if (one.walk, one.k) == (self.usual, KS[0]))
+        """Tell whether no usual search surely finds less than ENOUGH of the ten nearest."""
+        return all(one.high >= ENOUGH for one in self.shares if (one.walk, one.k) == (self.usual, KS[0]))
 
 
 def measure_recall(
@@ -178,12 +178,12 @@ def exact_body(info: IndexInfo, vector: NDArray[Any]) -> dict[str, Any]:
 
 def walked_body(info: IndexInfo, walk: Walk, vector: NDArray[Any]) -> dict[str, Any]:
     """Ask the graph for what a search asks it, and for one more: a document finds itself."""
-    query = dense_query(as_numbers(vector), info.record.vector_field, DEPTH + 1)
+    query = dense_query(as_numbers(vector), info.record.vector_field, NEIGHBOURS + 1)
     inner = query["knn"][info.record.vector_field]
-    inner["method_parameters"] = {"ef_search": max(walk.width, DEPTH + 1)}
+    inner["method_parameters"] = {"ef_search": max(walk.width, NEIGHBOURS + 1)}
     if walk.oversample:
         inner["rescore"] = {"oversample_factor": walk.oversample}
-    return {"size": DEPTH + 1, "query": query}
+    return {"size": NEIGHBOURS + 1, "query": query}
 
 
 def neighbours_of(
@@ -224,10 +224,10 @@ def walk_advice(info: IndexInfo, shares: Sequence[WalkShare]) -> str:
         walk.name: min(one.mean for one in shares if (one.walk, one.k) == (walk.name, KS[0]))
         for walk in walks(info)
     }
-    if means[Walk(USUAL).name] >= LEAST:
+    if means[Walk(USUAL).name] >= ENOUGH:
         return ""
     source = info.record.source
-    enough = next((walk for walk in walks(info) if means[walk.name] >= LEAST), None)
+    enough = next((walk for walk in walks(info) if means[walk.name] >= ENOUGH), None)
     if enough and enough.oversample:
         return f"{enough.name} in `knn` queries of your own; hybridr reindex {source} --vectors float for all"
     if enough:

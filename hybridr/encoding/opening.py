@@ -28,7 +28,7 @@ from .engines import PACKAGES, backends_for, require_backend
 from .folder import AGAIN, OnnxEncoder, encoder_record, verify_encoder
 
 FILE = "backends.json"
-TIMEOUT_S = 300
+TRIAL_S = 300
 ROUNDS = 3
 LENGTHS = (8, 16, 32, 64, 128, 250) * 4  # words of the texts that are encoded
 LEAST_COSINE = 0.95  # to fp32: below it the processor computes something else than the graph says
@@ -178,7 +178,7 @@ def try_backend(folder: Path, precision: str, backend: str, *, program: str = PR
     """Let a child process encode with one backend; whatever becomes of it, this process goes on."""
     command = [sys.executable, "-c", program, str(folder), precision, backend]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TRIAL_S)
     except (OSError, subprocess.SubprocessError) as error:
         return Trial(backend, precision, None, None, str(error))
     if done.returncode < 0:

@@ -35,8 +35,8 @@ ANGLES = {
     "unk_token": "<unk>",
     "mask_token": "<mask>",
 }
-KINDS = {kind: ANGLES for kind in ("roberta", "xlm-roberta", "camembert")}
-KINDS["mpnet"] = ANGLES | {"unk_token": "[UNK]"}
+PREPARED = {kind: ANGLES for kind in ("roberta", "xlm-roberta", "camembert")}
+PREPARED["mpnet"] = ANGLES | {"unk_token": "[UNK]"}
 """By `model_type`; all others write brackets, as BERT and DistilBERT do."""
 FILES = ("special_tokens_map.json", "tokenizer_config.json")
 STEMS = {
@@ -332,7 +332,7 @@ def quiet() -> Iterator[None]:
 
 def read_special_tokens(folder: Path | None, kind: str) -> dict[str, str]:
     """Name the special tokens by role, as "pad_token". Raises ModelError when a file is damaged."""
-    named = dict(KINDS.get(kind, BRACKETS))
+    named = dict(PREPARED.get(kind, BRACKETS))
     for file in FILES if folder else ():
         record = read_object(Path(str(folder)), file)
         for role in named:

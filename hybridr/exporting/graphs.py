@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..encoding.retriever import Retriever
 
 OPSET, IR_VERSION = 17, 8
-LEAST = 1e-12  # a vector shorter than that is not scaled to length 1
+SHORTEST = 1e-12  # a vector shorter than that is not scaled to length 1
 
 
 def write_graph(retriever: Retriever | NumpyRetriever, path: Path) -> None:
@@ -214,4 +214,4 @@ class GraphArithmetic:
             self.node("Identity", [vectors], output=OUTPUT)
             return
         length = self.node("ReduceL2", [vectors], axes=[-1], keepdims=1)
-        self.node("Div", [vectors, self.node("Max", [length, self.number(LEAST)])], output=OUTPUT)
+        self.node("Div", [vectors, self.node("Max", [length, self.number(SHORTEST)])], output=OUTPUT)

@@ -20,7 +20,7 @@ from .weights import NumpyRetriever
 
 TEXTS = {"torch": 128, "numpy": 32}  # compared at least, by reference: numpy is slow
 DOCUMENTS = 128  # at most, and of each
-DOCUMENT_TOKENS = 128  # at most: long documents and their queries take 10 s of MiniLM on 2 cores
+TEXT_TOKENS = 128  # at most: long documents and their queries take 10 s of MiniLM on 2 cores
 GENERATED = 16  # at least: they reach to the input limit
 FP32_TOLERANCE = 1e-4
 STATE_TOLERANCE = 1e-2  # of states at length 1: where a state is short, rounding shows more
@@ -71,7 +71,7 @@ def read_all(
     encoder: TokenEncoder, probes: Sequence[Probe], texts: Sequence[str], made: Sequence[str]
 ) -> list[Reading]:
     """Read probes, documents and generated texts, in this order."""
-    limit = min(DOCUMENT_TOKENS, encoder.max_tokens)
+    limit = min(TEXT_TOKENS, encoder.max_tokens)
     queries = encoder.read_queries([probe.text for probe in probes])
     return queries + encoder.read_documents(texts, max_tokens=limit) + encoder.read_documents(made)
 

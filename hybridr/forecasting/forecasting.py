@@ -20,7 +20,7 @@ from .settings import ForecastSettings
 from .sizes import Housing, Quantity, Volume, volume_of
 from .times import Duration, Workforce, duration_of
 
-SAMPLE = 512  # documents that are counted and timed
+TIMED = 512  # documents that are counted and timed
 TIMED_S = 10.0  # after so many seconds no more of them are encoded
 LEAST_S = 1.0  # a GPU is through a sample before its clock is up
 
@@ -58,7 +58,7 @@ def forecast(
     """
     require_measurable(given)
     proposal = propose(cluster, whole_source(cluster, name), encoder, wanted, wanted.fields)
-    texts = [text for text in proposal.sample(SAMPLE) if text]
+    texts = [text for text in proposal.sample(TIMED) if text]
     if not texts:
         raise DataError(f"no text in a sample of '{proposal.info.name}'", hint=f"hybridr inspect {name}")
     quantity, housing = quantity_of(proposal, given), housing_of(proposal, given)

@@ -30,7 +30,7 @@ from ..reindexing.imprints import fields_of
 
 DEFAULT_INGEST = "index.default_pipeline"
 TEXT_FIELD = "hybridr_text"  # while a document is on its way
-BATCH = 32  # documents in one request to the server
+CALLED_WITH = 32  # documents in one request to the server
 MARK = "hybridr: vectors at write time"
 JOINING = """
 void add(def value, String rest, List parts) {
@@ -155,7 +155,11 @@ def ingest_body(info: IndexInfo, model_id: str) -> dict[str, Any]:
     """Build the pipeline: the texts joined, their vector, and nothing left over; no failure stops a write."""
     parameters = {"fields": list(info.record.fields), "text": TEXT_FIELD}
     script = {"lang": "painless", "source": JOINING, "params": parameters}
-    vector = {"model_id": model_id, "field_map": {TEXT_FIELD: info.record.vector_field}, "batch_size": BATCH}
+    vector = {
+        "model_id": model_id,
+        "field_map": {TEXT_FIELD: info.record.vector_field},
+        "batch_size": CALLED_WITH,
+    }
     stale = [ENCODER_FIELD, SEQ_NO_FIELD, *fields_of(info.record)]
     return {
         "description": MARK,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ..cluster.connection import Cluster
 from ..cluster.destinations import refused_ids
 from ..cluster.reading import (
+    ID_PAGE,
     Position,
     Share,
     SourceDocument,
@@ -23,7 +24,6 @@ from ..sharing.operation_ranges import Numbered, differing
 from ..sharing.shares import visible_position
 from .job import Stored, is_current, look_up, written_here_mark
 
-PAGE = 1000
 LAST = 2**62
 
 
@@ -42,10 +42,10 @@ def lag_of(cluster: Cluster, info: IndexInfo, since: Position | None) -> Lag:
     source = str(info.record.source)
     settled = settled_position(cluster, source)
     refused = refused_ids(info)
-    written = read_pages(cluster, source, page=PAGE, share=Share(since=since), fields=())
+    written = read_pages(cluster, source, page=ID_PAGE, share=Share(since=since), fields=())
     others = ([one for one in page if one.doc_id not in refused] for page in written)
     late = behind(cluster, info, others)
-    failed = behind(cluster, info, documents_in_pages(cluster, source, refused, page=PAGE, whole=False))
+    failed = behind(cluster, info, documents_in_pages(cluster, source, refused, page=ID_PAGE, whole=False))
     late += failed
     deletes, again = 0, failed.total()
     if not (since and settled and not hidden_operations(cluster, source, since, settled)):
@@ -94,7 +94,7 @@ def doubtful_pages(
         yield from copies.pages(Share(until=Position({shard: LAST})), spans)
     seen_here, last = {"lt": written_here_mark(-1)}, max(until.seq_no.values(), default=-1)
     others = {"bool": {"should": [{"range": {SEQ_NO_FIELD: one}} for one in (seen_here, {"gt": last})]}}
-    yield from read_pages(cluster, destination, page=PAGE, where=others, fields=())
+    yield from read_pages(cluster, destination, page=ID_PAGE, where=others, fields=())
 
 
 def came_from_source(stored: Stored) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cluster.connection import Cluster
+from ..cluster.failures import EXISTS
 from ..cluster.writing import rejects_of
 from ..encoding.contract import Encoder, offers_of
 from ..encoding.opening import load_encoder
@@ -28,8 +29,6 @@ from .planning import Plan, seconds_to_encode
 from .recipe import TextRecipe
 from .settings import ReindexSettings
 from .targets import Ending, Succession, target_of
-
-EXISTS = "resource_already_exists_exception"
 
 
 @dataclass(frozen=True)

@@ -31,13 +31,13 @@ from ..errors import ClusterError, DataError, NotFound
 from ..files.manifest import fingerprint
 from ..sharing.operation_ranges import Numbered, differing
 from ..vocabulary.storage import drop_term_tables
+from .filling import MAX_PASSES
 from .imprints import fields_of
 from .job import Stored, look_up
 from .targets import target_of
 
 WRITTEN = {"bool": {"must_not": [{"range": {SEQ_NO_FIELD: {"gte": 0}}}]}}
 PAGE = 500
-MAX_PASSES = 20
 
 
 @dataclass

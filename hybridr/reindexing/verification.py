@@ -19,6 +19,7 @@ from ..cluster.legs.dense import DenseLeg, as_kept
 from ..cluster.legs.lexical import lexical_query
 from ..cluster.mappings import properties_of, unlike
 from ..cluster.reading import (
+    ID_PAGE,
     Share,
     SourceDocument,
     count_missing,
@@ -41,7 +42,6 @@ from .targets import SAMPLE, Extent, Finding, target_of
 
 Bodies: TypeAlias = dict[str, dict[str, Any]]
 """Of documents, by id."""
-PAGE = 1000
 READERS = 4  # at once
 MISSING, OLDER, FOREIGN = "missing", "older than the source", "without a vector of this encoder"
 NAMED = 5  # ids that a finding names
@@ -170,7 +170,7 @@ def compare_states(
 def states_in(cluster: Cluster, info: IndexInfo, rejected: Collection[str], share: Share) -> Sighting:
     """Look the documents of a share up, less the rejected ones."""
     seen = Sighting()
-    for page in read_pages(cluster, info.record.source, page=PAGE, share=share, fields=()):
+    for page in read_pages(cluster, info.record.source, page=ID_PAGE, share=share, fields=()):
         found = look_up(cluster, info.name, page)
         seen.looked_at += len(page)
         for document in page:

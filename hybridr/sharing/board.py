@@ -24,7 +24,6 @@ MAPPINGS = {
     "properties": {"state": {"type": "keyword"}, "done": {"type": "long"}, "number": {"type": "integer"}},
 }
 ALIAS = ".hybridr-holders-"
-EXISTS = "resource_already_exists_exception"
 COUNTED: dict[str, Any] = {
     "all": {
         "global": {},

@@ -15,10 +15,9 @@ from typing import Any
 from uuid import uuid4
 
 from ..cluster.connection import Cluster, path_of
-from ..cluster.failures import is_busy
+from ..cluster.failures import EXISTS, is_busy
 from ..errors import ClusterError, NotFound, Unreachable
 from .board import (
-    EXISTS,
     MAPPINGS,
     MOST_HELD,
     RUN,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ..cluster.connection import Cluster
 from ..cluster.failures import understood
-from ..cluster.reading import Position, Share, SourceDocument, read_pages
+from ..cluster.reading import ID_PAGE, Position, Share, SourceDocument, read_pages
 from ..cluster.record import IndexInfo
 
 STRETCH, MOST_STRETCHES = 1 << 18, 1000
@@ -26,7 +26,6 @@ PARTS = (1 << 6, 1 << 10, 1 << 14)
 ASKED_TOGETHER = 4096
 CLAUSES = 512
 DIGITS = 1e-15
-PAGE = 1000
 
 
 class Operations(NamedTuple):
@@ -72,7 +71,7 @@ class Numbered:
             part = spans[start : start + CLAUSES]
             ranges = [{"range": {self.field: {"gte": low, "lt": high}}} for low, high in part]
             where = {"bool": {"should": ranges}}
-            yield from read_pages(self.cluster, self.info, page=PAGE, share=place, where=where, fields=())
+            yield from read_pages(self.cluster, self.info, page=ID_PAGE, share=place, where=where, fields=())
 
 
 def differing(one: Numbered, other: Numbered, until: Position) -> Iterator[tuple[int, list[Operations]]]:

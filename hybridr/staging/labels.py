@@ -12,7 +12,7 @@ from ..errors import DataError, FingerprintMismatch
 from ..records import Windows
 from ..reindexing.recipe import TextRecipe
 
-FINGERPRINT = r"^[0-9a-f]{64}$"
+FINGERPRINT_FORM = r"^[0-9a-f]{64}$"
 
 
 class Label(BaseModel):
@@ -46,7 +46,7 @@ class Origin(Label):
 class Making(Label):
     """What vectors were made with: an encoder by its fingerprint, its arithmetic, what it read of a text."""
 
-    encoder: str = Field(pattern=FINGERPRINT)
+    encoder: str = Field(pattern=FINGERPRINT_FORM)
     dim: int = Field(ge=1, le=65_536)
     similarity: Literal["cosine", "ip"]
     precision: Literal["fp32", "bf16", "int8"]
@@ -89,7 +89,7 @@ class VectorsLabel(TextsLabel):
     """What a part of vectors says of itself: the same, their making, and the sha256 of the part of texts."""
 
     making: Making
-    texts: str = Field(pattern=FINGERPRINT)
+    texts: str = Field(pattern=FINGERPRINT_FORM)
 
 
 def check_making(found: Making, wanted: Making, place: str, again: str) -> None:

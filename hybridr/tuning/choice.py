@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 PULL = 5.0
-FOLDS, REPEATS, SEED = 10, 5, 13
+FOLDS, REPEATS, SPLIT_SEED = 10, 5, 13
 """A measure, `(queries, variants)`."""
 
 
@@ -41,7 +41,7 @@ def held_out_gains(values: NDArray[np.float64], landscape: Landscape) -> NDArray
 
     Nested cross-validation: each fold is judged by the choice of the others, five times over, averaged.
     """
-    random = np.random.default_rng(SEED)
+    random = np.random.default_rng(SPLIT_SEED)
     gains = np.zeros(len(values))
     for _ in range(REPEATS):
         for fold in folds(len(values), random):

@@ -16,7 +16,7 @@ from ..vocabulary.terms import PLAIN_SCORES, text_vectors
 from .bm25_scores import PostingRow, Postings, Similarity, TermWeights, postings, rows_of, similarity_of
 
 DEPTH = 100
-AT_ONCE, DOCUMENTS_AT_ONCE = 32, 250
+QUERIES_AT_ONCE, DOCUMENTS_AT_ONCE = 32, 250
 T = TypeVar("T")
 
 
@@ -44,7 +44,7 @@ def ask(search: Search, queries: Sequence[Query], progress: Progress = silent) -
     """Retrieve once with each leg for every query, and complete the scores of the candidates."""
     asked: list[Asked] = []
     progress("ask", 0, len(queries))
-    for batch in parts(queries, AT_ONCE):
+    for batch in parts(queries, QUERIES_AT_ONCE):
         texts = [query.text for query in batch]
         found = zip(batch, search.legs(texts), search.idf_sums(texts), strict=True)
         asked += [Asked(*one, usual=search.signals.usual) for one in found]
@@ -82,7 +82,7 @@ def occurrences(
 
 def query_weights(search: Search, asked: Sequence[Asked]) -> Iterator[TermWeights]:
     """Give how often each term stands in each query, by field."""
-    for batch in parts(asked, AT_ONCE):
+    for batch in parts(asked, QUERIES_AT_ONCE):
         texts = [one.query.text for one in batch]
         for vectors in text_vectors(search.cluster, search.info, search.lexical_fields, texts):
             yield {field: frequencies(vectors, field) for field in search.lexical_fields}

@@ -21,7 +21,7 @@ from .evidence import Asked
 ANOTHER_TECHNIQUE = 0.25  # as far from the default as a weight of 0 or 1
 ADDITION = 0.05  # other signals
 NEIGHBOURHOOD = 0.15  # of weights: the deviation of a bell
-USUAL = SearchSettings()
+DEFAULTS = SearchSettings()
 ZERO: NDArray[np.float64] = np.zeros(())
 ANY = (99, 0, 0)  # what a fusion computes here is the same for every version
 Sides: TypeAlias = Mapping[str, NDArray[np.float64]]
@@ -30,7 +30,7 @@ Sides: TypeAlias = Mapping[str, NDArray[np.float64]]
 
 def distance(same_technique: bool, weight: float) -> float:
     """Tell how far technique and weight are from the default."""
-    return (0.0 if same_technique else ANOTHER_TECHNIQUE) + (weight - USUAL.dense_weight) ** 2
+    return (0.0 if same_technique else ANOTHER_TECHNIQUE) + (weight - DEFAULTS.dense_weight) ** 2
 
 
 class Variant(NamedTuple):
@@ -168,7 +168,7 @@ def legs_for(variant: Variant, asked: Asked, similarity: Similarity | None) -> L
 def row_of(variant: Variant, legs: Legs, sides: Sides | None, asked: Asked) -> NDArray[np.float64]:
     """Score the candidates by a variant, `(n,)`: by the sum of its sides, else one weight at a time."""
     if sides is None:
-        scores = fusion_of(variant).scores(cut_legs(legs, USUAL.depth))
+        scores = fusion_of(variant).scores(cut_legs(legs, DEFAULTS.depth))
         return np.array([scores.get(doc, np.nan) for doc in asked.candidates])
     shares = SearchSettings(**variant.settings).shares
     row: NDArray[np.float64] = sum((shares[name] * side for name, side in sides.items()), ZERO)
@@ -177,7 +177,7 @@ def row_of(variant: Variant, legs: Legs, sides: Sides | None, asked: Asked) -> N
 
 def sides_of(variant: Variant, legs: Legs, asked: Asked) -> Sides | None:
     """Bring all legs to one scale, as the variant does, with lists no longer than a search's."""
-    sides = fusion_of(variant).sides(cut_legs(legs, USUAL.depth))
+    sides = fusion_of(variant).sides(cut_legs(legs, DEFAULTS.depth))
     if sides is None:
         return None
     return {

@@ -37,7 +37,7 @@ USUAL_OWN_COSINE = 0.78
 COLLECTED = 60_000
 """Different terms that are collected: five times what a table holds, met in random order."""
 WORDS_OF_A_TEXT = 2_000
-AT_ONCE = 32
+READ_TOGETHER = 32
 BEHIND_LIMIT = 100  # characters that are analysed behind the last token, so that its word is whole
 
 
@@ -96,9 +96,9 @@ def fit_term_table(
     texts = [found for one in sampled if (found := laid_out(one.source, fields, searched)).text]
     Random(seed).shuffle(texts)  # those of the first tokens stand for all
     sums = StateSums(encoder.width)
-    for start in range(0, len(texts), AT_ONCE):
+    for start in range(0, len(texts), READ_TOGETHER):
         progress("term table", start, len(texts))
-        part = texts[start : start + AT_ONCE]
+        part = texts[start : start + READ_TOGETHER]
         readings = encoder.read_documents([one.text for one in part], max_tokens=info.record.max_tokens)
         read = [one.upto(reach(reading)) for one, reading in zip(part, readings, strict=True)]
         for reading, words in zip(readings, occurrences_in(cluster, info.name, read), strict=True):

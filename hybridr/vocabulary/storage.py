@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import readable, write_record
+from ..cluster.failures import EXISTS
 from ..cluster.record import FittedTable, IndexInfo
 from ..cluster.writing import delete_action
 from ..errors import AccessDenied, ClusterError, DataError, DownloadError, ModelError, NotFound
@@ -33,7 +34,6 @@ BODY = {
         "_meta": {"owner": "hybridr"},
     },
 }
-EXISTS = "resource_already_exists_exception"
 PART_BYTES = 1_000_000
 MISSING_S = 60.0
 """For how long a table that was found nowhere is not looked for again."""

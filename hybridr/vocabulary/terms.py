@@ -15,7 +15,7 @@ from ..cluster.record import IndexInfo
 from ..cluster.routing import routing_values
 from ..evaluation.bm25 import idf
 
-REMEMBERED, AT_ONCE = 10_000, 100  # queries
+REMEMBERED, TEXTS_AT_ONCE = 10_000, 100  # queries
 MOST_SHARDS = 8
 """Whose statistics are asked for; documents fall into shards at random, so that these stand for all."""
 SAME_COPY = {"preference": "hybridr"}  # replicas count deleted documents differently
@@ -70,7 +70,7 @@ class Analysis:
         """Read each text; one of which analysis leaves nothing has no words."""
         known = {text: self._known.get(text) for text in texts}  # another thread may forget one meanwhile
         unknown = [text for text, one in known.items() if one is None]
-        parts = (unknown[start : start + AT_ONCE] for start in range(0, len(unknown), AT_ONCE))
+        parts = (unknown[start : start + TEXTS_AT_ONCE] for start in range(0, len(unknown), TEXTS_AT_ONCE))
         found = {text: one for part in parts for text, one in zip(part, self._read(part), strict=True)}
         self._known |= found
         while len(self._known) > self.remembered:

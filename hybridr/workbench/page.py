@@ -8,7 +8,7 @@ from pathlib import Path
 from fastapi import FastAPI, Response
 
 FOLDER = Path(__file__).parent / "static"
-KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
+CONTENT_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -30,4 +30,6 @@ def add_page(app: FastAPI) -> None:
 def page_file(name: str) -> Response:
     """Give one file."""
     file = FOLDER / name
-    return Response(file.read_bytes(), media_type=f"{KINDS[file.suffix]}; charset=utf-8", headers=HEADERS)
+    return Response(
+        file.read_bytes(), media_type=f"{CONTENT_TYPES[file.suffix]}; charset=utf-8", headers=HEADERS
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from threading import Lock, Thread
 from typing import Any, TypeAlias
@@ -10,10 +9,10 @@ from typing import Any, TypeAlias
 from ..errors import HybridrError
 from ..progress import Progress
 from ..serving.requests import Refused
+from ..serving.telemetry import LOGGER
 
 PageWork: TypeAlias = Callable[[Progress], dict[str, Any]]
 """What reports its progress and gives its result as JSON values."""
-LOGGER = logging.getLogger("hybridr.serving")
 
 
 class Tasks:

@@ -14,7 +14,7 @@ from ..verbs import app, verb
 if TYPE_CHECKING:
     from hybridr.reindexing.settings import ReindexSettings
 
-TAKEN = Only(
+OPTIONS = Only(
     *("max_tokens", "passages", "passage_overlap", "max_passages", "precision", "backend", "workers"),
     *("runner", "ray_address", "gpus_per_worker"),
 )
@@ -24,7 +24,7 @@ TAKEN = Only(
 def encode(
     session: Session,
     folder: Annotated[Path, typer.Argument(help="Folder that `hybridr export-text` wrote.")],
-    settings: Annotated[ReindexSettings, TAKEN],
+    settings: Annotated[ReindexSettings, OPTIONS],
     encoder: Annotated[
         str | None,
         typer.Option(help="Encoder or sentence-transformers folder, or a name.", show_default="MiniLM"),

@@ -14,14 +14,14 @@ from ..verbs import app, verb
 if TYPE_CHECKING:
     from hybridr.reindexing.settings import ReindexSettings
 
-TAKEN = Only("fields", "workers", "patience_s")
+OPTIONS = Only("fields", "workers", "patience_s")
 
 
 @verb(app, "export-text", cluster=True)
 def export_text(
     session: Session,
     name: Annotated[str, typer.Argument(help="Index to read; it stays as it is.")],
-    settings: Annotated[ReindexSettings, TAKEN],
+    settings: Annotated[ReindexSettings, OPTIONS],
     out: Annotated[Path, typer.Option(help="Folder to write into.")],
 ) -> None:
     """Write the texts of an index as Parquet: the first of three stages, with `encode`, `import-vectors`."""

@@ -15,7 +15,7 @@ from .reindex import show_plan, show_result
 if TYPE_CHECKING:
     from hybridr.reindexing.settings import ReindexSettings
 
-TAKEN = Only(
+OPTIONS = Only(
     *("vector_field", "engine", "vectors", "compression", "alias", "precision", "backend", "workers"),
     *("term_table", "force", "accept_rejects", "patience_s", "max_docs_per_second", "slow_search_ms"),
     "dry_run",
@@ -29,7 +29,7 @@ def import_vectors(
     session: Session,
     name: Annotated[str, typer.Argument(help="Index whose texts were exported; it stays as it is.")],
     folder: Annotated[Path, typer.Argument(help="Folder that `hybridr encode` has finished.")],
-    settings: Annotated[ReindexSettings, TAKEN],
+    settings: Annotated[ReindexSettings, OPTIONS],
     encoder: Annotated[
         str | None,
         typer.Option(help="The encoder, for what changed.", show_default="the one that encoded, if here"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hybridr.forecasting.settings import ForecastSettings
     from hybridr.reindexing.settings import ReindexSettings
 
-TAKEN = Only("fields", "max_tokens", "passages", "engine", "vectors", "compression", "precision", "backend")
+OPTIONS = Only("fields", "max_tokens", "passages", "engine", "vectors", "compression", "precision", "backend")
 
 
 @verb(app, "plan", cluster=True)
@@ -26,7 +26,7 @@ def plan(
     session: Session,
     name: Annotated[str, typer.Argument(help="Index whose documents shall get vectors; it is only read.")],
     settings: ForecastSettings,
-    wanted: Annotated[ReindexSettings, TAKEN],
+    wanted: Annotated[ReindexSettings, OPTIONS],
     encoder: Annotated[
         str | None,
         typer.Option(help="Encoder or sentence-transformers folder, or a name.", show_default="MiniLM"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hybridr.reindexing.settings import ReindexSettings
     from hybridr.reindexing.syncing import Syncing
 
-TAKEN = Only(
+OPTIONS = Only(
     *("precision", "backend", "patience_s", "max_docs_per_second", "slow_search_ms"),
     *("workers", "runner", "ray_address", "gpus_per_worker"),
     precision="as reindexed",
@@ -30,7 +30,7 @@ TAKEN = Only(
 def sync(
     session: Session,
     name: Reindexed,
-    settings: Annotated[ReindexSettings, TAKEN],
+    settings: Annotated[ReindexSettings, OPTIONS],
     encoder: EncoderFolder = None,
     every: Annotated[str | None, typer.Option(help="Again and again: 30s, 5m, 1h; Ctrl-C ends it.")] = None,
     once: Annotated[bool, typer.Option("--once", help="One round (the default).")] = False,

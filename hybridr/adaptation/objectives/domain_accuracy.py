@@ -16,7 +16,7 @@ from ..corpus import LEAST_QUERIES
 Doubles: TypeAlias = NDArray[np.float64]
 Marked: TypeAlias = tuple[Doubles, NDArray[np.int64]]
 
-TRAIN_SHARE, STEPS, BATCH, LEARNING_RATE, CLAMP = 0.7, 500, 48, 5e-4, 5.0
+TRAIN_SHARE, FITTED_STEPS, BATCH, LEARNING_RATE, CLAMP = 0.7, 500, 48, 5e-4, 5.0
 
 
 def domain_accuracy(groups: Sequence[tuple[Vectors, Vectors]], seed: int) -> list[float]:
@@ -31,7 +31,7 @@ def domain_accuracy(groups: Sequence[tuple[Vectors, Vectors]], seed: int) -> lis
     dim = groups[0][0].shape[1]
     weights = torch.nn.Parameter(torch.from_numpy(random.uniform(-1, 1, (2, dim)) / np.sqrt(dim)))
     optimiser = torch.optim.Adam([weights], lr=LEARNING_RATE)
-    for _ in range(STEPS):
+    for _ in range(FITTED_STEPS):
         optimiser.zero_grad()
         for (vectors, labels), _ in splits:
             chosen = random.integers(0, len(labels), BATCH)

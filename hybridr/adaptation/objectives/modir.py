@@ -28,7 +28,7 @@ try:
 except ImportError as missing:
     raise MissingExtra(missing.name or "torch", "train", "training a model") from missing
 
-SAMPLE = 256  # texts of a kind, for the diagnosis
+QUEUE_SAMPLE = 256  # texts of a kind, for the diagnosis
 DIAGNOSES = 4  # while a training lasts; one more follows
 CLASSIFIER_RATE = 5  # times the encoder's, as published
 DOMAINS = (0, 0, 1, 1)  # of source queries, source documents, target queries, target documents
@@ -337,7 +337,7 @@ class Diagnosis:
         random = default_rng([seed, 12])
         relevant = Rows.of([row[:1] for row in examples.positives]).values
         self.samples = [
-            (rows, random.permutation(numbers)[:SAMPLE].tolist(), limit)
+            (rows, random.permutation(numbers)[:QUEUE_SAMPLE].tolist(), limit)
             for rows, numbers, limit in (
                 (examples.queries, np.arange(len(examples.queries)), limits.query),
                 (examples.documents, relevant, limits.document),

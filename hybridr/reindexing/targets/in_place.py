@@ -20,6 +20,7 @@ from ...cluster.destinations import (
 )
 from ...cluster.reading import (
     ALL,
+    ID_PAGE,
     Position,
     Share,
     SourceDocument,
@@ -66,7 +67,6 @@ from ..verification import (
 )
 from . import Ending, Extent, Finding, Round, State
 
-PAGE = 1000
 STALE, BROKEN = "vector of an older text", "mark without its vector"
 REMOVED_TOGETHER = 500
 OWN_VERSIONS = 1000  # documents that are looked at
@@ -193,9 +193,9 @@ class InPlace:
         marks = Marks.of_index(info)
         marked = cluster.count(info.name, marked_query(marks))
         new, refused = Share(since=synced_position(info)), refused_ids(info)
-        pages = read_pages(cluster, info.name, page=PAGE, share=new, fields=marks.read_fields)
+        pages = read_pages(cluster, info.name, page=ID_PAGE, share=new, fields=marks.read_fields)
         written = (one for one in chain.from_iterable(pages) if one.doc_id not in refused)
-        again = chain.from_iterable(documents_in_pages(cluster, info.name, refused, page=PAGE))
+        again = chain.from_iterable(documents_in_pages(cluster, info.name, refused, page=ID_PAGE))
         stale = sum(
             marks.by_encoder(document.source) and not marks.fits(document.source)
             for document in chain(written, again)
@@ -322,7 +322,7 @@ def marks_in(
 ) -> Sighting:
     """Look at the marks of a share's documents, less the rejected ones."""
     seen = Sighting()
-    for page in read_pages(cluster, info.name, page=PAGE, share=share, fields=marks.read_fields):
+    for page in read_pages(cluster, info.name, page=ID_PAGE, share=share, fields=marks.read_fields):
         seen.looked_at += len(page)
         for document in page:
             if not marks.fits(document.source) and document.doc_id not in rejected:
@@ -336,7 +336,7 @@ def broken_documents(
     """Yield documents whose mark and vector belie each other."""
     broken = broken_query(marks, fields_of(info.record, shown=True))
     pages = read_pages(
-        cluster, info.name, page=PAGE, share=Share(until=until), where=broken, fields=marks.read_fields
+        cluster, info.name, page=ID_PAGE, share=Share(until=until), where=broken, fields=marks.read_fields
     )
     return chain.from_iterable(pages)
 
