@@ -23,6 +23,7 @@ MODULES = list(house.rooms().values())
 WITH_TORCH = ("assembly", "adaptation", "exporting")
 TORCH_FILES = {"retriever.py", "sentence_transformers.py", "engines.py"}
 LOOSE, LINES, FUNCTION, PARAMETERS = 12, 400, 40, 7
+CHAIN, METHODS, FIELDS = 22, 20, 25
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -55,6 +56,10 @@ def test_imports_go_one_way() -> None:
 
 def test_no_file_is_part_of_a_circle() -> None:
     assert not house.circles()
+
+
+def test_the_longest_chain_of_imports() -> None:
+    assert house.longest_chain() <= CHAIN
 
 
 def test_a_wings_face_holds_a_docstring_only() -> None:
@@ -122,6 +127,28 @@ def test_rooms_and_functions_are_small() -> None:
     )
 
 
+def test_classes_are_small() -> None:
+    """Fields count what is given to make one; two are files that others read, and stay as they are."""
+    found = [
+        node
+        for folder in ("hybridr", "cli")
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(house.tree_of(path))
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert not [one.name for one in found if sum(isinstance(part, Function) for part in one.body) > METHODS]
+    large = {one.name for one in found if len(fields_of(one)) > FIELDS}
+    assert large == {"Record", "RemSettings", "ReindexSettings"}
+
+
+def fields_of(node: ast.ClassDef) -> list[str]:
+    return [
+        ast.unparse(part.target)
+        for part in node.body
+        if isinstance(part, ast.AnnAssign) and not ast.unparse(part.annotation).startswith("ClassVar")
+    ]
+
+
 def parameters_of(node: Function) -> int:
     """Count what a caller gives: `self` and the session of a verb are not given."""
     names = [one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
@@ -145,6 +172,45 @@ def test_a_public_name_exists_once() -> None:
     assert not [name for name, count in names.items() if count > 1]
     files = Counter(path.name for path in MODULES)
     assert {name for name, count in files.items() if count > 1} <= {"__init__.py", "settings.py"}
+
+
+def test_a_types_name_means_one_thing() -> None:
+    """Classes and aliases, of the library and of the command line."""
+    types = [*kept("hybridr", ast.ClassDef), *kept("cli", ast.ClassDef)]
+    names = [name for name, _, _ in types]
+    names += [name for name, _, _ in constants() if name[0].isupper() and not name.isupper()]
+    assert not [name for name, count in Counter(names).items() if count > 1]
+
+
+def test_a_constant_stands_once() -> None:
+    """The same name and value twice is one thing said twice; a name that stands often says nothing."""
+    found = [(name, value) for name, value, _ in constants() if len(name) > 1 and name.isupper()]
+    assert not [one for one, count in Counter(found).items() if count > 1 and one[0] != "FAMILY"]
+    often = Counter(name for name, _ in found)
+    assert {name for name, count in often.items() if count > 3} <= {"FAMILY", "SCALE"}
+
+
+def kept(folder: str, kind: type[ast.AST]) -> Iterator[tuple[str, str, str]]:
+    """Give name, value and file of what stands at the top of files."""
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        for node in house.tree_of(path).body:
+            if isinstance(node, kind):
+                yield getattr(node, "name", ""), "", str(path)
+
+
+def constants() -> Iterator[tuple[str, str, str]]:
+    """Give name, value and file of what is assigned at the top of files, side by side or not."""
+    for path in MODULES:
+        for node in house.tree_of(path).body:
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
+                yield node.target.id, ast.unparse(node.value), str(path)
+            if isinstance(node, ast.Assign):
+                target, value = node.targets[0], node.value
+                several = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+                pairs = zip(target.elts, value.elts, strict=True) if several else [(target, value)]
+                yield from (
+                    (one.id, ast.unparse(of), str(path)) for one, of in pairs if isinstance(one, ast.Name)
+                )
 
 
 def test_torch_stays_where_it_belongs() -> None:

@@ -33,7 +33,7 @@ DAM_FOLDER = "dam"
 GATE_FILE = "gate.jsonl"
 USUAL = {"retriever": "span", "dam": "mlm"}
 """The objective that is taken where none is asked for, by what is fitted."""
-KEY_VERSION = 2  # of the procedure; a change of its results makes finished runs start anew
+BASES_VERSION = 2  # of the procedure; a change of its results makes finished runs start anew
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def start_from_retriever(documents: Source, settings: AdaptSettings, progress: P
     if settings.base == "minilm" and not settings.any_language:
         require_language(language, "en", "the packaged model")
     identity = {
-        "version": KEY_VERSION,
+        "version": BASES_VERSION,
         "objective": member.name,
         "documents": sample.fingerprint,
         "base": base.fingerprint,

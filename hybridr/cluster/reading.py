@@ -21,8 +21,7 @@ from .record import IndexInfo
 from .routing import shards_in
 
 LOST_VIEW = "search_context_missing_exception"
-ID_PAGE = 1_000
-PAGE = 250
+PAGE, ID_PAGE = 250, 1_000
 DEEPEST = 10_000
 """How many documents one sorted search may reach (`index.max_result_window`, unless the index says less)."""
 CHUNK = 1000

@@ -24,7 +24,7 @@ from ..files.manifest import sha256_of
 from ..progress import Progress, silent
 from .artifacts import Artifact
 
-DOING = "download"
+DOWNLOAD = "download"
 CONNECTIONS = 4
 ATTEMPTS = 3
 TIMEOUT_S = 60
@@ -158,7 +158,7 @@ class ByteMeter:
             self._done += count
             if abs(self._done - self._told) >= STEP or self._done == self._total:
                 self._told = self._done
-                self._progress(DOING, self._done, self._total, "bytes")
+                self._progress(DOWNLOAD, self._done, self._total, "bytes")
 
 
 class Received:

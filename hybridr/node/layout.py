@@ -40,7 +40,7 @@ from .settings import NodeSettings
 
 RECIPE = 3  # raise it when a home is laid out differently
 RECORD = "hybridr.json"
-DOING = "unpack"
+UNPACK = "unpack"
 PARTS_DONE = 2
 GROWTH = 1.5  # size of a home in sizes of its artifacts, with some to spare
 DESCRIPTOR = """\
@@ -131,19 +131,19 @@ def make_home(home: Path, parts: Parts, java: Java, mark: str, progress: Progres
         shutil.rmtree(left)  # of a start that was killed; this process holds the lock
     require_space(home.parent, round(GROWTH * sum(artifact.size for artifact in parts.artifacts())))
     files = fetch(parts.artifacts(), progress=progress)
-    progress(DOING, 0, PARTS_DONE, "OpenSearch")
+    progress(UNPACK, 0, PARTS_DONE, "OpenSearch")
     with tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as temporary:
         made = unpack(files[parts.distribution], Path(temporary))
         for name, module in parts.modules.items():
             lay_out_module(made / "modules" / name, module, parts.distribution.version, files)
         copy_all((files[library] for library in parts.libraries), made / "lib")
-        progress(DOING, 1, PARTS_DONE, "plugins")
+        progress(UNPACK, 1, PARTS_DONE, "plugins")
         install_plugins(made, java, [files[plugin] for plugin in parts.plugins])
         open_to_all(made)
         write_json(made / RECORD, {**parts.recipe(), "fingerprint": mark})
         shutil.rmtree(home, ignore_errors=True)
         made.rename(home)
-    progress(DOING, PARTS_DONE, PARTS_DONE)
+    progress(UNPACK, PARTS_DONE, PARTS_DONE)
 
 
 def unpack(archive: Path, folder: Path) -> Path:

@@ -36,7 +36,7 @@ from .state import (
     write_state,
 )
 
-DOING = "start"
+START = "start"
 POLL_S = 0.2
 STOP_S = 30.0
 LAST_LINES = 15
@@ -240,7 +240,7 @@ def has_ended(state: NodeState) -> bool:
 def await_ready(state: NodeState, timeout_s: float, progress: Progress) -> NodeState:
     """Wait until the node's health is yellow; raises NodeError when it dies or takes too long."""
     deadline = time.monotonic() + timeout_s
-    progress(DOING, 0, 1, state.url)
+    progress(START, 0, 1, state.url)
     while not is_ready(state):
         if has_ended(state):
             raise NodeError(
@@ -253,7 +253,7 @@ def await_ready(state: NodeState, timeout_s: float, progress: Progress) -> NodeS
                 hint="it still runs: `hybridr node start` waits again, for HYBRIDR_NODE_START_TIMEOUT_S",
             )
         time.sleep(POLL_S)
-    progress(DOING, 1, 1, state.url)
+    progress(START, 1, 1, state.url)
     return state
 
 

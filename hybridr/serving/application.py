@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ..search.settings import SearchSettings
     from .searching import Searches
 
+STOP_S = 30  # that requests under way may take at the end
 SWITCH_S = (
     0.0005  # that the event loop waits for each busy thread after every read; by default ten times more
 )
@@ -69,7 +70,7 @@ class Server(NamedTuple):
             self.app,
             log_config=configuration(log_level),
             access_log=False,
-            timeout_graceful_shutdown=self.settings.stop_timeout_s,
+            timeout_graceful_shutdown=STOP_S,
             http=TimedProtocol.under(self.settings),
             h11_max_incomplete_event_size=HEADER_BYTES,
             ssl_certfile=self.settings.tls_cert,

@@ -18,7 +18,7 @@ class ServeSettings(Stage):
     """The embedding server."""
 
     table: ClassVar[str] = "serve"
-    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {"query_map": ()}
+    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {"query_map": (), "stop_timeout_s": ()}
     moved: ClassVar[Mapping[str, str]] = {"query_template": "[search] query_template"}
 
     encoder: Path | None = Field(
@@ -78,9 +78,6 @@ class ServeSettings(Stage):
     )
     max_query_characters: NoOption[int] = Field(
         100_000, ge=1, description="of a text that is searched for; the cluster reads all of its words"
-    )
-    stop_timeout_s: NoOption[int] = Field(
-        30, ge=0, description="how long requests under way may take at the end"
     )
     log_queries: bool = Field(False, description="the text of requests goes into the log")
 

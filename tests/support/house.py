@@ -117,6 +117,19 @@ def circles() -> list[list[str]]:
     return found
 
 
+def longest_chain() -> int:
+    """Count the files of the longest way down; there are no circles."""
+    below: dict[str, set[str]] = {room: set() for room in rooms()}
+    for one in imports():
+        below[one.room].add(one.target)
+
+    @cache
+    def depth(room: str) -> int:
+        return 1 + max(map(depth, below[room]), default=0)
+
+    return max(map(depth, rooms()))
+
+
 def families() -> dict[str, list[str]]:
     """Map the folders whose `__init__` holds a Protocol to the names of their files."""
     found = {}
