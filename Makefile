@@ -7,7 +7,7 @@ COLLECTIONS ?= ../shared/data
 BIN     = $(VENV)/bin
 STAMP   = $(shell cksum pyproject.toml | tr ' ' -)
 
-.PHONY: demo test check test-page test-compose test-replicas test-hosts fuzz chaos sbom audit bench bench-report bench-encode \
+.PHONY: demo docs test check test-page test-compose test-replicas test-hosts fuzz chaos sbom audit bench bench-report bench-encode \
 	bench-baselines stop clean
 
 demo: $(VENV)/demo-$(STAMP)
@@ -21,6 +21,12 @@ check: $(VENV)/test-$(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The manual as a site in build/site; a link that leads nowhere fails it.
+docs: $(VENV)/test-$(STAMP)
+	rm -rf build/pages && mkdir -p build/pages/benchmarks
+	cp -r docs README.md SECURITY.md build/pages && cp benchmarks/README.md build/pages/benchmarks
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
 
 # The page in a real Chromium: apt-get install chromium chromium-driver; PICTURES=FOLDER keeps what it saw.
 test-page: $(VENV)/test-$(STAMP)

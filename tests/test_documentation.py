@@ -10,9 +10,11 @@ import pytest
 
 from support.places import ROOT
 
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+MANUAL = [ROOT / "README.md", *sorted({*(ROOT / "docs").glob("*.md")} - {ROOT / "docs" / "house.md"})]
 LINKING = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *PAGES]
-FIRST_SCREEN, LONGEST = 40, 150
+FIRST_SCREEN, LONGEST, PAGE, ALL = 40, 150, 200, 2_000
+DIARY = "first-week.md"  # what commands print takes its lines
 
 
 def named_tests(page: Path) -> set[tuple[str, str]]:
@@ -35,11 +37,23 @@ def test_every_named_test_exists(page: Path) -> None:
 
 
 def test_every_case_of_the_reindex_page_has_a_test() -> None:
-    page = ROOT / "docs" / "reindex.md"
-    cases = page.read_text(encoding="utf-8").split("## Before the first write")[1].split("## Limits")[0]
-    rows = [line for line in cases.splitlines() if re.match(r"\| (?!case |---)", line)]
-    assert len(rows) > 50
-    assert [row for row in rows if not re.search(r"`tests/\S+::test_\w+` \|$", row)] == []
+    cases = (ROOT / "docs" / "measured" / "cases.md").read_text(encoding="utf-8")
+    rows = [line for line in cases.splitlines() if re.match(r"\| (?!case |where |---)", line)]
+    assert len(rows) > 200
+    assert [row for row in rows if not re.search(r"`tests/\S+\.py(::test_\w+)?` \|$", row)] == []
+
+
+def test_the_manual_is_short() -> None:
+    lines = {page.name: len(page.read_text(encoding="utf-8").splitlines()) for page in MANUAL}
+    assert sum(lines.values()) <= ALL
+    assert {name for name, count in lines.items() if count > PAGE} <= {DIARY}
+
+
+def test_the_map_names_every_page_of_the_manual() -> None:
+    written = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"\]\(([\w/.-]+\.md)\)", written))
+    there = {page.relative_to(ROOT / "docs").as_posix() for page in PAGES if page.parent.name != "recipes"}
+    assert named == there - {"index.md"} | {"../README.md", "../benchmarks/README.md"}
 
 
 def anchors(page: Path) -> set[str]:

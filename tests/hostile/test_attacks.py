@@ -7,7 +7,7 @@ from support.attacks import PAGE, ROW, ROWS, marked, page_now
 
 def test_the_table_of_attacks_is_as_the_tests_are() -> None:
     assert page_now() == PAGE.read_text(encoding="utf-8"), (
-        "docs/security.md is stale: python tests/support/attacks.py"
+        "docs/measured/attacks.md is stale: python tests/support/attacks.py"
     )
 
 

@@ -1,4 +1,4 @@
-"""The worked example of docs/ranking.md, computed by what ranks."""
+"""The worked example of docs/measured/ranking.md, computed by what ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hybridr.search.signals.phrases import HALF, SCALE, Phrases
 from hybridr.search.signals.soft_terms import SCALE as NEARNESS
 from hybridr.search.signals.soft_terms import SoftTerms
 
-PAGE = Path(__file__).parents[2] / "docs" / "ranking.md"
+PAGE = Path(__file__).parents[2] / "docs" / "measured" / "ranking.md"
 IDF = {"heated": 1.9, "wing": 2.6, "flow": 1.4}
 ABOVE = {"heated": 0.35, "wing": 0.38, "flow": 0.14}
 USUALLY_ABOVE = 0.37

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,11 @@ MOST_REMEMBERED = 50_000  # vectors, of 1.5 kB
 
 
 @pytest.fixture(scope="session", autouse=True)
-def remembered_vectors() -> Iterator[None]:
-    """Encode a text once: hundreds of tests fill their indices with the same few. Encoders have own tests."""
+def remembered_vectors() -> Iterator[Callable[..., Any]]:
+    """Encode a text once: hundreds of tests fill their indices with the same few. Encoders have own tests.
+
+    It gives what encodes afresh: the last bits of a vector depend on the texts beside its own.
+    """
     known: dict[tuple[Any, ...], Any] = {}
     encode = OnnxEncoder._encode
 
@@ -50,7 +53,13 @@ def remembered_vectors() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OnnxEncoder, "_encode", remember)
-        yield
+        yield encode
+
+
+@pytest.fixture
+def fresh_vectors(remembered_vectors: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Encode each text anew, to compare bits."""
+    monkeypatch.setattr(OnnxEncoder, "_encode", remembered_vectors)
 
 
 @pytest.fixture

@@ -26,6 +26,9 @@ from support.places import ROOT
 
 pytestmark = [pytest.mark.node, pytest.mark.ml]
 PAGES = ROOT / "docs"
+RECIPES = [
+    PAGES / "recipes" / f"{name}.md" for name in ("opensearch-py", "langchain", "haystack", "llamaindex")
+]
 NOTES = "notes"
 HEADINGS = r"^### (.*)$"
 
@@ -33,7 +36,8 @@ HEADINGS = r"^### (.*)$"
 def blocks(way: str) -> list[tuple[str, str]]:
     """Give name and code of the Python blocks of the page that need a way."""
     found = []
-    for section in (PAGES / "clients.md").read_text(encoding="utf-8").split("\n## ")[1:]:
+    for page in RECIPES:
+        section = page.read_text(encoding="utf-8").removeprefix("# ")
         parts = re.split(HEADINGS, section, flags=re.M)
         for heading, body in zip(parts[1::2], parts[2::2], strict=True):
             code = re.findall(r"^```python\n(.*?)^```$", body, re.M | re.S)
@@ -99,7 +103,7 @@ def test_every_client_asks_as_the_page_says(
 
 
 def test_every_way_of_the_page_has_blocks() -> None:
-    written = (PAGES / "clients.md").read_text(encoding="utf-8").count("```python")
+    written = sum(page.read_text(encoding="utf-8").count("```python") for page in RECIPES)
     assert sum(len(blocks(way)) for way in ("client", "neural", "transparent")) == written == 9
 
 

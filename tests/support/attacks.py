@@ -1,4 +1,4 @@
-"""The table of attacks in docs/security.md: its last column says which tests hold a row now.
+"""The table of attacks in docs/measured/attacks.md: its last column says which tests hold a row now.
 
 A test that holds a row is marked `@pytest.mark.attack(48)`; `python tests/support/attacks.py` writes the
 column anew, and tests/hostile/test_attacks.py fails when it is stale.
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "security.md"
+PAGE = ROOT / "docs" / "measured" / "attacks.md"
 ROW = re.compile(r"^\| (\d+) \| (.*?) \| (holds|weak|broken) \| .* \|$", re.M)
 ROWS = range(1, 85)
 

@@ -20,7 +20,7 @@ from support.shop import Shop, transcript
 
 pytestmark = [pytest.mark.node, pytest.mark.ml]
 INDEX = "shop"
-PAGE = Path(__file__).parents[3] / "docs" / "query.md"
+PAGE = Path(__file__).parents[3] / "docs" / "measured" / "query.md"
 
 
 @pytest.fixture(scope="module")
@@ -69,4 +69,4 @@ def test_the_application_goes_on_and_ranks_better(answers: dict[str, dict[str, A
 
 def test_the_page_shows_what_it_answers(answers: dict[str, dict[str, Any]]) -> None:
     said = transcript({time: answers[time] for time in ("before", "deployed", "--recall lexical")})
-    assert said in PAGE.read_text(encoding="utf-8"), f"docs/query.md should show:\n{said}"
+    assert said in PAGE.read_text(encoding="utf-8"), f"docs/measured/query.md should show:\n{said}"

@@ -60,6 +60,7 @@ def vectors(cluster: Cluster, index: str) -> dict[str, tuple[Any, ...]]:
 
 
 @pytest.mark.model
+@pytest.mark.usefixtures("fresh_vectors")
 def test_vectors_are_those_of_threads_to_the_bit(
     cluster: Cluster, index_name: str, minilm_encoder_folder: Path
 ) -> None:
