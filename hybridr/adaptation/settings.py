@@ -98,7 +98,7 @@ class AdaptSettings(Stage):
         None, description="number format of training, with a REM"
     )
     checkpoint_every: NoOption[int | None] = Field(None, ge=1, description="steps between checkpoints")
-    seed: int = Field(13, ge=0, description="seed of sample, batches and probes")
+    seed: NoOption[int] = Field(13, ge=0, description="seed of sample, batches and probes")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where the model is trained")
     any_language: Annotated[bool, Option("--yes")] = Field(
         False, description="fit an English model to any language"
@@ -152,7 +152,7 @@ class DamSettings(Stage):
     dropout: NoOption[float] = Field(
         0.0, ge=0, lt=1, description="share dropped in training; 0 costs nothing, BERT was trained with 0.1"
     )
-    seed: int = Field(13, ge=0, description="seed of sample, windows, masks and head")
+    seed: NoOption[int] = Field(13, ge=0, description="seed of sample, windows, masks and head")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where the model is trained")
     checkpoint_every: NoOption[int] = Field(100, ge=1, description="steps between checkpoints")
     held_out: NoOption[int] = Field(
@@ -233,7 +233,7 @@ class RemSettings(Stage):
     )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where the model is trained")
     checkpoint_every: NoOption[int] = Field(100, ge=1, description="steps between checkpoints")
-    seed: int = Field(2022, ge=0, description="seed of sample, weights, batches and dropout")
+    seed: NoOption[int] = Field(2022, ge=0, description="seed of sample, weights, batches and dropout")
 
     @model_validator(mode="before")
     @classmethod

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 OPTIONS = Only(
     *("max_tokens", "passages", "passage_overlap", "max_passages", "precision", "backend", "workers"),
-    *("runner", "ray_address", "gpus_per_worker"),
+    *("runner", "ray_address"),
 )
 
 

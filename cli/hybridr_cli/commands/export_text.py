@@ -14,7 +14,7 @@ from ..verbs import app, verb
 if TYPE_CHECKING:
     from hybridr.reindexing.settings import ReindexSettings
 
-OPTIONS = Only("fields", "workers", "patience_s")
+OPTIONS = Only("fields", "workers")
 
 
 @verb(app, "export-text", cluster=True)

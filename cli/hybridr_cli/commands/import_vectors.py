@@ -16,11 +16,9 @@ if TYPE_CHECKING:
     from hybridr.reindexing.settings import ReindexSettings
 
 OPTIONS = Only(
-    *("vector_field", "engine", "vectors", "compression", "alias", "precision", "backend", "workers"),
-    *("term_table", "force", "accept_rejects", "patience_s", "max_docs_per_second", "slow_search_ms"),
+    *("vector_field", "engine", "vectors", "compression", "alias", "workers"),
+    *("term_table", "force", "accept_rejects", "patience_s", "max_docs_per_second"),
     "dry_run",
-    precision="as encoded",
-    backend="as encoded",
 )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hybridr.forecasting.settings import ForecastSettings
     from hybridr.reindexing.settings import ReindexSettings
 
-OPTIONS = Only("fields", "max_tokens", "passages", "engine", "vectors", "compression", "precision", "backend")
+OPTIONS = Only("max_tokens", "passages", "engine", "vectors", "compression", "precision", "backend")
 
 
 @verb(app, "plan", cluster=True)

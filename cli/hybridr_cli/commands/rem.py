@@ -111,7 +111,7 @@ def negatives(
     session: Session,
     out: Annotated[Path, typer.Option(help="Folder of the file.")],
     labels: Labels,
-    settings: Annotated[RemSettings, Only("mined", "max_queries", "seed")],
+    settings: Annotated[RemSettings, Only("mined")],
 ) -> None:
     """Mine hard negatives by BM25, in this process or on the cluster, and write them as one file."""
     from hybridr.adaptation.judged import mine

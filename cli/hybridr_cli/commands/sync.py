@@ -18,12 +18,7 @@ if TYPE_CHECKING:
     from hybridr.reindexing.settings import ReindexSettings
     from hybridr.reindexing.syncing import Syncing
 
-OPTIONS = Only(
-    *("precision", "backend", "patience_s", "max_docs_per_second", "slow_search_ms"),
-    *("workers", "runner", "ray_address", "gpus_per_worker"),
-    precision="as reindexed",
-    backend="as reindexed",
-)
+OPTIONS = Only("patience_s", "max_docs_per_second", "workers")
 
 
 @verb(app, "sync", cluster=True)
