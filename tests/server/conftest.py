@@ -21,45 +21,48 @@ from hybridr.serving.settings import ServeSettings
 from support.books import PROPERTIES, document, make
 from support.deployed import Server, fill_library
 
-MOST_REMEMBERED = 50_000  # vectors, of 1.5 kB
+REMEMBERED = {"_encode": (50_000, np.stack), "_read": (1_500, list)}
+"""Texts at most, of which a vector has 1.5 kB and a reading 100 kB; and what becomes of those of a call."""
 
 
 @pytest.fixture(scope="session", autouse=True)
-def remembered_vectors() -> Iterator[Callable[..., Any]]:
-    """Encode a text once: hundreds of tests fill their indices with the same few. Encoders have own tests.
+def remembered_texts() -> Iterator[dict[str, Callable[..., Any]]]:
+    """Encode and read a text once: hundreds of tests fill their indices with the same few.
 
-    It gives what encodes afresh: the last bits of a vector depend on the texts beside its own.
+    It gives what does so afresh: the last bits of a vector depend on the texts beside its own. Encoders have
+    tests of their own.
     """
+    fresh = {name: getattr(OnnxEncoder, name) for name in REMEMBERED}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, (most, joined) in REMEMBERED.items():
+            patch.setattr(OnnxEncoder, name, remembering(fresh[name], most, joined))
+        yield fresh
+
+
+def remembering(encode: Callable[..., Any], most: int, joined: Callable[[list[Any]], Any]) -> Any:
     known: dict[tuple[Any, ...], Any] = {}
-    encode = OnnxEncoder._encode
 
     def remember(self: OnnxEncoder, engine: Any, texts: Any, prefix: str, max_tokens: int | None) -> Any:
-        made_by = (
-            self.fingerprint,
-            self.precision,
-            self.backend,
-            engine is self._documents,
-            prefix,
-            max_tokens,
-        )
-        checked_texts(texts)
-        missing = [text for text in dict.fromkeys(texts) if (*made_by, text) not in known]
-        if len(known) + len(missing) > MOST_REMEMBERED:
+        documents = engine is self._documents
+        made_by = (self.fingerprint, self.precision, self.backend, documents, prefix, max_tokens)
+        missing = [text for text in dict.fromkeys(checked_texts(texts)) if (*made_by, text) not in known]
+        if len(known) + len(missing) > most:
             known.clear()
             missing = list(dict.fromkeys(texts))
+        if not texts:
+            return encode(self, engine, texts, prefix, max_tokens)
         made = encode(self, engine, missing, prefix, max_tokens) if missing else ()
         known.update(zip([(*made_by, text) for text in missing], made, strict=True))
-        return np.array([known[(*made_by, text)] for text in texts]).reshape(len(texts), self.dim)
+        return joined([known[(*made_by, text)] for text in texts])
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OnnxEncoder, "_encode", remember)
-        yield encode
+    return remember
 
 
 @pytest.fixture
-def fresh_vectors(remembered_vectors: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def fresh_vectors(remembered_texts: dict[str, Callable[..., Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     """Encode each text anew, to compare bits."""
-    monkeypatch.setattr(OnnxEncoder, "_encode", remembered_vectors)
+    for name, encode in remembered_texts.items():
+        monkeypatch.setattr(OnnxEncoder, name, encode)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from support.corpus import beir_folder, part_of, text_number
 pytestmark = pytest.mark.node
 
 
-PARTS = {"cranfield": (100, 300, 0.38), "npl": (40, 600, 0.65), "fiqa_mini": (100, 100, 0.585)}
+PARTS = {"npl": (40, 600, 0.65), "fiqa_mini": (100, 100, 0.585)}
 """Of an open collection: queries, other documents than what is relevant to them, and what BM25 reaches."""
 
 
