@@ -68,7 +68,7 @@ class BodyRanking:
     def wanted(self, body: Any) -> Wanted | Reason:
         """Judge a body without a look at the words of the index. Raises what `judged` raises."""
         fusion = self.fusion or self.search.fusion
-        if fusion is None or not member_of(FUSIONS, fusion).rescores:
+        if fusion is None or self.search.reranked_by or not member_of(FUSIONS, fusion).rescores:
             return "fusion"
         if reason := self.reason_of_parts(body):
             return reason

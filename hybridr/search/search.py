@@ -170,6 +170,11 @@ class Search:
         boosts = self.opened.boosts_of(boost)
         return self._joiner.fusion.rescoring(replace(question, matched=matched, boosts=boosts))
 
+    @property
+    def reranked_by(self) -> list[str]:
+        """Name what orders the best hits anew, which no one request does."""
+        return [one.name for one in self._rerankers]
+
     def _check_one_request(self) -> None:
         if self._rerankers or not self._joiner.fusion.one_request:
             ranks = "a re-ranker" if self._rerankers else f"the fusion '{self.fusion}'"

@@ -140,10 +140,13 @@ def choose_by(
 ) -> tuple[Choice, Choice, Bm25Choice | None]:
     """Choose what ranks the judged queries best: of searches, of stored pipelines, of k1 and b."""
     qrels = checked_qrels(qrels)
-    queries = judged_queries(queries, qrels)
+    judged = judged_queries(queries, qrels)
+    queries = [one for one in judged if not search.signals.learnt_from(one.text)]
     if len(queries) < LEAST_JUDGED:
+        known = len(judged) - len(queries)
+        learnt = f", besides {known} that a signal has learnt from" if known else ""
         raise DataError(
-            f"{len(queries)} judged queries; {LEAST_JUDGED} are needed to tell anything",
+            f"{len(queries)} judged queries{learnt}; {LEAST_JUDGED} are needed to tell anything",
             hint="leave the judgements away: the default is kept",
         )
     asked = ask(search, queries, progress)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 import hybridr_cli
+from hybridr.encoding.contract import ENCODED_TOGETHER, Offers
 from hybridr.errors import SettingsError
 from hybridr.forecasting import forecasting
 from hybridr.forecasting.forecasting import documents_a_second, priced, require_measurable
@@ -62,7 +63,8 @@ def test_speed_is_measured_with_as_many_documents_as_a_reindex_gives(
         given.append(len(texts))
 
     monkeypatch.setattr(forecasting.time, "perf_counter", lambda: now)
-    encoder = SimpleNamespace(encode_documents=encode_documents, documents_at_once=together)
+    offers = Offers(documents_at_once=together or ENCODED_TOGETHER)
+    encoder = SimpleNamespace(encode_documents=encode_documents, offers=offers)
     recipe = TextRecipe(encoder, ReindexSettings(), ("text",))  # type: ignore[arg-type]
     proposal = SimpleNamespace(encoder=encoder, recipe=recipe, documents=1000, vectors=2000)
     texts = [f"text {number}" for number in range(512)]

@@ -34,6 +34,7 @@ def ranking(recall: Any = "all", fusion: str = "absolute", **settings: str) -> B
         lexical_fields=FIELDS,
         info=SimpleNamespace(record=record, settings=settings),
         settings=SimpleNamespace(depth=100),
+        reranked_by=[],
         knows=lambda text: text != "unheard",
     )
     return BodyRanking(search, recall, fusion=fusion)
@@ -51,6 +52,12 @@ def ranking(recall: Any = "all", fusion: str = "absolute", **settings: str) -> B
 )
 def test_what_a_ranking_leaves_as_it_is(besides: dict[str, Any]) -> None:
     assert ranking().judged({"query": MATCH, **besides}) == Wanted("two words")
+
+
+def test_a_re_ranker_behind_the_search_is_told_as_what_it_is() -> None:
+    reranked = ranking()
+    reranked.search.reranked_by.append("mmr")
+    assert reranked.judged({"query": MATCH}) == "fusion"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,8 @@ def remembering(encode: Callable[..., Any], most: int, joined: Callable[[list[An
     known: dict[tuple[Any, ...], Any] = {}
 
     def remember(self: OnnxEncoder, engine: Any, texts: Any, prefix: str, max_tokens: int | None) -> Any:
+        if "tests/server" not in os.environ.get("PYTEST_CURRENT_TEST", ""):
+            return encode(self, engine, texts, prefix, max_tokens)
         documents = engine is self._documents
         made_by = (self.fingerprint, self.precision, self.backend, documents, prefix, max_tokens)
         missing = [text for text in dict.fromkeys(checked_texts(texts)) if (*made_by, text) not in known]

@@ -18,9 +18,11 @@ from hybridr.deploying.deploying import plan_deployment
 from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import DataError, SettingsError
 from hybridr.records import Query
+from hybridr.search import signals
 from hybridr.tuning.settings import TuneSettings
 from hybridr.tuning.tuning import tune
 from support.corpus import fill_index
+from support.members import one_more
 
 pytestmark = pytest.mark.node
 COUNT = 150
@@ -47,6 +49,38 @@ def judged() -> tuple[list[Query], dict[str, dict[str, int]]]:
     numbers = range(0, COUNT, 5)
     queries = [Query(f"q{number}", f"n{number} candle anchor") for number in numbers]
     return queries, {f"q{number}": {f"d{number}": 1} for number in numbers}
+
+
+LEARNT = '''
+from hybridr.search.signals import Signal
+
+
+class Learnt(Signal):
+    """Was made of half of the queries."""
+
+    name = "throwaway"
+    help = "what was good before"
+    weight = 0.1
+    learnt_from = frozenset(f"n{number} candle anchor" for number in range(0, 150, 10))
+
+    def __init__(self, place):
+        pass
+
+    def clauses(self, asked):
+        return []
+'''
+
+
+def test_no_query_judges_what_was_made_of_it(
+    cluster: Cluster, index: str, folder: Path, judged: Any, tmp_path: Path
+) -> None:
+    queries, qrels = judged
+    with one_more(signals, "throwaway", LEARNT, tmp_path):
+        found = tune(cluster, index, judged, encoder=folder, settings=TuneSettings(dry_run=True))
+        assert found.choice is not None
+        assert (len(queries), found.choice.queries) == (30, 15)
+        with pytest.raises(DataError, match="5 judged queries, besides 5 that a signal has learnt from"):
+            tune(cluster, index, (queries[:10], qrels), encoder=folder)
 
 
 def test_judged_queries_choose_and_searches_follow(
