@@ -46,7 +46,7 @@ test-hosts: $(VENV)/test-$(STAMP)
 
 # A million generated cases, drawn anew each time; what fails is printed as its smallest form.
 fuzz: $(VENV)/test-$(STAMP)
-	HYBRIDR_FUZZ_FACTOR=10 $(BIN)/python -m pytest tests/hostile/test_fuzz.py -k parsed --timeout 3600 --durations=5
+	HYBRIDR_FUZZ_FACTOR=50 $(BIN)/python -m pytest tests/hostile/test_fuzz.py -k parsed --timeout 3600 --durations=5
 
 # The node and its clients are killed, its disk fills once, one document in a hundred is poisoned.
 MINUTES ?= 20
