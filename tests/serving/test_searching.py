@@ -47,6 +47,7 @@ class KnowingSearch:
     lexical_fields = ("text",)
     fusion = "absolute"
     signals = SimpleNamespace(reads_tokens=False)
+    reranked_by: tuple[str, ...] = ()
     settings = SimpleNamespace(depth=100)
     analysis = SimpleNamespace(of=list)
     record = SimpleNamespace(fields=("text",), vector_field="v")

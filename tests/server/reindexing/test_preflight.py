@@ -79,6 +79,7 @@ def test_too_little_disk_is_refused_before_anything_is_made(
     assert not cluster.indices(f"{index_name}-hybridr-*")
 
 
+@pytest.mark.usefixtures("fresh_vectors")
 def test_the_dry_run_tells_disk_and_time(
     cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
