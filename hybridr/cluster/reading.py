@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from ..errors import AccessDenied, ClusterError, DataError, NotFound, Unreachable
+from ..errors import AccessDenied, ClusterError, NotFound, Unreachable
 from ..progress import Progress, silent
 from .connection import PLAIN, Cluster, path_of
 from .failures import TOO_LARGE, understood
 from .record import IndexInfo
 from .routing import shards_in
+from .stored_source import require_source
 
 LOST_VIEW = "search_context_missing_exception"
 PAGE, ID_PAGE = 250, 1_000
@@ -160,15 +161,6 @@ def hidden_operations(cluster: Cluster, index: str, since: Position, until: Posi
         first = since.seq_no.get(shard, -1)
         hidden += last - first - documents_between(cluster, index, shard, first, last)
     return hidden
-
-
-def require_source(info: IndexInfo) -> None:
-    """Raise DataError unless the index keeps its documents."""
-    if info.mappings.get("_source", {}).get("enabled") is False:
-        raise DataError(
-            f"index '{info.name}' does not keep its documents (_source is disabled)",
-            hint="load the documents again from where they came",
-        )
 
 
 def _read_shard(

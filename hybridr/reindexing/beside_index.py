@@ -22,15 +22,16 @@ from ..cluster.destinations import (
     switch_actions,
 )
 from ..cluster.mappings import carry_over, is_beyond_change
-from ..cluster.reading import require_source
-from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record, checked
+from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record, Scope, checked
+from ..cluster.stored_source import require_whole_source
 from ..cluster.vector_forms import form_of
 from ..encoding.contract import Encoder
 from ..errors import ClusterError, DataError, SettingsError
 from ..files.manifest import fingerprint
+from .copied_settings import copied_settings, left_out
 from .imprints import freeing_of, imprints_in
 from .planning import Plan, Proposal, propose, source_of
-from .preflight import check_disk, check_templates, estimate_disk, protections_lost
+from .preflight import check_disk, check_templates, estimate_disk, policies_for, protections_lost
 from .settings import ReindexSettings
 
 DURING_FILL: dict[str, Any] = {"refresh_interval": "-1", "number_of_replicas": 0, "final_pipeline": "_none"}
@@ -41,27 +42,12 @@ THRESHOLD_SINCE = (2, 18, 0)
 LEAST_BITS = 16  # of a value; with fewer the graph of a segment is built at once, whatever the threshold says
 LIVE = ("final_pipeline",)  # its owner's settings stay, but no pipeline may change the copies
 NO_ALIAS = re.compile(r'[\s,"*\\<|>?/#:]|^[_+-]|^\.\.?$')
-# What the server sets itself and refuses or misreads in a new index.
-PRIVATE_SETTINGS = (
-    "uuid",
-    "version.",
-    "creation_date",
-    "provided_name",
-    "history.uuid",
-    "resize.",
-    "blocks.",
-    "verified_before_close",
-    "routing.allocation.initial_recovery.",
-    "shard.",
-    "knn",
-    "replication.",
-)
 
 
 def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
     """Plan the index that gets the documents of `name`, or find the one that an earlier run began.
 
-    Raises ClusterError (engine, plugin, alias), DataError (empty, no text, no `_source`, field taken),
+    Raises ClusterError (engine, plugin, alias), DataError (empty, no text, no whole `_source`, field taken),
     ModelError (dimension), NotFound, SettingsError (no name for an alias).
     """
     info, named = source_of(cluster, name), cluster.index_info(name)
@@ -75,12 +61,12 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     destination = known.name if known else free_name(cluster, info.name)
     record = new_record(wanted, job, alias, target, known)
     live = known is not None and known.record.state == "complete" and not left_filling(known)
-    changed = LIVE if live else {**DURING_FILL, **record.original}
-    after = {setting: record.original.get(setting) for setting in changed}
+    after = settings_after(record, live=live)
     templates = [] if known else check_templates(cluster, destination)
     disk = None if known else estimate_disk(cluster, info, wanted.disk_bytes)
     check_disk(disk, destination)
-    cautions = protections_lost(cluster, info.name, destination)
+    cautions = cautions_of(cluster, info, destination)
+    settings_left = left_out(info.settings)
     first = {"method": "PUT", "path": path_of(destination), "body": body_beside(wanted, record)}
     if known:
         first = {"method": "PUT", "path": path_of(destination, "_settings"), "body": {"index": during(after)}}
@@ -93,10 +79,32 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
         live,
         requests_of(first, wanted.documents, destination, after, moves),
         disk,
-        [*templates, *cautions],
-        terms_beside(destination, record, after, templates, wanted.vectors) | {"cautions": cautions},
+        [*templates, *remark_of(settings_left), *cautions],
+        terms_beside(destination, record, after, templates, wanted.vectors)
+        | {"cautions": cautions, "settings_left_out": settings_left},
         cautions=cautions,
     )
+
+
+def cautions_of(cluster: Cluster, info: IndexInfo, destination: str) -> list[str]:
+    """Say what holds for the source, and not or otherwise for an index of another name."""
+    narrowed = (alias for alias, definition in sorted(info.aliases.items()) if Scope.of_alias(definition))
+    staying = [
+        f"alias '{alias}' shows a part of '{info.name}' and stays there: hybridr searches '{destination}' "
+        "within it, other clients do not; add it there by POST /_aliases"
+        for alias in narrowed
+    ]
+    return [
+        *protections_lost(cluster, info.name, destination),
+        *policies_for(cluster, destination),
+        *staying,
+    ]
+
+
+def remark_of(settings_left: list[str]) -> list[str]:
+    """Say which settings do not come along, if any."""
+    named = ", ".join(f"index.{name}" for name in settings_left)
+    return [f"settings that stay with the source alone: {named}"] if named else []
 
 
 def check_source(cluster: Cluster, info: IndexInfo, settings: ReindexSettings) -> None:
@@ -106,7 +114,7 @@ def check_source(cluster: Cluster, info: IndexInfo, settings: ReindexSettings) -
             f"'{info.name}' holds its vectors itself",
             hint=f"{command_for(info)} goes on there; hybridr remove {info.name}   takes them away first",
         )
-    require_source(info)
+    require_whole_source(info)
     require_searchable(cluster, info)
     freeing = freeing_of(settings)
     if taken := {ENCODER_FIELD, SEQ_NO_FIELD, *freeing} & info.mappings.get("properties", {}).keys():
@@ -211,6 +219,12 @@ def filling_settings(wanted: Proposal) -> dict[str, Any]:
     return DURING_FILL | (WITHOUT_GRAPH if late and wanted.cluster.version >= THRESHOLD_SINCE else {})
 
 
+def settings_after(record: Record, *, live: bool) -> dict[str, Any]:
+    """Give the settings that are put back when an index is filled, or a `live` one caught up."""
+    changed = LIVE if live else {**DURING_FILL, **record.original}
+    return {setting: record.original.get(setting) for setting in changed}
+
+
 def during(after: dict[str, Any]) -> dict[str, Any]:
     """Give the values, while the index is filled, of the settings that it has afterwards."""
     return {setting: {**DURING_FILL, **WITHOUT_GRAPH}[setting] for setting in after}
@@ -259,16 +273,6 @@ def body_beside(wanted: Proposal, record: Record) -> dict[str, Any]:
     }
 
 
-def copied_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """Keep what the user chose of an index's flat settings, without the prefix `index.`."""
-    chosen = {name.removeprefix("index."): value for name, value in settings.items()}
-    return {
-        name: value
-        for name, value in chosen.items()
-        if not any(name == key or (key.endswith(".") and name.startswith(key)) for key in PRIVATE_SETTINGS)
-    }
-
-
 def destination_mappings(wanted: Proposal, record: Record) -> dict[str, Any]:
     """Add the fields of all imprints and their two companions to the mappings of the source.
 
@@ -278,11 +282,9 @@ def destination_mappings(wanted: Proposal, record: Record) -> dict[str, Any]:
     source = wanted.info.mappings
     kept_apart = [kind for kind in imprints_in(wanted.settings) if kind.hidden]
     hidden = [ENCODER_FIELD, SEQ_NO_FIELD, *(name for one in kept_apart for name in one.fields(record))]
-    kept_source = dict(source.get("_source", {}))
-    kept_source["excludes"] = [*kept_source.get("excludes", []), *hidden]
     return {
         **source,
-        "_source": kept_source,
+        "_source": {"excludes": hidden},
         "_meta": wanted.info.meta_with(record),
         "properties": {
             **source.get("properties", {}),

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import destinations, is_copy, is_destination
-from ..cluster.reading import SourceDocument, require_source, text_of
+from ..cluster.reading import SourceDocument, text_of
 from ..cluster.record import IndexInfo
+from ..cluster.stored_source import DERIVED, is_derived, require_whole_source
 from ..errors import ClusterError, DataError, SettingsError
 from ..files.manifest import fingerprint
 from .imprints import fields_of, freeing_of, imprints_in
@@ -143,12 +144,10 @@ def check_index(cluster: Cluster, info: IndexInfo) -> None:
             f"index '{info.name}' has the block index.blocks.{blocked[0]}",
             hint=f"lift it first, or {beside}",
         )
-    require_source(info)
-    if any(info.mappings.get("_source", {}).get(kind) for kind in ("includes", "excludes")):
-        raise DataError(
-            f"index '{info.name}' does not keep its documents whole (_source.includes or excludes): every "
-            "update would lose what is left out",
-            hint="load the documents again from where they came",
+    require_whole_source(info)
+    if is_derived(info):
+        raise ClusterError(
+            f"index '{info.name}' has a derived source ({DERIVED}), which takes no vectors", hint=beside
         )
 
 

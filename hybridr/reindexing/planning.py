@@ -13,6 +13,7 @@ from ..cluster.destinations import is_destination, require_whole
 from ..cluster.fields import choose_text_fields, searchable_fields
 from ..cluster.reading import sample_documents
 from ..cluster.record import ROLE, WHOLE, IndexInfo, Record
+from ..cluster.stored_source import require_whole_source
 from ..cluster.vector_forms import FORMS, Cost, Form, cost_of, form_of, is_bare, obstacle
 from ..encoding.contract import Encoder, offers_of
 from ..errors import ClusterError, DataError
@@ -226,9 +227,14 @@ def source_of(cluster: Cluster, name: str) -> IndexInfo:
 
 
 def whole_source(cluster: Cluster, name: str) -> IndexInfo:
-    """Find the index to read as `source_of` does. Raises ClusterError for a name that shows a part of it."""
+    """Find the index to read as `source_of` does.
+
+    Raises ClusterError for a name that shows a part of it, DataError for documents that are kept in part.
+    """
     require_whole(cluster.index_info(name), name)
-    return source_of(cluster, name)
+    info = source_of(cluster, name)
+    require_whole_source(info)
+    return info
 
 
 def job_settings(

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from ..cluster.connection import Cluster, path_of
+from ..cluster.failures import understood
 from ..cluster.record import IndexInfo
 from ..encoding.registry import reads, suggestion
 from ..errors import AccessDenied, ClusterError, ModelError
@@ -83,6 +84,29 @@ def matching_templates(cluster: Cluster, index: str) -> list[Matching]:
         Matching(f"template '{name}'", found["settings"], found["mappings"], found["aliases"])
         for name, found in sorted(legacy.items(), key=lambda item: item[1].get("order", 0))
         if any(fnmatchcase(index, pattern) for pattern in found["index_patterns"])
+    ]
+
+
+def policies_for(cluster: Cluster, index: str) -> list[str]:
+    """Say which policies of index state management take a new index of this name by themselves.
+
+    Such a policy can roll it over, shut it for writes or delete it. Without the plugin, or the right to read
+    policies, there is nothing to say.
+    """
+    try:
+        found = cluster.request("GET", "/_plugins/_ism/policies", params={"size": "1000"})
+    except ClusterError:
+        return []
+    with understood(cluster.url, "GET /_plugins/_ism/policies"):
+        held = {one["_id"]: one["policy"].get("ism_template") or [] for one in found.get("policies", ())}
+        taking = [
+            name
+            for name, templates in sorted(held.items())
+            if any(matches(index, one["index_patterns"]) for one in templates)
+        ]
+    return [
+        f"policy '{name}' of index state management will take '{index}': let its ism_template leave it out"
+        for name in taking
     ]
 
 

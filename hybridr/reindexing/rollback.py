@@ -26,6 +26,7 @@ from ..cluster.destinations import (
 )
 from ..cluster.reading import Position, Share, SourceDocument, documents_by_id, read_pages
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
+from ..cluster.stored_source import require_whole_source
 from ..cluster.writing import Action, delete_action, index_action, rejects_of, write_past_pipelines
 from ..errors import ClusterError, DataError, NotFound
 from ..files.manifest import fingerprint
@@ -75,13 +76,15 @@ def rollback(
     What clients wrote into the index that is left is copied to the source with `copy_back`, before the switch
     and once more after it. Gives alias, from, to, dropped, the actions, and counts of writes and of what was
     returned. Raises NotFound when nothing was switched, ClusterError when there are such writes and neither
-    `copy_back` nor `discard` was given.
+    `copy_back` nor `discard` was given, DataError where copying back would lose fields.
 
     >>> hybridr.rollback(cluster, "docs")["to"]
     'docs'
     """
     current = way_back(cluster, name)
     alias, previous = current.record.alias, current.record.previous
+    if copy_back:
+        require_whole_source(current, own_fields(current))
     writes = find_writes(cluster, current)
     if not (copy_back or discard or dry_run):
         require_none(writes, current, "--copy-back copies them there first, --discard leaves them behind")
@@ -142,6 +145,11 @@ def leave(cluster: Cluster, current: IndexInfo, copy_back: bool) -> Writes:
     return courier.done
 
 
+def own_fields(info: IndexInfo) -> set[str]:
+    """Name what hybridr adds to documents of an index with vectors."""
+    return {*fields_of(info.record), ENCODER_FIELD, SEQ_NO_FIELD}
+
+
 def require_none(writes: Writes, info: IndexInfo, hint: str) -> None:
     """Raise ClusterError, with the counts, when clients wrote what the source does not know."""
     if writes:
@@ -197,7 +205,7 @@ class Courier:
     def written(self) -> Iterator[list[Pair]]:
         """Yield what clients wrote here, beside the state in the source, where the two differ."""
         self.cluster.refresh(self.info.name)
-        ours = {*fields_of(self.info.record), ENCODER_FIELD, SEQ_NO_FIELD}
+        ours = own_fields(self.info)
         for page in read_pages(self.cluster, self.info.name, page=PAGE, where=WRITTEN):
             stored = look_up(self.cluster, self.info.name, page)
             there = documents_by_id(self.cluster, self.source, [document.doc_id for document in page])

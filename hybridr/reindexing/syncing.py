@@ -33,6 +33,7 @@ from ..cluster.destinations import (
 from ..cluster.mappings import carry_over, unlike
 from ..cluster.reading import Position
 from ..cluster.record import IndexInfo
+from ..cluster.stored_source import require_whole_source
 from ..cluster.writing import rejects_of
 from ..encoding.contract import Encoder
 from ..errors import DataError, SettingsError, Unreachable
@@ -190,7 +191,9 @@ def complete_destination(cluster: Cluster, name: str) -> IndexInfo:
         )
     if not target_of(info.record).apart:
         return info
-    require_unrestored(info, require_belonging(cluster, info))
+    source = require_belonging(cluster, info)
+    require_unrestored(info, source)
+    require_whole_source(source)
     return info
 
 

@@ -30,6 +30,7 @@ from ..cluster.reading import (
     text_of,
 )
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
+from ..cluster.stored_source import filters_of
 from ..encoding.contract import Encoder
 from ..errors import ClusterError, DataError
 from ..progress import Progress, silent
@@ -140,6 +141,9 @@ def compare_with_source(
         fields = properties_of(there)
         mapping = Finding("mapping", len(fields), list(unlike(there, info)), of="fields")
         findings[:0] = [count_finding(cluster, info, extent.rejected), mapping]
+    if rules := filters_of(there.mappings):
+        left_out = f"'{source}' keeps its documents in part ({', '.join(rules)}), and so does this"
+        findings.insert(0, Finding("whole", 0, detail=left_out))
     if is_restored(info, there):
         findings.insert(0, Finding("lineage", 0, detail=f"'{source}' was restored from a snapshot since"))
     documents = {document.doc_id: document for document in [*suspects, *chosen]}

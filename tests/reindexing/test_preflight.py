@@ -9,7 +9,15 @@ import pytest
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import IndexInfo
 from hybridr.errors import AccessDenied, ClusterError
-from hybridr.reindexing.preflight import Disk, check_disk, check_templates, estimate_disk, flat, reserved
+from hybridr.reindexing.preflight import (
+    Disk,
+    check_disk,
+    check_templates,
+    estimate_disk,
+    flat,
+    policies_for,
+    reserved,
+)
 
 GB = 1_000_000_000
 
@@ -88,3 +96,22 @@ def test_templates_without_the_right_to_read_them() -> None:
 
 def test_nested_settings_get_dotted_names() -> None:
     assert flat({"index": {"a": "1", "b": {"c": "2"}}}) == {"index.a": "1", "index.b.c": "2"}
+
+
+class Policies:
+    """A cluster with index state management."""
+
+    url = "http://somewhere"
+
+    def request(self, method: str, path: str, *_: Any, **__: Any) -> Any:
+        assert path == "/_plugins/_ism/policies"
+        aging = {"ism_template": [{"index_patterns": ["docs*"], "priority": 1}]}
+        others: list[Any] = [{"ism_template": None}, {"ism_template": [{"index_patterns": ["logs-*"]}]}, {}]
+        held = {"aging": aging} | {f"other-{number}": one for number, one in enumerate(others)}
+        return {"policies": [{"_id": name, "policy": policy} for name, policy in held.items()]}
+
+
+def test_a_policy_that_would_age_or_delete_the_new_index_is_told() -> None:
+    [caution] = policies_for(cast(Cluster, Policies()), "docs-hybridr-1")
+    assert "policy 'aging' of index state management will take 'docs-hybridr-1'" in caution
+    assert policies_for(cast(Cluster, Policies()), "shop-hybridr-1") == []

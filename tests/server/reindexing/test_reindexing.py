@@ -20,6 +20,7 @@ from hybridr import ReindexSettings, Search, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import ClusterError, DataError, FingerprintMismatch, ModelError
+from hybridr.reindexing.reindexing import plan
 from hybridr.sharing import shares
 from support.corpus import bulk, fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder
@@ -298,6 +299,25 @@ def test_own_alias_keeps_its_filter(cluster: Cluster, index_name: str) -> None:
     assert alias_of(cluster, alias) == [done.destination]
     assert cluster.count(alias) == 2
     assert resolve(cluster, alias).name == done.destination
+
+
+def test_an_alias_that_shows_a_part_of_the_source_is_named(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 6)
+    definitions = {"part": {"filter": {"term": {"tags": "t1"}}}, "routed": {"routing": "x"}, "whole": {}}
+    actions = [
+        {"add": {"index": index_name, "alias": f"{index_name}-{name}", **definition}}
+        for name, definition in definitions.items()
+    ]
+    cluster.request("POST", "/_aliases", {"actions": actions})
+    todo = plan(cluster, index_name, HashingEncoder(), ReindexSettings())
+    done = reindex(cluster, index_name, HashingEncoder())
+    told = [
+        f"alias '{index_name}-{name}' shows a part of '{index_name}' and stays there"
+        for name in ("part", "routed")
+    ]
+    assert [caution.partition(":")[0] for caution in done.cautions] == told
+    assert tuple(todo.remarks) == tuple(todo.terms["cautions"]) == done.cautions
+    assert cluster.index_info(done.destination).aliases.keys() == {done.alias}
 
 
 def test_search_refuses_another_encoder(cluster: Cluster, index_name: str) -> None:

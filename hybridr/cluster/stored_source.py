@@ -1,0 +1,46 @@
+"""What an index keeps of its documents in `_source`: all, a part, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ..errors import DataError
+from .record import IndexInfo
+
+KINDS = ("includes", "excludes")
+DERIVED = "index.derived_source.enabled"
+AGAIN = "load the documents again from where they came, into an index whose _source is whole"
+
+
+def require_source(info: IndexInfo) -> None:
+    """Raise DataError unless the index keeps its documents."""
+    if info.mappings.get("_source", {}).get("enabled") is False:
+        raise DataError(f"index '{info.name}' does not keep its documents (_source is disabled)", hint=AGAIN)
+
+
+def require_whole_source(info: IndexInfo, own: Collection[str] = ()) -> None:
+    """Raise DataError unless the index keeps its documents with all of their fields, besides hybridr's `own`.
+
+    What is made of its documents, a copy or an update, would lose the others without a word, for an engine
+    gives back no text that it only indexed. OpenSearch lets nobody change this of an index that is there.
+    """
+    require_source(info)
+    if rules := filters_of(info.mappings, own):
+        raise DataError(
+            f"index '{info.name}' does not keep its documents whole ({', '.join(rules)}): whatever is made "
+            "of them would lose what is left out",
+            hint=AGAIN,
+        )
+
+
+def filters_of(mappings: Mapping[str, Any], own: Collection[str] = ()) -> list[str]:
+    """Say what a mapping leaves out of documents, besides hybridr's `own` fields."""
+    found = mappings.get("_source", {})
+    named = {kind: [name for name in found.get(kind, ()) if name not in own] for kind in KINDS}
+    return [f"_source.{kind}: {', '.join(names)}" for kind, names in named.items() if names]
+
+
+def is_derived(info: IndexInfo) -> bool:
+    """Tell whether an index keeps no documents, but makes them anew of its fields' values when asked."""
+    return str(info.settings.get(DERIVED)).lower() == "true"

@@ -1,0 +1,142 @@
+"""An index that keeps its documents in part, or makes them anew of its fields: nothing of them vanishes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybridr import ReindexSettings, reindex, rollback
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.errors import ClusterError, DataError
+from hybridr.forecasting.forecasting import forecast
+from hybridr.forecasting.settings import ForecastSettings
+from hybridr.reindexing import beside_index, verification
+from hybridr.reindexing.reindexing import plan
+from hybridr.reindexing.syncing import sync
+from hybridr.reindexing.verification import verify
+from hybridr.staging.importing import import_vectors
+from hybridr.staging.texts import export_text
+from hybridr.staging.vectors import encode_texts
+from hybridr.standing.standing import status
+from support.corpus import bulk, sources
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+TEXT = ReindexSettings(fields=("text",))
+FIELDS = {"text": {"type": "text"}, "secret": {"type": "text"}}
+Filter = dict[str, list[str]]
+
+
+def filtered(cluster: Cluster, index: str, rule: Filter) -> None:
+    """An index that indexes `secret` and gives `text` back alone."""
+    settings = {"number_of_replicas": 0, "knn": True}
+    body = {"settings": settings, "mappings": {"_source": rule, "properties": FIELDS}}
+    cluster.request("PUT", path_of(index), body)
+    bulk(cluster, index, [{"index": {"_id": "1"}}, {"text": "anchor basket", "secret": "candle"}])
+
+
+def ways(cluster: Cluster, index: str, folder: Path) -> dict[str, Callable[[], Any]]:
+    """Give what makes something of the documents of an index."""
+    encoder = HashingEncoder()
+    return {
+        "reindex": lambda: reindex(cluster, index, encoder, TEXT),
+        "dry run": lambda: plan(cluster, index, encoder, TEXT),
+        "in place": lambda: reindex(cluster, index, encoder, ReindexSettings(in_place=True)),
+        "plan": lambda: forecast(cluster, index, encoder, TEXT, ForecastSettings()),
+        "export-text": lambda: export_text(cluster, index, folder),
+    }
+
+
+@pytest.mark.parametrize("way", ways(None, "", Path()))  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "rule", [{"excludes": ["secret"]}, {"includes": ["text"]}], ids=["excludes", "includes"]
+)
+def test_a_filtered_source_is_refused_before_anything_is_written(
+    cluster: Cluster, index_name: str, tmp_path: Path, way: str, rule: Filter
+) -> None:
+    filtered(cluster, index_name, rule)
+    before = cluster.index_info(index_name)
+    with pytest.raises(DataError, match="does not keep its documents whole") as refused:
+        ways(cluster, index_name, tmp_path / "out")[way]()
+    (kind, [name]) = next(iter(rule.items()))
+    assert f"_source.{kind}: {name}" in refused.value.message
+    assert "load the documents again" in str(refused.value.hint)
+    assert cluster.index_info(index_name) == before
+    assert [one.name for one in cluster.indices(f"{index_name}*")] == [index_name]
+    assert not (tmp_path / "out").exists()
+
+
+def test_vectors_of_a_filtered_source_are_not_imported(
+    cluster: Cluster, index_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filtered(cluster, index_name, {"excludes": ["secret"]})
+    with monkeypatch.context() as before:
+        before.setattr("hybridr.reindexing.planning.require_whole_source", lambda info: None)
+        export_text(cluster, index_name, tmp_path, TEXT)
+    encode_texts(tmp_path, HashingEncoder())
+    with pytest.raises(DataError, match="does not keep its documents whole"):
+        import_vectors(cluster, index_name, tmp_path, HashingEncoder())
+    assert [one.name for one in cluster.indices(f"{index_name}*")] == [index_name]
+
+
+def test_a_copy_that_an_older_hybridr_made_in_part_is_told(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filtered(cluster, index_name, {"excludes": ["secret"]})
+    made = beside_index.destination_mappings
+
+    def as_before(*given: Any) -> dict[str, Any]:
+        mappings = made(*given)
+        mappings["_source"]["excludes"].insert(0, "secret")
+        return mappings
+
+    with monkeypatch.context() as before:
+        before.setattr(beside_index, "destination_mappings", as_before)
+        before.setattr(beside_index, "require_whole_source", lambda info: None)
+        before.setattr(verification, "filters_of", lambda mappings: [])
+        done = reindex(cluster, index_name, HashingEncoder(), TEXT)
+    secret = {"match": {"secret": "candle"}}
+    assert (cluster.count(index_name, secret), cluster.count(done.destination, secret)) == (1, 0)
+    with pytest.raises(DataError, match="does not keep its documents whole"):
+        sync(cluster, index_name, HashingEncoder())
+    found = verify(cluster, index_name)
+    assert not found.ok
+    assert any("keeps its documents in part" in problem for problem in found.problems())
+    assert status(cluster, index_name).holdings[0].documents == 1
+    bulk(cluster, done.destination, [{"index": {"_id": "2"}}, {"text": "dragon", "secret": "engine"}])
+    with pytest.raises(DataError, match="_source.excludes: secret"):
+        rollback(cluster, index_name, copy_back=True)
+    assert sources(cluster, index_name).keys() == {"1"}
+    assert rollback(cluster, index_name, discard=True)["to"] == index_name
+
+
+def test_of_a_derived_source_all_that_is_searched_is_copied(cluster: Cluster, index_name: str) -> None:
+    fields = FIELDS | {"tags": {"type": "keyword"}, "day": {"type": "date"}, "place": {"type": "geo_point"}}
+    body = {
+        "settings": {"number_of_replicas": 0, "derived_source.enabled": True, "knn": True},
+        "mappings": {"properties": fields},
+    }
+    cluster.request("PUT", path_of(index_name), body)
+    document = {"text": "anchor", "secret": ["candle", "b"], "tags": ["b", "a"], "day": "2024-01-02"}
+    bulk(cluster, index_name, [{"index": {"_id": "1"}}, document | {"place": "1,2"}])
+    with pytest.raises(ClusterError, match="derived source"):
+        reindex(cluster, index_name, HashingEncoder(), ReindexSettings(in_place=True))
+    assert plan(cluster, index_name, HashingEncoder(), TEXT).terms["settings_left_out"] == [
+        "derived_source.enabled"
+    ]
+    done = reindex(cluster, index_name, HashingEncoder(), TEXT)
+    assert sources(cluster, done.destination) == sources(cluster, index_name)
+    near = {"geo_distance": {"distance": "1km", "place": {"lat": 1, "lon": 2}}}
+    for query in (
+        {"match": {"secret": "candle"}},
+        {"term": {"tags": "a"}},
+        {"term": {"day": "2024-01-02"}},
+        near,
+    ):
+        assert cluster.count(done.destination, query) == cluster.count(index_name, query) == 1
+    bulk(cluster, index_name, [{"index": {"_id": "2"}}, {"text": "basket"}])
+    assert sync(cluster, index_name, HashingEncoder()).copied == 1
+    assert verify(cluster, index_name, HashingEncoder()).ok
