@@ -48,10 +48,12 @@ class FastEncoder:
 
 def serve() -> None:
     """Run the server, and say where it is."""
+    from hybridr.serving import embeddings
     from hybridr.serving.application import Server, create_app, listen
     from hybridr.serving.settings import ServeSettings
 
-    app = create_app(FastEncoder(), ServeSettings(batch_tokens=500, cache_queries=200))  # type: ignore[arg-type]
+    embeddings.BATCH_TOKENS = 500
+    app = create_app(FastEncoder(), ServeSettings(cache_queries=200))  # type: ignore[arg-type]
     server = Server(app, listen("127.0.0.1", 0))
     print(server.listener.getsockname()[1], flush=True)
     server.run()

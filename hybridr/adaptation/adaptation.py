@@ -20,10 +20,10 @@ from .corpus import Source
 from .gate import GateReport, compare_encoders
 from .loop import Processes
 from .runs import manifest_of, recorded, result_of
-from .settings import OBJECTIVES, AdaptSettings
+from .settings import OBJECTIVES, OF_OBJECTIVES, AdaptSettings
 from .starting_points import Fitted, Start, start_from_dam, start_from_retriever
 
-NOT_RECORDED = {"out", "queries", "device"}
+NOT_RECORDED = {"out", "queries", "device", "objective_settings"}
 
 
 @dataclass(frozen=True)
@@ -142,15 +142,20 @@ def require_retriever(settings: AdaptSettings) -> None:
 
 def run_key(start: Start, settings: AdaptSettings, queries: Sequence[str]) -> str:
     """Give the fingerprint of all that the result follows from."""
-    values = recorded(settings, without=NOT_RECORDED)
-    return fingerprint({**start.identity, "settings": values, "queries": list(queries)})
+    return fingerprint({**start.identity, "settings": recorded_values(settings), "queries": list(queries)})
+
+
+def recorded_values(settings: AdaptSettings) -> dict[str, Any]:
+    """Give the settings as records have always had them: those of the objective beside the others."""
+    unset = {**dict.fromkeys(OF_OBJECTIVES), "held_out": 200}
+    return unset | recorded(settings, without=NOT_RECORDED) | settings.objective_settings
 
 
 def adaptation_entry(start: Start, fitted: Fitted, settings: AdaptSettings) -> dict[str, Any]:
     """Give the `adaptation` entry of the manifest, but for the gate's decision."""
     objective = start.identity["objective"]
     member = member_of(OBJECTIVES, objective)
-    values = recorded(settings, without=NOT_RECORDED)
+    values = recorded_values(settings)
     return {
         "language": start.language,
         "objective": objective,

@@ -25,7 +25,7 @@ from . import runs
 from .corpus import Source, bytes_of, read_source, source_record
 from .loop import Processes, choose_precision, require_disk, require_memory, train
 from .objectives import FitsDam, TrainingPrecision
-from .settings import OBJECTIVES, DamSettings
+from .settings import OBJECTIVES, WEIGHT_DECAY, DamSettings
 from .token_cache import Frame, TokenCache, build_cache, open_cache
 
 try:
@@ -101,6 +101,7 @@ class DamPlan:
         run, which goes on from those.
         """
         compared = runs.recorded(self.settings, without=NOT_COMPARED | self.member.unused)
+        compared["weight_decay"] = WEIGHT_DECAY  # it was a setting
         return fingerprint(
             [KEY_VERSION, compared, self.base["weights"], self.base["tokenizer"], self.precision, corpus]
         )

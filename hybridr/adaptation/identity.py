@@ -22,7 +22,9 @@ KEY_VERSION = 2  # of the procedure; a change of its results makes finished runs
 PATHS = {"out", "dam", "rem", "negatives", "teacher"}
 NOT_RECORDED = PATHS | {"device"}
 NOT_COMPARED = NOT_RECORDED | {"precision", "checkpoint_every"}  # what lies at the paths is
-OWN = {"method", "method_settings", "ranker_settings"}
+OWN = {"method", "method_settings"}
+FIXED_SINCE = {"name": "rem", "token_dim": 32, "train_embeddings": True}
+"""What were settings once, as runs of then that had the defaults are known by."""
 FIRST_NAMES = (None, "idro", "groupdro", "modir", "berm")
 FIRST_METHODS: Mapping[str, Any] = {
     "robust": None,
@@ -48,7 +50,7 @@ def identity(
 ) -> dict[str, Any]:
     """Give what of the inputs the result follows from."""
     files = {"negatives": settings.negatives, "teacher": settings.teacher}
-    flat = {**runs.recorded(settings, without=NOT_COMPARED), **ranker_identity(settings)}
+    flat = {**FIXED_SINCE, **runs.recorded(settings, without=NOT_COMPARED)}
     own = method_identity(method, settings)
     return {
         **{name: value for name, value in flat.items() if name not in OWN},
@@ -59,11 +61,6 @@ def identity(
         "dam": ranker.fingerprint,
         "rem": rem and fingerprint_of(rem),
     }
-
-
-def ranker_identity(settings: RemSettings) -> dict[str, Any]:
-    """Give what only some rankers have."""
-    return settings.ranker_form.record()
 
 
 def method_identity(name: str | None, settings: RemSettings) -> dict[str, Any]:

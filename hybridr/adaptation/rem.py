@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     import torch
 
 STAGE = "rem"
+NAME = "rem"  # of the adapter in its files
+TOKEN_DIM = 32  # of ColBERT, as published
 VECTORS = 4  # of each query in an entry of MoDIR's queue
 BYTES_PER_WEIGHT = 28  # two checkpoints of weight and both moments for a moment, and the result
 
@@ -106,7 +108,7 @@ class RemPlan:
     @property
     def name(self) -> str:
         """The adapter's name in the files."""
-        return self.rem.name if self.rem else self.settings.name
+        return self.rem.name if self.rem else NAME
 
     @property
     def state(self) -> Path:
@@ -315,11 +317,11 @@ def make_trainable(plan: RemPlan) -> dict[str, torch.nn.Parameter]:
         ranker.add_rem(plan.rem)
     elif not settings.full:
         attach_fresh(ranker, design_of(settings.design, settings.rank), settings.seed)
-    add_head(ranker, settings.ranker_form.token_dim, settings.seed)
+    add_head(ranker, TOKEN_DIM, settings.seed)
     head = head_weights(ranker, plan.name)
     if settings.full:
         return unfreeze(dict(ranker.backbone.named_parameters()) | head)
-    inputs = embedding_weights(ranker) if settings.ranker_form.train_embeddings else {}
+    inputs = embedding_weights(ranker)
     return unfreeze(adapters.adapter_weights(ranker.backbone, plan.name) | head | inputs)
 
 
@@ -355,7 +357,7 @@ def write_training(
             heads = {} if settings.ranker == "splade" else head_weights(plan.ranker, plan.name)
             files = write_dam_files(plan.dam, folder, heads=heads, language_head=plan.dam.has_language_head)
         else:
-            files = write_rem(plan.ranker, design_of(settings.design, settings.rank), settings.name, folder)
+            files = write_rem(plan.ranker, design_of(settings.design, settings.rank), NAME, folder)
         runs.write_steps(folder / runs.LOSSES_FILE, run)
         runs.write_curve(folder / runs.CURVE_FILE, run.losses, beside=panel)
         files += [runs.LOSSES_FILE, runs.CURVE_FILE]

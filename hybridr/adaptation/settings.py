@@ -16,22 +16,29 @@ OBJECTIVES = "adaptation.objectives"
 """The family whose files the choices of `objective`, `loss` and `method` come from."""
 MODIR = "modir"
 """The method that a target chooses."""
-MOVED = {
-    **dict.fromkeys(("robust",), "method"),
-    "units": 'method = "berm"',
-    **{
-        name: f"method_settings = {{{name} = …}}"
-        for name in (
-            *("clusters", "variant", "invariance", "adversary", "half_life", "queue", "queue_entries"),
-            *("traversal", "classifier_rate", "balance", "extract", "reader"),
-        )
-    },
-    **{name: f"ranker_settings = {{{name} = …}}" for name in ("token_dim", "flops", "train_embeddings")},
-}
+WEIGHT_DECAY = 0.01
+"""Of a DAM, not of biases and LayerNorm (Zhan et al. 2022)."""
+OF_METHODS = (
+    "clusters",
+    "variant",
+    "invariance",
+    "adversary",
+    "queue",
+    "queue_entries",
+    "balance",
+    "extract",
+    "reader",
+)
+OF_OBJECTIVES = (
+    *("max_documents", "temperature", "span_tokens", "rank", "held_out", "precision"),
+    "checkpoint_every",
+)
 
 
 class SpanSettings(Stage):
     """Span contrast: how a retriever is trained. Part of `AdaptSettings`, with the defaults filled in."""
+
+    table: ClassVar[str] = "adapt.objective_settings"
 
     fields: tuple[str, ...] = ()
     max_documents: int = Field(20_000, ge=10)
@@ -53,6 +60,9 @@ class AdaptSettings(Stage):
     """
 
     table: ClassVar[str] = "adapt"
+    moved: ClassVar[Mapping[str, str]] = {
+        name: f"objective_settings = {{{name} = …}}" for name in OF_OBJECTIVES
+    }
 
     out: Path = Field(Path("adapted-encoder"), description="folder of the encoder")
     base: str = Field("minilm", description="the packaged MiniLM, an encoder folder, or a DAM (with a REM)")
@@ -64,17 +74,9 @@ class AdaptSettings(Stage):
         description="what is learnt",
     )
     fields: tuple[str, ...] = Field((), description="text fields of the index; empty: as `inspect` would")
-    max_documents: NoOption[int | None] = Field(
-        None, ge=10, description="random sample of a larger index; None: 20,000 for span, all for a DAM"
-    )
     steps: int | None = Field(None, ge=1, le=1_000_000, description="optimiser steps")
     batch_size: int | None = Field(None, ge=2, le=4096, description="documents per step")
     learning_rate: float | None = Field(None, gt=0, lt=1, description="highest learning rate")
-    temperature: NoOption[float | None] = Field(None, gt=0, le=10, description="of span contrast")
-    span_tokens: NoOption[int | None] = Field(
-        None, ge=8, le=510, description="longest span of span and coco, in tokens of the model"
-    )
-    rank: NoOption[int | None] = Field(None, ge=1, le=512, description="LoRA rank of span contrast")
     strength: float | None = Field(
         None,
         ge=0,
@@ -90,14 +92,13 @@ class AdaptSettings(Stage):
     max_tokens: NoOption[int | None] = Field(
         None, ge=16, le=512, description="input limit; None: 256 (retriever), 512 (DAM), or the model's own"
     )
-    held_out: NoOption[int] = Field(200, ge=20, description="documents kept from training, for the gate")
     queries: Path | None = Field(
         None, description="an unlabelled query log, one query per line, for the gate"
     )
-    precision: NoOption[Literal["auto", "fp32", "bf16"] | None] = Field(
-        None, description="number format of training, with a REM"
+    objective_settings: NoOption[OwnSettings] = Field(
+        {},
+        description="of the objective, such as max_documents, held_out, span_tokens: NAME=VALUE,NAME=VALUE",
     )
-    checkpoint_every: NoOption[int | None] = Field(None, ge=1, description="steps between checkpoints")
     seed: NoOption[int] = Field(13, ge=0, description="seed of sample, batches and probes")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where the model is trained")
     any_language: Annotated[bool, Option("--yes")] = Field(
@@ -106,15 +107,17 @@ class AdaptSettings(Stage):
     force: bool = Field(False, description="export the adapted encoder against the gate's advice")
 
     def own(self, stage: type[Stage]) -> dict[str, Any]:
-        """Give the values that are set and that `stage` has too."""
+        """Give the objective's own settings, and the values that are set and that its `stage` has too."""
         given = ((name, getattr(self, name)) for name in type(self).model_fields)
-        return {name: value for name, value in given if value is not None and name in stage.model_fields}
+        shared = {name: value for name, value in given if value is not None and name in stage.model_fields}
+        return shared | self.objective_settings
 
 
 class DamSettings(Stage):
     """Training of a DAM; defaults are those of Zhan et al. 2022 for a target corpus."""
 
     table: ClassVar[str] = "dam"
+    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {"weight_decay": ()}
 
     out: Path = Field(Path("dam"), description="folder of the DAM")
     base: str = Field("minilm", min_length=1, description="source DAM: minilm, a published name, a folder")
@@ -131,9 +134,6 @@ class DamSettings(Stage):
     )
     max_tokens: int = Field(
         190, ge=8, le=8192, description="longest window of a document; the model's own limit if lower"
-    )
-    weight_decay: NoOption[float] = Field(
-        0.01, ge=0, lt=1, description="weight decay, not of biases and LayerNorm"
     )
     precision: NoOption[Literal["auto", "fp32", "bf16"]] = Field(
         "auto", description="number format of training"
@@ -160,21 +160,23 @@ class DamSettings(Stage):
     )
 
 
-class RankerSettings(Stage):
-    """What only some rankers have."""
-
-    table: ClassVar[str] = "rem.ranker_settings"
-
-    token_dim: int = Field(32, ge=1, le=4096, description="size of a token's vector, colbert only")
-    flops: float = Field(1e-3, ge=0, le=10, description="weight of the penalty on dense vectors, splade only")
-    train_embeddings: bool = Field(True, description="the input embeddings too, rerank only")
-
-
 class RemSettings(Stage):
     """Training of a REM on labelled queries; defaults are those of Zhan et al. 2022."""
 
     table: ClassVar[str] = "rem"
-    moved: ClassVar[Mapping[str, str]] = MOVED
+    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = dict.fromkeys(
+        (
+            *("name", "token_dim", "train_embeddings"),
+            *("half_life", "traversal", "classifier_rate"),
+        ),
+        (),
+    )
+    moved: ClassVar[Mapping[str, str]] = {
+        "robust": "method",
+        "units": 'method = "berm"',
+        "ranker_settings": "flops = …",
+        **{name: f"method_settings = {{{name} = …}}" for name in OF_METHODS},
+    }
 
     dam: str = Field(
         min_length=1, description="DAM, as published name or folder of a backbone; must be given"
@@ -196,13 +198,12 @@ class RemSettings(Stage):
         "lora", description="adapters of the REM; both: as published"
     )
     rank: int = Field(192, ge=1, le=4096, description="LoRA rank; alpha is the same")
-    name: NoOption[str] = Field(
-        "rem", pattern=r"^[A-Za-z0-9_-]+$", description="the adapter's name in its files"
-    )
     ranker: Literal["dense", "unicoil", "splade", "colbert", "rerank"] = Field(
         "dense", description="what the REM makes of the backbone's output"
     )
-    ranker_settings: NoOption[OwnSettings] = Field({}, description="of rankers but the dense one")
+    flops: NoOption[float] = Field(
+        1e-3, ge=0, le=10, description="weight of the penalty on dense vectors, splade only"
+    )
     pooling: Literal["mean", "cls"] = Field("mean", description="how tokens become one vector")
     similarity: NoOption[Literal["ip", "cosine"]] = Field("ip", description="how two vectors are compared")
     inv_temperature: NoOption[float | None] = Field(
@@ -244,11 +245,6 @@ class RemSettings(Stage):
         """
         grouping = names_of(OBJECTIVES, on="method", by_clusters=True)
         return {"loss": "pairwise", **values} if values.get("method") in grouping else values
-
-    @property
-    def ranker_form(self) -> RankerSettings:
-        """Give what only some rankers have. Raises SettingsError."""
-        return RankerSettings(**self.ranker_settings)
 
 
 def require_consistent(settings: RemSettings) -> None:

@@ -31,6 +31,7 @@ from .settings import OBJECTIVES, AdaptSettings, DamSettings
 
 DAM_FOLDER = "dam"
 GATE_FILE = "gate.jsonl"
+LEAST_HELD_OUT = 20  # documents, for the gate
 USUAL = {"retriever": "span", "dam": "mlm"}
 """The objective that is taken where none is asked for, by what is fitted."""
 BASES_VERSION = 2  # of the procedure; a change of its results makes finished runs start anew
@@ -159,7 +160,7 @@ def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progres
     if published and not settings.any_language:
         require_language(language, published.language, published.name)
     entry = (read_manifest(fit.folder) or {})[STAGE]
-    held_out = held_out_of(len(chosen), settings.held_out)
+    held_out = held_out_of(len(chosen), max(own.held_out, LEAST_HELD_OUT))
     strength = member.strength if settings.strength is None else settings.strength
     return Start(
         old=old,

@@ -19,11 +19,10 @@ from .destinations import write_record
 from .reading import text_of
 from .record import Load, Record, meta_of
 from .settings import LoadSettings
-from .writing import Rejects, by_bytes, index_action, rejects_of, write
+from .writing import BULK_BYTES, Rejects, by_bytes, index_action, rejects_of, write
 
 BEIR_FIELDS = ("title", "text")
 CONTENTS = "contents"
-BULK_BYTES = 5_000_000
 LOOKED_AT = 200
 
 
@@ -99,7 +98,6 @@ def index_body(
     """Build settings and mappings of the new index, with the record of a load that has begun."""
     body = load_asset("mappings", "beir.json")
     index = body["settings"]["index"]
-    index["number_of_shards"], index["number_of_replicas"] = settings.shards, settings.replicas
     index["similarity"]["default"].update(k1=settings.k1, b=settings.b)
     top_level = [name for name in fields if "." not in name]
     body["mappings"]["properties"] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -16,6 +17,7 @@ class ClusterSettings(Stage):
     """How to reach the cluster. `None` for `url` means: the running embedded node, else localhost:9200."""
 
     table: ClassVar[str] = "cluster"
+    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {"max_answer_mb": ()}
     addresses: ClassVar[tuple[str, ...]] = ("url", "verify_certs", "ca_certs", "client")
     credentials: ClassVar[tuple[str, ...]] = ("password", "password_file", "client_key", "aws_region")
 
@@ -32,7 +34,6 @@ class ClusterSettings(Stage):
     aws_region: NoOption[str | None] = Field(None, description="sign requests with SigV4 for this region")
     aws_service: NoOption[Literal["es", "aoss"]] = "es"
     timeout_s: NoOption[float] = Field(60.0, gt=0)
-    max_answer_mb: NoOption[int] = Field(256, ge=1, description="largest answer that is read, unpacked")
     client: NoOption[Annotated[str, OneOf("cluster.clients")]] = Field(
         "opensearch", description="what sends the requests"
     )
@@ -51,6 +52,7 @@ class LoadSettings(Stage):
     """A BEIR folder or JSONL file into an index; `k1` and `b` are those of BM25."""
 
     table: ClassVar[str] = "load"
+    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {"replicas": (), "shards": ()}
 
     index: str = Field(min_length=1, description="name of the new index; must be given")
     fields: tuple[str, ...] = Field((), description="text fields of JSONL records; empty: title and text")
@@ -62,8 +64,6 @@ class LoadSettings(Stage):
     )
     k1: NoOption[float] = Field(1.2, ge=0, le=10, description="k1 of BM25")
     b: NoOption[float] = Field(0.75, ge=0, le=1, description="b of BM25")
-    shards: NoOption[int] = Field(1, ge=1, le=1024, description="primary shards")
-    replicas: NoOption[int] = Field(0, ge=0)
     replace: bool = Field(False, description="delete an existing index of that name first")
 
 

@@ -20,6 +20,7 @@ from .connection import RETRY_WAIT_S, Cluster, path_of
 from .failures import FORBIDDEN, error_of, told, understood
 
 Item = dict[str, Any]
+BULK_BYTES = 5_000_000  # of a body
 T = TypeVar("T")
 STORAGE = re.compile("No space left|i_o_exception|already_closed|translog|no_such_file")
 """What an item says that failed for want of a disk, and not for the document."""
@@ -210,11 +211,10 @@ def write_past_pipelines(
     actions: Iterable[Action],
     rejects: Rejects,
     *,
-    bulk_bytes: int = 5_000_000,
     patience_s: float = 300.0,
 ) -> Iterator[Outcome]:
-    """Write as `write` does, in bodies of at most so many bytes, what no ingest pipeline may change."""
-    for group in by_bytes(actions, bulk_bytes):
+    """Write as `write` does, in bodies of `BULK_BYTES` at most, what no ingest pipeline may change."""
+    for group in by_bytes(actions, BULK_BYTES):
         params = {"pipeline": "_none"}
         yield write(cluster, index, group, rejects=rejects, patience_s=patience_s, params=params)
 

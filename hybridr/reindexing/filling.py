@@ -189,10 +189,10 @@ def write_page(job: Job, work: Work, page: list[Pending], filling: Filling) -> N
 
 
 def deliver(job: Job, actions: list[Action]) -> Outcome:
-    """Write actions in bodies of the chosen size."""
-    total, settings = Outcome(), job.settings
-    limits: Any = {"bulk_bytes": settings.bulk_bytes, "patience_s": settings.patience_s}
-    for outcome in write_past_pipelines(job.cluster, job.destination, actions, job.rejects, **limits):
+    """Write actions in bodies of a size that a cluster takes well."""
+    total, patience_s = Outcome(), job.settings.patience_s
+    bodies = write_past_pipelines(job.cluster, job.destination, actions, job.rejects, patience_s=patience_s)
+    for outcome in bodies:
         total.written += outcome.written
         total.rejected += outcome.rejected
         total.conflicts += outcome.conflicts

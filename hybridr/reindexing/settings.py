@@ -16,7 +16,7 @@ class ReindexSettings(VectorSettings):
     """Vectors in a new index beside the old one, or in the index itself."""
 
     table: ClassVar[str] = "reindex"
-    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {"slice": ()}
+    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {"slice": (), "bulk_bytes": ()}
 
     alias: str | None = Field(None, description="alias to switch; None: NAME-hybridr")
     fields: tuple[str, ...] = Field((), description="text fields for the encoder; empty: as `inspect` would")
@@ -45,9 +45,6 @@ class ReindexSettings(VectorSettings):
         None, description="what runs the encoder; auto: the fastest here, measured once; None: onnx"
     )
     read_documents: NoOption[int] = Field(500, ge=1, le=10_000, description="documents per search request")
-    bulk_bytes: NoOption[int] = Field(
-        5_000_000, ge=10_000, le=100_000_000, description="body size of a bulk request"
-    )
     late_graph: NoOption[bool] = Field(
         False, description="build graphs when all documents are there, by a merge; faiss, OpenSearch 2.18"
     )

@@ -14,7 +14,7 @@ from ..settings import NoOption, OwnSettings, Stage
 from .boosts import GRAMMAR, read_boosts
 
 FUSIONS = "search.fusions"
-NAMES_A_FUSION = {"fusion", "normalization", "combination", "rank_constant"}
+NAMES_A_FUSION = {"fusion", "normalization", "combination"}
 NAMES_A_FILE = {"query_template", "query_map"}
 
 
@@ -32,6 +32,7 @@ class SearchSettings(Stage):
         "completed_weight": (),
         "fusion": ("completed",),
         "query_map": (),
+        "rank_constant": (),
     }
     moved: ClassVar[Mapping[str, str]] = {"mmr_lambda": "rerank_settings = {relevance = …}"}
 
@@ -50,7 +51,6 @@ class SearchSettings(Stage):
         {},
         description="further legs of a hybrid search, each with its weight beside words and vectors",
     )
-    rank_constant: NoOption[int] = Field(60, ge=1, le=10_000, description="rank constant of rrf")
     signals: tuple[Annotated[str, OneOf("search.signals", "auto", "all", "none")], ...] = Field(
         ("auto",),
         description="further parts of a score; auto: all usual ones that the index can give",

@@ -25,6 +25,9 @@ from .requests import SIDES, Busy, EmbeddingRequest, answer, check_embedding, js
 from .settings import ServeSettings, Side
 from .telemetry import Metrics, note
 
+BATCH_TOKENS = 4096  # encoded together, of all requests that wait
+MOST_WAITING = 4096  # texts of a kind that wait for the encoder; 503 with Retry-After beyond
+LONGEST_S = 120.0  # of a request for vectors
 COUNTED_AT_ONCE = 20_000  # characters; then a client that has left is noticed
 COUNTED_HERE = 1_000  # characters; more would hold up the event loop for milliseconds
 BUILT_HERE = 32  # vectors, whose numbers are written down in a millisecond
@@ -45,8 +48,8 @@ def add_embeddings(app: FastAPI, embedder: Embedder, settings: ServeSettings) ->
         note(request, side=side, texts=len(body.texts))
         if settings.log_queries:
             note(request, input=body.texts)
-        check_embedding(body, settings, embedder.encoder.dim)
-        found = await unless_gone(request, embedder.embed(side, body.texts), settings.encode_timeout_s)
+        check_embedding(body, embedder.encoder.dim)
+        found = await unless_gone(request, embedder.embed(side, body.texts), LONGEST_S)
 
         def built() -> Response:
             return answer(embedding_answer(body, found) | usage(found))
@@ -190,9 +193,7 @@ class Embedder:
         self.encoder = encoder
         self.metrics = metrics
         self.cache = QueryCache(settings.cache_queries, encoder.fingerprint, encoder.max_tokens)
-        self.queue = BatchQueue(
-            encoding_by_use(encoder), settings.batch_tokens, metrics.count_batch, settings.max_waiting
-        )
+        self.queue = BatchQueue(encoding_by_use(encoder), BATCH_TOKENS, metrics.count_batch, MOST_WAITING)
         metrics.watch_queue(self.queue.__len__)
         self._beside = ThreadPoolExecutor(THREADS_BESIDE, thread_name_prefix="hybridr-beside")
 

@@ -22,6 +22,8 @@ from .telemetry import described, note
 
 SIDES: tuple[Side, ...] = ("query", "passage")
 MOST_HITS = 1000
+MOST_INPUTS = 2048  # texts in one request, OpenAI's own limit
+LONGEST_INPUT = 1_000_000  # of one text; the encoder reads its start
 SHOWN_PROBLEMS = 5
 MOST_BOOST = 1000  # characters
 BAD_REQUEST = 400
@@ -122,12 +124,12 @@ def side_of(model: str) -> Side:
     raise Refused(404, f"the model '{model[:100]}' names no side", hint)
 
 
-def check_embedding(request: EmbeddingRequest, settings: ServeSettings, dim: int) -> None:
+def check_embedding(request: EmbeddingRequest, dim: int) -> None:
     """Raise DataError for what would give a meaningless vector, Refused for what is over the limits."""
-    if len(request.texts) > settings.max_inputs:
-        message = f"{len(request.texts)} inputs were sent, a request takes at most {settings.max_inputs}"
+    if len(request.texts) > MOST_INPUTS:
+        message = f"{len(request.texts)} inputs were sent, a request takes at most {MOST_INPUTS}"
         raise Refused(422, message, "send them in several requests")
-    check_lengths("input {}", request.texts, settings.max_characters)
+    check_lengths("input {}", request.texts, LONGEST_INPUT, "the encoder reads only its start")
     for position, text in enumerate(request.texts):
         if not is_readable(text):
             raise DataError(f"input {position} is empty", hint="leave texts without words out")
@@ -137,7 +139,8 @@ def check_embedding(request: EmbeddingRequest, settings: ServeSettings, dim: int
 
 def check_query(text: str, settings: ServeSettings) -> None:
     """Raise DataError for a query without words, Refused for one that is too long."""
-    check_lengths("the query", [text], settings.longest_query, "max_query_characters")
+    hint = "[serve] max_query_characters sets the limit"
+    check_lengths("the query", [text], settings.max_query_characters, hint)
     if not is_readable(text):
         raise DataError("the query is empty", hint="a query needs at least one visible character")
 
@@ -147,12 +150,12 @@ def is_readable(text: str) -> bool:
     return says_something(text.strip())
 
 
-def check_lengths(name: str, texts: Sequence[str], most: int, limit: str = "max_characters") -> None:
+def check_lengths(name: str, texts: Sequence[str], most: int, hint: str) -> None:
     """Raise Refused for the first text of more than `most` characters."""
     for position, text in enumerate(texts):
         if len(text) > most:
             found = f"{name.format(position)} has {len(text)} characters"
-            raise Refused(422, f"{found}, at most {most} are taken", f"[serve] {limit} sets the limit")
+            raise Refused(422, f"{found}, at most {most} are taken", hint)
 
 
 def check_filter(filter: Any, settings: ServeSettings) -> None:

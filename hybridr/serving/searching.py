@@ -42,6 +42,7 @@ from .requests import (
 from .settings import ServeSettings
 from .telemetry import described, note
 
+MOST_SEARCHES = 256  # worked on or waiting, of /search and of /v1/rank each; 503 with Retry-After beyond
 BUILT_AT_ONCE = 1_000  # characters of a text; longer ones would hold up the event loop for milliseconds
 WARNING = "the encoder failed, these are lexical results"
 
@@ -53,8 +54,8 @@ class Searches:
         self, cluster: Cluster, embedder: Embedder, serving: ServeSettings, settings: SearchSettings | None
     ) -> None:
         self.cluster, self.embedder, self.settings = cluster, embedder, settings or SearchSettings()
-        self.index, self.most_characters = str(serving.index), serving.longest_query
-        self.threads = SearchThreads(serving.max_searches)
+        self.index, self.most_characters = str(serving.index), serving.max_query_characters
+        self.threads = SearchThreads(MOST_SEARCHES)
         self.modes: dict[Mode, Search]
         self.rankings: dict[Finds, BodyRanking]
         self.reopen()
@@ -159,7 +160,7 @@ def add_rewriting(app: FastAPI, searches: Searches, embedder: Embedder, settings
 
 def add_ranking(app: FastAPI, searches: Searches, embedder: Embedder, settings: ServeSettings) -> None:
     """Add `/v1/rank`, which never fails: whatever is in the way, a client's search goes on as it was."""
-    threads = SearchThreads(settings.max_searches)  # of its own: /search waits for the cluster longer
+    threads = SearchThreads(MOST_SEARCHES)  # of its own: /search waits for the cluster longer
     words = LookUp(threads, searches, settings.rank_timeout_s)
 
     async def ranked(raw: bytes, ranking: BodyRanking, boost: str | None) -> tuple[bytes, Reason | None]:

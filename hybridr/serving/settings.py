@@ -18,7 +18,13 @@ class ServeSettings(Stage):
     """The embedding server."""
 
     table: ClassVar[str] = "serve"
-    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {"query_map": (), "stop_timeout_s": ()}
+    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = dict.fromkeys(
+        (
+            *("query_map", "stop_timeout_s", "batch_tokens", "max_waiting", "max_searches"),
+            *("encode_timeout_s", "max_inputs", "max_characters"),
+        ),
+        (),
+    )
     moved: ClassVar[Mapping[str, str]] = {"query_template": "[search] query_template"}
 
     encoder: Path | None = Field(
@@ -38,18 +44,11 @@ class ServeSettings(Stage):
     token: NoOption[SecretStr | None] = Field(
         None, min_length=1, description="every request but /healthz must bear it"
     )
-    batch_tokens: NoOption[int] = Field(4096, ge=1, description="encoded together, of all requests that wait")
     cache_queries: NoOption[int] = Field(
         10_000, ge=0, description="queries whose vectors are kept; 0 keeps none"
     )
-    max_waiting: NoOption[int] = Field(
-        4096, ge=1, description="texts of a kind that may wait for the encoder; 503 with Retry-After beyond"
-    )
     filters: NoOption[Literal["plain", "any"]] = Field(
         "plain", description="plain: /search takes filters that only compare; any: all that the cluster knows"
-    )
-    max_searches: NoOption[int] = Field(
-        256, ge=1, description="that /search works on or has waiting; 503 with Retry-After beyond"
     )
     search_timeout_s: NoOption[float] = Field(
         10.0, gt=0, description="how long /search may take, and wait for the cluster once"
@@ -59,7 +58,6 @@ class ServeSettings(Stage):
         gt=0,
         description="how long /v1/rank and /v1/rewrite may take; later a search goes on as it came",
     )
-    encode_timeout_s: NoOption[float] = Field(120.0, gt=0, description="how long /v1/embeddings may take")
     read_timeout_s: NoOption[float] = Field(
         10.0, gt=0, description="how long a client may take to send a request"
     )
@@ -70,18 +68,10 @@ class ServeSettings(Stage):
     max_bytes_in_work: NoOption[int] = Field(
         16 * 2**20, ge=1, description="of all large bodies (over 64 KiB); 429 with Retry-After beyond"
     )
-    max_inputs: NoOption[int] = Field(
-        2048, ge=1, description="texts in one request; 2048 is OpenAI's own limit"
-    )
-    max_characters: NoOption[int] = Field(
-        1_000_000, ge=1, description="of one text; the encoder reads its start"
-    )
     max_query_characters: NoOption[int] = Field(
-        100_000, ge=1, description="of a text that is searched for; the cluster reads all of its words"
+        100_000,
+        ge=1,
+        le=1_000_000,
+        description="of a text that is searched for; the cluster reads all of its words",
     )
     log_queries: bool = Field(False, description="the text of requests goes into the log")
-
-    @property
-    def longest_query(self) -> int:
-        """Give the most characters of a text that is searched for."""
-        return min(self.max_characters, self.max_query_characters)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from ..settings import NoOption, Stage
+from ..settings import Stage
 
 LEAST_JUDGED = 10
 
@@ -17,12 +16,13 @@ class TuneSettings(Stage):
     """What `tune` looks at, and whether it writes."""
 
     table: ClassVar[str] = "tune"
-    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = dict.fromkeys(("also", "fit_map", "out", "queries"), ())
+    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = dict.fromkeys(
+        ("also", "fit_map", "out", "queries", "query_template"), ()
+    )
 
     measure: str = Field("nDCG@10", min_length=1, description="what judged queries are measured by")
     bm25: Literal["off", "show", "apply"] = Field(
         "show",
         description="what becomes of k1 and b; show: what gains; apply: close the index a moment and set it",
     )
-    query_template: NoOption[Path | None] = Field(None, description="that of [search]")
     dry_run: bool = Field(False, description="find out, write nothing")

@@ -95,15 +95,16 @@ def tune(
     *,
     encoder: Path | Encoder | None = None,
     settings: TuneSettings | None = None,
+    search: SearchSettings | None = None,
     progress: Progress = silent,
 ) -> Tuning:
     """Tune the search of an index with vectors, and write what was found into its record.
 
     One made before there were term tables gets one first, so that soft terms are tuned too.
-    `judged` are queries with judgements. Nothing is written with `dry_run`, and through an alias that shows
-    a part of the index only so: Raises ClusterError. Raises DataError for fewer than 10 judged queries or
-    without vectors, FingerprintMismatch for another encoder, SettingsError for what
-    this index cannot do or what needs judged queries.
+    `judged` are queries with judgements; of `search` counts the query template alone. Nothing is written
+    with `dry_run`, and through an alias that shows a part of the index only so: Raises ClusterError. Raises
+    DataError for fewer than 10 judged queries or without vectors, FingerprintMismatch for another encoder,
+    SettingsError for what this index cannot do or what needs judged queries.
 
     >>> found = hybridr.tune(cluster, "docs", (queries, qrels), encoder=encoder)
     >>> found.index
@@ -119,10 +120,10 @@ def tune(
     if is_destination(info) and not (settings.dry_run or info.scope):  # a table is made of all documents
         table = provide_term_table(cluster, info.name, encoder, progress=progress)
         info = cluster.index_info(info.name)
-    own = {"query_template": settings.query_template}
+    own = {"query_template": search and search.query_template}
     untuned = SearchSettings(tuned=False, depth=DEPTH, signals=("all",), **own)
-    search = Search(cluster, info, encoder, settings=untuned)
-    choice, pipeline, bm25 = choose_by(search, *judged, settings, progress) if judged else (None, None, None)
+    asking = Search(cluster, info, encoder, settings=untuned)
+    choice, pipeline, bm25 = choose_by(asking, *judged, settings, progress) if judged else (None, None, None)
     if settings.bm25 == "apply" and bm25 and not settings.dry_run:
         bm25 = applied(cluster, info.name, bm25)
     found = Tuning(info.name, choice, pipeline, bm25, table)

@@ -32,12 +32,10 @@ def settings(base: Path, tmp_path: Path) -> Callable[..., AdaptSettings]:
             "base": str(base),
             "steps": 30,
             "batch_size": 16,
-            "held_out": 40,
-            "checkpoint_every": 10,
             "max_tokens": 64,
             "learning_rate": 2e-3,
-            "span_tokens": 24,
             "strength": 0.3,
+            "objective_settings": {"held_out": 40, "checkpoint_every": 10, "span_tokens": 24},
         }
         return AdaptSettings(**(values | changes))
 
@@ -277,7 +275,8 @@ def test_minilm_adapts_to_the_python_documentation(own_home: Path, tmp_path: Pat
     from hybridr.demo.pydocs import read_pydocs
 
     documents, _, _ = read_pydocs()
-    settings = AdaptSettings(out=tmp_path / "adapted", steps=12, batch_size=16, held_out=60, span_tokens=32)
+    own = {"held_out": 60, "span_tokens": 32}
+    settings = AdaptSettings(out=tmp_path / "adapted", steps=12, batch_size=16, objective_settings=own)
     found = adapt(documents[:300], settings)
     assert found.promoted
     assert found.language == "en"

@@ -121,7 +121,7 @@ def test_a_vetoed_run_exports_the_unadapted_encoder_unless_forced(tmp_path: Path
         base=str(base),
         steps=20,
         batch_size=16,
-        held_out=40,
+        objective_settings={"held_out": 40},
         max_tokens=64,
         learning_rate=0.5,
         strength=1.0,

@@ -150,7 +150,12 @@ def test_a_new_file_is_a_new_choice(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_retriever_is_fitted_by_a_new_file(tmp_path: Path) -> None:
     base = export(tiny_retriever(), tmp_path / "base")
     settings = AdaptSettings(
-        out=tmp_path / "out", base=str(base), objective="throwaway", steps=3, held_out=40, learning_rate=1e-3
+        out=tmp_path / "out",
+        base=str(base),
+        objective="throwaway",
+        steps=3,
+        learning_rate=1e-3,
+        objective_settings={"held_out": 40},
     )
     found = adapt(tiny_corpus(150), settings)
     assert (found.objective, found.steps, found.unseen_loss_start) == ("throwaway", 3, None)

@@ -68,10 +68,8 @@ def settings(dam: Path, rem: Path, tmp_path: Path) -> Callable[..., AdaptSetting
             "rem": str(rem),
             "steps": 12,
             "batch_size": 16,
-            "held_out": 40,
-            "checkpoint_every": 4,
             "learning_rate": 3e-3,
-            "precision": "fp32",
+            "objective_settings": {"held_out": 40, "checkpoint_every": 4, "precision": "fp32"},
             "max_tokens": 64,
             "force": True,
         }

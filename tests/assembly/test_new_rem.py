@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from hybridr.adaptation import rem
 from hybridr.adaptation.judged import Judged, read_judged_beir
 from hybridr.adaptation.rem import train_rem
 from hybridr.assembly.assembly import assemble
@@ -69,8 +70,10 @@ def test_a_fresh_rem_is_seeded_and_changes_nothing(dam: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["dense", "unicoil", "splade", "colbert", "rerank"])
 def test_files_have_the_names_and_sizes_of_the_published_ones(
-    kind: str, judged: Judged, tmp_path: Path
+    kind: str, judged: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(rem, "NAME", "msmarco")
+    monkeypatch.setattr(rem, "TOKEN_DIM", 16)
     published = DDR / "rems" / f"rem_{kind}_lora192-pa4" / "msmarco"
     given = rem_settings(
         DDR / "dams" / "dam_source",
@@ -78,9 +81,7 @@ def test_files_have_the_names_and_sizes_of_the_published_ones(
         ranker=kind,
         design="both",
         rank=192,
-        name="msmarco",
         steps=1,
-        ranker_settings={"token_dim": 16},
     )
     train_rem(judged, given)
     for file in sorted(path.name for path in published.iterdir()):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import hybridr_cli
+from hybridr.cluster.clients import opensearch
 from hybridr.cluster.clients.opensearch import Bounds, OpenSearch, TooMuch, read_answer
 from hybridr.cluster.connection import Cluster, connect, path_of
 from hybridr.cluster.failures import LONGEST_REASON, TOO_LARGE
@@ -26,10 +27,11 @@ from support.hostile_cluster import DEEP, INDEX, ROOT, Given, bomb, hostile
 @pytest.mark.parametrize(
     "given", [bomb(50_000_000), Given(b" " * 100_000, endless=True)], ids=["gzip", "endless"]
 )
-def test_an_answer_is_read_up_to_its_bound(given: Given) -> None:
+def test_an_answer_is_read_up_to_its_bound(given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opensearch, "LARGEST_ANSWER", 4_000_000)
     tracemalloc.start()
     with hostile({"/": given}) as (url, _), pytest.raises(ClusterError, match="too many bytes") as caught:
-        connect(url, max_answer_mb=4)
+        connect(url)
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < 40_000_000

@@ -11,6 +11,7 @@ import pytest
 
 from hybridr import ReindexSettings, Search, SearchSettings, load_encoder, reindex
 from hybridr.adaptation.corpus import read_index
+from hybridr.cluster import writing
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.default_pipeline import DEFAULT
 from hybridr.cluster.reading import read_documents
@@ -206,12 +207,13 @@ def test_zero_vectors_are_refused_one_by_one(cluster: Cluster, index_name: str) 
     assert cluster.count(done.destination) == 21 - len(expected)
 
 
-def test_documents_larger_than_a_bulk_request_go_alone(cluster: Cluster, index_name: str) -> None:
+def test_documents_larger_than_a_bulk_request_go_alone(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "BULK_BYTES", 10_000)
     fill_index(cluster, index_name, 10)
     cluster.request("PUT", path_of(index_name, "_doc", "large"), {"text": "anchor " * 300_000})
-    done = reindex(
-        cluster, index_name, HashingEncoder(), ReindexSettings(fields=("text",), bulk_bytes=10_000)
-    )
+    done = reindex(cluster, index_name, HashingEncoder(), ReindexSettings(fields=("text",)))
     assert (done.documents, done.rejected) == (11, 0)
     assert sources(cluster, done.destination) == sources(cluster, index_name)
 

@@ -7,6 +7,7 @@ from threading import Event, Thread
 
 import pytest
 
+from hybridr.serving import embeddings
 from support.asking import DeadEncoder, client_of, embed
 from support.hashing import HashingEncoder
 
@@ -33,7 +34,7 @@ def test_a_body_over_the_limit_is_refused_when_it_announces_nothing():
     assert client_of().post("/v1/embeddings", content=pieces(), headers=headers).status_code == 200
 
 
-def test_a_full_queue_is_503_with_the_time_to_come_back():
+def test_a_full_queue_is_503_with_the_time_to_come_back(monkeypatch):
     class Stuck(HashingEncoder):
         entered, released = Event(), Event()
 
@@ -42,9 +43,10 @@ def test_a_full_queue_is_503_with_the_time_to_come_back():
             assert self.released.wait(10)
             return super().encode_documents(texts)
 
+    monkeypatch.setattr(embeddings, "MOST_WAITING", 2)
     encoder = Stuck()
     answers = []
-    with client_of(encoder, max_waiting=2) as client:
+    with client_of(encoder) as client:
         threads = [Thread(target=lambda: answers.append(embed(client, "a", "x-passage"))) for _ in range(3)]
         threads[0].start()
         assert encoder.entered.wait(10)

@@ -228,8 +228,11 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Server]]
 
 
 @pytest.mark.attack(31)
-def test_31_searches_of_a_hung_cluster_hold_up_nothing_else(searched: Callable[..., Server]):
-    server = searched(search_timeout_s=60, max_searches=60)
+def test_31_searches_of_a_hung_cluster_hold_up_nothing_else(
+    searched: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(searching, "MOST_SEARCHES", 60)
+    server = searched(search_timeout_s=60)
 
     async def ask() -> list[httpx.Response]:
         client, searches = await crowd_of(server, 100)

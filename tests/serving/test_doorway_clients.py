@@ -21,7 +21,7 @@ from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.exporting.exporting import export
 from hybridr.search.signal_set import SignalSet
-from hybridr.serving import searching
+from hybridr.serving import embeddings, searching
 from hybridr.serving.application import Server, create_app, listen
 from hybridr.serving.settings import ServeSettings
 from studies.serving_attack import attacked
@@ -145,9 +145,10 @@ def test_a_cluster_that_hangs_keeps_no_work_alive(monkeypatch):
     assert 'hybridr_requests_total{route="/search",status="499"} 20.0' in shown
 
 
-def test_the_encoder_never_sees_the_texts_of_a_client_that_left():
+def test_the_encoder_never_sees_the_texts_of_a_client_that_left(monkeypatch):
+    monkeypatch.setattr(embeddings, "BATCH_TOKENS", 100)
     encoder = SlowEncoder()
-    app = create_app(encoder, ServeSettings(batch_tokens=100))
+    app = create_app(encoder, ServeSettings())
     server = Server(app, listen("127.0.0.1", 0))
     Thread(target=server.run, daemon=True).start()
     port = server.listener.getsockname()[1]

@@ -12,6 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hybridr.encoding.contract import Reading
+from hybridr.serving import embeddings
 from hybridr.serving.application import create_app
 from hybridr.serving.embeddings import TOKENS_A_QUERY, Embedder, Embedding, QueryCache
 from hybridr.serving.requests import EncodingFailed
@@ -80,9 +81,10 @@ def test_queries_that_wait_are_read_in_one_batch_and_each_gets_its_own() -> None
     embedder.close()
 
 
-def test_readings_vectors_and_passages_go_on_side_by_side() -> None:
+def test_readings_vectors_and_passages_go_on_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embeddings, "BATCH_TOKENS", 40)
     encoder = HashingEncoder()
-    embedder = embedder_of(encoder, batch_tokens=40)
+    embedder = embedder_of(encoder)
     texts = [f"wing {number}" for number in range(60)]
 
     async def ask() -> tuple[list[Reading], list[Embedding], list[Embedding]]:

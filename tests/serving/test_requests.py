@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from hybridr.serving import requests
 from hybridr.serving.requests import MOST_VALUES, Refused, check_filter
 from hybridr.serving.settings import ServeSettings
 from support.asking import client_of, embed
 from support.hashing import HashingEncoder
 
 
-def test_the_limits_come_from_the_settings():
-    client = client_of(max_inputs=2, max_characters=5)
+def test_texts_are_limited_in_number_and_length(monkeypatch):
+    monkeypatch.setattr(requests, "MOST_INPUTS", 2)
+    monkeypatch.setattr(requests, "LONGEST_INPUT", 5)
+    client = client_of()
     assert embed(client, ["a", "b"]).status_code == 200
     many, long = embed(client, ["a", "b", "c"]), embed(client, ["a", "123456"])
     assert (many.status_code, long.status_code) == (422, 422)

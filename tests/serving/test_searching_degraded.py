@@ -60,11 +60,7 @@ def encoder():
 def client(encoder, monkeypatch):
     monkeypatch.setattr(searching, "Search", FakeSearch)
     monkeypatch.setattr(FakeSearch, "failure", None)
-    return TestClient(
-        create_app(
-            encoder, ServeSettings(index="docs", max_characters=100_000), cluster=Cluster(None, "http://x")
-        )
-    )
+    return TestClient(create_app(encoder, ServeSettings(index="docs"), cluster=Cluster(None, "http://x")))
 
 
 @pytest.mark.parametrize(

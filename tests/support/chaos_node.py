@@ -41,8 +41,9 @@ class ChaosNode:
         """Start it on the data it has, at the port it had, and wait until every shard is there."""
         original = process.node_values
         with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(process, "START_S", LONGEST_S)
             patch.setattr(process, "node_values", lambda *given: original(*given) | SMALL)
-            self.state = process.start(NodeSettings(name=NODE, start_timeout_s=LONGEST_S))
+            self.state = process.start(NodeSettings(name=NODE))
         self.cluster = connect(self.state.url)
         query = "?wait_for_status=yellow&wait_for_no_initializing_shards=true&timeout=60s"
         self.cluster.patient(60).request("GET", "/_cluster/health" + query)

@@ -45,9 +45,8 @@ def tune(
         return show_reset(session, name, reset_tuning(session.connect(), name, dry_run=dry), dry)
     cluster = session.connect()
     queries = judged.found(cluster, name).read_if_given()
-    settings = settings.model_copy(update={"query_template": search.query_template})
     progress = session.output.progress
-    found = tune(cluster, name, queries, encoder=encoder, settings=settings, progress=progress)
+    found = tune(cluster, name, queries, encoder=encoder, settings=settings, search=search, progress=progress)
     if plot is not None:
         draw_curve(found, plot)
     session.output.result(found.to_json())

@@ -133,7 +133,7 @@ class Labelled:
         self.limits = Limits.of(ranker, settings)
         self.dropout = settings.dropout
         self.inv_temperature = settings.inv_temperature or INV_TEMPERATURES[settings.similarity]
-        self.flops = settings.ranker_form.flops if ranker.ranker == "splade" else 0.0
+        self.flops = settings.flops if ranker.ranker == "splade" else 0.0
         self.recipe = Recipe(
             steps=settings.steps or settings.epochs * batches.per_epoch,
             seed=settings.seed,

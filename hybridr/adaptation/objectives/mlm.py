@@ -15,7 +15,7 @@ from ...assembly.backbone import Dam
 from ...encoding.contract import longest_input
 from ..corpus import held_out_of
 from ..loop import Processes
-from ..settings import DamSettings
+from ..settings import WEIGHT_DECAY, DamSettings
 from ..token_cache import Frame, TokenCache, TokenIds, TokenWindows, cut, fixed_windows, windows_of_step
 from . import Recipe, TrainingPrecision
 
@@ -152,7 +152,7 @@ def masked_lm_recipe(settings: DamSettings, precision: TrainingPrecision) -> Rec
         learning_rate=settings.learning_rate,
         seed=settings.seed,
         warm_up=warm_up,
-        weight_decay=settings.weight_decay,
+        weight_decay=WEIGHT_DECAY,
         precision=precision,
         checkpoint_every=settings.checkpoint_every,
     )

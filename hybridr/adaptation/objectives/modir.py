@@ -184,17 +184,12 @@ class ModirSettings(Stage):
 
     table: ClassVar[str] = "rem.method_settings"
 
-    invariance: float = Field(1.0, ge=0, le=1000, description="its weight; it halves every half_life steps")
+    invariance: float = Field(1.0, ge=0, le=1000, description="its weight; it halves every 10,000 steps")
     adversary: Literal["confusion", "minimax", "gan"] = Field(
         "confusion", description="how vectors confuse the classifier of domains"
     )
-    half_life: float = Field(10_000, gt=0, description="steps in which invariance halves")
     queue: int = Field(1000, ge=1, le=100_000, description="steps whose vectors the classifier reads")
     queue_entries: int = Field(50, ge=1, description="of the queue, in one of its updates")
-    traversal: Traversal = Field("all", description="from where the queue is read")
-    classifier_rate: float | None = Field(
-        None, gt=0, lt=1, description="the classifier's learning rate; None: five times the encoder's"
-    )
 
     def model_post_init(self, _: Any) -> None:
         """Refuse before anything is mined what the game would refuse."""
@@ -235,14 +230,12 @@ class Modir(Plain):
         """Make it for the target and as the settings say; diagnosed before the first step and three more."""
         settings, own, target = materials.settings, materials.own, materials.target
         assert target is not None  # which chose this method
-        rate = own.classifier_rate or CLASSIFIER_RATE * objective.recipe.learning_rate
+        rate = CLASSIFIER_RATE * objective.recipe.learning_rate
         game = Game(
             loss=own.adversary,
             weight=own.invariance,
-            half_life=own.half_life,
             queue=own.queue,
             entries=own.queue_entries,
-            traversal=own.traversal,
             recipe=Recipe(steps=0, learning_rate=rate, seed=settings.seed),
         )
         batches = TargetBatches(target, objective.batches.size, settings.seed)

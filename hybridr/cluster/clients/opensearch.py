@@ -15,6 +15,7 @@ from ..settings import ClusterSettings
 from . import Body, Params
 
 AT_ONCE = 2**16  # bytes, packed
+LARGEST_ANSWER = 256_000_000  # bytes, unpacked
 SLOWEST = 5  # times the wait for an answer
 
 
@@ -93,7 +94,7 @@ def read_answer(response: Any, bounds: Bounds) -> Answer:
 
 def bounds_of(settings: ClusterSettings) -> Bounds:
     """Give the bounds of an answer; one that has begun may take longer than the wait for its beginning."""
-    return Bounds(settings.max_answer_mb * 1_000_000, SLOWEST * settings.timeout_s)
+    return Bounds(LARGEST_ANSWER, SLOWEST * settings.timeout_s)
 
 
 def check_address(url: str) -> None:

@@ -15,6 +15,7 @@ from ..settings import SearchSettings
 from . import Fusion, Grid, Legs, Question, Scores
 
 FLOOR = 0.001
+RANK_CONSTANT = 60  # of rrf
 RRF_WEIGHTS = (3, 1, 0)
 Z_SCORE = (3, 0, 0)
 DESCRIPTIONS = {
@@ -31,7 +32,7 @@ class Pipeline(Fusion):
     name = "pipeline"
     help = "as normalization and combination say"
     turn = 2
-    own_settings = frozenset({"normalization", "combination", "rank_constant"})
+    own_settings = frozenset({"normalization", "combination"})
     one_request = True
     grids = tuple(
         Grid(one, {"fusion": "pipeline", "normalization": one}, TENTHS)
@@ -74,7 +75,7 @@ class Pipeline(Fusion):
 
     def _on_scale(self, scores: Scores) -> dict[str, float]:
         if self.settings.normalization == "rrf":
-            return rrf([scores], [1.0], self.settings.rank_constant)
+            return rrf([scores], [1.0])
         return NORMALIZATIONS[self.settings.normalization](scores)
 
 
@@ -88,7 +89,7 @@ def legs_technique(settings: SearchSettings) -> Technique:
     shares = settings.shares.values()
     weights = tuple(share / sum(shares) for share in shares) if settings.legs else tuple(shares)
     check_technique(settings.normalization, settings.combination, weights, len(weights))
-    return Technique(settings.normalization, settings.combination, weights, settings.rank_constant)
+    return Technique(settings.normalization, settings.combination, weights)
 
 
 def search_pipeline(settings: SearchSettings, version: tuple[int, int, int]) -> dict[str, Any]:
@@ -102,14 +103,13 @@ def search_pipeline(settings: SearchSettings, version: tuple[int, int, int]) -> 
 class Technique(NamedTuple):
     """How lists become one, in the words of OpenSearch's search pipelines.
 
-    `normalization` is min_max, l2, z_score or rrf (which takes `rank_constant` and no `combination`);
+    `normalization` is min_max, l2, z_score or rrf (which takes no `combination`);
     `weights`, one per list, sum to 1.
     """
 
     normalization: str = "min_max"
     combination: str = "arithmetic_mean"
     weights: tuple[float, ...] = (0.5, 0.5)
-    rank_constant: int = 60
 
 
 def fusion_pipeline(technique: Technique, version: tuple[int, int, int]) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def fusion_pipeline(technique: Technique, version: tuple[int, int, int]) -> dict
     # Whole numbers would fail on the server, which casts them to doubles.
     combination["parameters"]["weights"] = [float(weight) for weight in technique.weights]
     if technique.normalization == "rrf":
-        processor["combination"] = _rank_combination(combination, technique, version)
+        processor["combination"] = _rank_combination(combination, version)
         return pipeline
     processor["normalization"]["technique"] = technique.normalization
     combination["technique"] = technique.combination
@@ -156,13 +156,11 @@ def require_version(technique: Technique, version: tuple[int, int, int]) -> None
         raise SettingsError(f"weights for rrf need OpenSearch 3.1, this is {_dotted(version)}")
 
 
-def _rank_combination(
-    combination: dict[str, Any], technique: Technique, version: tuple[int, int, int]
-) -> dict[str, Any]:
+def _rank_combination(combination: dict[str, Any], version: tuple[int, int, int]) -> dict[str, Any]:
     if version >= RRF_WEIGHTS:
-        return {**combination, "rank_constant": technique.rank_constant}
+        return {**combination, "rank_constant": RANK_CONSTANT}
     # 2.19 reads the constant only among the parameters and ignores it silently elsewhere.
-    return {"technique": "rrf", "parameters": {"rank_constant": technique.rank_constant}}
+    return {"technique": "rrf", "parameters": {"rank_constant": RANK_CONSTANT}}
 
 
 def _dotted(version: tuple[int, int, int]) -> str:
@@ -252,12 +250,12 @@ COMBINATIONS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
 }
 
 
-def rrf(lists: Sequence[Scores], weights: Sequence[float], rank_constant: int = 60) -> dict[str, float]:
-    """Sum weight / (rank_constant + rank), ranks from 1 (Cormack et al. 2009)."""
+def rrf(lists: Sequence[Scores], weights: Sequence[float]) -> dict[str, float]:
+    """Sum weight / (`RANK_CONSTANT` + rank), ranks from 1 (Cormack et al. 2009)."""
     fused: dict[str, float] = {}
     for scores, weight in zip(lists, weights, strict=True):
         for rank, doc in enumerate(ranking(scores), 1):
-            fused[doc] = fused.get(doc, 0.0) + weight / (rank_constant + rank)
+            fused[doc] = fused.get(doc, 0.0) + weight / (RANK_CONSTANT + rank)
     return fused
 
 
@@ -267,7 +265,6 @@ def fuse(
     normalization: str = "min_max",
     combination: str = "arithmetic_mean",
     weights: Sequence[float] | None = None,
-    rank_constant: int = 60,
 ) -> dict[str, float]:
     """Fuse the lists of several retrievers into one score per document.
 
@@ -278,7 +275,7 @@ def fuse(
     weights = weights or [1 / len(lists)] * len(lists)
     check_technique(normalization, combination, weights, len(lists))
     if normalization == "rrf":
-        return rrf(lists, weights, rank_constant)
+        return rrf(lists, weights)
     scaled = [NORMALIZATIONS[normalization](scores) for scores in lists]
     documents = dict.fromkeys(doc for scores in lists for doc in scores)
     mean = COMBINATIONS[combination]

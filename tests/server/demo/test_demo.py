@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.node, pytest.mark.model]
 
 @pytest.mark.timeout(900)
 def test_demo_end_to_end(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
-    adapting = AdaptSettings(steps=4, batch_size=8, held_out=40)
+    adapting = AdaptSettings(steps=4, batch_size=8, objective_settings={"held_out": 40})
     first = demonstrate(documents=250, adapt_settings=adapting)
     assert first.node.url == cluster.url
     assert first.reindexing.switched

@@ -17,6 +17,7 @@ import pytest
 
 import hybridr_cli
 from hybridr import ReindexSettings, Search, reindex
+from hybridr.cluster import writing
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import ClusterError, DataError, FingerprintMismatch, ModelError
@@ -32,11 +33,14 @@ def alias_of(cluster: Cluster, alias: str) -> list[str]:
     return [info.name for info in cluster.indices(alias)]
 
 
-def test_every_document_arrives_with_its_vector(cluster: Cluster, index_name: str) -> None:
+def test_every_document_arrives_with_its_vector(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "BULK_BYTES", 20_000)
     settings = {"number_of_replicas": 0, "number_of_shards": 3, "refresh_interval": "7s"}
     fill_index(cluster, index_name, 1_200, settings=settings)
     encoder = HashingEncoder()
-    done = reindex(cluster, index_name, encoder, ReindexSettings(read_documents=100, bulk_bytes=20_000))
+    done = reindex(cluster, index_name, encoder, ReindexSettings(read_documents=100))
     assert (done.documents, done.encoded, done.rejected, done.switched) == (1_200, 1_200, 0, True)
     assert sources(cluster, done.destination) == sources(cluster, index_name)
     copied = cluster.index_info(done.destination)
@@ -120,7 +124,7 @@ def test_ctrl_c_then_the_same_command(
 ) -> None:
     fill_index(cluster, index_name, 2_500)
     command = ["reindex", index_name, "--encoder", str(minilm_encoder_folder), "--url", cluster.url]
-    slowly = {"HYBRIDR_REINDEX_BULK_BYTES": "50000", "HYBRIDR_REINDEX_MAX_DOCS_PER_SECOND": "250"}
+    slowly = {"HYBRIDR_REINDEX_MAX_DOCS_PER_SECOND": "250"}
     running = subprocess.Popen(
         [sys.executable, "-m", "hybridr_cli", *command],
         stderr=subprocess.PIPE,

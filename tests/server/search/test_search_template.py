@@ -100,8 +100,8 @@ def test_every_verb_takes_it(cluster: Cluster, index: str, tmp_path: Path, capsy
     assert [hit["doc_id"] for hit in hits] == [hit.doc_id for hit in expected]
     queries = [Query(f"q{number}", text_number(number)) for number in range(12, 60, 4)]
     qrels = {query.query_id: {f"d{query.query_id[1:]}": 1} for query in queries}
-    wanted = TuneSettings(dry_run=True, query_template=own.query_template)
-    found = tune(cluster, index, (queries, qrels), encoder=ENCODER, settings=wanted)
+    wanted = TuneSettings(dry_run=True)
+    found = tune(cluster, index, (queries, qrels), encoder=ENCODER, settings=wanted, search=own)
     assert found.bm25 is not None
     example = plan_deployment(cluster, index, DeploySettings(), own).example
     [lexical, _] = json.loads(example)["query"]["hybrid"]["queries"]
