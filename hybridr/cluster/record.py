@@ -118,6 +118,8 @@ class Record(Part):
     similarity: Literal["", "ip", "cosine"] = ""
     precision: Literal["fp32", "bf16", "int8"] | None = None
     backend: Literal["onnx", "openvino", "torch"] | None = None
+    arithmetic: str = ""
+    """Why documents are encoded so, where that was measured."""
     vector_field: str = ""
     fields: tuple[str, ...] = ()
     lexical_fields: tuple[str, ...] = ()

@@ -108,16 +108,17 @@ class Offers:
     """What an encoder offers beside `Encoder`; the defaults are those of one that says nothing.
 
     `languages` are ISO 639-1 codes, none where they are not known. `folder` is where others can open it.
-    `precision` and `backend` are those of documents. It takes `calls_at_once` from several threads, each best
-    of `documents_at_once`. `counts` gives the tokens of each text, with special ones, uncut and without a
-    prefix; `spans` tells where the tokens of a text are; `width` is the size of a token's state, where it is
-    a `TokenEncoder`.
+    `precision` and `backend` are those of documents, `chosen` says why where that was measured. It takes
+    `calls_at_once` from several threads, each best of `documents_at_once`. `counts` gives the tokens of each
+    text, with special ones, uncut and without a prefix; `spans` tells where the tokens of a text are; `width`
+    is the size of a token's state, where it is a `TokenEncoder`.
     """
 
     languages: tuple[str, ...] = ()
     folder: Path | None = None
     precision: str = "fp32"
     backend: str = "onnx"
+    chosen: str = ""
     calls_at_once: int = 1
     documents_at_once: int = ENCODED_TOGETHER
     counts: Callable[[Sequence[str]], list[int]] | None = None

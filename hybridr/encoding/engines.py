@@ -18,7 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MissingExtra, ModelError
+from ..files.atomic import replacing, storing
+from ..files.folders import below, cache_folder
 from ..files.foreign import most_memory, require_size
+from ..files.manifest import read_manifest
 from ..machine import multiplies_bytes, read_cpu
 from .contract import Forward, StatesForward, Vectors
 from .tokens import BATCH_TOKENS
@@ -28,6 +31,7 @@ from .tokens import BATCH_TOKENS
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 GRAPHS: dict[str, str] = {"fp32": "onnx/model.onnx", "int8": "onnx/model_int8.onnx"}
+FORM = 1  # of the int8 graphs that are made here: another number for other arithmetic
 STATES, OUTPUT = "last_hidden_state", "sentence_embedding"
 PRECISIONS: dict[str, tuple[str, ...]] = {
     "onnx": ("fp32", "int8"),
@@ -63,6 +67,25 @@ def graph_of(precision: str) -> str:
     return GRAPHS.get(precision, GRAPHS["fp32"])
 
 
+def graph_in(folder: Path, precision: str) -> Path:
+    """Give the graph of an encoder folder for a precision.
+
+    Where it has none in int8, that is made of the one in fp32 (in a second, for MiniLM) and kept in the
+    cache by the sha256 of that: the same bytes wherever it is made.
+    """
+    own = folder / graph_of(precision)
+    if own.is_file() or precision != "int8":
+        return own
+    wide = (read_manifest(folder) or {}).get("outputs", {}).get(GRAPHS["fp32"]) or ""
+    made = below(cache_folder() / "models", f"{wide[:32]}-int8-{FORM}.onnx")
+    if not made.is_file():
+        from .quantization import quantize  # onnx takes its time to be imported
+
+        with storing(made), replacing(made) as temporary:
+            quantize(folder / GRAPHS["fp32"], temporary)
+    return made
+
+
 def backends_for(precision: str) -> list[str]:
     """List the installed backends that have a precision, the default first."""
     return [name for name, found in PRECISIONS.items() if precision in found and find_spec(PACKAGES[name])]
@@ -82,13 +105,10 @@ def require_backend(backend: str, precision: str) -> None:
 def open_engine(folder: Path, precision: str, backend: str, threads: int) -> Engine:
     """Open the graph of an encoder folder. Raises ModelError, and MissingExtra for what is not installed."""
     require_backend(backend, precision)
-    if backend != "torch":
-        require_size(folder / graph_of(precision))
-    if backend == "openvino":
-        return open_openvino(folder / graph_of(precision), precision, threads)
     if backend == "torch":
         return open_torch(folder, precision)
-    return open_onnx(folder / graph_of(precision))
+    require_size(graph := graph_in(folder, precision))
+    return open_openvino(graph, precision, threads) if backend == "openvino" else open_onnx(graph)
 
 
 def open_onnx(graph: Path) -> Engine:

@@ -49,8 +49,9 @@ class OnnxEncoder:
         backend: str = "onnx",
         threads: int | None = None,
         at_once: int | None = None,
+        chosen: str = "",
     ) -> None:
-        """Take the `encoder` record of a manifest; `precision` None is the recorded one.
+        """Take the `encoder` record of a manifest; `precision` None is the recorded one, `chosen` says why.
 
         Batches are cut for `threads`, which decides the last bits of vectors; `at_once` of them run, None: as
         many.
@@ -58,6 +59,7 @@ class OnnxEncoder:
         self.folder = folder
         self.precision: str = precision or record["precision"]
         self.backend = backend
+        self.chosen = chosen
         self.dim: int = record["dim"]
         self.similarity: str = record["similarity"]
         self.max_tokens: int = record["max_tokens"]
@@ -85,6 +87,7 @@ class OnnxEncoder:
             folder=self.folder,
             precision=self.precision,
             backend=self.backend,
+            chosen=self.chosen,
             calls_at_once=2,  # while one pads and copies, the other keeps the cores busy
             documents_at_once=GPU_DOCUMENTS if self._documents.on_gpu else ENCODED_TOGETHER,
             counts=self.count_tokens,
@@ -166,12 +169,10 @@ def verify_encoder(folder: Path, precision: str | None = None) -> dict[str, Any]
     chosen = precision or record["precision"]
     outputs = (read_manifest(folder) or {}).get("outputs", {})
     known = {name for precisions in PRECISIONS.values() for name in precisions}
-    if chosen not in known or graph_of(chosen) not in outputs:
-        raise ModelError(
-            f"the encoder {folder} has no {chosen} graph",
-            hint=f"hybridr export {folder} --precision {chosen}",
-        )
-    for name in {graph_of(chosen), GRAPHS["fp32"], TOKENIZER_FILE}:
+    if chosen not in known:
+        raise ModelError(f"there is no precision '{chosen}'", hint=f"one of {', '.join(sorted(known))}")
+    own = {graph_of(chosen)} & outputs.keys()  # without one in int8 that of fp32 makes it
+    for name in {*own, GRAPHS["fp32"], TOKENIZER_FILE}:
         path = folder / name
         if not path.is_file() or sha256_of(path) != outputs.get(name):
             found = "is missing" if not path.is_file() else "is not the file that was exported"

@@ -12,18 +12,19 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..errors import HybridrError, ModelError
+from ..errors import HybridrError, MissingExtra, ModelError
 from ..files.atomic import write_json
 from ..files.folders import state_folder
 from ..files.manifest import fingerprint
-from ..machine import WITHOUT_AMX, read_cpu
-from .contract import Arithmetic, Backend, Encoder
+from ..machine import WITHOUT_AMX, multiplies_bytes, read_cpu
+from .contract import ENCODED_TOGETHER, Arithmetic, Backend, Encoder, Vectors
 from .engines import PACKAGES, backends_for, require_backend
 from .folder import AGAIN, OnnxEncoder, encoder_record, verify_encoder
 
@@ -32,6 +33,8 @@ TRIAL_S = 300
 ROUNDS = 3
 LENGTHS = (8, 16, 32, 64, 128, 250) * 4  # words of the texts that are encoded
 LEAST_COSINE = 0.95  # to fp32: below it the processor computes something else than the graph says
+NARROW: dict[str, Arithmetic] = {"onnx": "int8", "openvino": "bf16", "torch": "bf16"}
+LEAST_GAIN, NEAR = 1.2, 0.99  # of speed, and the cosine that is kept
 EVERYWHERE = "put the same encoder folder at the same path on every machine"
 PROGRAM = "import sys; from hybridr.encoding.opening import run_trial; run_trial(*sys.argv[1:])"
 
@@ -70,6 +73,48 @@ def load_encoder(
     except Exception as error:  # backends and tokenizers raise bare Exceptions
         reason = str(error).strip().splitlines()[0]
         raise ModelError(f"the encoder {folder} cannot be opened: {reason}", hint=AGAIN) from error
+
+
+def suited(encoder: OnnxEncoder, texts: Sequence[str], *, max_tokens: int | None = None) -> OnnxEncoder:
+    """Give an fp32 encoder in the narrower arithmetic of its backend, if texts like these bear and repay it.
+
+    It must be faster here, and the vector of each text keep a cosine of .99. `chosen` says what was measured.
+    """
+    precision, texts = NARROW[encoder.backend], [text for text in texts if text]
+    if precision == "int8" and not multiplies_bytes(read_cpu()):
+        encoder.chosen = "fp32: this processor gains nothing by int8"
+        return encoder
+    if not texts:
+        return encoder
+    try:
+        given: Any = {"precision": precision, "backend": encoder.backend, "threads": encoder.threads}
+        other = load_encoder(encoder.folder, **given)
+    except (ModelError, MissingExtra) as error:
+        encoder.chosen = f"fp32: {precision} does not work here, {error.message}"
+        return encoder
+    vectors, seconds = zip(*(timed(one, texts, max_tokens) for one in (encoder, other)), strict=True)
+    speed, cosine = seconds[0] / max(1e-9, seconds[1]), least_cosine(*vectors)
+    best = other if speed >= LEAST_GAIN and cosine >= NEAR else encoder
+    best.chosen = (
+        f"{best.precision}: {precision} is {speed:.1f} times as fast as fp32 here, "
+        f"cosine {cosine:.4f} at least over {len(texts)} documents"
+    )
+    return best
+
+
+def timed(encoder: OnnxEncoder, texts: Sequence[str], max_tokens: int | None) -> tuple[Vectors, float]:
+    """Encode documents; give vectors `(n, dim)` and seconds: a processor's own, or a GPU's by the clock."""
+    clock = time.perf_counter if encoder.offers.documents_at_once > ENCODED_TOGETHER else time.process_time
+    encoder.encode_documents(texts[:1], max_tokens=max_tokens)  # the first call also makes things ready
+    started = clock()
+    vectors = encoder.encode_documents(texts, max_tokens=max_tokens)
+    return vectors, clock() - started
+
+
+def least_cosine(one: Vectors, other: Vectors) -> float:
+    """Give the least cosine of vectors `(n, dim)` with others, row by row."""
+    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+    return float(((one * other).sum(axis=1) / np.maximum(lengths, 1e-12)).min())
 
 
 class Shipped(NamedTuple):
@@ -204,9 +249,7 @@ def run_trial(folder: str, precision: str, backend: str) -> None:
         started = time.perf_counter()
         vectors = encoder.encode_documents(texts)
         seconds.append(time.perf_counter() - started)
-    lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(reference, axis=1)
-    cosines = (vectors * reference).sum(axis=1) / np.maximum(lengths, 1e-12)
-    found = {"seconds": min(seconds), "cosine": float(cosines.min())}
+    found = {"seconds": min(seconds), "cosine": least_cosine(vectors, reference)}
     sys.stdout.write(json.dumps(found) + "\n")
 
 

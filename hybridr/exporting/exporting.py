@@ -10,6 +10,7 @@ from ..encoding.contract import Precision
 from ..encoding.engines import GRAPHS
 from ..encoding.folder import OnnxEncoder, encoder_record, verify_encoder
 from ..encoding.packaged import minilm
+from ..encoding.quantization import quantize
 from ..encoding.registry import declared_languages
 from ..encoding.sentence_transformers import read_retriever
 from ..errors import MissingExtra, ModelError
@@ -22,7 +23,6 @@ from .graphs import OPSET, write_graph
 from .model_card import CARD_FILE, render_card
 from .model_files import Exportable, copy_whole, is_graph_only, write_model
 from .parity import measure_parity
-from .quantization import quantize
 from .weights import open_without_torch
 
 if TYPE_CHECKING:

@@ -258,7 +258,7 @@ def terms_beside(
         "templates": templates,
         "passages": record.passages and record.passages.to_json(),
         "vector_count": vectors,
-        "arithmetic": {"precision": record.precision, "backend": record.backend},
+        "arithmetic": {"precision": record.precision, "backend": record.backend, "chosen": record.arithmetic},
     }
 
 
@@ -308,6 +308,7 @@ def create(cluster: Cluster, todo: Plan) -> None:
             aliases={**planned.aliases, **info.record.aliases},
             precision=planned.precision,
             backend=planned.backend,
+            arithmetic=planned.arithmetic,
         )
         if record != info.record:  # whatever is written replaces what another process writes now
             put_record(cluster, info, record)

@@ -25,8 +25,9 @@ from ..sharing.board import Board, Pulse
 from ..sharing.leases import Ledger
 from ..sharing.same_cluster import SameCluster
 from ..sharing.shares import cut_up, share_as_json, share_from_json, visible_position
+from ..vocabulary.fitting import Listener
 from .job import Filling, Job, Meter, Pending
-from .recipe import TextRecipe
+from .recipe import STATES, TextRecipe
 from .runners import runner
 from .settings import ReindexSettings
 
@@ -160,7 +161,7 @@ def fill_share(job: Job, work: Work, meter: Meter, share: Share) -> Filling:
     filling = Filling(until=Position.at(share.since))
     with (
         closing(prefetched(work.pages(job, share, filling, meter))) as pages,
-        closing(prefetched(encoded_pages(job.recipe, pages))) as encoded,
+        closing(prefetched(encoded_pages(job.recipe, pages, job.listener))) as encoded,
     ):
         write_pages(job, work, encoded, filling, meter)
     return filling
@@ -199,15 +200,26 @@ def deliver(job: Job, actions: list[Action]) -> Outcome:
     return total
 
 
-def encoded_pages(recipe: TextRecipe, pages: Iterator[list[Pending]]) -> Generator[list[Pending], None, None]:
+def encoded_pages(
+    recipe: TextRecipe, pages: Iterator[list[Pending]], listener: Listener | None = None
+) -> Generator[list[Pending], None, None]:
     """Let the encoder read each document with text, some of like length at a time.
 
     What is encoded and not yet written is lost when the process dies, so the parts are small; an encoder that
-    takes several calls at once never waits for the end of one.
+    takes several calls at once never waits for the end of one, nor for what a `listener` does.
     """
-    calls = offers_of(recipe.encoder).calls_at_once
-    with closing(mapped(partial(encode, recipe), parts_by_length(recipe, pages), calls)) as encoded:
-        yield from encoded
+    calls, parts = offers_of(recipe.encoder).calls_at_once, parts_by_length(recipe, pages)
+    with closing(mapped(partial(encode, recipe, listener=listener), parts, calls)) as encoded:
+        for part in encoded:
+            yield part if listener is None else heard(listener, part)
+
+
+def heard(listener: Listener, part: list[Pending]) -> list[Pending]:
+    """Let the listener hear what was read of sampled documents, whose states are gone afterwards."""
+    drawn = (one for one in part if listener.wants(one.document.doc_id))
+    read = [(one.document.source, one.impression.kept) for one in drawn if one.impression]
+    listener.hear(len(part), [(body, kept[STATES][0]) for body, kept in read if kept])
+    return [one._replace(impression=one.impression and one.impression._replace(kept={})) for one in part]
 
 
 def parts_by_length(recipe: TextRecipe, pages: Iterator[list[Pending]]) -> Iterator[list[Pending]]:
@@ -221,9 +233,15 @@ def parts_by_length(recipe: TextRecipe, pages: Iterator[list[Pending]]) -> Itera
         yield from (page[start : start + together] for start in range(0, len(page), together))
 
 
-def encode(recipe: TextRecipe, part: list[Pending]) -> list[Pending]:
+def encode(recipe: TextRecipe, part: list[Pending], listener: Listener | None = None) -> list[Pending]:
     """Let the encoder read documents. Raises ModelError for vectors that are no numbers."""
-    said = recipe.read([recipe.text_of(pending.document.source) for pending in part])
+    texts = [recipe.text_of(pending.document.source) for pending in part]
+    said = None
+    if listener is not None and any(listener.wants(pending.document.doc_id) for pending in part):
+        with listener.failing_alone():
+            said = recipe.read(texts, states=True)
+    if said is None:
+        said = recipe.read(texts)
     for pending, impression in zip(part, said, strict=True):
         if impression is not None and not np.isfinite(impression.vectors).all():
             raise ModelError(

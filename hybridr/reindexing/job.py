@@ -17,6 +17,7 @@ from ..cluster.writing import Rejects
 from ..encoding.contract import Encoder
 from ..errors import ClusterError
 from ..progress import Progress, silent
+from ..vocabulary.fitting import Listener
 from .imprints import Impression
 from .recipe import TextRecipe
 from .settings import ReindexSettings
@@ -152,7 +153,7 @@ class Filling:
 
 @dataclass(frozen=True)
 class Job:
-    """Everything a share of the work needs to know."""
+    """Everything a share of the work needs to know, and who listens to the encoder in this process."""
 
     cluster: Cluster
     source: str
@@ -160,6 +161,7 @@ class Job:
     recipe: TextRecipe
     rejects: Rejects
     stop: Event = field(default_factory=Event)
+    listener: Listener | None = None
 
     @property
     def encoder(self) -> Encoder:

@@ -142,6 +142,7 @@ class Proposal:
             "vectors": settings.vectors,
             "compression": form_of(settings).compression,
             **offers_of(encoder).arithmetic,
+            "arithmetic": offers_of(encoder).chosen,
             **({"target": settings.target} if settings.target else {}),
             **self.states(known),
             **({"warning": self.warning} if self.warning else {}),

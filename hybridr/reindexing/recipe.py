@@ -18,6 +18,7 @@ from ..records import Windows
 from .imprints import Impression, Imprint, fields_of, fitted_in, imprints_in, settings_in
 from .settings import ReindexSettings
 
+STATES = "states"  # what an impression keeps the reading of a text as
 MADE_WITH = ("target", "in_place", "vector_field", "max_tokens", "vectors")
 
 
@@ -69,30 +70,43 @@ class TextRecipe:
         """Say of which parts of a text there are vectors."""
         return split(text, self.encoder, self.windows)
 
-    def read(self, texts: Sequence[str]) -> list[Impression | None]:
-        """Read texts once for all imprints; None for empty ones."""
+    def read(self, texts: Sequence[str], *, states: bool = False) -> list[Impression | None]:
+        """Read texts once for all imprints; None for empty ones.
+
+        With `states` each keeps the `Reading` of its beginning, where no imprint reads tokens.
+        """
         splits, together = [self.spans(text) for text in texts], offers_of(self.encoder).documents_at_once
         most = together if self.keeping else max(ENCODED_AT_ONCE, together)
         return [
-            one for part in by_passages(splits, most) for one in self._impressions(texts[part], splits[part])
+            one
+            for part in by_passages(splits, most)
+            for one in self._impressions(texts[part], splits[part], states)
         ]
 
-    def _impressions(self, texts: Sequence[str], splits: Sequence[Split]) -> Iterator[Impression | None]:
+    def _impressions(
+        self, texts: Sequence[str], splits: Sequence[Split], states: bool
+    ) -> Iterator[Impression | None]:
         parts = [text[a:b] for text, (spans, _) in zip(texts, splits, strict=True) for a, b in spans]
-        vectors, windows = self.encode(parts)
+        vectors, windows = self.encode(parts, states=states)
         firsts = np.cumsum([0, *(len(one.spans) for one in splits)])
         for found, first in zip(splits, firsts, strict=False):
             if not found.spans:
                 yield None
                 continue
-            kept = {one.name: [held[one.name] for held in windows[first]] for one in self.keeping}
+            held = windows[first] if windows else [{}]
+            kept = {name: [one[name] for one in held] for name in held[0]}
             yield Impression(vectors[first : first + len(found.spans)], found, kept)
 
-    def encode(self, parts: Sequence[str]) -> tuple[Vectors, list[list[dict[str, Any]]]]:
-        """Give the vectors `(n, dim)` of texts, and what imprints keep of each window of them, by name."""
+    def encode(
+        self, parts: Sequence[str], *, states: bool = False
+    ) -> tuple[Vectors, list[list[dict[str, Any]]]]:
+        """Give the vectors `(n, dim)` of texts, and what is kept of each window of them, by name."""
         encoder, most = self.encoder, self.settings.max_tokens
-        if not (self.keeping and reads_tokens(encoder)):
+        if not (reads_tokens(encoder) and parts and (self.keeping or states)):
             return encoder.encode_documents(parts, max_tokens=most), []
+        if not self.keeping:
+            readings = encoder.read_documents(parts, max_tokens=most)
+            return np.stack([one.vector for one in readings]), [[{STATES: one}] for one in readings]
 
         def keep(text: str, reading: Reading) -> dict[str, Any]:
             return {one.name: one.keep(text, reading) for one in self.keeping}

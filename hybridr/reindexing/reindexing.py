@@ -17,15 +17,17 @@ from typing import Any
 from ..cluster.connection import Cluster
 from ..cluster.failures import EXISTS
 from ..cluster.writing import rejects_of
-from ..encoding.contract import Encoder, offers_of
-from ..encoding.opening import load_encoder
+from ..encoding.contract import ENCODED_TOGETHER, Encoder, offers_of, reads_tokens
+from ..encoding.folder import OnnxEncoder
+from ..encoding.opening import load_encoder, suited
 from ..errors import ClusterError
 from ..files.remembered import remember_encoder
 from ..progress import Progress, silent
+from ..vocabulary.fitting import Listener, table_obstacle
 from ..vocabulary.provision import Provision, provide_term_table
 from .imprints import fitted_in
 from .job import Filling, Job
-from .planning import Plan, seconds_to_encode
+from .planning import TIMED_DOCUMENTS, Plan, seconds_to_encode
 from .recipe import TextRecipe
 from .settings import ReindexSettings
 from .targets import Ending, Succession, target_of
@@ -76,6 +78,7 @@ def reindex(
 ) -> Reindexing:
     """Fill an index with the documents of `source` and their vectors, verify it, then switch the alias.
 
+    The encoder of a folder computes as the setting `precision` says, an opened one as it was opened.
     Running it again goes on where it stopped, or brings in what changed. Documents without text are copied
     without a vector. Documents that the engine refuses go to a rejects file, and the alias is switched only
     with `accept_rejects`. Raises the errors of `plan`, and ClusterError when the count is wrong at the end.
@@ -88,7 +91,8 @@ def reindex(
     chosen = settings or ReindexSettings()
     cluster = cluster.patient(chosen.patience_s)
     if isinstance(encoder, (str, Path)):
-        encoder = load_encoder(encoder, precision=chosen.precision, backend=chosen.backend)
+        wide = load_encoder(encoder, precision=chosen.told_precision or "fp32", backend=chosen.backend)
+        encoder = encoder_suited(cluster, source, wide, chosen)
 
     def fill(job: Job, todo: Plan) -> Filling:
         return target_of(chosen).fill(job, progress=progress)
@@ -106,7 +110,9 @@ def carried_out(
     ending, table = target_of(job.settings).complete(job, todo, filling, progress), None
     job.rejects.save()
     if job.settings.term_table:
-        table = provide_term_table(job.cluster, job.destination, job.encoder, progress=progress)
+        table = provide_term_table(
+            job.cluster, job.destination, job.encoder, listener=job.listener, progress=progress
+        )
     done = summary_of(job, todo, filling, ending, time.monotonic() - started)
     return replace(done, term_table=table)
 
@@ -130,7 +136,22 @@ def job_for(todo: Plan) -> Job:
     remember_encoder(wanted.encoder.fingerprint, offers_of(wanted.encoder).folder)
     rejects.clear()
     recipe = TextRecipe(wanted.encoder, wanted.settings, record.fields, fitted_in(record))
-    return Job(wanted.cluster, record.source, todo.destination, recipe, rejects)
+    return Job(
+        wanted.cluster, record.source, todo.destination, recipe, rejects, listener=listener_of(todo, recipe)
+    )
+
+
+def listener_of(todo: Plan, recipe: TextRecipe) -> Listener | None:
+    """Give what makes the term table of states that are computed anyway; None where there are none to hear.
+
+    A GPU reads so many documents at once that their states would fill the memory: it reads a sample again.
+    """
+    wanted, encoder = todo.wanted, recipe.encoder
+    info = wanted.cluster.index_info(todo.destination)
+    apart = bool(recipe.keeping) or offers_of(encoder).documents_at_once > ENCODED_TOGETHER
+    if apart or not (recipe.settings.term_table and reads_tokens(encoder)) or table_obstacle(info, encoder):
+        return None
+    return Listener(wanted.cluster, info, encoder, wanted.documents)
 
 
 def summary_of(job: Job, todo: Plan, filling: Filling, ending: Ending, seconds: float) -> Reindexing:
@@ -155,6 +176,28 @@ def plan(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSetting
     Raises SettingsError, ClusterError, DataError, ModelError, NotFound for what stands in the way.
     """
     return target_of(settings).plan(cluster, name, encoder, settings)
+
+
+def encoder_suited(
+    cluster: Cluster, name: str, encoder: OnnxEncoder, settings: ReindexSettings
+) -> OnnxEncoder:
+    """Give an fp32 encoder in the arithmetic that `precision` "auto" chooses; any other setting keeps it.
+
+    An index that was begun keeps its own; for a new one `suited` decides on documents of it. Raises the
+    errors of `plan`.
+    """
+    if settings.precision != "auto" or encoder.precision != "fp32":
+        return encoder
+    todo = plan(cluster, name, encoder, settings)
+    record = cluster.index_info(todo.destination).record if todo.exists else None
+    if record is None or record.precision is None:
+        return suited(encoder, todo.wanted.sample(TIMED_DOCUMENTS), max_tokens=settings.max_tokens)
+    encoder.chosen = record.arithmetic
+    if record.precision == encoder.precision:
+        return encoder
+    kept = load_encoder(encoder.folder, precision=record.precision, backend=record.backend)
+    kept.chosen = record.arithmetic
+    return kept
 
 
 def preview(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:

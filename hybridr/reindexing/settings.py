@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from ..cluster.settings import VectorSettings
+from ..encoding.contract import Arithmetic
 from ..families import OneOf
 from ..settings import NoOption, Option
 
@@ -38,8 +39,10 @@ class ReindexSettings(VectorSettings):
     imprints: NoOption[tuple[Annotated[str, OneOf("reindexing.imprints", setting="imprints")], ...]] = Field(
         (), description="what else the encoder leaves in each document, by name"
     )
-    precision: Literal["fp32", "bf16", "int8"] | None = Field(
-        None, description="number format of the encoder on documents, queries are fp32; None: as exported"
+    precision: Literal["auto", "fp32", "bf16", "int8"] | None = Field(
+        "auto",
+        description="number format of the encoder on documents; auto: int8 or bf16 where that is faster here "
+        "and keeps a cosine of .99 on a sample, measured once for an index",
     )
     backend: Literal["onnx", "openvino", "torch", "auto"] | None = Field(
         None, description="what runs the encoder; auto: the fastest here, measured once; None: onnx"
@@ -71,3 +74,8 @@ class ReindexSettings(VectorSettings):
         200.0, ge=0, description="pause while searches take longer; 0 never does"
     )
     dry_run: bool = Field(False, description="show the requests, send none")
+
+    @property
+    def told_precision(self) -> Arithmetic | None:
+        """Give the precision if it was told; None leaves it to what is there already."""
+        return None if self.precision == "auto" else self.precision

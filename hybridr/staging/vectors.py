@@ -199,7 +199,7 @@ def task_for(
 ) -> Task:
     """Open the encoder, and say what is done with every part."""
     if isinstance(encoder, (str, Path)):
-        encoder = load_encoder(encoder, precision=settings.precision, backend=settings.backend)
+        encoder = load_encoder(encoder, precision=settings.told_precision, backend=settings.backend)
     remember_encoder(encoder.fingerprint, offers_of(encoder).folder)
     recipe = TextRecipe(encoder, settings, (TEXT,))
     return Task(folder, recipe, Making.of(recipe), digests)

@@ -40,8 +40,9 @@ class Holding:
     `current` counts the documents that its encoder looked at in their present state; `lag` and `writes` (what
     clients did here and the source does not know) are None where they cannot be told. `restored`: the vectors
     are those of the source as it was before a snapshot was restored over it. `unlike`: fields that are mapped
-    otherwise there. `imprints` say in a line each what documents hold besides one vector, `kept` is what
-    sidecars keep beside it, by what they are `shown` as.
+    otherwise there. `arithmetic` is that of the encoder on documents, and why. `imprints` say in a line each
+    what documents hold besides one vector, `kept` is what sidecars keep beside it, by what they are `shown`
+    as.
     """
 
     index: str
@@ -63,6 +64,7 @@ class Holding:
     warning: str = ""
     restored: bool = False
     unlike: tuple[str, ...] = ()
+    arithmetic: str = ""
     imprints: tuple[str, ...] = ()
     kept: dict[str, Any] = field(default_factory=dict)
 
@@ -158,6 +160,7 @@ def holding(cluster: Cluster, info: IndexInfo) -> Holding:
         passages=info.record.passages,
         deployment=deployment_of(cluster, info),
         warning=info.record.warning,
+        arithmetic=info.record.arithmetic or info.record.precision or "",
         imprints=tuple(filter(None, (kind.described(info.record) for kind in imprints_in(info.record)))),
         kept={one.shown: one.kept(cluster, info) for one in sidecars()},
     )

@@ -1,16 +1,20 @@
 """Fits a term table to a live index: its encoder reads a sample of documents, its analyser says the words.
 
-The index is only read. The encoder reads the same text as when the vectors were made, up to its limit, and
-the node analyses what each searched field holds of it: terms are those of the index, and any analyser is
-right by itself.
+The states are those of the pass that makes the vectors (`Listener`); for an index that was filled before
+there were tables, or by others, a pass of its own reads them (`fit_term_table`). The index is only read. The
+encoder reads the same text as when the vectors were made, up to its limit, and the node analyses what each
+searched field holds of it: terms are those of the index, and any analyser is right by itself.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
 from itertools import accumulate
 from random import Random
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,15 +24,16 @@ from ..cluster.connection import Cluster, path_of
 from ..cluster.fields import choose_text_fields, searchable_fields
 from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import IndexInfo
-from ..encoding.contract import Encoder, Reading, Vectors, reads_tokens
+from ..encoding.contract import Encoder, Reading, TokenEncoder, Vectors, reads_tokens
 from ..errors import DataError
 from ..progress import Progress, silent
 from .term_table import TermTable, of_length_one
 from .terms import character_places
 
 SAMPLE, MOST_TOKENS = 3_000, 300_000
-"""Documents, and tokens of them that are read at most: those take about 40 s on two cores. With 1,000
-documents soft terms gain half as much on some collections."""
+"""Documents, and tokens of them that a pass of its own reads at most: those take about 40 s on two cores.
+With 1,000 documents soft terms gain half as much on some collections."""
+LEAST_HEARD = 0.9  # of an index's documents; those that a run did not encode may be of another kind
 MOST_TERMS = 6_000
 """Each costs every search; those that one document of the sample has help where texts are short or code."""
 TABLE_BYTES = 9_500_000
@@ -100,13 +105,53 @@ def fit_term_table(
         progress("term table", start, len(texts))
         part = texts[start : start + READ_TOGETHER]
         readings = encoder.read_documents([one.text for one in part], max_tokens=info.record.max_tokens)
-        read = [one.upto(reach(reading)) for one, reading in zip(part, readings, strict=True)]
-        for reading, words in zip(readings, occurrences_in(cluster, info.name, read), strict=True):
-            sums.add(reading, words)
+        sums.add_all(cluster, info.name, part, readings)
         if sums.tokens >= MOST_TOKENS:
             break
     progress("term table", len(texts), len(texts))
     return sums.table(encoder.fingerprint, origin | {"documents": sums.texts})
+
+
+class Listener:
+    """Listens to an encoder that fills an index, and makes the table of a random sample of what it says.
+
+    Documents are drawn by their ids, `SAMPLE` of as many as the index holds: the same ones whoever encodes
+    them, in whichever order. Safe to use from several threads. It fails in silence: `table` then gives none.
+    """
+
+    def __init__(self, cluster: Cluster, info: IndexInfo, encoder: TokenEncoder, documents: int) -> None:
+        self.cluster, self.info, self.encoder = cluster, info, encoder
+        self.origin = table_origin(cluster, info)
+        self.sums, self.heard, self.failed = StateSums(encoder.width), 0, False
+        self._share, self._lock = SAMPLE / max(1, documents), Lock()
+
+    def wants(self, doc_id: str) -> bool:
+        """Tell whether a document is of the sample."""
+        drawn = int.from_bytes(blake2b(doc_id.encode("utf-8", "replace"), digest_size=8).digest(), "big")
+        return not self.failed and drawn < self._share * 2**64
+
+    @contextmanager
+    def failing_alone(self) -> Iterator[None]:
+        """Let nothing that the block raises stop the filling: a pass of its own will say what is wrong."""
+        try:
+            yield
+        except Exception:
+            self.failed = True
+
+    def hear(self, documents: int, said: Iterable[tuple[dict[str, Any], Reading]]) -> None:
+        """Take what was read of sampled ones of so many `documents`: their bodies, and states of tokens."""
+        inputs = self.origin["inputs"]
+        found = [(laid_out(body, inputs["fields"], inputs["searched"]), reading) for body, reading in said]
+        with self._lock, self.failing_alone():
+            self.heard += documents
+            if found:
+                self.sums.add_all(self.cluster, self.info.name, *zip(*found, strict=True))
+
+    def table(self, documents: int) -> TermTable | None:
+        """Give the table; None where too few of the index's `documents` were heard of, or it failed."""
+        if self.failed or not self.sums.texts or self.heard < LEAST_HEARD * documents:
+            return None
+        return self.sums.table(self.encoder.fingerprint, self.origin | {"documents": self.sums.texts})
 
 
 def table_obstacle(info: IndexInfo, encoder: Encoder) -> str:
@@ -211,10 +256,23 @@ class StateSums:
         rows = np.array([self.row_of(word.term) for word in words], dtype=np.int64)
         seen = (last > first) & (rows >= 0)
         rows, first, last = rows[seen], first[seen], last[seen]
+        if not len(rows):
+            return
         until = np.vstack([np.zeros(self.width), reading.states.cumsum(axis=0, dtype=np.float64)])
-        np.add.at(self.sums, rows, of_length_one(until[last] - until[first]))
-        np.add.at(self.occurrences, rows, 1)
-        self.documents[np.unique(rows)] += 1
+        order = np.argsort(rows, kind="stable")
+        different, starts, counts = np.unique(rows[order], return_index=True, return_counts=True)
+        states = of_length_one(until[last[order]] - until[first[order]])
+        self.sums[different] += np.add.reduceat(states, starts, axis=0)
+        self.occurrences[different] += counts
+        self.documents[different] += 1
+
+    def add_all(
+        self, cluster: Cluster, index: str, texts: Sequence[LaidOut], readings: Sequence[Reading]
+    ) -> None:
+        """Add texts and what an encoder says of them, with the words that an index reads in them."""
+        read = [one.upto(reach(reading)) for one, reading in zip(texts, readings, strict=True)]
+        for reading, words in zip(readings, occurrences_in(cluster, index, read), strict=True):
+            self.add(reading, words)
 
     def row_of(self, term: str) -> int:
         """Give the row of a term; -1 where there is no room for a new one."""

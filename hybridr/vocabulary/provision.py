@@ -10,7 +10,7 @@ from ..cluster.record import FittedTable, IndexInfo
 from ..encoding.contract import Encoder
 from ..errors import HybridrError
 from ..progress import Progress, silent
-from .fitting import fit_term_table, table_obstacle, table_origin
+from .fitting import Listener, fit_term_table, table_obstacle, table_origin
 from .storage import is_in_cluster, keep_term_table, named_as, open_term_table
 from .term_table import TermTable
 
@@ -19,19 +19,22 @@ from .term_table import TermTable
 class Provision:
     """The table that an index has now, whether it was `fitted` just now, and what is to be said of it.
 
+    `heard`: of the states of the pass that made the vectors; else a pass of its own read a sample.
     Without a `table` the `note` says why: searches go on without soft terms.
     """
 
     table: FittedTable | None
     fitted: bool = False
     note: str = ""
+    heard: bool = False
 
     @property
     def described(self) -> str:
         """Say in a line what there is."""
         if self.table is None:
             return f"none, {self.note}: searches go on without soft terms"
-        said = f"{self.table.terms:,} terms of {self.table.documents:,} documents"
+        again = ", which were read once more for it" if self.fitted and not self.heard else ""
+        said = f"{self.table.terms:,} terms of {self.table.documents:,} documents{again}"
         return f"{said}, {self.note}" if self.note else said
 
     def to_json(self) -> dict[str, Any]:
@@ -41,11 +44,18 @@ class Provision:
 
 
 def provide_term_table(
-    cluster: Cluster, index: str, encoder: Encoder, *, progress: Progress = silent
+    cluster: Cluster,
+    index: str,
+    encoder: Encoder,
+    *,
+    listener: Listener | None = None,
+    progress: Progress = silent,
 ) -> Provision:
     """Fit a table to an index that has none which fits its encoder and fields, and keep it.
 
-    Nothing is raised: the index is whole without it.
+    It is of what a `listener` heard while the index was filled. Where that is too little (a run that went on,
+    vectors of other processes, or none was there), the encoder reads a sample. Nothing is raised: the index
+    is whole without it.
     """
     try:
         info = cluster.index_info(index)
@@ -55,11 +65,12 @@ def provide_term_table(
         if table is not None and is_in_cluster(cluster, known := named_as(table)):
             return Provision(known)
         fitted = table is None
-        table = table or fit_term_table(cluster, info, encoder, progress=progress)
+        heard = listener.table(cluster.count(info.name)) if fitted and listener is not None else None
+        table = table or heard or fit_term_table(cluster, info, encoder, progress=progress)
         if reason := table.shortcoming:
             return Provision(None, note=reason)
         named, note = keep_term_table(cluster, index, table)
-        return Provision(named, fitted, note)
+        return Provision(named, fitted, note, heard is not None)
     except Exception as error:  # whatever runs an encoder raises classes of its own
         return Provision(None, note=error.message if isinstance(error, HybridrError) else repr(error))
 

@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hybridr.encoding.engines import GRAPHS
 from hybridr.encoding.folder import OnnxEncoder, physical_cores
 from hybridr.encoding.opening import load_encoder
 from hybridr.errors import ModelError
+from hybridr.exporting.exporting import export
 from support.tiny import damage_json, tiny_texts
 
 
@@ -107,10 +109,25 @@ def test_a_damaged_folder_is_a_clear_error(
     assert "hybridr export" in str(caught.value.hint)
 
 
-def test_a_missing_precision_is_a_clear_error(folder: Path) -> None:
-    with pytest.raises(ModelError, match="has no int8 graph") as caught:
-        load_encoder(folder, precision="int8")
-    assert caught.value.hint == f"hybridr export {folder} --precision int8"
+def test_a_folder_without_an_int8_graph_gets_it_in_the_cache(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HYBRIDR_CACHE", str(tmp_path / "cache"))
+    before = sorted(path for path in folder.rglob("*"))
+    vectors = load_encoder(folder, precision="int8").encode_documents(texts := tiny_texts(20))
+    (made,) = (tmp_path / "cache" / "models").glob("*-int8-*.onnx")
+    stamp = made.stat().st_mtime_ns
+    exported = export(folder, tmp_path / "exported", precision="int8")
+    assert made.read_bytes() == (exported / GRAPHS["int8"]).read_bytes()
+    np.testing.assert_array_equal(load_encoder(folder, precision="int8").encode_documents(texts), vectors)
+    assert made.stat().st_mtime_ns == stamp
+    assert sorted(path for path in folder.rglob("*")) == before
+
+
+def test_a_precision_that_there_is_not_is_a_clear_error(folder: Path) -> None:
+    with pytest.raises(ModelError, match="there is no precision 'int4'") as caught:
+        load_encoder(folder, precision="int4")  # type: ignore[arg-type]
+    assert caught.value.hint == "one of bf16, fp32, int8"
 
 
 def test_a_graph_that_onnxruntime_refuses_is_a_clear_error(folder: Path, tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from hybridr.diagnosis import workplace
@@ -14,6 +16,7 @@ from hybridr.encoding.opening import load_encoder
 from hybridr.errors import ModelError
 from hybridr.exporting.exporting import export
 from hybridr.files.folders import state_folder
+from hybridr.machine import Cpu
 from support.tiny import tiny_retriever
 
 pytestmark = pytest.mark.usefixtures("fresh_home")
@@ -42,6 +45,38 @@ def answers(seconds: dict[str, float | None]):
         return opening.Trial(backend, precision, took, 1.0 if took else None, reason)
 
     return try_backend
+
+
+@pytest.mark.parametrize(
+    ("seconds", "turned", "features", "chosen"),
+    [
+        ((2.0, 1.0), 0.05, "avx512_vnni", "int8: int8 is 2.0 times as fast as fp32 here, cosine 0.99"),
+        ((1.0, 1.0), 0.0, "avx512_vnni", "fp32: int8 is 1.0 times as fast"),
+        ((2.0, 1.0), 0.5, "avx512_vnni", "fp32: int8 is 2.0 times as fast as fp32 here, cosine 0.87"),
+        ((2.0, 1.0), 0.0, "avx2", "fp32: this processor gains nothing by int8"),
+    ],
+)
+def test_documents_are_encoded_in_what_is_faster_and_faithful(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, seconds: Any, turned: float, features: str, chosen: str
+) -> None:
+    def told(encoder: OnnxEncoder, texts: Any, _: Any) -> Any:
+        angle, took = (turned, seconds[1]) if encoder.precision == "int8" else (0.0, seconds[0])
+        return np.array([[np.cos(angle), np.sin(angle)]] * len(texts), dtype=np.float32), took
+
+    monkeypatch.setattr(opening, "timed", told)
+    monkeypatch.setattr(opening, "read_cpu", lambda: Cpu("a processor", frozenset([features])))
+    found = opening.suited(load_encoder(folder, precision="fp32"), ["one", "", "two"])
+    assert found.precision == chosen[:4]
+    assert found.chosen.startswith(chosen)
+    assert found.offers.chosen == found.chosen
+
+
+def test_bf16_that_kills_its_process_leaves_fp32(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "backends_for", lambda precision: ["torch"])
+    monkeypatch.setattr(opening, "try_backend", answers({"torch": None}))
+    found = opening.suited(load_encoder(folder, precision="fp32", backend="torch"), ["one"])
+    assert (found.precision, found.backend) == ("fp32", "torch")
+    assert "bf16 does not work here" in found.chosen
 
 
 def test_auto_takes_the_fastest_that_works_and_asks_once(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 OPTIONS = Only(
     *("max_tokens", "passages", "passage_overlap", "max_passages", "precision", "backend", "workers"),
     *("runner", "ray_address"),
+    precision="as exported",
 )
 
 

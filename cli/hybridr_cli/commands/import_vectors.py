@@ -42,7 +42,7 @@ def import_vectors(
     cluster, progress = session.connect().patient(settings.patience_s), session.output.progress
     making = importing.ready_in(folder).making
     given = encoder or folder_of(making.encoder)
-    precision = settings.precision or making.precision
+    precision = settings.told_precision or making.precision
     backend = settings.backend or making.backend
     model = load_encoder(found_folder(given, progress), precision=precision, backend=backend)
     if settings.dry_run:

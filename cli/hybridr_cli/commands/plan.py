@@ -56,7 +56,7 @@ def open_worker(
     """Open the encoder as a worker would, on the `gpu` where that is to be measured."""
     from hybridr.search.encoders import encoder_for
 
-    precision, backend = wanted.precision, "torch" if gpu else wanted.backend
+    precision, backend = wanted.told_precision or "fp32", "torch" if gpu else wanted.backend
     progress = session.output.progress
     return encoder_for(cluster, source, encoder, precision=precision, backend=backend, progress=progress)
 

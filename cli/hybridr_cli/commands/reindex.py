@@ -33,8 +33,9 @@ def reindex(
     from hybridr.search.encoders import encoder_for
 
     cluster, progress = session.connect().patient(settings.patience_s), session.output.progress
-    source, precision, backend = source_of(cluster, name), settings.precision, settings.backend
+    source, precision, backend = source_of(cluster, name), settings.told_precision or "fp32", settings.backend
     model = encoder_for(cluster, source, encoder, precision=precision, backend=backend, progress=progress)
+    model = reindexing.encoder_suited(cluster, name, model, settings)
     if settings.dry_run:
         return show_plan(session, reindexing.preview(cluster, name, model, settings))
     done = reindexing.reindex(cluster, name, model, settings, progress=progress)
@@ -52,6 +53,8 @@ def show_plan(session: Session, todo: Plan) -> None:
     out.line(
         f"vectors and graph: about {todo.vector_bytes / 1e6:,.0f} MB a copy, encoder {record.encoder[:12]}"
     )
+    if record.arithmetic:
+        out.line(f"encoded in {record.arithmetic}")
     for line in wanted.remarks:
         out.line(line)
     show_estimates(session, todo)

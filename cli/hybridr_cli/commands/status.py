@@ -50,6 +50,8 @@ def show(session: Session, source: str, holding: Holding) -> None:
     for line in holding.imprints:
         out.line(f"  {line}")
     out.line(f"  encoder {holding.encoder[:12]}: {holding.encoder_folder or 'its folder is not known here'}")
+    if holding.arithmetic:
+        out.line(f"  encoded in {holding.arithmetic}")
     for line in holding.kept_lines():
         out.line(f"  {line}")
     if deployed := holding.deployment:

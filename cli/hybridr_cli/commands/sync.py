@@ -46,7 +46,7 @@ def sync(
         return show_service(session, name, every, encoder)
     cluster, progress = session.connect().patient(settings.patience_s), session.output.progress
     info = resolve(cluster, name)
-    precision = settings.precision or info.record.precision
+    precision = settings.told_precision or info.record.precision
     backend = settings.backend or info.record.backend
     model = encoder_for(cluster, info, encoder, precision=precision, backend=backend, progress=progress)
     if every_s is None:

@@ -5,15 +5,17 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hybridr import ReindexSettings, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import AccessDenied
-from hybridr.vocabulary import provision, storage, term_table
+from hybridr.vocabulary import fitting, provision, storage, term_table
+from hybridr.vocabulary.fitting import fit_term_table
 from hybridr.vocabulary.provision import provide_term_table
 from hybridr.vocabulary.storage import INDEX, open_term_table
-from support.corpus import fill_index
+from support.corpus import bulk, fill_index
 from support.hashing import HashingEncoder
 from support.places import with_support
 
@@ -44,23 +46,62 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("in_place", [False, True])
-def test_a_reindex_fits_a_table_once(
-    cluster: Cluster, index_name: str, fits: list[str], in_place: bool
+@pytest.mark.parametrize(("in_place", "workers"), [(False, 1), (True, 1), (False, 3)])
+def test_a_reindex_fits_a_table_once_of_the_states_that_made_the_vectors(
+    cluster: Cluster, index_name: str, fits: list[str], in_place: bool, workers: int
 ) -> None:
     fill_index(cluster, index_name, 60, **IN_PLACE)
-    settings = ReindexSettings(in_place=in_place, fields=("text",))
+    settings = ReindexSettings(in_place=in_place, workers=workers, fields=("text",))
     done = reindex(cluster, index_name, HashingEncoder(), settings)
     assert done.term_table is not None
-    assert (done.term_table.fitted, done.term_table.note) == (True, "")
-    record = cluster.index_info(done.destination).record
-    assert record.term_table == done.term_table.table
+    assert (done.term_table.fitted, done.term_table.heard, done.term_table.note) == (True, True, "")
+    info = cluster.index_info(done.destination)
+    assert info.record.term_table == done.term_table.table
     assert done.to_json()["term_table"]["table"]["documents"] == 60
     again = reindex(cluster, index_name, HashingEncoder(), settings)
     assert again.term_table is not None
-    assert (again.term_table.fitted, again.term_table.table) == (False, record.term_table)
+    assert (again.term_table.fitted, again.term_table.table) == (False, info.record.term_table)
+    assert fits == []
+    heard, read = open_term_table(cluster, info), fit_term_table(cluster, info, HashingEncoder())
+    assert heard is not None
+    assert set(heard.terms) == set(read.terms)
+    rows = read.rows[[read.places[term] for term in heard.terms]]
+    np.testing.assert_allclose((heard.rows * rows).sum(axis=1), 1, atol=1e-3)
+    assert heard.own_cosine == pytest.approx(read.own_cosine, abs=1e-3)
+
+
+def test_a_run_that_encoded_little_of_the_index_reads_a_sample_and_says_so(
+    cluster: Cluster, bare: str, fits: list[str]
+) -> None:
+    source = cluster.index_info(bare).record.source
+    lines = [line for number in range(7) for line in ({"index": {}}, {"text": f"new words {number}"})]
+    bulk(cluster, source, lines)
+    done = reindex(cluster, source, HashingEncoder())
+    assert done.encoded == 7
+    assert fits == [bare]
+    assert done.term_table is not None
+    assert not done.term_table.heard
+    assert "67 documents, which were read once more for it" in done.term_table.described
+
+
+def test_what_the_listener_fails_with_stops_no_filling(
+    cluster: Cluster, index_name: str, fits: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, words = [], fitting.occurrences_in
+
+    def failing_once(*given: Any) -> Any:
+        asked.append(given)
+        if len(asked) == 1:
+            raise AccessDenied("the cluster forbids it (403)", status=403)
+        return words(*given)
+
+    monkeypatch.setattr(fitting, "occurrences_in", failing_once)
+    fill_index(cluster, index_name, 20)
+    done = reindex(cluster, index_name, HashingEncoder())
+    assert done.encoded == 20
+    assert done.term_table is not None
+    assert (done.term_table.fitted, done.term_table.heard) == (True, False)
     assert fits == [done.destination]
-    assert cluster.index_info(done.destination).record.term_table == record.term_table
 
 
 def test_a_new_encoder_gets_a_table_of_its_own_and_leaves_the_first(
@@ -204,6 +245,7 @@ def test_where_it_cannot_be_used_none_is_fitted(cluster: Cluster, index_name: st
         "table": None,
         "fitted": False,
         "note": "its documents have a vector for each passage",
+        "heard": False,
     }
 
 

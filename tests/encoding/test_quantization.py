@@ -9,14 +9,13 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from hybridr.encoding import engines
+from hybridr.encoding import engines, quantization
 from hybridr.encoding.engines import GRAPHS, OUTPUT, STATES, open_onnx
 from hybridr.encoding.opening import load_encoder
+from hybridr.encoding.quantization import quantized_channels
 from hybridr.encoding.tokens import encode_ids
-from hybridr.exporting import quantization
 from hybridr.exporting.exporting import export
 from hybridr.exporting.graphs import OPSET
-from hybridr.exporting.quantization import quantized_channels
 from hybridr.machine import Cpu
 from support.tiny import tiny_retriever, tiny_texts
 
