@@ -6,11 +6,10 @@ import json
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
-from dataclasses import replace
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,8 +21,9 @@ from ..errors import AccessDenied, ClusterError, DataError, NotFound, SettingsEr
 from ..families import member_of
 from ..settings import resolve_stage
 from .clients import Client
-from .failures import error_of, is_busy, shard_failure, told, understood
-from .record import WHOLE, IndexInfo, Scope, as_described, scope_of
+from .failures import NO_INDEX, error_of, is_busy, shard_failure, told, understood
+from .naming import sole_index
+from .record import WHOLE, IndexInfo, Scope, as_described
 from .routing import same_copies
 from .settings import ClusterSettings
 from .versions import UNTOLD, check_supported, parse_version
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 DEFAULT_URL = "http://localhost:9200"
 RETRY_WAIT_S = (0.5, 20.0)
 PLAIN = {"search_pipeline": "_none"}
+ANY = "hybridr"  # alias, whether it is there or not
 T = TypeVar("T")
 
 
@@ -149,7 +150,22 @@ class Cluster:
                     raise failure
             return answer
 
-        return self.patiently(send, patience_s)
+        return self.patiently(partial(self.recovered, send), patience_s)
+
+    def recovered(self, ask: Callable[[], T]) -> T:
+        """Call `ask`, once more where an index is missing: until a node knows its state again it has none.
+
+        A request for aliases it holds back that long, and answers 503 after 30 s.
+        """
+        try:
+            if (answer := ask()) is not False:  # as HEAD is answered
+                return answer
+        except NotFound as error:
+            if error.kind != NO_INDEX:
+                raise
+        with suppress(AccessDenied, NotFound):
+            self.client.send("GET", path_of("_alias", ANY), None, None, self.timeout_s)
+        return ask()
 
     def patiently(self, ask: Callable[[], T], patience_s: float | None = None) -> T:
         """Call `ask` until the cluster is there and not busy, for `patience_s` seconds."""
@@ -188,7 +204,7 @@ class Cluster:
             return [as_described(name, index) for name, index in sorted(found.items())]
 
     def index_info(self, name: str) -> IndexInfo:
-        """Describe the one index behind a name or alias. Raises NotFound, or ClusterError for several."""
+        """Describe the one index behind a name or alias. Raises NotFound, or ClusterError as `sole_index`."""
         found = self.indices(name) if name else []  # of no name the node tells about itself
         if not found:
             near = near_name(self, name)
@@ -198,10 +214,7 @@ class Cluster:
                 hint=f"did you mean {near}?" if near else load,
                 status=404,
             )
-        if len(found) > 1:
-            names = ", ".join(index.name for index in found)
-            raise ClusterError(f"'{name}' stands for several indices: {names}", hint="name one of them")
-        return replace(found[0], scope=scope_of(name, found[0]))
+        return sole_index(name, found)
 
     def count(self, index: str | IndexInfo, query: Mapping[str, Any] | None = None) -> int:
         """Count the documents that a search can see, or those of them that match."""
@@ -260,7 +273,7 @@ class Cluster:
                     raise ValueError(f"{len(answers)} answers to {len(bodies)} searches")
             return [without_error(self.url, answer) for answer in answers]
 
-        return self.patiently(send)
+        return self.patiently(partial(self.recovered, send))
 
     @contextmanager
     def point_in_time(
@@ -298,7 +311,7 @@ def near_name(cluster: Cluster, name: str) -> str:
             known = {one for index in found for one in (index, *found[index]["aliases"])}
     except ClusterError:
         return ""
-    shown = sorted(one for one in known if not one.startswith("."))
+    shown = sorted(one for one in known if one != name and not one.startswith("."))
     return next(iter(get_close_matches(name, shown, 1, 0.8)), "")
 
 

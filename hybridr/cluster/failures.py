@@ -11,6 +11,7 @@ from ..errors import AccessDenied, ClusterError, NotFound, Unreachable, printabl
 
 BUSY = {429, 502, 503, 504}
 EXISTS = "resource_already_exists_exception"
+NO_INDEX = "index_not_found_exception"
 BLOCKED = 'lift the block, then run it again: PUT /INDEX/_settings {{"index.blocks.{}": null}}'
 HINTS = {
     r"Pipeline \S+ is not defined": "index.search.default_pipeline names a search pipeline that is gone: set "

@@ -123,8 +123,6 @@ def check_options(settings: ReindexSettings) -> None:
 def check_index(cluster: Cluster, info: IndexInfo) -> None:
     """Refuse an index that cannot take vectors, or could lose something by an update."""
     beside = f"without --in-place a new index is made: hybridr reindex {info.name}"
-    if info.settings.get("index.verified_before_close") == "true":
-        raise ClusterError(f"index '{info.name}' is closed", hint="open it first")
     if is_destination(info) and not info.record.in_place:
         raise ClusterError(
             f"'{info.name}' was made by hybridr and holds the vectors of '{info.record.source}'",

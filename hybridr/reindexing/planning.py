@@ -16,7 +16,7 @@ from ..cluster.record import ROLE, WHOLE, IndexInfo, Record
 from ..cluster.stored_source import require_whole_source
 from ..cluster.vector_forms import FORMS, Cost, Form, cost_of, form_of, is_bare, obstacle
 from ..encoding.contract import Encoder, offers_of
-from ..errors import ClusterError, DataError
+from ..errors import DataError
 from .imprints import FURTHER, Imprint, imprints_in
 from .preflight import LANGUAGE_SAMPLE, Disk, check_language
 from .recipe import TextRecipe
@@ -220,10 +220,6 @@ def propose(
 def source_of(cluster: Cluster, name: str) -> IndexInfo:
     """Find the index to read, all of it: `name` itself, or the source of the destination it stands for."""
     info = cluster.index_info(name)
-    if info.name.startswith(".ds-"):
-        raise ClusterError(
-            f"'{name}' is a data stream, which only takes new documents", hint="copy it into an index first"
-        )
     return cluster.index_info(info.record.source) if is_destination(info) else replace(info, scope=WHOLE)
 
 

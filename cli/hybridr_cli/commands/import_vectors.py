@@ -36,10 +36,12 @@ def import_vectors(
     """Write vectors of Parquet into a new index beside the old one, verify it, switch an alias."""
     from hybridr.encoding.opening import load_encoder
     from hybridr.files.remembered import folder_of
+    from hybridr.reindexing.planning import source_of
     from hybridr.search.encoders import found_folder
     from hybridr.staging import importing
 
     cluster, progress = session.connect().patient(settings.patience_s), session.output.progress
+    source_of(cluster, name)
     making = importing.ready_in(folder).making
     given = encoder or folder_of(making.encoder)
     precision = settings.told_precision or making.precision

@@ -1,0 +1,95 @@
+"""Names that stand for no single open index are refused by what they are, in every verb."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hybridr_cli
+from hybridr.cluster.connection import Cluster, path_of
+from support.corpus import beir_folder, fill_index
+
+pytestmark = [pytest.mark.node, pytest.mark.model]
+MANY, ROLLED, STREAM, CLOSED, NARROW = (
+    "t-odd-many",
+    "t-odd-rolled",
+    "t-odd-stream",
+    "t-odd-closed",
+    "t-odd-closed-as",
+)
+REFUSALS = {
+    MANY: ("stands for several indices: t-odd-1, t-odd-2", "name one of them, or copy"),
+    "t-odd-1,t-odd-2": ("stands for several indices", "name one of them, or copy"),
+    ROLLED: ("stands for several indices: t-odd-rolled-000001, t-odd-rolled-000002", "name one of them"),
+    STREAM: ("is a data stream", "copy it into an index first: POST /_reindex"),
+    CLOSED: ("index 't-odd-closed' is closed", "open it: POST /t-odd-closed/_open"),
+    NARROW: ("index 't-odd-closed' is closed", "open it: POST /t-odd-closed/_open"),
+}
+VERBS = (
+    "adapt --index {name} --out {folder}/adapted",
+    "deploy {name}",
+    "deploy {name} --dry-run",
+    "evaluate {name} --beir {folder}/beir",
+    "export-text {name} --out {folder}/texts",
+    "import-vectors {name} {folder}/texts",
+    "inspect {name}",
+    "load {folder}/beir --index {name}",
+    "load {folder}/beir --index {name} --replace",
+    "plan {name}",
+    "reindex {name}",
+    "reindex {name} --dry-run",
+    "reindex {name} --in-place",
+    "rem negatives --index {name} --beir {folder}/beir --split test --out {folder}/mined",
+    "remove {name} --yes",
+    "rollback {name}",
+    "search {name} anchor",
+    "search {name} anchor --mode lexical",
+    "serve --index {name} --port 0",
+    "status {name}",
+    "sync {name}",
+    "sync {name} --every 1s",
+    "tune {name} --beir {folder}/beir",
+    "tune {name} --reset",
+    "undeploy {name}",
+    "verify {name}",
+    "verify {name} --recall",
+)
+
+
+@pytest.fixture(scope="module")
+def folder(
+    cluster: Cluster, minilm_encoder_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """One name of each kind, and a collection to judge by."""
+    for number in (1, 2):
+        fill_index(cluster, f"t-odd-{number}", 3, aliases={MANY: {"is_write_index": number == 2}})
+    fill_index(cluster, f"{ROLLED}-000001", 3, aliases={ROLLED: {"is_write_index": True}})
+    cluster.request("POST", path_of(ROLLED, "_rollover"))
+    fill_index(cluster, CLOSED, 3, aliases={NARROW: {}})
+    cluster.request("POST", path_of(CLOSED, "_close"))
+    body = {"index_patterns": [STREAM], "data_stream": {}}
+    cluster.request("PUT", path_of("_index_template", STREAM), body)
+    cluster.request("PUT", path_of("_data_stream", STREAM))
+    place = tmp_path_factory.mktemp("odd")
+    beir_folder(place / "beir")
+    yield place
+    cluster.request("DELETE", path_of("_data_stream", STREAM))
+    cluster.request("DELETE", path_of("_index_template", STREAM))
+    for info in [*cluster.indices("t-odd-*"), *cluster.indices(CLOSED)]:
+        cluster.request("DELETE", path_of(info.name))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_refuses_what_is_not_one_open_index(
+    cluster: Cluster, folder: Path, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, (reason, hint) in REFUSALS.items():
+        before = cluster.request("GET", "/_all/_mapping")
+        command = verb.format(name=name, folder=folder).split()
+        assert hybridr_cli.main([*command, "--url", cluster.url]) == 1, name
+        told = capsys.readouterr().err
+        assert reason in told, name
+        assert hint in told, name
+        assert cluster.request("GET", "/_all/_mapping") == before
