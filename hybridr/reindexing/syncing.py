@@ -20,8 +20,10 @@ from ..cluster.destinations import (
     accepted_ids,
     check_fingerprint,
     command_for,
+    destinations,
     is_copy,
     is_destination,
+    live,
     name_destination,
     refusals,
     refused_ids,
@@ -30,13 +32,14 @@ from ..cluster.destinations import (
     resolve_whole,
     write_record,
 )
+from ..cluster.failures import is_busy
 from ..cluster.mappings import carry_over, unlike
 from ..cluster.reading import Position
 from ..cluster.record import IndexInfo
 from ..cluster.stored_source import require_whole_source
 from ..cluster.writing import rejects_of
 from ..encoding.contract import Encoder
-from ..errors import DataError, SettingsError, Unreachable
+from ..errors import ClusterError, DataError, SettingsError, Unreachable
 from ..progress import Progress, silent
 from .job import Filling, Job
 from .recipe import TextRecipe
@@ -52,7 +55,8 @@ class Syncing:
 
     `waiting` were changed again while they were encoded; the next round takes them. `rejected` were refused
     by the engine, now or again: every round tries them. `unlike` names fields that the destination lacks or
-    maps otherwise than its source, which only another index can mend.
+    maps otherwise than its source, which only another index can mend. `others` are searched too, by
+    aliases of their own, and were left as they are.
     """
 
     source: str
@@ -65,6 +69,7 @@ class Syncing:
     started: str
     seconds: float
     unlike: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields as JSON values."""
@@ -98,13 +103,16 @@ def sync(
     job.rejects.clear()
     done = target_of(info.record).sync(job, info, progress)
     job.rejects.save()
+    there = cluster.index_info(job.source)
+    others = [one.name for one in live(destinations(cluster, there)) if one.uuid != info.uuid]
     return Syncing(
         job.source,
         job.destination,
         *done,
         started.isoformat(timespec="seconds"),
         time.monotonic() - clock,
-        unlike(cluster.index_info(job.source), cluster.index_info(job.destination)),
+        unlike(there, cluster.index_info(job.destination)),
+        tuple(others),
     )
 
 
@@ -156,8 +164,9 @@ def rounds(
 ) -> Iterator[Syncing]:
     """Yield round after round, one every `every_s` seconds, until the caller stops.
 
-    A cluster that is away is waited for, up to the settings' `patience_s` after the last round that worked;
-    then Unreachable is raised. How far each round came stands in the index: stop it at any moment.
+    A cluster that is away or busy is waited for, up to the settings' `patience_s` after the last round that
+    worked; then what it failed with is raised. How far each round came stands in the index: stop it at any
+    moment.
     """
     patience_s = (settings or ReindexSettings()).patience_s
     worked = time.monotonic()
@@ -167,8 +176,9 @@ def rounds(
             done = sync(cluster, name, encoder, settings, progress=progress)
             worked = time.monotonic()
             yield done
-        except Unreachable:
-            if time.monotonic() - worked > patience_s:
+        except ClusterError as failure:
+            away = isinstance(failure, Unreachable) or is_busy(failure)
+            if not away or time.monotonic() - worked > patience_s:
                 raise
         time.sleep(max(0.0, every_s - (time.monotonic() - began)))
 

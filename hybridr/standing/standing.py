@@ -83,7 +83,8 @@ class Holding:
 class Standing:
     """Everything that hybridr made for a source: indices, their aliases, local files that hold text.
 
-    `strangers` say that they hold its vectors too, but it does not know them.
+    `strangers` say that they hold its vectors too, but it does not know them. `unsynced` are searched by
+    aliases of their own, while `sync` of the source keeps up the newest.
     """
 
     source: str
@@ -91,6 +92,7 @@ class Standing:
     holdings: list[Holding]
     files: list[Text]
     strangers: list[str] = field(default_factory=list)
+    unsynced: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields as JSON values."""
@@ -111,7 +113,8 @@ def status(cluster: Cluster, name: str) -> Standing:
     documents = cluster.count(source) if there else None
     others = [one.name for one in claimants(cluster, source) if there and not is_known_by(one, there)]
     holdings = [beside(holding(cluster, info), info, there) for info in made]
-    return Standing(source, documents, holdings, texts(source), others)
+    unsynced = [info.name for info in live(made)[:-1]]
+    return Standing(source, documents, holdings, texts(source), others, unsynced)
 
 
 def beside(held: Holding, info: IndexInfo, source: IndexInfo | None) -> Holding:

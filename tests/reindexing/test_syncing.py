@@ -8,7 +8,7 @@ import pytest
 
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster
-from hybridr.errors import SettingsError, Unreachable
+from hybridr.errors import ClusterError, SettingsError, Unreachable
 from hybridr.reindexing import syncing
 from support.hashing import HashingEncoder
 
@@ -26,14 +26,19 @@ class Clock:
         self.now += seconds
 
 
-def test_rounds_wait_for_a_cluster_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "failure", [Unreachable("nothing answers"), ClusterError("busy", status=429)], ids=["away", "busy"]
+)
+def test_rounds_wait_for_a_cluster_that_is_away_or_busy(
+    monkeypatch: pytest.MonkeyPatch, failure: ClusterError
+) -> None:
     clock, began, away = Clock(), [], {2, 3, 5, 6, 7, 8}
 
     def sync(*_: Any, **__: Any) -> str:
         began.append(clock.now)
         clock.sleep(4.0)
         if len(began) in away:
-            raise Unreachable("nothing answers")
+            raise failure
         return f"round {len(began)}"
 
     monkeypatch.setattr(syncing, "sync", sync)
@@ -46,7 +51,7 @@ def test_rounds_wait_for_a_cluster_that_is_away(monkeypatch: pytest.MonkeyPatch)
         every_s=30,
     )
     assert [next(endless), next(endless)] == ["round 1", "round 4"]
-    with pytest.raises(Unreachable):
+    with pytest.raises(ClusterError, match=failure.message):
         next(endless)
     assert began == [0, 30, 60, 90, 120, 150, 180]
 

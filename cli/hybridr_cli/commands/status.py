@@ -27,6 +27,8 @@ def status(session: Session, name: Reindexed) -> None:
         show(session, found.source, holding)
     if not found.holdings:
         out.line(f"no index with vectors; hybridr reindex {found.source} makes one")
+    for other in found.unsynced:
+        out.line(f"hybridr sync {found.source} does not keep {other} up: hybridr sync {other}")
     for stranger in found.strangers:
         out.line(f"NOT OURS: {stranger} says that it holds vectors of {found.source}, which does not know it")
     for text in found.files:

@@ -91,3 +91,5 @@ def show_round(session: Session, done: Syncing) -> None:
             f"mapped otherwise than in {done.source}: {', '.join(done.unlike)}; "
             f"hybridr reindex {done.source} makes another index"
         )
+    for other in done.others:
+        session.output.line(f"{other} is searched too, and is not kept up by this: hybridr sync {other}")

@@ -9,7 +9,8 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -20,6 +21,9 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import documents_by_id
 from hybridr.errors import ClusterError, DataError, FingerprintMismatch, NotFound
 from hybridr.reindexing.syncing import Syncing, sync
+from hybridr_cli.commands.sync import show_round
+from hybridr_cli.output import Output
+from hybridr_cli.session import Session
 from support.corpus import bulk, delete, fill_index, put_documents, sources, text_number, update
 from support.hashing import HashingEncoder
 
@@ -232,6 +236,26 @@ def test_reindex_of_an_index_that_clients_wrote_into_points_to_sync(
         reindex(cluster, index_name, HashingEncoder())
     assert "hybridr sync" in str(said.value.hint)
     assert "own" in sources(cluster, alias)
+
+
+def test_an_index_that_is_searched_besides_is_named(
+    cluster: Cluster, index_name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill_index(cluster, index_name, 3)
+    first = reindex(cluster, index_name, HashingEncoder())
+    assert sync(cluster, index_name, HashingEncoder()).others == ()
+    again = ReindexSettings(m=8, alias=f"{index_name}-again")
+    second = reindex(cluster, index_name, HashingEncoder(), again)
+    put_documents(cluster, index_name, [7])
+    done = sync(cluster, index_name, HashingEncoder())
+    assert (done.destination, done.copied, done.others) == (second.destination, 1, (first.destination,))
+    assert hybridr_cli.main(["status", index_name, "--url", cluster.url]) == 0
+    line = f"hybridr sync {index_name} does not keep {first.destination} up: hybridr sync {first.destination}"
+    assert line in capsys.readouterr().out.splitlines()
+    done = sync(cluster, first.destination, HashingEncoder())
+    assert (done.destination, done.copied, done.others) == (first.destination, 1, (second.destination,))
+    show_round(cast(Session, SimpleNamespace(output=Output())), done)
+    assert f"{second.destination} is searched too, and is not kept up by this" in capsys.readouterr().out
 
 
 def test_refusals(cluster: Cluster, index_name: str) -> None:
