@@ -14,7 +14,7 @@ CLOSED = "index.verified_before_close"
 ROLLOVER = tuple(
     f"index.{whose}.index_state_management.rollover_alias" for whose in ("plugins", "opendistro")
 )
-NAMED = 5  # indices
+SHOWN = 5  # indices
 COPY = (
     'copy it into an index first: POST /_reindex {{"source": {{"index": "{}"}}, "dest": {{"index": "NEW"}}}}'
 )
@@ -31,7 +31,7 @@ def sole_index(name: str, found: Sequence[IndexInfo]) -> IndexInfo:
         )
     first, *others = found
     if others:
-        names = ", ".join(info.name for info in found[:NAMED]) + (", …" if len(found) > NAMED else "")
+        names = ", ".join(info.name for info in found[:SHOWN]) + (", …" if len(found) > SHOWN else "")
         raise ClusterError(
             f"'{name}' stands for several indices: {names}", hint=f"name one of them, or {COPY.format(name)}"
         )
