@@ -58,12 +58,16 @@ class FingerprintMismatch(ModelError):
 
 
 class ClusterError(HybridrError):
-    """The cluster refused or failed a request; `status` is the HTTP status, 0 without one."""
+    """The cluster refused or failed a request; `status` is the HTTP status, 0 without one.
+
+    `wait_s` is how many seconds it asks to be left alone, its `Retry-After`.
+    """
 
     def __init__(self, message: str, *, hint: str | None = None, status: int = 0, kind: str = "") -> None:
         super().__init__(message, hint=hint)
         self.status = status
         self.kind = kind
+        self.wait_s = 0.0
 
 
 class Unreachable(ClusterError):

@@ -26,13 +26,15 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 class Session:
     """The shared options of one call."""
 
-    def __init__(self, given: Mapping[str, Any], connection: Mapping[str, Any] = NOTHING) -> None:
+    def __init__(
+        self, given: Mapping[str, Any], connection: Mapping[str, Any] = NOTHING, verb: str = ""
+    ) -> None:
         self.given = given
         launched = os.environ.get("RANK", "0")  # set by `accelerate launch` and its like
         self.output = Output(as_json=given["json"], quiet=given["quiet"], muted=launched != "0")
         self.config: Path | None = given["config"]
         self.warn_of_foreign_settings()
-        self._connection = connection
+        self._connection, self.verb = connection, verb
 
     def warn_of_foreign_settings(self) -> None:
         """Say that this folder's settings file is left out."""
@@ -60,9 +62,9 @@ class Session:
         settings = addressed(self.cluster_settings())
         if not settings.verify_certs:
             self.output.warning("warning: the cluster's certificate is not checked (verify_certs is false)")
-        if settings.user and str(settings.url).startswith("http://"):
+        if settings.user and "http://" in str(settings.url):
             self.output.warning(f"warning: the password goes to {settings.url} in clear, not by https")
-        return Cluster.connect(settings)
+        return Cluster.connect(settings, asked_by=f"hybridr/{self.verb}")
 
     def confirm(self, question: str, yes: bool) -> None:
         """Ask before something is deleted; without somebody to ask, only `--yes` will do."""

@@ -50,7 +50,8 @@ class Verb(TyperCommand):
         connection = connection_options() if self.cluster else []
 
         def call(**given: Any) -> None:
-            session = Session(given, {option.name: given[option.name] for option in connection})
+            cluster = {option.name: given[option.name] for option in connection}
+            session = Session(given, cluster, str(self.name))
             try:
                 self.function(session, **{one.name: value_of(one, given, session.settings) for one in own})
             except KeyboardInterrupt:

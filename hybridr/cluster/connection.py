@@ -24,6 +24,7 @@ from .clients import Client
 from .failures import NO_INDEX, error_of, is_busy, shard_failure, told, understood
 from .naming import sole_index
 from .record import WHOLE, IndexInfo, Scope, as_described
+from .repeats import ASKED_BY, NOBODY, is_read, once_more
 from .routing import same_copies
 from .settings import ClusterSettings
 from .versions import UNTOLD, check_supported, parse_version
@@ -64,17 +65,23 @@ class Cluster:
         self.patience_s = patience_s
         self.timeout_s = timeout_s
         self.stop = Event()
+        self.asked_by = NOBODY
         self.settings: ClusterSettings | None = None
 
     @classmethod
-    def connect(cls, settings: ClusterSettings, *, patience_s: float = 0.0) -> Cluster:
-        """Open the connection and check that a supported OpenSearch answers, for `patience_s` seconds."""
+    def connect(
+        cls, settings: ClusterSettings, *, patience_s: float = 0.0, asked_by: str = NOBODY
+    ) -> Cluster:
+        """Open the connection and check that a supported OpenSearch answers, for `patience_s` seconds.
+
+        `asked_by` is the `X-Opaque-Id` of its requests, which stands in the cluster's slow logs and tasks.
+        """
         settings = addressed(settings)
         url = str(settings.url)
         cluster = cls(
             member_of("cluster.clients", settings.client)(url, settings), url, patience_s=patience_s
         )
-        cluster.settings = settings
+        cluster.settings, cluster.asked_by = settings, asked_by
         check_supported(cluster.info, url)
         return cluster
 
@@ -137,12 +144,17 @@ class Cluster:
 
         With `patience_s` (None: the connection's own) it is sent again to a cluster that is away or busy; the
         first time it may have been carried out all the same. With `every_shard` an answer that lacks a shard
-        counts as none. Raises Unreachable, AccessDenied, NotFound, or ClusterError with the server's reason.
+        counts as none. What only reads is sent once more at once where a host fails. Raises Unreachable,
+        AccessDenied, NotFound, or ClusterError with the server's reason.
         """
         content = body if body is None or isinstance(body, str | bytes) else as_json(body)
 
         def send() -> Any:
-            answer = self.client.send(method, path, content, params, self.timeout_s)
+            name = ASKED_BY.set(ASKED_BY.get() or self.asked_by)
+            try:
+                answer = self.client.send(method, path, content, params, self.timeout_s)
+            finally:
+                ASKED_BY.reset(name)
             with understood(self.url, f"{method} {path[:200]}"):
                 if not isinstance(answer, (bool, dict)):
                     raise TypeError(f"found {type(answer).__name__}, needed an object")
@@ -150,7 +162,8 @@ class Cluster:
                     raise failure
             return answer
 
-        return self.patiently(partial(self.recovered, send), patience_s)
+        ask = partial(once_more, send) if is_read(method, path) else send
+        return self.patiently(partial(self.recovered, ask), patience_s)
 
     def recovered(self, ask: Callable[[], T]) -> T:
         """Call `ask`, once more where an index is missing: until a node knows its state again it has none.
@@ -176,8 +189,9 @@ class Cluster:
                 return ask()
             except ClusterError as failure:
                 again = isinstance(failure, Unreachable) or is_busy(failure)
-                late = time.monotonic() + wait_s > deadline
-                if not again or late or self.stop.wait(wait_s * random.uniform(0.5, 1.0)):
+                pause_s = max(failure.wait_s, wait_s * random.uniform(0.5, 1.0))
+                late = time.monotonic() + max(failure.wait_s, wait_s) > deadline
+                if not again or late or self.stop.wait(pause_s):
                     raise
             wait_s = min(2 * wait_s, RETRY_WAIT_S[1])
 
@@ -345,7 +359,8 @@ def addressed(settings: ClusterSettings) -> ClusterSettings:
     else:
         node = next((node for node in nodes() if node.running and node.url == settings.url), None)
     if node is None:
-        return settings.model_copy(update={"url": (settings.url or DEFAULT_URL).rstrip("/")})
+        hosts = (one.strip().rstrip("/") for one in (settings.url or DEFAULT_URL).split(","))
+        return settings.model_copy(update={"url": ",".join(hosts)})
     found: dict[str, Any] = {"url": node.url}
     if node.ca_certs and settings.ca_certs is None:
         found["ca_certs"] = Path(node.ca_certs)

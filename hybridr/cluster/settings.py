@@ -21,7 +21,11 @@ class ClusterSettings(Stage):
     addresses: ClassVar[tuple[str, ...]] = ("url", "verify_certs", "ca_certs", "client")
     credentials: ClassVar[tuple[str, ...]] = ("password", "password_file", "client_key", "aws_region")
 
-    url: str | None = Field(None, description="address of the cluster; None: the running embedded node")
+    url: str | None = Field(
+        None,
+        description="address of the cluster, or of several of its hosts, by commas; None: the running "
+        "embedded node",
+    )
     user: str | None = Field(
         None, description="user name; the password comes from HYBRIDR_PASSWORD or a file"
     )

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import cycle
 from typing import Any
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.equipment import is_embedded
 from ..cluster.vector_forms import form_of
-from ..encoding.contract import Encoder, offers_of
+from ..encoding.contract import ENCODED_TOGETHER, Encoder, offers_of, reads_tokens
+from ..encoding.folder import OnnxEncoder
+from ..encoding.opening import suited
 from ..errors import AccessDenied, DataError, SettingsError
 from ..machine import read_gpus
-from ..reindexing.planning import Proposal, propose, whole_source
+from ..reindexing.filling import mapped
+from ..reindexing.planning import Plan, Proposal, propose, whole_source
+from ..reindexing.reindexing import MEASURED, plan
 from ..reindexing.settings import ReindexSettings
+from ..reindexing.targets import target_of
+from ..vocabulary.fitting import LEAST_HEARD, SAMPLE
 from .settings import ForecastSettings
 from .sizes import Housing, Quantity, Volume, volume_of
-from .times import Duration, Workforce, duration_of
+from .times import TERM_S, Duration, Workforce, duration_of
 
 TIMED = 512  # documents that are counted and timed
 TIMED_S = 10.0  # after so many seconds no more of them are encoded
@@ -58,12 +64,13 @@ def forecast(
     """
     require_measurable(given)
     proposal = propose(cluster, whole_source(cluster, name), encoder, wanted, wanted.fields)
-    texts = [text for text in proposal.sample(TIMED) if text]
-    if not texts:
-        raise DataError(f"no text in a sample of '{proposal.info.name}'", hint=f"hybridr inspect {name}")
+    texts = texts_of(proposal)
+    if wanted.precision == "auto" and isinstance(encoder, OnnxEncoder) and encoder.precision == "fp32":
+        proposal = replace(proposal, encoder=suited(encoder, texts[:MEASURED], max_tokens=wanted.max_tokens))
     quantity, housing = quantity_of(proposal, given), housing_of(proposal, given)
     volume, workforce = volume_of(quantity, housing), workforce_of(proposal, texts, given)
-    duration = duration_of(quantity, housing, workforce, volume.shards)
+    table = table_seconds(proposal, workforce)
+    duration = duration_of(quantity, housing, workforce, volume.shards, table=table)
     price = priced(duration, workforce, given.price_per_hour)
     return Forecast(
         proposal.info.name,
@@ -77,6 +84,60 @@ def forecast(
         price,
         None if price is None else price * 1e6 / quantity.documents,
     )
+
+
+def preview(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
+    """Plan a reindex as `reindex` does, and say how long it will take here by what the index lacks yet.
+
+    Raises the errors of `plan`.
+    """
+    todo = plan(cluster, name, encoder, settings)
+    proposal, given, known = todo.wanted, ForecastSettings(), None
+    quantity, housing = quantity_of(proposal, given), housing_of(proposal, given)
+    done, has_table = 0, False
+    if todo.exists:
+        known = cluster.index_info(todo.destination)
+        done, has_table = (
+            target_of(settings).state(cluster, known).current,
+            known.record.term_table is not None,
+        )
+    workforce = workforce_of(proposal, texts_of(proposal), given)
+    if limit := settings.max_docs_per_second:
+        workforce = replace(workforce, documents_per_second=min(limit, workforce.documents_per_second))
+    table = 0.0 if has_table else table_seconds(proposal, workforce, done)
+    duration = duration_of(quantity, housing, workforce, proposal.info.shards, done, table)
+    return replace(todo, seconds=round(duration.total, 3))
+
+
+def texts_of(proposal: Proposal) -> list[str]:
+    """Draw the texts that are counted and timed. Raises DataError where none has any."""
+    texts = [text for text in proposal.sample(TIMED) if text]
+    if not texts:
+        name = proposal.info.name
+        raise DataError(f"no text in a sample of '{name}'", hint=f"hybridr inspect {name}")
+    return texts
+
+
+def table_seconds(proposal: Proposal, workforce: Workforce, done: int = 0) -> float:
+    """Estimate what the term table takes beside the filling, of which so many documents are `done` already.
+
+    Where it cannot listen to the encoder (see `listener_of`), that reads the sample once more.
+    """
+    encoder, recipe, settings = proposal.encoder, proposal.recipe, proposal.settings
+    if (
+        not (settings.term_table and reads_tokens(encoder))
+        or recipe.windows
+        or encoder.similarity != "cosine"
+    ):
+        return 0.0
+    sampled, late = min(SAMPLE, proposal.documents), done > (1 - LEAST_HEARD) * proposal.documents
+    apart = (
+        late
+        or settings.runner != "threads"
+        or bool(recipe.keeping)
+        or offers_of(encoder).documents_at_once > ENCODED_TOGETHER
+    )
+    return sampled * TERM_S + (sampled / workforce.documents_per_second if apart else 0.0)
 
 
 def require_measurable(given: ForecastSettings) -> None:
@@ -132,17 +193,25 @@ def workforce_of(proposal: Proposal, texts: Sequence[str], given: ForecastSettin
 
 def documents_a_second(proposal: Proposal, texts: Sequence[str]) -> float:
     """Encode texts as a reindex does, all passages of them, for TIMED_S at most; give the speed."""
-    encode, together = proposal.recipe.encode, offers_of(proposal.encoder).documents_at_once
+    encode, offers = proposal.recipe.encode, offers_of(proposal.encoder)
+    together = offers.documents_at_once
     ordered = sorted([*texts] * -(-together // len(texts)), key=len)
-    parts = -(-len(ordered) // together)
+    count = -(-len(ordered) // together)
+    parts = [ordered[number::count] for number in range(count)]  # each has texts of all lengths
     encode(ordered[:1])  # the first call also makes things ready
-    started, took, done = time.perf_counter(), 0.0, 0
-    for number in cycle(range(parts)):
-        encode(ordered[number::parts])
-        done += len(ordered[number::parts])
-        took = time.perf_counter() - started
-        if took > TIMED_S or (done >= len(ordered) and took > LEAST_S):
-            break
+    started, given = time.perf_counter(), 0
+
+    def begun() -> Iterator[list[str]]:
+        nonlocal given
+        for part in cycle(parts):
+            took = time.perf_counter() - started
+            if took > TIMED_S or (given >= len(ordered) and took > LEAST_S):
+                return
+            given += len(part)
+            yield part
+
+    done = sum(map(len, mapped(lambda part: encode(part)[0], begun(), offers.calls_at_once)))
+    took = time.perf_counter() - started
     return proposal.documents * done / (took * proposal.vectors)
 
 

@@ -15,6 +15,7 @@ READ_S = 2.5e-4  # by the clock: a page is searched, and looked up where it goes
 INDEX_S = 3.7e-4  # of the node's processors: a document is read, written without its vector, verified
 STEP_S = 8.6e-5  # of the node's processors: one of log2(n) steps into a graph of 384 values each
 DIMENSIONS = 384  # of the vectors that were measured
+TERM_S = 2.2e-3  # for each document that the table of terms is made of: it is analysed, its states added up
 VERIFY_S = 6e-5  # by the clock: its state is read on both sides, by four at once
 STREAMS = 2  # of a node's threads that one worker keeps busy: its requests, and the merges behind them
 
@@ -33,28 +34,34 @@ class Workforce:
 
 @dataclass(frozen=True)
 class Duration:
-    """Seconds by the clock; the first three overlap."""
+    """Seconds by the clock; the first three overlap. `table` is what the table of terms takes besides."""
 
     reading: float
     encoding: float
     writing: float
     verifying: float
     total: float
+    table: float = 0.0
 
 
-def duration_of(quantity: Quantity, housing: Housing, workforce: Workforce, shards: int) -> Duration:
+def duration_of(
+    quantity: Quantity, housing: Housing, workforce: Workforce, shards: int, done: int = 0, table: float = 0.0
+) -> Duration:
     """Compute how long a workforce takes to fill an index of so many primary shards.
 
-    It has no replicas meanwhile, so that nodes without a primary shard have nothing to do.
+    `done` documents are there already: they are read and verified, and no more. The index has no replicas
+    meanwhile, so that nodes without a primary shard have nothing to do. `table` is as `Duration` has it.
     """
+    left = max(0, quantity.documents - done)
     reading = quantity.documents * READ_S / workforce.workers
-    encoding = quantity.documents / (workforce.documents_per_second * workforce.workers)
-    work, busy = node_s(quantity, shards), min(1.0, shards / housing.nodes)
+    encoding = left / (workforce.documents_per_second * workforce.workers)
+    work = node_s(quantity, shards) * left / max(1, quantity.documents)
+    busy = min(1.0, shards / housing.nodes)
     writing = work / min(housing.processors * busy, STREAMS * workforce.workers)
     shared = work / housing.processors if workforce.beside else 0.0
     verifying = quantity.documents * VERIFY_S
-    total = max(reading, encoding + shared, writing) + verifying
-    return Duration(reading, encoding, writing, verifying, total)
+    total = max(reading, encoding + shared, writing) + table + verifying
+    return Duration(reading, encoding, writing, verifying, total, table)
 
 
 def node_s(quantity: Quantity, shards: int) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -23,7 +22,6 @@ from .recipe import TextRecipe
 from .runners import runner
 from .settings import ReindexSettings
 
-TIMED_DOCUMENTS = 32
 SPLIT_DOCUMENTS = 200
 USUAL = {"precision": "fp32", "backend": "onnx"}
 
@@ -249,18 +247,3 @@ def job_settings(
             include={"vector_field", "engine", "vectors", "m", "ef_construction", "max_tokens"}
         ),
     }
-
-
-def seconds_to_encode(wanted: Proposal) -> float:
-    """Estimate the encoder's seconds for all documents, by timing some of them."""
-    recipe = wanted.recipe
-    texts = wanted.sample(min(TIMED_DOCUMENTS, wanted.documents))[:TIMED_DOCUMENTS]
-    parts = [text[a:b] for text in texts for a, b in recipe.spans(text).spans]
-    if not parts:
-        return 0.0
-    timed = parts[:: -(-len(parts) // TIMED_DOCUMENTS)]
-    recipe.encode(timed[:1])  # the first call also makes things ready
-    started = time.perf_counter()
-    recipe.encode(timed)
-    each = (time.perf_counter() - started) / len(timed)
-    return each * len(parts) * wanted.documents / len(texts)

@@ -27,10 +27,12 @@ from ..vocabulary.fitting import Listener, table_obstacle
 from ..vocabulary.provision import Provision, provide_term_table
 from .imprints import fitted_in
 from .job import Filling, Job
-from .planning import TIMED_DOCUMENTS, Plan, seconds_to_encode
+from .planning import Plan
 from .recipe import TextRecipe
 from .settings import ReindexSettings
 from .targets import Ending, Succession, target_of
+
+MEASURED = 32  # documents that decide on the arithmetic
 
 
 @dataclass(frozen=True)
@@ -191,19 +193,10 @@ def encoder_suited(
     todo = plan(cluster, name, encoder, settings)
     record = cluster.index_info(todo.destination).record if todo.exists else None
     if record is None or record.precision is None:
-        return suited(encoder, todo.wanted.sample(TIMED_DOCUMENTS), max_tokens=settings.max_tokens)
+        return suited(encoder, todo.wanted.sample(MEASURED), max_tokens=settings.max_tokens)
     encoder.chosen = record.arithmetic
     if record.precision == encoder.precision:
         return encoder
     kept = load_encoder(encoder.folder, precision=record.precision, backend=record.backend)
     kept.chosen = record.arithmetic
     return kept
-
-
-def preview(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
-    """Plan as `plan` does, and time the encoder on some documents of the source."""
-    todo = plan(cluster, name, encoder, settings)
-    seconds = seconds_to_encode(todo.wanted)
-    if settings.max_docs_per_second:
-        seconds = max(seconds, todo.wanted.documents / settings.max_docs_per_second)
-    return replace(todo, seconds=round(seconds, 3))

@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from ipaddress import ip_address
 from threading import Semaphore
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ..cluster.repeats import ASKED_BY
 from .requests import BAD_REQUEST, GONE, Busy, Refused, error_answer
 from .settings import ServeSettings
 from .telemetry import FACTS, Metrics, described, log_request
@@ -58,6 +60,7 @@ class Doorway:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         exchange = Exchange(scope, send)
+        ASKED_BY.set(opaque_id(scope))  # of this request alone: each has a context of its own
         try:
             await self._admit(scope, receive, exchange)
         finally:
@@ -316,6 +319,12 @@ class Exchange:
         await self._send(message)
 
 
+def opaque_id(scope: Scope) -> str | None:
+    """Give the `X-Opaque-Id` of a request, where it is one that can go on to the cluster."""
+    given = dict(scope["headers"]).get(b"x-opaque-id", b"").decode("latin-1")
+    return given if re.fullmatch(r"[\x21-\x7e]{1,200}", given) else None
+
+
 class SearchThreads:
     """Threads for what asks the cluster; `most` calls are under way or wait for one."""
 
@@ -328,7 +337,7 @@ class SearchThreads:
         """Work in a thread. Raises Busy when there is no room; what has begun works to its end."""
         if not self._room.acquire(blocking=False):
             raise Busy(f"the server works on {self.most} searches, at most {self.most} at once")
-        done = self._pool.submit(work)
+        done = self._pool.submit(copy_context().run, work)  # with the name that its client gave it
         done.add_done_callback(lambda _: self._room.release())
         return await asyncio.wrap_future(done)
 

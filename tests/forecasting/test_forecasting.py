@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import hybridr_cli
@@ -57,10 +58,11 @@ def test_speed_is_measured_with_as_many_documents_as_a_reindex_gives(
     """A GPU is through a sample in no time: it is encoded again until a second is over."""
     now, given = 0.0, []
 
-    def encode_documents(texts: list[str], *, max_tokens: int | None = None) -> None:
+    def encode_documents(texts: list[str], *, max_tokens: int | None = None) -> np.ndarray:
         nonlocal now
         now += len(texts) / 10_000
         given.append(len(texts))
+        return np.zeros((len(texts), 2), dtype=np.float32)
 
     monkeypatch.setattr(forecasting.time, "perf_counter", lambda: now)
     offers = Offers(documents_at_once=together or ENCODED_TOGETHER)

@@ -37,7 +37,9 @@ def reindex(
     model = encoder_for(cluster, source, encoder, precision=precision, backend=backend, progress=progress)
     model = reindexing.encoder_suited(cluster, name, model, settings)
     if settings.dry_run:
-        return show_plan(session, reindexing.preview(cluster, name, model, settings))
+        from hybridr.forecasting.forecasting import preview
+
+        return show_plan(session, preview(cluster, name, model, settings))
     done = reindexing.reindex(cluster, name, model, settings, progress=progress)
     if settings.in_place:
         return show_in_place(session, done, settings.accept_rejects)
@@ -78,7 +80,9 @@ def show_estimates(session: Session, todo: Plan) -> None:
             f"{todo.disk.usable_bytes / 1e6:,.0f} MB usable below the flood stage ({todo.disk.flood_stage})"
         )
     if todo.seconds is not None:
-        out.line(f"time: about {todo.seconds:,.0f} s at this encoder's speed on documents of the index")
+        out.line(
+            f"time: about {todo.seconds:,.0f} s by this encoder on documents of the index, term table and all"
+        )
 
 
 def show_costs(session: Session, todo: Plan) -> None:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from typing import Any, NamedTuple
 
 import opensearchpy
 from opensearchpy import exceptions
+from urllib3.exceptions import NewConnectionError
 
 from ...errors import ClusterError, SettingsError, Unreachable
 from ..failures import TOO_LARGE, error_of, told, understood
+from ..repeats import ASKED_BY, LATE, NOBODY
 from ..settings import ClusterSettings
 from . import Body, Params
 
+MOST_WAIT_S = 3600.0
+ASKED_TO_WAIT = threading.local()
+"""`seconds` that the last answer in this thread asks for: the package drops headers of failures."""
 AT_ONCE = 2**16  # bytes, packed
 LARGEST_ANSWER = 256_000_000  # bytes, unpacked
 SLOWEST = 5  # times the wait for an answer
@@ -25,20 +31,29 @@ class OpenSearch:
     name = "opensearch"
 
     def __init__(self, url: str, settings: ClusterSettings) -> None:
-        check_address(url)
-        self.url = url
+        self.url, self.hosts = url, url.split(",")
+        for host in self.hosts:
+            check_address(host)
         options = {**options_of(settings), "connection_class": Bounded, "bounds": bounds_of(settings)}
-        self.transport = opensearchpy.OpenSearch([url], **options).transport
+        self.transport = opensearchpy.OpenSearch(self.hosts, **options).transport
 
     def send(self, method: str, path: str, body: Body, params: Params, timeout_s: float | None) -> Any:
         """Send one request and give the parsed answer; False for a HEAD of what is not there."""
-        try:
-            with understood(self.url, f"{method} {told(path)}"):
-                return self.transport.perform_request(
-                    method, path, params=params, body=body, timeout=timeout_s
-                )
-        except exceptions.OpenSearchException as error:
-            raise translated(error, self.url) from None
+        headers = {"x-opaque-id": ASKED_BY.get() or NOBODY}
+        for others in reversed(range(len(self.hosts))):
+            ASKED_TO_WAIT.seconds = 0.0
+            try:
+                with understood(self.url, f"{method} {told(path)}"):
+                    return self.transport.perform_request(
+                        method, path, headers=headers, params=params, body=body, timeout=timeout_s
+                    )
+            except exceptions.OpenSearchException as error:
+                if others and was_not_sent(error):
+                    continue  # the package turns to the next host
+                failure = translated(error, self.url)
+                failure.wait_s = ASKED_TO_WAIT.seconds
+                raise failure from None
+        raise AssertionError
 
 
 class Bounds(NamedTuple):
@@ -89,7 +104,19 @@ def read_answer(response: Any, bounds: Bounds) -> Answer:
         response.close()
         raise
     response.release_conn()
+    ASKED_TO_WAIT.seconds = seconds_to_wait(response.headers)
     return Answer(response.status, response.headers, b"".join(parts))
+
+
+def seconds_to_wait(headers: Any) -> float:
+    """Read `Retry-After` in seconds; its other form, a date, is left to whoever waits."""
+    given = headers.get("retry-after", "")
+    return min(float(given), MOST_WAIT_S) if re.fullmatch(r"[0-9]{1,9}", given) else 0.0
+
+
+def was_not_sent(error: exceptions.OpenSearchException) -> bool:
+    """Tell whether no connection came about: the request can go to another host, whatever it is."""
+    return isinstance(error, exceptions.ConnectionError) and isinstance(error.info, NewConnectionError)
 
 
 def bounds_of(settings: ClusterSettings) -> Bounds:
@@ -169,7 +196,7 @@ def translated(error: exceptions.OpenSearchException, url: str) -> ClusterError:
             kind=TOO_LARGE,
         )
     if isinstance(error, exceptions.ConnectionTimeout):
-        return Unreachable(f"{url} did not answer in time", hint="hybridr doctor")
+        return Unreachable(f"{url} did not answer in time", hint="hybridr doctor", kind=LATE)
     if isinstance(error, exceptions.ConnectionError):
         return Unreachable(
             f"nothing answers at {url}: {root_cause(error)}",

@@ -9,12 +9,16 @@ from pathlib import Path
 import pytest
 
 import hybridr_cli
+from hybridr import reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError, DataError
-from hybridr.forecasting.forecasting import forecast
+from hybridr.forecasting import forecasting
+from hybridr.forecasting.forecasting import forecast, preview
 from hybridr.forecasting.settings import ForecastSettings
+from hybridr.forecasting.times import TERM_S
 from hybridr.reindexing.settings import ReindexSettings
-from support.corpus import fill_index
+from hybridr.vocabulary import term_table
+from support.corpus import bulk, fill_index
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -49,6 +53,36 @@ def test_the_index_is_read_and_stays_as_it_is(texts: Cluster) -> None:
     assert (found.price, found.price_per_million) == (None, None)
     assert texts.index_info(INDEX) == before
     assert texts.request("GET", "/_search/point_in_time/_all")["pits"] == []
+
+
+def test_plan_dry_run_and_a_run_that_goes_on_are_told_by_one_estimator(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forecasting, "documents_a_second", lambda *_: 10.0)
+    monkeypatch.setattr(term_table, "LEAST_TERMS", 1)
+    fill_index(cluster, index_name, 60)
+    told = ReindexSettings(term_table=False)
+    planned = forecast(cluster, index_name, HashingEncoder(), told, ForecastSettings()).duration
+    assert planned.encoding == 6.0
+
+    def seconds(settings: ReindexSettings) -> float:
+        found = preview(cluster, index_name, HashingEncoder(), settings).seconds
+        assert found is not None
+        return found
+
+    fresh = seconds(told)
+    assert fresh == pytest.approx(planned.total, rel=1e-3)
+    assert seconds(ReindexSettings()) == pytest.approx(fresh + 60 * TERM_S, abs=2e-3), "it listens"
+    assert seconds(ReindexSettings(term_table=False, max_docs_per_second=1)) == pytest.approx(60, rel=0.1)
+    source = index_name
+    info = cluster.index_info(reindex(cluster, source, HashingEncoder(), told).destination)
+    written = [{"delete": {"_id": f"d{number}"}} for number in range(30)]
+    bulk(cluster, info.name, written)
+    assert seconds(told) == pytest.approx(fresh / 2, rel=0.1)
+    again = seconds(ReindexSettings())
+    assert again == pytest.approx(fresh / 2 + 60 * TERM_S + 6, rel=0.1), "the table needs a pass of its own"
+    reindex(cluster, source, HashingEncoder())
+    assert seconds(ReindexSettings()) < 0.1
 
 
 def test_what_is_told_is_not_measured(

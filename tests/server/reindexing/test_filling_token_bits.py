@@ -14,7 +14,7 @@ from hybridr.cluster.destinations import resolve
 from hybridr.cluster.record import BITS_FIELD
 from hybridr.encoding.bits import mean_from_text, read_bits
 from hybridr.errors import DataError, ModelError, SettingsError
-from hybridr.reindexing.reindexing import preview
+from hybridr.forecasting.forecasting import preview
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
 from hybridr.standing.standing import remove

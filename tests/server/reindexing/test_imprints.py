@@ -14,9 +14,9 @@ from hybridr.cluster.bit_field import held_bits
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import DataError, SettingsError
+from hybridr.forecasting.forecasting import preview
 from hybridr.reindexing import imprints
 from hybridr.reindexing.recipe import TextRecipe
-from hybridr.reindexing.reindexing import preview
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
 from hybridr.staging.importing import plan_import
