@@ -324,7 +324,7 @@ def race_way(
         server = Sender(url, max(times.clients))
         by_hand = Lane(f"{way}, {BY_HAND}", asking_by_hand(way, asked, sender, server))
         pair = sending(way, sender, requests), by_hand
-        deploy(cluster, name, DeploySettings(way=way, server=url), SearchSettings())
+        deploy(cluster, name, DeploySettings(way=way, server=url, recall="all"), SearchSettings())
         try:
             take_turns(pair, times, progress)
         finally:

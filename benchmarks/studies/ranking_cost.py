@@ -121,7 +121,7 @@ def timed(
 ) -> dict[str, Lane]:
     """Time every lane, in turns."""
     unchanged = [orjson.dumps({"body": body.decode()}) for body in bodies]
-    deployment = DeploySettings(way="transparent", server=server, set_cluster_settings=True)
+    deployment = DeploySettings(way="transparent", server=server, set_cluster_settings=True, recall="all")
     with echo(dict(zip(bodies, zip(answers, unchanged, strict=True), strict=True))) as known:
         deploy(cluster, index, deployment, SearchSettings())
         try:

@@ -80,7 +80,9 @@ def deployed(cluster: Cluster) -> Iterator[tuple[str, int]]:
         made, port = reindex(cluster, INDEX, minilm_encoder()).destination, free_port()
         with server_in("well", cluster, port):
             address = f"http://127.0.0.1:{port}"
-            settings = DeploySettings(way="transparent", server=address, set_cluster_settings=True)
+            settings = DeploySettings(
+                way="transparent", server=address, set_cluster_settings=True, recall="all"
+            )
             deploy(cluster, INDEX, settings, SearchSettings())
         yield made, port
         undeploy(cluster, INDEX)

@@ -41,7 +41,7 @@ from study import LEAD, RESULTS, Record, Section, add_collections, machine_recor
 RESULT, HITS, PATIENCE_S = "ways-of-asking", 10, 60.0
 FORMS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "transparent": ("transparent", {}, {}),
-    "transparent --recall lexical": ("transparent", {"recall": "lexical"}, {}),
+    "transparent --recall all": ("transparent", {"recall": "all"}, {}),
     "transparent --fusion pipeline": ("transparent", {}, {"fusion": "pipeline"}),
     "client": ("client", {}, {}),
     "neural": ("neural", {}, {}),
@@ -106,7 +106,7 @@ def measured(cluster: Cluster, name: str, queries: list[Query], qrels: Any, ways
             deploy(cluster, name, settings, SearchSettings(**searching))
             try:
                 runs[form] = asked(place, {one.query_id: body(search, form, one.text) for one in queries})
-                if form == "transparent":
+                if form == "transparent --recall all":
                     timed = times(place, [words(search, one.text) for one in queries], ranked)
             finally:
                 undeploy(cluster, name)

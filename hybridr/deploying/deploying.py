@@ -268,7 +268,7 @@ def connector_of(name: str, settings: DeploySettings, search: SearchSettings) ->
     if settings.way == "neural":
         return embedding_connector(name, settings.server, "query", token=token)
     whole = takes_whole_bodies(search)
-    if settings.recall == "lexical" and not whole:
+    if settings.recall == "lexical" and "recall" in settings.model_fields_set and not whole:
         raise SettingsError(
             "--recall lexical is for an index that true scores rank", hint="--fusion absolute"
         )

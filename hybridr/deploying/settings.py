@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
-from ..rewriting.clauses import Finds
+from ..search.settings import Finds
 from ..settings import NoOption, Stage
 
 Way = Literal["client", "neural", "transparent", "local"]
@@ -34,7 +34,8 @@ class DeploySettings(Stage):
     )
     token: NoOption[SecretStr | None] = Field(None, min_length=1, description="what that server asks for")
     recall: Finds = Field(
-        "all", description="what transparent searches find; all: neighbours too; lexical: what words match"
+        "lexical",
+        description="what transparent searches find; lexical: what words match; all: neighbours too",
     )
     set_cluster_settings: bool = Field(False, description="set what ml-commons needs for the way")
     force: bool = Field(False, description="also with an encoder that does not know the index's language")

@@ -20,8 +20,8 @@ from ..search.checks import stored_fusion
 from ..search.fusions import FAMILY as FUSIONS
 from ..search.fusions.absolute import LARGEST_WINDOW, WINDOW
 from ..search.search import Search
-from ..search.settings import SearchSettings
-from .clauses import REASONS, Finds, QueryReader, Reason, Wanted
+from ..search.settings import Finds, SearchSettings
+from .clauses import REASONS, QueryReader, Reason, Wanted
 
 BEST_FIRST = [{"_score": {"order": "desc"}}]
 KEPT = frozenset(
@@ -63,7 +63,11 @@ class BodyRanking:
         Raises TypeError, ValueError or AttributeError for a body that is odd in some way.
         """
         one = self.wanted(body)
-        return one if isinstance(one, str) or self.search.knows(one.text) else "unknown_words"
+        return one if isinstance(one, str) or self.finds(one.text) else "unknown_words"
+
+    def finds(self, text: str) -> bool:
+        """Tell whether anything can be found for a text: always by neighbours, else by known words."""
+        return self.recall == "all" or self.search.knows(text)
 
     def wanted(self, body: Any) -> Wanted | Reason:
         """Judge a body without a look at the words of the index. Raises what `judged` raises."""
@@ -75,7 +79,7 @@ class BodyRanking:
         one = self.reader.read(body["query"])
         if isinstance(one, str):
             return one
-        if one.demand and (self.recall == "all" or one.demand == "scores"):
+        if one.demand and self.recall == "all":
             return one.demand
         return self.unreadable(one.text) or one
 
@@ -120,7 +124,8 @@ class BodyRanking:
             one.text, self.reach(body), body["query"], filter=filter_of(one), reading=reading, boost=boost
         )
         found = made.found if self.recall == "all" else body["query"]
-        made = made._replace(found=found, scored=surrounded(made.scored, one))
+        scored = surrounded(made.like_words, one) if one.around else made.scored
+        made = made._replace(found=found, scored=scored)
         return self.without_vector(body) | made.body()
 
     def without_vector(self, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,9 +201,9 @@ def without_inner_hits(query: Any) -> Any:
 
 
 def surrounded(query: dict[str, Any], one: Wanted) -> dict[str, Any]:
-    """Put around a query what multiplies the scores of a text."""
+    """Put around a query what a client does to the scores of a text."""
     for part, outside in one.around:
-        [(kind, body)] = outside.items()
+        [(kind, body)] = without_inner_hits(outside).items()
         query = {kind: {**body, part: query}}
     return query
 

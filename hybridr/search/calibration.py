@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,10 @@ from ..files.remembered import remember_spread, spread_known
 from .hits import checked_hits
 
 MINILM_SPREAD = 0.1952
-"""Of the packaged encoder, by `spread_of`."""
+"""Of the packaged encoder, by `known_cosines`."""
+UNRELATED, MINILM_CENTRE = 0.3, 0.0578
+"""Its cosine of documents that have nothing to do with a query, chosen so that a client's functions change
+rankings as they change BM25's (four collections), and the mean by `known_cosines`."""
 MINILM_STATES = 0.5169  # by `state_spread_of`
 NEAR_TOKENS = 30
 LARGEST = 8.0  # a model of another language may see no difference between these texts
@@ -57,23 +60,41 @@ def known_scale(encoder: Encoder) -> float:
 
     Measured once for an encoder, and kept on this machine by its fingerprint.
     """
-    return scale_of(known(scale_key(encoder), lambda: spread_of(encoder)), MINILM_SPREAD)
+    return scale_of(known_cosines(encoder)[0], MINILM_SPREAD)
+
+
+def known_unrelated(encoder: Encoder) -> float:
+    """Give what 1 + cosine of an unrelated document is on the scale of `known_scale`."""
+    spread, centre = known_cosines(encoder)
+    return scale_of(spread, MINILM_SPREAD) * (1 + centre) + UNRELATED - MINILM_CENTRE
+
+
+def known_cosines(encoder: Encoder) -> tuple[float, float]:
+    """Give standard deviation and mean of the cosines between fixed questions and statements in English."""
+    key = scale_key(encoder)
+    spread, centre = spread_known(key), spread_known(f"{key} centre")
+    if spread is None or centre is None:
+        cosines = encoder.encode_queries(QUESTIONS) @ encoder.encode_documents(STATEMENTS).T  # (10, 10)
+        spread, centre = float(cosines.std()), float(cosines.mean())
+        keep(key, spread)
+        keep(f"{key} centre", centre)
+    return spread, centre
 
 
 def known_state_scale(encoder: TokenEncoder) -> float:
     """Give the same factor, at most 2, for how much nearer a token is to its nearest than to others."""
-    spread = known(f"{scale_key(encoder)} states", lambda: state_spread_of(encoder))
+    key = f"{scale_key(encoder)} states"
+    spread = spread_known(key)
+    if spread is None:
+        spread = state_spread_of(encoder)
+        keep(key, spread)
     return scale_of(spread, MINILM_STATES, LARGEST_OF_STATES)
 
 
-def known(key: str, measure: Callable[[], float]) -> float:
-    """Give a spread that was measured before, else measure it."""
-    spread = spread_known(key)
-    if spread is None:
-        spread = measure()
-        with suppress(DownloadError):  # a search does not fail because nothing can be written
-            remember_spread(key, spread)
-    return spread
+def keep(key: str, measured: float) -> None:
+    """Remember what was measured of an encoder; a search does not fail because nothing can be written."""
+    with suppress(DownloadError):
+        remember_spread(key, measured)
 
 
 def scale_key(encoder: Encoder) -> str:
@@ -84,11 +105,6 @@ def scale_key(encoder: Encoder) -> str:
 def scale_of(spread: float, usual: float, largest: float = LARGEST) -> float:
     """Give the factor that brings a spread to the usual one, up to the largest one."""
     return min(usual / spread, largest) if spread > 0 else largest
-
-
-def spread_of(encoder: Encoder) -> float:
-    """Give the standard deviation of the cosines between fixed questions and statements, English ones."""
-    return float((encoder.encode_queries(QUESTIONS) @ encoder.encode_documents(STATEMENTS).T).std())
 
 
 def state_spread_of(encoder: TokenEncoder) -> float:

@@ -94,14 +94,13 @@ class Candidates:
 
     def found(self, questions: Sequence[Question]) -> list[Legs]:
         """Give what the legs say about each question: one retrieval per leg, then all else by ids."""
-        asked = [one.text for one in questions for _ in one.legs]
-        first = iter(
-            self.scores(
-                [{"size": one.depth, "query": leg} for one in questions for leg in one.queries()], asked
-            )
-        )
-        listed = [{name: next(first) for name in one.legs} for one in questions]
-        missing = [self._missing(one, lists) for one, lists in zip(questions, listed, strict=True)]
+        asked = [(one, leg) for one in questions for leg in one.finding]
+        lists = [{"size": one.depth, "query": one.query(leg)} for one, leg in asked]
+        first = iter(self.scores(lists, [one.text for one, _ in asked]))
+        listed = [
+            {name: next(first) if name in one.finding else {} for name in one.legs} for one in questions
+        ]
+        missing = [self._missing(one, known) for one, known in zip(questions, listed, strict=True)]
         bodies = [
             (one.text, body)
             for one, parts in zip(questions, missing, strict=True)
@@ -114,13 +113,13 @@ class Candidates:
         ]
         return [
             Legs(
-                lists,
-                {name: {**found, **scores[name]} for name, found in lists.items()},
+                known,
+                {name: {**found, **scores[name]} for name, found in known.items()},
                 one.scales,
                 {name: (part.weight, scores[name]) for name, part in one.signals.items()},
                 {name: (part.weight, scores[name]) for name, part in one.boosts.items()},
             )
-            for one, lists, scores in zip(questions, listed, told, strict=True)
+            for one, known, scores in zip(questions, listed, told, strict=True)
         ]
 
     def _missing(self, question: Question, listed: Mapping[str, Scores]) -> dict[str, list[dict[str, Any]]]:

@@ -80,6 +80,11 @@ def chosen_fusion(settings: SearchSettings, info: IndexInfo, feedback: Feedback 
         joining = member_of(FAMILY, settings.fusion)
     if obstacle := joining.obstacle(info.record, feedback):
         raise SettingsError(f"the fusion '{joining.name}' cannot rank here: {obstacle}")
+    if settings.recall == "lexical" and not joining.true_scores:
+        raise SettingsError(
+            f"the fusion '{joining.name}' finds by every leg",
+            hint='[search] recall = "all", or --fusion absolute',
+        )
     if settings.boost and not joining.takes_boosts:
         adding = next(one for one in fusions() if one.takes_boosts)
         reason = adding.obstacle(info.record, feedback) or f"the fusion '{joining.name}' has none"

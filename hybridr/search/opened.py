@@ -17,11 +17,11 @@ from ..encoding.contract import Encoder
 from ..errors import SettingsError
 from ..families import member_of
 from ..vocabulary.terms import Analysis
-from .calibration import known_scale, read_template
+from .calibration import known_scale, known_unrelated, read_template
 from .candidates import HYBRID, Alone, Candidates, Joiner, encodes, legs_of, made_legs
 from .checks import Feedback, Mode, check_feedback, checked_encoder, chosen_fusion, weighted_boosts
 from .feedback import TermFeedback
-from .fusions import FAMILY, Fusion, Weighted
+from .fusions import FAMILY, Fusion, Scales, Weighted
 from .questions import Asking, TowardBest
 from .scripts import Scripts
 from .settings import SearchSettings, with_tuning
@@ -63,6 +63,13 @@ class Opened:
     def dense_scale(self) -> float:
         """Give the factor of the encoder's cosines, where they are added to other scores."""
         return known_scale(self.encoder) if self.encoder and self.joining.needs_scales else 1.0
+
+    @cached_property
+    def scales(self) -> Scales:
+        """Give what holds for the scores of every query."""
+        if not (self.encoder and self.joining.needs_scales):
+            return Scales()
+        return Scales(dense=self.dense_scale, unrelated=known_unrelated(self.encoder))
 
     @cached_property
     def analysis(self) -> Analysis:
@@ -131,7 +138,7 @@ class Opened:
             self.analysis,
             self.signals,
             encoder=self.encoder,
-            dense_scale=self.dense_scale,
+            scales=self.scales,
             expanded=terms,
             moved=TowardBest(self.cluster, first.asking, first.settings.depth) if first else None,
         )

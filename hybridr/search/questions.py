@@ -44,7 +44,7 @@ class Asking:
     analysis: Analysis
     signals: SignalSet
     encoder: Encoder | None = None
-    dense_scale: float = 1.0
+    scales: Scales = Scales()
     expanded: TermFeedback | None = None
     moved: Expansion | None = None
 
@@ -63,13 +63,29 @@ class Asking:
         scales, read = [Scales()] * len(texts), [Analysed()] * len(texts)
         if self.joiner.fusion.needs_scales:
             read = self.analysis.of(texts)
-            scales = [Scales(self.idf_sum(one), self.dense_scale) for one in read]
+            scales = [self.scales._replace(idf_sum=self.idf_sum(one)) for one in read]
         parts = self._signals(texts, read, readings, scales)
         by_leg = [dict(zip(self.legs, each, strict=True)) for each in zip(*asked.values(), strict=True)]
         return [
-            Question(self.legs, each, depth, filter, scales=scale, signals=part, text=text)
-            for each, scale, part, text in zip(by_leg, scales, parts, texts, strict=True)
+            Question(
+                self.legs,
+                each,
+                depth,
+                filter,
+                scales=scale,
+                signals=part,
+                text=text,
+                words_find=self.words_find(text, words),
+            )
+            for each, scale, part, text, words in zip(by_leg, scales, parts, texts, read, strict=True)
         ]
+
+    def words_find(self, text: str, words: Analysed) -> bool:
+        """Tell whether words alone find what a text looks for: by the settings, or since it is a part number
+        or the like that the index has. Neighbours of that are other parts."""
+        fusion = self.joiner.fusion
+        asked = fusion.settings.recall == "lexical" or (words.known and is_identifier(text))
+        return fusion.true_scores and len(self.legs) > 1 and asked
 
     def idf_sum(self, text: Analysed) -> float:
         """Give how much the terms of a text weigh in all the fields of the lexical leg."""
@@ -97,6 +113,12 @@ class Asking:
         assert readings is not None
         vectors = self.moved(texts, readings) if self.moved else np.stack([one.vector for one in readings])
         return list(as_kept(vectors, self.info.record.vectors))
+
+
+def is_identifier(text: str) -> bool:
+    """Tell whether a text is one word of letters and digits, as part numbers and error codes are."""
+    letters = {one.isalpha() for one in text if one.isalnum()}
+    return len(text.split()) == 1 and letters == {True, False}
 
 
 @dataclass(frozen=True)

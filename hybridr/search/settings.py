@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
 
@@ -16,6 +16,8 @@ from .boosts import GRAMMAR, read_boosts
 FUSIONS = "search.fusions"
 NAMES_A_FUSION = {"fusion", "normalization", "combination"}
 NAMES_A_FILE = {"query_template", "query_map"}
+Finds: TypeAlias = Literal["all", "lexical"]
+"""What a search finds: the neighbours of its vector too, or only what its words match."""
 
 
 def checked_boost(formula: str) -> str:
@@ -60,6 +62,9 @@ class SearchSettings(Stage):
         description=f"what fields add to hybrid scores beside relevance: {GRAMMAR}; empty: nothing",
     )
     depth: int = Field(100, ge=1, le=10_000, description="candidates of each leg")
+    recall: NoOption[Finds] = Field(
+        "all", description="what hybrid searches find; all: neighbours too; lexical: what words match"
+    )
     feedback: Literal["none", "rm3", "rocchio"] = Field(
         "none",
         description="words (rm3) or vectors (rocchio) of the best documents change the query; as a setting, "

@@ -18,13 +18,13 @@ from ..cluster.legs.lexical import LexicalLeg
 from ..encoding.contract import Reading
 from ..errors import ClusterError, HybridrError
 from ..families import member_of, names_of
-from ..rewriting.clauses import Finds, QueryBody, Reason, Wanted
+from ..rewriting.clauses import QueryBody, Reason, Wanted
 from ..rewriting.rewriting import BodyRanking, filter_of
 from ..search.candidates import HYBRID, encodes
 from ..search.checks import Mode
 from ..search.fusions.pipeline import hybrid_query
 from ..search.search import Search
-from ..search.settings import SearchSettings
+from ..search.settings import Finds, SearchSettings
 from ..search.signal_set import without_tokens
 from .doorway import SearchThreads, unless_gone
 from .embeddings import Embedder
@@ -232,7 +232,7 @@ def written(
     ranking: BodyRanking, body: dict[str, Any], one: Wanted, reading: Reading, boost: str | None
 ) -> tuple[bytes, Reason | None]:
     """Write the body that ranks a text, or the client's own where no document has a word of it."""
-    if not ranking.search.knows(one.text):
+    if not ranking.finds(one.text):
         return orjson.dumps(ranking.without_vector(body)), "unknown_words"
     return orjson.dumps(ranking.body(body, one, reading, boost)), None
 

@@ -38,6 +38,11 @@ class Throwaway(Clause):
 '''
 
 
+def added(*clauses: Any) -> tuple[str, Any]:
+    """What adds to the score of the text."""
+    return ("must", {"bool": {"should": list(clauses)}})
+
+
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
@@ -68,10 +73,19 @@ class Throwaway(Clause):
         ),
         ({"bool": {"must": [MATCH], "filter": [SHOES, CHEAP]}}, Wanted("two words", (SHOES, CHEAP))),
         ({"bool": {"must": [MATCH, SHOES], "must_not": CHEAP}}, Wanted("two words", (SHOES,), (CHEAP,))),
-        ({"bool": {"must": [MATCH], "should": [SHOES]}}, Wanted("two words", demand="scores")),
+        ({"bool": {"must": [MATCH], "should": [SHOES]}}, Wanted("two words", around=(added(SHOES),))),
+        ({"bool": {"should": [MATCH, SHOES]}}, Wanted("two words", around=(added(SHOES),))),
+        (
+            {"bool": {"must": [MATCH], "should": [SHOES, CHEAP], "minimum_should_match": 1}},
+            Wanted("two words", around=(added(SHOES, CHEAP),), demand="minimum_should_match"),
+        ),
         (
             {"bool": {"must": [MATCH, {"match": {"category": "shoes"}}]}},
-            Wanted("two words", ({"match": {"category": "shoes"}},), demand="scores"),
+            Wanted(
+                "two words",
+                ({"match": {"category": "shoes"}},),
+                around=(added({"match": {"category": "shoes"}}),),
+            ),
         ),
         ({"bool": {"must": [{"bool": {"must": [AND]}}]}}, Wanted("two words", demand="operator")),
         (
@@ -84,6 +98,17 @@ class Throwaway(Clause):
                 "two words",
                 around=(("query", {"function_score": {"functions": [POPULAR], "max_boost": ALL}}),),
             ),
+        ),
+        (
+            {"function_score": {"query": MATCH, "boost_mode": "sum", "random_score": {}}},
+            Wanted(
+                "two words",
+                around=(("query", {"function_score": {"boost_mode": "sum", "random_score": {}}}),),
+            ),
+        ),
+        (
+            {"script_score": {"query": MATCH, "script": {"id": "stored"}}},
+            Wanted("two words", around=(("query", {"script_score": {"script": {"id": "stored"}}}),)),
         ),
         (
             {"boosting": {"positive": MATCH, "negative": SHOES, "negative_boost": 0.2}},
@@ -121,12 +146,12 @@ def test_one_text_is_found_with_its_filters_and_demands(query: dict[str, Any], e
         ({"bool": {"filter": [MATCH]}}, "only_a_filter"),
         ({"bool": {"must_not": [MATCH]}}, "kind"),
         ({"bool": {"must": [MATCH, {"match": {"title": "others"}}]}}, "texts"),
-        ({"bool": {"should": [MATCH, SHOES]}}, "scores"),
+        ({"bool": {"should": [MATCH, {"knn": {"v": {"vector": [1.0], "k": 1}}}]}}, "scores"),
         ({"bool": {"should": [MATCH, {"bool": {"must": TITLE, "filter": SHOES}}]}}, "clauses"),
         ({"bool": {"must": [MATCH] * 51}}, "clauses"),
         ({"function_score": {"query": MATCH, "boost_mode": "replace"}}, "functions"),
         ({"function_score": {"query": MATCH, "min_score": 3}}, "functions"),
-        ({"function_score": {"query": MATCH, "script_score": {"script": "_score * 2"}}}, "functions"),
+        ({"script_score": {"query": MATCH, "script": "_score * 2", "min_score": 3}}, "functions"),
         ({"function_score": {"query": SHOES}}, "kind"),
         ({"boosting": {"positive": SHOES, "negative": MATCH, "negative_boost": 0.5}}, "kind"),
         ({"bool": {"should": [{"function_score": {"query": MATCH}}, TITLE]}}, "scores"),

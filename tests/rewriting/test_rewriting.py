@@ -77,7 +77,6 @@ def test_a_re_ranker_behind_the_search_is_told_as_what_it_is() -> None:
         ({"ext": {"rerank": {}}}, "part"),
         ({"size": 0, "track_total_hits": 2147483647}, "counting"),
         ({"from": 9_000, "size": 10_001}, "window"),
-        ({"query": {"match": {"text": "unheard"}}}, "unknown_words"),
         ({"query": {"match": {"text": "\ud800 lone"}}}, "no_text"),
         ({"query": AND}, "operator"),
         ({"query": SHOES}, "kind"),
@@ -102,9 +101,14 @@ def test_a_small_window_of_the_index_keeps_wide_pages_as_they_are() -> None:
 def test_where_only_words_find_a_demand_for_all_of_them_is_no_obstacle() -> None:
     lexical = ranking("lexical")
     assert isinstance(lexical.judged({"query": AND}), Wanted)
-    assert lexical.judged({"query": {"bool": {"must": [MATCH], "should": [SHOES]}}}) == "scores"
     counting = {"query": MATCH, "size": 0, "aggregations": {"a": {"terms": {"field": "n"}}}}
     assert lexical.judged(counting) == "counting"
+
+
+def test_a_text_of_unknown_words_has_neighbours_only() -> None:
+    unheard = {"query": {"match": {"text": "unheard"}}}
+    assert ranking("all").judged(unheard) == Wanted("unheard")
+    assert ranking("lexical").judged(unheard) == "unknown_words"
 
 
 @pytest.mark.parametrize(("size", "reach"), [(0, 100), (10, 100), (100, 100), (101, 101), (9_999, 9_999)])

@@ -14,7 +14,7 @@ from hybridr.cluster.record import IndexInfo
 from hybridr.errors import DownloadError
 from hybridr.files import remembered
 from hybridr.search import calibration
-from hybridr.search.calibration import MINILM_SPREAD, QUESTIONS, known_scale, scale_of, spread_of
+from hybridr.search.calibration import MINILM_SPREAD, QUESTIONS, STATEMENTS, known_scale, scale_of
 from hybridr.search.search import Search
 
 DIM = 4
@@ -43,7 +43,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def dense_scale(encoder: Any) -> float:
-    return scale_of(spread_of(encoder), MINILM_SPREAD)
+    cosines = encoder.encode_queries(QUESTIONS) @ encoder.encode_documents(STATEMENTS).T
+    return scale_of(float(cosines.std()), MINILM_SPREAD)
 
 
 def test_an_encoder_is_asked_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +53,10 @@ def test_an_encoder_is_asked_once(home: Path, monkeypatch: pytest.MonkeyPatch) -
     encoder.asked = 0
     assert [known_scale(encoder) for _ in range(3)] == [expected] * 3
     assert encoder.asked == 2, "the questions and the statements"
-    assert list(json.loads((home / "state" / "spreads.json").read_text())) == ["f1 fp32 onnx"]
+    assert list(json.loads((home / "state" / "spreads.json").read_text())) == [
+        "f1 fp32 onnx",
+        "f1 fp32 onnx centre",
+    ]
     monkeypatch.setattr(remembered, "_spreads", {})  # as another process
     assert known_scale(encoder) == expected
     assert encoder.asked == 2

@@ -103,7 +103,9 @@ def docs_server(docs: Cluster, minilm_encoder_folder: Path) -> Iterator[Server]:
 @pytest.fixture(scope="module", params=["client", "neural", "transparent"])
 def way(docs: Cluster, docs_server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
     """Deploy `docs` in one way after the other."""
-    settings = DeploySettings(way=request.param, server=docs_server.url, set_cluster_settings=True)
+    settings = DeploySettings(
+        way=request.param, server=docs_server.url, set_cluster_settings=True, recall="all"
+    )
     deploy(docs, DOCS, settings, SearchSettings())
     yield request.param
     undeploy(docs, DOCS)

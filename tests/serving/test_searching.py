@@ -67,7 +67,7 @@ class KnowingSearch:
 
     def rescoring(self, text, depth, matched, *, filter, reading, boost):
         both = {"bool": {"should": [matched, {"knn": {"filter": filter}}]}}
-        return Rescoring(both, {"script": {}}, 2 * depth)
+        return Rescoring(both, {"script": {}}, 2 * depth, {"like words": {}})
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +206,8 @@ def test_a_ranking_is_made_once_for_all_requests_and_anew_when_the_index_is_look
 @pytest.mark.parametrize("words", ["new words", "two words", "unheard"])
 def test_words_that_the_cluster_has_to_read_are_ranked_alike(client: TestClient, words: str) -> None:
     raw = json.dumps({"query": {"match": {"text": words}}}).encode()
-    assert ("rescore" in ranked(client, raw)) is (words != "unheard")
+    assert "rescore" in ranked(client, raw)
+    assert ("rescore" in ranked(client, raw, "lexical")) is (words != "unheard")
 
 
 class SlowAnalysis:

@@ -129,6 +129,20 @@ RANKED = [
         {"source": {"query": {"match": {"text": "{{t}}"}}}, "params": {"t": TEXT}},
         api="_search/template",
     ),
+    Asked(
+        "should beside",
+        query(of_bool(must=[MATCH], should=[{"term": {"brand": {"value": "b1", "boost": 9}}}])),
+    ),
+    Asked("should of another kind", query(of_bool(should=[MATCH, BRAND]))),
+    Asked("script_score", query({"script_score": {"query": MATCH, "script": {"source": "_score * 2"}}})),
+    Asked(
+        "script_score that divides",
+        query({"script_score": {"query": MATCH, "script": {"source": "1 / _score"}}}),
+    ),
+    Asked(
+        "function_score, added",
+        query({"function_score": {"query": MATCH, "boost_mode": "sum", **FUNCTIONS}}),
+    ),
 ]
 KEPT = [
     Asked("no body", {}, "no_query"),
@@ -164,21 +178,8 @@ KEPT = [
     Asked("a text in a filter", query(of_bool(filter=[MATCH])), "only_a_filter"),
     Asked("two texts", query(of_bool(must=[MATCH, {"match": {"title": "orange"}}])), "texts"),
     Asked(
-        "should beside",
-        query(of_bool(must=[MATCH], should=[{"term": {"brand": {"value": "b1", "boost": 9}}}])),
-        "scores",
-    ),
-    Asked(
-        "script_score", query({"script_score": {"query": MATCH, "script": {"source": "_score * 2"}}}), "kind"
-    ),
-    Asked(
         "function_score, replaced",
         query({"function_score": {"query": MATCH, "boost_mode": "replace", **FUNCTIONS}}),
-        "functions",
-    ),
-    Asked(
-        "function_score, added",
-        query({"function_score": {"query": MATCH, "boost_mode": "sum", **FUNCTIONS}}),
         "functions",
     ),
     Asked("dis_max of others", query({"dis_max": {"queries": [MATCH, BRAND]}}), "kind"),

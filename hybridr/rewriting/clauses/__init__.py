@@ -6,14 +6,12 @@ A member reads the body of its kind. What no member reads looks for no text, and
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from ...families import member_of, names_of
 
 FAMILY = "rewriting.clauses"
 QueryBody: TypeAlias = Mapping[str, Any]
-Finds: TypeAlias = Literal["all", "lexical"]
-"""What a rewritten search finds: neighbours too, or only what its own words match."""
 Reason: TypeAlias = str
 """Why a search is left as its client wrote it: one of REASONS."""
 REASONS: Mapping[Reason, str] = {
@@ -27,8 +25,8 @@ REASONS: Mapping[Reason, str] = {
     "clauses": "its clauses are too many, or have filters of their own",
     "operator": "it demands every word, and neighbours would break that",
     "minimum_should_match": "it demands several words, and neighbours would break that",
-    "scores": "something else beside the text adds to its scores",
-    "functions": "functions other than factors of the score read its old scale",
+    "scores": "vectors of its own, or functions of several clauses, make its scores",
+    "functions": "its functions cut by a score of BM25, or leave nothing of it",
     "no_query": "it has no query",
     "no_search": "it is no `_search`; the bodies of `_msearch` are judged one by one",
     "pipeline": "it names a search pipeline of its own",
@@ -56,7 +54,7 @@ REASONS: Mapping[Reason, str] = {
 class Wanted(NamedTuple):
     """The one text that a query looks for, and what its documents must match besides.
 
-    `around` are queries that multiply the score of the text, the inner one first, each with the name of the
+    `around` are queries that change the score of the text, the inner one first, each with the name of the
     part in which it stands. `demand` says why neighbours may not be found beside what the words match.
     """
 
@@ -103,7 +101,7 @@ class QueryReader:
         return Wanted(text, demand=demand_of(options))
 
     def inside(self, kind: str, body: Mapping[str, Any], part: str) -> Wanted | Reason:
-        """Read the text within a `part` of a query that multiplies its score by all that it says besides."""
+        """Read the text within a `part` of a query that changes its score by all that it says besides."""
         one = self.read(body.get(part))
         if isinstance(one, str):
             return one

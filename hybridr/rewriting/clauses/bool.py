@@ -8,6 +8,7 @@ from typing import Any
 from . import Clause, QueryBody, QueryReader, Reason, Wanted, joined
 
 MOST_CLAUSES = 50  # that are looked into
+OF_VECTORS = frozenset({"knn", "neural", "neural_sparse"})
 PLAIN = frozenset({"term", "terms", "range", "exists", "ids", "prefix", "wildcard", "match_all"})
 """Queries that say which documents there are, and nothing about which one is better."""
 
@@ -33,11 +34,15 @@ class Bool(Clause):
             return one
         required = [clause for clause, found in read[: len(must)] if isinstance(found, str)]
         others = [clause for clause, found in read[len(must) :] if isinstance(found, str)]
-        if others and not must:
-            return "scores"  # a document may match without the text
-        demand = one.demand or demand_of_clauses(body, [*others, *beyond_plain(required)])
+        added = [*others, *beyond_plain(required)]
+        if any(OF_VECTORS.intersection(clause) for clause in added):
+            return "scores"
+        beside = (("must", {"bool": {"should": added}}),) if added else ()
         return one._replace(
-            filters=(*one.filters, *required, *filters), excluded=(*one.excluded, *excluded), demand=demand
+            filters=(*one.filters, *required, *filters),
+            excluded=(*one.excluded, *excluded),
+            around=(*one.around, *beside),
+            demand=one.demand or demand_of_clauses(body, optional=bool(others and must)),
         )
 
 
@@ -59,9 +64,8 @@ def beyond_plain(required: Sequence[QueryBody]) -> list[QueryBody]:
     return [one for one in required if not PLAIN.issuperset(one)]
 
 
-def demand_of_clauses(body: Mapping[str, Any], scored: Sequence[QueryBody]) -> Reason | None:
-    """Say what such a query asks beside one word of the text: more words, or scores of other clauses."""
-    if scored:
-        return "scores"
-    few = str(body.get("minimum_should_match", 1)) in ("0", "1")
-    return None if few else "minimum_should_match"
+def demand_of_clauses(body: Mapping[str, Any], *, optional: bool) -> Reason | None:
+    """Say that such a query asks for more than one word of its text; where clauses beside it are `optional`,
+    for any of them."""
+    few = ("0",) if optional else ("0", "1")
+    return None if str(body.get("minimum_should_match", few[-1])) in few else "minimum_should_match"

@@ -21,10 +21,14 @@ Scores: TypeAlias = Mapping[str, float]
 
 
 class Scales(NamedTuple):
-    """What brings scores to one scale: the idf of a query's terms, summed up, and an encoder's factor."""
+    """What brings scores to one scale: the idf of a query's terms, summed up, and an encoder's factor.
+
+    `unrelated` is what 1 + cosine is there of a document that has nothing to do with the query.
+    """
 
     idf_sum: float = 0.0
     dense: float = 1.0
+    unrelated: float = 1.3
 
 
 class Weighted(NamedTuple):
@@ -50,7 +54,7 @@ class Question:
     `matched` is a client's own query, which finds candidates in place of the legs that read texts.
     `shown` asks for what people look at too, `explained` for the score of each signal: the server runs a
     named query once more to tell its scores, so nothing is named where nobody looks. `text` is what was
-    typed.
+    typed. `words_find` leaves out what only a vector finds.
     """
 
     legs: Mapping[str, Leg]
@@ -64,6 +68,12 @@ class Question:
     explained: bool = False
     text: str = ""
     matched: Mapping[str, Any] | None = None
+    words_find: bool = False
+
+    @property
+    def finding(self) -> list[str]:
+        """Name the legs that find candidates; the others only score them."""
+        return [name for name, leg in self.legs.items() if leg.of_words or not self.words_find]
 
     def query(self, leg: str) -> dict[str, Any]:
         """Build the query of one leg."""
@@ -100,11 +110,16 @@ class Legs(NamedTuple):
 
 class Rescoring(NamedTuple):
     """A ranking as parts of one request: what finds candidates, and what scores the best `window` of a shard
-    again; hits beyond it follow in the order in which they were found."""
+    again; hits beyond it follow in the order in which they were found.
+
+    `like_words` is what scores in the same order, from 0 for what fits in nothing to what BM25 may give: what
+    a client's functions multiply, or add to, means there what it means beside BM25.
+    """
 
     found: dict[str, Any]
     scored: dict[str, Any]
     window: int
+    like_words: dict[str, Any]
 
     def body(self) -> dict[str, Any]:
         """Write the parts as a search has them; whoever extends a client's search takes them one by one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ...cluster.legs import FAMILY as LEGS
 from ...cluster.legs import Leg
+from ...cluster.legs.lexical import SCALE
 from ...cluster.record import Record
 from ...families import member_of
 from ..settings import SearchSettings
@@ -18,6 +20,8 @@ TAKEN = 0.2  # by each signal of the words' weight
 NO_SIGNALS: Mapping[str, float] = MappingProxyType({})
 WINDOW = 2  # times the depth: what is scored again, the candidates of both legs
 LARGEST_WINDOW = 10_000  # index.max_rescore_window's default
+COSINES_LESS = 0.4  # a good document's cosine lies less above an unrelated one's than its words above none
+LOWEST = 0.02  # of a sum: what is lower above that of an unrelated document is told apart, but hardly counts
 TWENTIETHS = [i / 20 for i in range(1, 20)]
 
 
@@ -63,11 +67,12 @@ class Absolute(Fusion):
         """Find candidates by all legs, and score the best of each shard again by the sum of all parts: a
         document of one leg only gets its score of the others."""
         weights = self.weights(question)
-        window = min(WINDOW * question.depth, LARGEST_WINDOW)
+        scored = {"bool": {"should": weighted(question, weights)}}
         return Rescoring(
             {"bool": {"should": finders(question, weights.legs)}},
-            {"bool": {"should": weighted(question, weights)}},
-            window,
+            scored,
+            min(WINDOW * question.depth, LARGEST_WINDOW),
+            like_words(scored, question.scales, self.settings.dense_weight),
         )
 
     def weights(self, question: Question) -> PartWeights:
@@ -122,7 +127,12 @@ def part_weights(
     kinds, left = kinds_of(shares), max(0.0, 1 - TAKEN * len(signals))
     beside = sum(shares[leg.name] for leg in kinds if leg.of_words)
     return PartWeights(
-        {leg.name: (left if leg.of_words else 1.0) * shares[leg.name] * leg.scale(*scales) for leg in kinds},
+        {
+            leg.name: (left if leg.of_words else 1.0)
+            * shares[leg.name]
+            * leg.scale(scales.idf_sum, scales.dense)
+            for leg in kinds
+        },
         {name: 2 * beside * weight for name, weight in signals.items()},
     )
 
@@ -131,7 +141,8 @@ def finders(question: Question, weights: Mapping[str, float]) -> list[dict[str, 
     """Build what finds candidates: each leg by its weight, a client's own query in place of the words."""
     base = sum(weights[name] for name, leg in question.legs.items() if leg.of_words)
     found = []
-    for name, leg in question.legs.items():
+    for name in question.finding:
+        leg = question.legs[name]
         if leg.of_words:
             found.append(dict(question.matched or replace(question, shown=False).query(name)))
         else:
@@ -153,6 +164,24 @@ def weighted(question: Question, weights: PartWeights) -> list[dict[str, Any]]:
         {"bool": {"should": list(part.clauses), "boost": part.weight}} for part in question.boosts.values()
     ]
     return [*legs, *signals, *boosts]
+
+
+def like_words(scored: dict[str, Any], scales: Scales, dense_weight: float) -> dict[str, Any]:
+    """Bring a sum to the spread of BM25: without what a document gets that fits in nothing, and so large that
+    one that fits well has about what BM25 gives it (measured on four collections, benchmarks/README.md).
+
+    Nothing falls to zero, for a client's script may divide by it: the lowest scores come ever nearer.
+    """
+    params = {
+        "zero": dense_weight * scales.unrelated,
+        "factor": SCALE * math.sqrt(max(scales.idf_sum, 1.0)) / (1 - dense_weight * COSINES_LESS),
+        "tail": LOWEST,
+    }
+    script = (
+        "double above = _score - params.zero; return params.factor * (above > params.tail ? above "
+        ": params.tail * Math.exp(Math.max(above / params.tail, -30) - 1));"
+    )
+    return {"script_score": {"query": scored, "script": {"source": script, "params": params}}}
 
 
 def named(question: Question) -> dict[str, Any]:

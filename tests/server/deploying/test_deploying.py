@@ -62,7 +62,7 @@ def server(shelf: Cluster, minilm_encoder_folder: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def transparent(shelf: Cluster, server: Server) -> Iterator[str]:
-    settings = DeploySettings(way="transparent", server=server.url, set_cluster_settings=True)
+    settings = DeploySettings(way="transparent", server=server.url, set_cluster_settings=True, recall="all")
     yield deploy(shelf, INDEX, settings, PIPELINE).index
     undeploy(shelf, INDEX)
 

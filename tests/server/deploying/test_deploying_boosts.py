@@ -41,7 +41,7 @@ def server(ml_cluster: Cluster) -> Iterator[Server]:
 def test_clients_that_change_nothing_get_the_boost(
     ml_cluster: Cluster, server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = DeploySettings(way="transparent", server=server.url, set_cluster_settings=True)
+    settings = DeploySettings(way="transparent", server=server.url, set_cluster_settings=True, recall="all")
     search = Search(ml_cluster, INDEX, HashingEncoder())
     plain, boosted = search(TEXT, 20), search(TEXT, 20, boost=BOOST)
     assert [hit.doc_id for hit in plain] != [hit.doc_id for hit in boosted]

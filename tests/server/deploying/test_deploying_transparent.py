@@ -58,7 +58,7 @@ def server(rack: Cluster) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def index(rack: Cluster, server: Server) -> Iterator[str]:
-    settings = DeploySettings(way="transparent", server=server.url, set_cluster_settings=True)
+    settings = DeploySettings(way="transparent", server=server.url, set_cluster_settings=True, recall="all")
     yield deploy(rack, INDEX, settings, SearchSettings()).index
     undeploy(rack, INDEX)
 

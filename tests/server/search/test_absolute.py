@@ -16,7 +16,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.errors import SettingsError
 from hybridr.evaluation.bm25 import idf
 from hybridr.records import Query
-from hybridr.search.calibration import MINILM_SPREAD, spread_of
+from hybridr.search.calibration import MINILM_SPREAD, known_cosines
 from hybridr_cli import main
 from support.corpus import bulk, fill_index, text_number
 from support.hashing import HashingEncoder
@@ -51,7 +51,7 @@ def expected_scores(cluster: Cluster, index: str, text: str, dense_weight: float
     cosines = dict(zip(ids, vectors @ encoder().encode_queries([text])[0], strict=True)) | {"empty": 0.0}
     holding = [sum(word in text_number(n).split() for n in range(COUNT)) for word in set(text.split())]
     total = math.fsum(idf(count, COUNT) for count in holding)
-    scale = MINILM_SPREAD / spread_of(encoder())
+    scale = MINILM_SPREAD / known_cosines(encoder())[0]
     return {
         doc: (1 - dense_weight) * lexical.get(doc, 0.0) / (4 * math.sqrt(total))
         + dense_weight * min(scale, 8.0) * (1 + cosine)

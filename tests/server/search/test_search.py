@@ -74,6 +74,35 @@ def test_legs_give_every_candidate_both_true_scores(cluster: Cluster, searchable
     assert legs.scores["lexical"] == pytest.approx(expected, abs=1e-5)
 
 
+def test_words_alone_find_where_asked_with_the_same_scores(cluster: Cluster, searchable: Any) -> None:
+    index, encoder = searchable
+    text, query = "anchor ladder", [Query("q", "anchor ladder")]
+    matched = Search(cluster, index, encoder, "lexical").run(query, 300)["q"]
+    everything = Search(cluster, index, encoder, settings=SearchSettings(depth=300)).run(query, 300)["q"]
+    search = Search(cluster, index, encoder, settings=SearchSettings(depth=300, recall="lexical"))
+    found = search.run(query, 300)["q"]
+    assert matched.keys() == found.keys() < everything.keys()
+    assert found == pytest.approx({doc: everything[doc] for doc in found}, abs=1e-6)
+    [legs] = search.legs([text])
+    assert set(legs.documents) == matched.keys()
+    assert search._joiner.ranked(legs, range(300)) == pytest.approx(found, abs=1e-5)
+
+
+def test_neighbours_of_a_part_number_are_other_parts(cluster: Cluster, searchable: Any) -> None:
+    index, encoder = searchable
+    search = Search(cluster, index, encoder)
+    assert [hit.doc_id for hit in search("n5", 10)] == ["d5"]
+    assert len(search("n5000", 10)) == 10, "no document has it"
+    assert len(search("anchor", 100)) > len(search.using("lexical")("anchor", 100)), "a word like others"
+
+
+def test_recall_by_words_is_a_matter_of_true_scores(cluster: Cluster, searchable: Any) -> None:
+    index, encoder = searchable
+    settings = SearchSettings(recall="lexical", fusion="pipeline")
+    with pytest.raises(SettingsError, match="'pipeline' finds by every leg"):
+        Search(cluster, index, encoder, settings=settings)
+
+
 def test_k_changes_no_score(cluster: Cluster, searchable: Any) -> None:
     index, encoder = searchable
     search = Search(cluster, index, encoder)

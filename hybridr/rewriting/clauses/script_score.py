@@ -1,0 +1,18 @@
+"""`script_score`: a text whose score a script makes anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import Clause, QueryReader, Reason, Wanted
+
+
+class ScriptScore(Clause):
+    """Changes the score of the query within."""
+
+    name = "script_score"
+
+    def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
+        """Take the text within, unless the script cuts by the score of BM25."""
+        return "functions" if "min_score" in body else reader.inside(self.name, body, "query")

@@ -1,0 +1,104 @@
+"""What a client's functions do to the score of its text: what they would do to that of BM25."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import sqrt
+from typing import Any
+
+import pytest
+
+from hybridr import Search, reindex
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.rewriting.clauses import Wanted
+from hybridr.rewriting.rewriting import BodyRanking
+from hybridr.search.settings import Finds
+from support.hashing import HashingEncoder
+from support.matrix import MATCH, TEXT, fill_mart
+
+pytestmark = pytest.mark.node
+INDEX, COUNT = "factory", 200
+DOUBLED = {"function_score": {"query": MATCH, "functions": [{"weight": 2}]}}
+ADDED = {"function_score": {"query": MATCH, "boost_mode": "sum", "functions": [{"weight": 7}]}}
+SCRIPTED = {"script_score": {"query": MATCH, "script": {"source": "_score * 2 + 1"}}}
+DIVIDED = {"script_score": {"query": MATCH, "script": {"source": "1 / _score"}}}
+HALVED = {"boosting": {"positive": MATCH, "negative": {"match_all": {}}, "negative_boost": 0.5}}
+BRAND = {"constant_score": {"filter": {"term": {"brand": "b1"}}, "boost": 9}}
+BESIDE = {"bool": {"must": [MATCH], "should": [BRAND]}}
+PLAIN = {"function_score": {"query": MATCH, "functions": [{"weight": 1}]}}
+
+
+@pytest.fixture(scope="module")
+def search(cluster: Cluster) -> Iterator[Search]:
+    fill_mart(cluster, INDEX, COUNT)
+    reindex(cluster, INDEX, HashingEncoder())
+    yield Search(cluster, INDEX, HashingEncoder())
+    for info in cluster.indices(f"{INDEX}*"):
+        cluster.request("DELETE", path_of(info.name))
+
+
+def scores(search: Search, query: dict[str, Any], recall: Finds = "all") -> dict[str, float]:
+    """Rank by a client's own query: document -> score, best first."""
+    ranking, body = BodyRanking(search, recall), {"query": query, "size": COUNT, "_source": False}
+    wanted = ranking.judged(body)
+    assert isinstance(wanted, Wanted), wanted
+    [reading] = search.signals.read(HashingEncoder(), [wanted.text])
+    answer = search.cluster.search(search.info.name, ranking.body(body, wanted, reading))
+    return {hit["_id"]: hit["_score"] for hit in answer["hits"]["hits"]}
+
+
+def matched(search: Search, query: dict[str, Any]) -> set[str]:
+    """Name the documents that match a query."""
+    body = {"query": query, "size": COUNT, "_source": False}
+    return {hit["_id"] for hit in search.cluster.search(search.info.name, body)["hits"]["hits"]}
+
+
+def test_the_score_that_functions_see_has_the_order_of_search_and_the_size_of_bm25(search: Search) -> None:
+    plain, seen = scores(search, MATCH), scores(search, PLAIN)
+    assert list(seen) == list(plain)
+    assert min(seen.values()) > 0
+    words = search.using("lexical")(TEXT, 5)
+    assert 0.4 < max(seen.values()) / words[0].score < 2.5
+    assert max(seen.values()) / min(seen.values()) > 5 * max(plain.values()) / min(plain.values())
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (DOUBLED, lambda score: 2 * score),
+        (ADDED, lambda score: score + 7),
+        (SCRIPTED, lambda score: 2 * score + 1),
+        (HALVED, lambda score: score / 2),
+    ],
+    ids=["multiplied", "added", "by a script", "less"],
+)
+def test_functions_act_on_it(search: Search, query: dict[str, Any], expected: Any) -> None:
+    seen, found = scores(search, PLAIN), scores(search, query)
+    assert found == pytest.approx({doc: expected(score) for doc, score in seen.items()}, rel=1e-4)
+
+
+def test_a_script_may_divide_by_it(search: Search) -> None:
+    found = scores(search, DIVIDED)
+    assert list(found) == list(reversed(scores(search, PLAIN)))
+
+
+def test_a_clause_beside_the_text_adds_what_it_did(search: Search) -> None:
+    seen, found = scores(search, PLAIN), scores(search, BESIDE)
+    branded = {
+        hit["_id"]
+        for hit in search.cluster.search(search.info.name, {"query": BRAND, "size": COUNT})["hits"]["hits"]
+    }
+    expected = {doc: score + 9 * (doc in branded) for doc, score in seen.items()}
+    assert found == pytest.approx(expected, rel=1e-4)
+    assert 0 < len(branded) < COUNT
+
+
+def test_where_words_alone_find_functions_change_the_order_only(search: Search) -> None:
+    assert scores(search, DOUBLED, "lexical").keys() == matched(search, MATCH)
+
+
+def test_the_spread_hangs_on_the_words_and_the_encoder(search: Search) -> None:
+    [legs] = search.legs([TEXT])
+    made = search.rescoring(TEXT, 100, MATCH).like_words["script_score"]["script"]["params"]
+    assert made["factor"] == pytest.approx(4 * sqrt(legs.scales.idf_sum) / 0.8)
+    assert made["zero"] == pytest.approx(legs.scales.unrelated / 2)
