@@ -1,22 +1,28 @@
 """Ranges of operations in which two indices hold different documents, found without reading any.
 
 A copy bears the number (`_seq_no`) of the operation that it was made of. Where as many documents of a window
-stand on both sides, and the sums of their numbers and of their squares are equal, they are taken for the same
-ones. What is missing on one side only always shows, and so do one or two on each side of a window, for two
-numbers follow from these sums; three and more on each side go unseen only where they add up alike twice over.
+stand on both sides, and the sums of y and of y² are equal, they are taken for the same ones; y is the number
+modulo the width w of a window. What is missing on one side only always shows in the count. So do one or two
+on each side: within a window y is different for each number, and two numbers follow from their sum and that
+of their squares. Three and more on each side go unseen only where they add up alike twice over.
+
+The server adds up in doubles, which hold whole numbers up to 2⁵³ exactly. A window has w numbers at most, so
+no sum is beyond w³: exact up to w = 208,063, which windows reach behind 1.3 * 10¹⁰ operations of a shard. The
+numbers' own squares are not: from 10⁸ on one alone is rounded. Where a cluster runs no scripts, which take
+the modulus, those are added up all the same; two on each side can go unseen there, one cannot.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster
 from ..cluster.failures import understood
 from ..cluster.reading import ID_PAGE, Position, Share, SourceDocument, read_pages
 from ..cluster.record import IndexInfo
+from ..errors import ClusterError
 
 STRETCH, MOST_STRETCHES = 1 << 18, 1000
 """Operations that are looked at in one go, so that memory does not grow with the index; more where clients
@@ -25,7 +31,9 @@ PARTS = (1 << 6, 1 << 10, 1 << 14)
 """Windows of a stretch: of 4,096 operations, and where these differ of 256, then of 16."""
 ASKED_TOGETHER = 4096
 CLAUSES = 512
-DIGITS = 1e-15
+WITHIN = "_value % params.width"
+NO_SCRIPTS = "script"
+"""Stands in what a cluster says that runs none."""
 
 
 class Operations(NamedTuple):
@@ -48,14 +56,30 @@ class Numbered:
     field: str
 
     def sums(self, shard: int, spans: Sequence[Operations]) -> list[tuple[int, float, float]]:
-        """Count a shard's documents in each of the ascending spans, and add up numbers and squares."""
+        """Count a shard's documents in each of the ascending spans, and add up y and y²; see above."""
+        width = max(span.high - span.low for span in spans)
+        modulus = {"script": {"source": WITHIN, "params": {"width": width}}}
+        try:
+            return self._added(shard, spans, {"field": self.field, **modulus})
+        except ClusterError as error:
+            if NO_SCRIPTS not in error.message:
+                raise
+            return self._added(shard, spans, {"field": self.field})
+
+    def _added(
+        self, shard: int, spans: Sequence[Operations], values: Mapping[str, Any]
+    ) -> list[tuple[int, float, float]]:
         ranges = [{"from": span.low, "to": span.high} for span in spans]
-        numbers = {"numbers": {"extended_stats": {"field": self.field}}}
         body = {
             "size": 0,
             "track_total_hits": False,
             "query": {"range": {self.field: {"gte": spans[0].low, "lt": spans[-1].high}}},
-            "aggs": {"spans": {"range": {"field": self.field, "ranges": ranges}, "aggs": numbers}},
+            "aggs": {
+                "spans": {
+                    "range": {"field": self.field, "ranges": ranges},
+                    "aggs": {"numbers": {"extended_stats": values}},
+                }
+            },
         }
         found = self.cluster.search(self.info, body, {"preference": f"_shards:{shard}"}, every_shard=True)
         with understood(self.cluster.url, "_search"):
@@ -108,16 +132,7 @@ def differing_in(one: Numbered, other: Numbered, shard: int, end: int) -> Iterat
 def unequal(one: Numbered, other: Numbered, shard: int, windows: Sequence[Operations]) -> list[Operations]:
     """Leave out the windows of which both hold as many documents, with equal sums."""
     pairs = zip(windows, one.sums(shard, windows), other.sums(shard, windows), strict=True)
-    return [
-        window
-        for window, (count, *sums), (count_there, *sums_there) in pairs
-        if count != count_there or not all(map(same_number, sums, sums_there))
-    ]
-
-
-def same_number(one: float, other: float) -> bool:
-    """Tell whether two sums are equal, as far as adding in another order may round them otherwise."""
-    return math.isclose(one, other, rel_tol=DIGITS)
+    return [window for window, here, there in pairs if here != there]
 
 
 def without_seams(spans: Sequence[Operations]) -> list[Operations]:

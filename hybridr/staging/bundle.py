@@ -6,11 +6,12 @@ parts that there are, with their sha256.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -157,8 +158,6 @@ def drop_behind_gaps(folder: Path) -> None:
 
 def lock_taken(stream: TextIO) -> bool:
     """Lock an open file until it is closed; False while another process has it. Raises OSError."""
-    if sys.platform == "win32":
-        return True
     import fcntl
 
     try:
@@ -166,6 +165,26 @@ def lock_taken(stream: TextIO) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def locked(lock: Path) -> TextIO | None:
+    """Open a lock file that this process has from now on; None while another one has it.
+
+    Whoever ends takes his file away, which others may have opened before: they lock what nobody finds any
+    more, and have to look again. Raises DownloadError.
+    """
+    while True:
+        with storing(lock):
+            stream = lock.open("w")
+        with storing(lock, LOCKING):
+            taken = lock_taken(stream)
+        if not taken:
+            stream.close()
+            return None
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(stream.fileno()), lock.stat()):
+                return stream
+        stream.close()
 
 
 @contextmanager
@@ -180,13 +199,11 @@ def claimed(file: Path) -> Iterator[bool]:
     lock = file.with_name(f".{file.name}.lock")
     with storing(file):
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        stream = lock.open("w")
+    stream = locked(lock)
+    if stream is None:
+        yield False
+        return
     with stream:
-        with storing(lock, LOCKING):
-            ours = lock_taken(stream)
-        if not ours:
-            yield False
-            return
         for left in file.parent.glob(f".{file.name}.*"):
             if left != lock:
                 left.unlink(missing_ok=True)

@@ -6,12 +6,15 @@ import random
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from hybridr.cluster.connection import Cluster
 from hybridr.cluster.reading import Position
-from hybridr.sharing.operation_ranges import STRETCH, Operations, differing
+from hybridr.cluster.record import IndexInfo
+from hybridr.errors import ClusterError
+from hybridr.sharing.operation_ranges import MOST_STRETCHES, PARTS, STRETCH, Numbered, Operations, differing
 
 
 class Numbers:
@@ -22,9 +25,14 @@ class Numbers:
         self.info: Any = SimpleNamespace(shards=len(shards))
 
     def sums(self, shard: int, spans: Sequence[Operations]) -> list[tuple[int, float, float]]:
-        held = self.held[shard]
+        held, width = self.held[shard], max(high - low for low, high in spans)
         parts = [held[bisect_left(held, low) : bisect_left(held, high)] for low, high in spans]
-        return [(len(part), float(sum(part)), float(sum(one * one for one in part))) for part in parts]
+        return [added([number % width for number in part]) for part in parts]
+
+
+def added(numbers: Sequence[int]) -> tuple[int, float, float]:
+    """Add up as the server does, which rounds what doubles do not hold."""
+    return len(numbers), float(sum(numbers)), float(sum(one * one for one in numbers))
 
 
 def spans_of(one: Numbers, other: Numbers, last: int) -> list[tuple[int, Operations]]:
@@ -52,10 +60,43 @@ def test_what_is_missing_on_either_side_lies_in_a_span(seed: int) -> None:
     assert sum(span.high - span.low for _, span in found) <= 16 * (len(missing) + len(there))
 
 
-def test_one_in_place_of_another_in_the_same_window_shows() -> None:
-    whole = set(range(4096))
+@pytest.mark.parametrize("first", [0, 10**9, 10**10])
+def test_one_or_two_in_place_of_others_in_the_same_window_show(first: int) -> None:
+    whole, last = set(range(first, first + 4096)), first + 4095
     for gone, gone_there in (([7], [4000]), ([1, 4], [2, 3])):
-        assert spans_of(Numbers(whole - set(gone)), Numbers(whole - set(gone_there)), 4095)
+        here = Numbers(whole - {first + number for number in gone})
+        there = Numbers(whole - {first + number for number in gone_there})
+        assert spans_of(here, there, last)
+
+
+def test_no_sum_of_the_widest_windows_is_rounded() -> None:
+    widest = 208_063
+    assert widest**3 < 2**53 < (widest + 1) ** 3
+    assert 13 * 10**9 // MOST_STRETCHES // PARTS[0] < widest
+
+
+class Scriptless:
+    """A cluster that runs no scripts; keeps what it was asked to add up."""
+
+    url = "http://scriptless"
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def search(self, info: Any, body: Any, *_: Any, **__: Any) -> Any:
+        values = body["aggs"]["spans"]["aggs"]["numbers"]["extended_stats"]
+        self.asked.append(values)
+        if "script" in values:
+            raise ClusterError("the cluster refused (400 ): cannot execute [inline] scripts")
+        numbers = {"sum": 5.0, "sum_of_squares": 13.0}
+        return {"aggregations": {"spans": {"buckets": [{"doc_count": 2, "numbers": numbers}]}}}
+
+
+def test_without_scripts_the_numbers_themselves_are_added_up() -> None:
+    cluster = Scriptless()
+    side = Numbered(cast(Cluster, cluster), IndexInfo("docs", {}, {}, {}), "_seq_no")
+    assert side.sums(0, [Operations(0, 4096)]) == [(2, 5.0, 13.0)]
+    assert [sorted(values) for values in cluster.asked] == [["field", "script"], ["field"]]
 
 
 def test_shards_are_compared_one_by_one() -> None:

@@ -6,10 +6,12 @@ import errno
 import fcntl
 import json
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
 from hybridr.errors import DataError, DownloadError
+from hybridr.staging import bundle
 from hybridr.staging.bundle import claimed, entry_label, finished_stage
 from hybridr.staging.labels import Origin
 from support.stages import ORIGIN, write_texts
@@ -24,6 +26,30 @@ def test_a_claim_is_held_by_one_and_clears_what_a_dead_one_left(tmp_path: Path) 
         assert ours
         assert [path.name for path in file.parent.iterdir()] == [f".{file.name}.lock"]
     assert list(file.parent.iterdir()) == []
+
+
+def test_who_opened_the_lock_of_one_that_ends_meanwhile_gets_no_part_that_another_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file that it opened is gone when it locks it, and a third has made and locked another."""
+    file, plain = tmp_path / "00000-000000.parquet", bundle.lock_taken
+    first, third = claimed(file), claimed(file)
+
+    def late(stream: TextIO) -> bool:
+        monkeypatch.setattr(bundle, "lock_taken", plain)
+        first.__exit__(None, None, None)
+        assert third.__enter__()
+        (tmp_path / f".{file.name}.half").touch()
+        return plain(stream)
+
+    assert first.__enter__()
+    monkeypatch.setattr(bundle, "lock_taken", late)
+    with claimed(file) as second:
+        assert not second
+    assert (tmp_path / f".{file.name}.half").exists()
+    third.__exit__(None, None, None)
+    with claimed(file) as again:
+        assert again
 
 
 def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

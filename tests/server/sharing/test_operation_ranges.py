@@ -8,7 +8,7 @@ import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import Position, Share, SourceDocument, read_pages, settled_position
-from hybridr.sharing.operation_ranges import Numbered, differing
+from hybridr.sharing.operation_ranges import Numbered, Operations, differing, unequal
 from support.corpus import bulk, delete
 
 pytestmark = pytest.mark.node
@@ -77,3 +77,19 @@ def test_more_spans_than_one_query_takes(
     ids = [document.doc_id for document in found(copies, originals)]
     assert gone <= set(ids)
     assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("first", [0, 10**9, 10**10])
+def test_two_in_place_of_two_others_show_however_high_the_numbers_are(
+    cluster: Cluster, index_name: str, first: int
+) -> None:
+    names = [f"{index_name}-{number}-{first}" for number in range(2)]
+    for name, gone in zip(names, ({1, 4}, {2, 3}), strict=True):
+        cluster.request("PUT", path_of(name), {"mappings": {"properties": {"mark": {"type": "long"}}}})
+        marks = [first + number for number in range(4096) if number not in gone]
+        bulk(cluster, name, [line for mark in marks for line in ({"index": {}}, {"mark": mark})])
+    here, there = (Numbered(cluster, cluster.index_info(name), "mark") for name in names)
+    for width in (4096, 256, 16):
+        windows = Operations(first, first + 4096).cut(width)
+        assert unequal(here, there, 0, windows) == windows[:1]
+        assert unequal(here, here, 0, windows) == []
