@@ -29,6 +29,9 @@ from .board import (
     opened,
 )
 
+EARLIER = 0.2
+"""How much of a beat before its lease may be given away a holder stops: a page is written meanwhile."""
+
 
 class Ledger(Board):
     """The side of who shares the work out: one driver at a time.
@@ -232,23 +235,34 @@ class Holder:
     def shown(self, count: Callable[[], int], lost: Callable[[], object]) -> Iterator[None]:
         """Show that the holder lives while the block works; call `lost` when the lease no longer is its."""
         end = threading.Event()
-        thread = threading.Thread(target=self._show, args=(count, lost, end), daemon=True)
-        thread.start()
+        threads = [
+            threading.Thread(target=self._show, args=(count, lost, end), daemon=True),
+            threading.Thread(target=self._watch, args=(lost, end), daemon=True),
+        ]
+        for thread in threads:
+            thread.start()
         try:
             yield
         finally:
             end.set()
-            thread.join()
+            for thread in threads:
+                thread.join()
 
     def _show(self, count: Callable[[], int], lost: Callable[[], object], end: threading.Event) -> None:
-        beat_s, expiry_s = self._board.pulse
-        while not end.wait(beat_s * random.uniform(0.8, 1.0)):
+        while not end.wait(self._board.pulse.beat_s * random.uniform(0.8, 1.0)):
             with self._lock:
                 self._beat(count())
-                if self._held is None or self._clock() - self._shown_at >= expiry_s:
-                    self._held = None
+                if self._held is None:
                     lost()
                     return
+
+    def _watch(self, lost: Callable[[], object], end: threading.Event) -> None:
+        """Call `lost` before the driver may give the share away, though a beat that was sent may hang."""
+        beat_s, expiry_s = self._board.pulse
+        while (left := self._shown_at + expiry_s - EARLIER * beat_s - self._clock()) > 0:
+            if end.wait(left):
+                return
+        lost()
 
     def _beat(self, done: int) -> None:
         lease, since = self._held, self._clock()

@@ -167,6 +167,30 @@ def test_a_holder_that_cannot_show_its_life_stops_in_time(
         assert lost.wait(60)
 
 
+def test_a_holder_stops_before_its_share_is_given_away_while_its_beat_hangs(
+    cluster: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pulse = Pulse(beat_s=0.2, expiry_s=0.8)
+    monkeypatch.setattr(board, "PULSE", pulse)
+    ledger = shared_out(cluster, name, 2)
+    holder, lost, answered = Holder(Board(cluster, name)), threading.Event(), threading.Event()
+    before = time.monotonic()
+    assert holder.take(ledger.leases()[:1])
+
+    def hanging(*given: Any, **options: Any) -> Any:
+        answered.wait(30)
+        raise Unreachable("too late")
+
+    monkeypatch.setattr(Board, "write", hanging)
+    with holder.shown(lambda: 0, lost.set):
+        try:
+            assert lost.wait(10)
+            assert time.monotonic() - before < pulse.expiry_s + 2, "the beat hangs on"
+            assert holder._clock() - holder._shown_at >= pulse.expiry_s - pulse.beat_s
+        finally:
+            answered.set()
+
+
 def test_a_second_driver_is_refused_while_the_first_lives(cluster: Cluster, name: str) -> None:
     clock, other = Clock(), Clock()
     first = shared_out(cluster, name, 3, clock)
