@@ -28,6 +28,8 @@ HINTS = {
 RECOVERING = {"no_shard_available_action_exception", "illegal_index_shard_state_exception"}
 LONGEST_REASON = 1000  # characters
 TOO_LARGE = "answer_too_large"
+BREAKER = "circuit_breaking_exception"
+"""What a node calls it that lacks the memory for a request."""
 FORBIDDEN = "security_exception"  # of one document or shard it comes as 500
 GROUPED = "search_phase_execution_exception"
 """What the server calls every failure of a search; the cause says which it is."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from ..errors import AccessDenied, ClusterError, NotFound, Unreachable
 from ..progress import Progress, silent
 from .connection import PLAIN, Cluster, path_of
-from .failures import TOO_LARGE, understood
+from .failures import BREAKER, TOO_LARGE, understood
 from .record import IndexInfo
 from .routing import shards_in
 from .stored_source import require_source
@@ -164,21 +164,16 @@ def hidden_operations(cluster: Cluster, index: str, since: Position, until: Posi
 
 
 def _read_shard(
-    cluster: Cluster,
-    info: IndexInfo,
-    shard: int,
-    body: dict[str, Any],
-    position: Position,
+    cluster: Cluster, info: IndexInfo, shard: int, body: dict[str, Any], position: Position
 ) -> Iterator[list[SourceDocument]]:
     while True:
         try:
             with cluster.point_in_time(info.name, preference=f"_shards:{shard}") as pit:
                 body["pit"] = {"id": pit, "keep_alive": "10m"}
                 while True:
-                    body["query"]["bool"]["filter"][0]["range"]["_seq_no"]["gt"] = position.seq_no.get(
-                        shard, -1
-                    )
-                    documents = view_documents(cluster, info, body)
+                    behind = body["query"]["bool"]["filter"][0]["range"]["_seq_no"]
+                    behind["gt"] = position.seq_no.get(shard, -1)
+                    documents = cluster.patiently(partial(page_of, cluster, info, body))
                     if not documents:
                         return
                     yield documents
@@ -191,6 +186,19 @@ def _read_shard(
                 raise
 
 
+def page_of(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> list[SourceDocument]:
+    """Read a page. Raises ClusterError of kind `TOO_LARGE` where a node lacks the memory for more than one.
+
+    That comes as 429, as of a cluster that is busy, and would be waited for in vain.
+    """
+    try:
+        return view_documents(cluster.patient(0.0), info, body)
+    except ClusterError as error:
+        if error.kind == BREAKER and body["size"] > 1:
+            raise ClusterError(error.message, hint=error.hint, kind=TOO_LARGE) from None
+        raise
+
+
 def view_documents(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> list[SourceDocument]:
     """Search a frozen view of an index, within its scope; every shard must answer."""
     answer = cluster.request("POST", "/_search", info.scope.body(body), PLAIN, every_shard=True)
@@ -199,10 +207,7 @@ def view_documents(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> l
 
 
 def page_body(
-    page: int,
-    last: int | None,
-    where: dict[str, Any] | None,
-    fields: Sequence[str] | None,
+    page: int, last: int | None, where: dict[str, Any] | None, fields: Sequence[str] | None
 ) -> dict[str, Any]:
     """Ask for a page of one shard; a range filter is cheaper than search_after on large shards."""
     behind: dict[str, Any] = {"range": {"_seq_no": {} if last is None else {"lte": last}}}

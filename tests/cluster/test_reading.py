@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from hybridr.cluster.reading import joined_pages, text_of
+from hybridr.cluster import connection
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.failures import error_of
+from hybridr.cluster.reading import joined_pages, read_pages, text_of
+from hybridr.cluster.record import IndexInfo
+from hybridr.errors import ClusterError
 
 
 @pytest.mark.parametrize(
@@ -28,3 +34,46 @@ def test_pages_are_joined_until_they_are_long_enough() -> None:
     pages = [[1, 2], [], [3], [4, 5, 6], [7]]
     assert list(joined_pages(iter(pages), 3)) == [[1, 2, 3], [4, 5, 6], [7]]
     assert list(joined_pages(iter(pages), 1)) == [[1, 2], [3], [4, 5, 6], [7]]
+
+
+class Small:
+    """A node with the memory for so many documents at once, which is short of even that a few times."""
+
+    def __init__(self, holds: int, short: int = 0, documents: int = 20) -> None:
+        self.holds, self.short, self.documents = holds, short, documents
+        self.asked: list[int] = []
+
+    def send(self, method: str, path: str, content: Any = None, *_: Any) -> Any:
+        if path.endswith("point_in_time"):
+            return {"pit_id": "p"}
+        body = json.loads(content)
+        size, since = body["size"], body["query"]["bool"]["filter"][0]["range"]["_seq_no"]["gt"]
+        self.asked.append(size)
+        if size > self.holds or self.short > 0:
+            self.short -= size <= self.holds
+            cause = {"type": "circuit_breaking_exception", "reason": "[parent] Data too large"}
+            raise error_of(429, {"type": "search_phase_execution_exception", "root_cause": [cause]})
+        numbers = range(since + 1, min(since + 1 + size, self.documents))
+        hit = {"_version": 1, "_primary_term": 1, "_source": {}}
+        return {"hits": {"hits": [{**hit, "_id": f"d{number}", "_seq_no": number} for number in numbers]}}
+
+
+def read_from(node: Small, patience_s: float) -> list[str]:
+    cluster = Cluster(node, "http://small", patience_s=patience_s)  # type: ignore[arg-type]
+    info = IndexInfo("docs", {"index.number_of_shards": "1", "index.uuid": "u"}, {}, {})
+    return [document.doc_id for page in read_pages(cluster, info, page=16) for document in page]
+
+
+def test_pages_shrink_where_a_node_lacks_the_memory_for_them() -> None:
+    node = Small(holds=4)
+    assert read_from(node, patience_s=3600) == [f"d{number}" for number in range(20)]
+    assert node.asked == [16, 8, *[4] * 6]
+
+
+def test_a_node_that_lacks_the_memory_for_one_document_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "RETRY_WAIT_S", (0.001, 0.001))
+    node = Small(holds=1, short=2, documents=2)
+    assert read_from(node, patience_s=60) == ["d0", "d1"]
+    assert node.asked == [16, 8, 4, 2, *[1] * 5]
+    with pytest.raises(ClusterError, match="Data too large"):
+        read_from(Small(holds=0), patience_s=0.01)
