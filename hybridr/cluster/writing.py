@@ -17,7 +17,7 @@ from ..errors import ClusterError, DataError, Unreachable
 from ..files.atomic import replacing
 from ..files.private import rejects_file
 from .connection import RETRY_WAIT_S, Cluster, path_of
-from .failures import FORBIDDEN, error_of, told, understood
+from .failures import FORBIDDEN, NO_INDEX, error_of, told, understood
 
 Item = dict[str, Any]
 BULK_BYTES = 5_000_000  # of a body
@@ -186,8 +186,8 @@ def write(
     """Send actions until each one is written, in conflict or refused.
 
     Busy items and a cluster that is away are tried again with growing waits for `patience_s` seconds.
-    Raises ClusterError at once when the index is blocked (disk full, write block), Unreachable when the
-    patience ends.
+    Raises ClusterError at once when the index is blocked (disk full, write block) or gone, Unreachable when
+    the patience ends.
     """
     outcome = Outcome()
     deadline = time.monotonic() + patience_s
@@ -262,7 +262,8 @@ def sole(item: Item) -> Item:
 def book(outcome: Outcome, rejects: Rejects, action: Action, status: int, error: Item | None) -> list[Action]:
     """Count one item; give it back when it is worth another try.
 
-    Raises ClusterError for a block and a full disk, AccessDenied for a missing right.
+    Raises ClusterError for a block and a full disk, AccessDenied for a missing right, NotFound for a missing
+    index; a document that is missing has nothing to delete.
     """
     error = error or {}
     if error.get("type") == "cluster_block_exception":
@@ -276,6 +277,8 @@ def book(outcome: Outcome, rejects: Rejects, action: Action, status: int, error:
         return [action]
     if error.get("type") == FORBIDDEN:
         raise error_of(403, error)
+    if error.get("type") == NO_INDEX:
+        raise error_of(404, error)
     if status >= 500 and STORAGE.search(json.dumps(error)):
         raise ClusterError(
             f"the cluster cannot store documents: {told(error.get('reason'))}",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from opensearchpy import exceptions
@@ -129,3 +131,25 @@ def test_an_unusable_address_is_refused_before_anything_is_sent(url: str, told: 
     with pytest.raises(SettingsError, match=told) as caught:
         OpenSearch(url, ClusterSettings())
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "settings"),
+    [
+        ("https://abc.eu-west-1.aoss.amazonaws.com", {}),
+        ("https://abc.eu-west-1.es.amazonaws.com", {"aws_region": "eu-west-1", "aws_service": "aoss"}),
+    ],
+)
+def test_serverless_is_refused_with_what_it_lacks(url: str, settings: dict[str, str]) -> None:
+    with pytest.raises(SettingsError, match=r"Serverless \(aoss\) cannot be used.*_seq_no") as refused:
+        OpenSearch(url, ClusterSettings(url=url, **settings))  # type: ignore[arg-type]
+    assert "Amazon OpenSearch Service (es)" in str(refused.value.hint)
+
+
+def test_a_request_to_be_signed_without_credentials_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = SimpleNamespace(get_credentials=lambda: None)
+    monkeypatch.setitem(sys.modules, "boto3", SimpleNamespace(Session=lambda: session))
+    settings = ClusterSettings(url="https://abc.es.amazonaws.com", aws_region="eu-west-1")
+    with pytest.raises(SettingsError, match="no AWS credentials were found") as refused:
+        OpenSearch("https://abc.es.amazonaws.com", settings)
+    assert "AWS_ACCESS_KEY_ID" in str(refused.value.hint)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hybridr.cluster.writing import Action, Outcome, book, by_bytes, encoded, rejects_of
-from hybridr.errors import ClusterError, DataError
+from hybridr.errors import ClusterError, DataError, NotFound
 
 
 def test_bulk_bodies_are_cut_by_bytes() -> None:
@@ -35,3 +35,13 @@ def test_a_full_disk_here_is_said_with_what_was_refused(monkeypatch: pytest.Monk
     with pytest.raises(DataError, match=r"full-here.jsonl.* cannot be written: No space left") as caught:
         rejects.add(Action("a7", b"{}\n{}\n"), "not a number\x1b")
     assert caught.value.hint == "make room there; 'a7' was refused for: not a number\\u001b"
+
+
+def test_an_index_that_is_gone_is_no_success_and_a_missing_document_is_deleted() -> None:
+    outcome, rejects = Outcome(), rejects_of("gone")
+    gone = {"type": "index_not_found_exception", "reason": "no such index [docs-hybridr-1]"}
+    with pytest.raises(NotFound, match="no such index"):
+        book(outcome, rejects, Action("a", b"{}\n{}\n"), 404, gone)
+    assert outcome == Outcome()
+    assert book(outcome, rejects, Action("a", b"{}\n"), 404, None) == []
+    assert outcome == Outcome(written=1)

@@ -34,6 +34,7 @@ class OpenSearch:
         self.url, self.hosts = url, url.split(",")
         for host in self.hosts:
             check_address(host)
+            refuse_serverless(host, settings)
         options = {**options_of(settings), "connection_class": Bounded, "bounds": bounds_of(settings)}
         self.transport = opensearchpy.OpenSearch(self.hosts, **options).transport
 
@@ -136,6 +137,16 @@ def check_address(url: str) -> None:
         )
 
 
+def refuse_serverless(url: str, settings: ClusterSettings) -> None:
+    """Raise SettingsError for Amazon OpenSearch Serverless, which lacks what nothing is lost by."""
+    if settings.aws_service == "aoss" or ".aoss." in url:
+        raise SettingsError(
+            "Amazon OpenSearch Serverless (aoss) cannot be used: it has no numbers of operations (_seq_no), "
+            "_refresh, _stats and _mtermvectors",
+            hint="a domain of Amazon OpenSearch Service (es), or another OpenSearch",
+        )
+
+
 def options_of(settings: ClusterSettings) -> dict[str, Any]:
     """Give what the package's client is opened with."""
     options: dict[str, Any] = {
@@ -174,12 +185,17 @@ def read_credentials(settings: ClusterSettings) -> Any:
 
 
 def aws_signer(region: str, service: str) -> Any:
-    """Sign with the credentials that boto3 finds."""
+    """Sign with the credentials that boto3 finds. Raises SettingsError where there are none."""
     try:
         import boto3  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError:
         raise SettingsError("SigV4 needs the package boto3", hint="pip install boto3") from None
-    return opensearchpy.Urllib3AWSV4SignerAuth(boto3.Session().get_credentials(), region, service)
+    if (credentials := boto3.Session().get_credentials()) is None:
+        raise SettingsError(
+            f"requests are to be signed for {region}, and no AWS credentials were found here",
+            hint="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+        )
+    return opensearchpy.Urllib3AWSV4SignerAuth(credentials, region, service)
 
 
 def translated(error: exceptions.OpenSearchException, url: str) -> ClusterError:

@@ -139,9 +139,12 @@ def test_token_bits_are_left_out_with_a_word(cluster: Cluster, index: str) -> No
 def test_a_search_that_is_open_goes_on(cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scripts, "RECHECK_S", 0.0)
     search = Search(cluster, index, HashingEncoder(dim=32))
-    ranked = search(TEXT, 5)
+    ranked, boost = search(TEXT, 5), "linear(year, 20):0.1"
+    boosted = search(TEXT, 5, boost=boost)
+    assert shown(boosted) != shown(ranked)
     with scripts_forbidden(cluster):
         assert shown(search(TEXT, 5)) == shown(ranked)
+        assert shown(search(TEXT, 5, boost=boost)) == shown(boosted)
         with pytest.raises(SettingsError, match="runs no scripts"):
             search.body(TEXT)
     assert search(TEXT, 5) == ranked
