@@ -218,6 +218,14 @@ def require_whole(info: IndexInfo, name: str) -> IndexInfo:
     return info
 
 
+def require_complete(info: IndexInfo, name: str) -> IndexInfo:
+    """Give an index back that holds all vectors of what somebody called `name`. Raises DataError."""
+    if not is_destination(info) or info.record.state != "complete":
+        again = command_for(info) if is_destination(info) else f"hybridr reindex {name}"
+        raise DataError(f"'{name}' has no complete vectors", hint=again)
+    return info
+
+
 def default_alias(name: str) -> str:
     """Name the alias of a source when the user gives none."""
     return f"{name}-hybridr"

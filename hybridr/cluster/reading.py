@@ -173,7 +173,7 @@ def _read_shard(
                 while True:
                     behind = body["query"]["bool"]["filter"][0]["range"]["_seq_no"]
                     behind["gt"] = position.seq_no.get(shard, -1)
-                    documents = cluster.patiently(partial(page_of, cluster, info, body))
+                    documents = cluster.patiently(partial(page_read, cluster, info, body))
                     if not documents:
                         return
                     yield documents
@@ -186,7 +186,7 @@ def _read_shard(
                 raise
 
 
-def page_of(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> list[SourceDocument]:
+def page_read(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> list[SourceDocument]:
     """Read a page. Raises ClusterError of kind `TOO_LARGE` where a node lacks the memory for more than one.
 
     That comes as 429, as of a cluster that is busy, and would be waited for in vain.

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster
 from ..cluster.default_pipeline import DEFAULT, is_searchable, pipeline_path
-from ..cluster.destinations import is_destination, resolve, resolve_whole
+from ..cluster.destinations import require_complete, resolve, resolve_whole
 from ..cluster.equipment import plugins_of
 from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import IndexInfo
 from ..encoding.registry import languages_by_fingerprint
-from ..errors import ClusterError, DataError, FingerprintMismatch, SettingsError
+from ..errors import ClusterError, FingerprintMismatch, SettingsError
 from ..families import member_of
 from ..files.remembered import folder_of
 from ..reindexing.preflight import LANGUAGE_SAMPLE, check_language
@@ -38,7 +38,7 @@ def check_deployable(
     cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings
 ) -> Deployable:
     """Check what is to be deployed. Raises DataError, SettingsError and ModelError."""
-    info = deployable(cluster, name)
+    info = require_complete(resolve_whole(cluster, name), name)
     check_boosts(info, settings, search)
     warning = language_warning(cluster, info, force=settings.force)
     return Deployable(info, *fusing(cluster, search, info), warning)
@@ -47,14 +47,6 @@ def check_deployable(
 def search_pipeline_of(info: IndexInfo) -> str:
     """Name the search pipeline of a deployment."""
     return f"hybridr-{info.name}"
-
-
-def deployable(cluster: Cluster, name: str) -> IndexInfo:
-    """Find the index with complete vectors behind a name. Raises DataError."""
-    info = resolve_whole(cluster, name)
-    if not is_destination(info) or info.record.state != "complete":
-        raise DataError(f"'{name}' has no complete vectors to deploy", hint=f"hybridr reindex {name}")
-    return info
 
 
 def language_warning(cluster: Cluster, info: IndexInfo, *, force: bool) -> str:

@@ -7,15 +7,17 @@ k-NN, and the issues of opensearch-project/k-NN that a line names.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..cluster.connection import Cluster, path_of
-from ..cluster.destinations import readable
+from ..cluster.destinations import is_copy, is_known_by, readable
 from ..cluster.equipment import plugins_of
 from ..cluster.fields import mapped_fields, mapping_of
 from ..cluster.record import ROLE, IndexInfo
 from ..errors import AccessDenied, ClusterError
+from ..reindexing.in_place_index import BLOCKS
+from ..reindexing.targets import target_of
 from .check import Check, denied, grant
 
 SMALLEST_WALK = 100  # index.knn.algo_param.ef_search's default
@@ -28,7 +30,10 @@ RESCORES_ALL, MOST_RESCORED = (3, 0, 0), 1000
 
 @dataclass(frozen=True)
 class Seen:
-    """An index with what the cluster counts of it; `status` is that of its shards, empty where untold."""
+    """An index with what the cluster counts of it; `status` is that of its shards, empty where untold.
+
+    `source` is what stands under the name that its record gives, None where nothing does.
+    """
 
     info: IndexInfo
     version: tuple[int, int, int]
@@ -36,6 +41,7 @@ class Seen:
     segments: int = 0
     documents: int = 0
     deleted: int = 0
+    source: IndexInfo | None = None
 
 
 def vector_checks(cluster: Cluster) -> Iterator[Check]:
@@ -51,7 +57,8 @@ def vector_checks(cluster: Cluster) -> Iterator[Check]:
     states = shard_states(cluster)
     for info in infos:
         told = counted.get("indices", {}).get(info.name, {}).get("primaries", {})
-        yield check_vectors(seen_of(info, cluster.version, told, states.get(info.name, "")))
+        seen = seen_of(info, cluster.version, told, states.get(info.name, ""))
+        yield check_vectors(replace(seen, source=next(iter(cluster.indices(info.record.source)), None)))
     if "opensearch-knn" in plugins_of(cluster):
         yield check_graph_memory(cluster)
 
@@ -83,11 +90,27 @@ def seen_of(info: IndexInfo, version: tuple[int, int, int], told: Mapping[str, A
 def check_vectors(seen: Seen) -> Check:
     """Name every trap that an index is in."""
     info = seen.info
-    found = [*setting_traps(seen), *form_traps(seen), *state_traps(seen)]
+    found = [*owner_traps(seen), *setting_traps(seen), *form_traps(seen), *state_traps(seen)]
     what = f"vectors {info.name}"
     if not found:
         return Check(what, True, f"{seen.documents:,} documents in {seen.segments} segments, no known trap")
     return Check(what, None, "; ".join(trap for trap, _ in found), "; ".join(fix for _, fix in found))
+
+
+def owner_traps(seen: Seen) -> Iterator[tuple[str, str]]:
+    """Find vectors that belong to no source, and blocks that keep them from being kept up."""
+    info, source, name = seen.info, seen.info.record.source, seen.info.name
+    if is_copy(info):
+        yield f"it is a copy of '{source}', with its record", f"hybridr sync {name}"
+    elif seen.source is None:
+        yield f"its source '{source}' is gone", "restore it first: hybridr sync cannot go on"
+    elif target_of(info.record).apart and not is_known_by(info, seen.source):
+        stranger = f"it says that it holds the vectors of '{source}', which does not know it: nobody asks it"
+        yield stranger, f"find out who made it; hybridr status {source}"
+    for block in BLOCKS:
+        if str(info.settings.get(f"index.blocks.{block}")) == "true":
+            lifted = f'PUT /{name}/_settings {{"index.blocks.{block}": null}}'
+            yield f"index.blocks.{block}: hybridr sync cannot write", lifted
 
 
 def setting_traps(seen: Seen) -> Iterator[tuple[str, str]]:

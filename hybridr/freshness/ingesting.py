@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..cluster.connection import Cluster, path_of
+from ..cluster.destinations import require_complete, resolve_whole
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..deploying.deploying import Deploying, allow
-from ..deploying.preconditions import check_model, deployable
+from ..deploying.preconditions import check_model
 from ..deploying.remote_models import (
     MODEL_ID,
     connector_requests,
@@ -67,7 +68,7 @@ def plan_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingest
     Raises what `plan_deployment` raises for a server; SettingsError where a pipeline cannot give what the
     index keeps, ClusterError for an index that has a pipeline of its own.
     """
-    info = deployable(cluster, name)
+    info = require_complete(resolve_whole(cluster, name), name)
     pipeline = ingest_pipeline_of(info)
     if info.record.passages is not None:
         raise SettingsError(

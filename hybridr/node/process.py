@@ -31,6 +31,7 @@ from .state import (
     find_strays,
     node_folder,
     read_state,
+    require_node,
     seconds_since_boot,
     state_file,
     write_state,
@@ -85,10 +86,7 @@ def stop(name: str, *, delete_data: bool = False) -> bool:
 
 def logs(name: str, lines: int = 50) -> list[str]:
     """Give the last lines that a node logged; raises NodeError for an unknown node."""
-    state = read_state(name)
-    if state is None:
-        raise NodeError(f"there is no node '{name}'", hint="hybridr node status   lists them")
-    return last_lines(Path(state.log), lines)
+    return last_lines(Path(require_node(name).log), lines)
 
 
 def lock_file(name: str) -> Path:

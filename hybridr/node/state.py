@@ -88,6 +88,13 @@ def read_state(name: str) -> NodeState | None:
     return replace(state, running=find_process(state) is not None)
 
 
+def require_node(name: str) -> NodeState:
+    """Recall a node. Raises NodeError for an unknown one."""
+    if (state := read_state(name)) is None:
+        raise NodeError(f"there is no node '{name}'", hint="hybridr node status   lists them")
+    return state
+
+
 def read_states() -> Iterator[NodeState]:
     """Recall every node, by name, but those whose file cannot be read: see `damaged_states`."""
     for name in remembered_nodes():

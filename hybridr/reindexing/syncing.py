@@ -19,15 +19,14 @@ from ..cluster.destinations import (
     MAX_REFUSED,
     accepted_ids,
     check_fingerprint,
-    command_for,
     destinations,
     is_copy,
-    is_destination,
     live,
     name_destination,
     refusals,
     refused_ids,
     require_belonging,
+    require_complete,
     require_unrestored,
     resolve_whole,
     write_record,
@@ -39,7 +38,7 @@ from ..cluster.record import IndexInfo
 from ..cluster.stored_source import require_whole_source
 from ..cluster.writing import rejects_of
 from ..encoding.contract import Encoder
-from ..errors import ClusterError, DataError, SettingsError, Unreachable
+from ..errors import ClusterError, SettingsError, Unreachable
 from ..progress import Progress, silent
 from .job import Filling, Job
 from .recipe import TextRecipe
@@ -193,12 +192,7 @@ def seconds_of(text: str) -> float:
 
 def complete_destination(cluster: Cluster, name: str) -> IndexInfo:
     """Find the destination of `name`, whose source must still be the one it was made of, and know it."""
-    info = resolve_whole(cluster, name)
-    if not is_destination(info) or info.record.state != "complete":
-        raise DataError(
-            f"'{name}' has no complete index with vectors",
-            hint=command_for(info) if is_destination(info) else f"hybridr reindex {name}",
-        )
+    info = require_complete(resolve_whole(cluster, name), name)
     if not target_of(info.record).apart:
         return info
     source = require_belonging(cluster, info)

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from ..cluster.connection import Cluster
-from ..cluster.destinations import resolve
+from ..cluster.destinations import require_complete, resolve
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Reading
 from ..errors import ClusterError, DataError
@@ -276,9 +276,10 @@ def fates_of(
 ) -> list[Fate]:
     """Say what a deployment of `--way transparent` makes of an application's requests; nothing is changed.
 
-    A request is a search body, or `{"path": "/docs/_search?from=10", "body": {…}}`. Raises NotFound.
+    A request is a search body, or `{"path": "/docs/_search?from=10", "body": {…}}`. Raises NotFound, and
+    DataError for an index without complete vectors: what becomes of its requests is not known yet.
     """
-    info = resolve(cluster, name)
+    info = require_complete(resolve(cluster, name), name)
     searching = Search(cluster, info, mode="lexical", settings=settings)
     feedback = None if searching.settings.feedback == "none" else searching.settings.feedback
     fusion, _ = stored_fusion(cluster, searching.settings, info, feedback)

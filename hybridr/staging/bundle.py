@@ -167,7 +167,7 @@ def lock_taken(stream: TextIO) -> bool:
     return True
 
 
-def locked(lock: Path) -> TextIO | None:
+def lock_of(lock: Path) -> TextIO | None:
     """Open a lock file that this process has from now on; None while another one has it.
 
     Whoever ends takes his file away, which others may have opened before: they lock what nobody finds any
@@ -199,7 +199,7 @@ def claimed(file: Path) -> Iterator[bool]:
     lock = file.with_name(f".{file.name}.lock")
     with storing(file):
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    stream = locked(lock)
+    stream = lock_of(lock)
     if stream is None:
         yield False
         return

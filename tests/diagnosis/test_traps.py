@@ -26,7 +26,13 @@ def seen(
     mappings = {"_meta": {"hybridr": record}, "properties": {"v": VECTOR | (vector or {})}}
     info = IndexInfo("docs-hybridr", usual | (settings or {}), mappings, {})
     counted = {"version": (3, 6, 0), "status": "green", "segments": 10, "documents": 100, "deleted": 3}
-    return Seen(info, **counted | changes)
+    return Seen(info, **{**counted, "source": source(), **changes})
+
+
+def source(*destinations: str, uuid: str = "1") -> IndexInfo:
+    """The source, and the uuids of the indices with vectors that it knows."""
+    meta = {"_meta": {"hybridr": {"destinations": destinations}}} if destinations else {}
+    return IndexInfo("docs", {"index.uuid": uuid}, meta, {})
 
 
 def test_a_sound_index_passes() -> None:
@@ -54,6 +60,12 @@ def test_a_sound_index_passes() -> None:
         (seen(status="yellow"), "replicas have no node", '"index.number_of_replicas": 0'),
         (seen(record={"vectors": "on_disk"}), "k-NN#3414", "hybridr verify docs-hybridr --recall"),
         (seen(record={"vectors": "on_disk"}, version=(2, 19, 1)), "k-NN#2720", "--recall"),
+        (seen({"index.blocks.write": "true"}), "index.blocks.write", '{"index.blocks.write": null}'),
+        (seen({"index.blocks.read_only_allow_delete": "true"}), "cannot write", "read_only_allow_delete"),
+        (seen(source=source("other")), "which does not know it", "hybridr status docs"),
+        (seen(source=source(uuid="another")), "which does not know it", "hybridr status docs"),
+        (seen(source=None), "its source 'docs' is gone", "restore it first"),
+        (seen(record={"in_place": True}), "a copy of 'docs', with its record", "hybridr sync docs-hybridr"),
     ],
 )
 def test_each_trap_is_named_with_its_way_out(one: Seen, found: str, fix: str) -> None:
@@ -70,5 +82,7 @@ def test_what_is_no_trap_is_not_named() -> None:
         seen({"index.knn.derived_source.enabled": "false"}, record={"vectors": "on_disk"}),
         seen({ADVANCED: "0"}),
         seen({EF_SEARCH: "512"}),
+        seen({"index.blocks.write": "false"}, source=source("2", "other")),
+        seen(record={"in_place": True, "source_uuid": "2"}),
     ):
         assert check_vectors(one).ok

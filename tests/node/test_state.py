@@ -49,6 +49,15 @@ def test_a_damaged_state_file_is_named(tmp_path: Path, capsys: pytest.CaptureFix
     assert f"delete it: rm '{file}'" in said
 
 
+def test_one_node_is_asked_for_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("mine", "other"):
+        state.write_state(state_of(name, 1, 0.0))
+    assert main(["node", "status", "--name", "other", "--json"]) == 0
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)["nodes"]] == ["other"]
+    assert main(["node", "status", "--name", "nobody"]) == 1
+    assert "there is no node 'nobody'" in capsys.readouterr().err
+
+
 def test_a_state_of_a_newer_hybridr_is_read(tmp_path: Path) -> None:
     state.write_state(state_of("mine", 1, 0.0))
     file = state.state_file("mine")

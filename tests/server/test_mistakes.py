@@ -52,7 +52,7 @@ MISTAKES = {
     "no name": ("plan ''", 1, "no index or alias ''", "hybridr load"),
     "no such index": ("inspect elsewhere", 1, "no index or alias", "hybridr load FOLDER --index elsewhere"),
     "no vectors yet": (f"search {BARE} x", 1, "has no vectors for hybrid search", f"hybridr reindex {BARE}"),
-    "no vectors to deploy": (f"deploy {BARE}", 1, "no complete vectors to deploy", f"hybridr reindex {BARE}"),
+    "no vectors to deploy": (f"deploy {BARE}", 1, "no complete vectors", f"hybridr reindex {BARE}"),
     "no vectors to verify": (f"verify {BARE}", 1, "has no vectors to verify", f"hybridr reindex {BARE}"),
     "nothing to roll back": (f"rollback {BARE}", 1, "nothing to roll back", f"hybridr reindex {BARE}"),
     "nothing to undeploy": (f"undeploy {INDEX}", 1, "nothing is deployed", f"hybridr deploy {INDEX}"),

@@ -163,7 +163,13 @@ def test_indices_with_vectors_are_looked_at(cluster: Cluster, index_name: str) -
     assert "20 documents in" in found[f"vectors {made}"].found
     assert found["graph memory"].ok
     assert found["scripts"].ok
-    settings = {"index.number_of_replicas": 1, "index.knn.advanced.approximate_threshold": -1}
+    settings = {
+        "index.number_of_replicas": 1,
+        "index.knn.advanced.approximate_threshold": -1,
+        "index.blocks.write": True,
+    }
+    stranger, copied = f"{index_name}-hybridr-9", cluster.index_info(made).mappings
+    cluster.request("PUT", path_of(stranger), {"mappings": copied, "settings": {"index.knn": True}})
     cluster.request("PUT", path_of(made, "_settings"), settings)
     forbidden = {"search.allow_expensive_queries": False}
     cluster.request("PUT", "/_cluster/settings", {"persistent": forbidden})
@@ -173,6 +179,8 @@ def test_indices_with_vectors_are_looked_at(cluster: Cluster, index_name: str) -
         cluster.request("PUT", "/_cluster/settings", {"persistent": dict.fromkeys(forbidden)})
     assert "no graph is built" in found[f"vectors {made}"].found
     assert "replicas have no node" in found[f"vectors {made}"].found
+    assert "index.blocks.write: hybridr sync cannot write" in found[f"vectors {made}"].found
+    assert f"the vectors of '{index_name}', which does not know it" in found[f"vectors {stranger}"].found
     assert found["scripts"].ok is None
     assert "search.allow_expensive_queries is false" in found["scripts"].found
     assert [check for check in found.values() if check.ok is False] == []

@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 
 import hybridr_cli
-from hybridr import ReindexSettings, Search, reindex
+from hybridr import ReindexSettings, Search, SearchSettings, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import documents_by_id
 from hybridr.errors import ClusterError, DataError, FingerprintMismatch, NotFound
 from hybridr.reindexing.syncing import Syncing, sync
+from hybridr.rewriting.rewriting import fates_of
 from hybridr_cli.commands.sync import show_round
 from hybridr_cli.output import Output
 from hybridr_cli.session import Session
@@ -260,9 +261,13 @@ def test_an_index_that_is_searched_besides_is_named(
 
 def test_refusals(cluster: Cluster, index_name: str) -> None:
     fill_index(cluster, index_name, 3)
-    with pytest.raises(DataError, match="has no complete index with vectors") as caught:
-        sync(cluster, index_name, HashingEncoder())
-    assert caught.value.hint == f"hybridr reindex {index_name}"
+    for ask in (
+        lambda: sync(cluster, index_name, HashingEncoder()),
+        lambda: fates_of(cluster, index_name, [{"query": {"match": {"text": "anchor"}}}], SearchSettings()),
+    ):
+        with pytest.raises(DataError, match="has no complete vectors") as caught:
+            ask()
+        assert caught.value.hint == f"hybridr reindex {index_name}"
     destination = reindex(cluster, index_name, HashingEncoder()).destination
     with pytest.raises(FingerprintMismatch):
         sync(cluster, index_name, HashingEncoder(salt="other"))
