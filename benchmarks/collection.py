@@ -24,8 +24,7 @@ from hybridr.cluster.destinations import alias_target, default_alias
 from hybridr.cluster.reading import checkpoints
 from hybridr.cluster.settings import LoadSettings
 from hybridr.errors import DataError
-from hybridr.evaluation.evaluation import Evaluation
-from hybridr.evaluation.judged_queries import JudgedQueries
+from hybridr.evaluation.evaluation import Evaluation, JudgedQueries
 from hybridr.evaluation.significance import CONFIDENCE, RESAMPLES, SEED, compare_systems
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import qrels_file, read_qrels, write_qrels, write_run

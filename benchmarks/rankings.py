@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hybridr.evaluation.bm25 import Bm25, idf, terms_of
 from hybridr.files.formats import ranked
 from hybridr.records import Document, Qrels, Query, Run
-from hybridr.tuning.bm25_scores import byte_length
+from hybridr.tuning.evidence import byte_length
 
 SEED, TOP = 0, 10
 SAME = 2e-4

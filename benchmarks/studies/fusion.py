@@ -25,7 +25,7 @@ from conditions import the_twelve
 from hybridr import connect
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.record import Record as IndexRecord
-from hybridr.evaluation.measures import checked_qrels, parse_measure, values_of
+from hybridr.evaluation.evaluation import checked_qrels, parse_measure, values_of
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import qrels_file, read_qrels, read_queries
 from hybridr.records import Qrels, Query
@@ -34,12 +34,21 @@ from hybridr.search.fusions.pipeline import fuse
 from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
 from hybridr.tuning import k1_and_b
-from hybridr.tuning.bm25_scores import Similarity
-from hybridr.tuning.choice import PULL, Landscape, choose, held_out_gains
-from hybridr.tuning.evidence import DEPTH, Asked, ask, with_words
-from hybridr.tuning.judgement import measured
+from hybridr.tuning.evidence import DEPTH, Asked, Similarity, ask, with_words
+from hybridr.tuning.judgement import (
+    NEIGHBOURHOOD,
+    PULL,
+    Landscape,
+    Variant,
+    choose,
+    held_out_gains,
+    landscape,
+    measured,
+    score_all,
+    score_bm25,
+    variants,
+)
 from hybridr.tuning.k1_and_b import bm25_landscape, bm25_variants, errors_of
-from hybridr.tuning.variants import NEIGHBOURHOOD, Variant, landscape, score_all, score_bm25, variants
 from study import LEAD, Record, Section, add_collections, add_json, machine_of, machine_record, table
 
 QUERIES, SEED = 1_000, 13

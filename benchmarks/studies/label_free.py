@@ -28,6 +28,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.reading import read_documents
 from hybridr.cluster.settings import LoadSettings
 from hybridr.evaluation.bm25 import best
+from hybridr.evaluation.evaluation import parse_measure, values_of
 from hybridr.evaluation.label_free import (
     KINDS,
     Probe,
@@ -38,7 +39,6 @@ from hybridr.evaluation.label_free import (
     make_probes,
     own_document,
 )
-from hybridr.evaluation.measures import parse_measure, values_of
 from hybridr.exporting.exporting import minilm_encoder
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_beir

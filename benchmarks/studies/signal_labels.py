@@ -23,10 +23,18 @@ import numpy as np
 from conditions import the_twelve
 from hybridr.cluster.record import Record as IndexRecord
 from hybridr.files.atomic import write_json
-from hybridr.tuning.choice import PULL, Landscape
 from hybridr.tuning.evidence import ask
-from hybridr.tuning.judgement import chosen_among, measured
-from hybridr.tuning.variants import Variant, landscape, other_signals, score_all, variants
+from hybridr.tuning.judgement import (
+    PULL,
+    Landscape,
+    Variant,
+    chosen_among,
+    landscape,
+    measured,
+    other_signals,
+    score_all,
+    variants,
+)
 from studies.fusion import DRAWS, LABELS, LEAST_REST, SEED, Values, chosen_by, judged_sample, opened
 from study import LEAD, Record, Section, add_collections, add_json, machine_of, machine_record, table
 

@@ -31,8 +31,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.record import IndexInfo
 from hybridr.encoding.contract import TokenEncoder
-from hybridr.evaluation.evaluation import Evaluation, evaluate
-from hybridr.evaluation.judged_queries import JudgedQueries
+from hybridr.evaluation.evaluation import Evaluation, JudgedQueries, evaluate
 from hybridr.exporting.exporting import minilm_encoder
 from hybridr.families import member_of, names_of
 from hybridr.files.manifest import fingerprint, versions

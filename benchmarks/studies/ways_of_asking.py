@@ -27,8 +27,7 @@ from hybridr import Search, connect
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.deploying.deploying import deploy, undeploy
 from hybridr.deploying.settings import DeploySettings
-from hybridr.evaluation.evaluation import means
-from hybridr.evaluation.measures import checked_qrels, parse_measure, values_of
+from hybridr.evaluation.evaluation import checked_qrels, means, parse_measure, values_of
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_beir
 from hybridr.records import Query, Run

@@ -10,7 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from hybridr.cluster.connection import Cluster
-    from hybridr.evaluation.judged_queries import JudgedQueries
+    from hybridr.evaluation.evaluation import JudgedQueries
 
 Reindexed = Annotated[str, typer.Argument(help="The index that was reindexed.")]
 Searched = Annotated[str, typer.Argument(help="Index, alias, or the index that was reindexed.")]
@@ -35,7 +35,7 @@ class JudgedOptions:
 
     def named(self) -> JudgedQueries:
         """Give what was named on the command line."""
-        from hybridr.evaluation.judged_queries import JudgedQueries
+        from hybridr.evaluation.evaluation import JudgedQueries
 
         return JudgedQueries(self.beir, self.split, self.qrels)
 

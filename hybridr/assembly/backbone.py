@@ -24,7 +24,7 @@ from ..encoding.sentence_transformers import (
 from ..encoding.tokens import TOKENIZER_FILE, canonical_tokenizer
 from ..errors import MissingExtra, ModelError
 from ..files.atomic import write_json
-from .checkpoints import FETCH_AGAIN, Tensors, read_tensors
+from .rem_files import FETCH_AGAIN, Tensors, read_tensors
 
 try:
     import torch

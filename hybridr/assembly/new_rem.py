@@ -11,7 +11,7 @@ import torch
 from ..files.atomic import write_json
 from ..files.manifest import fingerprint
 from . import adapters
-from .designs import LORA_NEEDS, PARALLEL_NEEDS, Design, Lora, Parallel
+from .adapters import LORA_NEEDS, PARALLEL_NEEDS, Design, Lora, Parallel
 from .ranker import Ranker
 from .rankers import CrossEncoder, Splade
 from .rem_files import CONFIG, EMBEDDINGS, HEAD_CONFIG, HEAD_WEIGHTS, WEIGHTS

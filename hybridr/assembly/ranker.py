@@ -20,10 +20,9 @@ from ..encoding.tokens import TextTokenizer, padded
 from ..errors import DataError, ModelError
 from ..files.manifest import fingerprint, read_manifest
 from . import adapters
+from .adapters import Design, read_design, refusal
 from .backbone import Dam
-from .checkpoints import Tensors
-from .designs import Design, read_design, refusal
-from .rem_files import HEAD_WEIGHTS, WEIGHTS, RemFiles
+from .rem_files import HEAD_WEIGHTS, WEIGHTS, RemFiles, Tensors
 
 MAX_TOKENS = 512  # what DDR reads at test time
 Texts: TypeAlias = Sequence[str] | Sequence[Sequence[int]]

@@ -13,9 +13,8 @@ from ..encoding.tokens import batches, encode_ids, padded
 from ..errors import ModelError
 from . import adapters
 from .backbone import TIED, Dam
-from .checkpoints import Tensors
 from .ranker import Pairs, Ranker, Texts
-from .rem_files import EMBEDDINGS, RemFiles
+from .rem_files import EMBEDDINGS, RemFiles, Tensors
 
 
 class VectorRanker(Ranker):

@@ -13,8 +13,7 @@ from ..adaptation.settings import AdaptSettings
 from ..cluster.connection import Cluster
 from ..cluster.loading import Loading, load
 from ..cluster.settings import ClusterSettings, LoadSettings
-from ..evaluation.evaluation import Evaluation
-from ..evaluation.judged_queries import JudgedQueries
+from ..evaluation.evaluation import Evaluation, JudgedQueries
 from ..exporting.exporting import minilm_encoder
 from ..files.folders import data_folder
 from ..files.formats import write_beir

@@ -1,21 +1,82 @@
-"""Topics and systems in, runs, per-query values, means, intervals and paired tests out."""
+"""Topics and systems in, runs, per-query values, means, intervals and paired tests out.
+
+Measures are those of trec_eval's rules; where queries and judgements lie is read here for all who ask.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import ir_measures
 import numpy as np
 
 from ..errors import DataError, SettingsError
 from ..files.folders import below, is_file_name
-from ..files.formats import ranked, write_run
+from ..files.formats import qrels_file, ranked, read_qrels, read_queries, write_run
 from ..progress import Progress, silent
 from ..records import Qrels, Query, Run
-from .measures import MEASURES, Values, checked_qrels, needed_depth, parse_measure, values_of
 from .significance import CONFIDENCE, RESAMPLES, Comparison, compare_systems, interval
+
+MEASURES = ("nDCG@10", "R@100")
+LEAST_DEPTH, WHOLE_DEPTH = 100, 1000
+Values = dict[str, dict[str, float]]
+"""measure -> query id -> value."""
+
+
+def parse_measure(name: str) -> Any:
+    """Read a measure such as nDCG@10. Raises SettingsError, also for one whose package is not installed."""
+    hint = "such as nDCG@10, R@100, R@1000, RR@10, AP, Judged@10"
+    try:
+        measure = ir_measures.parse_measure(name.strip())
+    except (NameError, ValueError, SyntaxError, TypeError, AttributeError) as error:
+        raise SettingsError(f"unknown measure '{name}'", hint=hint) from error
+    if not ir_measures.DefaultPipeline.supports(measure):  # type: ignore[no-untyped-call]
+        raise SettingsError(f"measure '{name}' cannot be computed here", hint=hint)
+    return measure
+
+
+def needed_depth(measures: Sequence[Any]) -> int:
+    """Tell how many results the measures look at: the largest cutoff, 1000 without one, at least 100."""
+    cutoffs: list[int] = [measure.params.get("cutoff", WHOLE_DEPTH) for measure in measures]
+    return max(LEAST_DEPTH, *cutoffs)
+
+
+def values_of(run: Run, qrels: Qrels, measures: Sequence[Any], queries: Sequence[str]) -> Values:
+    """Compute measure -> query id -> value; a query without results gets 0 (`trec_eval -c`).
+
+    Every measure sees the ranking that trec_eval makes of the scores (see `formats.ranked`); the packages
+    beneath ir-measures break ties in three different ways.
+    """
+    values = {str(measure): dict.fromkeys(queries, 0.0) for measure in measures}
+    judged = {query: qrels[query] for query in queries}
+    placed = {query: places(run[query]) for query in queries if run.get(query)}
+    for metric in ir_measures.iter_calc(list(measures), judged, placed):
+        values[str(metric.measure)][metric.query_id] = float(metric.value)
+    return values
+
+
+def places(scores: Mapping[str, float]) -> dict[str, float]:
+    """Replace scores by whole numbers without ties that rank the same."""
+    order = ranked(scores)
+    return {doc_id: float(len(order) - place) for place, (doc_id, _) in enumerate(order)}
+
+
+def checked_qrels(qrels: Qrels) -> Qrels:
+    """Give qrels with grades below 0 raised to 0: judged, not relevant. Raises DataError for fractions."""
+    for query_id, grades in qrels.items():
+        for doc_id, grade in grades.items():
+            if not isinstance(grade, Integral):
+                raise DataError(
+                    f"query '{query_id}' gives document '{doc_id}' the grade {grade!r}: needed a whole number"
+                )
+    return {
+        query: {doc: max(0, int(grade)) for doc, grade in grades.items()} for query, grades in qrels.items()
+    }
+
 
 SHOWN = 10
 
@@ -274,3 +335,30 @@ def intervals(per_query: Mapping[str, Values], resamples: int) -> dict[str, dict
     for (name, measure), least, most in zip(places, low, high, strict=True):
         bounds[name][measure] = (float(least), float(most))
     return bounds
+
+
+class JudgedQueries(NamedTuple):
+    """Queries with judgements: of a split of a BEIR folder, or with `qrels` those of that file.
+
+    Without the folder queries have no text, which is enough to measure runs.
+    """
+
+    beir: Path | None = None
+    split: str = "test"
+    qrels: Path | None = None
+
+    def read(self, *, with_texts: bool = False) -> tuple[list[Query], Qrels]:
+        """Read them. Raises SettingsError where there are no judgements, or no texts and these are needed,
+        DataError with file and line for what is wrong."""
+        if self.qrels is None and self.beir is None:
+            raise SettingsError("no judgements", hint="--qrels FILE, or --beir FOLDER")
+        if with_texts and self.beir is None:
+            raise SettingsError("judgements without queries", hint="--beir FOLDER has the queries' texts")
+        judgements = read_qrels(self.qrels or qrels_file(self.beir or Path(), self.split))
+        if self.beir is None:
+            return [Query(one, "") for one in judgements], judgements
+        return read_queries(self.beir, judgements), judgements
+
+    def read_if_given(self) -> tuple[list[Query], Qrels] | None:
+        """Read them with their texts; None where neither folder nor file was named."""
+        return self.read(with_texts=True) if self.beir or self.qrels else None

@@ -55,7 +55,9 @@ def encoder_for(
 
 def found_folder(given: Path | str | None, progress: Progress) -> Path:
     """Give the encoder folder that was named, else that of the packaged MiniLM."""
-    from ..exporting.exporting import minilm_encoder  # onnx takes its time to be imported
-    from ..exporting.sources import encoder_folder
+    from ..exporting.exporting import (
+        encoder_folder,
+        minilm_encoder,  # onnx takes its time to be imported
+    )
 
     return minilm_encoder(progress=progress) if given is None else encoder_folder(given, progress=progress)

@@ -15,9 +15,15 @@ from ..cluster.fields import choose_text_fields
 from ..cluster.reading import count_missing, sources_by_id, text_of
 from ..cluster.record import IndexInfo
 from ..errors import DataError, SettingsError
-from ..evaluation.evaluation import Evaluation, System, evaluate
-from ..evaluation.judged_queries import JudgedQueries
-from ..evaluation.measures import MEASURES, needed_depth, parse_measure
+from ..evaluation.evaluation import (
+    MEASURES,
+    Evaluation,
+    JudgedQueries,
+    System,
+    evaluate,
+    needed_depth,
+    parse_measure,
+)
 from ..evaluation.report import format_of, shown_documents, write_report
 from ..evaluation.significance import RESAMPLES
 from ..families import names_of

@@ -1,21 +1,274 @@
-"""What judged queries say about variants: each is measured, one chosen, its gain estimated honestly."""
+"""What judged queries say about variants: each is measured, one chosen, its gain estimated honestly.
+
+A variant is a way to join the legs; its scores come from one retrieval a leg. From few queries it is chosen
+with a pull toward the default, and a weight together with the weights near it, since neighbours differ by
+chance more than by worth. Without pull and neighbours a few queries choose noise: benchmarks/README.md.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..evaluation.measures import parse_measure, values_of
+from ..cluster.legs.lexical import LexicalLeg
+from ..cluster.record import Record
+from ..errors import SettingsError
+from ..evaluation.evaluation import parse_measure, values_of
 from ..evaluation.significance import interval
+from ..families import member_of, names_of
 from ..records import Qrels
-from .bm25_scores import Bm25Variant
-from .choice import Landscape, choose, held_out_gains
-from .evidence import Asked
-from .variants import Variant
+from ..search.fusions import FAMILY, Fusion, Legs, Scales, Scores
+from ..search.settings import SearchSettings
+from .evidence import Asked, Bm25Variant, Similarity
+
+PULL = 5.0
+FOLDS, REPEATS, SPLIT_SEED = 10, 5, 13
+"""A measure, `(queries, variants)`."""
+
+
+class Landscape(NamedTuple):
+    """How variants lie to each other: distances from the default `(variants,)`, and how much each one's
+    neighbours count `(variants, variants)`, rows that sum to 1."""
+
+    distances: NDArray[np.float64]
+    nearness: NDArray[np.float64]
+
+    @property
+    def default(self) -> int:
+        """Give the position of the default."""
+        return int(np.argmin(self.distances))
+
+
+def choose(values: NDArray[np.float64], landscape: Landscape) -> int:
+    """Give the variant with the best mean among its neighbours, less `PULL` / n times its distance."""
+    smooth = landscape.nearness @ values.mean(axis=0)
+    return int(np.argmax(smooth - PULL / len(values) * landscape.distances))
+
+
+def held_out_gains(values: NDArray[np.float64], landscape: Landscape) -> NDArray[np.float64]:
+    """Estimate what choosing gains over the default on queries that had no part in the choice, `(queries,)`.
+
+    Nested cross-validation: each fold is judged by the choice of the others, five times over, averaged.
+    """
+    random = np.random.default_rng(SPLIT_SEED)
+    gains = np.zeros(len(values))
+    for _ in range(REPEATS):
+        for fold in folds(len(values), random):
+            kept = np.setdiff1d(np.arange(len(values)), fold)
+            chosen = choose(values[kept], landscape)
+            gains[fold] += values[fold, chosen] - values[fold, landscape.default]
+    return gains / REPEATS
+
+
+def folds(count: int, random: np.random.Generator) -> Sequence[NDArray[np.int64]]:
+    """Split the positions of `count` queries at random into at most ten folds."""
+    return np.array_split(random.permutation(count), min(FOLDS, count))
+
+
+ANOTHER_TECHNIQUE = 0.25  # as far from the default as a weight of 0 or 1
+ADDITION = 0.05  # other signals
+NEIGHBOURHOOD = 0.15  # of weights: the deviation of a bell
+DEFAULTS = SearchSettings()
+ZERO: NDArray[np.float64] = np.zeros(())
+ANY = (99, 0, 0)  # what a fusion computes here is the same for every version
+Sides: TypeAlias = Mapping[str, NDArray[np.float64]]
+"""By leg what it adds to the score of each candidate, at full weight, `(n,)`; NaN: in no list."""
+
+
+def distance(same_technique: bool, weight: float) -> float:
+    """Tell how far technique and weight are from the default."""
+    return (0.0 if same_technique else ANOTHER_TECHNIQUE) + (weight - DEFAULTS.dense_weight) ** 2
+
+
+class Variant(NamedTuple):
+    """Search settings that differ from the default, and how far they are from it, at least 0."""
+
+    settings: dict[str, Any]
+    distance: float
+
+    @property
+    def is_default(self) -> bool:
+        """Tell whether this is the default."""
+        return self.distance == 0
+
+    @property
+    def technique(self) -> str:
+        """Name how scores are brought to one scale."""
+        return str(self.settings.get("normalization", self.settings["fusion"]))
+
+    @property
+    def kind(self) -> str:
+        """Name all but the weight, for people."""
+        if "signals" not in self.settings:
+            return self.technique
+        return f"{self.technique}, signals {' '.join(self.settings['signals'])}"
+
+    def __str__(self) -> str:
+        """Name the variant for people."""
+        return f"{self.kind}, dense weight {self.settings['dense_weight']:g}"
+
+
+def variants(
+    version: tuple[int, int, int],
+    record: Record,
+    fusions: Sequence[str] | None = None,
+    *,
+    signals: Sequence[tuple[str, ...]] = (),
+) -> list[Variant]:
+    """List what is tried of these fusions (None: all) on an index with this record, the default among it.
+
+    Every grid is tried with the usual signals, and with each of `signals` where the fusion takes any.
+    """
+    chosen = [member_of(FAMILY, name) for name in fusions or names_of(FAMILY)]
+    members = sorted(chosen, key=lambda one: one.turn)
+    grids = [grid for member in members for grid in member.grids if not member.obstacle(record, None)]
+    default = grids[0].name
+    more: list[dict[str, Any]] = [{}, *({"signals": one} for one in signals)]
+    found = [
+        Variant(
+            grid.settings | added | {"dense_weight": weight},
+            distance(grid.name == default, weight) + (ADDITION if added else 0.0),
+        )
+        for added in more
+        for grid in grids
+        for weight in grid.weights
+    ]
+    return [variant for variant in found if is_possible(variant, record, version)]
+
+
+def other_signals(usual: Sequence[str], others: Sequence[str]) -> list[tuple[str, ...]]:
+    """List what is tried instead of the usual signals: none, all but one, each of the others besides."""
+    fewer = [tuple(one for one in usual if one != left_out) for left_out in usual]
+    more = [(*kept, one) for one in others for kept in (usual, *fewer)]
+    return list(dict.fromkeys([*(one or ("none",) for one in [(), *fewer] if usual), *map(tuple, more)]))
+
+
+def is_possible(variant: Variant, record: Record, version: tuple[int, int, int]) -> bool:
+    """Tell whether a search of an index with this record can carry a variant out on a cluster."""
+    try:
+        fusion = fusion_of(variant, version)
+    except SettingsError:
+        return False
+    if "signals" in variant.settings and not fusion.takes_signals:
+        return False
+    return fusion.obstacle(record, None) is None
+
+
+def fusion_of(variant: Variant, version: tuple[int, int, int] = ANY) -> Fusion:
+    """Make the fusion of a variant. Raises SettingsError for what this version cannot do."""
+    settings = SearchSettings(**variant.settings)
+    made: Fusion = member_of(FAMILY, settings.fusion)(settings, version)
+    return made
+
+
+def landscape(tried: Sequence[Variant]) -> Landscape:
+    """Say how variants lie to each other: by weight within a kind, not at all between two."""
+    weights = np.array([variant.settings["dense_weight"] for variant in tried])
+    kinds = np.array([variant.kind for variant in tried])
+    bell = np.exp(-0.5 * ((weights[:, None] - weights) / NEIGHBOURHOOD) ** 2)
+    near = np.where(kinds[:, None] == kinds, bell, 0.0)
+    distances = np.array([variant.distance for variant in tried])
+    return Landscape(distances, near / near.sum(axis=1, keepdims=True))
+
+
+def scores_of(
+    variant: Variant, asked: Asked, dense_scale: float, similarity: Similarity | None = None
+) -> dict[str, float]:
+    """Score the candidates of one query as a search with these settings would; see `score_all`."""
+    [row] = score_all([variant], asked, dense_scale, similarity)
+    return {doc: score for doc, score in zip(asked.candidates, row.tolist(), strict=True) if score == score}
+
+
+def score_all(
+    tried: Sequence[Variant], asked: Asked, dense_scale: float, similarity: Similarity | None = None
+) -> NDArray[np.float64]:
+    """Score the candidates of one query by every variant, `(variants, n)`; NaN for what it does not find.
+
+    Another `similarity` than the index's (None) needs `asked.words`.
+    """
+    asked = asked._replace(legs=asked.legs._replace(scales=Scales(asked.idf_sum, dense_scale)))
+    known: dict[str, tuple[Legs, Sides | None]] = {}
+    rows = []
+    for variant in tried:
+        if variant.kind not in known:
+            legs = legs_for(variant, asked, similarity)
+            known[variant.kind] = legs, sides_of(variant, legs, asked)
+        legs, sides = known[variant.kind]
+        rows.append(row_of(variant, legs, sides, asked))
+    return np.array(rows)
+
+
+def score_bm25(
+    variant: Variant, tried: Sequence[Bm25Variant], asked: Asked, dense_scale: float
+) -> NDArray[np.float64]:
+    """Score the candidates of one query by one variant with every k1 and b, `(k1 and b, n)`."""
+    return np.concatenate([score_all([variant], asked, dense_scale, one.similarity) for one in tried])
+
+
+def legs_for(variant: Variant, asked: Asked, similarity: Similarity | None) -> Legs:
+    """Give what both legs, and the signals of a variant, say of the candidates."""
+    legs = asked.legs if similarity is None else reworded(asked, similarity)
+    chosen = variant.settings.get("signals", asked.usual)
+    return legs._replace(signals={name: one for name, one in legs.signals.items() if name in chosen})
+
+
+def row_of(variant: Variant, legs: Legs, sides: Sides | None, asked: Asked) -> NDArray[np.float64]:
+    """Score the candidates by a variant, `(n,)`: by the sum of its sides, else one weight at a time."""
+    if sides is None:
+        scores = fusion_of(variant).scores(cut_legs(legs, DEFAULTS.depth))
+        return np.array([scores.get(doc, np.nan) for doc in asked.candidates])
+    shares = SearchSettings(**variant.settings).shares
+    row: NDArray[np.float64] = sum((shares[name] * side for name, side in sides.items()), ZERO)
+    return row
+
+
+def sides_of(variant: Variant, legs: Legs, asked: Asked) -> Sides | None:
+    """Bring all legs to one scale, as the variant does, with lists no longer than a search's."""
+    sides = fusion_of(variant).sides(cut_legs(legs, DEFAULTS.depth))
+    if sides is None:
+        return None
+    return {
+        name: np.array([side.get(doc, np.nan) for doc in asked.candidates]) for name, side in sides.items()
+    }
+
+
+def cut_legs(legs: Legs, depth: int) -> Legs:
+    """Cut the lists of all legs; true scores of documents in none are left out."""
+    if max(map(len, legs.listed.values())) <= depth:
+        return legs
+    listed = {name: first(scores, depth) for name, scores in legs.listed.items()}
+    found = set().union(*listed.values())
+    true = {
+        name: {doc: one for doc, one in scores.items() if doc in found}
+        for name, scores in legs.scores.items()
+    }
+    return legs._replace(listed=listed, scores=true)
+
+
+def reworded(asked: Asked, similarity: Similarity) -> Legs:
+    """Score the candidates' words anew, and list them in that order."""
+    if asked.words is None:
+        raise ValueError("the words of the candidates were not looked up")
+    documents = asked.candidates
+    scores = asked.words.scores(similarity, len(documents)).tolist()
+    lexical = {doc: score for doc, score in zip(documents, scores, strict=True) if score > 0}
+    listed = {**asked.legs.listed, LexicalLeg.name: best_first(lexical)}
+    return asked.legs._replace(listed=listed, scores={**asked.legs.scores, LexicalLeg.name: lexical})
+
+
+def best_first(scores: Scores) -> dict[str, float]:
+    """List the candidates of a leg."""
+    return dict(sorted(scores.items(), key=lambda item: -item[1]))
+
+
+def first(scores: Scores, count: int) -> Scores:
+    """Keep the first of a list."""
+    return dict(list(scores.items())[:count]) if count < len(scores) else scores
+
 
 Tried: TypeAlias = Variant | Bm25Variant
 

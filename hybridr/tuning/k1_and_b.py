@@ -14,9 +14,8 @@ import numpy as np
 from ..cluster.connection import Cluster, path_of
 from ..errors import ClusterError
 from ..search.search import Search
-from .bm25_scores import Bm25Variant, Similarity, similarity_obstacle
-from .choice import Landscape
-from .evidence import Asked
+from .evidence import Asked, Bm25Variant, Similarity, similarity_obstacle
+from .judgement import Landscape
 
 K1, B = (0.4, 0.8, 1.2, 1.6, 2.0, 2.4), (0.0, 0.25, 0.5, 0.75, 1.0)
 SPAN = 2.0  # of k1: as much as 1 of b

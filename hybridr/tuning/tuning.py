@@ -2,7 +2,7 @@
 
 With judged queries: technique and weight, then k1 and b, from one retrieval per leg, and only where the
 interval of the gain, on queries that had no part in the choice, lies above zero. Without: the default stays,
-since no label-free rule for the weight held up (design notes, findings.md).
+since no label-free rule for the weight held up (design notes, findings.md). All of it can be taken back.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ import numpy as np
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import is_destination, record_event, resolve, resolve_whole
-from ..cluster.record import IndexInfo
+from ..cluster.record import IndexInfo, Tuned
 from ..cluster.record import Tuned as Recorded
 from ..encoding.contract import Encoder
 from ..errors import DataError, SettingsError
-from ..evaluation.evaluation import judged_queries
-from ..evaluation.measures import checked_qrels
+from ..evaluation.evaluation import checked_qrels, judged_queries
 from ..files.pictures import svg
 from ..progress import Progress, silent
 from ..records import Qrels, Query
@@ -30,12 +29,20 @@ from ..search.encoders import encoder_for
 from ..search.search import Search
 from ..search.settings import SearchSettings
 from ..vocabulary.provision import Provision, provide_term_table
-from .bm25_scores import Similarity
-from .evidence import DEPTH, Asked, ask, with_words
-from .judgement import Choice, chosen_among, measured
+from .evidence import DEPTH, Asked, Similarity, ask, with_words
+from .judgement import (
+    Choice,
+    Variant,
+    chosen_among,
+    landscape,
+    measured,
+    other_signals,
+    score_all,
+    score_bm25,
+    variants,
+)
 from .k1_and_b import bm25_landscape, bm25_obstacle, bm25_variants, change_requests, change_similarity
 from .settings import LEAST_JUDGED, TuneSettings
-from .variants import Variant, landscape, other_signals, score_all, score_bm25, variants
 
 
 @dataclass(frozen=True)
@@ -244,3 +251,40 @@ def draw_lines(axes: Any, choice: Choice, over: str, place: Callable[[Any], tupl
         axes.plot(*zip(*sorted(points), strict=True), marker="o", markersize=3, label=name)
     axes.set(xlabel=over, ylabel=choice.measure, title=f"{choice.queries} queries")
     axes.legend()
+
+
+@dataclass(frozen=True)
+class Reset:
+    """What was, or in a dry run would be, taken back; `tuned` None where there was nothing.
+
+    `requests` set k1 and b back, and `closed_s` tells how long the index was closed for that.
+    """
+
+    index: str
+    tuned: Tuned | None
+    requests: tuple[dict[str, Any], ...] = ()
+    closed_s: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Give everything as JSON values."""
+        return {**vars(self), "tuned": self.tuned.model_dump(exclude_unset=True) if self.tuned else None}
+
+
+def reset_tuning(cluster: Cluster, name: str, *, dry_run: bool = False) -> Reset:
+    """Have searches of an index rank by the defaults again, and give it the k1 and b of before.
+
+    A stored pipeline keeps its weights until it is deployed anew. Raises NotFound, and ClusterError when the
+    index cannot be closed or opened, or the name shows a part of it.
+    """
+    info = resolve_whole(cluster, name)
+    tuned = info.record.tuning
+    if tuned is None or tuned == Tuned():
+        return Reset(info.name, None)
+    before = (tuned.bm25 or {}).get("before")
+    similarity = Similarity(**before) if before else None
+    requests = tuple(change_requests(info.name, similarity)) if similarity else ()
+    if dry_run:
+        return Reset(info.name, tuned, requests)
+    closed_s = change_similarity(cluster, info.name, similarity) if similarity else None
+    record_event(cluster, info.name, "untuned", tuned.model_dump(exclude_unset=True), tuning=None)
+    return Reset(info.name, tuned, requests, closed_s)

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import resolve
-from ..evaluation.judged_queries import JudgedQueries
+from ..evaluation.evaluation import JudgedQueries
 from ..progress import Progress, silent
 from ..search.settings import SearchSettings
 from ..search.systems import Compared, check_collection, measured_all
@@ -24,9 +24,8 @@ from ..serving.application import Addition, Server, open_server
 from ..serving.requests import Refused, answer
 from ..serving.searching import Searches
 from ..serving.settings import ServeSettings
-from ..tuning.resetting import reset_tuning
 from ..tuning.settings import TuneSettings
-from ..tuning.tuning import Tuning, tune
+from ..tuning.tuning import Tuning, reset_tuning, tune
 from .comparing import SideBySide
 from .judgements import Judgements
 from .page import add_page

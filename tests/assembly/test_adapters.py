@@ -10,8 +10,8 @@ import torch
 import transformers
 
 from hybridr.assembly import adapters
+from hybridr.assembly.adapters import Design, Lora, Parallel
 from hybridr.assembly.assembly import assemble
-from hybridr.assembly.designs import Design, Lora, Parallel
 from hybridr.assembly.rem_files import read_rem
 from hybridr.errors import ModelError
 from support.golden_ddr import INPUTS, SOURCE, TOLERANCE, changed, gap, rem_of

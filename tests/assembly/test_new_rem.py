@@ -12,8 +12,8 @@ import torch
 from hybridr.adaptation import rem
 from hybridr.adaptation.judged import Judged, read_judged_beir
 from hybridr.adaptation.rem import train_rem
+from hybridr.assembly.adapters import PUBLISHED, read_design
 from hybridr.assembly.assembly import assemble
-from hybridr.assembly.designs import PUBLISHED, read_design
 from hybridr.assembly.new_rem import attach_fresh, config_of, design_of
 from support.dam_training import tiny_dam
 from support.places import DDR
@@ -36,18 +36,18 @@ def test_the_configuration_is_that_of_the_published_files(judged: Judged, dam: P
     assert read_design(published["config"]) == design_of("both", 192)
     alone = json.loads((DDR / "rems/rem_dense_lora192/msmarco/adapter_config.json").read_text())
     assert config_of(design_of("lora", 192)) == alone["config"]
-    train_rem(judged, rem_settings(dam, tmp_path / "rem", steps=1, name="toy"))
+    train_rem(judged, rem_settings(dam, tmp_path / "rem", steps=1))
     record = json.loads((tmp_path / "rem" / "adapter_config.json").read_text())
     assert record.keys() == published.keys()
     assert {key: record[key] for key in ("model_class", "model_type", "version", "name", "hidden_size")} == {
         "model_class": "BertDense",
         "model_type": "bert",
         "version": "3.2.1",
-        "name": "toy",
+        "name": "rem",
         "hidden_size": 32,
     }
     weights = torch.load(tmp_path / "rem" / "pytorch_adapter.bin", weights_only=True)
-    assert "bert.encoder.layer.1.attention.self.value.loras.toy.lora_B" in weights
+    assert "bert.encoder.layer.1.attention.self.value.loras.rem.lora_B" in weights
 
 
 def test_a_fresh_rem_is_seeded_and_changes_nothing(dam: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import peers
 from hybridr.records import Query
-from hybridr.tuning.bm25_scores import byte_length
+from hybridr.tuning.evidence import byte_length
 from rankings import Formula, explain
 from run import main
 from studies import baselines

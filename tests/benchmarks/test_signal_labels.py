@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hybridr.tuning.variants import Variant
+from hybridr.tuning.judgement import Variant
 from studies import signal_labels
 
 DEFAULT = Variant({"fusion": "absolute", "dense_weight": 0.5}, 0.0)

@@ -20,9 +20,8 @@ from pydantic import ValidationError
 
 from hybridr.adaptation.corpus import read_tsv
 from hybridr.adaptation.judged import read_scores, read_table
-from hybridr.assembly.checkpoints import read_tensors
-from hybridr.assembly.designs import read_design
-from hybridr.assembly.rem_files import read_rem
+from hybridr.assembly.adapters import read_design
+from hybridr.assembly.rem_files import read_rem, read_tensors
 from hybridr.cluster.record import NEEDED, Record, checked
 from hybridr.encoding.folder import checked_entry
 from hybridr.encoding.sentence_transformers import read_configuration, read_usage

@@ -17,7 +17,7 @@ from hybridr.search.fusions.pipeline import fuse
 from hybridr.search.settings import SearchSettings
 from hybridr.search.systems import system
 from hybridr.tuning.evidence import Asked
-from hybridr.tuning.variants import scores_of, variants
+from hybridr.tuning.judgement import scores_of, variants
 from support.members import FUSION, one_more
 
 VERSION, COSINE = (3, 6, 0), Record(similarity="cosine")

@@ -20,7 +20,7 @@ from hybridr.search.signal_set import signals_taken
 from hybridr.search.signals import Place, QueryReading
 from hybridr.search.signals.phrases import MOST, Phrases, phrases_of
 from hybridr.search.signals.soft_terms import KEPT, LEAST_SPAN, MOST_CLAUSES, SCALE, SoftTerms, shares_of
-from hybridr.tuning.variants import other_signals
+from hybridr.tuning.judgement import other_signals
 from hybridr.vocabulary import term_table
 from hybridr.vocabulary.term_table import TermTable
 from hybridr.vocabulary.terms import Analysed, Word

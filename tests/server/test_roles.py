@@ -42,8 +42,7 @@ from hybridr.staging.importing import import_vectors
 from hybridr.staging.texts import export_text
 from hybridr.staging.vectors import encode_texts
 from hybridr.standing.standing import remove, status
-from hybridr.tuning.resetting import reset_tuning
-from hybridr.tuning.tuning import tune
+from hybridr.tuning.tuning import reset_tuning, tune
 from support.corpus import fill_index, put_documents, text_number
 from support.hashing import HashingEncoder
 from support.places import ROOT

@@ -19,8 +19,7 @@ from hybridr.node.state import NodeState
 from hybridr.records import Query
 from hybridr.reindexing.verification import verify
 from hybridr.search.fusions.pipeline import fuse
-from hybridr.tuning.bm25_scores import Similarity
-from hybridr.tuning.evidence import ask, with_words
+from hybridr.tuning.evidence import Similarity, ask, with_words
 from hybridr.tuning.k1_and_b import bm25_obstacle, change_similarity, errors_of
 from hybridr.vocabulary.terms import Analysis
 from support.bits import asked_bits

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hybridr.cluster.record import Record
-from hybridr.tuning.judgement import chosen_among
-from hybridr.tuning.variants import landscape, variants
+from hybridr.tuning.judgement import chosen_among, landscape, variants
 
 TRIED = variants((3, 6, 0), Record(similarity="cosine"), ["absolute"])
 DEFAULT = next(i for i, one in enumerate(TRIED) if one.is_default)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hybridr.tuning.bm25_scores import Similarity
-from hybridr.tuning.choice import choose
+from hybridr.tuning.evidence import Similarity
+from hybridr.tuning.judgement import choose
 from hybridr.tuning.k1_and_b import bm25_landscape, bm25_variants, change_requests
 
 

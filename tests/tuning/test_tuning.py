@@ -8,11 +8,10 @@ import pytest
 
 from hybridr.cluster.record import IndexInfo, Record, Tuned
 from hybridr.errors import SettingsError
-from hybridr.tuning.bm25_scores import Similarity
-from hybridr.tuning.judgement import Choice, Point
+from hybridr.tuning.evidence import Similarity
+from hybridr.tuning.judgement import Choice, Point, variants
 from hybridr.tuning.k1_and_b import bm25_variants
 from hybridr.tuning.tuning import Bm25Choice, Tuning, draw_curve, write_tuning
-from hybridr.tuning.variants import variants
 
 VERSION, COSINE = (3, 6, 0), Record(similarity="cosine")
 

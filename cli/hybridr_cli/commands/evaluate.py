@@ -16,8 +16,7 @@ from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.cluster.connection import Cluster
-    from hybridr.evaluation.evaluation import Evaluation
-    from hybridr.evaluation.judged_queries import JudgedQueries
+    from hybridr.evaluation.evaluation import Evaluation, JudgedQueries
     from hybridr.search.settings import SearchSettings
 
 

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from hybridr.cluster.connection import Cluster
     from hybridr.search.settings import SearchSettings
     from hybridr.tuning.judgement import Choice
-    from hybridr.tuning.resetting import Reset
     from hybridr.tuning.settings import TuneSettings
-    from hybridr.tuning.tuning import Bm25Choice, Tuning
+    from hybridr.tuning.tuning import Bm25Choice, Reset, Tuning
 
 
 @verb(app, "tune", cluster=True)
@@ -37,8 +36,7 @@ def tune(
 
     Only what was shown to gain is written, and searches use it from then on; --reset takes it back.
     """
-    from hybridr.tuning.resetting import reset_tuning
-    from hybridr.tuning.tuning import draw_curve, tune
+    from hybridr.tuning.tuning import draw_curve, reset_tuning, tune
 
     dry = settings.dry_run
     if reset:

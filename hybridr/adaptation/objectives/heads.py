@@ -12,7 +12,7 @@ from transformers import BertConfig
 from transformers.models.bert.modeling_bert import BertEncoder
 
 from ...assembly.backbone import Dam
-from ...assembly.checkpoints import read_tensors
+from ...assembly.rem_files import read_tensors
 from ...errors import ModelError
 
 CONDENSER_FILE = "condenser.safetensors"

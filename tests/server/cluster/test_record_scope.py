@@ -16,16 +16,15 @@ from hybridr.cluster.destinations import put_record, resolve
 from hybridr.cluster.reading import read_documents, sample_documents
 from hybridr.cluster.record import Tuned
 from hybridr.errors import ClusterError
-from hybridr.evaluation.judged_queries import JudgedQueries
+from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.inspection import inspect_index
 from hybridr.progress import silent
 from hybridr.records import Query
 from hybridr.reindexing.verification import verify
 from hybridr.search.systems import Compared, evaluate_index
 from hybridr.standing.standing import remove, status
-from hybridr.tuning.resetting import reset_tuning
 from hybridr.tuning.settings import TuneSettings
-from hybridr.tuning.tuning import tune
+from hybridr.tuning.tuning import reset_tuning, tune
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder
 

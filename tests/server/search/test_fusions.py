@@ -11,7 +11,7 @@ import pytest
 from hybridr import LoadSettings, Search, SearchSettings, load, load_encoder, reindex
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import SettingsError
-from hybridr.evaluation.judged_queries import JudgedQueries
+from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.records import Query
 from hybridr.search import fusions
 from hybridr.search.signal_set import without_tokens

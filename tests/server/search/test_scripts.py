@@ -15,7 +15,7 @@ from hybridr.cluster.destinations import write_record
 from hybridr.cluster.record import Tuned
 from hybridr.deploying.deploying import fusing, pipeline_body
 from hybridr.errors import SettingsError
-from hybridr.evaluation.judged_queries import JudgedQueries
+from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.files.formats import read_corpus
 from hybridr.records import Hit, Query
 from hybridr.search import checks, scripts, systems

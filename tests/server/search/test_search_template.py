@@ -16,7 +16,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.deploying.deploying import plan_deployment
 from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import SettingsError
-from hybridr.evaluation.judged_queries import JudgedQueries
+from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.records import Query
 from hybridr.search.systems import Compared, evaluate_index
 from hybridr.serving.application import create_app

@@ -16,10 +16,9 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.cluster.legs.lexical import among, lexical_query
 from hybridr.errors import ClusterError
-from hybridr.evaluation.measures import parse_measure, values_of
+from hybridr.evaluation.evaluation import parse_measure, values_of
 from hybridr.records import Query
-from hybridr.tuning.bm25_scores import Similarity, similarity_of
-from hybridr.tuning.evidence import Asked, ask, with_words
+from hybridr.tuning.evidence import Asked, Similarity, ask, similarity_of, with_words
 from hybridr.tuning.k1_and_b import bm25_obstacle, change_similarity, errors_of
 from hybridr.tuning.settings import TuneSettings
 from hybridr.tuning.tuning import tune

@@ -107,7 +107,7 @@ def test_the_estimate_is_of_the_ranking_that_a_search_gives(
     cluster: Cluster, index: str, folder: Path, judged: Any
 ) -> None:
     """Every variant was scored here; the server must agree with what was written down."""
-    from hybridr.evaluation.measures import parse_measure, values_of
+    from hybridr.evaluation.evaluation import parse_measure, values_of
 
     found = tune(cluster, index, judged, encoder=folder)
     assert found.choice is not None

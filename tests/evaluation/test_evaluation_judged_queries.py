@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hybridr.errors import SettingsError
-from hybridr.evaluation.judged_queries import JudgedQueries
+from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.records import Query
 
 

@@ -12,11 +12,9 @@ import pytest
 from hybridr.records import Query
 from hybridr.search.fusions import Legs
 from hybridr.search.fusions.pipeline import fuse
-from hybridr.tuning.bm25_scores import Similarity, postings, rows_of
-from hybridr.tuning.evidence import Asked
-from hybridr.tuning.judgement import best_of, measured
+from hybridr.tuning.evidence import Asked, Similarity, postings, rows_of
+from hybridr.tuning.judgement import Variant, best_of, cut_legs, measured, score_all, scores_of
 from hybridr.tuning.k1_and_b import errors_of
-from hybridr.tuning.variants import Variant, cut_legs, score_all, scores_of
 from rankings import Formula
 
 TEXTS = {"a": "sea sea sea", "b": "sea wind " * 8, "c": "wind wave", "d": "tide tide"}

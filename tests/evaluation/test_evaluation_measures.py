@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridr.errors import DataError, SettingsError
-from hybridr.evaluation.measures import checked_qrels, needed_depth, parse_measure, places, values_of
+from hybridr.evaluation.evaluation import checked_qrels, needed_depth, parse_measure, places, values_of
 from hybridr.files.formats import ranked, read_qrels, read_run, write_qrels, write_run
 
 NAMES = {"nDCG@10": "ndcg_cut_10", "R@100": "recall_100", "AP": "map", "RR": "recip_rank", "P@5": "P_5"}

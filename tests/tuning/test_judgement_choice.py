@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from hybridr.cluster.record import Record
-from hybridr.tuning.choice import Landscape, choose, held_out_gains
-from hybridr.tuning.variants import landscape, variants
+from hybridr.tuning.judgement import Landscape, choose, held_out_gains, landscape, variants
 
 VERSION, COSINE = (3, 6, 0), Record(similarity="cosine")
 ALONE = Landscape(np.array([0.0, 0.09, 0.25]), np.eye(3))

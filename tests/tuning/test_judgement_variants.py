@@ -11,7 +11,7 @@ from hybridr.search.fusions.absolute import part_weights
 from hybridr.search.fusions.pipeline import fuse, search_pipeline
 from hybridr.search.settings import SearchSettings
 from hybridr.tuning.evidence import Asked
-from hybridr.tuning.variants import Variant, scores_of, variants
+from hybridr.tuning.judgement import Variant, scores_of, variants
 
 VERSION, COSINE = (3, 6, 0), Record(similarity="cosine")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hybridr.cluster.record import IndexInfo
-from hybridr.tuning.bm25_scores import Similarity, postings, rows_of, similarity_obstacle, similarity_of
+from hybridr.tuning.evidence import Similarity, postings, rows_of, similarity_obstacle, similarity_of
 from rankings import Formula
 
 TEXTS = ["sea wind sea", "wind " * 30, "wave " * 100 + "sea", "wave wind tide", "tide"]

@@ -9,9 +9,8 @@ import pytest
 
 from hybridr.encoding.opening import load_encoder
 from hybridr.errors import DownloadError, ModelError
-from hybridr.exporting.exporting import export
+from hybridr.exporting.exporting import encoder_folder, export, prefixed_usage
 from hybridr.exporting.model_files import write_model
-from hybridr.exporting.sources import encoder_folder, prefixed_usage
 from hybridr.exporting.weights import open_without_torch
 from hybridr.files.manifest import read_manifest
 from support.tiny import tiny_retriever, tiny_texts

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from hybridr.assembly.adapters import read_design
 from hybridr.assembly.assembly import assemble
-from hybridr.assembly.designs import read_design
 from hybridr.errors import ModelError
 from support.golden_ddr import SOURCE, changed, rem_of
 
