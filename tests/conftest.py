@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from hybridr.cluster import destinations
 from hybridr.cluster.connection import Cluster, connect, path_of
 from hybridr.files.folders import cache_folder
 from hybridr.node import process
@@ -25,9 +26,12 @@ from hybridr.node import state as state_module
 from hybridr.node.configuration import launch_command
 from hybridr.node.settings import NodeSettings
 from support.places import COLLECTIONS
+from support.secured import start_secured
 
-DEAR_NODES = {"ml": "ml_cluster", "secure": "secure_node"}
+DEAR_NODES = {"ml": "ml_cluster", "secure": "secure_node", "secured": "secured_node"}
 """Mark and fixture: half a minute to start, and 2 GB of memory."""
+NODES = {"server", "production"}
+"""Folders of tests that need a node."""
 IN_CI = os.environ.get("CI") == "true"
 
 
@@ -64,6 +68,7 @@ def own_home() -> Iterator[Path]:
         patch.setenv("HYBRIDR_CACHE", str(cache))
         patch.setenv("HF_HUB_OFFLINE", "1")
         patch.setattr(process, "launch_command", quick_to_start)
+        patch.setattr(destinations, "SETTLE_S", 0.0)
         yield home
         patch.undo()
 
@@ -84,6 +89,13 @@ def secure_node(own_home: Path) -> Iterator[state_module.NodeState]:
 
 
 @pytest.fixture(scope="session")
+def secured_node(own_home: Path) -> Iterator[state_module.NodeState]:
+    """Start a secured OpenSearch 3.6.0, which users cannot have of us, for the whole session."""
+    yield start_secured("secured")
+    process.stop("secured")
+
+
+@pytest.fixture(scope="session")
 def ml_cluster(own_home: Path) -> Iterator[Cluster]:
     """Start an embedded OpenSearch 3.6.0 that can run models for the whole session."""
     state = process.start(NodeSettings(name="ml", heap="2g", with_ml=True, with_natives=True))
@@ -93,10 +105,10 @@ def ml_cluster(own_home: Path) -> Iterator[Cluster]:
 
 @pytest.fixture
 def index_name(cluster: Cluster) -> Iterator[str]:
-    """Give a fresh index name; whatever begins with it is deleted afterwards."""
+    """Give a fresh index name; whatever begins with it, and is kept beside it, is deleted afterwards."""
     name = f"t-{uuid.uuid4().hex[:8]}"
     yield name
-    for info in cluster.indices(f"{name}*"):
+    for info in cluster.indices(f"{name}*,.hybridr-*-{name}*"):
         cluster.request("DELETE", path_of(info.name))
 
 
@@ -132,7 +144,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for mark, fixture in DEAR_NODES.items():
             if fixture in getattr(item, "fixturenames", ()) and item.get_closest_marker(mark) is None:
                 raise pytest.UsageError(f"{item.nodeid} uses {fixture}: it needs the mark '{mark}'")
-    items.sort(key=lambda item: ("server" not in item.path.parts, dear_node(item.path) is None))
+    items.sort(key=lambda item: (NODES.isdisjoint(item.path.parts), dear_node(item.path) is None))
 
 
 @cache

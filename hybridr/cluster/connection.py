@@ -27,7 +27,7 @@ from .record import WHOLE, IndexInfo, Scope, as_described
 from .repeats import ASKED_BY, NOBODY, is_read, once_more
 from .routing import same_copies
 from .settings import ClusterSettings
-from .versions import UNTOLD, check_supported, parse_version
+from .versions import check_supported, parse_version
 
 if TYPE_CHECKING:
     from ..node.state import NodeState
@@ -105,13 +105,17 @@ class Cluster:
 
     @cached_property
     def info(self) -> dict[str, Any]:
-        """Give the answer of `GET /`."""
+        """Give the answer of `GET /`. Raises AccessDenied: how scores are scaled depends on the version."""
         try:
             found: dict[str, Any] = self.request("GET", "/")
         except AccessDenied as error:
             if error.status != 403:
                 raise
-            return dict(UNTOLD)  # who may only read needs no right to ask the cluster
+            raise AccessDenied(
+                "the cluster does not tell this user its version (403), on which the ranking depends",
+                hint="give the user's role cluster:monitor/main, as all of opensearch/roles/ do",
+                status=403,
+            ) from None
         return found
 
     @property

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
-from ..errors import AccessDenied, ClusterError, DataError, FingerprintMismatch, NotFound
+from ..errors import AccessDenied, ClusterError, DataError, FingerprintMismatch, NotFound, Unreachable
 from .connection import Cluster, path_of
-from .record import ROLE, Event, IndexInfo, Record
+from .record import MARKS, ROLE, Event, IndexInfo, Record
 from .writing import rejects_of
 
 MAX_EVENTS = 50
 MAX_REFUSED = 1000
 NAMING_ROUNDS = 5
+TURN_S, SETTLE_S = 1.0, 2.5
+"""How long a change may wait between reading a record and writing it, at each end of the line; after how long
+nobody writes any more what he read before."""
+PATIENCE_S = 30.0
+DROPPED = "failed to process cluster event"
+PRECIOUS = {"deployment", "tuning"}
+"""What no later run would find out by itself: there it is worth waiting."""
+MAX_MARKS = 16
 BLOCKED = "cluster_block_exception"
 
 
@@ -159,12 +169,15 @@ def way_back_from(made: Sequence[IndexInfo]) -> list[IndexInfo]:
 
 def forget_destinations(cluster: Cluster, source: IndexInfo, gone: Collection[str]) -> None:
     """Take the uuids of deleted indices out of a source's record; without the right to, they stay."""
-    left = tuple(uuid for uuid in source.record.destinations if uuid not in gone)
-    if left == source.record.destinations:
+    if not set(source.record.destinations) & set(gone):
         return
-    record = source.record.changed(destinations=left) if left else source.record.without("destinations")
+
+    def without(record: Record) -> Record:
+        left = tuple(uuid for uuid in record.destinations if uuid not in gone)
+        return record.changed(destinations=left) if left else record.without("destinations")
+
     try:
-        put_record(cluster, source, record)
+        rewrite(cluster, source.name, without)
     except ClusterError as error:
         if not (isinstance(error, AccessDenied) or error.kind == BLOCKED):
             raise
@@ -291,20 +304,64 @@ def alias_options(alias: str, old: IndexInfo | None) -> dict[str, Any]:
 
 def write_record(cluster: Cluster, index: str, **changes: Any) -> None:
     """Change values of an index's record; what others keep in `_meta` stays. Raises DataError."""
-    info = cluster.index_info(index)
-    put_record(cluster, info, info.record.changed(**changes))
-
-
-def put_record(cluster: Cluster, info: IndexInfo, record: Record) -> None:
-    """Put a record in the place of the one that an index has."""
-    cluster.request("PUT", path_of(info.name, "_mapping"), {"_meta": info.meta_with(record)})
+    rewrite(cluster, index, lambda record: record.changed(**changes), settled=bool(PRECIOUS & changes.keys()))
 
 
 def record_event(cluster: Cluster, index: str, event: Event, details: dict[str, Any], **changes: Any) -> None:
     """Add an event to the history of a destination, with other changes of its record."""
     happened = {"at": datetime.now(timezone.utc).isoformat(timespec="seconds"), "event": event, **details}
-    history = (*cluster.index_info(index).record.history, happened)[-MAX_EVENTS:]
-    write_record(cluster, index, **changes, history=history)
+
+    def changed(record: Record) -> Record:
+        return record.changed(**changes, history=(*record.history, happened)[-MAX_EVENTS:])
+
+    rewrite(cluster, index, changed, settled=bool(PRECIOUS & changes.keys()))
+
+
+def rewrite(
+    cluster: Cluster, index: str, change: Callable[[Record], Record], *, settled: bool = False
+) -> None:
+    """Put what `change` makes of an index's record in its place, and see that nobody wrote over it.
+
+    OpenSearch takes a mapping without a condition, so that another who read the record before can write over
+    this change. Hence each write leaves a mark beside the record, and all later ones keep it: where it is
+    missing afterwards, the change is made once more, to the record as it is then. With `settled` that is
+    looked for when nobody can still be writing what he read before. Raises ClusterError.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        if (mark := put_changed(cluster, index, change)) is None:
+            continue
+        if settled:
+            time.sleep(SETTLE_S)
+        if not mark or mark in cluster.index_info(index).marks:
+            return
+    raise ClusterError(f"others go on writing into the record of '{index}'", hint="try again")
+
+
+def put_changed(cluster: Cluster, index: str, change: Callable[[Record], Record]) -> str | None:
+    """Change a record within `TURN_S`; give the mark of the write, None where it took too long."""
+    began, info = time.monotonic(), cluster.index_info(index)
+    record = change(info.record)
+    if time.monotonic() - began > TURN_S:
+        return None
+    try:
+        return put_record(cluster, info, record)
+    except Unreachable as failure:
+        if DROPPED not in failure.message:
+            raise
+        return None
+
+
+def put_record(cluster: Cluster, info: IndexInfo, record: Record) -> str:
+    """Put a record in the place of the one that was just read; give the mark of this write.
+
+    An empty record leaves nothing, no mark either. The cluster drops what it cannot do within `TURN_S`.
+    """
+    mark = secrets.token_hex(4) if record.to_json() else ""
+    meta = info.meta_with(record) | ({MARKS: [*info.marks, mark][-MAX_MARKS:]} if mark else {})
+    turn = {"cluster_manager_timeout": f"{round(TURN_S * 1000)}ms"}
+    cluster.request("PUT", path_of(info.name, "_mapping"), {"_meta": meta}, turn)
+    return mark
 
 
 def refused_ids(info: IndexInfo) -> list[str]:

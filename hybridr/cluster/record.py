@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -15,11 +15,16 @@ from ..errors import ClusterError, DataError
 from ..files.folders import is_file_name
 from ..records import Windows
 
-VERSION = 1
+FIRST, VERSION = 1, 2
+"""The stamp of a record says which hybridr may read and write it at least: 1 all, 2 from release 0.2.0 on.
+
+It is raised only by a field that older ones would not know (`Since`): what they can read stays theirs.
+"""
 ROLE = "vectors"
 ENCODER_FIELD = "hybridr_encoder"
 SEQ_NO_FIELD = "hybridr_seq_no"
 BITS_FIELD = "hybridr_tokens"
+MARKS = "hybridr_writes"  # beside the record in `_meta`
 PASSAGE_VECTOR = "vector"  # inside the nested field; `start` and `end` beside it
 NEEDED = ("source", "source_uuid", "job", "state", "encoder", "similarity", "vector_field", "fields")
 
@@ -36,10 +41,24 @@ Event = Literal["filled", "filled in place", "switched", "rolled back", "tuned",
 """What the history of an index with vectors tells of."""
 
 
-class Part(BaseModel):
-    """What all parts of a record share: values never change, unknown names are refused."""
+class Since(NamedTuple):
+    """Stands at a field that records have since a version; a record in which it is set is of that version."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    version: int
+
+
+class Part(BaseModel):
+    """What all parts of a record share: values never change, what a newer hybridr added is kept."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", protected_namespaces=())
+
+    @property
+    def least_version(self) -> int:
+        """Say which version may read this at least, by what is set."""
+        known = self.model_fields_set & type(self).model_fields.keys()
+        marks = [mark for name in known for mark in type(self).model_fields[name].metadata]
+        inside = [part.least_version for name in known if isinstance(part := getattr(self, name), Part)]
+        return max([FIRST, *inside, *(mark.version for mark in marks if isinstance(mark, Since))])
 
 
 class Deployment(Part):
@@ -70,12 +89,16 @@ class Tuned(Part):
 
 
 class FittedTable(Part):
-    """The term table of an index: how many terms, from how many documents, in how many parts it is kept."""
+    """The term table of an index: how many terms, from how many documents, in how many parts it is kept.
+
+    Its hidden index is its source's `own`, or one that an earlier hybridr had for all.
+    """
 
     fingerprint: str = Field(pattern=r"^[0-9a-f]{64}$")
     terms: int
     documents: int
     parts: int = Field(ge=1, le=16)
+    own: Annotated[bool, Since(2)] = False
 
 
 class Load(Part):
@@ -100,7 +123,7 @@ class Record(Part):
     although it harms. Records of before the stamp `version` read as well.
     """
 
-    version: int = VERSION
+    version: int = FIRST
     role: Literal["source", "vectors"] | None = None
     in_place: bool = False
     target: str | None = None
@@ -118,7 +141,7 @@ class Record(Part):
     similarity: Literal["", "ip", "cosine"] = ""
     precision: Literal["fp32", "bf16", "int8"] | None = None
     backend: Literal["onnx", "openvino", "torch"] | None = None
-    arithmetic: str = ""
+    arithmetic: Annotated[str, Since(2)] = ""
     """Why documents are encoded so, where that was measured."""
     vector_field: str = ""
     fields: tuple[str, ...] = ()
@@ -129,7 +152,7 @@ class Record(Part):
     max_tokens: int | None = None
     passages: Windows | None = None
     token_bits: str = ""
-    imprints: dict[str, str] = {}
+    imprints: Annotated[dict[str, str], Since(2)] = {}
     """What else the encoder left in each document: by its name, what was fitted for it."""
     engine: Literal["lucene", "faiss"] = "lucene"
     vectors: Literal["float", "byte", "sq", "on_disk"] = "float"
@@ -138,7 +161,7 @@ class Record(Part):
     synced: dict[int, int] | None = None
     rejected: int = 0
     refused: tuple[str, ...] = ()
-    accepted: tuple[str, ...] = ()
+    accepted: Annotated[tuple[str, ...], Since(2)] = ()
     history: tuple[Happened, ...] = ()
     """The last 50 events, each with `at` and `event`: see `Event`."""
     load: Load | None = None
@@ -149,6 +172,8 @@ class Record(Part):
 
     def changed(self, **changes: Any) -> Record:
         """Give the record with other values; raises DataError for unknown names and wrong values."""
+        if unknown := sorted(changes.keys() - type(self).model_fields.keys()):
+            raise DataError(f"a record holds no '{unknown[0]}'")
         known = {name: getattr(self, name) for name in self.model_fields_set}
         return checked({**known, **changes}, "the new record")
 
@@ -166,7 +191,7 @@ class Record(Part):
     def to_json(self) -> dict[str, Any]:
         """Give what the index keeps: all values ever set and the stamp; of an empty record nothing."""
         found = self.model_dump(mode="json", exclude_unset=True, exclude={"version"})
-        return {**found, "version": VERSION} if found else {}
+        return {**found, "version": max(self.version, self.least_version)} if found else {}
 
 
 def require_named(event: dict[str, Any]) -> dict[str, Any]:
@@ -190,10 +215,11 @@ def checked(found: Any, whose: str) -> Record:
     """Read a record. Raises DataError that names what is wrong with it, or that it is of a newer hybridr."""
     if not isinstance(found, Mapping):
         raise DataError(f"{whose} is no object but {type(found).__name__}", hint=MEND)
-    version = found.get("version", VERSION)
+    version = found.get("version", FIRST)
     if isinstance(version, int) and version > VERSION:
         raise DataError(
-            f"{whose} is of version {version}, this hybridr reads {VERSION}", hint="pip install -U hybridr"
+            f"{whose} is of version {version}, this hybridr reads up to {VERSION}",
+            hint="upgrade this hybridr to the release that wrote it: docs/upgrades.md",
         )
     try:
         record = Record(**found)
@@ -214,8 +240,6 @@ def problem_of(error: ValidationError | TypeError) -> str:
         return f"cannot be read: {error}"
     first = error.errors()[0]
     name = ".".join(map(str, first["loc"]))
-    if first["type"] == "extra_forbidden":
-        return f"holds an unknown '{name}'"
     return f"holds a wrong '{name}': {first['msg'].lower()}"
 
 
@@ -309,9 +333,15 @@ class IndexInfo:
         found = self.mappings.get("_meta", {})
         return dict(found) if isinstance(found, Mapping) else {}
 
+    @property
+    def marks(self) -> list[Any]:
+        """Give the marks of the last writes into the record, oldest first."""
+        found = self.other_meta.get(MARKS)
+        return found if isinstance(found, list) else []
+
     def meta_with(self, record: Record) -> dict[str, Any]:
         """Give the whole `_meta` with this record in it; what others keep there stays."""
-        others = {name: value for name, value in self.other_meta.items() if name != "hybridr"}
+        others = {name: value for name, value in self.other_meta.items() if name not in ("hybridr", MARKS)}
         return others | meta_of(record)
 
 

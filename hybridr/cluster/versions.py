@@ -9,8 +9,6 @@ from ..errors import ClusterError
 from .failures import told, understood
 
 OLDEST = (2, 19, 0)
-UNTOLD = {"version": {"distribution": "opensearch", "number": "2.19.0"}}
-"""What is assumed of a cluster that does not tell this user its version: what all supported ones can."""
 
 
 def parse_version(number: str) -> tuple[int, int, int]:

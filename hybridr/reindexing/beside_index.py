@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any, TypeAlias
 
 from ..cluster.connection import Cluster, path_of
@@ -18,7 +19,7 @@ from ..cluster.destinations import (
     is_known_by,
     is_restored,
     name_destination,
-    put_record,
+    rewrite,
     switch_actions,
 )
 from ..cluster.mappings import carry_over, is_beyond_change
@@ -302,15 +303,19 @@ def create(cluster: Cluster, todo: Plan) -> None:
     if todo.exists:
         info = cluster.index_info(todo.destination)
         carry_over(cluster, cluster.index_info(planned.source), info)
-        record = info.record.changed(
-            alias=planned.alias,
-            previous=planned.previous,
-            aliases={**planned.aliases, **info.record.aliases},
-            precision=planned.precision,
-            backend=planned.backend,
-            arithmetic=planned.arithmetic,
-        )
-        if record != info.record:  # whatever is written replaces what another process writes now
-            put_record(cluster, info, record)
+        if planned_again(planned, info.record) != info.record:
+            rewrite(cluster, info.name, partial(planned_again, planned))
     name_destination(cluster, cluster.index_info(todo.destination))
     cluster.wait_until_usable(todo.destination)
+
+
+def planned_again(planned: Record, record: Record) -> Record:
+    """Give the record of an index from an earlier run with what is planned otherwise now."""
+    return record.changed(
+        alias=planned.alias,
+        previous=planned.previous,
+        aliases={**planned.aliases, **record.aliases},
+        precision=planned.precision,
+        backend=planned.backend,
+        arithmetic=planned.arithmetic,
+    )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..cluster.connection import Cluster
 from ..cluster.record import FittedTable, IndexInfo
 from ..encoding.contract import Encoder
-from ..errors import HybridrError
+from ..errors import AccessDenied, HybridrError
 from ..progress import Progress, silent
 from .fitting import Listener, fit_term_table, table_obstacle, table_origin
 from .storage import is_in_cluster, keep_term_table, named_as, open_term_table
@@ -62,7 +63,8 @@ def provide_term_table(
         if reason := table_obstacle(info, encoder):
             return Provision(None, note=reason)
         table = fitting_table(cluster, info, encoder)
-        if table is not None and is_in_cluster(cluster, known := named_as(table)):
+        known = named_as(table) if table else None
+        if known and known == info.record.term_table and is_in_cluster(cluster, info):
             return Provision(known)
         fitted = table is None
         heard = listener.table(cluster.count(info.name)) if fitted and listener is not None else None
@@ -77,7 +79,9 @@ def provide_term_table(
 
 def fitting_table(cluster: Cluster, info: IndexInfo, encoder: Encoder) -> TermTable | None:
     """Open the table of an index if it is one that would be fitted now."""
-    table = open_term_table(cluster, info)
+    table = None
+    with suppress(AccessDenied):  # then it is fitted again, and kept on this machine
+        table = open_term_table(cluster, info)
     if table is None or table.encoder != encoder.fingerprint:
         return None
     origin = table_origin(cluster, info)

@@ -1,7 +1,7 @@
-"""Where term tables are kept: in parts in a hidden index of the cluster, and as a copy on this machine.
+"""Where term tables are kept: in parts in a hidden index for each source, and as a copy on this machine.
 
-An index names its table by fingerprint, which is the sha256 of all parts: whoever else may write that index
-can take a table away, and not change one.
+An index names its table by fingerprint, which is the sha256 of all parts: whoever else may write that hidden
+index can take a table away, and not change one. Rights to one source's are no rights to another's.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from pathlib import Path
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import readable, write_record
-from ..cluster.failures import EXISTS
+from ..cluster.failures import EXISTS, understood
 from ..cluster.record import FittedTable, IndexInfo
 from ..cluster.writing import delete_action
 from ..errors import AccessDenied, ClusterError, DataError, DownloadError, ModelError, NotFound
 from ..files.folders import below, data_folder, delete_below
 from .term_table import TermTable, load_term_table, unpacked
 
-INDEX = ".hybridr-term-tables"
+HOME = ".hybridr-terms-"
+SHARED = ".hybridr-term-tables"
+"""One for all sources, of an earlier hybridr: read, and left with the next table."""
 BODY = {
     "settings": {"index": {"hidden": True, "number_of_shards": 1, "auto_expand_replicas": "0-1"}},
     "mappings": {
@@ -50,13 +52,13 @@ _missing: dict[tuple[str, str], float] = {}
 def open_term_table(cluster: Cluster, info: IndexInfo) -> TermTable | None:
     """Open the table that an index names, from this machine or the cluster; None where there is none to use.
 
-    It is kept in memory: the next call asks nobody.
+    It is kept in memory: the next call asks nobody. Raises AccessDenied, ClusterError.
     """
     if (named := info.record.term_table) is None:
         return None
     key = (cluster.url, named.fingerprint)
     if named.fingerprint not in _open and time.monotonic() >= _missing.get(key, 0.0):
-        found = local_table(named.fingerprint) or fetched_table(cluster, named)
+        found = local_table(named.fingerprint) or fetched_table(cluster, info, named)
         if found is None:
             _missing[key] = time.monotonic() + MISSING_S
         else:
@@ -93,23 +95,44 @@ def local_table(fingerprint: str) -> TermTable | None:
     return table if table.fingerprint == fingerprint else None
 
 
-def fetched_table(cluster: Cluster, named: FittedTable) -> TermTable | None:
-    """Read a table from the cluster and keep a copy here; None when it is not there as it was written."""
+def home_of(info: IndexInfo) -> str:
+    """Name the hidden index that the table of an index lies in, or would lie in."""
+    named = info.record.term_table
+    return SHARED if named and not named.own else HOME + info.record.source
+
+
+def fetched_table(cluster: Cluster, info: IndexInfo, named: FittedTable) -> TermTable | None:
+    """Read a table from the cluster and keep a copy here; None when it is not there as it was written.
+
+    Raises AccessDenied where it may not be read, ClusterError: without it searches would rank otherwise.
+    """
+    home = home_of(info)
     try:
-        data = b"".join(part_of(cluster, named.fingerprint, number) for number in range(named.parts))
+        data = b"".join(part_of(cluster, home, named.fingerprint, number) for number in range(named.parts))
         if hashlib.sha256(data).hexdigest() != named.fingerprint:
             return None
         table = unpacked(data)
-    except (ClusterError, ModelError):
+    except AccessDenied as error:
+        raise AccessDenied(
+            f"the table of terms of '{info.name}' may not be read, and without it searches rank otherwise: "
+            f"{error.message}",
+            hint=f"give this user's role indices:data/read/mget* on {home}, as opensearch/roles/search.json "
+            "does; or --signals phrases",
+            status=error.status,
+        ) from None
+    except (NotFound, ModelError):
         return None
     with suppress(DownloadError):  # a copy saves the next process a request, no more
         table.save(folder_of_table(named.fingerprint))
     return table
 
 
-def part_of(cluster: Cluster, fingerprint: str, number: int) -> bytes:
-    """Read one part. Raises ModelError for one that hybridr did not write, ClusterError."""
-    found = cluster.request("GET", path_of(INDEX, "_doc", f"{fingerprint}-{number}"))["_source"].get("data")
+def part_of(cluster: Cluster, home: str, fingerprint: str, number: int) -> bytes:
+    """Read one part. Raises NotFound, ModelError for one that hybridr did not write, ClusterError."""
+    path, wanted = path_of(home, "_mget"), {"ids": [f"{fingerprint}-{number}"]}
+    answer = cluster.request("POST", path, wanted, every_shard=True)
+    with understood(cluster.url, path):
+        found = answer["docs"][0].get("_source", {}).get("data")
     try:
         if isinstance(found, str) and len(found) <= 2 * PART_BYTES:
             return b64decode(found, validate=True)
@@ -151,20 +174,22 @@ def named_as(table: TermTable) -> FittedTable:
         terms=len(table.terms),
         documents=table.origin["documents"],
         parts=len(split_up(table.packed())),
+        own=True,
     )
 
 
 def write_parts(cluster: Cluster, info: IndexInfo, named: FittedTable, parts: Sequence[bytes]) -> None:
     """Write the parts of an index's table, over those that may be there."""
+    home = HOME + info.record.source
     try:
-        if not cluster.indices(INDEX):
-            cluster.request("PUT", path_of(INDEX), BODY)
+        if not cluster.indices(home):
+            cluster.request("PUT", path_of(home), BODY)
     except ClusterError as error:
         if error.kind != EXISTS:
             raise
     for number, part in enumerate(parts):
         source = {"index": info.name, "index_uuid": info.uuid, "data": b64encode(part).decode()}
-        cluster.request("PUT", path_of(INDEX, "_doc", f"{named.fingerprint}-{number}"), source)
+        cluster.request("PUT", path_of(home, "_doc", f"{named.fingerprint}-{number}"), source)
 
 
 @dataclass(frozen=True)
@@ -182,18 +207,20 @@ def kept_table(cluster: Cluster, info: IndexInfo) -> KeptTable | None:
     if (named := info.record.term_table) is None:
         return None
     found = {
-        "cluster": is_in_cluster(cluster, named),
+        "cluster": is_in_cluster(cluster, info),
         "machine": local_table(named.fingerprint) is not None,
     }
     places = tuple(place for place, there in found.items() if there)
     return KeptTable(named.fingerprint, named.terms, named.documents, places)
 
 
-def is_in_cluster(cluster: Cluster, named: FittedTable) -> bool:
-    """Tell whether the cluster has every part of a table, as far as this user may see."""
+def is_in_cluster(cluster: Cluster, info: IndexInfo) -> bool:
+    """Tell whether the cluster has every part of the table of an index, as far as this user may see."""
+    if (named := info.record.term_table) is None:
+        return False
     ids = [{"_id": f"{named.fingerprint}-{number}", "_source": False} for number in range(named.parts)]
     try:
-        found = cluster.request("POST", path_of(INDEX, "_mget"), {"docs": ids})["docs"]
+        found = cluster.request("POST", path_of(home_of(info), "_mget"), {"docs": ids})["docs"]
     except (AccessDenied, NotFound):
         return False
     return all(one.get("found") for one in found)
@@ -202,33 +229,37 @@ def is_in_cluster(cluster: Cluster, named: FittedTable) -> bool:
 def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
     """Delete the tables made for these indices that no index names now; give their fingerprints.
 
-    Another index may name one too: a copy of this one. The hidden index goes with its last part. For a user
+    Another index may name one too: a copy of this one. A hidden index goes with its last part. For a user
     who may not see all indices nothing is deleted, and what may not be deleted stays.
     """
     before = {info.record.term_table.fingerprint for info in infos if info.record.term_table}
-    parts = stored_parts(cluster, {info.uuid for info in infos})
-    if not (before or parts):
+    homes = sorted({SHARED, *(HOME + info.record.source for info in infos)})
+    parts = {home: stored_parts(cluster, home, {info.uuid for info in infos}) for home in homes}
+    made = before | {table_of_part(part) for found in parts.values() for part in found}
+    if not made:
         return []
     try:
-        gone = (before | {table_of_part(part) for part in parts}) - fingerprints_named(cluster)
+        named = {(home_of(info), table) for info, table in tables_named(cluster)}
     except AccessDenied:
         return []
+    gone = made - {table for _, table in named}
     for fingerprint in gone:
         _open.pop(fingerprint, None)
         delete_below(tables_folder(), folder_of_table(fingerprint).name)
-    delete_parts(cluster, [part for part in parts if table_of_part(part) in gone])
+    for home, found in parts.items():
+        delete_parts(cluster, home, [part for part in found if (home, table_of_part(part)) not in named])
     return sorted(gone)
 
 
-def stored_parts(cluster: Cluster, uuids: Collection[str]) -> list[str]:
+def stored_parts(cluster: Cluster, home: str, uuids: Collection[str]) -> list[str]:
     """List the ids of the parts that were written for indices; none without the right to look."""
     wanted = {"size": MOST_PARTS, "_source": False, "query": {"terms": {"index_uuid": sorted(uuids)}}}
     try:
-        if not cluster.exists(INDEX):
+        if not cluster.exists(home):
             return []
         with suppress(AccessDenied):
-            cluster.refresh(INDEX)
-        found = [hit["_id"] for hit in cluster.search(INDEX, wanted)["hits"]["hits"]]
+            cluster.refresh(home)
+        found = [hit["_id"] for hit in cluster.search(home, wanted)["hits"]["hits"]]
     except (AccessDenied, NotFound):
         return []
     return [part for part in found if PART.fullmatch(part)]
@@ -239,18 +270,18 @@ def table_of_part(part: str) -> str:
     return part.partition("-")[0]
 
 
-def fingerprints_named(cluster: Cluster) -> set[str]:
-    """List the tables that any index names. Raises AccessDenied."""
-    records = [info.record for info in cluster.indices("*") if readable(info)]
-    return {record.term_table.fingerprint for record in records if record.term_table}
+def tables_named(cluster: Cluster) -> list[tuple[IndexInfo, str]]:
+    """List all indices that name a table, and which. Raises AccessDenied."""
+    found = [info for info in cluster.indices("*") if readable(info)]
+    return [(info, one.fingerprint) for info in found if (one := info.record.term_table)]
 
 
-def delete_parts(cluster: Cluster, parts: Sequence[str]) -> None:
-    """Delete parts, and the hidden index when none is left."""
+def delete_parts(cluster: Cluster, home: str, parts: Sequence[str]) -> None:
+    """Delete parts, and their hidden index when none is left."""
     if not parts:
         return
     body = b"".join(delete_action(part).body for part in parts)
     with suppress(AccessDenied, NotFound):
-        cluster.request("POST", path_of(INDEX, "_bulk"), body, {"refresh": "true"})
-        if cluster.count(INDEX) == 0:
-            cluster.request("DELETE", path_of(INDEX))
+        cluster.request("POST", path_of(home, "_bulk"), body, {"refresh": "true"})
+        if cluster.count(home) == 0:
+            cluster.request("DELETE", path_of(home))

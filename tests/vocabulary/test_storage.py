@@ -10,10 +10,12 @@ from hybridr.cluster.connection import connect
 from hybridr.cluster.record import IndexInfo
 from hybridr.errors import DataError
 from hybridr.files.folders import data_folder
-from hybridr.vocabulary.storage import INDEX, drop_term_tables, folder_of_table, local_table
+from hybridr.vocabulary.storage import HOME, drop_term_tables, folder_of_table, local_table
 from support.hostile_cluster import ROOT, Given, hostile
 
-INFO = IndexInfo("docs-hybridr-1", {"index.uuid": "u"}, {}, {})
+META = {"hybridr": {"source": "docs"}}
+INFO = IndexInfo("docs-hybridr-1", {"index.uuid": "u"}, {"_meta": META}, {})
+INDEX = f"{HOME}docs"
 OWN = "ab" * 32
 ODD = ["../victim", "../../../victim", "../victim-0", f"../{'a' * 61}-0", ".", "..", "", "x", OWN, OWN + "-x"]
 ODD += [f"{OWN}-0\n", f"{OWN.upper()}-0", f"{OWN}/../../victim-0", "ab" * 31 + "/.-0"]

@@ -11,11 +11,11 @@ from ...cluster.connection import Cluster, path_of
 from ...cluster.destinations import (
     is_copy,
     is_in_place,
-    put_record,
     record_event,
     refusals,
     refused_ids,
     require_whole,
+    rewrite,
     write_record,
 )
 from ...cluster.reading import (
@@ -29,7 +29,7 @@ from ...cluster.reading import (
     sample_documents,
     sources_by_id,
 )
-from ...cluster.record import IndexInfo
+from ...cluster.record import IndexInfo, Record
 from ...cluster.writing import Action, rejects_of, update_action, write_past_pipelines
 from ...encoding.contract import Encoder
 from ...errors import ClusterError, DataError
@@ -219,8 +219,7 @@ class InPlace:
         if not dry_run:
             write_record(cluster, source, state="removing")
             take_out(cluster, source, held, fields)
-            left = cluster.index_info(source)
-            put_record(cluster, left, left.record.bare())
+            rewrite(cluster, source, Record.bare)
             forget(info.uuid)
         return {"indices": [], "actions": [], "documents": documents, "fields": fields}
 

@@ -16,7 +16,7 @@ class SharedJobs(Sidecar):
     name = "shared_jobs"
     listed = "leases"
     shown = "shares"
-    where = lease_index("INDEX") + "*"
+    where = lease_index("INDEX-hybridr*")
 
     @staticmethod
     def kept(cluster: Cluster, info: IndexInfo) -> Tally | None:

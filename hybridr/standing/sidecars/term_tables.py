@@ -17,7 +17,7 @@ class TermTables(Sidecar):
     name = "term_tables"
     listed = "term_tables"
     shown = "term_table"
-    where = storage.INDEX
+    where = storage.HOME + "INDEX"
 
     @staticmethod
     def kept(cluster: Cluster, info: IndexInfo) -> KeptTable | None:

@@ -14,7 +14,7 @@ from hybridr.errors import AccessDenied
 from hybridr.vocabulary import fitting, provision, storage, term_table
 from hybridr.vocabulary.fitting import fit_term_table
 from hybridr.vocabulary.provision import provide_term_table
-from hybridr.vocabulary.storage import INDEX, open_term_table
+from hybridr.vocabulary.storage import HOME, open_term_table
 from support.corpus import bulk, fill_index
 from support.hashing import HashingEncoder
 from support.places import with_support
@@ -114,7 +114,7 @@ def test_a_new_encoder_gets_a_table_of_its_own_and_leaves_the_first(
         table = open_term_table(cluster, info)
         assert table is not None
         assert table.encoder == info.record.encoder
-        assert storage.stored_parts(cluster, {info.uuid})
+        assert storage.stored_parts(cluster, storage.home_of(info), {info.uuid})
 
 
 def test_a_table_of_other_fields_is_fitted_anew_and_the_old_parts_go(
@@ -128,7 +128,10 @@ def test_a_table_of_other_fields_is_fitted_anew_and_the_old_parts_go(
     assert fits == [bare, bare]
     info = cluster.index_info(bare)
     assert info.record.term_table == second.table
-    parts = {storage.table_of_part(part) for part in storage.stored_parts(cluster, {info.uuid})}
+    parts = {
+        storage.table_of_part(part)
+        for part in storage.stored_parts(cluster, storage.home_of(info), {info.uuid})
+    }
     assert parts == {info.record.term_table.fingerprint}
 
 
@@ -143,7 +146,7 @@ def test_killed_between_parts_it_is_whole_after_the_next_run(
     request, written = Cluster.request, []
 
     def killed(self: Cluster, method: str, path: str, *rest: Any, **options: Any) -> Any:
-        if method == "PUT" and path.startswith(f"/{INDEX}/_doc"):
+        if method == "PUT" and path.startswith(f"/{HOME}") and "/_doc/" in path:
             if len(written) == after:
                 raise KeyboardInterrupt
             written.append(path)
@@ -162,7 +165,7 @@ def test_killed_between_parts_it_is_whole_after_the_next_run(
     table = open_term_table(cluster, cluster.index_info(bare))
     assert table is not None
     assert table.fingerprint == found.table.fingerprint
-    assert len(storage.stored_parts(cluster, {info.uuid})) == found.table.parts
+    assert len(storage.stored_parts(cluster, storage.home_of(info), {info.uuid})) == found.table.parts
 
 
 PROVIDE = """
@@ -191,7 +194,9 @@ def test_two_processes_at_once_leave_one_whole_table(
     info = cluster.index_info(bare)
     assert open_term_table(cluster, info) is not None
     assert info.record.term_table is not None
-    assert len(storage.stored_parts(cluster, {info.uuid})) == info.record.term_table.parts
+    assert (
+        len(storage.stored_parts(cluster, storage.home_of(info), {info.uuid})) == info.record.term_table.parts
+    )
 
 
 def test_without_rights_for_the_hidden_index_it_stays_on_this_machine(
@@ -200,7 +205,7 @@ def test_without_rights_for_the_hidden_index_it_stays_on_this_machine(
     request = Cluster.request
 
     def forbidding(self: Cluster, method: str, path: str, *rest: Any, **options: Any) -> Any:
-        if path.startswith(f"/{INDEX}"):
+        if path.startswith(f"/{HOME}"):
             raise AccessDenied("the cluster forbids it (403): no permissions", status=403)
         return request(self, method, path, *rest, **options)
 
@@ -218,7 +223,7 @@ def test_without_rights_for_the_hidden_index_it_stays_on_this_machine(
     later = provide_term_table(cluster, bare, HashingEncoder())
     assert (later.fitted, later.note, later.table) == (False, "", found.table)
     assert fits == [bare]
-    assert storage.is_in_cluster(cluster, found.table)
+    assert storage.is_in_cluster(cluster, cluster.index_info(bare))
 
 
 def test_a_failure_leaves_the_reindex_whole_and_is_told(cluster: Cluster, index_name: str) -> None:
@@ -258,7 +263,7 @@ def test_a_table_of_few_words_is_not_kept(
     assert found.described.startswith("none, the index has too few words, ")
     info = cluster.index_info(bare)
     assert info.record.term_table is None
-    assert storage.stored_parts(cluster, {info.uuid}) == []
+    assert storage.stored_parts(cluster, storage.home_of(info), {info.uuid}) == []
 
 
 def test_a_read_only_disk_here_still_fills_the_cluster(

@@ -10,11 +10,12 @@ import pytest
 from hybridr import ReindexSettings, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import FittedTable, IndexInfo
-from hybridr.errors import AccessDenied, Unreachable
+from hybridr.errors import AccessDenied, ClusterError, Unreachable
 from hybridr.reindexing.rollback import rollback
 from hybridr.standing.standing import remove, status
 from hybridr.vocabulary import storage
-from hybridr.vocabulary.storage import INDEX, open_term_table
+from hybridr.vocabulary.provision import provide_term_table
+from hybridr.vocabulary.storage import HOME, SHARED, home_of, open_term_table
 from support.corpus import bulk, fill_index
 from support.hashing import HashingEncoder
 
@@ -32,7 +33,7 @@ def named_by(info: IndexInfo) -> FittedTable:
 
 
 def parts_there(cluster: Cluster, info: IndexInfo) -> list[str]:
-    return sorted(storage.stored_parts(cluster, {info.uuid}))
+    return sorted(storage.stored_parts(cluster, home_of(info), {info.uuid}))
 
 
 def test_another_machine_finds_the_table_in_the_cluster(
@@ -92,10 +93,10 @@ def test_what_a_stranger_writes_there_is_not_taken(
     info = made(cluster, index_name)
     other_machine()
     part = f"{named_by(info).fingerprint}-1"
-    cluster.request("PUT", path_of(INDEX, "_doc", part), {"data": data})
+    cluster.request("PUT", path_of(home_of(info), "_doc", part), {"data": data})
     assert open_term_table(cluster, info) is None
     storage._missing.clear()
-    bulk(cluster, INDEX, [{"delete": {"_id": part}}])
+    bulk(cluster, home_of(info), [{"delete": {"_id": part}}])
     assert open_term_table(cluster, info) is None
 
 
@@ -109,34 +110,95 @@ def test_a_table_of_other_bytes_with_their_own_fingerprint_is_not_taken(
     other_machine()
     fingerprint = hashlib.sha256(data).hexdigest()
     part = {"data": base64.b64encode(data).decode()}
-    cluster.request("PUT", path_of(INDEX, "_doc", f"{fingerprint}-0"), part)
+    cluster.request("PUT", path_of(home_of(info), "_doc", f"{fingerprint}-0"), part)
     record = {**info.mappings["_meta"]["hybridr"]}
     record["term_table"] = {**record["term_table"], "fingerprint": fingerprint, "parts": 1}
     cluster.request("PUT", path_of(info.name, "_mapping"), {"_meta": {"hybridr": record}})
     assert open_term_table(cluster, cluster.index_info(info.name)) is None
-    bulk(cluster, INDEX, [{"delete": {"_id": f"{fingerprint}-0"}}])
 
 
 def test_a_table_that_is_nowhere_is_looked_for_now_and_then(
     cluster: Cluster, index_name: str, other_machine: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     info = made(cluster, index_name)
-    bulk(cluster, INDEX, [{"delete": {"_id": part}} for part in parts_there(cluster, info)])
+    bulk(cluster, home_of(info), [{"delete": {"_id": part}} for part in parts_there(cluster, info)])
     other_machine()
-    asked = []
+    asked, request = [], Cluster.request
 
-    def request(self: Cluster, method: str, path: str, *rest: Any, **options: Any) -> Any:
+    def counted(self: Cluster, method: str, path: str, *rest: Any, **options: Any) -> Any:
         asked.append(path)
-        raise Unreachable("away")
+        return request(self, method, path, *rest, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Cluster, "request", request)
+        patch.setattr(Cluster, "request", counted)
         assert open_term_table(cluster, info) is open_term_table(cluster, info) is None
         assert len(asked) == 1
         patch.setattr(storage, "MISSING_S", 0.0)
         storage._missing.update(dict.fromkeys(storage._missing, 0.0))
         assert open_term_table(cluster, info) is None
         assert len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        Unreachable("some shards did not answer"),
+        AccessDenied("the cluster forbids it (403): no permissions", status=403),
+    ],
+)
+def test_a_table_that_cannot_be_read_now_is_no_reason_to_rank_without_it(
+    cluster: Cluster,
+    index_name: str,
+    other_machine: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+    failure: ClusterError,
+) -> None:
+    info = made(cluster, index_name)
+    other_machine()
+
+    def request(self: Cluster, method: str, path: str, *rest: Any, **options: Any) -> Any:
+        raise failure
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Cluster, "request", request)
+        for _ in range(2):
+            with pytest.raises(type(failure), match=str(failure)[:20]):
+                open_term_table(cluster, info)
+    assert open_term_table(cluster, info) is not None
+
+
+def test_a_table_in_the_shared_index_of_an_earlier_hybridr_is_read_and_moves_with_the_next(
+    cluster: Cluster, index_name: str, other_machine: Callable[[], None]
+) -> None:
+    info = made(cluster, index_name)
+    earlier = as_before(cluster, info)
+    assert (home_of(earlier), earlier.record.to_json()["version"]) == (SHARED, 1)
+    other_machine()
+    assert open_term_table(cluster, earlier) is not None
+    [held] = status(cluster, index_name).holdings
+    assert held.kept["term_table"].places == ("cluster", "machine")
+    assert provide_term_table(cluster, info.name, HashingEncoder()).table == named_by(info)
+    now = cluster.index_info(info.name)
+    assert (home_of(now), now.record.to_json()["version"]) == (HOME + index_name, 2)
+    assert len(parts_there(cluster, now)) == named_by(info).parts
+    assert not parts_there(cluster, earlier), "words of documents are in no index for all any more"
+    as_before(cluster, now)
+    assert remove(cluster, index_name)["term_tables"] == [named_by(info).fingerprint]
+    assert not parts_there(cluster, earlier)
+
+
+def as_before(cluster: Cluster, info: IndexInfo) -> IndexInfo:
+    """Keep the table of an index as release 0.1.0 did."""
+    if not cluster.exists(SHARED):
+        cluster.request("PUT", path_of(SHARED), storage.BODY)
+    moved = {"source": {"index": home_of(info)}, "dest": {"index": SHARED}}
+    cluster.request("POST", "/_reindex", moved, {"refresh": "true"})
+    cluster.request("DELETE", path_of(home_of(info)))
+    kept = info.record.to_json()
+    table = {name: value for name, value in kept["term_table"].items() if name != "own"}
+    meta = {"hybridr": {**kept, "version": 1, "term_table": table}}
+    cluster.request("PUT", path_of(info.name, "_mapping"), {"_meta": meta})
+    return cluster.index_info(info.name)
 
 
 def test_status_says_where_the_table_is(
@@ -150,15 +212,13 @@ def test_status_says_where_the_table_is(
     assert (table.documents, table.terms) == (40, named_by(info).terms)
     other_machine()
     assert status(cluster, index_name).to_json()["holdings"][0]["term_table"]["places"] == ("cluster",)
-    bulk(cluster, INDEX, [{"delete": {"_id": parts_there(cluster, info)[0]}}])
+    bulk(cluster, home_of(info), [{"delete": {"_id": parts_there(cluster, info)[0]}}])
     [holding] = status(cluster, index_name).holdings
     assert holding.kept["term_table"] is not None
     assert holding.kept["term_table"].places == ()
 
 
-def test_removal_takes_the_table_away_and_the_hidden_index_with_the_last(
-    cluster: Cluster, index_name: str
-) -> None:
+def test_removal_takes_the_table_away_and_its_hidden_index_with_it(cluster: Cluster, index_name: str) -> None:
     for other in ("-a", "-b"):
         fill_index(cluster, index_name + other, 20)
         reindex(cluster, index_name + other, HashingEncoder())
@@ -172,11 +232,9 @@ def test_removal_takes_the_table_away_and_the_hidden_index_with_the_last(
     assert not parts_there(cluster, first)
     assert parts_there(cluster, second)
     assert [folder.is_dir() for folder in folders] == [False, True]
-    for part in cluster.search(INDEX, {"size": 1_000, "_source": False})["hits"]["hits"]:
-        if not part["_id"].startswith(named_by(second).fingerprint):  # of indices that tests deleted
-            bulk(cluster, INDEX, [{"delete": {"_id": part["_id"]}}])
+    assert [cluster.exists(home_of(one)) for one in (first, second)] == [False, True]
     remove(cluster, second.record.source)
-    assert not cluster.exists(INDEX)
+    assert not cluster.exists(home_of(second))
 
 
 @pytest.mark.attack(81)
@@ -190,13 +248,12 @@ def test_a_document_whose_id_is_a_path_has_nothing_deleted(
     victim.mkdir(parents=True)
     (victim / "file").write_text("text")
     body = {"index": info.name, "index_uuid": info.uuid, "data": ""}
-    cluster.request("PUT", path_of(INDEX, "_doc", part), body)
+    cluster.request("PUT", path_of(home_of(info), "_doc", part), body)
     try:
         assert remove(cluster, index_name)["term_tables"] == [named_by(info).fingerprint]
         assert (victim / "file").read_text() == "text"
         assert not own.exists()
     finally:
-        bulk(cluster, INDEX, [{"delete": {"_id": part}}])
         shutil.rmtree(victim)
 
 
@@ -267,7 +324,7 @@ def forbidding(request: Callable[..., Any]) -> Callable[..., Any]:
     """Answer 403 to whatever concerns the hidden index."""
 
     def asked(self: Cluster, method: str, path: str, *rest: Any, **options: Any) -> Any:
-        if path.startswith(f"/{INDEX}"):
+        if path.startswith(f"/{HOME}"):
             raise AccessDenied("the cluster forbids it (403): no permissions", status=403)
         return request(self, method, path, *rest, **options)
 
@@ -275,9 +332,9 @@ def forbidding(request: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def test_applications_do_not_meet_the_hidden_index(cluster: Cluster, index_name: str) -> None:
-    made(cluster, index_name)
-    assert cluster.exists(INDEX)
-    assert INDEX not in {info.name for pattern in ("*", "_all") for info in cluster.indices(pattern)}
+    home = home_of(made(cluster, index_name))
+    assert cluster.exists(home)
+    assert home not in {info.name for pattern in ("*", "_all") for info in cluster.indices(pattern)}
     asked = {"query": {"exists": {"field": "index_uuid"}}, "size": 0}
     assert cluster.request("POST", "/_search", asked)["hits"]["total"]["value"] == 0
     assert cluster.request("POST", "/*/_count", {"query": asked["query"]})["count"] == 0

@@ -1,0 +1,173 @@
+"""On a secured OpenSearch 3 the shipped roles rank as an administrator does, or say which right they lack."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from hybridr import Search, SearchSettings, connect, reindex
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.errors import AccessDenied
+from hybridr.files.formats import read_beir
+from hybridr.node.state import NodeState
+from hybridr.records import Document, Qrels, Query
+from hybridr.standing.standing import status
+from hybridr.vocabulary.storage import HOME, open_term_table
+from support.hashing import HashingEncoder
+from support.rights import (
+    Connecting,
+    answers,
+    differences,
+    fill_unevenly,
+    fresh_machine,
+    role_of,
+    tried,
+    user_of,
+)
+
+pytestmark = pytest.mark.secured
+INDEX, OTHER = "p-rights", "p-rights-of-others"
+SHARES = (150, 60, 15)
+"""Documents in each shard."""
+TABLE_RIGHT = "indices:data/read/mget*"
+
+
+class Judged(NamedTuple):
+    documents: list[Document]
+    queries: list[Query]
+    qrels: Qrels
+
+
+@pytest.fixture(scope="module")
+def judged(collection: Callable[[str], Path]) -> Judged:
+    documents, queries, qrels = read_beir(collection("cranfield"))
+    chosen = queries[:15]
+    return Judged(documents, chosen, {one.query_id: qrels[one.query_id] for one in chosen})
+
+
+@pytest.fixture(scope="module")
+def admin(secured_node: NodeState, judged: Judged) -> Iterator[Cluster]:
+    cluster = connect(secured_node.url)
+    for index in (INDEX, OTHER):
+        fill_unevenly(cluster, index, judged.documents, SHARES)
+        reindex(cluster, index, HashingEncoder(32))
+    yield cluster
+    for info in cluster.indices(f"{INDEX}*,.hybridr-*{INDEX}*"):
+        cluster.request("DELETE", path_of(info.name))
+
+
+@pytest.fixture(scope="module")
+def user(secured_node: NodeState, admin: Cluster) -> Connecting:
+    return user_of(secured_node, admin, INDEX)
+
+
+def test_the_shards_are_uneven_and_the_words_enough(admin: Cluster) -> None:
+    shards = admin.request("GET", path_of(INDEX, "_stats", "docs"), params={"level": "shards"})["indices"]
+    counts = [copies[0]["docs"]["count"] for copies in shards[INDEX]["shards"].values()]
+    assert sorted(counts) == sorted(SHARES)
+    table = admin.index_info(f"{INDEX}-hybridr-1").record.term_table
+    assert table is not None
+    assert table.terms > 1_000
+
+
+@pytest.mark.parametrize(("verb", "ask"), [("search", answers), ("tune", tried)])
+def test_every_way_of_asking_equals_itself_asked_as_admin(
+    user: Connecting, admin: Cluster, judged: Judged, tmp_path: Path, verb: str, ask: Any
+) -> None:
+    told = []
+    for cluster in (user(verb), admin):
+        with fresh_machine(tmp_path):
+            told.append(ask(cluster, INDEX, HashingEncoder(32), judged.queries, judged.qrels))
+    assert not differences(*told)
+
+
+@pytest.mark.parametrize("verb", ["serve", "evaluate"])
+def test_who_serves_or_evaluates_has_the_rights_of_who_searches(verb: str) -> None:
+    assert role_of(verb, INDEX) == role_of("search", INDEX)
+
+
+def test_a_version_that_may_not_be_read_is_not_guessed(user: Connecting) -> None:
+    """Scores of 3.0 are another scale than those of 2.19: a guess would rank otherwise."""
+    role = role_of("search", INDEX)
+    role["cluster_permissions"].remove("cluster:monitor/main")
+    with pytest.raises(AccessDenied, match="does not tell this user its version") as caught:
+        user(role)
+    assert "cluster:monitor/main" in str(caught.value.hint)
+
+
+def test_a_table_of_terms_that_may_not_be_read_is_named_and_nothing_ranks_without_it(
+    user: Connecting, admin: Cluster, judged: Judged, tmp_path: Path
+) -> None:
+    role = role_of("search", INDEX)
+    for part in role["index_permissions"]:
+        if part["index_patterns"] == [HOME + INDEX]:
+            part["allowed_actions"].remove(TABLE_RIGHT)
+    without = SearchSettings(signals=("phrases",))
+    with fresh_machine(tmp_path):
+        cluster = user(role)
+        with pytest.raises(
+            AccessDenied, match=f"table of terms of '{INDEX}-hybridr-1' may not be read"
+        ) as it:
+            Search(cluster, INDEX, HashingEncoder(32))
+        assert f"{TABLE_RIGHT} on {HOME}{INDEX}" in str(it.value.hint)
+        assert "--signals phrases" in str(it.value.hint)
+        found = Search(cluster, INDEX, HashingEncoder(32), settings=without).run(judged.queries, 10)
+    assert found == Search(admin, INDEX, HashingEncoder(32), settings=without).run(judged.queries, 10)
+
+
+@pytest.mark.parametrize("verb", ["reindex", "tune", "remove", "status", "search"])
+def test_a_role_for_one_index_reads_and_writes_the_words_of_one(
+    user: Connecting, admin: Cluster, tmp_path: Path, verb: str
+) -> None:
+    others = HOME + OTHER
+    part = admin.search(others, {"size": 1})["hits"]["hits"][0]["_id"]
+    cluster = user(verb)
+    for method, path, body in (
+        ("POST", path_of(others, "_search"), {}),
+        ("POST", path_of(others, "_mget"), {"ids": [part]}),
+        ("PUT", path_of(others, "_doc", part), {"data": ""}),
+        ("DELETE", path_of(others), None),
+        ("POST", path_of(f"{OTHER}-hybridr-1", "_search"), {}),
+    ):
+        with pytest.raises(AccessDenied):
+            cluster.request(method, path, body, every_shard=True)
+    if verb != "remove":
+        with fresh_machine(tmp_path):
+            assert open_term_table(cluster, cluster.index_info(f"{INDEX}-hybridr-1")) is not None
+
+
+def test_the_role_of_status_sees_where_the_words_lie(
+    user: Connecting, admin: Cluster, tmp_path: Path
+) -> None:
+    with fresh_machine(tmp_path):
+        [held] = status(user("status"), INDEX).holdings
+    assert held.kept["term_table"].places == ("cluster",)
+
+
+def test_who_sees_a_part_of_the_documents_gets_no_words_of_the_others(
+    user: Connecting, admin: Cluster, judged: Judged, tmp_path: Path
+) -> None:
+    """Security of documents ends at the table: who may read it reads words of all, without it nobody does."""
+    role = role_of("search", INDEX)
+    seen = sorted(hit["_id"] for hit in admin.search(INDEX, {"size": 40, "_source": False})["hits"]["hits"])
+    whole, table = role["index_permissions"]
+    whole["dls"] = json.dumps({"ids": {"values": seen}})
+    with fresh_machine(tmp_path):
+        cluster = user(role)
+        info = cluster.index_info(f"{INDEX}-hybridr-1")
+        words = open_term_table(cluster, info)
+        assert words is not None
+        hidden = [one for one in words.terms[::20] if not cluster.count(info, {"term": {"text": one}})]
+        assert len(hidden) > 10, "the table is of the whole index"
+    role["index_permissions"].remove(table)
+    with fresh_machine(tmp_path):
+        cluster = user(role)
+        with pytest.raises(AccessDenied, match="table of terms"):
+            Search(cluster, INDEX, HashingEncoder(32))
+        search = Search(cluster, INDEX, HashingEncoder(32), settings=SearchSettings(signals=("phrases",)))
+        for one in judged.queries[:5]:
+            assert {hit.doc_id for hit in search(one.text, 20)} <= set(seen)

@@ -1,0 +1,96 @@
+"""Several write into one record at once, and no change is lost."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from hybridr import connect, reindex
+from hybridr.cluster import destinations
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.destinations import record_event, rewrite, write_record
+from hybridr.cluster.record import MARKS, Deployment, Record, Tuned
+from hybridr.standing.standing import remove
+from support.corpus import fill_index
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+
+
+@pytest.fixture
+def made(cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(destinations, "TURN_S", 0.4)
+    monkeypatch.setattr(destinations, "SETTLE_S", 1.0)
+    fill_index(cluster, index_name, 3)
+    return reindex(cluster, index_name, HashingEncoder()).destination
+
+
+def test_what_is_tuned_survives_a_sync_that_read_the_record_before(cluster: Cluster, made: str) -> None:
+    """`sync` reads, `tune` reads and writes, `sync` writes: OpenSearch keeps the last alone."""
+    with ThreadPoolExecutor(1) as pool:
+
+        def slowly(record: Record) -> Record:
+            if record.synced != {0: 77} and not tuned:
+                tuned.append(
+                    pool.submit(write_record, connect(cluster.url), made, tuning=Tuned(search={"depth": 7}))
+                )
+                while cluster.index_info(made).record.tuning is None:
+                    pass
+            return record.changed(synced={0: 77})
+
+        tuned: list[object] = []
+        rewrite(cluster, made, slowly)
+    record = cluster.index_info(made).record
+    assert record.synced == {0: 77}
+    assert record.tuning is not None
+    assert record.tuning.search == {"depth": 7}
+
+
+def test_three_writers_at_once_lose_nothing(cluster: Cluster, made: str) -> None:
+    def write(writer: int) -> None:
+        own = connect(cluster.url)
+        for number in range(3):
+            found = Tuned(search={"depth": number + 1})
+            record_event(own, made, "tuned", {"writer": writer, "number": number}, tuning=found)
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(write, range(3)))
+    told = [one for one in cluster.index_info(made).record.history if one["event"] == "tuned"]
+    assert sorted((one["writer"], one["number"]) for one in told) == [
+        (writer, number) for writer in range(3) for number in range(3)
+    ]
+
+
+def test_a_writer_of_the_last_release_is_noticed_too(cluster: Cluster, made: str) -> None:
+    """It knows no marks, and puts the whole `_meta` back as it read it."""
+    before = cluster.index_info(made)
+    with ThreadPoolExecutor(1) as pool:
+        deployment = Deployment(way="client", pipeline="p")
+        waiting = pool.submit(write_record, connect(cluster.url), made, deployment=deployment)
+        while cluster.index_info(made).record.deployment is None:
+            pass
+        stale = before.other_meta | {"hybridr": before.record.changed(rejected=3).to_json()}
+        cluster.request("PUT", f"/{made}/_mapping", {"_meta": stale})
+        waiting.result()
+    record = cluster.index_info(made).record
+    assert (record.deployment, record.rejected) == (deployment, 3)
+
+
+def test_marks_are_few_and_go_with_the_record(cluster: Cluster, index_name: str, made: str) -> None:
+    for number in range(destinations.MAX_MARKS + 3):
+        write_record(cluster, made, rejected=number)
+    marks = cluster.index_info(made).other_meta[MARKS]
+    assert len(marks) == len(set(marks)) == destinations.MAX_MARKS
+    assert cluster.index_info(index_name).other_meta[MARKS]
+    remove(cluster, index_name)
+    assert cluster.index_info(index_name).other_meta == {}
+
+
+def test_a_change_that_stays_out_for_long_is_told(
+    cluster: Cluster, made: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(destinations, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(destinations, "put_changed", lambda *_: "never")
+    with pytest.raises(destinations.ClusterError, match="others go on writing"):
+        write_record(cluster, made, rejected=1)

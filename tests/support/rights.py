@@ -1,0 +1,124 @@
+"""Users who have the shipped roles and nothing else, on a secured node, and every way of asking."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from hybridr import Search, SearchSettings, connect
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.routing import shard_of
+from hybridr.encoding.contract import Encoder
+from hybridr.evaluation.evaluation import Evaluation, evaluate
+from hybridr.files.folders import load_asset
+from hybridr.node.state import NodeState
+from hybridr.records import Document, Qrels, Query
+from hybridr.serving.application import create_app
+from hybridr.serving.settings import ServeSettings
+from hybridr.tuning.settings import TuneSettings
+from hybridr.tuning.tuning import tune
+from hybridr.vocabulary import storage
+from support.corpus import bulk
+
+SECURITY = "/_plugins/_security/api"
+Connecting = Callable[[str | dict[str, Any]], Cluster]
+
+
+def role_of(verb: str, index: str) -> dict[str, Any]:
+    """The shipped role of a verb, for an index."""
+    text = json.dumps(load_asset("roles", f"{verb}.json"))
+    return dict(json.loads(text.replace("INDEX", index)))
+
+
+def user_of(node: NodeState, admin: Cluster, index: str) -> Connecting:
+    """Give what connects as a user who has one role, and is told nothing by this machine's files."""
+    name, password = f"user-{index}", f"{secrets.token_urlsafe(24)}-aA1"
+    admin.request("PUT", f"{SECURITY}/internalusers/{name}", {"password": password})
+    admin.request("PUT", f"{SECURITY}/roles/{name}", {"cluster_permissions": []})
+    admin.request("PUT", f"{SECURITY}/rolesmapping/{name}", {"users": [name]})
+
+    def connected(role: str | dict[str, Any]) -> Cluster:
+        given = role_of(role, index) if isinstance(role, str) else role
+        admin.request("PUT", f"{SECURITY}/roles/{name}", given)
+        assert node.ca_certs
+        return connect(node.url, user=name, password=password, ca_certs=Path(node.ca_certs))
+
+    return connected
+
+
+@contextmanager
+def fresh_machine(folder: Path) -> Iterator[None]:
+    """Go on without a copy of anything: no table of terms, no calibration, no settings."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HYBRIDR_HOME", str(folder / f"home-{len(os.listdir(folder))}"))
+        Path(os.environ["HYBRIDR_HOME"]).mkdir()
+        patch.setattr(storage, "_open", {})
+        patch.setattr(storage, "_missing", {})
+        yield
+
+
+def fill_unevenly(cluster: Cluster, index: str, documents: list[Document], shares: tuple[int, ...]) -> None:
+    """Make an index with a shard for each share, and put at most so many documents into each."""
+    settings = {"number_of_shards": len(shares), "number_of_replicas": 0}
+    text = {"type": "text", "analyzer": "english"}
+    body = {"settings": settings, "mappings": {"properties": {"title": text, "text": text}}}
+    cluster.request("PUT", path_of(index), body)
+    info, room = cluster.index_info(index), list(shares)
+    lines: list[dict[str, Any]] = []
+    for one in documents:
+        shard = shard_of(one.doc_id, info)
+        if room[shard]:
+            room[shard] -= 1
+            lines += [{"index": {"_id": one.doc_id}}, {"title": one.title, "text": one.text}]
+    bulk(cluster, index, lines)
+
+
+def tried(
+    cluster: Cluster, index: str, encoder: Encoder, queries: list[Query], qrels: Qrels
+) -> dict[str, Any]:
+    """Say what `tune` makes of the judged queries."""
+    settings = TuneSettings(dry_run=True)
+    return tune(cluster, index, (queries, qrels), encoder=encoder, settings=settings).to_json()
+
+
+def answers(
+    cluster: Cluster, index: str, encoder: Encoder, queries: list[Query], qrels: Qrels
+) -> dict[str, Any]:
+    """Ask in every way, and give all that was said, by the way."""
+    ways = {fusion: SearchSettings(fusion=fusion) for fusion in ("absolute", "pipeline")}
+    ways |= {"phrases": SearchSettings(signals=("phrases",)), "mmr": SearchSettings(rerank="mmr")}
+    searches = {name: Search(cluster, index, encoder, settings=way) for name, way in ways.items()}
+    searches |= {mode: Search(cluster, index, encoder, mode) for mode in ("hybrid", "dense", "lexical")}
+    searches |= {kind: Search(cluster, index, encoder, "hybrid", kind) for kind in ("rm3", "rocchio")}
+    found: dict[str, Any] = {name: search.run(queries, 20) for name, search in searches.items()}
+    parts = [hit.parts for one in queries[:2] for hit in searches["absolute"](one.text, 5, explain=True)]
+    assert any(part and part["soft_terms"] for part in parts), "without them no table is tried"
+    client = TestClient(create_app(encoder, ServeSettings(index=index, rank_timeout_s=60), cluster=cluster))
+    for mode in ("hybrid", "dense", "lexical"):
+        asked = [client.post("/search", json={"query": one.text, "k": 10, "mode": mode}) for one in queries]
+        found[f"/search {mode}"] = [answer.json()["hits"] for answer in asked]
+    for one in queries[:2]:
+        body = client.post("/v1/rank", json={"query": {"match": {"text": one.text}}}).json()["body"]
+        assert "cosineSimilarity" in body
+        found[f"/v1/rank {one.query_id}"] = json.loads(body)
+    measured: Evaluation = evaluate(dict(searches), queries, qrels, resamples=10)
+    return found | {"parts": parts, "evaluate": measured.systems}
+
+
+def differences(left: Any, right: Any, where: str = "") -> list[str]:
+    """List where two answers differ: numbers by more than a millionth, all else at all."""
+    if isinstance(left, dict) and isinstance(right, dict) and left.keys() == right.keys():
+        return [line for name in left for line in differences(left[name], right[name], f"{where}/{name}")]
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple) and len(left) == len(right):
+        pairs = enumerate(zip(left, right, strict=True))
+        return [line for at, pair in pairs for line in differences(*pair, f"{where}/{at}")]
+    near = isinstance(left, float) and left == pytest.approx(right, abs=1e-6)
+    return [] if near or left == right else [f"{where}: {left!r} is not {right!r}"[:300]]
