@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..errors import AccessDenied, ClusterError, DataError, FingerprintMismatch, NotFound, Unreachable
 from .connection import Cluster, path_of
@@ -19,9 +19,9 @@ MAX_EVENTS = 50
 MAX_REFUSED = 1000
 NAMING_ROUNDS = 5
 TURN_S, SETTLE_S = 1.0, 2.5
-"""How long a change may wait between reading a record and writing it, at each end of the line; after how long
-nobody writes any more what he read before."""
+"""How long a change may wait at each end of the line; after which nobody writes what he read before."""
 PATIENCE_S = 30.0
+Change: TypeAlias = Callable[[Record], Record]
 DROPPED = "failed to process cluster event"
 PRECIOUS = {"deployment", "tuning"}
 """What no later run would find out by itself: there it is worth waiting."""
@@ -317,15 +317,12 @@ def record_event(cluster: Cluster, index: str, event: Event, details: dict[str, 
     rewrite(cluster, index, changed, settled=bool(PRECIOUS & changes.keys()))
 
 
-def rewrite(
-    cluster: Cluster, index: str, change: Callable[[Record], Record], *, settled: bool = False
-) -> None:
+def rewrite(cluster: Cluster, index: str, change: Change, *, settled: bool = False) -> None:
     """Put what `change` makes of an index's record in its place, and see that nobody wrote over it.
 
-    OpenSearch takes a mapping without a condition, so that another who read the record before can write over
-    this change. Hence each write leaves a mark beside the record, and all later ones keep it: where it is
-    missing afterwards, the change is made once more, to the record as it is then. With `settled` that is
-    looked for when nobody can still be writing what he read before. Raises ClusterError.
+    OpenSearch takes a mapping without a condition: another who read the record before can write over this.
+    Hence each write leaves a mark beside the record, and all later ones keep it. Where it is missing, the
+    change is made anew; with `settled` that is seen to when nobody can still write what he read before.
     """
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
@@ -338,7 +335,7 @@ def rewrite(
     raise ClusterError(f"others go on writing into the record of '{index}'", hint="try again")
 
 
-def put_changed(cluster: Cluster, index: str, change: Callable[[Record], Record]) -> str | None:
+def put_changed(cluster: Cluster, index: str, change: Change) -> str | None:
     """Change a record within `TURN_S`; give the mark of the write, None where it took too long."""
     began, info = time.monotonic(), cluster.index_info(index)
     record = change(info.record)

@@ -18,7 +18,7 @@ from hybridr.cluster.reading import read_documents
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.cluster.writing import index_action, rejects_of, write
-from hybridr.errors import ClusterError, NotFound
+from hybridr.errors import AccessDenied, ClusterError, NotFound
 from hybridr.reindexing.job import look_up
 from support.hostile_cluster import DEEP, INDEX, ROOT, Given, bomb, hostile
 
