@@ -14,18 +14,22 @@ HybridrError                 a message (what was found, what was needed) and a h
 └── MissingExtra             an optional package is not installed
 """
 
+import json
 import re
 
 UNPRINTABLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
+    # Joiners spell words of Arabic's and India's scripts and draw families; elsewhere nobody sees them.
+    "|(?<![\u0600-\u0dff\u2600-\ufe0f\U0001f000-\U0001faff])[\u200c\u200d]"
 )
-"""What a terminal obeys and does not show: C0 but for tab and line end, C1, the order of bidirectional text.
-And halves of surrogate pairs, which no stream takes."""
+"""What a terminal obeys and does not show: C0 but for tab and line end, C1, the order of bidirectional text,
+what has no width. And halves of surrogate pairs, which no stream takes."""
 
 
 def printable(text: str) -> str:
-    """Write what a terminal would obey, such as ESC, as an escape: `\\u001b`."""
-    return UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    """Write what a terminal would obey, such as ESC, as JSON does: `\\u001b`."""
+    return UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 class HybridrError(Exception):

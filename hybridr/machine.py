@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from .files.atomic import write_json
 from .files.folders import state_folder
+from .files.foreign import text_within
 from .files.manifest import fingerprint
 
 CPU_INFO = Path("/proc/cpuinfo")
@@ -109,7 +110,7 @@ def amx_works(cpu: Cpu) -> bool | None:
     file = state_folder() / "amx.json"
     key = fingerprint([cpu.model, sorted(cpu.flags), metadata.version("torch")])
     try:
-        known = json.loads(file.read_text(encoding="utf-8"))
+        known = json.loads(text_within(file))
     except (OSError, ValueError):
         known = {}
     if key not in known:

@@ -20,6 +20,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_origin
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from .errors import SettingsError
+from .files.foreign import MOST_SETTINGS, text_within
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -143,8 +144,8 @@ def read_config(path: Path | None) -> dict[str, dict[str, Any]]:
     if path is None and foreign_config() is not None:
         return {}
     try:
-        tables = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        tables = tomllib.loads(text_within(file, MOST_SETTINGS))
+    except (OSError, ValueError, RecursionError) as error:
         raise SettingsError(f"{file}: {error}") from error
     for name in tables:
         if name not in TABLES and name not in GONE_TABLES:

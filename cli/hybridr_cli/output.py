@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybridr.errors import printable
+from hybridr.errors import DownloadError, printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -37,12 +40,14 @@ class Output:
         """Print `value` as JSON when `--json` was given."""
         if self.as_json and not self.muted:
             # What a terminal would obey stands in texts only, where JSON reads these escapes back.
-            sys.stdout.write(printable(json.dumps(value, ensure_ascii=False, default=str)) + "\n")
+            with writing():
+                sys.stdout.write(printable(json.dumps(value, ensure_ascii=False, default=str)) + "\n")
 
     def line(self, text: str = "") -> None:
         """Print one line of a result for people."""
         if not (self.as_json or self.muted):
-            sys.stdout.write(printable(text) + "\n")
+            with writing():
+                sys.stdout.write(printable(text) + "\n")
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "") -> None:
         """Print a table for people; numbers are aligned to the right."""
@@ -134,6 +139,18 @@ class Output:
             of = f"/{total:,}" if total else ""
             sys.stderr.write(f"{stage}: {done:,}{of}{left}{'  ' + note if note else ''}\n")
         self._plain[stage] = (started, float("inf") if finished else printed, first)
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Turn what a full disk does to the result into a DownloadError; a pipe that ended is no error."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+        raise DownloadError(f"the result cannot be written: {error.strerror}") from None
 
 
 def remaining(done: int, total: int, elapsed_s: float) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from .output import Output
+from .output import Output, writing
 
 if TYPE_CHECKING:
     from hybridr.cluster.connection import Cluster
@@ -81,10 +81,15 @@ def run(app: Callable[..., Any], arguments: list[str] | None) -> int:
     """Run the app and give the exit code; library errors become one line and a hint."""
     from hybridr.errors import HybridrError
 
+    prepare_streams()
     # The client logs every answer that is not 2xx; a 404 can be what we wanted to know.
     logging.getLogger("opensearch").setLevel(logging.CRITICAL)
     try:
-        app(args=arguments, prog_name="hybridr")
+        try:
+            app(args=arguments, prog_name="hybridr")
+        finally:
+            with writing():
+                sys.stdout.flush()
     except HybridrError as error:
         Output().error(error.message, error.hint)
         return error.exit_code
@@ -93,3 +98,12 @@ def run(app: Callable[..., Any], arguments: list[str] | None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
     return 0
+
+
+def prepare_streams() -> None:
+    """Make both streams take every character, and be there where the shell closed them (`>&-`)."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+        elif callable(change := getattr(getattr(sys, name), "reconfigure", None)):
+            change(errors="backslashreplace")

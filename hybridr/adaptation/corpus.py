@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import heapq
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +13,7 @@ from ..cluster.fields import choose_text_fields
 from ..cluster.reading import read_documents, text_of
 from ..errors import DataError
 from ..evaluation.label_free import draw_probes
-from ..files.foreign import lines_within
+from ..files.foreign import numbered_lines
 from ..files.formats import document_of, read_jsonl, short_digest
 from ..files.manifest import fingerprint
 from ..languages import guess_language
@@ -243,15 +241,13 @@ def read_tsv(file: Path) -> Iterator[Document]:
 
     Raises DataError with the line's number unless there are exactly two columns.
     """
-    opened = gzip.open if file.suffix == ".gz" else open
     number = 0
     try:
-        with opened(file, "rt", encoding="utf-8", newline="\n") as lines:
-            for number, line in enumerate(lines_within(lines), 1):
-                yield two_columns(line, file, number)
+        for number, line in numbered_lines(file, newline="\n"):
+            yield two_columns(line, file, number)
     except (FileNotFoundError, IsADirectoryError):
         raise DataError(f"no file {file}", hint="give a file of docid<TAB>text lines") from None
-    except (ValueError, EOFError, OSError, zlib.error) as error:
+    except (ValueError, OSError) as error:
         raise DataError(f"{file}: cannot be read behind line {number}: {error}") from error
 
 

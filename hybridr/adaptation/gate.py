@@ -28,6 +28,7 @@ from ..evaluation.label_free import (
     objections,
 )
 from ..files.atomic import replacing, storing
+from ..files.foreign import most_bytes, read_within
 from ..files.private import remember_text
 from ..progress import Progress, silent
 from ..records import Document
@@ -179,4 +180,4 @@ class GateDocuments:
 
     def read(self) -> list[Document]:
         """Read the chosen documents."""
-        return [Document(*orjson.loads(line)) for line in self.file.read_bytes().splitlines()]
+        return [Document(*orjson.loads(line)) for line in read_within(self.file, most_bytes()).splitlines()]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import math
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +16,7 @@ from ..errors import DataError
 from ..evaluation.bm25 import Bm25
 from ..files.atomic import storing
 from ..files.folders import below
-from ..files.foreign import lines_within, parsed_json
+from ..files.foreign import most_bytes, numbered_lines, parsed_json, read_within, regular
 from ..files.formats import document_of, qrels_file, read_corpus, read_qrels, read_topics
 from ..files.manifest import fingerprint, read_manifest, sha256_of, write_manifest
 from ..progress import Progress, silent
@@ -154,13 +152,11 @@ def read_table(file: Path) -> Iterator[tuple[int, str, str]]:
 
 def read_lines(file: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines that are not blank with their numbers, of a plain or gzip file. Raises DataError."""
-    opened = gzip.open if file.suffix == ".gz" else open
     try:
-        with opened(file, "rt", encoding="utf-8") as lines:
-            for number, line in enumerate(lines_within(lines), 1):
-                if line.strip():
-                    yield number, line.rstrip("\r\n")
-    except (OSError, EOFError, ValueError, zlib.error) as error:
+        for number, line in numbered_lines(file):
+            if line.strip():
+                yield number, line.rstrip("\r\n")
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{file} cannot be read: {reason}") from error
 
@@ -246,7 +242,7 @@ def whole_lines(part: Path) -> int:
     """Count the finished lines of a broken-off file and cut it behind them."""
     if not part.is_file():
         return 0
-    content = part.read_bytes()
+    content = read_within(part, most_bytes())
     whole = content[: content.rfind(b"\n") + 1]
     part.write_bytes(whole)
     return whole.count(b"\n")
@@ -369,10 +365,10 @@ def read_scores(file: Path) -> Iterator[tuple[str, str, float]]:
 def is_pickle(file: Path) -> bool:
     """Tell whether a file begins as a pickle does. Raises DataError when it cannot be read."""
     try:
-        with file.open("rb") as content:
+        with regular(file).open("rb") as content:
             return content.read(1) == bytes([PICKLE])
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror}") from error
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def from_json(line: str) -> tuple[str, str, float]:

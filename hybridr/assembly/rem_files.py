@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from ..encoding.retriever import stored_tensors
 from ..encoding.sentence_transformers import require_no_links
 from ..errors import MissingExtra, ModelError
-from ..files.foreign import members_within, parsed_json, read_within
+from ..files.foreign import members_within, parsed_json, read_within, regular
 
 try:
     import torch
@@ -167,7 +167,7 @@ def folder_files(path: Path) -> dict[str, Path | bytes]:
 def zipped_files(path: Path) -> dict[str, Path | bytes]:
     """Read the known files of a zip into memory; nothing is unpacked to the disk. Raises ModelError."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(regular(path)) as archive:
             members = [name for name in archive.namelist() if name.rsplit("/", 1)[-1] in KNOWN]
             require_one(path, [name for name in members if name.endswith(CONFIG)])
             found = members_within(archive, members, path.stat().st_size)

@@ -15,6 +15,7 @@ import orjson
 
 from ..errors import ClusterError, DataError, Unreachable
 from ..files.atomic import replacing
+from ..files.foreign import most_bytes, text_within
 from ..files.private import rejects_file
 from .connection import RETRY_WAIT_S, Cluster, path_of
 from .failures import FORBIDDEN, NO_INDEX, error_of, told, understood
@@ -65,7 +66,7 @@ class Rejects:
 
     def lines(self) -> set[str]:
         """Read the records; none when there is no file on this machine."""
-        return set(self.file.read_text(encoding="utf-8").splitlines()) if self.file.is_file() else set()
+        return set(text_within(self.file, most_bytes()).splitlines()) if self.file.is_file() else set()
 
     def add(self, action: Action, reason: str) -> None:
         """Keep a refused document with the server's reason, once however often it is tried."""

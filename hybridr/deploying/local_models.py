@@ -27,6 +27,7 @@ from ..encoding.engines import GRAPHS
 from ..encoding.folder import OnnxEncoder
 from ..encoding.tokens import TOKENIZER_FILE
 from ..errors import ClusterError, ModelError, NotFound
+from ..files.foreign import read_within, regular
 from ..files.manifest import fingerprint, sha256_of
 from ..progress import Progress, silent
 from .remote_models import (
@@ -174,7 +175,7 @@ def packed(encoder: OnnxEncoder) -> Iterator[ModelFile]:
     with TemporaryDirectory(prefix="hybridr-model-") as folder:
         path = Path(folder) / "model.zip"
         with zipfile.ZipFile(path, "w") as archive:
-            with (encoder.folder / GRAPHS["fp32"]).open("rb") as graph:
+            with regular(encoder.folder / GRAPHS["fp32"]).open("rb") as graph:
                 with archive.open(zipfile.ZipInfo("model.onnx"), "w", force_zip64=True) as member:
                     while part := graph.read(1 << 20):
                         member.write(part)
@@ -184,7 +185,7 @@ def packed(encoder: OnnxEncoder) -> Iterator[ModelFile]:
 
 def model_config(encoder: OnnxEncoder) -> dict[str, Any]:
     """Tell how the model is used; kinds of tokens are given to the models of BERT only."""
-    told = orjson.loads((encoder.folder / "tokenizer_config.json").read_bytes())
+    told = orjson.loads(read_within(encoder.folder / "tokenizer_config.json"))
     config = {
         "model_type": "bert" if "token_type_ids" in told["model_input_names"] else "distilbert",
         "embedding_dimension": encoder.dim,
@@ -216,7 +217,7 @@ def upload(cluster: Cluster, file: ModelFile, progress: Progress) -> str:
     """Send the parts in their order, for the last one makes the model whole; give its id."""
     model_id = str(cluster.request("POST", META, file.body())["model_id"])
     try:
-        with file.path.open("rb") as content:
+        with regular(file.path).open("rb") as content:
             for number, size in enumerate(file.sizes):
                 path = f"{ML}/models/{model_id}/upload_chunk/{number}"
                 cluster.request("POST", path, content.read(size))

@@ -24,6 +24,7 @@ from ..files.foreign import most_memory, require_size
 from ..files.manifest import read_manifest
 from ..machine import multiplies_bytes, read_cpu
 from .contract import Forward, StatesForward, Vectors
+from .graph_sizes import require_small_graph
 from .tokens import BATCH_TOKENS
 
 # ONNX Runtime reports usage to its makers unless this is set before it is imported; searching somebody's
@@ -108,6 +109,7 @@ def open_engine(folder: Path, precision: str, backend: str, threads: int) -> Eng
     if backend == "torch":
         return open_torch(folder, precision)
     require_size(graph := graph_in(folder, precision))
+    require_small_graph(graph)
     return open_openvino(graph, precision, threads) if backend == "openvino" else open_onnx(graph)
 
 

@@ -16,6 +16,7 @@ from ..files.foreign import read_within, require_own_files
 from ..files.manifest import FILE_NAME, read_manifest, sha256_of
 from .contract import (
     ENCODED_TOGETHER,
+    MOST_PROMPT,
     Offers,
     Reading,
     Vectors,
@@ -184,8 +185,8 @@ class Prefixes(BaseModel):
     """What is put before a query and a document."""
 
     model_config = ConfigDict(strict=True)
-    query: str = Field(max_length=10_000)
-    document: str = Field(max_length=10_000)
+    query: str = Field(max_length=MOST_PROMPT)
+    document: str = Field(max_length=MOST_PROMPT)
 
 
 class EncoderEntry(BaseModel):

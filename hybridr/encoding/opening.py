@@ -22,6 +22,7 @@ import numpy as np
 from ..errors import HybridrError, MissingExtra, ModelError
 from ..files.atomic import write_json
 from ..files.folders import state_folder
+from ..files.foreign import text_within
 from ..files.manifest import fingerprint
 from ..machine import WITHOUT_AMX, multiplies_bytes, read_cpu
 from .contract import ENCODED_TOGETHER, Arithmetic, Backend, Encoder, Vectors
@@ -255,7 +256,7 @@ def run_trial(folder: str, precision: str, backend: str) -> None:
 
 def sample_texts(folder: Path) -> list[str]:
     """Make texts of random words of the vocabulary."""
-    model = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]
+    model = json.loads(text_within(folder / "tokenizer.json"))["model"]
     entries = (entry if isinstance(entry, str) else entry[0] for entry in model["vocab"])
     words = [word for word in entries if word.isalpha()]
     random = np.random.default_rng(0)
@@ -279,7 +280,7 @@ def latest_trials() -> list[Trial]:
 def read_answers() -> dict[str, Any]:
     """Read all answers of this machine."""
     try:
-        known: Any = json.loads((state_folder() / FILE).read_text(encoding="utf-8"))
+        known: Any = json.loads(text_within(state_folder() / FILE))
     except (OSError, ValueError):
         return {}
     return known if isinstance(known, dict) else {}

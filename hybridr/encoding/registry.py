@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..files.foreign import read_within
 from ..files.manifest import read_manifest
 from .contract import model_name
 
@@ -158,7 +159,7 @@ def languages_of_card(card: Path) -> tuple[str, ...]:
     """Read `language` off the head of a model card; empty where it says none."""
     if not card.is_file():
         return ()
-    head = re.match(r"---\n(.*?)\n---", card.read_text(encoding="utf-8", errors="replace"), re.DOTALL)
+    head = re.match(r"---\n(.*?)\n---", read_within(card).decode(errors="replace"), re.DOTALL)
     found = re.search(r"^language:[ \t]*(.*(?:\n[ \t]*-.*)*)", head[1], re.MULTILINE) if head else None
     codes = re.findall(r"[a-z]{2,}", found[1].lower()) if found else []
     return (ANY,) if ANY in codes else tuple(codes)

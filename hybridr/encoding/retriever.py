@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MissingExtra
-from ..files.foreign import require_size
+from ..files.foreign import regular, require_size
 from .contract import (
     Usage,
     Vectors,
@@ -155,7 +155,7 @@ def require_unpacked(file: Path | io.BytesIO) -> None:
     """Raise ValueError when a torch file is compressed: torch never does that, and it may hide any size."""
     if not zipfile.is_zipfile(file):
         return
-    with zipfile.ZipFile(file) as archive:
+    with zipfile.ZipFile(file if isinstance(file, io.BytesIO) else regular(file)) as archive:
         if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
             raise ValueError("it is compressed, which torch's files are not")
 

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from ..errors import HybridrError, MissingExtra, ModelError
 from ..files.foreign import parsed_json, read_within, require_own_files
 from ..files.manifest import read_manifest, sha256_of
-from .contract import WEIGHTS_FILE, Usage, longest_input
+from .contract import MOST_PROMPT, WEIGHTS_FILE, Usage, longest_input
 from .tokens import TOKENIZER_FILE, canonical_tokenizer
 
 if TYPE_CHECKING:
@@ -236,11 +236,16 @@ def read_usage(folder: Path, max_tokens: int | None = None) -> Usage:
     compared = "cosine" if "Normalize" in modules else whole.get("similarity_fn_name")
     if compared not in SIMILARITIES:
         raise ModelError(f"{folder} compares vectors by '{compared}'; cosine or dot is needed")
-    prompts = whole.get("prompts") or {}
+    prompts = {side: str((whole.get("prompts") or {}).get(side) or "") for side in ("query", "document")}
+    if (longest := max(map(len, prompts.values()))) > MOST_PROMPT:
+        raise ModelError(
+            f"the model {folder} has a prompt of {longest:,} characters, {MOST_PROMPT:,} are the limit",
+            hint=FETCH_AGAIN,
+        )
     return Usage(
         pooling=read_pooling(folder / place),
         similarity=SIMILARITIES[compared],
-        prefixes={side: str(prompts.get(side) or "") for side in ("query", "document")},
+        prefixes=prompts,
         max_tokens=min(max_tokens or 512, own_limit(folder)),
     )
 

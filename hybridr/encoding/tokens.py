@@ -284,12 +284,17 @@ def read_tokens(
 
 
 def of_shape(found: Vectors, shape: tuple[int, ...]) -> Vectors:
-    """Give what a graph answered. Raises ModelError for another shape, which numpy would stretch."""
+    """Give what a graph answered. Raises ModelError for another shape, which numpy would stretch, and NaN."""
     if np.shape(found) != shape or np.asarray(found).dtype.kind != "f":
         raise ModelError(
             f"the encoder's graph gives vectors {np.shape(found)} of {np.asarray(found).dtype}, its manifest "
             f"promises {shape} of float32",
             hint="make it again with `hybridr adapt` or `hybridr export`",
+        )
+    if not np.isfinite(found).all():
+        raise ModelError(
+            "the encoder gives no numbers (NaN or infinity)",
+            hint="it is damaged, or overflows in this precision: export it again, or --precision fp32",
         )
     return found
 

@@ -20,6 +20,7 @@ from ..encoding.sentence_transformers import read_retriever
 from ..errors import MissingExtra, ModelError
 from ..files.atomic import staged_folder
 from ..files.folders import cache_folder
+from ..files.foreign import MOST_SETTINGS, text_within
 from ..files.manifest import read_manifest, write_manifest
 from ..progress import Progress, silent
 from ..records import Document
@@ -291,7 +292,7 @@ def fetch_from_hub(known: KnownEncoder | None, repository: str, progress: Progre
 
     cache = cache_folder() / "hub"
     first = below(cache, f"models--{repository.replace('/', '--')}") / "refs" / "main"
-    revision = first.read_text(encoding="utf-8").strip() if first.is_file() else None
+    revision = text_within(first, MOST_SETTINGS).strip() if first.is_file() else None
     try:
         path = snapshot_download(
             repository,

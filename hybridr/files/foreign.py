@@ -1,21 +1,27 @@
 """Files that others made: that they lie where they seem to lie, how large they may be, and how deep.
 
-Everything here raises ValueError, which each reader turns into its own error with the file's name.
+A file is opened for reading here, or below a call of `regular`; tests/hostile/test_opening.py holds all of
+hybridr to that. Everything here raises ValueError, which each reader turns into its own error with the
+file's name.
 `HYBRIDR_LINE_MB`, `HYBRIDR_MODEL_GB` and `HYBRIDR_MEMORY_GB` move the limits that a real file may meet.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import stat
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 MOST_JSON = 128 << 20
 """Bytes of a configuration or tokenizer; the largest in use, of 250,000 words, have 17 MB."""
+MOST_SETTINGS = 1 << 20
+"""Bytes of what a person writes by hand: a password, settings."""
 MOST_HEADER = 4 << 20
 """Bytes of what a safetensors file says of its tensors; one of 500 tensors needs 50 thousand."""
 GROWTH = 50
@@ -75,13 +81,25 @@ def _require_inside(link: Path, roots: list[Path], name: str) -> None:
         raise ValueError(f"{name} is a link that leads out of the folder, which is not followed")
 
 
+def regular(path: Path) -> Path:
+    """Give back the path of a file. Raises OSError, ValueError for a pipe or a device, which may not end."""
+    if not stat.S_ISREG(kind := path.stat().st_mode) and not stat.S_ISDIR(kind):
+        raise ValueError(f"{path.name} is a pipe or a device, a regular file is needed")
+    return path
+
+
 def read_within(path: Path, most: int = MOST_JSON) -> bytes:
     """Read a file of at most `most` bytes. Raises ValueError, OSError."""
-    with path.open("rb") as file:
+    with regular(path).open("rb") as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise ValueError(f"{path.name} has more than {most / 1e6:,.0f} MB")
     return content
+
+
+def text_within(path: Path, most: int = MOST_JSON) -> str:
+    """Read a file of at most `most` bytes as UTF-8. Raises ValueError, OSError."""
+    return read_within(path, most).decode()
 
 
 def require_size(path: Path) -> None:
@@ -95,7 +113,7 @@ def require_size(path: Path) -> None:
             "(HYBRIDR_MODEL_GB)"
         )
     if path.suffix == ".safetensors":
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             header = int.from_bytes(file.read(8), "little")
         if MOST_HEADER < header < size:
             raise ValueError(f"{path.name} has a list of {header / 1e6:,.0f} MB of its tensors")
@@ -107,6 +125,18 @@ def parsed_json(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
+
+
+def numbered_lines(
+    path: Path, encoding: str = "utf-8", newline: str | None = None
+) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a plain or gzip file with their numbers, from 1. Raises ValueError, OSError."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(regular(path), "rt", encoding=encoding, newline=newline) as lines:
+            yield from enumerate(lines_within(lines), 1)
+    except (EOFError, zlib.error) as error:
+        raise ValueError(str(error)) from error
 
 
 def lines_within(lines: IO[str]) -> Iterator[str]:

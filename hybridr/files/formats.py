@@ -18,7 +18,7 @@ from ..errors import DataError
 from ..records import Document, Qrels, Query, Run
 from .atomic import replacing
 from .folders import below
-from .foreign import lines_within, parsed_json
+from .foreign import numbered_lines, parsed_json
 
 V = TypeVar("V")
 LEAST_SORTED = 50_000  # ids, at a time
@@ -151,13 +151,12 @@ def read_query_log(path: Path | None) -> list[str]:
     if path is None:
         return []
     try:
-        with path.open(encoding="utf-8") as file:
-            lines = list(lines_within(file))
+        lines = [line.strip() for _, line in numbered_lines(path)]
     except (OSError, ValueError) as error:
         raise DataError(
             f"the query log {path} cannot be read: {error}", hint="one query per line, UTF-8"
         ) from error
-    queries = list(dict.fromkeys(line.strip() for line in lines if line.strip()))
+    queries = list(dict.fromkeys(filter(None, lines)))
     if not queries:
         raise DataError(f"the query log {path} holds no queries", hint="one query per line, UTF-8")
     return queries
@@ -225,10 +224,9 @@ def _is_number(value: str) -> bool:
 
 def _lines(file: Path) -> Iterator[tuple[int, str]]:
     try:
-        with file.open(encoding="utf-8-sig") as lines:
-            for number, line in enumerate(lines_within(lines), 1):
-                if line.strip():
-                    yield number, line.rstrip("\r\n")
+        for number, line in numbered_lines(file, "utf-8-sig"):
+            if line.strip():
+                yield number, line.rstrip("\r\n")
     except OSError as error:
         raise DataError(f"cannot read {file}: {error.strerror}") from None
     except ValueError as error:
@@ -245,10 +243,9 @@ def unreadable_text(file: Path, error: ValueError) -> DataError:
 def read_jsonl(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line number, object) for every line that is not blank."""
     try:
-        with file.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines_within(lines), 1):
-                if line.strip():
-                    yield number, _parsed(line, file, number)
+        for number, line in numbered_lines(file):
+            if line.strip():
+                yield number, _parsed(line, file, number)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         raise DataError(
             f"no file {file}", hint="give a BEIR folder (corpus.jsonl, queries.jsonl, qrels/) or a JSONL file"

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import DataError
 from .atomic import write_json
-from .foreign import parsed_json, read_within
+from .foreign import parsed_json, read_within, regular
 
 FILE_NAME = "manifest.json"
 PARTS = ("settings", "inputs", "outputs", "encoder", "adaptation", "assembly", "dam", "rem")
@@ -25,7 +25,7 @@ PACKAGES = ("numpy", "onnxruntime", "opensearch-py", "peft", "pyarrow", "tokeniz
 def sha256_of(path: Path) -> str:
     """Hash a file's bytes, as 64 hex digits."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with regular(path).open("rb") as file:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()

@@ -15,6 +15,7 @@ from typing import Any
 
 from .atomic import write_json
 from .folders import below, state_folder
+from .foreign import text_within
 
 REJECTS = "rejects"
 
@@ -98,7 +99,7 @@ def _register() -> Path:
 
 def _read() -> dict[str, Any]:
     try:
-        known: Any = json.loads(_register().read_text(encoding="utf-8"))
+        known: Any = json.loads(text_within(_register()))
     except (OSError, ValueError):
         return {}
     return known if isinstance(known, dict) else {}

@@ -11,6 +11,7 @@ from typing import Any
 
 from .atomic import storing, write_json
 from .folders import below, state_folder
+from .foreign import text_within
 
 ENCODERS, SPREADS, KNOWN_FILE = "encoders.json", "spreads.json", "checkpoints.json"
 _spreads: dict[str, float] = {}
@@ -18,14 +19,15 @@ _spreads: dict[str, float] = {}
 
 def _read(file: str = ENCODERS) -> dict[str, Any]:
     try:
-        known: Any = json.loads(below(state_folder(), file).read_text(encoding="utf-8"))
+        known: Any = json.loads(text_within(below(state_folder(), file)))
     except (OSError, ValueError):
         return {}
     return known if isinstance(known, dict) else {}
 
 
 def _remember(key: str, folder: Path) -> None:
-    write_json(state_folder() / ENCODERS, {**_read(), key: str(folder.resolve())})
+    with storing(state_folder()):
+        write_json(state_folder() / ENCODERS, {**_read(), key: str(folder.resolve())})
 
 
 def remember_encoder(fingerprint: str, folder: Path | None) -> None:
@@ -44,13 +46,15 @@ def forget(key: str) -> None:
     """Forget an index's promoted encoder; its folder stays."""
     known = _read()
     if known.pop(key, None) is not None:
-        write_json(state_folder() / ENCODERS, known)
+        with storing(state_folder()):
+            write_json(state_folder() / ENCODERS, known)
 
 
 def remember_spread(key: str, spread: float) -> None:
     """Keep the spread of an encoder's cosines. Raises DownloadError where only this process can keep it."""
     _spreads[key] = spread
-    write_json(state_folder() / SPREADS, {**_read(SPREADS), key: spread})
+    with storing(state_folder()):
+        write_json(state_folder() / SPREADS, {**_read(SPREADS), key: spread})
 
 
 def spread_known(key: str) -> float | None:

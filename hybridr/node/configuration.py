@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NodeError
+from ..files.foreign import text_within
 from .java import Java
 from .layout import clean_environment
 from .ownership import account, give
@@ -42,7 +43,7 @@ def configure(folder: Path, home: Path, java: Java, values: dict[str, Any]) -> N
     config = folder / "config"
     for part in ("config", "data", "logs", "temporary"):
         (folder / part).mkdir(parents=True, exist_ok=True)
-    options = (home / "config" / "jvm.options").read_text(encoding="utf-8")
+    options = text_within(home / "config" / "jvm.options")
     (config / "jvm.options").write_text(trimmed(options, java), encoding="utf-8")
     (config / "java.policy").write_text(LOCALE_POLICY if java.packaged else "", encoding="utf-8")
     (config / "log4j2.properties").write_text(LOGGING, encoding="utf-8")

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from ..errors import MissingExtra, NodeError
 from ..files.folders import below, cache_folder, reachable
+from ..files.foreign import text_within
 from ..files.wheels import run_pip
 from ..progress import Progress, silent
 from .fetching import locked, storing_programs
@@ -125,7 +126,7 @@ def packaged_java(version: str, progress: Progress = silent) -> Java:
 def released(home: Path) -> int:
     """Read the major version of a packaged runtime; 0 when it has none."""
     with suppress(OSError):
-        found = re.search(r'JAVA_VERSION="(\d+)', (home / "release").read_text(encoding="utf-8"))
+        found = re.search(r'JAVA_VERSION="(\d+)', text_within(home / "release"))
         return int(found[1]) if found else 0
     return 0
 

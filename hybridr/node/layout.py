@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from ..errors import NodeError, SettingsError
 from ..files.atomic import require_space, write_json
 from ..files.folders import below, cache_folder
+from ..files.foreign import regular, text_within
 from ..files.manifest import fingerprint
 from ..progress import Progress, silent
 from .artifacts import (
@@ -119,7 +120,7 @@ def ensure_home(settings: NodeSettings, java: Java, *, progress: Progress = sile
 def finished(home: Path, mark: str) -> bool:
     """Tell whether `home` was laid out whole, by its fingerprint."""
     try:
-        record = json.loads((home / RECORD).read_text(encoding="utf-8"))
+        record = json.loads(text_within(home / RECORD))
         return bool(record["fingerprint"] == mark)
     except (OSError, ValueError, KeyError):
         return False
@@ -148,7 +149,7 @@ def make_home(home: Path, parts: Parts, java: Java, mark: str, progress: Progres
 
 def unpack(archive: Path, folder: Path) -> Path:
     """Extract a distribution and give its single top folder, with scripts that can be run."""
-    with zipfile.ZipFile(archive) as packed:
+    with zipfile.ZipFile(regular(archive)) as packed:
         packed.extractall(folder, [name for name in packed.namelist() if LEFT_OUT not in name])
     (top,) = folder.iterdir()
     for script in (top / "bin").iterdir():
@@ -246,11 +247,11 @@ def unpack_natives(folder: Path, progress: Progress) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
         made = Path(temporary) / folder.name
         made.mkdir()
-        with zipfile.ZipFile(files[PYTORCH]) as packed:
+        with zipfile.ZipFile(regular(files[PYTORCH])) as packed:
             for name in packed.namelist():
                 if name.startswith(LIBRARIES) and not name.endswith("/"):
                     extract_member(packed, name, made / name.removeprefix(LIBRARIES))
-        with zipfile.ZipFile(files[PYTORCH_BRIDGE]) as packed:
+        with zipfile.ZipFile(regular(files[PYTORCH_BRIDGE])) as packed:
             extract_member(packed, BRIDGE, made / BRIDGE_NAME)
         open_to_all(made)
         made.rename(folder)

@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import time
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import psutil
 
 from ..errors import NodeError, SettingsError
 from ..files.folders import delete_below
+from ..files.foreign import MOST_SETTINGS, regular, text_within
 from ..progress import Progress, silent
 from .configuration import LOOPBACK, configure, launch_command, node_values
 from .fetching import locked, storing_programs
@@ -278,7 +280,8 @@ def last_lines(path: Path, count: int) -> list[str]:
     """Give the last `count` lines of a text file."""
     if not path.is_file():
         return []
-    return path.read_text(encoding="utf-8", errors="replace").splitlines()[-count:]
+    with regular(path).open(encoding="utf-8", errors="replace") as lines:
+        return [line.rstrip("\n") for line in deque(lines, count)]
 
 
 def is_ready(state: NodeState) -> bool:
@@ -314,5 +317,5 @@ def credentials(state: NodeState) -> dict[str, str]:
     """Give the header that names the user, for a secured node."""
     if state.password_file is None:
         return {}
-    password = Path(state.password_file).read_text(encoding="utf-8").strip()
+    password = text_within(Path(state.password_file), MOST_SETTINGS).strip()
     return {"Authorization": "Basic " + base64.b64encode(f"{state.user}:{password}".encode()).decode()}

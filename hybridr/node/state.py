@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 from ..errors import HybridrError, NodeError
 from ..files.atomic import write_json
 from ..files.folders import below, data_folder, state_folder
+from ..files.foreign import text_within
 from .settings import NodeSettings
 
 
@@ -76,7 +77,7 @@ def read_state(name: str) -> NodeState | None:
     """Recall a node and see whether it runs; None when there is no such node."""
     path = state_file(name)
     try:
-        written = json.loads(path.read_text(encoding="utf-8"))
+        written = json.loads(text_within(path))
         # A newer hybridr may have written more about its node than this one knows.
         known = {field.name for field in fields(NodeState)}
         state = READ.validate_python({name: value for name, value in written.items() if name in known})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from ..cluster.record import IndexInfo
 from ..encoding.contract import Reading
 from ..errors import ClusterError, DataError
 from ..families import member_of
+from ..files.foreign import parsed_json, text_within
 from ..languages import says_something
 from ..search.checks import stored_fusion
 from ..search.fusions import FAMILY as FUSIONS
@@ -252,10 +252,10 @@ def fates_in(
 ) -> list[Fate]:
     """Say what becomes of the requests in a file, JSON lines or one list. Raises DataError for others."""
     try:
-        text = file.read_text(encoding="utf-8")
-        whole = json.loads(text) if text.lstrip().startswith("[") else None
+        text = text_within(file)
+        whole = parsed_json(text) if text.lstrip().startswith("[") else None
         requests = (
-            [json.loads(line) for line in text.splitlines() if line.strip()] if whole is None else whole
+            [parsed_json(line) for line in text.splitlines() if line.strip()] if whole is None else whole
         )
     except (OSError, ValueError) as error:
         raise DataError(

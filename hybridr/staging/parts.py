@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from ..errors import DataError, MissingExtra
 from ..files.atomic import replacing, storing
+from ..files.foreign import regular
 from .labels import Label, wrong_value
 
 try:
@@ -30,10 +31,14 @@ except ImportError as error:
 L = TypeVar("L", bound=Label)
 LABEL = b"hybridr"
 MOST_BYTES = 4 << 30  # of a part, unpacked; the largest that export-text writes has a small part of it
+ROWS_AT_ONCE = 16  # what a page holds but once may be in each of its rows
+PLAINLY = {"PLAIN", "RLE", "BIT_PACKED"}
+"""Encodings that `write_part` writes; by all others a value is stored once and stands in a million rows."""
 DIGEST_BYTES = 16
 TEXTS = pa.schema(
     [("id", pa.string()), ("seq_no", pa.int64()), ("routing", pa.string()), ("text", pa.large_string())]
 )
+ROW_BYTES = 128  # of offsets and marks of missing values, in memory only
 MAY_LACK = ("routing",)
 FULL = "free some space, then run the same command again: finished parts stay"
 
@@ -121,7 +126,7 @@ def damaged_part(file: Path, reason: str, again: str) -> DataError:
 
 def read_label(file: Path, kind: type[L], again: str) -> L:
     """Read what a part says of itself. Raises DataError."""
-    with undamaged(file, again), pq.ParquetFile(file) as part:
+    with undamaged(file, again), pq.ParquetFile(regular(file)) as part:
         return label_in(part, kind)
 
 
@@ -135,20 +140,33 @@ def label_in(part: pq.ParquetFile, kind: type[L]) -> L:
 
 def count_rows(file: Path, again: str) -> int:
     """Count the documents of a part. Raises DataError."""
-    with undamaged(file, again), pq.ParquetFile(file) as part:
+    with undamaged(file, again), pq.ParquetFile(regular(file)) as part:
         return int(part.metadata.num_rows)
 
 
 def read_part(file: Path, schema: pa.Schema, again: str) -> Iterator[pa.Table]:
     """Yield the row groups of a part. Raises DataError for damage, and for other columns."""
-    with undamaged(file, again), pq.ParquetFile(file, page_checksum_verification=True) as part:
+    with (
+        undamaged(file, again),
+        pq.ParquetFile(regular(file), page_checksum_verification=True) as part,
+    ):
         require_columns(part, schema)
         for number in range(part.num_row_groups):
-            table = part.read_row_group(number, columns=schema.names, use_threads=False)
-            table.validate(full=True)
-            if empty := [n for n in schema.names if n not in MAY_LACK and table[n].null_count]:
-                raise ValueError(f"its column '{empty[0]}' lacks values")
-            yield table
+            batches = list(batches_of(part, number, schema))
+            yield pa.Table.from_batches(batches).combine_chunks() if batches else schema.empty_table()
+
+
+def batches_of(part: pq.ParquetFile, number: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a row group, some at a time. Raises ValueError once there is more than declared."""
+    left = 2 * part.metadata.row_group(number).total_byte_size  # lists are stored without their offsets
+    for batch in part.iter_batches(ROWS_AT_ONCE, [number], schema.names, use_threads=False):
+        batch.validate(full=True)
+        if empty := [n for n in schema.names if n not in MAY_LACK and batch[n].null_count]:
+            raise ValueError(f"its column '{empty[0]}' lacks values")
+        left -= batch.nbytes - ROW_BYTES * len(batch)
+        if left < 0:
+            raise ValueError("it unpacks to more than it declares")
+        yield batch
 
 
 def require_columns(part: pq.ParquetFile, schema: pa.Schema) -> None:
@@ -161,5 +179,8 @@ def require_columns(part: pq.ParquetFile, schema: pa.Schema) -> None:
             kind = found.field(wanted.name).type
             raise ValueError(f"its column '{wanted.name}' is of {kind}, {wanted.type} is needed")
     groups = [part.metadata.row_group(number) for number in range(part.num_row_groups)]
+    columns = [group.column(number) for group in groups for number in range(group.num_columns)]
+    if odd := {name for one in columns for name in one.encodings} - PLAINLY:
+        raise ValueError(f"its columns are encoded as {min(odd)}, which may unpack to any size")
     if (size := sum(group.total_byte_size for group in groups)) > MOST_BYTES:
         raise ValueError(f"it unpacks to {size / 1e9:,.1f} GB, {MOST_BYTES / 1e9:,.1f} GB are the limit")

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ..encoding.contract import Vectors
 from ..errors import DataError, ModelError
 from ..files.atomic import staged_folder
+from ..files.foreign import read_within
 from ..files.manifest import read_manifest, sha256_of, write_manifest
 
 FILE = "term_table.safetensors"
@@ -123,7 +124,7 @@ def load_term_table(folder: Path | str) -> TermTable:
         raise ModelError(
             f"the term table {folder} is damaged: {FILE} is not the file that was written", hint=AGAIN
         )
-    return unpacked(file.read_bytes())
+    return unpacked(read_within(file, MOST_BYTES))
 
 
 def unpacked(data: bytes) -> TermTable:

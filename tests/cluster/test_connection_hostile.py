@@ -11,14 +11,18 @@ import pytest
 
 import hybridr_cli
 from hybridr.cluster.clients import opensearch
-from hybridr.cluster.clients.opensearch import Bounds, OpenSearch, TooMuch, read_answer
+from hybridr.cluster.clients.opensearch import Bounds, OpenSearch, TooMuch, check_address, read_answer
 from hybridr.cluster.connection import Cluster, connect, path_of
 from hybridr.cluster.failures import LONGEST_REASON, TOO_LARGE
 from hybridr.cluster.reading import read_documents
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.cluster.writing import index_action, rejects_of, write
+<<<<<<< HEAD
 from hybridr.errors import AccessDenied, ClusterError, NotFound
+=======
+from hybridr.errors import ClusterError, NotFound, SettingsError
+>>>>>>> 8065acf (What a user or a folder names is opened in one place, with a bound; Parquet, graphs and prompts that swell are refused; output survives a closed, full or ASCII-only stdout)
 from hybridr.reindexing.job import look_up
 from support.hostile_cluster import DEEP, INDEX, ROOT, Given, bomb, hostile
 
@@ -200,3 +204,14 @@ def test_a_name_with_a_slip_is_guessed() -> None:
             with pytest.raises(NotFound, match=f"no index or alias '{name}'") as caught:
                 cluster.index_info(name)
             assert str(caught.value.hint).startswith(hint)
+
+
+@pytest.mark.attack(105)
+@pytest.mark.parametrize(
+    "url",
+    ["http://h\n:9200", "http://h:9200\r\nX: y", "http://h:99999", "http://h:x", "http://h:9200 ", "http://"],
+)
+def test_an_address_with_a_line_break_or_an_odd_port_is_refused(url: str) -> None:
+    with pytest.raises(SettingsError, match="is not a cluster address") as refused:
+        check_address(url)
+    assert "\n" not in refused.value.message

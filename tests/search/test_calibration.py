@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,6 @@ import numpy as np
 import pytest
 
 from hybridr.cluster.record import IndexInfo
-from hybridr.errors import DownloadError
 from hybridr.files import remembered
 from hybridr.search import calibration
 from hybridr.search.calibration import MINILM_SPREAD, QUESTIONS, STATEMENTS, known_scale, scale_of
@@ -84,9 +84,10 @@ def test_searches_of_one_encoder_and_their_other_modes_measure_once() -> None:
     assert encoder.asked == 2
 
 
+@pytest.mark.attack(104)
 def test_a_search_does_not_fail_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any) -> None:
-        raise DownloadError("cannot write")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(remembered, "write_json", refused)
     encoder = CountingEncoder("f4")

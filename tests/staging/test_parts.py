@@ -33,7 +33,7 @@ def foreign(table: pa.Table, label: bytes | None) -> Callable[[Path], None]:
     metadata = {parts.LABEL: label} if label is not None else {}
 
     def write(file: Path) -> None:
-        pq.write_table(table.replace_schema_metadata(metadata), file)
+        pq.write_table(table.replace_schema_metadata(metadata), file, use_dictionary=False)
 
     return write
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
 from onnx import TensorProto, helper
 
@@ -99,6 +100,32 @@ def narrow_graph() -> bytes:
         helper.make_node("ReduceSum", ["numbers", "axes"], ["sentence_embedding"], keepdims=1),
     ]
     return graph(nodes, axes)
+
+
+def crowded_graph(many: str) -> bytes:
+    """Give a graph of 60,000 nodes, each of whose results is an output if these are to be `many`."""
+    names = [f"n{number}" for number in range(60_000 if many == "nodes" else 10_000)]
+    nodes = [helper.make_node("Cast", ["input_ids"], [name], to=TensorProto.FLOAT) for name in names]
+    whole = onnx.load_from_string(narrow_graph())
+    whole.graph.node.extend(nodes)
+    if many == "outputs":
+        whole.graph.output.extend(
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names
+        )
+    return bytes(whole.SerializeToString())
+
+
+def numberless_graph(width: int) -> bytes:
+    """Give a graph of vectors `(n, width)` of NaN: logarithms of -1."""
+    axes = helper.make_tensor("axes", TensorProto.INT64, [1], [1])
+    minus = helper.make_tensor("minus", TensorProto.FLOAT, [1, width], [-1.0] * width)
+    nodes = [
+        helper.make_node("Cast", ["input_ids"], ["numbers"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceSum", ["numbers", "axes"], ["sums"], keepdims=1),
+        helper.make_node("Mul", ["sums", "minus"], ["negative"]),
+        helper.make_node("Log", ["negative"], ["sentence_embedding"]),
+    ]
+    return graph(nodes, axes, minus)
 
 
 def hungry_graph() -> bytes:

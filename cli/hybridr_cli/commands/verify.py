@@ -81,8 +81,9 @@ def recalled(
 ) -> bool:
     """Compare the graph with exact search, and print what it finds; tell whether that is enough."""
     from hybridr.diagnosis.recall import measure_recall
+    from hybridr.files.formats import read_query_log
 
-    texts = lines_of(queries) if queries else ()
+    texts = read_query_log(queries)
     found = measure_recall(cluster, name, model, texts=texts, sample=sample, progress=session.output.progress)
     shares = [one._asdict() for one in found.shares]
     session.output.result({**vars(found), "shares": shares, "ok": found.ok})
@@ -100,16 +101,3 @@ def recalled(
     session.output.table(("asked with", "walk", "k", "found of the k nearest", "ms"), rows, title=title)
     session.output.line(found.advice or "what is searched finds enough")
     return found.ok
-
-
-def lines_of(file: Path) -> list[str]:
-    """Read queries, one a line. Raises DataError for a file without any."""
-    from hybridr.errors import DataError
-
-    try:
-        found = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file} cannot be read: {error}") from None
-    if not found:
-        raise DataError(f"{file} holds no query", hint="one a line")
-    return found

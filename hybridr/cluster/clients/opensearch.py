@@ -6,12 +6,14 @@ import re
 import threading
 import time
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import opensearchpy
 from opensearchpy import exceptions
 from urllib3.exceptions import NewConnectionError
 
 from ...errors import ClusterError, SettingsError, Unreachable
+from ...files.foreign import MOST_SETTINGS, text_within
 from ..failures import TOO_LARGE, error_of, told, understood
 from ..repeats import ASKED_BY, LATE, NOBODY
 from ..settings import ClusterSettings
@@ -127,8 +129,8 @@ def bounds_of(settings: ClusterSettings) -> Bounds:
 
 def check_address(url: str) -> None:
     """Raise SettingsError for what is no address, and for one with a password in it."""
-    if not re.match(r"^https?://[^/\s]+", url):
-        raise SettingsError(f"'{url}' is not a cluster address", hint="it looks like https://host:9200")
+    if not re.fullmatch(r"https?://[^/?#\s\x00-\x1f\x7f]+(/[^\s\x00-\x1f\x7f]*)?", url) or not has_port(url):
+        raise SettingsError(f"{url!a} is not a cluster address", hint="it looks like https://host:9200")
     if "@" in url:
         # Not repeated here: what is in an address ends in messages and histories.
         raise SettingsError(
@@ -145,6 +147,14 @@ def refuse_serverless(url: str, settings: ClusterSettings) -> None:
             "_refresh, _stats and _mtermvectors",
             hint="a domain of Amazon OpenSearch Service (es), or another OpenSearch",
         )
+
+
+def has_port(url: str) -> bool:
+    """Tell whether an address has a port that can be, or none."""
+    try:
+        return urlsplit(url).port != 0
+    except ValueError:
+        return False
 
 
 def options_of(settings: ClusterSettings) -> dict[str, Any]:
@@ -179,9 +189,12 @@ def read_credentials(settings: ClusterSettings) -> Any:
             f"user '{settings.user}' without a password", hint="set HYBRIDR_PASSWORD or --password-file FILE"
         )
     try:
-        return settings.user, settings.password_file.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise SettingsError(f"password file {settings.password_file}: {error.strerror}") from None
+        return settings.user, text_within(settings.password_file, MOST_SETTINGS).strip()
+    except UnicodeDecodeError:
+        raise SettingsError(f"password file {settings.password_file} is not UTF-8") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise SettingsError(f"password file {settings.password_file}: {reason}") from None
 
 
 def aws_signer(region: str, service: str) -> Any:

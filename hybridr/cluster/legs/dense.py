@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import ModelError
 from ..record import PASSAGE_VECTOR, Record
 from ..settings import VectorSettings
 from ..vector_forms import Version, field_options, form_of, method_parameters
@@ -140,7 +141,10 @@ def as_kept(vectors: np.ndarray, kept: str) -> np.ndarray:
 
     The largest value of each vector becomes 127 or -127. Cosine does not see lengths, so the score remains
     (1 + cosine) / 2; a fixed factor of 127 would leave most values of a unit vector a few steps only.
+    Raises ModelError for what is no number.
     """
+    if not np.isfinite(vectors).all():
+        raise ModelError("the encoder gives no numbers (NaN or infinity)", hint="export it again")
     if kept != "byte":
         return vectors
     largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0.0)  # (n, 1)
