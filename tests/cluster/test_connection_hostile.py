@@ -18,11 +18,7 @@ from hybridr.cluster.reading import read_documents
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.cluster.writing import index_action, rejects_of, write
-<<<<<<< HEAD
-from hybridr.errors import AccessDenied, ClusterError, NotFound
-=======
-from hybridr.errors import ClusterError, NotFound, SettingsError
->>>>>>> 8065acf (What a user or a folder names is opened in one place, with a bound; Parquet, graphs and prompts that swell are refused; output survives a closed, full or ASCII-only stdout)
+from hybridr.errors import AccessDenied, ClusterError, NotFound, SettingsError
 from hybridr.reindexing.job import look_up
 from support.hostile_cluster import DEEP, INDEX, ROOT, Given, bomb, hostile
 
