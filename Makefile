@@ -48,10 +48,11 @@ test-hosts: $(VENV)/test-$(STAMP)
 fuzz: $(VENV)/test-$(STAMP)
 	HYBRIDR_FUZZ_FACTOR=50 $(BIN)/python -m pytest tests/hostile/test_fuzz.py -k parsed --timeout 3600 --durations=5
 
-# The node and its clients are killed, its disk fills once, one document in a hundred is poisoned.
+# The node and its clients are killed, its disk fills once, one document in a hundred is poisoned, mappings grow, and a
+# role loses a right in the middle.
 MINUTES ?= 20
 chaos: $(VENV)/test-$(STAMP)
-	HYBRIDR_CHAOS_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/server/test_chaos.py -s
+	HYBRIDR_CHAOS_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/server/test_chaos.py tests/server/test_lost_rights.py -s
 
 # What the package and its extras are made of, as CycloneDX; and the known holes in any of it.
 sbom: $(VENV)/test-$(STAMP) $(VENV)/audit/bin/python

@@ -22,7 +22,7 @@ from ..cluster.destinations import (
     rewrite,
     switch_actions,
 )
-from ..cluster.mappings import carry_over, is_beyond_change
+from ..cluster.mappings import is_beyond_change
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record, Scope, checked
 from ..cluster.stored_source import require_whole_source
 from ..cluster.vector_forms import form_of
@@ -302,7 +302,6 @@ def create(cluster: Cluster, todo: Plan) -> None:
     cluster.request(first["method"], first["path"], first["body"])
     if todo.exists:
         info = cluster.index_info(todo.destination)
-        carry_over(cluster, cluster.index_info(planned.source), info)
         if planned_again(planned, info.record) != info.record:
             rewrite(cluster, info.name, partial(planned_again, planned))
     name_destination(cluster, cluster.index_info(todo.destination))

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from ..cluster.mappings import carry_over
 from ..cluster.reading import Position, Share, joined_pages, settled_position
 from ..cluster.writing import Action, HeldRejects, Outcome, write_past_pipelines
 from ..encoding.contract import ENCODED_TOGETHER, Encoder, offers_of
@@ -122,6 +123,7 @@ def read_to_the_end(errand: Fill, since: Position | None, passes: int, total: Fi
     ledger = ledger_of(job, errand.work, since) if chosen.leases else None
     for _ in range(passes):
         found = next_stretch(job, position, ledger)
+        take_over_mapping(job)
         for filling in chosen.run(replace(errand, leases=ledger), found.shares):
             total.add(filling)
             for line in filling.refused:
@@ -132,6 +134,17 @@ def read_to_the_end(errand: Fill, since: Position | None, passes: int, total: Fi
             break
     if ledger is None:
         Ledger(job.cluster, job.destination, key="").clear()
+
+
+def take_over_mapping(job: Job) -> None:
+    """Add to the destination's mapping what its source's got in addition, before the documents that have it.
+
+    Called when it is known up to where the source is read: whoever wrote one of these documents had mapped
+    its fields before. Else the destination would map them as it sees fit, for good.
+    """
+    if job.source != job.destination:
+        source, copy = (job.cluster.index_info(name) for name in (job.source, job.destination))
+        carry_over(job.cluster, source, copy)
 
 
 def ledger_of(job: Job, work: Work, since: Position | None) -> Ledger:

@@ -32,7 +32,7 @@ from ..cluster.destinations import (
     write_record,
 )
 from ..cluster.failures import is_busy
-from ..cluster.mappings import carry_over, unlike
+from ..cluster.mappings import unlike
 from ..cluster.reading import Position
 from ..cluster.record import IndexInfo
 from ..cluster.stored_source import require_whole_source
@@ -116,12 +116,8 @@ def sync(
 
 
 def catch_up(job: Job, *, progress: Progress = silent) -> Filling:
-    """Bring in what happened to the source since the settled position on record, and move that on.
-
-    What the source's mapping got in addition comes first, so that documents are not refused for it.
-    """
+    """Bring in what happened to the source since the settled position on record, and move that on."""
     info, source = job.cluster.index_info(job.destination), job.cluster.index_info(job.source)
-    carry_over(job.cluster, source, info)
     with unchanged_writes(job.cluster, info):
         filling, changes = fill_and_retry(job, info, progress)
     if filling.settled and info.record.source_lineage is None:  # of an older hybridr

@@ -62,7 +62,7 @@ def test_nothing_is_lost_whatever_is_killed(
         chaos.kill(one)
         chaos.restart_node()
         assert other.result()["switched"], "it waited for the node"
-        done = chaos.fill_while_written(writers)
+        done = chaos.fill_while_written(writers, grows=True)
         assert done["switched"]
         assert_equal(chaos, done)
     assert (chaos.killed, chaos_node.kills) == (1, 1)

@@ -21,11 +21,12 @@ import numpy as np
 import psutil
 
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.mappings import unlike
 from hybridr.cluster.reading import SourceDocument, read_documents, text_of
 from hybridr.cluster.writing import rejects_of
 from hybridr.encoding.opening import load_encoder
 from support.chaos_node import LONGEST_S, ChaosNode, await_
-from support.traffic import Corpus, Reader, Writer, without_ours
+from support.traffic import Corpus, Reader, Writer, some_text, without_ours
 
 SEED_VARIABLE = "HYBRIDR_CHAOS_SEED"
 REFUSED = 3  # exit code of a client that met documents which the index refuses
@@ -102,6 +103,7 @@ class Chaos:
     killed: int = 0
     pairs: int = 0
     blocked: int = 0
+    grown: list[str] = field(default_factory=list)
     clients: list[Client] = field(default_factory=list)
 
     def client(self, max_tokens: int, *options: str, code: str = "") -> Client:
@@ -218,10 +220,23 @@ class Chaos:
         new = str(values.get("cluster.blocks.create_index", "false")) == "true"
         return new or any("read_only_allow_delete" in str(one["settings"]) for one in found)
 
+    def grow(self) -> None:
+        """Add a field to the source's mapping, and a document that has it."""
+        cluster, name = self.node.cluster.patient(60), f"grown{len(self.grown)}"
+        fields = {name: {"type": "keyword"}}
+        cluster.request("PUT", path_of(self.corpus.index, "_mapping"), {"properties": fields})
+        document = {"text": some_text(self.dice), name: "Grown Up"}
+        cluster.request("PUT", path_of(self.corpus.index, "_doc", name), document)
+        self.grown.append(name)
+
     def storm(self, max_tokens: int) -> None:
-        """Fill a destination while one of two clients is killed, and the node; what is left must end well."""
+        """Fill a destination while one of two clients is killed, and the node; what is left must end well.
+
+        In the middle of it the mapping of the source grows.
+        """
         one, other = self.pair(max_tokens, "--accept-rejects")
         self.pause(0.5, 6)
+        self.grow()
         self.kill(one)
         self.restart_node()
         self.pause(0, 4)
@@ -242,11 +257,18 @@ class Chaos:
         stats = self.node.cluster.patient(60).request("GET", path_of(name, "_stats", "indexing"))
         return int(stats["_all"]["primaries"]["indexing"]["index_total"])
 
-    def fill_while_written(self, writers: Sequence[Writer], code: str = "") -> dict[str, Any]:
-        """Fill a new destination; the writers go on far into the fill and stop long before its end."""
+    def fill_while_written(
+        self, writers: Sequence[Writer], code: str = "", *, grows: bool = False
+    ) -> dict[str, Any]:
+        """Fill a new destination; the writers go on far into the fill and stop long before its end.
+
+        Where the source `grows`, its mapping does while it is read.
+        """
         for max_tokens in range(50, 60):
             client = self.client(max_tokens, "--accept-rejects", code=code)
             await_(lambda tokens=max_tokens: self.written(tokens) > 50, "the first documents")
+            if grows:
+                self.grow()
             aim = [writer.done + 15 for writer in writers]
             await_(lambda aim=aim: all(w.done >= n for w, n in zip(writers, aim, strict=True)), "writes")
             if client.running:
@@ -292,6 +314,9 @@ def assert_equal(chaos: Chaos, done: dict[str, Any]) -> None:
     assert copied.keys() == kept.keys()
     for doc_id, found in kept.items():
         assert (without_ours(copied[doc_id].source), copied[doc_id].routing) == (found.source, found.routing)
+    assert unlike(cluster.index_info(corpus.index), cluster.index_info(done["destination"])) == ()
+    for name in chaos.grown:
+        assert cluster.count(done["destination"], {"term": {name: "Grown Up"}}) == 1
     texts = {doc_id: text_of(found.source, ("text",)) for doc_id, found in kept.items()}
     assert {doc_id for doc_id, text in texts.items() if text} == {
         doc_id for doc_id, found in copied.items() if "hybridr_vector" in found.source
