@@ -236,26 +236,3 @@ def test_a_document_too_long_to_mark_words_in_stops_no_search(
         assert len(shown) == 6
         assert shown["long"].startswith("<em>anchor</em> <em>basket</em>")
         assert max(map(len, shown.values())) < 3_000
-
-
-@pytest.mark.attack(45)
-def test_a_closed_index_is_refused(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 5)
-    cluster.request("POST", path_of(index_name, "_close"))
-    with pytest.raises(ClusterError, match="closed"):
-        reindex(cluster, index_name, HashingEncoder())
-    assert not cluster.exists(f"{index_name}-hybridr-1")
-
-
-@pytest.mark.attack(45)
-def test_a_data_stream_is_refused(cluster: Cluster, index_name: str) -> None:
-    template = path_of("_index_template", index_name)
-    cluster.request("PUT", template, {"index_patterns": [index_name], "data_stream": {}})
-    try:
-        line = {"@timestamp": "2026-01-01T00:00:00Z", "text": text_number(1)}
-        bulk(cluster, index_name, [{"create": {}}, line])
-        with pytest.raises(ClusterError, match="data stream"):
-            reindex(cluster, index_name, HashingEncoder())
-    finally:
-        cluster.request("DELETE", path_of("_data_stream", index_name))
-        cluster.request("DELETE", template)

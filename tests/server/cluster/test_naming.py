@@ -81,6 +81,7 @@ def folder(
         cluster.request("DELETE", path_of(info.name))
 
 
+@pytest.mark.attack(45)
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_refuses_what_is_not_one_open_index(
     cluster: Cluster, folder: Path, verb: str, capsys: pytest.CaptureFixture[str]

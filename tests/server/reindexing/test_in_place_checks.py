@@ -85,27 +85,14 @@ def test_refusals_before_anything_is_sent(
         cluster.request("PUT", path_of(index_name, "_settings"), {"index": dict.fromkeys(blocks, False)})
 
 
-def test_an_index_that_is_missing_closed_empty_or_a_data_stream_is_refused(
-    cluster: Cluster, index_name: str
-) -> None:
-    def refused(name: str, reason: str) -> None:
+def test_an_index_that_is_missing_or_empty_is_refused(cluster: Cluster, index_name: str) -> None:
+    def refused(reason: str) -> None:
         with pytest.raises(HybridrError, match=reason):
-            plan(cluster, name, HashingEncoder(), ReindexSettings(in_place=True))
+            plan(cluster, index_name, HashingEncoder(), ReindexSettings(in_place=True))
 
-    refused(index_name, "no index")
+    refused("no index")
     empty_index(cluster, index_name, {}, {"properties": {"text": {"type": "text"}}})
-    refused(index_name, "is empty")
-    cluster.request("POST", path_of(index_name, "_close"))
-    refused(index_name, "is closed")
-    stream, template = f"{index_name}-stream", f"{index_name}-template"
-    body = {"index_patterns": [stream], "data_stream": {}, "template": {"settings": {"index.knn": True}}}
-    cluster.request("PUT", path_of("_index_template", template), body)
-    try:
-        cluster.request("PUT", path_of("_data_stream", stream))
-        refused(stream, "data stream")
-    finally:
-        cluster.request("DELETE", path_of("_data_stream", stream))
-        cluster.request("DELETE", path_of("_index_template", template))
+    refused("is empty")
 
 
 def test_a_copy_with_the_record_of_another_index_is_looked_at_whole(
