@@ -20,6 +20,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from hybridr.files.atomic import write_json
 from hybridr.machine import instruction_sets, read_cpu, read_gpus
 
 HERE = Path(__file__).parent
@@ -85,9 +86,28 @@ def add_collections(parser: argparse.ArgumentParser, names: Sequence[str]) -> No
     parser.add_argument("--sets", type=listed, default=list(names), metavar="A,B", help="some of them")
 
 
+def add_training(parser: argparse.ArgumentParser, name: str) -> None:
+    """Take the collections, the form of a study that trains, and what changes it."""
+    add_collections(parser, [])
+    parser.add_argument("--form", default="reduced")
+    parser.add_argument("--work", type=Path, default=Path(f"{name}-work"), metavar="DIR")
+    parser.add_argument("--backbone")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+
+
 def listed(text: str) -> list[str]:
     """Read names as a,b."""
     return text.split(",")
+
+
+def measure_sets(given: argparse.Namespace, measure: Callable[[str], Any], settings: Any) -> None:
+    """Measure the collections that are not in the file yet, and write it after each."""
+    record = json.loads(given.json.read_text(encoding="utf-8")) if given.json.is_file() else {"sets": {}}
+    for name in given.sets:
+        if name not in record["sets"]:
+            print(name, flush=True)
+            record["sets"][name] = measure(name)
+            write_json(given.json, record | {"machine": machine_record(), "settings": settings})
 
 
 def add_json(parser: argparse.ArgumentParser, name: str) -> None:

@@ -30,7 +30,7 @@ from hybridr.evaluation.evaluation import evaluate
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_beir
 from hybridr.files.manifest import versions
-from study import LEAD, RESULTS, Record, Section, add_collections, machine_of, table
+from study import LEAD, RESULTS, Record, Section, add_training, machine_of, table
 from workshop import (
     Encode,
     Form,
@@ -81,11 +81,7 @@ class Rows(Workshop):
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Take the collections, the form, and what changes it."""
-    add_collections(parser, [])
-    parser.add_argument("--form", default="reduced")
-    parser.add_argument("--work", type=Path, default=Path("ddr-work"), metavar="DIR")
-    parser.add_argument("--backbone")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    add_training(parser, "ddr")
 
 
 def measure(given: argparse.Namespace) -> None:

@@ -20,10 +20,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from hybridr.evaluation.measures import parse_measure, values_of
-
 from hybridr import Cluster, LoadSettings, Query, Search, connect, load, reindex
 from hybridr.encoding.contract import Reading
+from hybridr.evaluation.evaluation import parse_measure, values_of
 from hybridr.exporting.exporting import minilm_encoder
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_corpus

@@ -49,7 +49,7 @@ from hybridr.tuning.judgement import (
     variants,
 )
 from hybridr.tuning.k1_and_b import bm25_landscape, bm25_variants, errors_of
-from study import LEAD, Record, Section, add_collections, add_json, machine_of, machine_record, table
+from study import LEAD, Record, Section, add_collections, add_json, machine_of, measure_sets, table
 
 QUERIES, SEED = 1_000, 13
 POWERS, WEIGHTS = (0.3, 0.4, 0.5, 0.6, 0.7, 1.0), (0.45, 0.475, 0.5, 0.525, 0.55)
@@ -69,13 +69,13 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def measure(given: argparse.Namespace) -> None:
     """Measure what is not in the file yet."""
-    record = json.loads(given.json.read_text(encoding="utf-8")) if given.json.is_file() else {"sets": {}}
-    for name in given.sets:
-        if name not in record["sets"]:
-            print(name, flush=True)
-            kept = given.values / f"{name}.json" if given.values else None
-            record["sets"][name] = summary(values_of_set(given.folder / name, given.url, kept))
-            write_json(given.json, record | {"machine": machine_record(), "settings": settings()})
+    measure_sets(given, partial(measure_set, given), settings())
+
+
+def measure_set(given: argparse.Namespace, name: str) -> dict[str, Any]:
+    """Measure one collection."""
+    kept = given.values / f"{name}.json" if given.values else None
+    return summary(values_of_set(given.folder / name, given.url, kept))
 
 
 def settings() -> dict[str, Any]:

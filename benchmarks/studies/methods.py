@@ -36,7 +36,7 @@ from hybridr.files.formats import read_beir
 from hybridr.files.manifest import fingerprint, versions
 from hybridr.records import Document, Qrels, Query
 from rankings import cut
-from study import LEAD, RESULTS, Record, Section, add_collections, kept, machine_of, table
+from study import LEAD, RESULTS, Record, Section, add_training, kept, machine_of, table
 from workshop import (
     Encode,
     Workshop,
@@ -113,11 +113,7 @@ class Rows(Workshop):
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Take the collections, the form, and what changes it."""
-    add_collections(parser, [])
-    parser.add_argument("--form", default="reduced")
-    parser.add_argument("--work", type=Path, default=Path("methods-work"), metavar="DIR")
-    parser.add_argument("--backbone")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    add_training(parser, "methods")
 
 
 def measure(given: argparse.Namespace) -> None:

@@ -10,7 +10,6 @@ that `tune` tries is scored here. What is measured stays in the file: the same c
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -22,7 +21,6 @@ import numpy as np
 
 from conditions import the_twelve
 from hybridr.cluster.record import Record as IndexRecord
-from hybridr.files.atomic import write_json
 from hybridr.tuning.evidence import ask
 from hybridr.tuning.judgement import (
     PULL,
@@ -36,7 +34,7 @@ from hybridr.tuning.judgement import (
     variants,
 )
 from studies.fusion import DRAWS, LABELS, LEAST_REST, SEED, Values, chosen_by, judged_sample, opened
-from study import LEAD, Record, Section, add_collections, add_json, machine_of, machine_record, table
+from study import LEAD, Record, Section, add_collections, add_json, machine_of, measure_sets, table
 
 WEIGHTS, SIGNALS = "technique and weight", "and signals"
 BITS = "token_bits"
@@ -57,13 +55,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def measure(given: argparse.Namespace) -> None:
     """Measure what is not in the file yet."""
-    record = json.loads(given.json.read_text(encoding="utf-8")) if given.json.is_file() else {"sets": {}}
-    for name in given.sets:
-        if name not in record["sets"]:
-            print(name, flush=True)
-            record["sets"][name] = measure_set(given.folder / name, given.url)
-            settings = {"labels": LABELS, "draws": DRAWS, "pull": PULL, "seed": SEED}
-            write_json(given.json, record | {"machine": machine_record(), "settings": settings})
+    settings = {"labels": LABELS, "draws": DRAWS, "pull": PULL, "seed": SEED}
+    measure_sets(given, lambda name: measure_set(given.folder / name, given.url), settings)
 
 
 def measure_set(folder: Path, url: str | None) -> Record:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -71,20 +70,12 @@ def download_artifact(artifact: Artifact, folder: Path, meter: ByteMeter) -> Non
 
 
 def retrieve(artifact: Artifact, folder: Path, meter: ByteMeter) -> Path:
-    """Download by jgo, else by Maven, into `folder`."""
-    try:
-        import jgo.maven  # noqa: F401
-    except ImportError:
-        if shutil.which("mvn") is None:
-            raise MissingExtra("jgo", "embedded", "the embedded node") from None
-        return retrieve_by_maven(artifact, folder, meter)
-    return retrieve_by_jgo(artifact, folder, meter)
-
-
-def retrieve_by_jgo(artifact: Artifact, folder: Path, meter: ByteMeter) -> Path:
     """Stream one artifact; a broken connection is tried again, a missing file is not."""
-    import requests
-    from jgo.maven import MavenContext, PythonResolver
+    try:
+        import requests
+        from jgo.maven import MavenContext, PythonResolver
+    except ImportError as missing:
+        raise MissingExtra(missing.name or "jgo", "embedded", "the embedded node") from None
 
     mirror = os.environ.get(MIRROR)
     failure: Exception | None = None
@@ -108,25 +99,6 @@ def retrieve_by_jgo(artifact: Artifact, folder: Path, meter: ByteMeter) -> Path:
             failure = error
             break
     raise unavailable(artifact, type(failure).__name__) from failure
-
-
-def retrieve_by_maven(artifact: Artifact, folder: Path, meter: ByteMeter) -> Path:
-    """Let `mvn dependency:copy` fetch one artifact."""
-    command = [
-        "mvn",
-        "--batch-mode",
-        "--quiet",
-        "-Dstyle.color=never",
-        "dependency:copy",
-        f"-Dartifact={artifact.coordinates}",
-        f"-DoutputDirectory={folder}",
-    ]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    path = folder / artifact.file_name
-    if done.returncode != 0 or not path.is_file():
-        raise unavailable(artifact, (done.stdout.strip().splitlines() or ["mvn gave no reason"])[0])
-    meter.add(artifact.size)
-    return path
 
 
 def unavailable(artifact: Artifact, reason: str) -> DownloadError:

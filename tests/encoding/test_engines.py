@@ -19,7 +19,7 @@ from hybridr.encoding.retriever import Retriever
 from hybridr.encoding.tokens import GPU_BATCH_TOKENS, encode_ids
 from hybridr.errors import MissingExtra, ModelError
 from hybridr.exporting.exporting import export
-from support.tiny import tiny_retriever, tiny_texts
+from support.tiny import cosines, tiny_retriever, tiny_texts
 
 pytestmark = pytest.mark.usefixtures("fresh_home")
 INT8_LEAST, BF16_LEAST = 0.98, 0.999
@@ -39,11 +39,6 @@ limit_memory()
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export(tiny_retriever(), tmp_path_factory.mktemp("encoder") / "tiny", precision="int8")
-
-
-def cosines(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    found: np.ndarray = (left * right).sum(axis=1)
-    return found
 
 
 def test_an_int8_document_has_the_same_vector_in_any_batch(folder: Path) -> None:

@@ -17,17 +17,12 @@ from hybridr.encoding.tokens import encode_ids
 from hybridr.exporting.exporting import export
 from hybridr.exporting.graphs import OPSET
 from hybridr.machine import Cpu
-from support.tiny import tiny_retriever, tiny_texts
+from support.tiny import cosines, tiny_retriever, tiny_texts
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export(tiny_retriever(), tmp_path_factory.mktemp("encoder") / "tiny", precision="int8")
-
-
-def cosines(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    found: np.ndarray = (left * right).sum(axis=1)
-    return found
 
 
 @pytest.mark.model

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import tracemalloc
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,16 +53,6 @@ BAD_RUNS = {
 }
 
 
-@pytest.mark.parametrize("content", BAD_RUNS)
-def test_bad_run_files(tmp_path: Path, content: str) -> None:
-    file = tmp_path / "a.trec"
-    file.write_text(content)
-    with pytest.raises(DataError, match=BAD_RUNS[content]):
-        read_run(file)
-    with pytest.raises(DataError, match="cannot read"):
-        read_run(tmp_path / "nothing")
-
-
 BAD_QRELS = {
     "query-id\tcorpus-id\tscore\nq1\ta\t0.5\n": ":2: needed 'query-id<TAB>corpus-id<TAB>whole number'",
     "q1 0 a one\n": ":1: needed",
@@ -71,12 +62,17 @@ BAD_QRELS = {
 }
 
 
-@pytest.mark.parametrize("content", BAD_QRELS)
-def test_bad_qrels(tmp_path: Path, content: str) -> None:
-    file = tmp_path / "qrels"
+@pytest.mark.parametrize(
+    ("read", "content", "words"),
+    [(read_run, *bad) for bad in BAD_RUNS.items()] + [(read_qrels, *bad) for bad in BAD_QRELS.items()],
+)
+def test_bad_files(tmp_path: Path, read: Callable[[Path], Any], content: str, words: str) -> None:
+    file = tmp_path / "a.trec"
     file.write_text(content)
-    with pytest.raises(DataError, match=BAD_QRELS[content]):
-        read_qrels(file)
+    with pytest.raises(DataError, match=words):
+        read(file)
+    with pytest.raises(DataError, match="cannot read"):
+        read(tmp_path / "nothing")
 
 
 def test_qrels_of_both_formats(tmp_path: Path) -> None:

@@ -176,23 +176,14 @@ def test_leftovers_of_a_killed_download_go(tmp_path: Path, repository: type[Repo
     assert stored(tmp_path) == ["one-1.0.zip"]
 
 
-def test_without_jgo_a_maven_is_used_and_without_both_the_extra_is_named(
+def test_without_jgo_the_extra_is_named(
     tmp_path: Path, repository: type[Repository], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     artifact = published(tmp_path, "one", b"genuine")
     monkeypatch.setitem(sys.modules, "jgo.maven", None)
-    monkeypatch.setenv("PATH", "")
     with pytest.raises(MissingExtra, match="jgo") as caught:
         fetching.fetch([artifact])
     assert caught.value.hint == 'pip install "hybridr[embedded]"'
-    tool = tmp_path / "mvn"  # stands for Maven: it copies the file to where -DoutputDirectory says
-    source = tmp_path / "served" / "org" / "example" / "one" / "1.0" / artifact.file_name
-    tool.write_text(
-        f'#!/bin/sh\nfor a; do case $a in -DoutputDirectory=*) /bin/cp "{source}" "${{a#*=}}";; esac; done\n'
-    )
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert fetching.fetch([artifact])[artifact].read_bytes() == b"genuine"
 
 
 def test_one_lock_holder_at_a_time(tmp_path: Path) -> None:

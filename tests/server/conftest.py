@@ -10,17 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridr import load_encoder, reindex
+from hybridr import reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.deploying.deploying import deploy, undeploy
 from hybridr.deploying.settings import DeploySettings
 from hybridr.encoding.contract import checked_texts
 from hybridr.encoding.folder import OnnxEncoder
 from hybridr.search.settings import SearchSettings
-from hybridr.serving.application import create_app
-from hybridr.serving.settings import ServeSettings
 from support.books import PROPERTIES, document, make
-from support.deployed import Server, fill_library
+from support.deployed import Server, fill_library, serving_index
 
 REMEMBERED = {"_encode": (50_000, np.stack), "_read": (1_500, list)}
 """Texts at most, of which a vector has 1.5 kB and a reading 100 kB; and what becomes of those of a call."""
@@ -94,10 +92,8 @@ def docs(ml_cluster: Cluster, minilm_encoder_folder: Path) -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def docs_server(docs: Cluster, minilm_encoder_folder: Path) -> Iterator[Server]:
     """`hybridr serve --index docs`."""
-    settings = ServeSettings(index=DOCS, rank_timeout_s=5)  # a busy machine encodes slowly
-    running = Server(create_app(load_encoder(minilm_encoder_folder), settings, cluster=docs))
-    yield running
-    running.stop()
+    with serving_index(docs, DOCS, minilm_encoder_folder) as running:
+        yield running
 
 
 @pytest.fixture(scope="module", params=["client", "neural", "transparent"])

@@ -138,18 +138,23 @@ def test_the_printed_request_finds_what_search_does_whatever_is_deployed(
     assert ids(json.loads(done.stdout)) == [hit.doc_id for hit in hits]
 
 
-def test_langchain_finds_neighbours_in_any_field(
-    docs: Cluster, docs_server: Server, minilm_encoder_folder: Path
-) -> None:
-    from langchain_community.vectorstores import OpenSearchVectorSearch
+def langchain_embeddings(server: Server) -> Any:
     from langchain_openai import OpenAIEmbeddings
 
-    embeddings = OpenAIEmbeddings(
-        base_url=f"{docs_server.url}/v1",
+    return OpenAIEmbeddings(
+        base_url=f"{server.url}/v1",
         api_key="none",
         model="hybridr-query",
         check_embedding_ctx_length=False,
     )
+
+
+def test_langchain_finds_neighbours_in_any_field(
+    docs: Cluster, docs_server: Server, minilm_encoder_folder: Path
+) -> None:
+    from langchain_community.vectorstores import OpenSearchVectorSearch
+
+    embeddings = langchain_embeddings(docs_server)
     store = OpenSearchVectorSearch(docs.url, "docs-hybridr", embeddings)
     found = store.similarity_search_with_score(
         TEXT, k=7, vector_field="hybridr_vector", text_field="contents"
@@ -201,14 +206,8 @@ def test_a_small_k_makes_the_pool_of_candidates_small(
     docs: Cluster, notes: Cluster, docs_server: Server, minilm_encoder_folder: Path
 ) -> None:
     from langchain_community.vectorstores import OpenSearchVectorSearch
-    from langchain_openai import OpenAIEmbeddings
 
-    embeddings = OpenAIEmbeddings(
-        base_url=f"{docs_server.url}/v1",
-        api_key="none",
-        model="hybridr-query",
-        check_embedding_ctx_length=False,
-    )
+    embeddings = langchain_embeddings(docs_server)
     store = OpenSearchVectorSearch(docs.url, "notes-hybridr", embeddings)
     hybrid = {"search_type": "hybrid_search", "search_pipeline": "hybridr-notes-hybridr-1"}
     few = store.similarity_search_with_score(TEXT, k=10, **hybrid)

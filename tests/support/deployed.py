@@ -15,7 +15,8 @@ from hybridr.cluster.legs.dense import dense_query
 from hybridr.encoding.opening import load_encoder
 from hybridr.search.fusions.pipeline import hybrid_query, search_pipeline
 from hybridr.search.settings import SearchSettings
-from hybridr.serving.application import listen
+from hybridr.serving.application import create_app, listen
+from hybridr.serving.settings import ServeSettings
 from support.corpus import bulk, text_number
 
 TEXT = "side effects of statins"
@@ -118,3 +119,12 @@ def ids(answer: dict[str, Any]) -> list[str]:
 
 def scores(answer: dict[str, Any]) -> list[float]:
     return [hit["_score"] for hit in answer["hits"]["hits"]]
+
+
+@contextmanager
+def serving_index(cluster: Cluster, index: str, encoder: Path) -> Iterator[Server]:
+    """Run `hybridr serve --index`; a busy machine encodes slowly."""
+    settings = ServeSettings(index=index, rank_timeout_s=5)
+    running = Server(create_app(load_encoder(encoder), settings, cluster=cluster))
+    yield running
+    running.stop()

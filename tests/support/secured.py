@@ -13,16 +13,18 @@ from pathlib import Path
 import pytest
 
 from hybridr.node import layout, process
-from hybridr.node.artifacts import PLUGINS, pinned
+from hybridr.node.artifacts import PLUGINS, Artifact
 from hybridr.node.java import Java
 from hybridr.node.settings import NodeSettings
 from hybridr.node.state import NodeState
 
 VERSION, NAME = "3.6.0", "opensearch-security"
-PLUGIN = pinned(
-    f"org.opensearch.plugin:{NAME}:3.4.0.0:zip",
-    49_263_978,
-    "fc164c084979f7f793d295b6bca56bf8bee76dafb762adef9f14fa872e0a7596",
+PLUGIN = Artifact.pinned(
+    {
+        "coordinates": f"org.opensearch.plugin:{NAME}:3.4.0.0:zip",
+        "size": 49_263_978,
+        "sha256": "fc164c084979f7f793d295b6bca56bf8bee76dafb762adef9f14fa872e0a7596",
+    }
 )
 DESCRIPTOR = "plugin-descriptor.properties"
 SERVERS_OWN = re.compile(r"bc(-fips|pkix-fips|util-fips)-.*\.jar")

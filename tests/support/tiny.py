@@ -113,3 +113,9 @@ def tiny_corpus(count: int, *, seed: int = 0) -> list[Document]:
 
 def damage_json(path: Path, **values: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def cosines(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Compare vectors `(n, dim)` of length 1, row by row."""
+    found: np.ndarray = (left * right).sum(axis=1)
+    return found

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..arguments import NamedEncoder
 from ..options import Only
 from ..session import Session
 from ..verbs import app, verb
@@ -26,10 +27,7 @@ def encode(
     session: Session,
     folder: Annotated[Path, typer.Argument(help="Folder that `hybridr export-text` wrote.")],
     settings: Annotated[ReindexSettings, OPTIONS],
-    encoder: Annotated[
-        str | None,
-        typer.Option(help="Encoder or sentence-transformers folder, or a name.", show_default="MiniLM"),
-    ] = None,
+    encoder: NamedEncoder = None,
 ) -> None:
     """Encode texts of Parquet beside them; no cluster is asked. Interrupted, the same command goes on."""
     from hybridr.search.encoders import found_folder

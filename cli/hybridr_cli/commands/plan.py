@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..arguments import NamedEncoder
 from ..options import Only
 from ..session import Session
 from ..verbs import app, verb
@@ -27,10 +28,7 @@ def plan(
     name: Annotated[str, typer.Argument(help="Index whose documents shall get vectors; it is only read.")],
     settings: ForecastSettings,
     wanted: Annotated[ReindexSettings, OPTIONS],
-    encoder: Annotated[
-        str | None,
-        typer.Option(help="Encoder or sentence-transformers folder, or a name.", show_default="MiniLM"),
-    ] = None,
+    encoder: NamedEncoder = None,
 ) -> None:
     """Tell hours, memory, disk, shards and price of vectors for an index, before anything is written."""
     from hybridr.forecasting.forecasting import forecast, require_measurable

@@ -20,10 +20,9 @@ from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import ClusterError, DataError, FingerprintMismatch, NotFound, SettingsError, Unreachable
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
-from hybridr.serving.settings import ServeSettings
 from hybridr.standing.standing import remove
 from support.corpus import bulk, fill_index, text_number
-from support.deployed import Server, ask, assert_plain, ids, scores
+from support.deployed import Server, ask, assert_plain, ids, scores, serving_index
 
 pytestmark = [pytest.mark.node, pytest.mark.ml]
 INDEX = "shelf"
@@ -53,11 +52,8 @@ def shelf(ml_cluster: Cluster, minilm_encoder_folder: Path) -> Iterator[Cluster]
 
 @pytest.fixture(scope="module")
 def server(shelf: Cluster, minilm_encoder_folder: Path) -> Iterator[Server]:
-    settings = ServeSettings(index=INDEX, rank_timeout_s=5)  # a busy machine encodes slowly
-    app = create_app(load_encoder(minilm_encoder_folder), settings, cluster=shelf)
-    running = Server(app)
-    yield running
-    running.stop()
+    with serving_index(shelf, INDEX, minilm_encoder_folder) as running:
+        yield running
 
 
 @pytest.fixture
