@@ -21,10 +21,12 @@ from hybridr.reindexing.verification import verify
 from hybridr.search.fusions.pipeline import fuse
 from hybridr.tuning.evidence import Similarity, ask, with_words
 from hybridr.tuning.k1_and_b import bm25_obstacle, change_similarity, errors_of
+from hybridr.vocabulary import term_table
 from hybridr.vocabulary.terms import Analysis
 from support.bits import asked_bits
 from support.corpus import fill_index, fill_uneven, put_documents, sources, text_number
 from support.hashing import HashingEncoder
+from support.rights import differences, fresh_machine, user_of
 
 pytestmark = pytest.mark.secure
 
@@ -144,6 +146,22 @@ def test_wrong_password_and_unknown_certificate(
     assert "--ca-certs" in str(caught.value.hint)
     with pytest.raises(SettingsError, match="no file at"):
         connect(elsewhere, user="admin", password=password, ca_certs=tmp_path / "none.pem")
+
+
+def test_the_shipped_role_of_search_ranks_as_an_administrator(
+    secure: Cluster, secure_node: NodeState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On OpenSearch 3 more is asked: tests/production."""
+    monkeypatch.setattr(term_table, "LEAST_TERMS", 1)
+    fill_uneven(secure, "roles", shards=3)
+    reindex(secure, "roles", HashingEncoder())
+    told = []
+    for cluster in (user_of(secure_node, secure, "roles")("search"), secure):
+        with fresh_machine(tmp_path):
+            search = Search(cluster, "roles", HashingEncoder())
+            assert "soft_terms" in search.signals.members
+            told.append(search.run([Query("q", "anchor velvet zephyr"), Query("r", "dragons engine")], 50))
+    assert not differences(*told)
 
 
 CLUSTER_RIGHTS = [
