@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import islice
 from typing import Any
 
 from ..cluster.failures import understood
 from ..cluster.reading import text_of
 from ..encoding.passages import Span
 from ..errors import ClusterError
+
+LONGEST_FRAGMENT, LONGEST_PASSAGE = 500, 5_000
+MARKS = ("<em>", "</em>")
+PARTS = re.compile(r"</?em>|&#?\w{1,8};|.", re.DOTALL)
 
 
 def checked_hits(answer: dict[str, Any]) -> list[dict[str, Any]]:
@@ -44,9 +50,24 @@ def shown_text(found: dict[str, Any], fields: Sequence[str]) -> tuple[str, Span 
     span = best_passage(found.get("inner_hits", {}))
     # A text that a client has changed since may be shorter than its passages were.
     if span and span != (0, len(whole)) and whole[slice(*span)]:
-        return escape(whole[slice(*span)]), span
+        return escape(whole[slice(*span)][:LONGEST_PASSAGE]), span
     marked = found.get("highlight", {})
-    return " … ".join(part for field in fields for part in marked.get(field, ())), None
+    return " … ".join(cut(part) for field in fields for part in marked.get(field, ())), None
+
+
+def cut(fragment: str) -> str:
+    """Shorten a fragment of HTML to 500 characters as they are seen: a word without an end is shown whole by
+    the server. No entity is cut in two, no mark stays open."""
+    if len(fragment) <= LONGEST_FRAGMENT:
+        return fragment
+    parts = PARTS.finditer(fragment)
+    seen = (part for part in parts if part[0] not in MARKS)
+    end = next(islice(seen, LONGEST_FRAGMENT, None), None)
+    if end is None:
+        return fragment
+    kept = fragment[: end.start()]
+    opened = kept.count(MARKS[0]) > kept.count(MARKS[1])
+    return f"{kept}{MARKS[1] * opened} …"
 
 
 def best_passage(inner_hits: dict[str, Any]) -> Span | None:

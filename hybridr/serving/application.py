@@ -7,7 +7,6 @@ what is indexed (`hybridr-query` and `hybridr-passage` are listed, any other beg
 from __future__ import annotations
 
 import gc
-import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -29,6 +28,7 @@ from ..encoding.contract import Encoder
 from ..progress import Progress, silent
 from .doorway import HEADER_BYTES, Doorway, TimedProtocol, is_local
 from .embeddings import Embedder, add_embeddings
+from .listening import BoundListener, listen
 from .requests import QuickRoute, add_error_answers, answer
 from .settings import ServeSettings
 from .telemetry import CONTENT_TYPE, Metrics, configuration
@@ -51,7 +51,7 @@ class Server(NamedTuple):
     """An app and the socket it is going to answer on, already bound."""
 
     app: FastAPI
-    listener: socket.socket
+    listener: BoundListener
     settings: ServeSettings = ServeSettings()
 
     @property
@@ -71,7 +71,7 @@ class Server(NamedTuple):
             log_config=configuration(log_level),
             access_log=False,
             timeout_graceful_shutdown=STOP_S,
-            http=TimedProtocol.under(self.settings),
+            http=TimedProtocol.under(self.settings, self.listener),
             h11_max_incomplete_event_size=HEADER_BYTES,
             ssl_certfile=self.settings.tls_cert,
             ssl_keyfile=self.settings.tls_key,
@@ -130,20 +130,6 @@ def require_guard(settings: ServeSettings) -> None:
                 f"the certificate {settings.tls_cert} cannot be used: {error.strerror or error}",
                 hint="--tls-cert and --tls-key name PEM files; the key has no password",
             ) from None
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Bind a port; 0 takes a free one. Raises SettingsError when that is not possible."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        bound = socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
-        raise SettingsError(
-            f"port {port} of {host} cannot be used: {error.strerror}",
-            hint="--port takes another, 0 a free one",
-        ) from None
-    # asyncio sends without delay only where the protocol is named; 40 ms an answer otherwise.
-    return socket.socket(bound.family, bound.type, socket.IPPROTO_TCP, fileno=bound.detach())
 
 
 def find_encoder(settings: ServeSettings, cluster: Cluster | None, progress: Progress) -> Encoder:

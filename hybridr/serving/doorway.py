@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..cluster.repeats import ASKED_BY
+from .listening import BoundListener
 from .requests import BAD_REQUEST, GONE, Busy, Refused, error_answer
 from .settings import ServeSettings
 from .telemetry import FACTS, Metrics, described, log_request
@@ -225,13 +226,14 @@ class TimedProtocol(H11Protocol):
     """
 
     settings = ServeSettings()
+    listener: BoundListener | None = None
     deadline: asyncio.TimerHandle | None = None
     unread: asyncio.TimerHandle | None = None
 
     @classmethod
-    def under(cls, settings: ServeSettings) -> type[TimedProtocol]:
-        """Give the protocol with the limits of these settings."""
-        return type(cls.__name__, (cls,), {"settings": settings})
+    def under(cls, settings: ServeSettings, listener: BoundListener) -> type[TimedProtocol]:
+        """Give the protocol of a listener's connections with the limits of these settings."""
+        return type(cls.__name__, (cls,), {"settings": settings, "listener": listener})
 
     @property
     def waits(self) -> bool:
@@ -241,6 +243,8 @@ class TimedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection; beyond the limit the one that has been waited for longest is closed for it."""
         super().connection_made(transport)
+        if self.listener is not None:
+            self.listener.shaken(transport)
         self.began = self.loop.time()
         self._watch()
         if len(self.connections) > self.settings.max_connections:

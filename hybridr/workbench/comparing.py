@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import chain, zip_longest
@@ -16,6 +16,7 @@ from ..encoding.contract import Encoder
 from ..errors import NotFound, SettingsError
 from ..search.candidates import HYBRID
 from ..search.encoders import encoder_for
+from ..search.hits import checked_hits
 from ..search.search import Search
 from ..search.systems import system
 from ..serving.searching import Searches
@@ -87,6 +88,13 @@ class SideBySide:
             for doc_id, source in sources.items()
         }
         return [{"doc_id": one, "fields": texts[one]} for one in chosen if one in texts]
+
+    def require_shown(self, doc_ids: Collection[str]) -> None:
+        """Raise NotFound for a document that the server's name does not show: nobody was asked about it."""
+        wanted = {"query": {"ids": {"values": list(doc_ids)}}, "size": len(doc_ids), "_source": False}
+        found = {hit["_id"] for hit in checked_hits(self.cluster.search(self.hybrid.info, wanted))}
+        if unknown := sorted(set(doc_ids) - found):
+            raise NotFound(f"the index has no document '{unknown[0][:100]}'", hint="grade what was shown")
 
     def forget(self) -> None:
         """Open all searches anew, those of the server at once: what was tuned has changed."""

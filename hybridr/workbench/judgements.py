@@ -26,6 +26,9 @@ from ..tuning.settings import LEAST_JUDGED
 
 WANTED = 30
 """Judged queries from which `tune` gains about .004 nDCG@10 in the mean (docs/ranking.md)."""
+MOST_QUERIES, MOST_JUDGES = 20_000, 100
+SEPARATORS = frozenset("\t\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
+"""What ends a line or a column, for whoever reads qrels."""
 FILES = ("judges/*.tsv", "qrels/test.tsv", "queries.jsonl")
 HEADER = "query-id\tcorpus-id\tscore\n"
 
@@ -63,6 +66,11 @@ class Judgements:
             for text in (" ".join(text.split()) for text in texts):
                 if text:
                     known.setdefault(id_of(text), Query(id_of(text), text))
+            if len(known) > MOST_QUERIES:
+                raise DataError(
+                    f"{len(known):,} queries, and {MOST_QUERIES:,} can be judged here",
+                    hint="fewer; hybridr tune --beir takes any number of judged ones",
+                )
             records = [{"_id": query.query_id, "text": query.text} for query in known.values()]
             lines = (f"{json.dumps(one, ensure_ascii=False)}\n" for one in records)
             self._write(self.folder / "queries.jsonl", "".join(lines))
@@ -79,8 +87,12 @@ class Judgements:
 
     def judge(self, judge: str, query_id: str, grades: Mapping[str, int]) -> None:
         """Keep a judge's grades of a query in place of earlier ones. Raises DataError for an unknown one."""
-        if bad := [one for one in grades if not one.strip() or len(one.splitlines()) > 1 or "\t" in one]:
+        if bad := [one for one in grades if not one.strip() or SEPARATORS.intersection(one)]:
             raise DataError(f"the document id {bad[0]!r} has a tab or a line's end: qrels cannot hold it")
+        if judge not in (judges := self.judges()) and len(judges) >= MOST_JUDGES:
+            raise DataError(
+                f"{MOST_JUDGES} people judge already", hint="more by the command line: tune --beir"
+            )
         with self._lock:
             if query_id not in {query.query_id for query in self.queries()}:
                 raise DataError(f"there is no query '{query_id[:40]}'")

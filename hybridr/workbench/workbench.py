@@ -144,6 +144,7 @@ def add_judging(app: FastAPI, comparison: SideBySide, judgements: Judgements) ->
 
     @app.post("/judging/grades", summary="Keep a person's grades of one query", dependencies=OWN)
     def grades(body: GradesRequest) -> Response:
+        comparison.require_shown(body.grades)
         judgements.judge(body.judge, body.query_id, body.grades)
         return answer(judgements.standing())
 

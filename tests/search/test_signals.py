@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from hybridr.cluster.legs.lexical import lexical_root
-from hybridr.cluster.record import IndexInfo
+from hybridr.cluster.record import IndexInfo, Scope
 from hybridr.errors import SettingsError
 from hybridr.search import signals
 from hybridr.search.fusions import Scales
@@ -150,6 +151,31 @@ def test_near_words_count_by_how_near_they_are(monkeypatch: pytest.MonkeyPatch) 
     own, usual = made.table.own_cosine, made.table.usual_cosine(30)
     share = SCALE * (own - made.table.near("wing", 30)[-1][1]) / (own - usual)
     assert boosts["wing"] == pytest.approx(share, abs=1e-6)
+
+
+def test_no_neighbour_counts_more_than_the_word_that_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = soft_terms(monkeypatch, "wing wings flow basket candle", own_cosine=0.2)
+    assert made.table.near("wing", 2)[1][1] > 0.2, "two means are nearer to each other"
+    [clause] = made.clauses(asked("wing", words("wing")))
+    boosts = [one["constant_score"]["boost"] for one in clause["dis_max"]["queries"]]
+    assert boosts[0] == max(boosts)
+
+
+@pytest.mark.attack(85)
+@pytest.mark.parametrize("scope", [Scope({"term": {"tenant": 1}}), Scope(routing="a")])
+def test_an_alias_that_shows_a_part_gets_no_words_of_the_rest(
+    monkeypatch: pytest.MonkeyPatch, scope: Scope
+) -> None:
+    soft_terms(monkeypatch, "wing wings flow basket candle")
+    monkeypatch.setattr(term_table, "LEAST_TERMS", 5)
+    whole = place()
+    narrow = whole._replace(info=replace(whole.info, scope=scope))
+    assert "soft_terms" in signals_taken(whole, ["auto"]).members
+    found = signals_taken(narrow, ["auto"])
+    assert "soft_terms" not in found.members
+    assert "an alias that shows a part" in found.left_out["soft_terms"]
+    with pytest.raises(SettingsError, match="an alias that shows a part"):
+        signals_taken(narrow, ["soft_terms"])
 
 
 def test_the_neighbours_of_a_word_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

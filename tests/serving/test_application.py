@@ -24,7 +24,8 @@ from fastapi.testclient import TestClient
 from hybridr.encoding.opening import load_encoder
 from hybridr.errors import SettingsError
 from hybridr.exporting.exporting import export
-from hybridr.serving.application import Server, create_app, listen, require_guard
+from hybridr.serving.application import Server, create_app, require_guard
+from hybridr.serving.listening import MOST_SHAKING, listen
 from hybridr.serving.settings import ServeSettings
 from hybridr_cli import main
 from support.hashing import HashingEncoder
@@ -232,6 +233,38 @@ def test_a_server_with_a_certificate_speaks_tls(encoder, tmp_path):
     assert httpx.get(f"{server.url}/healthz", verify=trusted).json()["status"] == "ok"
     with pytest.raises(httpx.HTTPError):
         httpx.get(f"{server.url.replace('https', 'http')}/healthz")
+
+
+@pytest.mark.attack(86)
+def test_handshakes_that_never_end_keep_nobody_out(encoder, tmp_path):
+    settings = ServeSettings(**certificate(tmp_path))
+    server = Server(create_app(encoder, settings), listen("127.0.0.1", 0), settings)
+    Thread(target=server.run, daemon=True).start()
+    trusted = ssl.create_default_context(cafile=settings.tls_cert)
+    httpx.get(f"{server.url}/healthz", verify=trusted)
+    address = server.listener.getsockname()
+    silent = [socket.create_connection(address[:2]) for _ in range(3 * MOST_SHAKING)]
+    try:
+        for one in silent[::2]:
+            one.sendall(b"\x16\x03\x01")
+        for _ in range(5):
+            assert httpx.get(f"{server.url}/healthz", verify=trusted, timeout=10).status_code == 200
+        assert len(server.listener.shaking) <= MOST_SHAKING
+        closed = sum(is_closed(one) for one in silent[: MOST_SHAKING // 2])
+        assert closed == MOST_SHAKING // 2, "the first ones made room"
+    finally:
+        for one in silent:
+            one.close()
+
+
+def is_closed(connection: socket.socket) -> bool:
+    connection.settimeout(5)
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False
 
 
 def test_a_certificate_that_cannot_be_used_is_refused(tmp_path):

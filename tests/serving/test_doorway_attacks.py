@@ -17,8 +17,9 @@ from hybridr.cluster.connection import Cluster
 from hybridr.encoding.tokens import CHARACTERS_A_TOKEN
 from hybridr.rewriting.rewriting import is_unicode
 from hybridr.serving import searching
-from hybridr.serving.application import Server, create_app, listen
+from hybridr.serving.application import Server, create_app
 from hybridr.serving.doorway import LARGE, LARGE_AT_ONCE
+from hybridr.serving.listening import listen
 from hybridr.serving.settings import ServeSettings
 from support.asking import client_of, embed
 from support.hashing import HashingEncoder

@@ -22,7 +22,8 @@ from hybridr.cluster.settings import ClusterSettings
 from hybridr.exporting.exporting import export
 from hybridr.search.signal_set import SignalSet
 from hybridr.serving import embeddings, searching
-from hybridr.serving.application import Server, create_app, listen
+from hybridr.serving.application import Server, create_app
+from hybridr.serving.listening import listen
 from hybridr.serving.settings import ServeSettings
 from studies.serving_attack import attacked
 from studies.serving_memory import ask_server
@@ -177,7 +178,8 @@ def test_a_single_client_waits_for_nothing_but_the_encoder():
 SLOW_SERVER = """
 import sys, time
 import numpy as np
-from hybridr.serving.application import Server, create_app, listen
+from hybridr.serving.application import Server, create_app
+from hybridr.serving.listening import listen
 
 class Slow:
     dim, similarity, max_tokens, fingerprint = 4, "cosine", 256, "f"

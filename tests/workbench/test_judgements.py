@@ -151,3 +151,27 @@ def test_a_judges_name_is_no_path(kept: Judgements, judge: str) -> None:
     with pytest.raises(DataError, match="cannot be the name of a file"):
         kept.of_judge(judge)
     assert not kept.judges()
+
+
+@pytest.mark.attack(87)
+@pytest.mark.parametrize("end", ["\n", "\r", "\t", "\x85", "\u2028", "\v"])
+@pytest.mark.parametrize("place", ["d1{}", "{}d1", "d{}1"])
+def test_no_id_ends_a_line_of_the_judgements(kept: Judgements, place: str, end: str) -> None:
+    with pytest.raises(DataError, match="a tab or a line's end"):
+        kept.judge("ada", CAT, {place.format(end): 1})
+    kept.judge("ada", CAT, {"d 1": 1})
+    assert kept.standing()["judged"] == 1
+
+
+@pytest.mark.attack(89)
+def test_queries_and_judges_come_to_an_end(kept: Judgements, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hybridr.workbench.judgements.MOST_QUERIES", 5)
+    monkeypatch.setattr("hybridr.workbench.judgements.MOST_JUDGES", 2)
+    assert kept.add_queries(["one", "two", "three"]) == 3
+    with pytest.raises(DataError, match="6 queries, and 5 can be judged"):
+        kept.add_queries(["four"])
+    assert len(kept.queries()) == 5
+    for judge in ("ada", "bob", "ada"):
+        kept.judge(judge, CAT, {"d1": 1})
+    with pytest.raises(DataError, match="2 people judge already"):
+        kept.judge("eve", CAT, {"d1": 1})

@@ -46,7 +46,10 @@ class SoftTerms(Signal):
 
     @classmethod
     def obstacle(cls, place: Place) -> str | None:
-        """Say that no table was fitted, or that it cannot be used."""
+        """Say that no table was fitted, or that it cannot be used: it has words of all documents, and clauses
+        show some of them."""
+        if place.info.scope:
+            return f"'{place.info.name}' is asked through an alias that shows a part of it"
         table = open_term_table(place.cluster, place.info)
         if table is None:
             return f"no table of terms was fitted: hybridr tune {place.info.name}"
@@ -71,10 +74,14 @@ class SoftTerms(Signal):
         return {"dis_max": {"queries": clauses}} if clauses else {}
 
     def _near_words(self, term: str) -> list[tuple[dict[str, Any], float]]:
-        """Give what matches each word near a term, and how much nearer than the threshold it stands."""
-        near = self.table.near(term, NEAREST)
+        """Give what matches each word near a term, and how much nearer than the threshold it stands.
+
+        None stands nearer than the term itself: its mean may, for means are nearer to each other than
+        occurrences are to theirs.
+        """
+        near, own = self.table.near(term, NEAREST), self.table.own_cosine
         threshold = near[-1][1] if near else self.usual_threshold
-        cosines = {**dict(near[:KEPT]), term: self.table.own_cosine}
+        cosines = {one: min(cosine, own) for one, cosine in near[:KEPT]} | {term: own}
         return [
             (self._holds(one), cosine - threshold) for one, cosine in cosines.items() if cosine > threshold
         ]

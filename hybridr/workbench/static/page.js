@@ -41,12 +41,15 @@ const guarded = (work) => async (event) => {
 
 const percent = (share) => `${Math.round(100 * share)} %`;
 
+const SIGNS = { amp: "&", lt: "<", gt: ">", quot: '"', "#x27": "'", "#x2F": "/" };
+const plain = (html) => html.replace(/&(amp|lt|gt|quot|#x27|#x2F);/g, (_, name) => SIGNS[name]);
+
 function marked(text) {
   const node = made("p");
   let inside = false;
   for (const part of text.split(/(<\/?em>)/)) {
     if (part === "<em>" || part === "</em>") inside = part === "<em>";
-    else if (part) node.append(inside ? made("mark", part) : part);
+    else if (part) node.append(inside ? made("mark", plain(part)) : plain(part));
   }
   return node;
 }

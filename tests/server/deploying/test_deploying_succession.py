@@ -23,7 +23,8 @@ from hybridr.errors import ClusterError
 from hybridr.search.fusions.pipeline import hybrid_query
 from hybridr.search.hits import checked_hits
 from hybridr.search.settings import SearchSettings
-from hybridr.serving.application import create_app, listen
+from hybridr.serving.application import create_app
+from hybridr.serving.listening import listen
 from hybridr.standing.standing import status
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder

@@ -22,7 +22,8 @@ from hybridr.deploying.deploying import deploy, deployment_of, plan_deployment, 
 from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import ClusterError, SettingsError
 from hybridr.search.settings import SearchSettings
-from hybridr.serving.application import create_app, listen
+from hybridr.serving.application import create_app
+from hybridr.serving.listening import listen
 from hybridr.serving.settings import ServeSettings
 from hybridr_cli.commands.tune import warn_of_deployment
 from hybridr_cli.session import Session

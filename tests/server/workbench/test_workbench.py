@@ -156,9 +156,22 @@ def test_the_page_of_a_filtered_alias_shows_and_writes_no_more_than_it(
         found = post(client, "/judging/next", judge="ada")
         grades = {found["documents"][0]["doc_id"]: 1}
         post(client, "/judging/grades", judge="ada", query_id=found["query_id"], grades=grades)
+    unseen = {"judge": "ada", "query_id": found["query_id"], "grades": {"d1": 1}}
+    assert client.post("/judging/grades", json=unseen).status_code == 404, "another tenant's"
     for task in ("tune", "reset"):
         assert "is an alias with a filter" in done(client, task)["error"]
     assert cluster.index_info(f"{index_name}-hybridr-2").record.tuning is None
+
+
+@pytest.mark.attack(88)
+def test_only_documents_of_the_index_are_graded(client: TestClient) -> None:
+    post(client, "/judging/queries", queries=QUERIES)
+    asked = post(client, "/judging/next", judge="eve", skip=[])
+    grades = {asked["documents"][0]["doc_id"]: 1, "made up": 1}
+    body = {"judge": "eve", "query_id": asked["query_id"], "grades": grades}
+    found = client.post("/judging/grades", json=body)
+    assert (found.status_code, "made up" in found.text) == (404, True)
+    assert "eve" not in client.get("/judging").json()["judges"]
 
 
 @pytest.mark.attack(82)
