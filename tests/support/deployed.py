@@ -15,12 +15,9 @@ from hybridr.cluster.legs.dense import dense_query
 from hybridr.encoding.opening import load_encoder
 from hybridr.search.fusions.pipeline import hybrid_query, search_pipeline
 from hybridr.search.settings import SearchSettings
-<<<<<<< HEAD
-from hybridr.serving.application import create_app, listen
-from hybridr.serving.settings import ServeSettings
-=======
+from hybridr.serving.application import create_app
 from hybridr.serving.listening import listen
->>>>>>> 704404b (Handshakes that never end, endless words, odd ids and made-up grades are bounded; an alias with a filter gets no words of what it hides; no soft term counts more than the word that was asked)
+from hybridr.serving.settings import ServeSettings
 from support.corpus import bulk, text_number
 
 TEXT = "side effects of statins"
