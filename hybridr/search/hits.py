@@ -52,10 +52,10 @@ def shown_text(found: dict[str, Any], fields: Sequence[str]) -> tuple[str, Span 
     if span and span != (0, len(whole)) and whole[slice(*span)]:
         return escape(whole[slice(*span)][:LONGEST_PASSAGE]), span
     marked = found.get("highlight", {})
-    return " … ".join(cut(part) for field in fields for part in marked.get(field, ())), None
+    return " … ".join(shortened(part) for field in fields for part in marked.get(field, ())), None
 
 
-def cut(fragment: str) -> str:
+def shortened(fragment: str) -> str:
     """Shorten a fragment of HTML to 500 characters as they are seen: a word without an end is shown whole by
     the server. No entity is cut in two, no mark stays open."""
     if len(fragment) <= LONGEST_FRAGMENT:
