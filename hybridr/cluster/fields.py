@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..errors import DataError
+from ..errors import DataError, SettingsError
 from ..progress import Progress, silent
 from .connection import Cluster
 from .reading import sample_documents, text_of
@@ -153,6 +154,50 @@ def searchable_fields(info: IndexInfo, fields: Sequence[str]) -> tuple[str, ...]
             hint="--fields NAME,NAME names a field outside of them too",
         )
     return seen
+
+
+class Searched(NamedTuple):
+    """A field that words are searched in, and what its matches count beside those of others."""
+
+    name: str
+    boost: float = 1.0
+
+
+def searched_fields(info: IndexInfo, given: Sequence[str]) -> list[Searched]:
+    """Read names of text fields as a setting has them, `title^3` or `body`; sub-fields are fields too.
+
+    Raises SettingsError for what is no field of texts, is inside nested objects, or has no positive boost.
+    """
+    found = []
+    nested = {one.name for one in mapped_fields(info) if one.nested}
+    for one in given:
+        name, hat, written = one.partition("^")
+        kind = "in nested objects" if name in nested else mapping_of(info, name).get("type")
+        if kind not in STRING_TYPES:
+            texts = [other.name for other in mapped_fields(info) if other.type in TEXT_TYPES]
+            what = f"'{name}' is {kind}" if kind else f"index '{info.name}' has no field '{name}'"
+            raise SettingsError(
+                f"[search] lexical_fields: {what}",
+                hint=f'lexical_fields = ["title^3", "body"]; text fields there: {", ".join(texts) or "none"}',
+            )
+        try:
+            boost = float(written) if hat else 1.0
+        except ValueError:
+            boost = 0.0
+        if not 0 < boost < math.inf:
+            raise SettingsError(f"[search] lexical_fields: '{one}' has no boost above 0", hint=f"{name}^2")
+        found.append(Searched(name, boost))
+    return list({one.name: one for one in found}.values())
+
+
+def read_as_one(info: IndexInfo, fields: Sequence[str]) -> bool:
+    """Tell whether `combined_fields` takes these fields, and scores them as the index scores each of them."""
+    mappings = [mapping_of(info, field) for field in fields]
+    alike = {
+        (one.get("search_analyzer", one.get("analyzer", "default")), one.get("norms", True))
+        for one in mappings
+    }
+    return len(alike) == 1 and all(one.get("type") == "text" and "similarity" not in one for one in mappings)
 
 
 def _leaves(

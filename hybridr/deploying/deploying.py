@@ -26,6 +26,7 @@ from ..cluster.default_pipeline import (
     pipeline_path,
 )
 from ..cluster.destinations import readable, resolve_whole, write_record
+from ..cluster.fields import searched_fields
 from ..cluster.legs.lexical import LexicalLeg, Template
 from ..cluster.record import PASSAGE_VECTOR, Deployment, IndexInfo
 from ..errors import ClusterError, DataError, SettingsError, Unreachable
@@ -140,7 +141,7 @@ def planned(cluster: Cluster, found: Deployable, settings: DeploySettings) -> De
     requests += storing_requests(info.name, pipeline, body)
     if missing:
         requests.insert(0, {"method": "PUT", "path": CLUSTER_SETTINGS, "body": {"persistent": missing}})
-    shown, alias = example(info, settings.way, search), info.record.alias
+    shown, alias = example(cluster, info, settings.way, search), info.record.alias
     todo = Deploying(info.name, settings.way, pipeline, missing, requests, shown, alias=alias)
     if settings.way != "transparent":
         return todo
@@ -301,10 +302,11 @@ def pipeline_body(
     return body
 
 
-def example(info: IndexInfo, way: str, search: SearchSettings) -> str:
+def example(cluster: Cluster, info: IndexInfo, way: str, search: SearchSettings) -> str:
     """Write a search body of a way, with dots for what the client fills in."""
     template = Template.read(search.query_template) if search.query_template else None
-    match = LexicalLeg(info.record.lexical_fields, template).query("…", search.depth)
+    searched = searched_fields(info, search.lexical_fields or info.record.lexical_fields)
+    match = LexicalLeg.over(info, searched, cluster.version, template).query("…", search.depth)
     if way == "transparent":
         return orjson.dumps({"query": match}).decode()
     field, depth, passages = info.record.vector_field, search.depth, info.record.passages

@@ -88,7 +88,7 @@ def lucene_idf(documents: Sequence[Sequence[str]]) -> dict[str, float]:
     return {term: idf(n, len(documents)) for term, n in containing.items()}
 
 
-def idf(containing: int, documents: int) -> float:
+def idf(containing: float, documents: float) -> float:
     """Give the idf of a term that `containing` of so many documents hold."""
     return math.log(1 + (documents - containing + 0.5) / (containing + 0.5))
 

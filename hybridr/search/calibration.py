@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..cluster.connection import Cluster
-from ..cluster.legs.lexical import LexicalLeg, Template
+from ..cluster.legs.lexical import Template
 from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder, TokenEncoder, offers_of
@@ -116,30 +116,33 @@ def state_spread_of(encoder: TokenEncoder) -> float:
     return float((cosines[:, -1] - cosines[:, -min(NEAR_TOKENS, cosines.shape[1])]).mean())
 
 
+class PlainQuery(NamedTuple):
+    """The query of the words alone: the fields that it searches, and what makes it of texts."""
+
+    fields: Sequence[str]
+    queries: Callable[[Sequence[str]], Sequence[dict[str, Any]]]
+
+
 def read_template(
-    file: Path | None, info: IndexInfo, fields: Sequence[str], cluster: Cluster | None
+    file: Path | None, info: IndexInfo, plain: PlainQuery, cluster: Cluster | None
 ) -> Template | None:
     """Read a user's own lexical query, on the scale of the plain one where a cluster can measure it."""
     if file is None:
         return None
     given = Template.read(file)
-    return scaled_template(cluster, info, fields, given) if cluster else given
+    return scaled_template(cluster, info, plain, given) if cluster else given
 
 
-def scaled_template(cluster: Cluster, info: IndexInfo, fields: Sequence[str], template: Template) -> Template:
-    """Give a template the factor by which its scores exceed those of the plain query over `fields`.
+def scaled_template(cluster: Cluster, info: IndexInfo, plain: PlainQuery, template: Template) -> Template:
+    """Give a template the factor by which its scores exceed those of the plain query.
 
     Measured on this index: the median, over words from the middle of documents, of how the ten best scores of
     both compare. Whatever multiplies scores (boosts, functions) is taken out by it, not what adds to them.
     """
-    leg = LexicalLeg(tuple(fields))
-    sampled = sample_documents(cluster, info, PROBED, fields=fields)
-    texts = [middle_of(text_of(document.source, fields)) for document in sampled]
-    bodies = [
-        {"size": PROBED_HITS, "query": one.query(text, PROBED_HITS), "_source": False}
-        for one in (leg, replace(leg, template=template))
-        for text in texts
-    ]
+    sampled = sample_documents(cluster, info, PROBED, fields=plain.fields)
+    texts = [middle_of(text_of(document.source, plain.fields)) for document in sampled]
+    queries = [*plain.queries(texts), *map(template.filled, texts)]
+    bodies = [{"size": PROBED_HITS, "query": one, "_source": False} for one in queries]
     means = [mean_score(checked_hits(one)) for one in cluster.msearch(info, bodies, texts * 2)]
     pairs = zip(means[: len(texts)], means[len(texts) :], strict=True)
     ratios = [own / plain for plain, own in pairs if plain > 0 and own > 0]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from ..cluster.connection import Cluster
-from ..cluster.fields import choose_text_fields
+from ..cluster.fields import Searched, choose_text_fields, searched_fields
 from ..cluster.legs import Leg
 from ..cluster.legs.dense import DenseLeg
 from ..cluster.legs.lexical import LexicalLeg, Template
@@ -17,11 +17,12 @@ from ..encoding.contract import Encoder
 from ..errors import SettingsError
 from ..families import member_of
 from ..vocabulary.terms import Analysis
-from .calibration import known_scale, known_unrelated, read_template
+from .calibration import PlainQuery, known_scale, known_unrelated, read_template
 from .candidates import HYBRID, Alone, Candidates, Joiner, encodes, legs_of, made_legs
 from .checks import Feedback, Mode, check_feedback, checked_encoder, chosen_fusion, weighted_boosts
 from .feedback import TermFeedback
 from .fusions import FAMILY, Fusion, Scales, Weighted
+from .pieces import word_queries
 from .questions import Asking, TowardBest
 from .scripts import Scripts
 from .settings import SearchSettings, with_tuning
@@ -44,9 +45,22 @@ class Opened:
     feedback: Feedback | None
 
     @cached_property
+    def searched(self) -> list[Searched]:
+        """Give the text fields that are searched by words: the settings', the record's, or all that fit."""
+        if given := self.settings.lexical_fields:
+            return searched_fields(self.info, given)
+        names = self.info.record.lexical_fields or choose_text_fields(self.cluster, self.info)
+        return [Searched(one) for one in names]
+
+    @cached_property
     def fields(self) -> tuple[str, ...]:
         """Name the text fields that are searched by words."""
-        return lexical_fields(self.cluster, self.info, self.settings)
+        return tuple(one.name for one in self.searched)
+
+    @cached_property
+    def words(self) -> LexicalLeg:
+        """Make what asks for the words of a text, without a query of the user's own."""
+        return LexicalLeg.over(self.info, self.searched, self.cluster.version)
 
     @cached_property
     def fusion(self) -> str | None:
@@ -103,16 +117,24 @@ class Opened:
         made = made_legs(self.mode, self.settings, self.info.record, self.fields)
         for name, leg in made.items():
             if isinstance(leg, LexicalLeg):
-                made[name] = replace(leg, template=self.template)
+                made[name] = replace(self.words, template=self.template)
             if isinstance(leg, DenseLeg) and self.mode != HYBRID:
                 made[name] = replace(leg, exact=self.settings.exact)
         return made
+
+    def plain(self, texts: Sequence[str]) -> list[dict[str, Any]]:
+        """Ask for the words of texts, without a query of the user's own."""
+        if self.words.in_pieces:
+            return word_queries(self.words, texts, self.analysis.of(texts))
+        return [self.words.query(one, self.settings.depth) for one in texts]
 
     @cached_property
     def template(self) -> Template | None:
         """Read the user's own lexical query, where one is asked."""
         measured = self.cluster if any(leg.of_words for leg in legs_of(self.mode, self.settings)) else None
-        return read_template(self.settings.query_template, self.info, self.fields, measured)
+        return read_template(
+            self.settings.query_template, self.info, PlainQuery(self.fields, self.plain), measured
+        )
 
     @cached_property
     def scripts(self) -> Scripts | None:
@@ -181,9 +203,3 @@ def open_for_search(
     usual = settings.feedback if mode == HYBRID and settings.feedback != "none" else None
     check_feedback(feedback or usual, mode, info, settings)
     return Opened(cluster, info, mode, settings, encoder, feedback or usual)
-
-
-def lexical_fields(cluster: Cluster, info: IndexInfo, settings: SearchSettings) -> tuple[str, ...]:
-    """Name the text fields that are searched by words: the settings', the record's, or all that fit."""
-    given = settings.lexical_fields or info.record.lexical_fields
-    return given or choose_text_fields(cluster, info)

@@ -11,7 +11,7 @@ import numpy as np
 from ..cluster.connection import Cluster
 from ..cluster.legs import Leg
 from ..cluster.legs.dense import as_kept
-from ..cluster.legs.lexical import lexical_root
+from ..cluster.legs.lexical import LexicalLeg, lexical_root
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder, Reading, Vectors
 from ..vocabulary.terms import Analysed, Analysis
@@ -19,6 +19,7 @@ from .candidates import Joiner
 from .feedback import ROCCHIO_DOCUMENTS, TermFeedback, rocchio
 from .fusions import Question, Scales, Weighted
 from .hits import checked_hits
+from .pieces import word_queries
 from .signal_set import SignalSet
 from .signals import QueryReading
 
@@ -63,7 +64,7 @@ class Asking:
         scales, read = [Scales()] * len(texts), [Analysed()] * len(texts)
         if self.joiner.fusion.needs_scales:
             read = self.analysis.of(texts)
-            scales = [self.scales._replace(idf_sum=self.idf_sum(one)) for one in read]
+            scales = [self.scales._replace(idf_sum=one.idf_sum) for one in read]
         parts = self._signals(texts, read, readings, scales)
         by_leg = [dict(zip(self.legs, each, strict=True)) for each in zip(*asked.values(), strict=True)]
         return [
@@ -87,10 +88,6 @@ class Asking:
         asked = fusion.settings.recall == "lexical" or (words.known and is_identifier(text))
         return fusion.true_scores and len(self.legs) > 1 and asked
 
-    def idf_sum(self, text: Analysed) -> float:
-        """Give how much the terms of a text weigh in all the fields of the lexical leg."""
-        return len(self.analysis.fields) * text.idf_sum
-
     def _signals(
         self,
         texts: Sequence[str],
@@ -108,8 +105,12 @@ class Asking:
 
     def asked(self, leg: Leg, texts: Sequence[str], readings: Sequence[Reading] | None) -> Sequence[Any]:
         """Give what a leg is asked by for each text."""
+        if self.expanded and leg.of_words:
+            return self.expanded.queries(texts)
+        if isinstance(leg, LexicalLeg) and leg.in_pieces:
+            return word_queries(leg, texts, self.analysis.of(texts))
         if leg.reads == "text":
-            return self.expanded.queries(texts) if self.expanded and leg.of_words else texts
+            return texts
         assert readings is not None
         vectors = self.moved(texts, readings) if self.moved else np.stack([one.vector for one in readings])
         return list(as_kept(vectors, self.info.record.vectors))

@@ -223,7 +223,7 @@ class Search:
 
     def idf_sums(self, texts: Sequence[str]) -> list[float]:
         """Give how much the terms of each query weigh in the fields of the lexical leg."""
-        return [self._asking.idf_sum(one) for one in self.analysis.of(texts)]
+        return [one.idf_sum for one in self.analysis.of(texts)]
 
     @property
     def _behind(self) -> Behind:

@@ -77,7 +77,7 @@ class SearchSettings(Stage):
     rerank_settings: NoOption[OwnSettings] = Field({}, description="settings of the re-ranker, by name")
     exact: NoOption[bool] = Field(False, description="dense: compare every vector, walk no graph; slow")
     lexical_fields: NoOption[tuple[str, ...]] = Field(
-        (), description="empty: what the index was reindexed with"
+        (), description="text fields whose words count, NAME or NAME^BOOST; empty: those of the reindex"
     )
     query_template: Path | None = Field(
         None,

@@ -52,11 +52,14 @@ class Condition(NamedTuple):
     def chosen(self, given: SearchSettings | None, depth: int) -> SearchSettings:
         """Give the settings of the system, with candidates at least as deep as that.
 
-        The user's own lexical query stands in every system but those without `own_query`.
+        The fields that the user names are searched in every system; his own lexical query stands in all but
+        those without `own_query`.
         """
-        settings = SearchSettings(**self.settings) if self.settings else given or SearchSettings()
-        template = given.query_template if given and self.own_query else None
-        return settings.model_copy(update={"depth": max(settings.depth, depth), "query_template": template})
+        given = given or SearchSettings()
+        settings = SearchSettings(**self.settings) if self.settings else given
+        kept: dict[str, Any] = {"query_template": given.query_template if self.own_query else None}
+        kept |= {"lexical_fields": given.lexical_fields, "depth": max(settings.depth, depth)}
+        return settings.model_copy(update=kept)
 
 
 SYSTEMS = {

@@ -46,6 +46,9 @@ def bm25_landscape(tried: Sequence[Bm25Variant]) -> Landscape:
 
 def bm25_obstacle(search: Search, asked: Sequence[Asked]) -> str | None:
     """Say why other k1 and b cannot be judged; None where the formula gives the server's scores."""
+    if len(search.lexical_fields) > 1:
+        named = ", ".join(search.lexical_fields)
+        return f"{named} are searched as one, and k1 and b are judged where one field is searched"
     if why := similarity_obstacle(search.info, search.lexical_fields):
         return why
     off = np.concatenate([errors_of(one) for one in asked]) > CLOSE

@@ -127,7 +127,8 @@ def tune(
     if is_destination(info) and not (settings.dry_run or info.scope):  # a table is made of all documents
         table = provide_term_table(cluster, info.name, encoder, progress=progress)
         info = cluster.index_info(info.name)
-    own = {"query_template": search and search.query_template}
+    given = search or SearchSettings()
+    own: dict[str, Any] = {name: getattr(given, name) for name in ("query_template", "lexical_fields")}
     untuned = SearchSettings(tuned=False, depth=DEPTH, signals=("all",), **own)
     asking = Search(cluster, info, encoder, settings=untuned)
     choice, pipeline, bm25 = choose_by(asking, *judged, settings, progress) if judged else (None, None, None)

@@ -6,6 +6,8 @@ import math
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from ..cluster.connection import Cluster, path_of
@@ -22,12 +24,18 @@ SAME_COPY = {"preference": "hybridr"}  # replicas count deleted documents differ
 PLAIN_SCORES, OLD_FACTOR = (3, 0, 0), 2.2  # before 3.0 BM25 has Lucene's old factor k1 + 1
 
 
+HeldTerm: TypeAlias = tuple[str, tuple[str, ...]]
+"""A term, and the fields that are looked into."""
+NO_HOLDERS: Mapping[str, float] = MappingProxyType({})
 TermVectors: TypeAlias = Mapping[str, Any]
 """Field -> its terms with their statistics, as the server gives them."""
 
 
 class Word(NamedTuple):
-    """A term of a text: the analyser's number for its place, and which characters `[start, end)` it is of."""
+    """A term of a text: the analyser's number for its place, and which characters `[start, end)` it is of.
+
+    `idf` is that of all fields as one, `own_idf` that of the field that holds it most often.
+    """
 
     field: str
     term: str
@@ -35,12 +43,14 @@ class Word(NamedTuple):
     start: int
     end: int
     idf: float
+    own_idf: float = 0.0
 
 
 class Analysed(NamedTuple):
     """A text as an index reads it: every term where it stands, and the idf of its different terms summed up.
 
     BM25 grows with the sum: a document with every term once, at an average length, has about this score.
+    Several fields count as one: of those that read a text differently the one whose terms weigh most.
     `known` tells whether a document of the shards that were asked holds any of the terms.
     """
 
@@ -61,6 +71,7 @@ class Analysis:
     ) -> None:
         self.cluster, self.info, self.fields, self.remembered = cluster, info, list(fields), remembered
         self._known: OrderedDict[str, Analysed] = OrderedDict()
+        self._holders: OrderedDict[HeldTerm, int] = OrderedDict()
 
     def remembers(self, text: str) -> bool:
         """Tell whether a text was read before: no request is needed for it."""
@@ -73,8 +84,7 @@ class Analysis:
         parts = (unknown[start : start + TEXTS_AT_ONCE] for start in range(0, len(unknown), TEXTS_AT_ONCE))
         found = {text: one for part in parts for text, one in zip(part, self._read(part), strict=True)}
         self._known |= found
-        while len(self._known) > self.remembered:
-            self._known.popitem(last=False)
+        drop_oldest(self._known, self.remembered)
         read = {text: one for text, one in known.items() if one is not None} | found
         return [read[text] for text in texts]
 
@@ -89,10 +99,34 @@ class Analysis:
         found = [one.get("term_vectors", {}) for one in answers]
         # The root of the sum is what scores are divided by: hence the square of their factor.
         factor = 1.0 if self.cluster.version >= PLAIN_SCORES else OLD_FACTOR**2
-        return [
-            analysed(text, found[place * shards : (place + 1) * shards], factor)
-            for place, text in enumerate(texts)
-        ]
+        by_text = [found[place * shards : (place + 1) * shards] for place in range(len(texts))]
+        holders = self._holders_of(found)
+        return [analysed(text, one, factor, holders) for text, one in zip(texts, by_text, strict=True)]
+
+    def _holders_of(self, vectors: Sequence[TermVectors]) -> dict[str, float]:
+        """Count the documents, of the shards that were asked, that hold a term in any of the fields that read
+        it; not of a term that one field reads.
+
+        No statistics tell: a document may hold it in several.
+        """
+        read_by: dict[str, set[str]] = defaultdict(set)
+        for field, one in chain.from_iterable(each.items() for each in vectors):
+            for term in one["terms"]:
+                read_by[term].add(field)
+        wanted = [(term, tuple(sorted(fields))) for term, fields in read_by.items() if len(fields) > 1]
+        known = {one: self._holders.get(one) for one in wanted}
+        asked = [one for one, count in known.items() if count is None]
+        for start in range(0, len(asked), TEXTS_AT_ONCE):
+            part = asked[start : start + TEXTS_AT_ONCE]
+            bodies = [counting(*one) for one in part]
+            answers = self.cluster.msearch(self.info.name, bodies, [term for term, _ in part])
+            with understood(self.cluster.url, "_msearch"):
+                found = [int(answer["hits"]["total"]["value"]) for answer in answers]
+            known |= dict(zip(part, found, strict=True))
+        self._holders |= {one: count for one, count in known.items() if count is not None}
+        drop_oldest(self._holders, self.remembered)
+        share = len(self._routing) / self.info.shards
+        return {term: share * (count or 0) for (term, _), count in known.items()}
 
     @cached_property
     def _routing(self) -> list[str]:
@@ -106,35 +140,64 @@ class Analysis:
         return {"per_field_analyzer": chosen} if chosen else {}
 
 
-def analysed(text: str, shards: Sequence[TermVectors], factor: float) -> Analysed:
-    """Put together what the shards say of a text."""
-    words: list[Word] = []
-    total = 0.0
+def drop_oldest(known: OrderedDict[Any, Any], most: int) -> None:
+    """Forget what was remembered first, beyond so many."""
+    while len(known) > most:
+        known.popitem(last=False)
+
+
+def counting(term: str, fields: Iterable[str]) -> dict[str, Any]:
+    """Ask how many documents hold a term in any of these fields."""
+    holding = [{"term": {field: term}} for field in fields]
+    return {"size": 0, "track_total_hits": True, "query": {"bool": {"filter": {"bool": {"should": holding}}}}}
+
+
+def analysed(
+    text: str, shards: Sequence[TermVectors], factor: float, holders: Mapping[str, float] = NO_HOLDERS
+) -> Analysed:
+    """Put together what the shards say of a text; `holders` are of terms that several fields read."""
     place_of = character_places(text)
-    for field in dict.fromkeys(name for one in shards for name in one):
-        told = [one[field] for one in shards if field in one]
-        weights = idf_of(told)
-        total += math.fsum(weights.values())
-        words += [
-            Word(
-                field, term, at["position"], place_of(at["start_offset"]), place_of(at["end_offset"]), weight
-            )
-            for term, weight in weights.items()
-            for at in told[0]["terms"][term]["tokens"]
-        ]
+    by_field: dict[str, Mapping[str, Any]] = {}
+    for vectors in shards:
+        by_field = {name: one["terms"] for name, one in vectors.items()} | by_field
+    weights = idf_of(shards, holders)
+    words = [
+        Word(
+            *(field, term, at["position"], place_of(at["start_offset"]), place_of(at["end_offset"])),
+            *weights[term],
+        )
+        for field, terms in by_field.items()
+        for term, found in terms.items()
+        for at in found["tokens"]
+    ]
     words.sort(key=lambda word: (word.field, word.position, word.start, word.end))
-    terms = (one for vectors in shards for field in vectors.values() for one in field["terms"].values())
-    return Analysed(tuple(words), factor * total, any(one.get("doc_freq") for one in terms))
+    sums = (math.fsum(weights[term][0] for term in terms) for terms in by_field.values())
+    total = max(sums, default=0.0)
+    held = (one for vectors in shards for field in vectors.values() for one in field["terms"].values())
+    return Analysed(tuple(words), factor * total, any(one.get("doc_freq") for one in held))
 
 
-def idf_of(shards: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Give Lucene's idf of a field's terms by the documents of all these shards."""
-    count = sum(max(one.get("field_statistics", {}).get("doc_count", 0), 0) for one in shards)
-    frequency: dict[str, int] = defaultdict(int)
-    for one in shards:
-        for term, found in one["terms"].items():
-            frequency[term] += found.get("doc_freq", 0)
-    return {term: idf(found, count) for term, found in frequency.items()}
+def idf_of(shards: Sequence[TermVectors], holders: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """Give Lucene's idf of terms by the documents of all these shards: of all fields as one, and of the field
+    in which most documents hold the term, by which `combined_fields` and `cross_fields` score.
+    """
+    count: dict[str, int] = defaultdict(int)
+    frequency: dict[tuple[str, str], int] = defaultdict(int)
+    for vectors in shards:
+        for field, one in vectors.items():
+            count[field] += max(one.get("field_statistics", {}).get("doc_count", 0), 0)
+            for term, found in one["terms"].items():
+                frequency[term, field] += found.get("doc_freq", 0)
+    most: dict[str, tuple[int, int]] = {}
+    for (term, field), found in frequency.items():
+        before = most.get(term, (0, 0))
+        most[term] = max(found, before[0]), max(count[field], before[1])
+    joined = {
+        term: min(max(one, most[term][0]), most[term][1]) for term, one in holders.items() if term in most
+    }
+    return {
+        term: (idf(joined.get(term, held), count), idf(held, count)) for term, (held, count) in most.items()
+    }
 
 
 class CharacterPlaces:

@@ -72,7 +72,7 @@ def shortest(tmp_path: Path) -> Iterator[None]:
 
 @pytest.fixture
 def search() -> Search:
-    info = IndexInfo("docs", {"index.uuid": "1"}, {}, {})
+    info = IndexInfo("docs", {"index.uuid": "1"}, {"properties": {"text": {"type": "text"}}}, {})
     settings = SearchSettings(lexical_fields=("text",), depth=20)
     return Search(OneAnswer(), info, mode="lexical", settings=settings)  # type: ignore[arg-type]
 

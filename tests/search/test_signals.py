@@ -77,23 +77,34 @@ def asked(text: str, found: tuple[Word, ...], root: float = 4.0) -> QueryReading
 
 def test_phrases_are_neighbours_and_keep_the_gap_of_stop_words() -> None:
     text = "Flow over the heated wing"
-    assert phrases_of(text, "text", words(text, stop=("over", "the")), 9) == [
+    assert list(phrases_of(text, "text", words(text, stop=("over", "the")), 9)) == [
         "Flow over the heated",
         "heated wing",
     ]
-    assert phrases_of(text, "text", words(text), 9) == ["over the heated", "heated wing", "Flow over"]
-    assert phrases_of(text, "title", words(text), 9) == []
-    assert phrases_of("wing", "text", words("wing"), 9) == []
-    assert phrases_of("the of", "text", words("the of"), 9) == []
+    assert list(phrases_of(text, "text", words(text), 9)) == ["over the heated", "heated wing", "Flow over"]
+    assert list(phrases_of(text, "title", words(text), 9)) == []
+    assert list(phrases_of("wing", "text", words("wing"), 9)) == []
+    assert list(phrases_of("the of", "text", words("the of"), 9)) == []
 
 
 def test_a_pair_counts_once_and_long_queries_keep_the_heaviest() -> None:
-    assert phrases_of("a1 b1 a1 b1", "text", words("a1 b1 a1 b1"), 9) == ["a1 b1", "b1 a1"]
+    assert list(phrases_of("a1 b1 a1 b1", "text", words("a1 b1 a1 b1"), 9)) == ["a1 b1", "b1 a1"]
     text = " ".join(f"w{'x' * (number % 40)}{number}" for number in range(200))
-    kept = phrases_of(text, "text", words(text), MOST)
+    kept = list(phrases_of(text, "text", words(text), MOST))
     assert len(kept) == MOST
     assert min(map(len, kept)) > 70
     assert len(Phrases(place()).clauses(asked(text, words(text)))) == MOST
+
+
+def test_a_pair_counts_in_the_field_that_has_it_best_by_its_idf_in_all() -> None:
+    once = Word("text", "x", 0, 0, 1, 1.0, 2.0), Word("text", "y", 1, 2, 3, 2.0, 4.0)
+    both = (*once, *(one._replace(field="title") for one in once))
+    phrases = Phrases(place())
+    phrases.fields = ["text", "title"]
+    [clause] = phrases.clauses(asked("x y", both))
+    queries = clause["dis_max"]["queries"]
+    assert [list(one["match_phrase"]) for one in queries] == [["text"], ["title"]]
+    assert {of["boost"] for one in queries for of in one["match_phrase"].values()} == {3.5 / 2 / 2 / 4}
 
 
 def test_of_several_terms_at_one_place_the_shortest_stands_for_it() -> None:
@@ -102,12 +113,12 @@ def test_of_several_terms_at_one_place_the_shortest_stands_for_it() -> None:
         Word("text", "new", 0, 0, 3, 1.0),
         Word("text", "york", 1, 4, 8, 1.0),
     )
-    assert phrases_of("new york", "text", shingled, 9) == ["new york"]
+    assert list(phrases_of("new york", "text", shingled, 9)) == ["new york"]
 
 
 def test_signs_of_chinese_pair_to_three_signs() -> None:
     bigrams = (Word("text", "北京", 0, 0, 2, 2.0), Word("text", "京大", 1, 1, 3, 2.0))
-    assert phrases_of("北京大", "text", bigrams, 9) == ["北京大"]
+    assert list(phrases_of("北京大", "text", bigrams, 9)) == ["北京大"]
 
 
 @pytest.mark.parametrize("options", ["docs", "freqs"])

@@ -10,10 +10,13 @@ from typing import Any
 
 from ...errors import SettingsError
 from ...files.foreign import parsed_json, read_within
+from ..fields import Searched, read_as_one
 from ..record import IndexInfo, Record
 from . import Leg
 
 PLACE = "{{query}}"
+TIE_BREAKER = 0.3
+COMBINED_FIELDS = (3, 2, 0)  # the version that has them
 SCALE = 4.0  # times the root of the idf of a query's terms: what BM25 is divided by
 MOST_MARKED = 100_000  # characters of a field in which words are marked
 INNER = ("function_score", "script_score", "boosting")  # what changes the scores of a query inside
@@ -118,8 +121,9 @@ def lexical_root(idf_sum: float) -> float:
 class LexicalLeg(Leg):
     """BM25 over some text fields, or a user's own query; asked by a text, or by what feedback made of it."""
 
-    fields: tuple[str, ...]
+    fields: tuple[Searched, ...]
     template: Template | None = None
+    as_one: bool = False
     name = "lexical"
     help = "by its words (BM25)"
     reads = "text"
@@ -129,7 +133,19 @@ class LexicalLeg(Leg):
     @classmethod
     def of(cls, record: Record, fields: Sequence[str]) -> LexicalLeg:
         """Search these fields."""
-        return cls(tuple(fields))
+        return cls(tuple(map(Searched, fields)))
+
+    @classmethod
+    def over(
+        cls,
+        info: IndexInfo,
+        fields: Sequence[Searched],
+        version: tuple[int, int, int],
+        template: Template | None = None,
+    ) -> LexicalLeg:
+        """Search these fields of an index as well as a server of this version can."""
+        names = [one.name for one in fields]
+        return cls(tuple(fields), template, version >= COMBINED_FIELDS and read_as_one(info, names))
 
     def mapping(self, version: tuple[int, int, int]) -> dict[str, Any]:
         """Map nothing: the texts are there."""
@@ -168,15 +184,46 @@ class LexicalLeg(Leg):
         root = lexical_root(idf_sum)
         return 1 / root if root else 0.0
 
+    @property
+    def in_pieces(self) -> bool:
+        """Tell whether a text is to be cut, as several fields need it."""
+        return len(self.fields) > 1 and self.template is None
+
+    def of_pieces(self, pieces: Mapping[str, float]) -> dict[str, Any]:
+        """Match the pieces of a text, each with its boost."""
+        clauses = (words_query(piece, self.fields, self.as_one, boost) for piece, boost in pieces.items())
+        return {"bool": {"should": list(clauses)}}
+
     def _matching(self, text: str) -> dict[str, Any]:
-        return self.template.filled(text) if self.template else lexical_query(text, self.fields)
+        return self.template.filled(text) if self.template else words_query(text, self.fields, self.as_one)
 
 
 def lexical_query(text: str, fields: Sequence[str]) -> dict[str, Any]:
-    """Match the text in one field, or as the best sum over several."""
+    """Match the text in some fields, whatever they are."""
+    return words_query(text, [Searched(one) for one in fields])
+
+
+def words_query(
+    text: str, fields: Sequence[Searched], as_one: bool = False, boost: float = 1.0
+) -> dict[str, Any]:
+    """Match the text in one field, or in several as if they were one: a document's score does not hang on how
+    many fields its words are spread over.
+
+    `as_one` says that the cluster takes `combined_fields` of them, which is BM25 of the joined text; else
+    each word counts where it counts most, and a little where else it is.
+    """
     if len(fields) == 1:
-        return {"match": {fields[0]: {"query": text}}}
-    return {"multi_match": {"query": text, "fields": list(fields), "type": "most_fields"}}
+        return {"match": {fields[0].name: {"query": text}}}
+    asked: dict[str, Any] = {"query": text} | ({"boost": round(boost, 6)} if boost != 1 else {})
+    if as_one:  # it takes no weight below 1
+        return {"combined_fields": asked | {"fields": weighed(fields, min(one.boost for one in fields))}}
+    named = weighed(fields, max(one.boost for one in fields))
+    return {"multi_match": asked | {"fields": named, "type": "cross_fields", "tie_breaker": TIE_BREAKER}}
+
+
+def weighed(fields: Sequence[Searched], unit: float) -> list[str]:
+    """Write fields with their boosts, in shares of a unit."""
+    return [one.name if one.boost == unit else f"{one.name}^{one.boost / unit:g}" for one in fields]
 
 
 def lexical_leg(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -12,11 +13,12 @@ from typing import Any
 from ...cluster.fields import mapping_of
 from ...evaluation.bm25 import STOP_WORDS
 from ...vocabulary.terms import Word
+from ..pieces import boost_of
 from . import Place, QueryReading, Signal
 
 SCALE = 3.5
 HALF = 0.5  # the mean of both idf counts, not their sum
-MOST = 32  # pairs; a long query has hundreds
+MOST, MOST_CLAUSES = 32, 96  # pairs, and these in all fields; a long query has hundreds
 WITHOUT_POSITIONS = ("docs", "freqs")
 
 
@@ -39,14 +41,17 @@ class Phrases(Signal):
         return f"the index keeps no positions of words in {', '.join(place.fields)}"
 
     def clauses(self, asked: QueryReading) -> list[dict[str, Any]]:
-        """Match each pair in each field as the text has it between the first and the last letter."""
+        """Match each pair as the text has it between the first and the last letter, in the field that has it
+        best."""
         if not asked.root:
             return []
-        return [
-            {"match_phrase": {field: {"query": phrase, "boost": SCALE * HALF / asked.root}}}
-            for field in self.fields
-            for phrase in phrases_of(asked.text, field, asked.analysed.words, MOST // len(self.fields))
-        ]
+        found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        most = min(MOST, MOST_CLAUSES // len(self.fields))
+        for field in self.fields:
+            for phrase, share in phrases_of(asked.text, field, asked.analysed.words, most).items():
+                boosted = {"query": phrase, "boost": SCALE * HALF * share / asked.root}
+                found[phrase].append({"match_phrase": {field: boosted}})
+        return [of[0] if len(of) == 1 else {"dis_max": {"queries": of}} for of in found.values()]
 
 
 def fields_with_positions(place: Place) -> list[str]:
@@ -59,13 +64,14 @@ def fields_with_positions(place: Place) -> list[str]:
     ]
 
 
-def phrases_of(text: str, field: str, words: Sequence[Word], most: int) -> list[str]:
-    """Cut out each pair of neighbouring words once, those that weigh most if there are too many."""
-    found: dict[tuple[str, str], tuple[float, str]] = {}
-    for first, second in pairs(word for word in words if word.field == field):
-        found.setdefault((first.term, second.term), (first.idf + second.idf, text[first.start : second.end]))
-    heaviest = sorted(found.values(), key=lambda one: -one[0])[:most]
-    return [phrase for _, phrase in heaviest if phrase]
+def phrases_of(text: str, field: str, words: Sequence[Word], most: int) -> dict[str, float]:
+    """Cut out each pair of neighbouring words once, those that weigh most if there are too many, each with
+    what its score is multiplied by: see `boost_of`."""
+    found: dict[tuple[str, str], tuple[Word, Word]] = {}
+    for pair in pairs(word for word in words if word.field == field):
+        found.setdefault((pair[0].term, pair[1].term), pair)
+    heaviest = sorted(found.values(), key=lambda pair: -(pair[0].idf + pair[1].idf))[:most]
+    return {phrase: boost_of(pair) for pair in heaviest if (phrase := text[pair[0].start : pair[1].end])}
 
 
 def pairs(words: Iterator[Word]) -> Iterator[tuple[Word, Word]]:

@@ -14,10 +14,11 @@ import hybridr_cli
 from hybridr import Search, SearchSettings, load_encoder, reindex
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve, write_record
-from hybridr.cluster.legs.lexical import among, lexical_query
+from hybridr.cluster.legs.lexical import among
 from hybridr.errors import ClusterError
 from hybridr.evaluation.evaluation import parse_measure, values_of
 from hybridr.records import Query
+from hybridr.reindexing.settings import ReindexSettings
 from hybridr.tuning.evidence import Asked, Similarity, ask, similarity_of, with_words
 from hybridr.tuning.k1_and_b import bm25_obstacle, change_similarity, errors_of
 from hybridr.tuning.settings import TuneSettings
@@ -39,7 +40,7 @@ def folder(minilm_encoder_folder: Path) -> Path:
 def searched(cluster: Cluster, index_name: str, folder: Path, request: Any) -> Search:
     """An index with vectors; by parameter on several shards."""
     fill_uneven(cluster, index_name, getattr(request, "param", 1))
-    reindex(cluster, index_name, folder)
+    reindex(cluster, index_name, folder, ReindexSettings(fields=("text",)))
     untuned = SearchSettings(tuned=False)
     return Search(cluster, index_name, load_encoder(folder), settings=untuned)
 
@@ -56,13 +57,13 @@ def judged(cluster: Cluster, index: str) -> tuple[list[Query], dict[str, dict[st
 
 
 def scores_of_server(search: Search, one: Asked) -> dict[str, float]:
-    query = among(one.candidates, lexical_query(one.query.text, search.lexical_fields))
+    query = among(one.candidates, search.opened.plain([one.query.text])[0])
     return search.scores([{"size": len(one.candidates), "query": query}])[0]
 
 
 @pytest.mark.parametrize("searched", [1, 3], indirect=True)
 def test_other_k1_and_b_are_what_the_node_answers_with_them(cluster: Cluster, searched: Search) -> None:
-    assert set(searched.lexical_fields) == {"title", "text"}
+    assert searched.lexical_fields == ("text",)
     asked = with_words(searched, ask(searched, QUERIES))
     assert bm25_obstacle(searched, asked) is None
     assert max(errors_of(one).max() for one in asked) < CLOSE
@@ -79,6 +80,12 @@ def test_other_k1_and_b_are_what_the_node_answers_with_them(cluster: Cluster, se
                 told, rel=CLOSE
             )
             assert told != pytest.approx(old, rel=0.01)
+
+
+def test_several_fields_are_searched_as_one_and_say_so(searched: Search) -> None:
+    settings = SearchSettings(tuned=False, lexical_fields=("title", "text"))
+    search = Search(searched.cluster, searched.info, searched.encoder, settings=settings)
+    assert "title, text are searched as one" in str(bm25_obstacle(search, []))
 
 
 def test_a_similarity_of_the_field_is_its_own(cluster: Cluster, index_name: str, folder: Path) -> None:

@@ -1,0 +1,43 @@
+"""Pieces: a query cut into what is looked for by itself, so that each weighs as in one joined field.
+
+Of a word that stands in several fields no cluster knows how many documents hold it in any: `combined_fields`
+takes the field that holds it most often, and makes of common words of a long text rarer ones than they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..cluster.legs.lexical import LexicalLeg
+from ..vocabulary.terms import Analysed, Word
+
+
+def word_queries(leg: LexicalLeg, texts: Sequence[str], read: Sequence[Analysed]) -> list[dict[str, Any]]:
+    """Match the words of each text as if the fields of the leg were one."""
+    return [
+        leg.of_pieces(weighed_pieces(text, one.words) or {text: 1.0})
+        for text, one in zip(texts, read, strict=True)
+    ]
+
+
+def weighed_pieces(text: str, words: Sequence[Word]) -> dict[str, float]:
+    """Cut a text between words that do not overlap, and give what the score of each piece is multiplied by.
+
+    Synonyms, shingles and Chinese bigrams that reach over several words keep these together.
+    """
+    found: dict[str, float] = {}
+    together: list[Word] = []
+    for word in [*sorted(words, key=lambda one: one.start), None]:
+        if together and (word is None or word.start >= max(one.end for one in together)):
+            piece = text[together[0].start : max(one.end for one in together)]
+            found[piece] = found.get(piece, 0.0) + boost_of(together)
+            together = []
+        together += [word] if word else []
+    return found
+
+
+def boost_of(words: Sequence[Word]) -> float:
+    """Give how much words weigh in all fields as one, in shares of what the clusters' queries make of it."""
+    own = sum(word.own_idf for word in words)
+    return sum(word.idf for word in words) / own if own else 1.0
