@@ -51,6 +51,7 @@ def backwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> Job:
     monkeypatch.setattr(filling.Ledger, "clear", lambda self: None)
+    monkeypatch.setattr(filling, "take_over_mapping", lambda _: None)
     monkeypatch.setattr(filling, "settled_position", lambda *_: None)
     monkeypatch.setattr(filling, "visible_position", lambda *_: Position({0: 0}))
     monkeypatch.setattr(filling, "cut_up", lambda *given: [] if given[2].seq_no else SHARES[:3])
