@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -47,7 +46,7 @@ from hybridr.vocabulary import term_table
 from support.corpus import fill_index, put_documents, text_number
 from support.hashing import HashingEncoder
 from support.places import ROOT
-from support.rights import fresh_machine
+from support.rights import fresh_machine, strong_password
 
 pytestmark = pytest.mark.secured
 SECURITY, INDEX, OTHER = "/_plugins/_security/api", "t-roles", "t-private"
@@ -69,7 +68,7 @@ def admin(secured_node: NodeState) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def bob(admin: Cluster, secured_node: NodeState) -> Callable[[str | dict[str, Any]], Cluster]:
     """Connect as a user who has one role, which is that of a verb."""
-    password = f"{secrets.token_urlsafe(24)}-aA1"
+    password = strong_password()
     admin.request("PUT", f"{SECURITY}/internalusers/bob", {"password": password})
     admin.request("PUT", f"{SECURITY}/roles/bob", {"cluster_permissions": []})
     admin.request("PUT", f"{SECURITY}/rolesmapping/bob", {"users": ["bob"]})
