@@ -24,7 +24,7 @@ from .clients import Client
 from .failures import NO_INDEX, error_of, is_busy, shard_failure, told, understood
 from .naming import sole_index
 from .record import WHOLE, IndexInfo, Scope, as_described
-from .repeats import ASKED_BY, NOBODY, is_read, once_more
+from .repeats import NOBODY, Watch, is_read, once_more, watched
 from .routing import same_copies
 from .settings import ClusterSettings
 from .versions import check_supported, parse_version
@@ -66,6 +66,7 @@ class Cluster:
         self.timeout_s = timeout_s
         self.stop = Event()
         self.asked_by = NOBODY
+        self.watch: Watch | None = None
         self.settings: ClusterSettings | None = None
 
     @classmethod
@@ -95,6 +96,12 @@ class Cluster:
         """Give the same connection with a limit to each answer; the server ends what nobody waits for."""
         other = copy(self)
         other.timeout_s = timeout_s
+        return other
+
+    def watched_by(self, watch: Watch) -> Cluster:
+        """Give the same connection, whose requests `watch` is told of."""
+        other = copy(self)
+        other.watch = watch
         return other
 
     def until(self, stop: Event) -> Cluster:
@@ -154,11 +161,8 @@ class Cluster:
         content = body if body is None or isinstance(body, str | bytes) else as_json(body)
 
         def send() -> Any:
-            name = ASKED_BY.set(ASKED_BY.get() or self.asked_by)
-            try:
+            with watched(path, self.asked_by, self.watch):
                 answer = self.client.send(method, path, content, params, self.timeout_s)
-            finally:
-                ASKED_BY.reset(name)
             with understood(self.url, f"{method} {path[:200]}"):
                 if not isinstance(answer, (bool, dict)):
                     raise TypeError(f"found {type(answer).__name__}, needed an object")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -155,13 +155,14 @@ def rounds(
     settings: ReindexSettings | None = None,
     *,
     every_s: float,
+    missed: Callable[[ClusterError], None] = lambda _: None,
     progress: Progress = silent,
 ) -> Iterator[Syncing]:
     """Yield round after round, one every `every_s` seconds, until the caller stops.
 
     A cluster that is away or busy is waited for, up to the settings' `patience_s` after the last round that
-    worked; then what it failed with is raised. How far each round came stands in the index: stop it at any
-    moment.
+    worked; then what it failed with is raised. `missed` is told why a round failed. How far each round came
+    stands in the index: stop it at any moment.
     """
     patience_s = (settings or ReindexSettings()).patience_s
     worked = time.monotonic()
@@ -175,6 +176,7 @@ def rounds(
             away = isinstance(failure, Unreachable) or is_busy(failure)
             if not away or time.monotonic() - worked > patience_s:
                 raise
+            missed(failure)
         time.sleep(max(0.0, every_s - (time.monotonic() - began)))
 
 

@@ -176,7 +176,8 @@ def create_app(
     if cluster is not None and settings.index is not None:
         from .searching import Searches, add_searching
 
-        searches = Searches(cluster.hurried(settings.search_timeout_s), embedder, settings, search)
+        watched = cluster.watched_by(metrics.calls)
+        searches = Searches(watched.hurried(settings.search_timeout_s), embedder, settings, search)
         add_searching(app, searches, embedder, settings)
     add_probes(app, encoder, settings.index, metrics)
     if added is not None:

@@ -22,6 +22,24 @@ FACTS = "hybridr.facts"
 PROBES = {"/healthz", "/metrics"}  # asked every few seconds by machines
 
 
+class ClusterCalls:
+    """How the cluster answers: seconds by API, and failures by kind. Is what a `Cluster` is watched by."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.seconds = Histogram(
+            "hybridr_cluster_seconds", "Time of a request", ["api"], buckets=SECONDS, registry=registry
+        )
+        self.failures = Counter(
+            "hybridr_cluster_failures", "Requests that failed", ["api", "kind"], registry=registry
+        )
+
+    def __call__(self, api: str, seconds: float, kind: str) -> None:
+        """Count one request; `kind` is "" where it did not fail."""
+        self.seconds.labels(api).observe(seconds)
+        if kind:
+            self.failures.labels(api, kind).inc()
+
+
 class Metrics:
     """The counters of one app; several apps in a process do not mix."""
 
@@ -47,6 +65,7 @@ class Metrics:
         )
         self.cache_hits = Counter("hybridr_cache_hits", "Queries found in the cache", registry=registry)
         self.cache_misses = Counter("hybridr_cache_misses", "Queries not in the cache", registry=registry)
+        self.calls = ClusterCalls(registry)
         self.queue = Gauge("hybridr_queue_texts", "Texts that wait for the encoder", registry=registry)
 
     def watch_queue(self, length: Callable[[], int]) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,10 +14,12 @@ import typer
 
 from ..arguments import EncoderFolder, Reindexed
 from ..options import Only
-from ..session import Session
+from ..session import NOTHING, Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
+    from hybridr.errors import ClusterError
+    from hybridr.freshness.gauges import SyncGauges
     from hybridr.reindexing.settings import ReindexSettings
     from hybridr.reindexing.syncing import Syncing
 
@@ -29,6 +34,9 @@ def sync(
     encoder: EncoderFolder = None,
     every: Annotated[str | None, typer.Option(help="Again and again: 30s, 5m, 1h; Ctrl-C ends it.")] = None,
     once: Annotated[bool, typer.Option("--once", help="One round (the default).")] = False,
+    metrics: Annotated[
+        str | None, typer.Option(help="[HOST:]PORT where --every tells Prometheus of its rounds.")
+    ] = None,
     install: Annotated[
         bool, typer.Option("--install", help="Print a systemd unit and a Kubernetes manifest for --every.")
     ] = False,
@@ -42,6 +50,8 @@ def sync(
     if every and once:
         raise SettingsError("--every and --once exclude each other")
     every_s = syncing.seconds_of(every) if every else None
+    if metrics and not every:
+        raise SettingsError("--metrics tells of rounds", hint="--every 30s --metrics 9109")
     if install:
         return show_service(session, name, every, encoder)
     cluster, progress = session.connect().patient(settings.patience_s), session.output.progress
@@ -54,9 +64,37 @@ def sync(
         show_round(session, done)
         raise typer.Exit(3 if done.rejected else 0)
     stop_by_signals()
-    for done in syncing.rounds(cluster, name, model, settings, every_s=every_s):
-        show_round(session, done)
+    gauges = opened(session, name, metrics) if metrics else None
+    cluster = cluster.watched_by(gauges.calls) if gauges else cluster
+    missed = partial(show_missed, session)
+    for done in syncing.rounds(cluster, name, model, settings, every_s=every_s, missed=missed):
+        if gauges:
+            gauges.count(done)
+        show_round(session, done, {"event": "round"})
         sys.stdout.flush()
+
+
+def opened(session: Session, name: str, place: str) -> SyncGauges:
+    """Open the place where Prometheus asks."""
+    from hybridr.freshness.gauges import SyncGauges
+
+    gauges = SyncGauges(name)
+    port = gauges.serve(place)
+    session.output.note(f"metrics on port {port}")
+    session.output.result({"event": "started", "metrics_port": port})
+    return gauges
+
+
+def show_missed(session: Session, failure: ClusterError) -> None:
+    """Say why a round failed; the next one takes what it left."""
+    from hybridr.cluster.repeats import kind_of
+
+    at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    session.output.result(
+        {"event": "missed", "started": at, "kind": kind_of(failure), "error": failure.message}
+    )
+    session.output.warning(f"{at} a round failed, the next one goes on: {failure.message}")
+    sys.stdout.flush()
 
 
 def show_service(session: Session, name: str, every: str | None, encoder: Path | None) -> None:
@@ -79,9 +117,9 @@ def stop_by_signals() -> None:
         signal.signal(stop, signal.default_int_handler)
 
 
-def show_round(session: Session, done: Syncing) -> None:
+def show_round(session: Session, done: Syncing, more: Mapping[str, str] = NOTHING) -> None:
     """Print one line a round."""
-    session.output.result(done.to_json())
+    session.output.result({**more, **done.to_json()})
     session.output.line(
         f"{done.started} {done.destination}: {done.copied:,} copied, {done.deleted:,} deleted, "
         f"{done.renewed:,} encoded that were written here, {done.rejected:,} refused, in {done.seconds:.1f} s"

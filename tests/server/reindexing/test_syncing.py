@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -287,10 +288,16 @@ def test_every_goes_on_until_it_is_told_to_stop(
     on = ["--encoder", str(minilm_encoder_folder), "--url", cluster.url]
     assert hybridr_cli.main(["reindex", index_name, *on, "--quiet"]) == 0
     command = [sys.executable, "-m", "hybridr_cli", "sync", index_name, *on, "--every", "0.2s", "--json"]
+    command += ["--metrics", "0"]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert running.stdout is not None
+    port = json.loads(running.stdout.readline())["metrics_port"]
     first = json.loads(running.stdout.readline())
-    assert (first["copied"], first["destination"]) == (0, f"{index_name}-hybridr-1")
+    assert (first["event"], first["copied"], first["destination"]) == ("round", 0, f"{index_name}-hybridr-1")
+    with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        told = answer.read().decode()
+    assert f'hybridr_sync_refused{{index="{index_name}"}} 0.0' in told
+    assert 'hybridr_cluster_seconds_count{api="_mapping"}' in told
     put_documents(cluster, index_name, [5, 6])
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and json.loads(running.stdout.readline())["copied"] != 2:
