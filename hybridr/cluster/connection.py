@@ -24,7 +24,7 @@ from .clients import Client
 from .failures import NO_INDEX, error_of, is_busy, shard_failure, told, understood
 from .naming import sole_index
 from .record import WHOLE, IndexInfo, Scope, as_described
-from .repeats import NOBODY, Watch, is_read, once_more, watched
+from .repeats import NOBODY, Watch, is_read, once_more, sending
 from .routing import same_copies
 from .settings import ClusterSettings
 from .versions import check_supported, parse_version
@@ -98,12 +98,6 @@ class Cluster:
         other.timeout_s = timeout_s
         return other
 
-    def watched_by(self, watch: Watch) -> Cluster:
-        """Give the same connection, whose requests `watch` is told of."""
-        other = copy(self)
-        other.watch = watch
-        return other
-
     def until(self, stop: Event) -> Cluster:
         """Give the same connection, which has no patience any more once `stop` is set."""
         other = copy(self)
@@ -161,7 +155,7 @@ class Cluster:
         content = body if body is None or isinstance(body, str | bytes) else as_json(body)
 
         def send() -> Any:
-            with watched(path, self.asked_by, self.watch):
+            with sending(path, self.asked_by, self.watch):
                 answer = self.client.send(method, path, content, params, self.timeout_s)
             with understood(self.url, f"{method} {path[:200]}"):
                 if not isinstance(answer, (bool, dict)):

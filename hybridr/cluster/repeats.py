@@ -41,7 +41,7 @@ def once_more(ask: Callable[[], T]) -> T:
 
 
 @contextmanager
-def watched(path: str, asked_by: str, watch: Watch | None) -> Iterator[None]:
+def sending(path: str, asked_by: str, watch: Watch | None) -> Iterator[None]:
     """Send a request in the block, in somebody's name unless its context has one, and tell `watch` of it."""
     name, started, kind = ASKED_BY.set(ASKED_BY.get() or asked_by), time.perf_counter(), ""
     try:

@@ -15,7 +15,7 @@ try:
 except ImportError as missing:
     raise MissingExtra(missing.name or "prometheus_client", "serve", "sync --metrics") from missing
 
-LOOPBACK = "127.0.0.1"
+HERE = "127.0.0.1"
 COUNTED = ("copied", "deleted", "renewed")
 
 
@@ -66,7 +66,7 @@ class SyncGauges:
             )
         try:
             server, _ = start_http_server(
-                int(found[2]), (found[1] or LOOPBACK).strip("[]"), registry=self.registry
+                int(found[2]), (found[1] or HERE).strip("[]"), registry=self.registry
             )
         except OSError as error:
             raise SettingsError(f"no metrics at {place}: {error.strerror or error}") from None

@@ -176,8 +176,9 @@ def create_app(
     if cluster is not None and settings.index is not None:
         from .searching import Searches, add_searching
 
-        watched = cluster.watched_by(metrics.calls)
-        searches = Searches(watched.hurried(settings.search_timeout_s), embedder, settings, search)
+        hurried = cluster.hurried(settings.search_timeout_s)
+        hurried.watch = metrics.calls
+        searches = Searches(hurried, embedder, settings, search)
         add_searching(app, searches, embedder, settings)
     add_probes(app, encoder, settings.index, metrics)
     if added is not None:

@@ -65,7 +65,8 @@ def test_requests_are_counted_by_api_and_kind_of_failure(failure: ClusterError |
             return {}
 
     gauges = SyncGauges("docs")
-    cluster = Cluster(Client(), "http://there").watched_by(gauges.calls)  # type: ignore[arg-type]
+    cluster = Cluster(Client(), "http://there")  # type: ignore[arg-type]
+    cluster.watch = gauges.calls
     with pytest.raises(type(failure)) if failure else nullcontext():
         cluster.request("POST", "/docs/_bulk", {})
     text = generate_latest(gauges.registry).decode()

@@ -18,6 +18,8 @@ from ..session import NOTHING, Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
+    from hybridr.cluster.connection import Cluster
+    from hybridr.encoding.folder import OnnxEncoder
     from hybridr.errors import ClusterError
     from hybridr.freshness.gauges import SyncGauges
     from hybridr.reindexing.settings import ReindexSettings
@@ -63,9 +65,22 @@ def sync(
         done = syncing.sync(cluster, name, model, settings, progress=progress)
         show_round(session, done)
         raise typer.Exit(3 if done.rejected else 0)
+    keep_up(session, (cluster, name, model, settings), every_s, metrics)
+
+
+def keep_up(
+    session: Session,
+    given: tuple[Cluster, str, OnnxEncoder, ReindexSettings],
+    every_s: float,
+    metrics: str | None,
+) -> None:
+    """Say what each round did, or why it failed, until somebody stops it."""
+    from hybridr.reindexing import syncing
+
     stop_by_signals()
+    cluster, name, model, settings = given
     gauges = opened(session, name, metrics) if metrics else None
-    cluster = cluster.watched_by(gauges.calls) if gauges else cluster
+    cluster.watch = gauges.calls if gauges else None
     missed = partial(show_missed, session)
     for done in syncing.rounds(cluster, name, model, settings, every_s=every_s, missed=missed):
         if gauges:
