@@ -14,17 +14,14 @@ from .record import IndexInfo
 SPLITS = 10  # an index can be split by 2 so often, up to 1,024 shards, unless its settings say otherwise
 
 
-def routing_values(info: IndexInfo, most: int) -> list[str]:
-    """Give a routing value for each of an index's first `most` shards, in their order."""
-    wanted = min(info.shards, most)
-    found: dict[int, str] = {}
+def routing_values(info: IndexInfo) -> list[str]:
+    """Give a routing value for each shard that an index's scope reaches, in their order."""
+    wanted, found = shards_in(info), dict[int, str]()
     for number in count():
-        if len(found) == wanted:
-            return [found[shard] for shard in range(wanted)]
-        shard = shard_of(str(number), info)
-        if shard < wanted:
-            found.setdefault(shard, str(number))
-    raise AssertionError
+        if len(found) == info.shards:
+            break
+        found.setdefault(shard_of(str(number), info), str(number))
+    return [found[shard] for shard in wanted]
 
 
 def unused_ids(info: IndexInfo) -> list[str]:

@@ -17,9 +17,8 @@ from ..cluster.record import IndexInfo
 from ..cluster.routing import routing_values
 from ..evaluation.bm25 import idf
 
-REMEMBERED, TEXTS_AT_ONCE = 10_000, 100  # queries
-MOST_SHARDS = 8
-"""Whose statistics are asked for; documents fall into shards at random, so that these stand for all."""
+REMEMBERED = 10_000  # queries
+ASKED_AT_ONCE = 800  # times that a text is analysed: once for each shard
 SAME_COPY = {"preference": "hybridr"}  # replicas count deleted documents differently
 PLAIN_SCORES, OLD_FACTOR = (3, 0, 0), 2.2  # before 3.0 BM25 has Lucene's old factor k1 + 1
 
@@ -62,8 +61,9 @@ class Analysed(NamedTuple):
 class Analysis:
     """Reads texts as some fields of an index do.
 
-    The server analyses, as it would a query, and tells each term's statistics of every shard (of the first
-    eight): idf is that of the whole index, the same for the same text always. Texts are remembered.
+    The server analyses, as it would a query, and tells each term's statistics of every shard, in one request:
+    idf is that of the whole index, the same for the same text always, or of the shards that an alias with
+    routing reaches; some shards alone would not do where documents are routed. Texts are remembered.
     """
 
     def __init__(
@@ -81,7 +81,8 @@ class Analysis:
         """Read each text; one of which analysis leaves nothing has no words."""
         known = {text: self._known.get(text) for text in texts}  # another thread may forget one meanwhile
         unknown = [text for text, one in known.items() if one is None]
-        parts = (unknown[start : start + TEXTS_AT_ONCE] for start in range(0, len(unknown), TEXTS_AT_ONCE))
+        size = max(1, ASKED_AT_ONCE // len(self._routing))
+        parts = (unknown[start : start + size] for start in range(0, len(unknown), size))
         found = {text: one for part in parts for text, one in zip(part, self._read(part), strict=True)}
         self._known |= found
         drop_oldest(self._known, self.remembered)
@@ -130,7 +131,7 @@ class Analysis:
 
     @cached_property
     def _routing(self) -> list[str]:
-        return routing_values(self.info, MOST_SHARDS)
+        return routing_values(self.info)
 
     @cached_property
     def _analysers(self) -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from hybridr.cluster.record import IndexInfo
+from hybridr.cluster.record import IndexInfo, Scope
 from hybridr.cluster.routing import (
     murmur3,
     routing_shards,
@@ -30,9 +32,17 @@ def test_the_hash_is_that_of_opensearch(text: str, wanted: int) -> None:
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 5, 8, 40])
-def test_each_of_the_first_shards_has_a_value(shards: int) -> None:
-    values = routing_values(index(shards), 8)
-    assert [shard_of(value, index(shards)) for value in values] == list(range(min(shards, 8)))
+def test_each_shard_has_a_value(shards: int) -> None:
+    """Those behind the eighth too: with documents routed by tenant no part of them stands for the others."""
+    values = routing_values(index(shards))
+    assert [shard_of(value, index(shards)) for value in values] == list(range(shards))
+
+
+def test_an_alias_with_routing_has_values_for_its_own_shards() -> None:
+    whole = index(40)
+    tenant = replace(whole, scope=Scope(routing="tenant-7"))
+    (value,) = routing_values(tenant)
+    assert shard_of(value, whole) == shard_of("tenant-7", whole)
 
 
 @pytest.mark.parametrize("spread", [1, 3])

@@ -34,7 +34,7 @@ def fill(cluster: Cluster, name: str, shards: int, replicas: int) -> None:
     settings = {"number_of_shards": shards, "number_of_replicas": replicas}
     mappings = {"properties": {"text": {"type": "text"}}}
     cluster.request("PUT", f"/{name}", {"settings": settings, "mappings": mappings})
-    values = routing_values(cluster.index_info(name), shards)
+    values = routing_values(cluster.index_info(name))
     dice, text, lines = random.Random(5), "owl", []
     for number in range(COUNT):
         if number % 10:
