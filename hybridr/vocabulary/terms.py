@@ -18,7 +18,7 @@ from ..cluster.routing import routing_values
 from ..evaluation.bm25 import idf
 
 REMEMBERED = 10_000  # queries
-ASKED_AT_ONCE = 800  # times that a text is analysed: once for each shard
+ASKED_AT_ONCE, TERMS_AT_ONCE = 800, 100  # texts, once for each shard; terms
 SAME_COPY = {"preference": "hybridr"}  # replicas count deleted documents differently
 PLAIN_SCORES, OLD_FACTOR = (3, 0, 0), 2.2  # before 3.0 BM25 has Lucene's old factor k1 + 1
 
@@ -117,8 +117,8 @@ class Analysis:
         wanted = [(term, tuple(sorted(fields))) for term, fields in read_by.items() if len(fields) > 1]
         known = {one: self._holders.get(one) for one in wanted}
         asked = [one for one, count in known.items() if count is None]
-        for start in range(0, len(asked), TEXTS_AT_ONCE):
-            part = asked[start : start + TEXTS_AT_ONCE]
+        for start in range(0, len(asked), TERMS_AT_ONCE):
+            part = asked[start : start + TERMS_AT_ONCE]
             bodies = [counting(*one) for one in part]
             answers = self.cluster.msearch(self.info.name, bodies, [term for term, _ in part])
             with understood(self.cluster.url, "_msearch"):
