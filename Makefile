@@ -7,7 +7,7 @@ COLLECTIONS ?= ../shared/data
 BIN     = $(VENV)/bin
 STAMP   = $(shell cksum pyproject.toml | tr ' ' -)
 
-.PHONY: demo docs test check test-page test-compose test-replicas test-hosts fuzz chaos sbom audit bench bench-report bench-encode \
+.PHONY: demo docs test check test-page test-compose test-python test-lowest lock test-replicas test-hosts fuzz chaos sbom audit bench bench-report bench-encode \
 	bench-baselines stop clean
 
 demo: $(VENV)/demo-$(STAMP)
@@ -16,6 +16,32 @@ demo: $(VENV)/demo-$(STAMP)
 test: $(VENV)/test-$(STAMP) check
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} \
 		$(BIN)/python -m pytest --durations=10 --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder
+
+# What needs no node, on each Python that hybridr runs on; and on the oldest packages that pyproject.toml allows.
+PYTHONS ?= 3.10 3.11 3.12 3.13
+PYENV   ?= $(HOME)/.pyenv/versions
+QUICK    = tests/test_settings.py tests/test_languages.py tests/files tests/evaluation/test_measures.py \
+	tests/cluster/test_record.py tests/cluster/test_connection_hostile.py tests/hostile/test_parquet.py \
+	tests/hostile/test_opening.py tests/cli/test_streams.py
+WANTED   = pytest pytest-timeout pytest-xdist hypothesis httpx
+
+test-python: $(PYTHONS:%=test-python-%)
+
+test-python-%:
+	$$(ls -d $(PYENV)/$*.*/bin/python3 | head -1) -m venv $(VENV)-$*
+	$(VENV)-$*/bin/python -m pip install -q -e ".[parquet,serve]" $(WANTED)
+	OMP_NUM_THREADS=1 $(VENV)-$*/bin/python -m pytest -q -n0 $(QUICK)
+
+test-lowest: $(VENV)/test-$(STAMP)
+	$(PYTHON) -m venv $(VENV)-lowest
+	@mkdir -p build
+	$(BIN)/python tests/support/lowest.py > build/lowest.txt
+	$(VENV)-lowest/bin/python -m pip install -q -e ".[parquet,serve]" $(WANTED) -c build/lowest.txt
+	OMP_NUM_THREADS=1 $(VENV)-lowest/bin/python -m pytest -q -n0 $(QUICK)
+
+# The versions that are installed here, without those that only this platform has.
+lock: $(VENV)/test-$(STAMP)
+	$(BIN)/python -m pip freeze --exclude-editable | grep == | grep -viE '^(nvidia|cuda|triton)' | sed 's/+.*//' > requirements-ci.txt
 
 check: $(VENV)/test-$(STAMP)
 	$(BIN)/ruff check .
@@ -108,5 +134,5 @@ $(VENV)/demo-$(STAMP): | $(BIN)/python
 	@touch $@
 
 $(VENV)/test-$(STAMP): | $(BIN)/python
-	$(BIN)/python -m pip install -q -e ".[all,dev]"
+	$(BIN)/python -m pip install -q -e ".[all,dev]" $(if $(filter true,$(CI)),-c requirements-ci.txt)
 	@touch $@ $(VENV)/demo-$(STAMP)

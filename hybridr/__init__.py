@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .tuning.settings import TuneSettings
     from .tuning.tuning import Tuning, tune
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "adaptation.adaptation": ("Adaptation", "adapt"),

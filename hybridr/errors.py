@@ -32,6 +32,11 @@ def printable(text: str) -> str:
     return UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
+def how_to_install(extra: str) -> str:
+    """Say how the packages of an extra come here: no index has hybridr, its name there is free to take."""
+    return f'in a clone of hybridr: pip install ".[{extra}]"'
+
+
 class HybridrError(Exception):
     """Say what was found and what was needed; `hint` says what to run next."""
 
@@ -100,5 +105,5 @@ class MissingExtra(HybridrError):
     def __init__(self, package: str, extra: str, verb: str) -> None:
         super().__init__(
             f"{verb} needs the package '{package}', which is not installed",
-            hint=f'pip install "hybridr[{extra}]"',
+            hint=how_to_install(extra),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import hybridr
 from hybridr.files.folders import asset_path
 from hybridr_cli import VERBS
 from support.places import ROOT
@@ -38,11 +40,26 @@ def copied(folder: Path) -> Path:
     return folder
 
 
-def test_wheel_holds_every_module_and_asset(tmp_path: Path) -> None:
-    source = copied(tmp_path / "source")
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(tmp_path), str(source)]
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the source distribution of this checkout, and of it the wheel, as who packages hybridr does."""
+    folder = tmp_path_factory.mktemp("built")
+    source = copied(folder / "source")
+    needs = tomllib.loads((source / "pyproject.toml").read_text())["build-system"]["requires"]
+    tools = folder / "tools"
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", str(tools), *needs], check=True)
+    build = "import sys; from setuptools.build_meta import build_sdist; build_sdist(sys.argv[1])"
+    environment = {**os.environ, "PYTHONPATH": str(tools)}
+    command = [sys.executable, "-c", build, str(folder)]
+    subprocess.run(command, cwd=source, env=environment, check=True, capture_output=True)
+    archive = next(folder.glob("hybridr-*.tar.gz"))
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(archive)]
     subprocess.run(command, check=True)
-    names = set(zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist())
+    return next(folder.glob("*.whl"))
+
+
+def test_wheel_holds_every_module_and_asset(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
     wanted = {str(path.relative_to(ROOT)) for path in (ROOT / "hybridr").rglob("*.py")}
     wanted |= {str(path.relative_to(ROOT / "cli")) for path in (ROOT / "cli").rglob("*.py")}
     wanted |= {f"hybridr/assets/{path.relative_to(asset_path())}" for path in asset_path().rglob("*.json")}
@@ -51,6 +68,53 @@ def test_wheel_holds_every_module_and_asset(tmp_path: Path) -> None:
     shipped = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
     assert shipped == {"hybridr", "hybridr_cli"}, "the benchmarks stay in the checkout"
     assert {"hybridr/py.typed", "hybridr_cli/py.typed"} <= names
+
+
+def test_the_wheel_of_the_source_distribution_works(wheel: Path, tmp_path: Path) -> None:
+    """Installed apart from the checkout, it finds its own assets, families and version."""
+    where = tmp_path / "installed"
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(where), str(wheel)]
+    subprocess.run(install, check=True)
+    code = (
+        "import hybridr; from hybridr_cli import main; from importlib import metadata;"
+        "from hybridr.files.folders import asset_path, load_asset;"
+        "assert metadata.version('hybridr') == hybridr.__version__;"
+        f"assert all(str(one).startswith({str(where)!r}) for one in (asset_path(), hybridr.__file__));"
+        "assert load_asset('roles', 'search.json'); raise SystemExit(main(['models', '--encoders']))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(where)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "minilm" in done.stdout.lower()
+
+
+def test_the_version_stands_in_two_places_and_in_the_changelog() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == hybridr.__version__
+    assert re.search(rf"^## \[{re.escape(project['version'])}\]", (ROOT / "CHANGELOG.md").read_text(), re.M)
+
+
+def test_no_hint_installs_a_name_that_anybody_could_register() -> None:
+    """No package index has hybridr: `pip install hybridr` would run the code of whoever takes the name."""
+    files = [*(ROOT / "hybridr").rglob("*.py"), *(ROOT / "cli").rglob("*.py"), *(ROOT / "docs").rglob("*.md")]
+    files += [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "Makefile", *(ROOT / "opensearch").rglob("*")]
+    named = re.compile(r"pip3? install[^`\n;&|]*?[\s\"']hybridr(?![-\w/])")
+    found = {
+        str(path.relative_to(ROOT)): hits
+        for path in files
+        if path.is_file() and (hits := named.findall(path.read_text(encoding="utf-8", errors="replace")))
+    }
+    assert found == {}
+    for bad in ('pip install "hybridr[ray]"', "pip install -U hybridr", "pip install hybridr==0.2.0"):
+        assert named.search(bad)
+    assert not named.search('in a clone of hybridr: pip install ".[ray]"')
 
 
 def test_the_image_is_built_from_every_package() -> None:
@@ -103,4 +167,4 @@ def test_the_demo_has_what_it_needs_and_no_torch() -> None:
 def test_verbs_that_need_torch_name_the_extra(arguments: list[str]) -> None:
     done = run_without_torch(*arguments)
     assert done.returncode == 1, done.stderr
-    assert 'hint: pip install "hybridr[train]"' in done.stderr
+    assert 'hint: in a clone of hybridr: pip install ".[train]"' in done.stderr

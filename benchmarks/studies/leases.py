@@ -17,7 +17,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import Position
 from hybridr.cluster.writing import by_bytes, index_action, rejects_of, write
 from hybridr.files.atomic import write_json
+from hybridr.files.manifest import release
 from hybridr.progress import silent
 from hybridr.reindexing.filling import Fill, ledger_of, next_stretch
 from hybridr.reindexing.job import Job, Meter
@@ -133,7 +133,7 @@ def run_all(errand: Fill, workers: int) -> None:
     """Do as the crew on Ray does, with threads in the place of processes."""
     assert isinstance(errand.leases, leases.Ledger)
     deal = Leased(errand.leases, workers, errand.meter.add)
-    idle = [Worker(version("hybridr"), 1, []) for _ in range(workers)]
+    idle = [Worker(release(), 1, []) for _ in range(workers)]
     for worker in idle:
         worker._errand = errand.packed(workers).open(1)
     calls: dict[Future[Any], Worker] = {}

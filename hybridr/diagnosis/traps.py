@@ -6,9 +6,9 @@ k-NN, and the issues of opensearch-project/k-NN that a line names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import is_copy, is_known_by, readable
@@ -25,7 +25,17 @@ MANY_SEGMENTS, MUCH_DELETED = 20, 0.3
 ADVANCED = "index.knn.advanced.approximate_threshold"
 EF_SEARCH = "index.knn.algo_param.ef_search"
 DERIVED, DERIVED_SINCE = "index.knn.derived_source.enabled", (3, 0, 0)
-RESCORES_ALL, MOST_RESCORED = (3, 0, 0), 1000
+MOST_RESCORED = 1000
+
+
+class VersionTrap(NamedTuple):
+    """What k-NN does wrong from one version on and before another, to indices that `applies` tells."""
+
+    since: tuple[int, int, int]
+    before: tuple[int, int, int] | None
+    applies: Callable[[Seen], bool]
+    found: str
+    fix: str
 
 
 @dataclass(frozen=True)
@@ -91,6 +101,7 @@ def check_vectors(seen: Seen) -> Check:
     """Name every trap that an index is in."""
     info = seen.info
     found = [*owner_traps(seen), *setting_traps(seen), *form_traps(seen), *state_traps(seen)]
+    found += [(trap.found, trap.fix.format(name=info.name)) for trap in VERSION_TRAPS if is_in(seen, trap)]
     what = f"vectors {info.name}"
     if not found:
         return Check(what, True, f"{seen.documents:,} documents in {seen.segments} segments, no known trap")
@@ -130,19 +141,67 @@ def setting_traps(seen: Seen) -> Iterator[tuple[str, str]]:
 def form_traps(seen: Seen) -> Iterator[tuple[str, str]]:
     """Find forms of vectors that are known to lose hits, or are on their way out."""
     info, record = seen.info, seen.info.record
-    measure = f"hybridr verify {info.name} --recall   measures it"
     vectors = [one.name for one in mapped_fields(info) if one.type == "knn_vector"]
     engines = {name: mapping_of(info, name).get("method", {}).get("engine") for name in vectors}
     for name in (name for name, engine in engines.items() if engine == "nmslib"):
         lost = f"{name} is of nmslib: deprecated in 2.19, refused in new indices from 3.0, filters afterwards"
         yield lost, f"hybridr reindex {record.source} --engine lucene"
-    if record.vectors != "on_disk":
-        return
-    if seen.version < RESCORES_ALL and record.dim > MOST_RESCORED:
-        yield f"over {MOST_RESCORED:,} dimensions 2.x does not rescore on_disk vectors (k-NN#2720)", measure
-    derived = str(info.settings.get(DERIVED, str(seen.version >= DERIVED_SINCE))).lower() == "true"
-    if derived:
-        yield "on_disk with derived source lost hits and time in k-NN#3414", measure
+
+
+def is_in(seen: Seen, trap: VersionTrap) -> bool:
+    """Tell whether an index is in a trap of its version."""
+    late = trap.before is not None and seen.version >= trap.before
+    return seen.version >= trap.since and not late and trap.applies(seen)
+
+
+def derives_source(seen: Seen) -> bool:
+    """Tell whether vectors are taken out of `_source` and put back when it is read."""
+    usual = str(seen.version >= DERIVED_SINCE)
+    return str(seen.info.settings.get(DERIVED, usual)).lower() == "true"
+
+
+def excludes_vectors(seen: Seen) -> bool:
+    """Tell whether the mapping leaves fields out of a `_source` that is derived."""
+    return derives_source(seen) and bool(seen.info.mappings.get("_source", {}).get("excludes"))
+
+
+def is_on_disk(seen: Seen) -> bool:
+    """Tell whether vectors are compressed and rescored."""
+    return seen.info.record.vectors == "on_disk"
+
+
+MEASURE = "hybridr verify {name} --recall   measures it"
+VERSION_TRAPS = (
+    VersionTrap(
+        (2, 0, 0),
+        (3, 0, 0),
+        lambda seen: is_on_disk(seen) and seen.info.record.dim > MOST_RESCORED,
+        f"over {MOST_RESCORED:,} dimensions 2.x does not rescore on_disk vectors (k-NN#2720)",
+        MEASURE,
+    ),
+    VersionTrap(
+        DERIVED_SINCE,
+        None,
+        lambda seen: is_on_disk(seen) and derives_source(seen),
+        "on_disk with derived source lost hits and time in k-NN#3414",
+        MEASURE,
+    ),
+    VersionTrap(
+        DERIVED_SINCE,
+        (3, 8, 0),
+        excludes_vectors,
+        "_source.excludes with derived source: before 3.8.0 merges may write vectors back (k-NN#3316, #3465)",
+        "it costs disk only; 3.8.0 mends it: GET /{name}/_stats/store   shows it before and after a merge",
+    ),
+    VersionTrap(
+        (3, 5, 0),
+        (3, 6, 0),
+        lambda seen: True,
+        "3.5 may crash under many hybrid searches at once, all shards then answer 503 (k-NN#3191)",
+        "another version; the issue was open in September 2026, later ones were not seen to be free of it",
+    ),
+)
+"""From docs and issues of opensearch-project/k-NN, as of September 2026; none was made to happen here."""
 
 
 def state_traps(seen: Seen) -> Iterator[tuple[str, str]]:

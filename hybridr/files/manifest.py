@@ -8,6 +8,7 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,20 @@ def fingerprint(value: Any) -> str:
     """Hash any JSON value; equal values give equal fingerprints whatever the order of their keys."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+@cache
+def release() -> str:
+    """Name this hybridr: its version, and 12 hex digits of its code, which may differ where that does not."""
+    return f"{metadata.version('hybridr')} ({code_digest()[:12]})"
+
+
+def code_digest(*wings: str) -> str:
+    """Hash the modules of these wings, of all without any; 64 hex digits."""
+    root = Path(__file__).parents[1]
+    folders = [root / wing for wing in wings] or [root]
+    files = sorted(path for folder in folders for path in folder.rglob("*.py"))
+    return fingerprint([(path.relative_to(root).as_posix(), sha256_of(path)) for path in files])
 
 
 def versions() -> dict[str, str]:

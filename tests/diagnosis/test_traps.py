@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hybridr.cluster.record import IndexInfo
-from hybridr.diagnosis.traps import Seen, check_vectors
+from hybridr.diagnosis.traps import VERSION_TRAPS, Seen, check_vectors
 
 RECORD = {
     **{"role": "vectors", "source": "docs", "source_uuid": "1", "job": "j", "state": "complete"},
@@ -86,3 +86,37 @@ def test_what_is_no_trap_is_not_named() -> None:
         seen(record={"in_place": True, "source_uuid": "2"}),
     ):
         assert check_vectors(one).ok
+
+
+HIDDEN = {"_source": {"excludes": ["v"]}}
+ON_DISK = {"record": {"vectors": "on_disk", "dim": 1536}}
+BY_VERSION = [
+    ("k-NN#2720", ON_DISK, [(2, 17, 0), (2, 19, 1)], [(3, 0, 0), (3, 6, 0)]),
+    ("k-NN#3414", ON_DISK, [(3, 0, 0), (3, 9, 0)], [(2, 19, 1)]),
+    ("k-NN#3316", HIDDEN, [(3, 0, 0), (3, 6, 0), (3, 7, 9)], [(2, 19, 1), (3, 8, 0)]),
+    ("k-NN#3191", {}, [(3, 5, 0), (3, 5, 9)], [(3, 4, 0), (3, 6, 0)]),
+]
+
+
+@pytest.mark.parametrize(("issue", "index", "inside", "outside"), BY_VERSION, ids=lambda one: str(one)[:9])
+def test_a_trap_of_k_nn_is_told_by_its_versions_alone(
+    issue: str, index: dict[str, Any], inside: list[Any], outside: list[Any]
+) -> None:
+    def told(version: tuple[int, int, int]) -> str:
+        one = seen(version=version, **({} if "_source" in index else index))
+        one.info.mappings.update({"_source": index["_source"]} if "_source" in index else {})
+        return check_vectors(one).found
+
+    assert all(issue in told(version) for version in inside)
+    assert not any(issue in told(version) for version in outside)
+
+
+def test_every_trap_of_a_version_is_tried_inside_and_outside_of_it() -> None:
+    assert all(any(issue in trap.found for issue, *_ in BY_VERSION) for trap in VERSION_TRAPS)
+    assert len(BY_VERSION) == len(VERSION_TRAPS)
+
+
+def test_excludes_without_derived_source_are_no_trap() -> None:
+    one = seen({"index.knn.derived_source.enabled": "false"})
+    one.info.mappings.update(HIDDEN)
+    assert "k-NN#3316" not in check_vectors(one).found

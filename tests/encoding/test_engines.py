@@ -152,7 +152,7 @@ def test_a_backend_that_is_not_installed_names_its_extra(
     monkeypatch.setitem(__import__("sys").modules, "openvino", None)
     with pytest.raises(MissingExtra) as caught:
         load_encoder(folder, precision="fp32", backend="openvino")
-    assert caught.value.hint == 'pip install "hybridr[openvino]"'
+    assert caught.value.hint == 'in a clone of hybridr: pip install ".[openvino]"'
 
 
 def test_onnx_runtime_is_told_to_report_nothing_before_it_is_imported() -> None:

@@ -204,4 +204,4 @@ def test_without_torch_the_command_names_the_extra(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "the kind of model 'mpnet'" in done.stderr
     assert "needs the package 'torch'" in done.stderr
-    assert 'pip install "hybridr[train]"' in done.stderr
+    assert 'in a clone of hybridr: pip install ".[train]"' in done.stderr

@@ -183,7 +183,7 @@ def test_without_jgo_the_extra_is_named(
     monkeypatch.setitem(sys.modules, "jgo.maven", None)
     with pytest.raises(MissingExtra, match="jgo") as caught:
         fetching.fetch([artifact])
-    assert caught.value.hint == 'pip install "hybridr[embedded]"'
+    assert caught.value.hint == 'in a clone of hybridr: pip install ".[embedded]"'
 
 
 def test_one_lock_holder_at_a_time(tmp_path: Path) -> None:

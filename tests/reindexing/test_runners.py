@@ -123,7 +123,7 @@ def test_ray_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(on_ray, "find_spec", lambda name: None if name == "ray" else find_spec(name))
     with pytest.raises(SettingsError, match="needs the package 'ray'") as caught:
         runner(ReindexSettings(runner="ray")).check()
-    assert caught.value.hint == 'pip install "hybridr[ray]"'
+    assert caught.value.hint == 'in a clone of hybridr: pip install ".[ray]"'
 
 
 def test_one_share_alone_needs_no_ray(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -338,5 +338,5 @@ def test_serve_without_its_extra_says_what_to_install():
     assert done.returncode == 1
     assert done.stderr == (
         "error: hybridr serve needs the package 'fastapi', which is not installed\n"
-        'hint: pip install "hybridr[serve]"\n'
+        'hint: in a clone of hybridr: pip install ".[serve]"\n'
     )

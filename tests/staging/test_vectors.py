@@ -329,4 +329,4 @@ def test_without_pyarrow_the_extra_is_named(verb: list[str]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, *verb], capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
-    assert 'hint: pip install "hybridr[parquet]"' in done.stderr
+    assert 'hint: in a clone of hybridr: pip install ".[parquet]"' in done.stderr

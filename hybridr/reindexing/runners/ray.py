@@ -20,12 +20,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from ...cluster.failures import told
-from ...errors import ClusterError, HybridrError, MissingExtra, ModelError, SettingsError
+from ...errors import ClusterError, HybridrError, MissingExtra, ModelError, SettingsError, how_to_install
+from ...files.manifest import release
 from ...sharing.board import Lease
 from ...sharing.dealing import LOOK_S, Done, Handed, Leased
 from ...sharing.leases import Holder, Ledger
@@ -61,7 +61,7 @@ class Ray:
         if find_spec("ray") is None:
             raise SettingsError(
                 "--runner ray needs the package 'ray', which is not installed",
-                hint='pip install "hybridr[ray]"',
+                hint=how_to_install("ray"),
             )
         check_answering(address_of(self.settings))
 
@@ -144,10 +144,10 @@ class Worker:
 
     def _opened(self) -> Errand:
         if self._errand is None:
-            if self._release != version("hybridr"):
+            if self._release != (own := release()):
                 raise SettingsError(
-                    f"the driver is hybridr {self._release}, a worker hybridr {version('hybridr')}",
-                    hint=f"on every machine of the Ray cluster: pip install hybridr=={self._release}",
+                    f"the driver is hybridr {self._release}, a worker hybridr {own}",
+                    hint="install the same clone or wheel of hybridr on every machine of the Ray cluster",
                 )
             self._errand = fetched(self._packed).open(self._threads)
         return self._errand
@@ -212,7 +212,7 @@ class Crew:
             num_gpus=gpus,
             max_concurrency=2,  # `stop` while it works
         )
-        return actor.remote(version("hybridr"), max(1, int(processors)), self._packed)
+        return actor.remote(release(), max(1, int(processors)), self._packed)
 
     def run(self, deal: Handed | Leased) -> list[Done]:
         """Let the workers do all that is to be done."""
