@@ -168,15 +168,15 @@ class Ours:
     def __init__(self, track: Track, precision: TrainingPrecision) -> None:
         self.lane = Lane(f"hybridr {precision}")
         self.objective = track.objective(deepcopy(track.dam.model), precision)
-        self.recipe = Recipe(
+        self.objective.recipe = Recipe(
             steps=1, learning_rate=LEARNING_RATE, seed=SEED, weight_decay=WEIGHT_DECAY, precision=precision
         )
-        self.optimizer = make_optimizer(self.objective.weights, self.recipe)
+        self.optimizer = make_optimizer(self.objective.weights, self.objective.recipe)
 
     def step(self, number: int) -> tuple[int, float]:
         """Take one step; give its tokens and seconds."""
         started = time.perf_counter()
-        take_step(self.objective, self.recipe, self.optimizer, self.objective.processes, number)
+        take_step(self.objective, self.optimizer, number)
         seconds = time.perf_counter() - started
         return self.objective.count_tokens(number), seconds
 

@@ -58,7 +58,7 @@ class Lane:
     def step(self, number: int) -> None:
         """Take a step; the first, which allocates, does not count."""
         began = time.process_time()
-        take_step(self.objective, self.objective.recipe, self.optimizer, self.objective.processes, number)
+        take_step(self.objective, self.optimizer, number)
         if number > 1:
             self.seconds += time.process_time() - began
             self.tokens += self.objective.count_tokens(number)

@@ -62,7 +62,7 @@ class Lane:
         """Take a step."""
         self.objective.module.train()
         began = time.process_time()
-        take_step(self.objective, self.objective.recipe, self.optimizer, self.objective.processes, number)
+        take_step(self.objective, self.optimizer, number)
         self.seconds.append(time.process_time() - began)
 
     def median(self) -> float:

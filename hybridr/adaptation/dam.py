@@ -265,7 +265,7 @@ def trained(plan: DamPlan, cache: TokenCache, key: str, progress: Progress) -> d
     require_memory(plan.dam.model, objective.budget, processes.device)
     before = objective.unseen_loss()
     state = plan.state / runs.STATE_FILE
-    run = train(objective, objective.recipe, state, key, processes=processes, progress=progress)
+    run = train(objective, state, key, progress=progress)
     unseen = {"unseen_loss": [before, objective.unseen_loss()]}
     entry = {"key": key, "documents": objective.documents, **dam_entry(plan, cache, run), **unseen}
     if processes.is_main:

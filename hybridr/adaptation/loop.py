@@ -41,14 +41,7 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def train(
-    objective: Objective,
-    recipe: Recipe,
-    state: Path,
-    key: str,
-    *,
-    processes: Processes,
-    memory: Memory | None = None,
-    progress: Progress = silent,
+    objective: Objective, state: Path, key: str, memory: Memory | None = None, progress: Progress = silent
 ) -> Training:
     """Train the objective's weights in place and checkpoint into the file `state`, `memory` included.
 
@@ -56,6 +49,7 @@ def train(
     logged beside it, and what else was measured. Raises ModelError when the loss is not finite,
     DownloadError when the disk is full.
     """
+    recipe, processes = objective.recipe, objective.processes
     optimizer = make_optimizer(objective.weights, recipe)
     run = restore(state, key, objective.weights, optimizer, memory)
     log = state.parent / LOSSES_FILE
@@ -65,7 +59,7 @@ def train(
     started = time.monotonic() - run.seconds
     with torch.random.fork_rng():
         for step in range(len(run.losses) + 1, recipe.steps + 1):
-            loss, norm = take_step(objective, recipe, optimizer, processes, step)
+            loss, norm = take_step(objective, optimizer, step)
             run.add(loss, {"gradient_norm": norm} | dict(memory.observed() if memory else {}))
             progress("train", step, recipe.steps, f"loss {loss:.3f}")
             if not processes.is_main:
@@ -99,17 +93,12 @@ def make_optimizer(weights: Mapping[str, torch.nn.Parameter], recipe: Recipe) ->
     )
 
 
-def take_step(
-    objective: Objective,
-    recipe: Recipe,
-    optimizer: torch.optim.Optimizer,
-    processes: Processes,
-    step: int,
-) -> tuple[float, float]:
+def take_step(objective: Objective, optimizer: torch.optim.Optimizer, step: int) -> tuple[float, float]:
     """Take one optimiser step; give the loss before it and the norm of its gradient before it is cut.
 
     Raises ModelError when the loss is not finite.
     """
+    recipe, processes = objective.recipe, objective.processes
     torch.manual_seed(seed_of(recipe.seed, step, processes.rank))  # dropout's, the same after a restart
     optimizer.zero_grad(set_to_none=True)
     total = torch.zeros((), dtype=torch.float64, device=processes.device)
@@ -124,21 +113,16 @@ def take_step(
     if not objective.shared_loss:
         processes.add_up([total])
     require_finite(total.item(), step)
-    return total.item(), move(list(objective.weights.values()), recipe, optimizer, processes, step)
+    return total.item(), move(objective, optimizer, step)
 
 
-def move(
-    weights: list[torch.nn.Parameter],
-    recipe: Recipe,
-    optimizer: torch.optim.Optimizer,
-    processes: Processes,
-    step: int,
-) -> float:
+def move(objective: Objective, optimizer: torch.optim.Optimizer, step: int) -> float:
     """Add the gradients of all processes, cut their norm, step, and give the norm before."""
+    recipe, weights = objective.recipe, list(objective.weights.values())
     for weight in weights:
         if weight.grad is None:  # unused in this step; it must still be added up in the same order
             weight.grad = torch.zeros_like(weight)
-    processes.add_up(weight.grad for weight in weights if weight.grad is not None)
+    objective.processes.add_up(weight.grad for weight in weights if weight.grad is not None)
     norm = torch.nn.utils.clip_grad_norm_(weights, recipe.clip or torch.inf)
     for group in optimizer.param_groups:
         group["lr"] = recipe.rate(step)

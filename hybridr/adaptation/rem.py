@@ -243,15 +243,7 @@ def fit(plan: RemPlan, rank: RanksQueries | None, progress: Progress) -> dict[st
         objective = objective_of(plan, examples, weights, episode)
         method = made_method(plan, objective)
         state, key = plan.state_of(episode) / runs.STATE_FILE, f"{plan.key}:{episode}"
-        trained = train(
-            objective,
-            objective.recipe,
-            state,
-            key,
-            processes=processes,
-            memory=method,
-            progress=progress,
-        )
+        trained = train(objective, state, key, memory=method, progress=progress)
         run = run.followed_by(trained)
         if method is not None:
             method.finish()

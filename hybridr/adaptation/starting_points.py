@@ -121,8 +121,7 @@ def fit_retriever(
     """Train from the last checkpoint, where there is one, and keep a share of what was learnt."""
     state = known_state(settings.out)
     before = objective.unseen_loss()
-    processes = objective.processes
-    run = train(objective, objective.recipe, state, key, processes=processes, progress=progress)
+    run = train(objective, state, key, progress=progress)
     unseen = [before, objective.unseen_loss()]
     strength = objective.strength if settings.strength is None else settings.strength
     return Fitted(

@@ -50,7 +50,7 @@ def stepped(found: SpansAndMaskedLm, steps: int = 3) -> tuple[list[float], dict[
     optimizer = make_optimizer(found.weights, found.recipe)
     found.module.train(found.dropout)
     taken = range(1, steps + 1)
-    losses = [take_step(found, found.recipe, optimizer, found.processes, step)[0] for step in taken]
+    losses = [take_step(found, optimizer, step)[0] for step in taken]
     return losses, {name: weight.detach() for name, weight in found.weights.items()}
 
 

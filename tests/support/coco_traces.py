@@ -91,9 +91,8 @@ def replay_coco(folder: Path, models: Path) -> Arrays:
 
     with TemporaryDirectory() as place:
         state = Path(place) / "training.safetensors"
-        own = {"processes": objective.processes, "progress": look}
-        recipe = recipe_of(case["optimiser"], case["steps"], case["clip"])
-        run = train(objective, recipe, state, "trace", **own)
+        objective.recipe = recipe_of(case["optimiser"], case["steps"], case["clip"])
+        run = train(objective, state, "trace", progress=look)
     seen = terms | {"loss": run.losses, "gradient_norm": run.observed["gradient_norm"]}
     found = {name: np.asarray(values) for name, values in seen.items()}
     return found | {f"final/{name}": weight.detach().numpy() for name, weight in objective.trained()}

@@ -31,7 +31,7 @@ class Regression:
         self.module.to(processes.device)
         self.weights = dict(self.module.named_parameters())
         self.dropout = dropout
-        self.processes = processes
+        self.processes, self.recipe = processes, RECIPE
         self.died_at = 0
 
     def parts(self, step: int) -> Sequence[tuple[torch.Tensor, torch.Tensor]]:
@@ -61,7 +61,7 @@ def main(out: Path, died_at: int = 0, dropout: bool = True) -> None:
     processes = Processes("cpu")
     objective = Regression(processes, dropout)
     objective.died_at = died_at
-    run = train(objective, RECIPE, out / STATE_FILE, "toy", processes=processes)
+    run = train(objective, out / STATE_FILE, "toy")
     if processes.is_main:
         tensors = {name: weight.detach() for name, weight in objective.weights.items()}
         tensors |= {"losses": torch.tensor(run.losses), "resumed_from": torch.tensor(run.resumed_from)}
@@ -72,7 +72,8 @@ def main(out: Path, died_at: int = 0, dropout: bool = True) -> None:
 def trained(tmp_path: Path, recipe: Recipe, objective: Regression | None = None) -> Regression:
     processes = Processes("cpu")
     objective = objective or Regression(processes, dropout=False)
-    train(objective, recipe, tmp_path / STATE_FILE, "key", processes=processes)
+    objective.recipe = recipe
+    train(objective, tmp_path / STATE_FILE, "key")
     return objective
 
 

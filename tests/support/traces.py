@@ -58,15 +58,8 @@ def trained(
 
     with TemporaryDirectory() as folder:
         state = Path(folder) / "training.safetensors"
-        run = train(
-            objective,
-            recipe,
-            state,
-            "trace",
-            processes=objective.processes,
-            memory=method,
-            progress=look,
-        )
+        objective.recipe = recipe
+        run = train(objective, state, "trace", memory=method, progress=look)
     found = {name: np.stack(values) for name, values in seen.items()}
     found |= {"loss": np.array(run.losses), "gradient_norm": np.array(run.observed["gradient_norm"])}
     return found | {f"final/{name}": one.detach().numpy() for name, one in objective.weights.items()}

@@ -69,6 +69,10 @@ class Objective(Protocol):
     def recipe(self) -> Recipe:
         """How the weights are moved, as the settings say."""
 
+    @property
+    def processes(self) -> Any:
+        """The `Processes` that train together."""
+
     def parts(self, step: int) -> Sequence[Any]:
         """Give this process's micro-batches of an optimiser step, numbered from 1."""
 
