@@ -349,10 +349,11 @@ def measure(given: argparse.Namespace) -> None:
 
 
 ABOUT = """\
-nDCG@10 of the joined text and of the same texts cut into two, four and six fields, by what asks for
-their words; {sets}, at most {queries} queries each, three uneven shards. Stock: min_max of both top 100,
-.5 and .5. Built: what `Search` asks, `combined_fields` of each word, weighed by the documents that hold it
-in any field; phrases count in the field that has them best."""
+nDCG@10 of the joined text and of the same texts cut into two, four and six fields, by what asks for their
+words, means over the collections; at most {queries} queries each, three uneven shards. Stock: min_max of both
+top 100, .5 and .5. Built: what `Search` asks, `combined_fields` of each word, weighed by the documents that
+hold it in any field; phrases count in the field that has them best.
+Chosen on the first collections, confirmed on the others."""
 
 
 def render(record: Record) -> str:
@@ -361,11 +362,11 @@ def render(record: Record) -> str:
     shown = []
     for names, ways in ((CHOSEN_ON, WAYS), (CONFIRMED_ON, FEW)):
         if found := [sets[name]["ways"] for name in names if name in sets]:
-            about = ABOUT.format(sets=", ".join(one for one in names if one in sets), queries=QUERIES)
             rows = [[way, *by_cut(found, way)] for way in ways]
             joined = [f"{mean(one[f'1 {JOINED}'][form] for one in found):.4f}" for form in FORMS[:4]]
             header = ["words", *(f"{form}, {cut}" for form in FORMS[:4] for cut in CUTS)]
-            shown += [f"{about} Joined: {', '.join(map(' '.join, zip(FORMS[:4], joined, strict=True)))}."]
+            told = ", ".join(map(" ".join, zip(FORMS[:4], joined, strict=True)))
+            shown += [f"{', '.join(one for one in names if one in sets)}; joined: {told}."]
             shown += [table(header, rows)]
     header = [
         "collection",
@@ -376,7 +377,9 @@ def render(record: Record) -> str:
     ]
     header += [f"stock, {cut}" for cut in CUTS]
     rows = [[name, *of_set(found["ways"])] for name, found in sets.items()]
-    return "\n\n".join([machine_of(record["machine"]) + ".", *shown, table(header, rows)])
+    return "\n\n".join(
+        [machine_of(record["machine"]) + ".", ABOUT.format(queries=QUERIES), *shown, table(header, rows)]
+    )
 
 
 def by_cut(found: Sequence[Record], way: str) -> list[str]:
