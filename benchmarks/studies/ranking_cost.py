@@ -166,7 +166,7 @@ def lanes_of(
 def pipeline(cluster: Cluster, index: str, address: str) -> Iterator[str]:
     """Store a pipeline as `deploy` makes it that asks an address; give its name."""
     name = f"ranking-cost-{address[-1]}"
-    connector = ranking_connector(name, address)
+    connector = ranking_connector(name, address, cluster.index_info(index).uuid)
     connector["actions"][0]["url"] = address
     model = create_model(cluster, connector)
     settings = SearchSettings(fusion="absolute")

@@ -44,10 +44,12 @@ from .preconditions import (
     check_deployable,
     check_model,
     check_plugin,
+    check_served,
     fusing,
     require_ours,
     search_pipeline_of,
     takes_whole_bodies,
+    token_of,
 )
 from .remote_models import (
     CONNECTORS,
@@ -136,7 +138,7 @@ def planned(cluster: Cluster, found: Deployable, settings: DeploySettings) -> De
         trusted_pattern(settings.server)
         check_model(cluster, info, settings)
         missing = missing_settings(cluster, settings.server)
-        requests = connector_requests(connector_of(pipeline, settings, search))
+        requests = connector_requests(connector_of(info, settings, search))
     body = pipeline_body(info, settings.way, search, cluster.version, MODEL_ID)
     requests += storing_requests(info.name, pipeline, body)
     if missing:
@@ -145,7 +147,8 @@ def planned(cluster: Cluster, found: Deployable, settings: DeploySettings) -> De
     todo = Deploying(info.name, settings.way, pipeline, missing, requests, shown, alias=alias)
     if settings.way != "transparent":
         return todo
-    return replace(todo, remark=found.remark, limits=limits_of(cluster, info, search.depth))
+    left_out = check_served(cluster, info, settings, search)
+    return replace(todo, remark=found.remark, limits=left_out + limits_of(cluster, info, search.depth))
 
 
 def storing_requests(index: str, pipeline: str, body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -185,7 +188,7 @@ def deploy(
     if known and known.job == job and not any(missing_parts(cluster, info, known)):
         send_all(cluster, replaced_parts(cluster, todo.pipeline, known, known))
         return todo
-    ids = make_model(cluster, info, todo.pipeline, settings, search, progress)
+    ids = make_model(cluster, info, settings, search, progress)
     server = {"server": settings.server} if "connector_id" in ids else {}
     server |= {"boost": search.boost} if search.boost else {}
     made = Deployment(way=todo.way, pipeline=todo.pipeline, job=job, **ids, **server)
@@ -263,9 +266,10 @@ def replaced_parts(
     return [*local, *deletions_of(cluster, pipeline, besides=kept)]
 
 
-def connector_of(name: str, settings: DeploySettings, search: SearchSettings) -> dict[str, Any]:
+def connector_of(info: IndexInfo, settings: DeploySettings, search: SearchSettings) -> dict[str, Any]:
     """Build the connector that a way needs."""
-    token = settings.token.get_secret_value() if settings.token else None
+    name, uuid = search_pipeline_of(info), info.uuid
+    token = token_of(settings)
     if settings.way == "neural":
         return embedding_connector(name, settings.server, "query", token=token)
     whole = takes_whole_bodies(search)
@@ -274,8 +278,10 @@ def connector_of(name: str, settings: DeploySettings, search: SearchSettings) ->
             "--recall lexical is for an index that true scores rank", hint="--fusion absolute"
         )
     if not whole:
-        return rewriting_connector(name, settings.server, token=token)
-    return ranking_connector(name, settings.server, token=token, recall=settings.recall, boost=search.boost)
+        return rewriting_connector(name, settings.server, uuid, token=token)
+    return ranking_connector(
+        name, settings.server, uuid, token=token, recall=settings.recall, boost=search.boost
+    )
 
 
 def pipeline_body(
@@ -333,7 +339,6 @@ def allow(cluster: Cluster, todo: Deploying, settings: DeploySettings) -> None:
 def make_model(
     cluster: Cluster,
     info: IndexInfo,
-    name: str,
     settings: DeploySettings,
     search: SearchSettings,
     progress: Progress,
@@ -344,7 +349,7 @@ def make_model(
     if settings.way == "local":
         encoder = encoder_for(cluster, info, settings.encoder)
         return {"model_id": local_models.ensure_model(cluster, encoder, progress=progress)}
-    return asdict(create_model(cluster, connector_of(name, settings, search)))
+    return asdict(create_model(cluster, connector_of(info, settings, search)))
 
 
 def deployment_of(cluster: Cluster, info: IndexInfo) -> Deployed | None:

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster
 from ..cluster.default_pipeline import DEFAULT, is_searchable, pipeline_path
-from ..cluster.destinations import require_complete, resolve, resolve_whole
+from ..cluster.destinations import require_complete, resolve_whole
 from ..cluster.equipment import plugins_of
+from ..cluster.legs.lexical import LexicalLeg
 from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import IndexInfo
 from ..encoding.registry import languages_by_fingerprint
@@ -17,8 +18,9 @@ from ..files.remembered import folder_of
 from ..reindexing.preflight import LANGUAGE_SAMPLE, check_language
 from ..search.checks import stored_fusion, weighted_boosts
 from ..search.fusions import FAMILY as FUSIONS
+from ..search.search import Search
 from ..search.settings import SearchSettings, with_tuning
-from .remote_models import MARK, PLUGIN, ask_health, require_token
+from .remote_models import MARK, PLUGIN, ask_health, ask_index, require_token
 from .settings import DeploySettings
 
 TEXT_WAYS = ("neural", "local")  # the client sends text in a `neural` query
@@ -94,7 +96,7 @@ def check_plugin(cluster: Cluster, info: IndexInfo, settings: DeploySettings) ->
 def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> None:
     """Refuse what a model that asks this server could not do for this index."""
     check_plugin(cluster, info, settings)
-    require_token(settings.server, settings.token.get_secret_value() if settings.token else None)
+    require_token(settings.server, token_of(settings))
     health = ask_health(settings.server)
     if health.get("encoder") != info.record.encoder:
         raise FingerprintMismatch(
@@ -102,12 +104,50 @@ def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> 
             f"'{info.name}' are of {info.record.encoder[:12]}",
             hint=f"hybridr serve --index {info.name}",
         )
-    served = health.get("index")
-    if settings.way == "transparent" and (served is None or resolve(cluster, served).name != info.name):
+
+
+def check_served(
+    cluster: Cluster, info: IndexInfo, settings: DeploySettings, search: SearchSettings
+) -> list[str]:
+    """Refuse a server that would ask something else than this index; say what it leaves out of its scores.
+
+    What counts is what the server has open now, not the name that it was started with.
+    """
+    served = ask_index(settings.server, token_of(settings))
+    wanted = asked_of(cluster, info, search)
+    if other := next((name for name, value in wanted.items() if served.get(name) != value), None):
+        there, here = in_a_line(served.get(other)), in_a_line(wanted[other])
         raise SettingsError(
-            f"the server at {settings.server} rewrites queries of {served or 'no index'}",
+            f"the server at {settings.server} rewrites queries of {served.get('index', 'no index')}: "
+            f"{other} is {there} there, {here} of '{info.name}'; {served.get('problem', '')}".rstrip("; "),
             hint=f"hybridr serve --index {info.name}",
         )
+    left_out: dict[str, str] = served.get("left_out", {})
+    return [f"the server ranks without {name}: {reason}" for name, reason in left_out.items()]
+
+
+def token_of(settings: DeploySettings) -> str | None:
+    """Give what the server asks for."""
+    return settings.token.get_secret_value() if settings.token else None
+
+
+def asked_of(cluster: Cluster, info: IndexInfo, search: SearchSettings) -> dict[str, Any]:
+    """Say what searches of an index ask, as a server tells it."""
+    table, lexical = info.record.term_table, Search(cluster, info, mode=LexicalLeg.name, settings=search)
+    return {
+        "uuid": info.uuid,
+        "encoder": info.record.encoder,
+        "vector_field": info.record.vector_field,
+        "fields": list(lexical.lexical_fields),
+        "term_table": table.fingerprint if table else None,
+        "lost": "",
+    }
+
+
+def in_a_line(value: Any) -> str:
+    """Show what a server tells."""
+    shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return shown[:100] or "nothing"
 
 
 def check_boosts(info: IndexInfo, settings: DeploySettings, search: SearchSettings) -> None:

@@ -83,16 +83,16 @@ def embedding_connector(
     return body
 
 
-def rewriting_connector(name: str, server: str, *, token: str | None = None) -> dict[str, Any]:
-    """Build the connector to the query rewriter of the embedding server."""
-    return connector_body("rewriting", name, f"{server.rstrip('/')}/v1/rewrite", token)
+def rewriting_connector(name: str, server: str, uuid: str, *, token: str | None = None) -> dict[str, Any]:
+    """Build the connector to the query rewriter of the embedding server, for the index of this uuid."""
+    return connector_body("rewriting", name, f"{server.rstrip('/')}/v1/rewrite?index={uuid}", token)
 
 
 def ranking_connector(
-    name: str, server: str, *, token: str | None = None, recall: str = "all", boost: str = ""
+    name: str, server: str, uuid: str, *, token: str | None = None, recall: str = "all", boost: str = ""
 ) -> dict[str, Any]:
     """Build the connector to what ranks whole search bodies: what they find, and what fields add."""
-    asked = f"?recall={recall}" + (f"&boost={quote(boost, safe='')}" if boost else "")
+    asked = f"?index={uuid}&recall={recall}" + (f"&boost={quote(boost, safe='')}" if boost else "")
     return connector_body("ranking", name, f"{server.rstrip('/')}/v1/rank{asked}", token)
 
 
@@ -273,20 +273,33 @@ def connector_id_of(cluster: Cluster, model_id: str) -> str | None:
 
 def require_token(server: str, token: str | None) -> None:
     """Raise SettingsError when the embedding server does not take a token. Raises Unreachable."""
-    url, headers = f"{server.rstrip('/')}/v1/models", {"Authorization": f"Bearer {token}"} if token else {}
+    told_by(server, "/v1/models", token)
+
+
+def ask_index(server: str, token: str | None) -> dict[str, Any]:
+    """Ask the embedding server which index it asks now, and by what; empty where it has none, or is of an
+    earlier hybridr. Raises SettingsError for a wrong token, Unreachable."""
+    found = told_by(server, "/v1/index", token)
+    return found if "uuid" in found else {}
+
+
+def told_by(server: str, path: str, token: str | None = None) -> dict[str, Any]:
+    """Get what an embedding server tells. Raises SettingsError for a wrong token, Unreachable."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    url = f"{server.rstrip('/')}{path}"
     try:
-        status = (
-            urllib3.PoolManager()
-            .request("GET", url, headers=headers, timeout=ANSWER_TIMEOUT_S, retries=False)
-            .status
+        answer = urllib3.PoolManager().request(
+            "GET", url, headers=headers, timeout=ANSWER_TIMEOUT_S, retries=False
         )
-    except urllib3.exceptions.HTTPError as error:
+        if answer.status == UNAUTHORISED:
+            raise SettingsError(
+                f"the server at {server} asks for {'another' if token else 'a'} token",
+                hint="HYBRIDR_DEPLOY_TOKEN has to be its HYBRIDR_SERVE_TOKEN",
+            )
+        found = orjson.loads(answer.data)
+    except (urllib3.exceptions.HTTPError, ValueError) as error:
         raise no_server(server, error) from None
-    if status == UNAUTHORISED:
-        raise SettingsError(
-            f"the server at {server} asks for {'another' if token else 'a'} token",
-            hint="HYBRIDR_DEPLOY_TOKEN has to be its HYBRIDR_SERVE_TOKEN",
-        )
+    return found if isinstance(found, dict) else {}
 
 
 def is_refused(cluster: Cluster, model_id: str, way: str) -> bool:
@@ -304,13 +317,7 @@ def is_refused(cluster: Cluster, model_id: str, way: str) -> bool:
 
 def ask_health(server: str) -> dict[str, Any]:
     """Ask the embedding server who it is. Raises Unreachable."""
-    url = f"{server.rstrip('/')}/healthz"
-    try:
-        answer = urllib3.PoolManager().request("GET", url, timeout=ANSWER_TIMEOUT_S, retries=False)
-        found = orjson.loads(answer.data)
-    except (urllib3.exceptions.HTTPError, ValueError) as error:
-        raise no_server(server, error) from None
-    return found if isinstance(found, dict) else {}
+    return told_by(server, "/healthz")
 
 
 def no_server(server: str, error: Exception) -> Unreachable:

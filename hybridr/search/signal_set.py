@@ -69,17 +69,25 @@ def signals_taken(place: Place, chosen: Sequence[str]) -> SignalSet:
 
     Raises SettingsError for a named one that this index or encoder cannot give.
     """
+    obstacles = obstacles_to(place, chosen)
+    for name in chosen:
+        if name not in SETS and obstacles[name]:
+            raise SettingsError(f"no {name} here: {obstacles[name]}", hint="--signals auto")
+    left_out = {name: reason for name, reason in obstacles.items() if reason}
+    return SignalSet(
+        {name: member_of(FAMILY, name)(place) for name in obstacles if name not in left_out}, left_out
+    )
+
+
+def obstacles_to(place: Place, chosen: Sequence[str]) -> dict[str, str]:
+    """Say of each chosen signal why a search does without it; nothing where it does not."""
     names = [one for one in chosen if one not in SETS]
     wanted = [one for one in names_of(FAMILY) if one in names or is_taken(one, chosen)]
-    obstacles = {name: member_of(FAMILY, name).obstacle(place) for name in wanted}
+    found = {name: member_of(FAMILY, name).obstacle(place) or "" for name in wanted}
     for name in names:
-        if reason := obstacles[name]:
-            raise SettingsError(f"no {name} here: {reason}", hint="--signals auto")
-    for name in names:
-        if (replaced := member_of(FAMILY, name).replaces) in obstacles and replaced not in names:
-            obstacles[replaced] = obstacles[replaced] or f"{name} takes its place"
-    made = {name: member_of(FAMILY, name)(place) for name in wanted if not obstacles[name]}
-    return SignalSet(made, {name: reason for name, reason in obstacles.items() if reason})
+        if (replaced := member_of(FAMILY, name).replaces) in found and replaced not in names:
+            found[replaced] = found[replaced] or f"{name} takes its place"
+    return found
 
 
 def is_taken(name: str, chosen: Sequence[str]) -> bool:

@@ -10,7 +10,7 @@ import gc
 import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -19,7 +19,7 @@ from ..errors import MissingExtra, SettingsError
 try:
     import prometheus_client  # noqa: F401
     import uvicorn
-    from fastapi import FastAPI, Response
+    from fastapi import FastAPI, Request, Response
     from fastapi.responses import HTMLResponse
 except ImportError as error:
     raise MissingExtra(error.name or "fastapi", "serve", "hybridr serve") from None
@@ -36,7 +36,7 @@ from .telemetry import CONTENT_TYPE, Metrics, configuration
 if TYPE_CHECKING:
     from ..cluster.connection import Cluster
     from ..search.settings import SearchSettings
-    from .searching import Searches
+    from .openings import Searches
 
 STOP_S = 30  # that requests under way may take at the end
 SWITCH_S = (
@@ -161,26 +161,28 @@ def create_app(
     `search` says, by default as `Search` does; then what is `added`.
 
     With a token in the settings, everything but `/healthz` asks for `Authorization: Bearer <token>`.
-    `app.state.embedder` is the queue and the cache. Raises what Search raises when the index and the
-    encoder do not fit.
+    `app.state.embedder` is the queue and the cache in use, `app.state.searches` what follows the index.
+    Raises what Search raises when the index and the encoder do not fit.
     """
     settings = settings or ServeSettings()
     metrics = Metrics()
     embedder = Embedder(encoder, settings, metrics)
-    app = FastAPI(title="hybridr", lifespan=closing(embedder), docs_url=None, redoc_url=None)
+    app = FastAPI(title="hybridr", lifespan=living, docs_url=None, redoc_url=None)
     app.router.route_class = QuickRoute
-    app.state.embedder = embedder
+    app.state.embedder, app.state.searches = embedder, None
     add_error_answers(app)
-    add_embeddings(app, embedder, settings)
+    add_embeddings(app, settings)
     searches = None
     if cluster is not None and settings.index is not None:
-        from .searching import Searches, add_searching
+        from .openings import Searches
+        from .searching import add_searching
 
         hurried = cluster.hurried(settings.search_timeout_s)
         hurried.watch = metrics.calls
-        searches = Searches(hurried, embedder, settings, search)
-        add_searching(app, searches, embedder, settings)
-    add_probes(app, encoder, settings.index, metrics)
+        searches = Searches(hurried, app.state, settings, search)
+        app.state.searches = searches
+        add_searching(app, searches, settings)
+    add_probes(app, settings.index, metrics)
     if added is not None:
         added(app, searches)
     app.add_api_route("/docs", lambda: HTMLResponse(api_page(app.openapi())), include_in_schema=False)
@@ -189,22 +191,23 @@ def create_app(
     return app
 
 
-def closing(embedder: Embedder) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    """Make the lifespan of an app that ends its embedder after the last answer."""
+@asynccontextmanager
+async def living(app: FastAPI) -> AsyncIterator[None]:
+    """Follow the index from before the first answer to after the last one; then end all threads."""
+    if searches := app.state.searches:
+        searches.follow()
+    yield
+    if searches:
+        searches.end()
+    app.state.embedder.close()
 
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        yield
-        embedder.close()
 
-    return lifespan
-
-
-def add_probes(app: FastAPI, encoder: Encoder, index: str | None, metrics: Metrics) -> None:
+def add_probes(app: FastAPI, index: str | None, metrics: Metrics) -> None:
     """Add `/healthz` and `/metrics`."""
 
     @app.get("/healthz", summary="Which encoder answers; never asks for a token")
-    async def health() -> Response:
+    async def health(request: Request) -> Response:
+        encoder = request.app.state.embedder.encoder
         return answer(
             {
                 "status": "ok",

@@ -39,12 +39,12 @@ Use: TypeAlias = Side | Literal["reading"]
 """What a text is encoded for: a side of `/v1/embeddings`, or a search, which wants a query's tokens too."""
 
 
-def add_embeddings(app: FastAPI, embedder: Embedder, settings: ServeSettings) -> None:
+def add_embeddings(app: FastAPI, settings: ServeSettings) -> None:
     """Add `/v1/embeddings` and `/v1/models`."""
 
     @app.post("/v1/embeddings", summary="Vectors of texts, as OpenAI's API gives them")
     async def embeddings(body: EmbeddingRequest, request: Request) -> Response:
-        side = side_of(body.model)
+        side, embedder = side_of(body.model), request.app.state.embedder
         note(request, side=side, texts=len(body.texts))
         if settings.log_queries:
             note(request, input=body.texts)
@@ -54,7 +54,8 @@ def add_embeddings(app: FastAPI, embedder: Embedder, settings: ServeSettings) ->
         def built() -> Response:
             return answer(embedding_answer(body, found) | usage(found))
 
-        return built() if len(found) <= BUILT_HERE else await embedder.in_turn(built)
+        shown: Response = built() if len(found) <= BUILT_HERE else await embedder.in_turn(built)
+        return shown
 
     @app.get("/v1/models", summary="The names of the two sides")
     async def models() -> Response:

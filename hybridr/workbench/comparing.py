@@ -19,7 +19,7 @@ from ..search.encoders import encoder_for
 from ..search.hits import checked_hits
 from ..search.search import Search
 from ..search.systems import system
-from ..serving.searching import Searches
+from ..serving.openings import Opening, Searches
 
 COMPARED = ("bm25", "hybrid-stock", "hybrid-plain", "hybrid", "dense")
 POOLED = ("bm25", "hybrid", "hybrid-stock", "dense")
@@ -31,23 +31,25 @@ BESIDE = "hybrid@"
 class SideBySide:
     """The searches that can be compared: systems of the index served, and other vectors of its source.
 
-    Each is opened when it is first asked. `cluster` is asked as the server's searches ask it.
+    Each is opened when it is first asked, and anew when the server opened its index anew. `cluster` is asked
+    as the server's searches ask it.
     """
 
     def __init__(self, searches: Searches) -> None:
         self.searches = searches
+        self._of: Opening = searches.now
         self._opened: dict[str, Search] = {}
         self._lock = RLock()
 
     @property
     def hybrid(self) -> Search:
         """Give the search that the server answers with."""
-        return self.searches.modes[HYBRID]
+        return self.searches.now.search(HYBRID)
 
     @property
     def cluster(self) -> Cluster:
         """Give the connection."""
-        return self.hybrid.cluster
+        return self.searches.cluster
 
     def names(self) -> list[str]:
         """Name what can be compared; `hybrid@INDEX` asks other vectors of the source, adapted ones say."""
@@ -66,6 +68,9 @@ class SideBySide:
     def search(self, name: str) -> Search:
         """Give the search of a system. Raises SettingsError, NotFound for an index that is not among them."""
         with self._lock:
+            if self._of is not self.searches.now:
+                self._of = self.searches.now
+                self._opened.clear()
             if name not in self._opened:
                 self._opened[name] = self._open(name)
             return self._opened[name]
@@ -98,9 +103,7 @@ class SideBySide:
 
     def forget(self) -> None:
         """Open all searches anew, those of the server at once: what was tuned has changed."""
-        with self._lock:
-            self.searches.reopen()
-            self._opened.clear()
+        self.searches.reopen()
 
     def _open(self, name: str) -> Search:
         if name == HYBRID:
@@ -109,9 +112,9 @@ class SideBySide:
             return self._beside(name)
         if name not in self.names():
             raise SettingsError(f"nothing to compare is called '{name[:100]}'", hint=", ".join(self.names()))
-        one = system(name)
+        one, hybrid = system(name), self.hybrid
         settings = one.chosen(self.searches.settings, 0)
-        return Search(self.cluster, self.hybrid.info, self.encoder, one.mode, one.feedback, settings=settings)
+        return Search(self.cluster, hybrid.info, hybrid.encoder, one.mode, one.feedback, settings=settings)
 
     def _beside(self, name: str) -> Search:
         if name not in self.names():

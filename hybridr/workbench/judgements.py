@@ -36,9 +36,10 @@ HEADER = "query-id\tcorpus-id\tscore\n"
 class Judgements:
     """What people judged of one index; safe to use from several threads of one process."""
 
+    _lock = RLock()  # of all folders: two objects may write the same one
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._lock = RLock()
 
     @classmethod
     def of(cls, info: IndexInfo) -> Judgements:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -21,8 +22,8 @@ from ..progress import Progress, silent
 from ..search.settings import SearchSettings
 from ..search.systems import Compared, check_collection, measured_all
 from ..serving.application import Addition, Server, open_server
+from ..serving.openings import Searches
 from ..serving.requests import Refused, answer
-from ..serving.searching import Searches
 from ..serving.settings import ServeSettings
 from ..tuning.settings import TuneSettings
 from ..tuning.tuning import Tuning, reset_tuning, tune
@@ -100,7 +101,11 @@ def add_workbench(
     if searches is None or cluster is None:
         return
     comparison = SideBySide(searches)
-    judgements = Judgements.of(comparison.hybrid.info)
+
+    def judgements() -> Judgements:  # an alias may move to the vectors of another source
+        return Judgements.of(searches.now.info)
+
+    judgements()  # what is no name of an index is refused at once
     add_comparing(app, comparison)
     add_judging(app, comparison, judgements)
     add_tasks(app, Works(cluster, str(settings.index), comparison, judgements))
@@ -127,30 +132,32 @@ def add_comparing(app: FastAPI, comparison: SideBySide) -> None:
         return answer({"lists": comparison.lists(body.query, body.systems, body.k)})
 
 
-def add_judging(app: FastAPI, comparison: SideBySide, judgements: Judgements) -> None:
+def add_judging(app: FastAPI, comparison: SideBySide, judgements: Callable[[], Judgements]) -> None:
     """Add `/judging`, and what collects judgements and gives them out."""
 
     @app.get("/judging", summary="How far the judging is, and how far people agree", dependencies=OWN)
     def standing() -> Response:
-        return answer(judgements.standing())
+        return answer(judgements().standing())
 
     @app.post("/judging/queries", summary="Add queries to be judged", dependencies=OWN)
     def queries(body: QueriesRequest) -> Response:
-        return answer({"added": judgements.add_queries(body.queries), **judgements.standing()})
+        judged = judgements()
+        return answer({"added": judged.add_queries(body.queries), **judged.standing()})
 
     @app.post("/judging/next", summary="A query and its documents, blind and shuffled", dependencies=OWN)
     def following(body: NextRequest) -> Response:
-        return answer(next_query(comparison, judgements, body))
+        return answer(next_query(comparison, judgements(), body))
 
     @app.post("/judging/grades", summary="Keep a person's grades of one query", dependencies=OWN)
     def grades(body: GradesRequest) -> Response:
         comparison.require_shown(body.grades)
-        judgements.judge(body.judge, body.query_id, body.grades)
-        return answer(judgements.standing())
+        judged = judgements()
+        judged.judge(body.judge, body.query_id, body.grades)
+        return answer(judged.standing())
 
     @app.get("/judging/export", summary="All judgements as a BEIR folder, zipped", dependencies=OWN)
     def exported() -> Response:
-        return Response(judgements.exported(), media_type="application/zip")
+        return Response(judgements().exported(), media_type="application/zip")
 
 
 def next_query(comparison: SideBySide, judgements: Judgements, asked: NextRequest) -> dict[str, Any]:
@@ -169,14 +176,16 @@ def next_query(comparison: SideBySide, judgements: Judgements, asked: NextReques
 class Works:
     """What the page's buttons do with the judgements, to the index by the name that the server was given."""
 
-    def __init__(self, cluster: Cluster, index: str, comparison: SideBySide, judgements: Judgements) -> None:
+    def __init__(
+        self, cluster: Cluster, index: str, comparison: SideBySide, judgements: Callable[[], Judgements]
+    ) -> None:
         self.cluster, self.index = cluster, index
         self.comparison, self.judgements = comparison, judgements
 
     @property
     def judged(self) -> JudgedQueries:
         """Give the judgements as they lie on this machine."""
-        return JudgedQueries(self.judgements.folder)
+        return JudgedQueries(self.judgements().folder)
 
     def tune(self, progress: Progress) -> dict[str, Any]:
         """Tune how the legs are joined, and have the server search so; k1 and b are left alone."""

@@ -16,7 +16,7 @@ import pytest
 from hybridr.cluster.connection import Cluster
 from hybridr.encoding.tokens import CHARACTERS_A_TOKEN
 from hybridr.rewriting.rewriting import is_unicode
-from hybridr.serving import searching
+from hybridr.serving import openings
 from hybridr.serving.application import Server, create_app
 from hybridr.serving.doorway import LARGE, LARGE_AT_ONCE
 from hybridr.serving.listening import listen
@@ -214,7 +214,7 @@ async def crowd_of(
 
 @pytest.fixture
 def searched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Server]]:
-    monkeypatch.setattr(searching, "Search", SlowSearch)
+    monkeypatch.setattr(openings, "Search", SlowSearch)
     SlowSearch.released.clear()
 
     def start(**given: Any) -> Server:
@@ -232,7 +232,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Server]]
 def test_31_searches_of_a_hung_cluster_hold_up_nothing_else(
     searched: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(searching, "MOST_SEARCHES", 60)
+    monkeypatch.setattr(openings, "MOST_SEARCHES", 60)
     server = searched(search_timeout_s=60)
 
     async def ask() -> list[httpx.Response]:

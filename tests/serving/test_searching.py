@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import ClusterError
 from hybridr.search.fusions import Rescoring
-from hybridr.serving import searching
+from hybridr.serving import openings
 from hybridr.serving.application import create_app
 from hybridr.serving.doorway import SearchThreads
-from hybridr.serving.searching import LookUp
+from hybridr.serving.lookup import LookUp
 from hybridr.serving.settings import ServeSettings
 from support.hashing import HashingEncoder
 
@@ -50,7 +50,7 @@ class KnowingSearch:
     reranked_by: tuple[str, ...] = ()
     settings = SimpleNamespace(depth=100)
     analysis = SimpleNamespace(of=list)
-    record = SimpleNamespace(fields=("text",), vector_field="v")
+    record = SimpleNamespace(fields=("text",), vector_field="v", encoder="")
     info: Any = SimpleNamespace(record=record, settings={}, name="docs")
 
     def __init__(self, cluster, index, encoder, mode="hybrid", *, settings=None) -> None:
@@ -58,6 +58,9 @@ class KnowingSearch:
 
     def using(self, mode):
         return self
+
+    def __call__(self, text, k):
+        return []
 
     def at_hand(self, text):
         return text != "new words"
@@ -73,7 +76,7 @@ class KnowingSearch:
 @pytest.fixture(scope="module")
 def client() -> Iterator[TestClient]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(searching, "Search", KnowingSearch)
+        patch.setattr(openings, "Search", KnowingSearch)
         app = create_app(
             HashingEncoder(),
             ServeSettings(index="docs", rank_timeout_s=30),
@@ -180,13 +183,13 @@ def test_a_ranking_is_made_once_for_all_requests_and_anew_when_the_index_is_look
 ) -> None:
     made: list[str] = []
 
-    class Counted(searching.BodyRanking):
+    class Counted(openings.BodyRanking):
         def __init__(self, search: Any, recall: Any = "all", **options: Any) -> None:
             made.append(recall)
             super().__init__(search, recall, **options)
 
-    monkeypatch.setattr(searching, "Search", KnowingSearch)
-    monkeypatch.setattr(searching, "BodyRanking", Counted)
+    monkeypatch.setattr(openings, "Search", KnowingSearch)
+    monkeypatch.setattr(openings, "BodyRanking", Counted)
     opened: list[Any] = []
     given = ServeSettings(index="docs", rank_timeout_s=30)
     app = create_app(
@@ -199,6 +202,7 @@ def test_a_ranking_is_made_once_for_all_requests_and_anew_when_the_index_is_look
     assert all("rescore" in ranked(client, raw, recall) for recall in ("all", "lexical") * 3)
     assert sorted(made) == ["all", "lexical"]
     monkeypatch.setattr(KnowingSearch, "fusion", "pipeline")
+    monkeypatch.setattr(openings, "resolve", lambda cluster, name: KnowingSearch.info)
     opened[0].reopen()
     assert "rescore" not in ranked(client, raw)
 
@@ -227,8 +231,7 @@ class SlowAnalysis:
         self.known.update(texts)
 
     def look_up(self, within_s: float = 60) -> LookUp:
-        searches: Any = SimpleNamespace(modes={"hybrid": self.search})
-        return LookUp(SearchThreads(8), searches, within_s)
+        return LookUp(SearchThreads(8), self.search, within_s)
 
     async def begun(self, requests: int) -> None:
         while len(self.asked) < requests:

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import ClusterError, Unreachable
 from hybridr.records import Hit
-from hybridr.serving import searching
+from hybridr.serving import openings
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from support.hashing import HashingEncoder
@@ -58,7 +58,7 @@ def encoder():
 
 @pytest.fixture
 def client(encoder, monkeypatch):
-    monkeypatch.setattr(searching, "Search", FakeSearch)
+    monkeypatch.setattr(openings, "Search", FakeSearch)
     monkeypatch.setattr(FakeSearch, "failure", None)
     return TestClient(create_app(encoder, ServeSettings(index="docs"), cluster=Cluster(None, "http://x")))
 
@@ -160,7 +160,7 @@ def test_a_filter_that_the_cluster_cannot_read_is_the_clients_error(client, monk
 
 
 def test_a_query_is_shorter_than_a_text_to_encode(monkeypatch):
-    monkeypatch.setattr(searching, "Search", FakeSearch)
+    monkeypatch.setattr(openings, "Search", FakeSearch)
     settings = ServeSettings(index="docs", max_query_characters=1000)
     client = TestClient(create_app(HashingEncoder(), settings, cluster=Cluster(None, "http://x")))
     answer = client.post("/search", json={"query": "x" * 1001})

@@ -47,6 +47,7 @@ REASONS: Mapping[Reason, str] = {
     "fusion": "the index is not ranked by true scores",
     "unreadable": "its body is odd in some way",
     "late": "the server took longer than [serve] rank_timeout_s",
+    "another_index": "the server asks another index than the one that was searched, for some seconds",
     "failed": "the encoder or the cluster failed",
 }
 

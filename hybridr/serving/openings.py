@@ -1,0 +1,240 @@
+"""Openings: the index as the server asks it, and a new one as soon as the index, or its record, is another.
+
+A request takes the opening in use once, at its beginning: encoder, weights and table are of one index always.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from threading import Event, Lock, Thread
+from typing import Any, get_args
+
+from starlette.datastructures import State
+
+from ..cluster.connection import Cluster
+from ..cluster.destinations import resolve
+from ..cluster.legs import FAMILY as LEGS
+from ..cluster.legs.lexical import LexicalLeg
+from ..cluster.record import IndexInfo
+from ..encoding.contract import Reading
+from ..errors import DataError, FingerprintMismatch, HybridrError, ModelError
+from ..families import member_of, names_of
+from ..rewriting.rewriting import BodyRanking
+from ..search.candidates import HYBRID, encodes
+from ..search.checks import Mode
+from ..search.encoders import encoder_for
+from ..search.search import Search
+from ..search.settings import Finds, SearchSettings
+from ..search.signal_set import without_tokens
+from .doorway import SearchThreads
+from .embeddings import LONGEST_S, Embedder
+from .lookup import LookUp
+from .requests import Refused
+from .settings import ServeSettings
+from .telemetry import LOGGER
+
+EVERY_S = 2.0
+"""Between two looks at the index; two small requests each."""
+AGAIN_S = 60.0  # what could not be opened is tried again
+LEAST_S = 0.5  # between two looks that requests ask for
+MOST_SEARCHES = 256  # worked on or waiting, of /search and of /v1/rank each; 503 with Retry-After beyond
+BOOKKEEPING = frozenset(
+    "accepted aliases deployment destinations history load original previous refused rejected synced "
+    "warning".split()
+)
+"""What of a record no search reads; `sync` writes some of it every few seconds."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """One index with one encoder, as its record was.
+
+    `modes` are its searches, `rankings` those of clients' bodies, by what they find. `lost` says why nothing
+    but words ranks now.
+    """
+
+    info: IndexInfo
+    embedder: Embedder
+    modes: Mapping[Mode, Search]
+    rankings: Mapping[Finds, BodyRanking]
+    words: LookUp
+    settings: SearchSettings
+    lost: str = ""
+
+    def search(self, mode: Mode) -> Search:
+        """Give the search in a mode. Raises Refused where the index lacks its leg."""
+        if mode not in self.modes:
+            raise Refused(422, f"the index has no {mode} leg", f"one of {', '.join(self.modes)}")
+        return self.modes[mode]
+
+    async def read(self, mode: Mode, query: str) -> Reading | None:
+        """Read a query for its vector, and for its tokens where a signal needs them; not where words suffice.
+
+        Raises EncodingFailed.
+        """
+        if not encodes(mode, self.settings):
+            return None
+        if self.search(mode).signals.reads_tokens:
+            return await self.embedder.read(query)
+        [embedding] = await self.embedder.embed("query", [query])
+        return without_tokens(embedding.vector)
+
+    def warmed(self) -> Opening:
+        """Ask once, so that the first request finds encoder, connection and script ready."""
+        with suppress(HybridrError):
+            next(iter(self.modes.values()))("a first question", 1)
+        return self
+
+    def told(self) -> dict[str, Any]:
+        """Say what is asked, as `deploy` compares it with what it finds itself."""
+        search = next(iter(self.modes.values()))
+        table = self.info.record.term_table
+        return {
+            "index": self.info.name,
+            "uuid": self.info.uuid,
+            "encoder": self.embedder.encoder.fingerprint,
+            "vector_field": self.info.record.vector_field,
+            "fields": list(search.lexical_fields),
+            "term_table": table.fingerprint if table else None,
+            "left_out": dict(search.signals.left_out),
+            "lost": self.lost,
+        }
+
+
+class Searches:
+    """The searches of one index: `now` is the opening in use, which `look` replaces whole.
+
+    `place` is where the routes find the embedder in use; with `[serve] encoder` it stays what it is.
+    `problem` says why an index that has changed could not be opened: the opening before it goes on.
+    """
+
+    def __init__(
+        self, cluster: Cluster, place: State, serving: ServeSettings, settings: SearchSettings | None
+    ) -> None:
+        self.cluster, self.place, self.serving = cluster, place, serving
+        self.settings, self.index = settings or SearchSettings(), str(serving.index)
+        self.threads = SearchThreads(MOST_SEARCHES)
+        self.ranking_threads = SearchThreads(MOST_SEARCHES)  # /search waits for the cluster longer
+        self.problem = ""
+        self._lock, self._asked, self._ended = Lock(), Event(), Event()
+        self._failed: IndexInfo | None = None
+        self._again = 0.0
+        self._retired: list[tuple[float, Embedder]] = []
+        self.now = self._opened(self.index, place.embedder)
+
+    def reopen(self) -> None:
+        """Open the index anew: from now on searches rank by what its record says now."""
+        with self._lock:
+            self._take(resolve(self.cluster, self.index))
+
+    def look(self) -> None:
+        """Look at the index, and open it anew where another ranking follows from it. Raises nothing of what a
+        cluster or an encoder may refuse: whatever was open goes on."""
+        with self._lock:
+            try:
+                info = resolve(self.cluster, self.index)
+                if not self._failed_before(info):
+                    if as_asked(info) != as_asked(self.now.info) or self._wanting():
+                        self._take(info)
+                    self._say(self.now.lost)
+            except (HybridrError, OSError) as error:
+                self._say(error.message if isinstance(error, HybridrError) else str(error))
+            self._close_retired()
+
+    def asks(self, uuid: str | None) -> bool:
+        """Tell whether it is this index that is asked, None being any; else have it looked at soon."""
+        same = uuid is None or uuid == self.now.info.uuid
+        if not same:
+            self._asked.set()
+        return same
+
+    def follow(self) -> None:
+        """Look at the index every few seconds, in a thread, until `end`."""
+        self.now.warmed()
+        Thread(target=self._follow, name="hybridr-follow", daemon=True).start()
+
+    def end(self) -> None:
+        """Stop looking, and end the encoders that were replaced."""
+        self._ended.set()
+        self._asked.set()
+        for _, one in self._retired:
+            one.close()
+
+    def _follow(self) -> None:
+        while not self._ended.wait(LEAST_S):
+            self._asked.wait(EVERY_S - LEAST_S)
+            self._asked.clear()
+            if not self._ended.is_set():
+                self.look()
+
+    def _wanting(self) -> bool:
+        """Tell whether the opening in use lacks what may be had by now."""
+        return bool(self.now.lost) or self.now.modes[HYBRID].opened.signals_changed()
+
+    def _failed_before(self, info: IndexInfo) -> bool:
+        """Tell whether opening just this failed a moment ago: to load an encoder in vain takes a second."""
+        return as_asked(info) == self._failed and time.monotonic() < self._again
+
+    def _take(self, info: IndexInfo) -> None:
+        """Open an index and put it in the place of the one in use. Raises HybridrError where that goes on."""
+        try:
+            opening = self._opened(info, self._embedder_for(info)).warmed()
+        except (DataError, ModelError, FingerprintMismatch) as error:
+            self._failed, self._again = as_asked(info), time.monotonic() + AGAIN_S
+            if not isinstance(error, DataError) and self.cluster.exists(self.now.info.name):
+                raise
+            opening = self._with_words_alone(info, error.message)
+        if opening.embedder is not self.place.embedder:
+            self._retired.append((time.monotonic(), self.place.embedder))
+            self.place.embedder = opening.embedder
+        self.now = opening
+        LOGGER.info("opened", extra={"facts": {"opened": info.name, "lost": opening.lost or None}})
+
+    def _embedder_for(self, info: IndexInfo) -> Embedder:
+        """Give the embedder in use, or one of the encoder that wrote the vectors of an index."""
+        used: Embedder = self.place.embedder
+        if self.serving.encoder or info.record.encoder in ("", used.encoder.fingerprint):
+            return used
+        return Embedder(encoder_for(self.cluster, info, None), self.serving, used.metrics)
+
+    def _opened(self, index: str | IndexInfo, embedder: Embedder) -> Opening:
+        hybrid = Search(self.cluster, index, embedder.encoder, settings=self.settings)
+        record = hybrid.info.record
+        single = [name for name in names_of(LEGS) if not member_of(LEGS, name).obstacle(record)]
+        modes = {HYBRID: hybrid, **{name: hybrid.using(name) for name in single}}
+        return self._made(hybrid, embedder, modes)
+
+    def _with_words_alone(self, info: IndexInfo, lost: str) -> Opening:
+        """Open an index that has no vectors now, or none that anything here can ask."""
+        search = Search(self.cluster, info, mode=LexicalLeg.name, settings=self.settings)
+        return self._made(search, self.place.embedder, {LexicalLeg.name: search}, lost)
+
+    def _made(
+        self, search: Search, embedder: Embedder, modes: Mapping[Mode, Search], lost: str = ""
+    ) -> Opening:
+        most = self.serving.max_query_characters
+        rankings = {recall: BodyRanking(search, recall, most=most) for recall in get_args(Finds)}
+        words = LookUp(self.ranking_threads, search, self.serving.rank_timeout_s)
+        return Opening(search.info, embedder, modes, rankings, words, self.settings, lost)
+
+    def _say(self, problem: str) -> None:
+        """Log what keeps the server from following, once."""
+        if problem and problem != self.problem:
+            LOGGER.warning("cannot follow", extra={"facts": {"problem": problem}})
+        self.problem = problem
+
+    def _close_retired(self) -> None:
+        """End the encoders that no request can wait for any more."""
+        until = time.monotonic() - LONGEST_S
+        for began, one in [kept for kept in self._retired if kept[0] < until]:
+            self._retired.remove((began, one))
+            one.close()
+
+
+def as_asked(info: IndexInfo) -> IndexInfo:
+    """Leave out of an index what no search depends on."""
+    kept = info.record.model_dump(exclude=set(BOOKKEEPING))
+    return replace(info, aliases={}, mappings={**info.mappings, "_meta": kept})

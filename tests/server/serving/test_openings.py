@@ -1,0 +1,160 @@
+"""A server that runs follows its index: whatever changes it, requests are ranked by the old or by the new."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from fastapi.testclient import TestClient
+
+from hybridr import Search, reindex
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.destinations import write_record
+from hybridr.deploying import preconditions
+from hybridr.deploying.settings import DeploySettings
+from hybridr.errors import SettingsError
+from hybridr.reindexing.rollback import rollback
+from hybridr.search.settings import SearchSettings
+from hybridr.serving import openings
+from hybridr.serving.application import create_app
+from hybridr.serving.settings import ServeSettings
+from support.corpus import fill_index, text_number
+from support.deployed import Server
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+ENCODERS = {one.fingerprint: one for one in (HashingEncoder(), HashingEncoder(salt="other"))}
+TEXT = text_number(7)
+
+
+@pytest.fixture
+def client(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[TestClient, str]]:
+    monkeypatch.setattr(openings, "EVERY_S", 0.6)
+    monkeypatch.setattr(openings, "encoder_for", lambda _, info, __: ENCODERS[info.record.encoder])
+    fill_index(cluster, index_name, 60, settings={"number_of_shards": 3})
+    reindex(cluster, index_name, HashingEncoder())
+    with TestClient(
+        create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster)
+    ) as running:
+        yield running, index_name
+
+
+def scores(client: TestClient) -> dict[str, float]:
+    answer = client.post("/search", json={"query": TEXT, "k": 10})
+    assert answer.status_code == 200, answer.text
+    return {hit["doc_id"]: hit["score"] for hit in answer.json()["hits"]}
+
+
+def expected(cluster: Cluster, index: str, encoder: HashingEncoder) -> dict[str, float]:
+    return {hit.doc_id: hit.score for hit in Search(cluster, index, encoder)(TEXT, 10)}
+
+
+def await_scores(client: TestClient, wanted: dict[str, float]) -> None:
+    deadline = time.monotonic() + 5
+    while scores(client) != pytest.approx(wanted, abs=1e-6):
+        assert time.monotonic() < deadline, "the server does not follow within five seconds"
+        time.sleep(0.05)
+
+
+def test_reindex_tune_and_rollback_are_followed_and_no_request_is_lost_or_a_mixture(
+    client: tuple[TestClient, str], cluster: Cluster
+) -> None:
+    running, index = client
+    first, second = ENCODERS.values()
+    known = [expected(cluster, index, first)]
+    seen, ended, asked = [], threading.Event(), []
+
+    def go_on() -> None:
+        while not ended.is_set():
+            seen.append(scores(running))
+            asked.append(1)
+
+    asking = threading.Thread(target=go_on)
+    asking.start()
+    try:
+        done = reindex(cluster, index, second)
+        known.append(expected(cluster, index, second))
+        await_scores(running, known[-1])
+        found = {"fusion": "absolute", "dense_weight": 0.9}
+        write_record(cluster, done.destination, tuning={"search": found})
+        known.append(expected(cluster, index, second))
+        assert known[-1] != pytest.approx(known[-2], rel=1e-3)
+        await_scores(running, known[-1])
+        rollback(cluster, index, drop=True)
+        await_scores(running, known[0])
+    finally:
+        ended.set()
+        asking.join()
+    assert len(seen) == len(asked) > 10
+    strange = [one for one in seen if not any(one == pytest.approx(each, abs=1e-6) for each in known)]
+    assert not strange
+    health = running.get("/healthz").json()
+    assert health["encoder"] == first.fingerprint
+
+
+def test_an_index_without_vectors_any_more_is_searched_by_words_and_says_so(
+    client: tuple[TestClient, str], cluster: Cluster
+) -> None:
+    running, index = client
+    rollback(cluster, index)
+    running.app.state.searches.look()  # type: ignore[attr-defined]
+    answer = running.post("/search", json={"query": TEXT})
+    assert answer.json()["mode"] == "lexical" and "has no vectors" in answer.json()["warning"]
+    assert running.get("/v1/index").json()["lost"]
+    reindex(cluster, index, HashingEncoder())
+    await_scores(running, expected(cluster, index, HashingEncoder()))
+
+
+def test_what_only_keeps_books_opens_nothing_anew(client: tuple[TestClient, str], cluster: Cluster) -> None:
+    running, index = client
+    searches = running.app.state.searches  # type: ignore[attr-defined]
+    before = searches.now
+    write_record(cluster, before.info.name, synced={0: 12}, refused=("d1",))
+    searches.look()
+    assert searches.now is before
+    cluster.request("PUT", path_of(before.info.name, "_settings"), {"index.max_result_window": 12_000})
+    searches.look()
+    assert searches.now is not before
+
+
+def test_a_table_that_could_not_be_read_at_start_is_taken_up_later(
+    client: tuple[TestClient, str], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, _ = client
+    searches = running.app.state.searches  # type: ignore[attr-defined]
+    searches.look()
+    before = searches.now
+    opened = before.modes["hybrid"].opened
+    monkeypatch.setattr(opened.signals, "left_out", {"phrases": "the cluster was away"})
+    searches.look()
+    assert searches.now is not before
+
+
+def test_the_body_of_another_index_is_left_alone(client: tuple[TestClient, str], cluster: Cluster) -> None:
+    running, index = client
+    body = {"query": {"match": {"text": {"query": TEXT}}}, "size": 3}
+    uuid = running.app.state.searches.now.info.uuid  # type: ignore[attr-defined]
+    for asked, ranked in (({"index": uuid}, True), ({"index": "other"}, False), ({}, True)):
+        answer = running.post("/v1/rank", json=body, params=asked)
+        assert ("rescore" in answer.json()["body"]) is ranked
+
+
+def test_deploy_compares_what_the_server_has_open(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 30)
+    reindex(cluster, index_name, HashingEncoder())
+    running = Server(create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster))
+    info = running.app.state.searches.now.info
+    given = DeploySettings(way="transparent", server=running.url)
+    try:
+        preconditions.check_served(cluster, info, given, SearchSettings())
+        other = f"{index_name}-other"
+        fill_index(cluster, other, 5)
+        made = reindex(cluster, other, HashingEncoder())
+        with pytest.raises(SettingsError, match="uuid is"):
+            preconditions.check_served(cluster, cluster.index_info(made.destination), given, SearchSettings())
+    finally:
+        running.stop()
