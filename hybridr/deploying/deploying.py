@@ -8,7 +8,6 @@ which has those for one text ranked as its own; where the fusion is not absolute
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -49,6 +48,7 @@ from .preconditions import (
     require_ours,
     search_pipeline_of,
     takes_whole_bodies,
+    token_digest,
     token_of,
 )
 from .remote_models import (
@@ -209,14 +209,6 @@ def made_by(todo: Deploying) -> list[dict[str, Any]]:
     """Give what makes a deployment what it is: its pipeline and its connector."""
     paths = (CONNECTORS, pipeline_path(todo.pipeline))
     return [request["body"] for request in todo.requests if request["path"] in paths]
-
-
-def token_digest(info: IndexInfo, settings: DeploySettings) -> str:
-    """Tell one token from another without telling it: slow to guess, and another for each index."""
-    if settings.token is None:
-        return ""
-    token, salt = settings.token.get_secret_value().encode(), info.name.encode()
-    return hashlib.scrypt(token, salt=salt, n=2**14, r=8, p=1).hex()
 
 
 def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ from .pieces import word_queries
 from .questions import Asking, TowardBest
 from .scripts import Scripts
 from .settings import SearchSettings, with_tuning
-from .signal_set import SignalSet, obstacles_to, signals_taken
+from .signal_set import SignalSet, signals_taken
 from .signals import Place
 
 
@@ -95,20 +95,7 @@ class Opened:
         """Make the signals that are taken up."""
         if self.encoder is None or not self.joining.takes_signals:
             return SignalSet({}, {})
-        return signals_taken(self._place, self.settings.signals)
-
-    @property
-    def _place(self) -> Place:
-        assert self.encoder is not None
-        return Place(self.cluster, self.info, self.fields, self.encoder)
-
-    def signals_changed(self) -> bool:
-        """Tell whether a signal that was left out can be had by now: a term table that nobody could read."""
-        left_out = self.signals.left_out
-        if not left_out:
-            return False
-        now = obstacles_to(self._place, self.settings.signals)
-        return any(not now[name] for name in left_out)
+        return signals_taken(Place(self.cluster, self.info, self.fields, self.encoder), self.settings.signals)
 
     @cached_property
     def boosts(self) -> Mapping[str, Weighted]:

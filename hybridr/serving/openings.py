@@ -26,9 +26,11 @@ from ..rewriting.rewriting import BodyRanking
 from ..search.candidates import HYBRID, encodes
 from ..search.checks import Mode
 from ..search.encoders import encoder_for
+from ..search.opened import Opened
 from ..search.search import Search
 from ..search.settings import Finds, SearchSettings
-from ..search.signal_set import without_tokens
+from ..search.signal_set import obstacles_to, without_tokens
+from ..search.signals import Place
 from .doorway import SearchThreads
 from .embeddings import LONGEST_S, Embedder
 from .lookup import LookUp
@@ -172,7 +174,7 @@ class Searches:
 
     def _wanting(self) -> bool:
         """Tell whether the opening in use lacks what may be had by now."""
-        return bool(self.now.lost) or self.now.modes[HYBRID].opened.signals_changed()
+        return bool(self.now.lost) or signals_changed(self.now.modes[HYBRID].opened)
 
     def _failed_before(self, info: IndexInfo) -> bool:
         """Tell whether opening just this failed a moment ago: to load an encoder in vain takes a second."""
@@ -238,3 +240,13 @@ def as_asked(info: IndexInfo) -> IndexInfo:
     """Leave out of an index what no search depends on."""
     kept = info.record.model_dump(exclude=set(BOOKKEEPING))
     return replace(info, aliases={}, mappings={**info.mappings, "_meta": kept})
+
+
+def signals_changed(opened: Opened) -> bool:
+    """Tell whether a signal that a search does without can be had by now: a term table that nobody could
+    read."""
+    if not (left_out := opened.signals.left_out) or opened.encoder is None:
+        return False
+    place = Place(opened.cluster, opened.info, opened.fields, opened.encoder)
+    now = obstacles_to(place, opened.settings.signals)
+    return any(not now[name] for name in left_out)
