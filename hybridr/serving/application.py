@@ -172,23 +172,26 @@ def create_app(
     app.state.embedder, app.state.searches = embedder, None
     add_error_answers(app)
     add_embeddings(app, settings)
-    searches = None
     if cluster is not None and settings.index is not None:
-        from .openings import Searches
-        from .searching import add_searching
-
         hurried = cluster.hurried(settings.search_timeout_s)
         hurried.watch = metrics.calls
-        searches = Searches(hurried, app.state, settings, search)
-        app.state.searches = searches
-        add_searching(app, searches, settings)
+        add_index(app, hurried, settings, search)
     add_probes(app, settings.index, metrics)
     if added is not None:
-        added(app, searches)
+        added(app, app.state.searches)
     app.add_api_route("/docs", lambda: HTMLResponse(api_page(app.openapi())), include_in_schema=False)
     routes = {getattr(route, "path", "") for route in app.routes}
     app.add_middleware(Doorway, settings=settings, metrics=metrics, routes=routes)
     return app
+
+
+def add_index(app: FastAPI, cluster: Cluster, settings: ServeSettings, search: SearchSettings | None) -> None:
+    """Add what asks an index."""
+    from .openings import Searches
+    from .searching import add_searching
+
+    app.state.searches = searches = Searches(cluster, app.state, settings, search)
+    add_searching(app, searches, settings)
 
 
 @asynccontextmanager
