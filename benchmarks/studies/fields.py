@@ -225,7 +225,7 @@ def filled(cluster: Cluster, name: str, collection: str, corpus: Sequence[Docume
     mapped = {one: {"type": "text", "analyzer": "english"} for one in names}
     settings = {"number_of_shards": 3, "number_of_replicas": 0}
     cluster.request("PUT", path_of(name), {"settings": settings, "mappings": {"properties": mapped}})
-    values = routing_values(cluster.index_info(name), 3)
+    values = routing_values(cluster.index_info(name))
     for start in range(0, len(corpus), 500):
         lines: list[bytes] = []
         for number, document in enumerate(corpus[start : start + 500], start):

@@ -58,7 +58,7 @@ def index(cluster: Cluster) -> Iterator[str]:
         "mappings": {"properties": properties},
     }
     cluster.request("PUT", path_of(name), body)
-    values = [routing_values(cluster.index_info(name), 3)[shard] for shard in (0, 0, 0, 1, 1, 2)]
+    values = [routing_values(cluster.index_info(name))[shard] for shard in (0, 0, 0, 1, 1, 2)]
     lines: list[dict[str, Any]] = []
     for number in range(COUNT):
         lines += [{"index": {"_id": f"d{number}", "routing": values[number % 6]}}, document(number)]
