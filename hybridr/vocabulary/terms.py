@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -19,6 +20,7 @@ from ..evaluation.bm25 import idf
 
 REMEMBERED = 10_000  # queries
 ASKED_AT_ONCE, TERMS_AT_ONCE = 800, 100  # texts, once for each shard; terms
+REMEMBERED_S = 60.0  # statistics change while an index is written, most of all those of words it lacked
 SAME_COPY = {"preference": "hybridr"}  # replicas count deleted documents differently
 PLAIN_SCORES, OLD_FACTOR = (3, 0, 0), 2.2  # before 3.0 BM25 has Lucene's old factor k1 + 1
 
@@ -63,22 +65,25 @@ class Analysis:
 
     The server analyses, as it would a query, and tells each term's statistics of every shard, in one request:
     idf is that of the whole index, the same for the same text always, or of the shards that an alias with
-    routing reaches; some shards alone would not do where documents are routed. Texts are remembered.
+    routing reaches; some shards alone would not do where documents are routed. Texts are remembered a minute.
     """
 
     def __init__(
         self, cluster: Cluster, info: IndexInfo, fields: Sequence[str], *, remembered: int = REMEMBERED
     ) -> None:
         self.cluster, self.info, self.fields, self.remembered = cluster, info, list(fields), remembered
+        self._began = time.monotonic()
         self._known: OrderedDict[str, Analysed] = OrderedDict()
         self._holders: OrderedDict[HeldTerm, int] = OrderedDict()
 
     def remembers(self, text: str) -> bool:
         """Tell whether a text was read before: no request is needed for it."""
+        self._forget_after(REMEMBERED_S)
         return text in self._known
 
     def of(self, texts: Sequence[str]) -> list[Analysed]:
         """Read each text; one of which analysis leaves nothing has no words."""
+        self._forget_after(REMEMBERED_S + 1)  # not between `remembers` and this
         known = {text: self._known.get(text) for text in texts}  # another thread may forget one meanwhile
         unknown = [text for text, one in known.items() if one is None]
         size = max(1, ASKED_AT_ONCE // len(self._routing))
@@ -88,6 +93,12 @@ class Analysis:
         drop_oldest(self._known, self.remembered)
         read = {text: one for text, one in known.items() if one is not None} | found
         return [read[text] for text in texts]
+
+    def _forget_after(self, seconds: float) -> None:
+        """Forget all that was read, so many seconds after the first of it."""
+        if time.monotonic() - self._began > seconds:
+            self._began = time.monotonic()
+            self._known, self._holders = OrderedDict(), OrderedDict()
 
     def _read(self, texts: Sequence[str]) -> list[Analysed]:
         shards = len(self._routing)

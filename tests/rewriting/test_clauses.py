@@ -71,6 +71,7 @@ def added(*clauses: Any) -> tuple[str, Any]:
             {"bool": {"should": [MATCH, TITLE], "minimum_should_match": "2"}},
             Wanted("two words", demand="minimum_should_match"),
         ),
+        ({"bool": {"must": [MATCH, TITLE]}}, Wanted("two words", demand="several_fields")),
         ({"bool": {"must": [MATCH], "filter": [SHOES, CHEAP]}}, Wanted("two words", (SHOES, CHEAP))),
         ({"bool": {"must": [MATCH, SHOES], "must_not": CHEAP}}, Wanted("two words", (SHOES,), (CHEAP,))),
         ({"bool": {"must": [MATCH], "should": [SHOES]}}, Wanted("two words", around=(added(SHOES),))),

@@ -24,6 +24,7 @@ REASONS: Mapping[Reason, str] = {
     "only_a_filter": "its text only says what is found, not what is better",
     "clauses": "its clauses are too many, or have filters of their own",
     "operator": "it demands every word, and neighbours would break that",
+    "several_fields": "it demands its text in each of several fields, and neighbours would break that",
     "minimum_should_match": "it demands several words, and neighbours would break that",
     "scores": "vectors of its own, or functions of several clauses, make its scores",
     "functions": "its functions cut by a score of BM25, or leave nothing of it",

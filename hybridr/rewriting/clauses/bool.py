@@ -42,7 +42,7 @@ class Bool(Clause):
             filters=(*one.filters, *required, *filters),
             excluded=(*one.excluded, *excluded),
             around=(*one.around, *beside),
-            demand=one.demand or demand_of_clauses(body, optional=bool(others and must)),
+            demand=one.demand or demand_of_clauses(body, read[: len(must)], optional=bool(others and must)),
         )
 
 
@@ -64,8 +64,12 @@ def beyond_plain(required: Sequence[QueryBody]) -> list[QueryBody]:
     return [one for one in required if not PLAIN.issuperset(one)]
 
 
-def demand_of_clauses(body: Mapping[str, Any], *, optional: bool) -> Reason | None:
-    """Say that such a query asks for more than one word of its text; where clauses beside it are `optional`,
-    for any of them."""
+def demand_of_clauses(
+    body: Mapping[str, Any], must: Sequence[tuple[QueryBody, Any]], *, optional: bool
+) -> Reason | None:
+    """Say that such a query asks for more than one word of its text, or for the text in several fields; where
+    clauses beside it are `optional`, for any of them."""
+    if sum(not isinstance(found, str) for _, found in must) > 1:
+        return "several_fields"
     few = ("0",) if optional else ("0", "1")
     return None if str(body.get("minimum_should_match", few[-1])) in few else "minimum_should_match"

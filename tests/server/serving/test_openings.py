@@ -159,3 +159,22 @@ def test_deploy_compares_what_the_server_has_open(cluster: Cluster, index_name: 
             preconditions.check_served(cluster, cluster.index_info(made.destination), given, SearchSettings())
     finally:
         running.stop()
+
+
+def test_words_are_looked_up_again_within_a_minute(
+    client: tuple[TestClient, str], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = running_search(client)
+    assert not search.knows("quokka")
+    source = {"text": "quokka"}
+    cluster.request("POST", path_of(search.info.name, "_doc"), source, {"refresh": "true"})
+    assert not search.knows("quokka")
+    later = time.monotonic() + 61
+    monkeypatch.setattr("hybridr.vocabulary.terms.time.monotonic", lambda: later)
+    assert not search.analysis.remembers("quokka")
+    assert search.knows("quokka")
+
+
+def running_search(client: tuple[TestClient, str]) -> Search:
+    found: Search = client[0].app.state.searches.now.modes["hybrid"]  # type: ignore[attr-defined]
+    return found
