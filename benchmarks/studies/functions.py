@@ -190,7 +190,7 @@ def counted(measured: Record) -> str:
 
 SECTIONS = [
     Section(
-        22,
+        23,
         "A client's functions on our ranking",
         "functions",
         "python benchmarks/run.py functions FOLDER",

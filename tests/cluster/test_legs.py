@@ -49,7 +49,7 @@ def phrase(tmp_path: Path) -> Iterator[None]:
 
 
 def opened(mode: Any) -> Search:
-    info = IndexInfo("docs", {"index.uuid": "1"}, {}, {})
+    info = IndexInfo("docs", {"index.uuid": "1"}, {"properties": {"text": {"type": "text"}}}, {})
     cluster = type("Cluster", (), {"version": VERSION})()
     return Search(cluster, info, mode=mode, settings=SearchSettings(lexical_fields=("text",)))
 

@@ -57,7 +57,7 @@ def test_no_text_becomes_part_of_a_script(tmp_path: Path, script: Any) -> None:
 def test_a_template_of_any_depth_or_length_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"own\.json: it is nested too deep"):
         template(tmp_path, '{"bool":{"must":' * 100_000 + '"{{query}}"' + "}}" * 100_000)
-    with pytest.raises(SettingsError, match="has more than"):
+    with pytest.raises(SettingsError, match="is a pipe or a device"):
         Template.read(Path("/dev/zero"))
 
 

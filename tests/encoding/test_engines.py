@@ -136,7 +136,7 @@ def test_openvino_is_called_once_before_threads_call_it(
         ("int8", "openvino", "the backend openvino has no int8"),
         ("bf16", "onnx", "the backend onnx has no bf16"),
         ("fp32", "abacus", "there is no backend 'abacus'"),
-        ("int4", None, "has no int4 graph"),
+        ("int4", None, "there is no precision .int4."),
     ],
 )
 def test_what_a_backend_has_not_is_a_clear_error(
