@@ -37,7 +37,7 @@ class Phrase(LexicalLeg):
     name = "throwaway"
 
     def query(self, asked, k, *, filter=None, shown=False, boost=None):
-        clause = {"match_phrase": {self.fields[0]: asked}}
+        clause = {"match_phrase": {self.fields[0].name: asked}}
         return lexical_leg(clause, self.name if shown else None, filter, boost)
 '''
 
