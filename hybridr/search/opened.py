@@ -117,8 +117,8 @@ class Opened:
         made = made_legs(self.mode, self.settings, self.info.record, self.fields)
         for name, leg in made.items():
             if isinstance(leg, LexicalLeg):
-                how = {"fields": self.words.fields, "as_one": self.words.as_one}
-                made[name] = replace(leg, **how, template=self.template)
+                fields, as_one = self.words.fields, self.words.as_one
+                made[name] = replace(leg, fields=fields, as_one=as_one, template=self.template)
             if isinstance(leg, DenseLeg) and self.mode != HYBRID:
                 made[name] = replace(leg, exact=self.settings.exact)
         return made
