@@ -95,7 +95,8 @@ def test_token_bits_on_the_older_version(secure: Cluster) -> None:
 def test_other_k1_and_b_have_their_old_factor(secure: Cluster) -> None:
     fill_uneven(secure, "uneven")
     reindex(secure, "uneven", HashingEncoder())
-    search = Search(secure, "uneven", HashingEncoder(), settings=SearchSettings(tuned=False))
+    one_field = SearchSettings(tuned=False, lexical_fields=("text",))
+    search = Search(secure, "uneven", HashingEncoder(), settings=one_field)
     asked = with_words(search, ask(search, [Query("q", "anchor velvet zephyr")]))
     [one] = asked
     assert bm25_obstacle(search, asked) is None

@@ -58,7 +58,9 @@ def adapting(bench: Any, index_name: str, monkeypatch: pytest.MonkeyPatch) -> An
     """The runner with systems of an adapted encoder, which takes three steps to fit."""
     bench.conditions[index_name] = replace(bench.conditions[index_name], systems=ADAPTED)
     monkeypatch.setattr(
-        collection, "AdaptSettings", partial(AdaptSettings, steps=3, batch_size=8, held_out=20)
+        collection,
+        "AdaptSettings",
+        partial(AdaptSettings, steps=3, batch_size=8, objective_settings={"held_out": 20}),
     )
     return bench
 

@@ -194,6 +194,8 @@ def test_an_ordinary_user_runs_the_node_as_himself_on_the_packaged_java(cluster:
     with tempfile.TemporaryDirectory(prefix="hybridr-", ignore_cleanup_errors=True) as folder:
         if os.geteuid() == 0:
             os.chown(folder, SOMEBODY, SOMEBODY)
+        packaged = NodeSettings(java="packaged")
+        layout.ensure_home(packaged, find_java(packaged))
         told = as_somebody(folder)
     owner, state, running, stopped = told
     assert owner == (SOMEBODY if os.geteuid() == 0 else os.geteuid())

@@ -147,7 +147,7 @@ def ranked_lists(cluster: Cluster, index: str, shards: int) -> Iterator[Lists]:
 
 def random_technique(dice: random.Random, normalization: str, combination: str) -> Technique:
     dense = dice.choice([0.0, 0.3, 0.5, 0.65, 1.0])
-    return Technique(normalization, combination, (1 - dense, dense), dice.choice([1, 60, 1000]))
+    return Technique(normalization, combination, (1 - dense, dense))
 
 
 @pytest.mark.parametrize(("normalization", "combination"), TECHNIQUES)
