@@ -131,9 +131,9 @@ class BodyRanking:
     def without_vector(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Leave the vectors out of an answer, unless it names them or may write documents back."""
         without_source = "_source" not in body and WITHOUT_SOURCE.intersection(body)
-        if without_source or is_by_query(body):
-            return dict(body)
         field = self.search.info.record.vector_field
+        if without_source or is_by_query(body) or not field:
+            return dict(body)
         return {**body, "_source": without_field(field, body.get("_source", {}))}
 
 

@@ -186,7 +186,8 @@ class Searches:
             opening = self._opened(info, self._embedder_for(info)).warmed()
         except (DataError, ModelError, FingerprintMismatch) as error:
             self._failed, self._again = as_asked(info), time.monotonic() + AGAIN_S
-            if not isinstance(error, DataError) and self.cluster.exists(self.now.info.name):
+            replaced = info.uuid != self.now.info.uuid  # what is filled in place has no vectors of before
+            if replaced and not isinstance(error, DataError) and self.cluster.exists(self.now.info.name):
                 raise
             opening = self._with_words_alone(info, error.message)
         if opening.embedder is not self.place.embedder:
@@ -211,7 +212,8 @@ class Searches:
 
     def _with_words_alone(self, info: IndexInfo, lost: str) -> Opening:
         """Open an index that has no vectors now, or none that anything here can ask."""
-        search = Search(self.cluster, info, mode=LexicalLeg.name, settings=self.settings)
+        settings = self.settings.model_copy(update={"rerank": "none"})  # it may need vectors
+        search = Search(self.cluster, info, mode=LexicalLeg.name, settings=settings)
         return self._made(search, self.place.embedder, {LexicalLeg.name: search}, lost)
 
     def _made(

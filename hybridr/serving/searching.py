@@ -40,6 +40,7 @@ from .requests import (
 from .settings import ServeSettings
 from .telemetry import described, note
 
+FAILED: frozenset[Reason] = frozenset(("another_index", "late", "failed"))
 WARNING = "the encoder failed, these are lexical results"
 
 
@@ -99,7 +100,10 @@ def found_answer(mode: Mode, hits: list[dict[str, object]], warning: str) -> Res
     if not warning:
         return answer({"mode": mode, "hits": hits})
     shown = {"mode": mode, "hits": hits, "warning": warning}
-    return answer(shown, headers={"Warning": f'199 hybridr "{warning}"'})
+    told = "".join(
+        one if one.isascii() and one.isprintable() and one not in '"\\' else "?" for one in warning
+    )
+    return answer(shown, headers={"Warning": f'199 hybridr "{told}"'})  # a name may hold any letters
 
 
 class RewriteRequest(BaseModel):
@@ -158,9 +162,9 @@ def add_ranking(app: FastAPI, searches: Searches, settings: ServeSettings) -> No
     async def rank(
         request: Request, recall: Finds = "all", boost: str | None = None, index: str | None = None
     ) -> Response:
-        raw = body = await request.body()
+        raw, opening = await request.body(), searches.now
+        body = raw
         reason: Reason | None = "another_index"
-        opening = searches.now
         try:
             if searches.asks(index):
                 work = ranked(raw, opening, opening.rankings[recall], boost)
@@ -168,10 +172,20 @@ def add_ranking(app: FastAPI, searches: Searches, settings: ServeSettings) -> No
         except Exception as error:
             reason = reason_of(error)
             note(request, **described(error))
+        if reason in FAILED:
+            body = unranked(raw, opening.rankings[recall])
         note(request, rewritten=reason is None, reason=reason)
         opening.embedder.metrics.count_ranking(reason)
         # ml-commons would take `${...}` inside the answer for something to fill in.
         return answer({"body": body.decode(errors="replace").replace("$", "\\u0024")})
+
+
+def unranked(raw: bytes, ranking: BodyRanking) -> bytes:
+    """Leave a search as its client wrote it, but for the vectors in its answer."""
+    try:
+        return orjson.dumps(ranking.without_vector(json.loads(raw, **STRICTLY)))
+    except (TypeError, ValueError, AttributeError, RecursionError):  # odd bodies go on byte by byte
+        return raw
 
 
 def written(

@@ -37,8 +37,8 @@ BODY = {
     },
 }
 PART_BYTES = 1_000_000
-MISSING_S = 60.0
-"""For how long a table that was found nowhere is not looked for again."""
+MISSING_S = 1.0
+"""For how long a table found nowhere is not looked for again: the record names it before it is written."""
 MOST_OPEN = 8
 FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 PART = re.compile(r"[0-9a-f]{64}-[0-9]+")

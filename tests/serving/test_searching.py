@@ -21,6 +21,7 @@ from hybridr.serving import openings
 from hybridr.serving.application import create_app
 from hybridr.serving.doorway import SearchThreads
 from hybridr.serving.lookup import LookUp
+from hybridr.serving.requests import EncodingFailed
 from hybridr.serving.settings import ServeSettings
 from support.hashing import HashingEncoder
 
@@ -51,7 +52,7 @@ class KnowingSearch:
     settings = SimpleNamespace(depth=100)
     analysis = SimpleNamespace(of=list)
     record = SimpleNamespace(fields=("text",), vector_field="v", encoder="")
-    info: Any = SimpleNamespace(record=record, settings={}, name="docs")
+    info: Any = SimpleNamespace(record=record, settings={}, name="docs", uuid="u")
 
     def __init__(self, cluster, index, encoder, mode="hybrid", *, settings=None) -> None:
         self.encoder = encoder
@@ -152,6 +153,22 @@ def test_wrong_types_in_every_place_lose_nothing(
 )
 def test_the_own_bytes_of_an_odd_body_go_through(client: TestClient, raw: bytes) -> None:
     assert ranked(client, raw) == raw.decode(errors="replace")
+
+
+def test_vectors_stay_out_of_the_answer_where_the_server_fails(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: Any) -> None:
+        raise EncodingFailed
+
+    monkeypatch.setattr(client.app.state.embedder, "read", fails)  # type: ignore[attr-defined]
+    for named, left_out in ((None, ["v"]), (["v", "price"], [])):
+        body = {"query": MATCH} | ({"_source": {"includes": named}} if named else {})
+        found = json.loads(ranked(client, json.dumps(body).encode()))
+        assert found.pop("_source").get("excludes", []) == left_out
+        assert found == {"query": MATCH}
+    answer = client.post("/v1/rank", json={"query": MATCH}, params={"index": "another"})
+    assert json.loads(answer.json()["body"])["_source"] == {"excludes": ["v"]}
 
 
 def test_a_reason_is_counted_and_logged(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -97,6 +98,17 @@ def test_a_dead_encoder_means_lexical_results_and_a_warning(client, encoder, mod
     assert answer.json()["mode"] == "lexical"
     assert answer.json()["hits"][0]["doc_id"] == "lexical 0"
     assert "lexical results" in answer.json()["warning"]
+
+
+def test_an_index_of_any_name_may_lose_its_vectors(client):
+    """A header takes ASCII alone: a name in it would else fail every search."""
+    searches = client.app.state.searches
+    searches.now = replace(searches.now, lost="'b\u00fccher-\u672c \"x\"' has no vectors")
+    answer = client.post("/search", json={"query": "a cat"})
+    assert answer.status_code == 200
+    assert answer.json()["warning"].startswith("'b\u00fccher-\u672c \"x\"' has no vectors: ")
+    said = answer.headers["warning"]
+    assert said == "199 hybridr \"'b?cher-? ?x?' has no vectors: these are lexical results\""
 
 
 def test_a_cluster_that_is_away_is_503_with_words(client, monkeypatch):

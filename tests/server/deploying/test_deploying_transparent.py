@@ -24,6 +24,7 @@ from hybridr.errors import ClusterError, SettingsError
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.listening import listen
+from hybridr.serving.requests import EncodingFailed
 from hybridr.serving.settings import ServeSettings
 from hybridr_cli.commands.tune import warn_of_deployment
 from hybridr_cli.session import Session
@@ -74,7 +75,7 @@ def search(rack: Cluster) -> Search:
 
 def assert_same(answer: dict[str, Any], hits: list[Any]) -> None:
     assert ids(answer) == [hit.doc_id for hit in hits] != []
-    assert scores(answer) == pytest.approx([hit.score for hit in hits], abs=1e-4)
+    assert scores(answer) == pytest.approx([hit.score for hit in hits], abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +92,17 @@ def test_ranked_as_by_search(
     rack: Cluster, index: str, search: Search, query: dict[str, Any], size: int
 ) -> None:
     assert_same(ask(rack, index, {"query": query, "size": size}), search(TEXT, size))
+
+
+def test_ranked_as_by_search_under_settings_of_its_own(
+    rack: Cluster, index: str, server: Server, search: Search, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranking = SearchSettings(dense_weight=0.9, signals=("phrases",), depth=40)
+    app = create_app(HashingEncoder(), SETTINGS, cluster=rack, search=ranking)
+    monkeypatch.setattr(server, "app", app)
+    answer = ask(rack, index, {"query": MATCH})
+    assert_same(answer, Search(rack, INDEX, HashingEncoder(), settings=ranking)(TEXT, 10))
+    assert scores(answer) != pytest.approx([hit.score for hit in search(TEXT, 10)], rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +255,7 @@ def test_an_encoder_that_fails_or_is_slow_means_plain_bm25(
 ) -> None:
     async def read(text: str, within_s: float | None = None) -> None:
         await asyncio.sleep(30 if slow else 0)
-        raise RuntimeError("no encoder")
+        raise EncodingFailed
 
     app = create_app(HashingEncoder(), SETTINGS.model_copy(update={"rank_timeout_s": 0.3}), cluster=rack)
     monkeypatch.setattr(app.state.embedder, "read", read)
@@ -251,6 +263,8 @@ def test_an_encoder_that_fails_or_is_slow_means_plain_bm25(
     asked = len(server.received)
     assert_plain(rack, index, {"query": MATCH})
     assert len(server.received) > asked
+    hits = ask(rack, index, {"query": MATCH})["hits"]["hits"]
+    assert not any("hybridr_vector" in hit["_source"] for hit in hits)
 
 
 @pytest.mark.attack(25)

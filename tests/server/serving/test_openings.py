@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
@@ -14,15 +15,18 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import write_record
 from hybridr.deploying import preconditions
 from hybridr.deploying.settings import DeploySettings
-from hybridr.errors import SettingsError
+from hybridr.errors import ModelError, SettingsError
 from hybridr.reindexing.rollback import rollback
 from hybridr.search.settings import SearchSettings
 from hybridr.serving import openings
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from support.corpus import fill_index, text_number
+from hybridr.standing.standing import remove
+from hybridr.vocabulary import storage, term_table
+from support.corpus import bulk, fill_index, text_number
 from support.deployed import Server
 from support.hashing import HashingEncoder
+from support.in_place_index import IN_PLACE
 
 pytestmark = pytest.mark.node
 ENCODERS = {one.fingerprint: one for one in (HashingEncoder(), HashingEncoder(salt="other"))}
@@ -133,6 +137,62 @@ def test_a_table_that_could_not_be_read_at_start_is_taken_up_later(
     monkeypatch.setattr(opened.signals, "left_out", {"phrases": "the cluster was away"})
     searches.look()
     assert searches.now is not before
+
+
+def test_a_table_that_is_written_after_its_name_is_taken_up_within_five_seconds(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`keep_term_table` writes the record first: whoever looks between the two finds no table yet."""
+    monkeypatch.setattr(term_table, "LEAST_TERMS", 1)
+    fill_index(cluster, index_name, 60)
+    info = cluster.index_info(reindex(cluster, index_name, HashingEncoder()).destination)
+    home = storage.home_of(info)
+    parts = cluster.search(home, {"query": {"match_all": {}}})["hits"]["hits"]
+    assert parts
+    bulk(cluster, home, [{"delete": {"_id": part["_id"]}} for part in parts])
+    monkeypatch.setattr(storage, "data_folder", lambda: tmp_path)  # as on a machine without a copy
+    storage._open.clear()
+    app = create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster)
+    with TestClient(app) as running:
+        searches = app.state.searches
+        assert "soft_terms" in searches.now.told()["left_out"]
+        for part in parts:
+            bulk(cluster, home, [{"index": {"_id": part["_id"]}}, part["_source"]])
+        deadline = time.monotonic() + 5
+        while "soft_terms" in searches.now.told()["left_out"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        await_scores(running, expected(cluster, index_name, HashingEncoder()))
+
+
+def test_vectors_that_were_filled_in_place_by_another_encoder_are_not_asked_with_the_old_one(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> None:
+        raise ModelError("that encoder is not here")
+
+    monkeypatch.setattr(openings, "encoder_for", gone)
+    fill_index(cluster, index_name, 30, settings={"knn": True})
+    reindex(cluster, index_name, HashingEncoder(), IN_PLACE)
+    app = create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster)
+    running = TestClient(app)
+    assert running.post("/search", json={"query": TEXT}).json()["mode"] == "hybrid"
+    remove(cluster, index_name)
+    reindex(cluster, index_name, HashingEncoder(salt="other"), IN_PLACE)
+    app.state.searches.look()
+    answer = running.post("/search", json={"query": TEXT}).json()
+    assert answer["mode"] == "lexical"
+    assert "that encoder is not here" in answer["warning"]
+
+
+def test_without_vectors_a_reranker_of_vectors_is_left_out(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 30)
+    reindex(cluster, index_name, HashingEncoder())
+    ranking = SearchSettings(rerank="mmr")
+    app = create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster, search=ranking)
+    rollback(cluster, index_name, drop=True)
+    answer = TestClient(app).post("/search", json={"query": TEXT})
+    assert (answer.status_code, answer.json()["mode"]) == (200, "lexical")
 
 
 def test_the_body_of_another_index_is_left_alone(client: tuple[TestClient, str], cluster: Cluster) -> None:

@@ -167,7 +167,9 @@ def test_the_command_refuses_another_encoder(
     assert "were written by encoder" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("recall", ["lexical", "all"])
 def test_one_ranking_whoever_asks(
+    recall: str,
     cluster: Cluster,
     index_name: str,
     tmp_path: Path,
@@ -175,9 +177,10 @@ def test_one_ranking_whoever_asks(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """What `[search]` says holds for `hybridr search`, for /search and for /v1/rank."""
-    (tmp_path / "hybridr.toml").write_text('[search]\ndense_weight = 0.9\nsignals = ["none"]\n')
+    ranking = f'[search]\nrecall = "{recall}"\ndense_weight = 0.9\nsignals = ["phrases"]\ndepth = 20\n'
+    (tmp_path / "hybridr.toml").write_text(ranking)
     monkeypatch.chdir(tmp_path)
-    fill_index(cluster, index_name, 60)
+    fill_index(cluster, index_name, 60, settings={"number_of_shards": 3})
     folder = str(export(tiny_retriever(), tmp_path / "encoder"))
     reindex(cluster, index_name, load_encoder(folder))
     asked = [index_name, text_number(7), "-k", "10", "--encoder", folder, "--url", cluster.url, "--json"]
@@ -192,11 +195,12 @@ def test_one_ranking_whoever_asks(
         assert server.stdout is not None
         url = json.loads(server.stdout.readline())["url"]
         found = httpx.post(f"{url}/search", json={"query": text_number(7), "k": 10}, timeout=30).json()
-        assert {hit["doc_id"]: hit["score"] for hit in found["hits"]} == pytest.approx(expected)
+        assert {hit["doc_id"]: hit["score"] for hit in found["hits"]} == pytest.approx(expected, rel=1e-6)
         own = {"query": {"match": {"text": {"query": text_number(7)}}}, "size": 10}
-        body = json.loads(httpx.post(f"{url}/v1/rank", json=own, timeout=30).json()["body"])
+        asked = httpx.post(f"{url}/v1/rank", json=own, params={"recall": recall}, timeout=30)
+        body = json.loads(asked.json()["body"])
         hits = cluster.search(f"{index_name}-hybridr", body)["hits"]["hits"]
-        assert {hit["_id"]: hit["_score"] for hit in hits} == pytest.approx(expected)
+        assert {hit["_id"]: hit["_score"] for hit in hits} == pytest.approx(expected, rel=1e-6)
     finally:
         server.send_signal(signal.SIGINT)
         server.wait(30)
