@@ -86,7 +86,7 @@ class Opening:
 
     def warmed(self) -> Opening:
         """Ask once, so that the first request finds encoder, connection and script ready."""
-        with suppress(HybridrError):
+        with suppress(Exception):  # it is said where somebody asks
             next(iter(self.modes.values()))("a first question", 1)
         return self
 
@@ -133,8 +133,10 @@ class Searches:
             self._take(resolve(self.cluster, self.index))
 
     def look(self) -> None:
-        """Look at the index, and open it anew where another ranking follows from it. Raises nothing of what a
-        cluster or an encoder may refuse: whatever was open goes on."""
+        """Look at the index, and open it anew where another ranking follows from it.
+
+        Raises nothing: whatever was open goes on, and `problem` says why.
+        """
         with self._lock:
             try:
                 info = resolve(self.cluster, self.index)
@@ -142,8 +144,8 @@ class Searches:
                     if as_asked(info) != as_asked(self.now.info) or self._wanting():
                         self._take(info)
                     self._say(self.now.lost)
-            except (HybridrError, OSError) as error:
-                self._say(error.message if isinstance(error, HybridrError) else str(error))
+            except Exception as error:  # it looks for weeks, at whatever a cluster may answer
+                self._say(error.message if isinstance(error, HybridrError) else repr(error))
             self._close_retired()
 
     def asks(self, uuid: str | None) -> bool:

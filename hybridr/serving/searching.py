@@ -6,7 +6,7 @@ import asyncio
 import json
 import math
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -163,8 +163,7 @@ def add_ranking(app: FastAPI, searches: Searches, settings: ServeSettings) -> No
         request: Request, recall: Finds = "all", boost: str | None = None, index: str | None = None
     ) -> Response:
         raw, opening = await request.body(), searches.now
-        body = raw
-        reason: Reason | None = "another_index"
+        body, reason = raw, cast("Reason | None", "another_index")
         try:
             if searches.asks(index):
                 work = ranked(raw, opening, opening.rankings[recall], boost)
@@ -172,8 +171,7 @@ def add_ranking(app: FastAPI, searches: Searches, settings: ServeSettings) -> No
         except Exception as error:
             reason = reason_of(error)
             note(request, **described(error))
-        if reason in FAILED:
-            body = unranked(raw, opening.rankings[recall])
+        body = unranked(raw, opening.rankings[recall]) if reason in FAILED else body
         note(request, rewritten=reason is None, reason=reason)
         opening.embedder.metrics.count_ranking(reason)
         # ml-commons would take `${...}` inside the answer for something to fill in.

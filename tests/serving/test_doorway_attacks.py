@@ -215,6 +215,7 @@ async def crowd_of(
 @pytest.fixture
 def searched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Server]]:
     monkeypatch.setattr(openings, "Search", SlowSearch)
+    monkeypatch.setattr(openings.Opening, "warmed", lambda opening: opening)
     SlowSearch.released.clear()
 
     def start(**given: Any) -> Server:

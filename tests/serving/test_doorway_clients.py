@@ -21,7 +21,7 @@ from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.exporting.exporting import export
 from hybridr.search.signal_set import SignalSet
-from hybridr.serving import embeddings, searching
+from hybridr.serving import embeddings, openings
 from hybridr.serving.application import Server, create_app
 from hybridr.serving.listening import listen
 from hybridr.serving.settings import ServeSettings
@@ -120,7 +120,9 @@ class HangingSearch:
 
 
 def test_a_cluster_that_hangs_keeps_no_work_alive(monkeypatch):
-    monkeypatch.setattr(searching, "Search", HangingSearch)
+    monkeypatch.setattr(openings, "Search", HangingSearch)
+    monkeypatch.setattr(openings.Opening, "warmed", lambda opening: opening)
+    monkeypatch.setattr(openings, "EVERY_S", 1_000)
     silent = SilentCluster()
     settings = ServeSettings(index="docs", search_timeout_s=1.0)
     server = Server(create_app(HashingEncoder(DIM), settings, cluster=silent.cluster), listen("127.0.0.1", 0))
