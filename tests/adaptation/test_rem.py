@@ -75,7 +75,7 @@ def test_all_weights_are_trained_without_a_rem(judged: Judged, dam: Path, tmp_pa
 
 
 def test_a_rem_is_trained_on_with_another_dam(judged: Judged, dam: Path, tmp_path: Path) -> None:
-    first = train_rem(judged, rem_settings(dam, tmp_path / "first", name="source", design="both"))
+    first = train_rem(judged, rem_settings(dam, tmp_path / "first", design="both"))
     target = tiny_dam(tmp_path / "target", seed=4)
     second = train_rem(
         judged, rem_settings(target, tmp_path / "second", rem=str(first.folder), steps=30, learning_rate=1e-2)

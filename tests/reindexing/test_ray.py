@@ -47,7 +47,7 @@ class Store:
 
 def answer_of(monkeypatch: pytest.MonkeyPatch, found: Any, release: str | None = None) -> Any:
     monkeypatch.setattr(on_ray, "package", lambda: Store(found))
-    return Worker(release or on_ray.version("hybridr"), 1, ["reference"]).hand(0, "share")
+    return Worker(release or on_ray.release(), 1, ["reference"]).hand(0, "share")
 
 
 class OfFolder:
@@ -95,7 +95,7 @@ def test_a_worker_of_another_hybridr_is_refused_before_it_reads_anything(
     found = answer_of(monkeypatch, ValueError("must not be read"), release="0.0.1")
     assert isinstance(found.error(), SettingsError)
     assert "the driver is hybridr 0.0.1, a worker hybridr" in found.message
-    assert "pip install hybridr==0.0.1" in str(found.hint)
+    assert "the same clone or wheel of hybridr" in str(found.hint)
 
 
 def test_what_cannot_be_read_on_a_worker_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,5 +311,5 @@ def test_a_worker_that_lost_its_share_with_the_cluster_does_not_end_the_run(
 ) -> None:
     monkeypatch.setattr(on_ray, "package", lambda: Store(Unanswered()))
     monkeypatch.setattr(on_ray, "Holder", Lost)
-    worker = Worker(on_ray.version("hybridr"), 1, ["reference"])
+    worker = Worker(on_ray.release(), 1, ["reference"])
     assert worker.lease([], 0.0) is None
