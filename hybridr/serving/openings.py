@@ -123,7 +123,7 @@ class Searches:
         self.problem = ""
         self._lock, self._asked, self._ended = Lock(), Event(), Event()
         self._failed: IndexInfo | None = None
-        self._again = 0.0
+        self._again = self._looked = 0.0
         self._retired: list[tuple[float, Embedder]] = []
         self.now = self._opened(self.index, place.embedder)
 
@@ -138,15 +138,18 @@ class Searches:
         Raises nothing: whatever was open goes on, and `problem` says why.
         """
         with self._lock:
-            try:
-                info = resolve(self.cluster, self.index)
-                if not self._failed_before(info):
-                    if as_asked(info) != as_asked(self.now.info) or self._wanting():
-                        self._take(info)
-                    self._say(self.now.lost)
-            except Exception as error:  # it looks for weeks, at whatever a cluster may answer
-                self._say(error.message if isinstance(error, HybridrError) else repr(error))
-            self._close_retired()
+            self._look()
+
+    def after(self, failed: Opening) -> Opening:
+        """Give what has taken the place of an opening whose index failed to answer just now, else that one.
+
+        Requests that fail together look once.
+        """
+        since = time.monotonic()
+        with self._lock:
+            if self.now is failed and self._looked < since:
+                self._look()
+            return self.now
 
     def asks(self, uuid: str | None) -> bool:
         """Tell whether it is this index that is asked, None being any; else have it looked at soon."""
@@ -173,6 +176,18 @@ class Searches:
             self._asked.clear()
             if not self._ended.is_set():
                 self.look()
+
+    def _look(self) -> None:
+        self._looked = time.monotonic()
+        try:
+            info = resolve(self.cluster, self.index)
+            if not self._failed_before(info):
+                if as_asked(info) != as_asked(self.now.info) or self._wanting():
+                    self._take(info)
+                self._say(self.now.lost)
+        except Exception as error:  # it looks for weeks, at whatever a cluster may answer
+            self._say(error.message if isinstance(error, HybridrError) else repr(error))
+        self._close_retired()
 
     def _wanting(self) -> bool:
         """Tell whether the opening in use lacks what may be had by now."""

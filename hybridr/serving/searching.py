@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 
 from ..cluster.legs.lexical import LexicalLeg
 from ..encoding.contract import Reading
-from ..errors import ClusterError, HybridrError, NotFound
+from ..errors import ClusterError, HybridrError
 from ..rewriting.clauses import QueryBody, Reason, Wanted
 from ..rewriting.rewriting import BodyRanking, filter_of
 from ..search.candidates import HYBRID
@@ -41,6 +41,8 @@ from .settings import ServeSettings
 from .telemetry import described, note
 
 FAILED: frozenset[Reason] = frozenset(("another_index", "late", "failed"))
+GONE = frozenset((404, 503))
+"""How a cluster answers a search of an index that was just deleted: it is not there, or all shards failed."""
 WARNING = "the encoder failed, these are lexical results"
 
 
@@ -60,39 +62,50 @@ def add_search(app: FastAPI, searches: Searches, settings: ServeSettings) -> Non
     """Add `/search`. Where the encoder fails, or the index has no vectors any more, it answers with lexical
     hits and a `Warning` header."""
 
-    async def found(body: SearchRequest, request: Request, opening: Opening) -> Response:
-        mode, reading, warning = body.mode, None, ""
-        if opening.lost and mode != LexicalLeg.name:
-            mode, warning = LexicalLeg.name, f"{opening.lost}: these are lexical results"
+    async def followed(body: SearchRequest, request: Request) -> Response:
+        """Ask the index; where it does not answer, what may have taken its place a moment ago."""
+        opening = searches.now
         try:
-            reading = await unless_gone(request, opening.read(mode, body.query), settings.search_timeout_s)
-        except EncodingFailed as error:
-            note(request, warning=WARNING, **described(error))
-            mode, warning = LexicalLeg.name, WARNING
-        page: dict[str, Any] = {"offset": body.offset, "filter": body.filter, "explain": body.explain}
-        page |= {"boost": body.boost} if body.boost and not warning else {}
-        asked = partial(opening.search(mode), **page, reading=reading)
-        work = searches.threads.run(partial(asked, body.query, body.k))
-        hits = await unless_gone(request, work, settings.search_timeout_s)
-        return found_answer(mode, [hit.to_json() for hit in hits], warning)
+            return await found(body, request, searches, opening, settings)
+        except ClusterError as error:
+            if error.status not in GONE:
+                raise
+            other = await searches.threads.run(partial(searches.after, opening))
+            if other is opening:
+                raise
+            return await found(body, request, searches, other, settings)
 
     @app.post("/search", summary="The best documents of the index for a query")
     async def search(body: SearchRequest, request: Request) -> Response:
         note(request, mode=body.mode, k=body.k, **({"input": body.query} if settings.log_queries else {}))
         check_query(body.query, settings)
         check_filter(body.filter, settings)
-        opening = searches.now
         try:
-            return await found(body, request, opening)
-        except NotFound:  # another index took the place of this one a moment ago, maybe
-            await searches.threads.run(searches.look)
-            if searches.now is opening:
-                raise
-            return await found(body, request, searches.now)
+            return await followed(body, request)
         except ClusterError as error:
             if body.filter is None or error.status != BAD_REQUEST or is_too_long(error):
                 raise
             raise Refused(422, f"filter: {error.message}", "the mapping says what its fields take") from None
+
+
+async def found(
+    body: SearchRequest, request: Request, searches: Searches, opening: Opening, settings: ServeSettings
+) -> Response:
+    """Ask one opening of the index, by words alone where its vectors or the encoder fail."""
+    mode, reading, warning = body.mode, None, ""
+    if opening.lost and mode != LexicalLeg.name:
+        mode, warning = LexicalLeg.name, f"{opening.lost}: these are lexical results"
+    try:
+        reading = await unless_gone(request, opening.read(mode, body.query), settings.search_timeout_s)
+    except EncodingFailed as error:
+        note(request, warning=WARNING, **described(error))
+        mode, warning = LexicalLeg.name, WARNING
+    page: dict[str, Any] = {"offset": body.offset, "filter": body.filter, "explain": body.explain}
+    page |= {"boost": body.boost} if body.boost and not warning else {}
+    asked = partial(opening.search(mode), **page, reading=reading)
+    work = searches.threads.run(partial(asked, body.query, body.k))
+    hits = await unless_gone(request, work, settings.search_timeout_s)
+    return found_answer(mode, [hit.to_json() for hit in hits], warning)
 
 
 def found_answer(mode: Mode, hits: list[dict[str, object]], warning: str) -> Response:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fastapi.testclient import TestClient
@@ -15,7 +16,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import write_record
 from hybridr.deploying import preconditions
 from hybridr.deploying.settings import DeploySettings
-from hybridr.errors import ModelError, SettingsError
+from hybridr.errors import ClusterError, ModelError, SettingsError
 from hybridr.reindexing.rollback import rollback
 from hybridr.search.settings import SearchSettings
 from hybridr.serving import openings
@@ -70,12 +71,14 @@ def test_reindex_tune_and_rollback_are_followed_and_no_request_is_lost_or_a_mixt
     running, index = client
     first, second = ENCODERS.values()
     known = [expected(cluster, index, first)]
-    seen, ended, asked = [], threading.Event(), []
+    seen, ended, lost = [], threading.Event(), []
 
     def go_on() -> None:
         while not ended.is_set():
-            seen.append(scores(running))
-            asked.append(1)
+            try:
+                seen.append(scores(running))
+            except AssertionError as error:
+                lost.append(str(error))
 
     asking = threading.Thread(target=go_on)
     asking.start()
@@ -93,11 +96,33 @@ def test_reindex_tune_and_rollback_are_followed_and_no_request_is_lost_or_a_mixt
     finally:
         ended.set()
         asking.join()
-    assert len(seen) == len(asked) > 10
+    assert not lost
+    assert len(seen) > 10
     strange = [one for one in seen if not any(one == pytest.approx(each, abs=1e-6) for each in known)]
     assert not strange
     health = running.get("/healthz").json()
     assert health["encoder"] == first.fingerprint
+
+
+@pytest.mark.parametrize("status", [404, 503])
+def test_a_search_that_its_index_did_not_outlive_is_asked_again(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    """What is deleted while it is searched answers 404, or 503 for want of all shards."""
+
+    def gone(*_: object, **__: object) -> None:
+        raise ClusterError("all shards failed", status=status)
+
+    first, second = ENCODERS.values()
+    monkeypatch.setattr(openings, "encoder_for", lambda *_: second)
+    fill_index(cluster, index_name, 30)
+    reindex(cluster, index_name, first)
+    app = create_app(first, ServeSettings(index=index_name), cluster=cluster)
+    monkeypatch.setattr(app.state.searches.now.modes["hybrid"], "_pages", SimpleNamespace(hits=gone))
+    running = TestClient(app)  # without its lifespan nobody looks but who is not answered
+    assert running.post("/search", json={"query": TEXT}).status_code >= 404
+    reindex(cluster, index_name, second)
+    assert scores(running) == pytest.approx(expected(cluster, index_name, second), abs=1e-6)
 
 
 def test_an_index_without_vectors_any_more_is_searched_by_words_and_says_so(
