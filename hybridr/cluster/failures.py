@@ -25,7 +25,10 @@ HINTS = {
     "maxClauseCount": "the query has too many words; indices.query.bool.max_clause_count is the limit",
 }
 """What helps, by what the server says of a search, its pipeline, or a block."""
-RECOVERING = {"no_shard_available_action_exception", "illegal_index_shard_state_exception"}
+RECOVERING = {
+    *("no_shard_available_action_exception", "illegal_index_shard_state_exception"),
+    *("shard_not_found_exception", "already_closed_exception", "index_closed_exception"),
+}
 LONGEST_REASON = 1000  # characters
 TOO_LARGE = "answer_too_large"
 BREAKER = "circuit_breaking_exception"
@@ -42,9 +45,10 @@ def is_busy(failure: ClusterError) -> bool:
 
 def shard_failure(answer: Mapping[str, Any]) -> ClusterError | None:
     """Find what a shard failed with; what the others say is then not the whole answer."""
-    for found in answer.get("docs", ()):  # of _mget
+    for found in answer.get("docs", ()):  # of _mget and _mtermvectors
         if error := found.get("error"):
-            status = 503 if kind_and_reason(error)[0] in RECOVERING else 500
+            kind = kind_and_reason(error)[0]
+            status = 404 if kind == NO_INDEX else 503 if kind in RECOVERING else 500
             return error_of(int(found.get("status", status)), error)
     if answer.get("timed_out") or answer.get("_shards", {}).get("failed"):
         failures = answer.get("_shards", {}).get("failures") or [{}]

@@ -387,11 +387,13 @@ def server_problem(deployed: Deployed, encoder: str) -> str | None:
     if deployed.server is None:
         return None
     try:
-        found = ask_health(deployed.server).get("encoder")
+        health = ask_health(deployed.server)
     except Unreachable as error:
         lost = "searches are plain BM25" if deployed.way == "transparent" else "`neural` queries fail"
         return f"{error.message}: {lost}"
-    if found != encoder:
+    if (found := health.get("encoder")) != encoder:
         has = f"the server at {deployed.server} has encoder {str(found)[:12]}"
         return f"{has}, the vectors are of {encoder[:12]}"
+    if health.get("status") == "behind":
+        return f"the server at {deployed.server} does not follow its index: its log and /v1/index say why"
     return None

@@ -29,7 +29,7 @@ def checked_hits(answer: dict[str, Any]) -> list[dict[str, Any]]:
             raise ClusterError("the cluster's answer has hits without an id or with an odd score")
         failed = answer.get("timed_out") or answer.get("_shards", {}).get("failed")
     if failed:
-        raise ClusterError("some shards did not answer the search", hint="GET _cat/shards?v")
+        raise ClusterError("some shards did not answer the search", hint="GET _cat/shards?v", status=503)
     if any(hit["_score"] is not None and hit["_score"] < 0 for hit in hits):
         raise ClusterError(
             "the cluster returned raw hybrid scores: no search pipeline combined them",

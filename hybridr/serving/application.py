@@ -208,12 +208,12 @@ async def living(app: FastAPI) -> AsyncIterator[None]:
 def add_probes(app: FastAPI, index: str | None, metrics: Metrics) -> None:
     """Add `/healthz` and `/metrics`."""
 
-    @app.get("/healthz", summary="Which encoder answers; never asks for a token")
+    @app.get("/healthz", summary="Which encoder answers, and whether it follows its index")
     async def health(request: Request) -> Response:
-        encoder = request.app.state.embedder.encoder
+        encoder, searches = request.app.state.embedder.encoder, request.app.state.searches
         return answer(
             {
-                "status": "ok",
+                "status": "behind" if searches and searches.problem else "ok",
                 "encoder": encoder.fingerprint,
                 "dim": encoder.dim,
                 "similarity": encoder.similarity,

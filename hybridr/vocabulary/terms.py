@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from ..cluster.connection import Cluster, path_of
-from ..cluster.failures import understood
+from ..cluster.failures import kind_and_reason, shard_failure, understood
 from ..cluster.fields import mapping_of, source_field
 from ..cluster.record import IndexInfo
 from ..cluster.routing import routing_values
@@ -21,6 +21,7 @@ from ..evaluation.bm25 import idf
 REMEMBERED = 10_000  # queries
 ASKED_AT_ONCE, TERMS_AT_ONCE = 800, 100  # texts, once for each shard; terms
 REMEMBERED_S = 60.0  # statistics change while an index is written, most of all those of words it lacked
+ODD_TEXT = {"mapper_parsing_exception", "illegal_argument_exception", "parsing_exception"}
 SAME_COPY = {"preference": "hybridr"}  # replicas count deleted documents differently
 PLAIN_SCORES, OLD_FACTOR = (3, 0, 0), 2.2  # before 3.0 BM25 has Lucene's old factor k1 + 1
 
@@ -270,9 +271,17 @@ def term_vectors(
     answer = cluster.request("POST", path, {"docs": docs}, SAME_COPY)
     with understood(cluster.url, "_mtermvectors"):
         found: list[dict[str, Any]] = [dict(one) for one in answer["docs"]]
+        if failures := [one for one in found if "error" in one and not is_of_text(one["error"])]:
+            # Without its words a text would be ranked otherwise, and that remembered.
+            raise shard_failure({"docs": failures}) or TypeError("an error that says nothing")
         for document in found:
             require_terms(document.get("term_vectors", {}))
     return found
+
+
+def is_of_text(error: Any) -> bool:
+    """Tell whether a field cannot hold a text, which then has no words there; else a shard failed."""
+    return kind_and_reason(error)[0] in ODD_TEXT
 
 
 def require_terms(vectors: Any) -> None:

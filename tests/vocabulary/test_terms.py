@@ -31,3 +31,25 @@ def test_term_vectors_of_wrong_shape_are_a_cluster_error(vectors: Any) -> None:
     for body in ({"docs": [{"term_vectors": vectors}]}, {"docs": vectors}, {}):
         with hostile({"/": Given(ROOT), "*": Given(body)}) as (url, _), pytest.raises(ClusterError):
             term_vectors(connect(url), "docs", ["text"], [{"_id": "1"}])
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        ("index_not_found_exception", 404),
+        ("no_shard_available_action_exception", 503),
+        ("node_disconnected_exception", 500),
+        ("mapper_parsing_exception", None),
+    ],
+)
+def test_a_shard_that_fails_is_no_text_without_words(kind: str, status: int | None) -> None:
+    """Searches would be ranked without their words, and these be remembered for a minute."""
+    failed = {"_index": "docs", "error": {"type": kind, "reason": "gone"}}
+    answer = {"docs": [{"term_vectors": {}}, failed]}
+    with hostile({"/": Given(ROOT), "*": Given(answer)}) as (url, _):
+        if status is None:
+            assert len(term_vectors(connect(url), "docs", ["text"], [{}, {}])) == 2
+            return
+        with pytest.raises(ClusterError) as raised:
+            term_vectors(connect(url), "docs", ["text"], [{}, {}])
+    assert raised.value.status == status

@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from hybridr import Search, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import write_record
-from hybridr.deploying import preconditions
+from hybridr.deploying import deploying, preconditions
 from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import ClusterError, ModelError, SettingsError
 from hybridr.reindexing.rollback import rollback
@@ -99,7 +99,7 @@ def test_reindex_tune_and_rollback_are_followed_and_no_request_is_lost_or_a_mixt
     assert not lost
     assert len(seen) > 10
     strange = [one for one in seen if not any(one == pytest.approx(each, abs=1e-6) for each in known)]
-    assert not strange
+    assert not strange, (strange, known)
     health = running.get("/healthz").json()
     assert health["encoder"] == first.fingerprint
 
@@ -208,6 +208,30 @@ def test_vectors_that_were_filled_in_place_by_another_encoder_are_not_asked_with
     answer = running.post("/search", json={"query": TEXT}).json()
     assert answer["mode"] == "lexical"
     assert "that encoder is not here" in answer["warning"]
+
+
+def test_a_server_that_cannot_follow_answers_as_before_and_says_so(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> None:
+        raise ModelError("that encoder is not here")
+
+    monkeypatch.setattr(openings, "encoder_for", gone)
+    first, second = ENCODERS.values()
+    fill_index(cluster, index_name, 30)
+    reindex(cluster, index_name, first)
+    app = create_app(first, ServeSettings(index=index_name), cluster=cluster)
+    running, wanted = TestClient(app), expected(cluster, index_name, first)
+    assert running.get("/healthz").json()["status"] == "ok"
+    reindex(cluster, index_name, second)
+    assert running.get("/v1/index").json()["problem"] == "that encoder is not here"
+    assert scores(running) == pytest.approx(wanted, abs=1e-6)
+    health = running.get("/healthz").json()
+    assert health["status"] == "behind"
+    monkeypatch.setattr(deploying, "ask_health", lambda _: health)
+    there = deploying.Deployed("", "transparent", "", None, "http://server", [])
+    said = deploying.server_problem(there, first.fingerprint)
+    assert said == "the server at http://server does not follow its index: its log and /v1/index say why"
 
 
 def test_without_vectors_a_reranker_of_vectors_is_left_out(cluster: Cluster, index_name: str) -> None:
