@@ -50,10 +50,19 @@ def shard_failure(answer: Mapping[str, Any]) -> ClusterError | None:
             kind = kind_and_reason(error)[0]
             status = 404 if kind == NO_INDEX else 503 if kind in RECOVERING else 500
             return error_of(int(found.get("status", status)), error)
-    if answer.get("timed_out") or answer.get("_shards", {}).get("failed"):
+    if is_partial(answer):
         failures = answer.get("_shards", {}).get("failures") or [{}]
         return Unreachable(f"some shards did not answer: {failures[0].get('reason', 'out of time')}")
     return None
+
+
+def is_partial(answer: Mapping[str, Any]) -> bool:
+    """Tell whether an answer lacks what a shard would say: of a search also one that is not there at all, of
+    which only the count of those that answered tells."""
+    shards = answer.get("_shards", {})
+    total = shards.get("total", 0)
+    absent = "hits" in answer and shards.get("successful", total) < total
+    return bool(answer.get("timed_out") or shards.get("failed") or absent)
 
 
 def kind_and_reason(error: Any) -> tuple[str, str]:

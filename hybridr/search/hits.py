@@ -8,7 +8,7 @@ from html import escape
 from itertools import islice
 from typing import Any
 
-from ..cluster.failures import understood
+from ..cluster.failures import is_partial, understood
 from ..cluster.reading import text_of
 from ..encoding.passages import Span
 from ..errors import ClusterError
@@ -27,8 +27,8 @@ def checked_hits(answer: dict[str, Any]) -> list[dict[str, Any]]:
         hits: list[dict[str, Any]] = answer["hits"]["hits"]
         if not all("_id" in hit and isinstance(hit["_score"], float | int | None) for hit in hits):
             raise ClusterError("the cluster's answer has hits without an id or with an odd score")
-        failed = answer.get("timed_out") or answer.get("_shards", {}).get("failed")
-    if failed:
+        partial = is_partial(answer)
+    if partial:
         raise ClusterError("some shards did not answer the search", hint="GET _cat/shards?v", status=503)
     if any(hit["_score"] is not None and hit["_score"] < 0 for hit in hits):
         raise ClusterError(

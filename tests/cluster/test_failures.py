@@ -13,6 +13,8 @@ from hybridr.errors import AccessDenied, ClusterError, Unreachable
     [
         ({"count": 3, "_shards": {"total": 2, "successful": 2, "failed": 0}}, None),
         ({"count": 1, "_shards": {"total": 2, "failed": 1, "failures": [{"reason": "x"}]}}, Unreachable),
+        ({"hits": {}, "_shards": {"total": 2, "successful": 1, "failed": 0}}, Unreachable),
+        ({"_shards": {"total": 2, "successful": 1, "failed": 0}}, None),  # a refresh without a replica
         ({"timed_out": True, "_shards": {"total": 1, "failed": 0}}, Unreachable),
         ({"docs": [{"_id": "a", "found": False}]}, None),
         ({"docs": [{"_id": "a", "error": {"type": "no_shard_available_action_exception"}}]}, Unreachable),

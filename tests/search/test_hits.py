@@ -20,6 +20,13 @@ def test_hits_of_wrong_shape_are_a_cluster_error(answer: dict[str, Any]) -> None
         checked_hits(answer)
 
 
+def test_hits_without_those_of_a_shard_that_is_not_there_are_none() -> None:
+    """A shard without a copy is in no failure: an index that is red, or deleted while it is searched."""
+    found = {"hits": {"hits": []}, "_shards": {"total": 3, "successful": 2, "skipped": 0, "failed": 0}}
+    with pytest.raises(ClusterError, match="some shards did not answer"):
+        checked_hits(found)
+
+
 @pytest.mark.attack(90)
 @pytest.mark.parametrize(
     "word",
