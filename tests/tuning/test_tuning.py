@@ -44,7 +44,7 @@ class OneIndex:
     def index_info(self, name: str) -> IndexInfo:
         return self.info
 
-    def request(self, method: str, path: str, body: dict[str, Any]) -> None:
+    def request(self, method: str, path: str, body: dict[str, Any], params: Any = None) -> None:
         self.info = IndexInfo("docs", {}, body, {})
 
 
