@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +16,14 @@ from hybridr.search.settings import SearchSettings
 
 def dense_leg(way: str, **remembered: Any) -> Any:
     info = IndexInfo("docs", {}, {}, {})
-    mappings = {"_meta": info.meta_with(Record(vector_field="vectors", fields=("text",), **remembered))}
-    shown = json.loads(example(IndexInfo("docs", {}, mappings, {}), way, SearchSettings()))
+    mappings = {
+        "_meta": info.meta_with(
+            Record(vector_field="vectors", fields=("text",), lexical_fields=("text",), **remembered)
+        )
+    }
+    mappings["properties"] = {"text": {"type": "text"}}
+    cluster: Any = SimpleNamespace(version=(3, 6, 0))
+    shown = json.loads(example(cluster, IndexInfo("docs", {}, mappings, {}), way, SearchSettings()))
     return shown["query"]["hybrid"]["queries"][1]
 
 

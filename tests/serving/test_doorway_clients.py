@@ -124,14 +124,14 @@ def test_a_cluster_that_hangs_keeps_no_work_alive(monkeypatch):
     monkeypatch.setattr(openings.Opening, "warmed", lambda opening: opening)
     monkeypatch.setattr(openings, "EVERY_S", 1_000)
     silent = SilentCluster()
-    settings = ServeSettings(index="docs", search_timeout_s=1.0)
+    settings = ServeSettings(index="docs", search_timeout_s=3.0)
     server = Server(create_app(HashingEncoder(DIM), settings, cluster=silent.cluster), listen("127.0.0.1", 0))
     Thread(target=server.run, daemon=True).start()
     port = server.listener.getsockname()[1]
     body = json.dumps({"query": "a cat"}).encode()
 
     async def come_and_go() -> list[int]:
-        leaving = (ask(port, body, 0.3, "/search") for _ in range(20))
+        leaving = (ask(port, body, 1.5, "/search") for _ in range(20))
         return await asyncio.gather(*leaving, ask(port, body, None, "/search"))
 
     started = time.monotonic()
