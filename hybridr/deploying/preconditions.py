@@ -19,7 +19,7 @@ from ..files.remembered import folder_of
 from ..reindexing.preflight import LANGUAGE_SAMPLE, check_language
 from ..search.checks import stored_fusion, weighted_boosts
 from ..search.fusions import FAMILY as FUSIONS
-from ..search.search import Search
+from ..search.search import Search, asked_of
 from ..search.settings import SearchSettings, with_tuning
 from .remote_models import MARK, PLUGIN, ask_health, ask_index, require_token
 from .settings import DeploySettings
@@ -115,7 +115,8 @@ def check_served(
     What counts is what the server has open now, not the name that it was started with.
     """
     served = ask_index(settings.server, token_of(settings))
-    wanted = asked_of(cluster, info, search)
+    lexical = Search(cluster, info, mode=LexicalLeg.name, settings=search)
+    wanted = asked_of(lexical, info.record.encoder) | {"lost": ""}
     if other := next((name for name, value in wanted.items() if served.get(name) != value), None):
         there, here = in_a_line(served.get(other)), in_a_line(wanted[other])
         raise SettingsError(
@@ -138,19 +139,6 @@ def token_digest(info: IndexInfo, settings: DeploySettings) -> str:
         return ""
     token, salt = settings.token.get_secret_value().encode(), info.name.encode()
     return hashlib.scrypt(token, salt=salt, n=2**14, r=8, p=1).hex()
-
-
-def asked_of(cluster: Cluster, info: IndexInfo, search: SearchSettings) -> dict[str, Any]:
-    """Say what searches of an index ask, as a server tells it."""
-    table, lexical = info.record.term_table, Search(cluster, info, mode=LexicalLeg.name, settings=search)
-    return {
-        "uuid": info.uuid,
-        "encoder": info.record.encoder,
-        "vector_field": info.record.vector_field,
-        "fields": list(lexical.lexical_fields),
-        "term_table": table.fingerprint if table else None,
-        "lost": "",
-    }
 
 
 def in_a_line(value: Any) -> str:

@@ -127,6 +127,11 @@ class Offers:
     width: int | None = None
 
     @property
+    def takes_many(self) -> bool:
+        """Tell whether it wants more documents at once than a processor works on well, as on a GPU."""
+        return self.documents_at_once > ENCODED_TOGETHER
+
+    @property
     def arithmetic(self) -> dict[str, str]:
         """Name what decides the last digits of vectors."""
         return {"precision": self.precision, "backend": self.backend}

@@ -25,7 +25,7 @@ from ..files.folders import state_folder
 from ..files.foreign import text_within
 from ..files.manifest import fingerprint
 from ..machine import WITHOUT_AMX, multiplies_bytes, read_cpu
-from .contract import ENCODED_TOGETHER, Arithmetic, Backend, Encoder, Vectors
+from .contract import Arithmetic, Backend, Encoder, Vectors
 from .engines import PACKAGES, backends_for, require_backend
 from .folder import AGAIN, OnnxEncoder, encoder_record, verify_encoder
 
@@ -105,7 +105,7 @@ def suited(encoder: OnnxEncoder, texts: Sequence[str], *, max_tokens: int | None
 
 def timed(encoder: OnnxEncoder, texts: Sequence[str], max_tokens: int | None) -> tuple[Vectors, float]:
     """Encode documents; give vectors `(n, dim)` and seconds: a processor's own, or a GPU's by the clock."""
-    clock = time.perf_counter if encoder.offers.documents_at_once > ENCODED_TOGETHER else time.process_time
+    clock = time.perf_counter if encoder.offers.takes_many else time.process_time
     encoder.encode_documents(texts[:1], max_tokens=max_tokens)  # the first call also makes things ready
     started = clock()
     vectors = encoder.encode_documents(texts, max_tokens=max_tokens)

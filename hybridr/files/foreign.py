@@ -24,6 +24,7 @@ MOST_SETTINGS = 1 << 20
 """Bytes of what a person writes by hand: a password, settings."""
 MOST_HEADER = 4 << 20
 """Bytes of what a safetensors file says of its tensors; one of 500 tensors needs 50 thousand."""
+AT_ONCE = 1 << 18  # bytes
 GROWTH = 50
 """How many times its own size an archive may unpack to; weights shrink by a half at most."""
 
@@ -90,11 +91,14 @@ def regular(path: Path) -> Path:
 
 def read_within(path: Path, most: int = MOST_JSON) -> bytes:
     """Read a file of at most `most` bytes. Raises ValueError, OSError."""
+    content = bytearray()
     with regular(path).open("rb") as file:
-        content = file.read(most + 1)
+        # In parts: `read` takes memory for all that it may get, however little there is.
+        while len(content) <= most and (part := file.read(min(AT_ONCE, most + 1 - len(content)))):
+            content += part
     if len(content) > most:
         raise ValueError(f"{path.name} has more than {most / 1e6:,.0f} MB")
-    return content
+    return bytes(content)
 
 
 def text_within(path: Path, most: int = MOST_JSON) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from ..cluster.connection import Cluster, path_of
 from ..cluster.equipment import is_embedded
 from ..cluster.vector_forms import form_of
-from ..encoding.contract import ENCODED_TOGETHER, Encoder, offers_of, reads_tokens
+from ..encoding.contract import Encoder, offers_of
 from ..encoding.folder import OnnxEncoder
 from ..encoding.opening import suited
 from ..errors import AccessDenied, DataError, SettingsError
@@ -21,7 +21,7 @@ from ..reindexing.planning import Plan, Proposal, propose, whole_source
 from ..reindexing.reindexing import MEASURED, plan
 from ..reindexing.settings import ReindexSettings
 from ..reindexing.targets import target_of
-from ..vocabulary.fitting import LEAST_HEARD, SAMPLE
+from ..vocabulary.fitting import LEAST_HEARD, SAMPLE, states_obstacle
 from .settings import ForecastSettings
 from .sizes import Housing, Quantity, Volume, volume_of
 from .times import TERM_S, Duration, Workforce, duration_of
@@ -92,15 +92,13 @@ def preview(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSett
     Raises the errors of `plan`.
     """
     todo = plan(cluster, name, encoder, settings)
-    proposal, given, known = todo.wanted, ForecastSettings(), None
+    proposal, given = todo.wanted, ForecastSettings()
     quantity, housing = quantity_of(proposal, given), housing_of(proposal, given)
     done, has_table = 0, False
     if todo.exists:
         known = cluster.index_info(todo.destination)
-        done, has_table = (
-            target_of(settings).state(cluster, known).current,
-            known.record.term_table is not None,
-        )
+        done = target_of(settings).state(cluster, known).current
+        has_table = known.record.term_table is not None
     workforce = workforce_of(proposal, texts_of(proposal), given)
     if limit := settings.max_docs_per_second:
         workforce = replace(workforce, documents_per_second=min(limit, workforce.documents_per_second))
@@ -121,22 +119,13 @@ def texts_of(proposal: Proposal) -> list[str]:
 def table_seconds(proposal: Proposal, workforce: Workforce, done: int = 0) -> float:
     """Estimate what the term table takes beside the filling, of which so many documents are `done` already.
 
-    Where it cannot listen to the encoder (see `listener_of`), that reads the sample once more.
+    Where it cannot listen to the encoder, that reads the sample once more.
     """
-    encoder, recipe, settings = proposal.encoder, proposal.recipe, proposal.settings
-    if (
-        not (settings.term_table and reads_tokens(encoder))
-        or recipe.windows
-        or encoder.similarity != "cosine"
-    ):
+    recipe, settings = proposal.recipe, proposal.settings
+    if not settings.term_table or states_obstacle(proposal.encoder, passages=bool(recipe.windows)):
         return 0.0
     sampled, late = min(SAMPLE, proposal.documents), done > (1 - LEAST_HEARD) * proposal.documents
-    apart = (
-        late
-        or settings.runner != "threads"
-        or bool(recipe.keeping)
-        or offers_of(encoder).documents_at_once > ENCODED_TOGETHER
-    )
+    apart = late or settings.runner != "threads" or not recipe.shows_states
     return sampled * TERM_S + (sampled / workforce.documents_per_second if apart else 0.0)
 
 

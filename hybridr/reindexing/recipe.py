@@ -70,6 +70,12 @@ class TextRecipe:
         """Say of which parts of a text there are vectors."""
         return split(text, self.encoder, self.windows)
 
+    @property
+    def shows_states(self) -> bool:
+        """Tell whether the pass that makes vectors hands on the states of tokens too: no imprint keeps them,
+        and it is no GPU, which reads so many documents at once that their states would fill the memory."""
+        return not (self.keeping or offers_of(self.encoder).takes_many)
+
     def read(self, texts: Sequence[str], *, states: bool = False) -> list[Impression | None]:
         """Read texts once for all imprints; None for empty ones.
 

@@ -17,7 +17,7 @@ from typing import Any
 from ..cluster.connection import Cluster
 from ..cluster.failures import EXISTS
 from ..cluster.writing import rejects_of
-from ..encoding.contract import ENCODED_TOGETHER, Encoder, offers_of, reads_tokens
+from ..encoding.contract import Encoder, offers_of, reads_tokens
 from ..encoding.folder import OnnxEncoder
 from ..encoding.opening import load_encoder, suited
 from ..errors import ClusterError
@@ -144,14 +144,11 @@ def job_for(todo: Plan) -> Job:
 
 
 def listener_of(todo: Plan, recipe: TextRecipe) -> Listener | None:
-    """Give what makes the term table of states that are computed anyway; None where there are none to hear.
-
-    A GPU reads so many documents at once that their states would fill the memory: it reads a sample again.
-    """
+    """Give what makes the term table of states that are computed anyway; None where none are shown."""
     wanted, encoder = todo.wanted, recipe.encoder
     info = wanted.cluster.index_info(todo.destination)
-    apart = bool(recipe.keeping) or offers_of(encoder).documents_at_once > ENCODED_TOGETHER
-    if apart or not (recipe.settings.term_table and reads_tokens(encoder)) or table_obstacle(info, encoder):
+    apart = not (recipe.settings.term_table and recipe.shows_states)
+    if apart or not reads_tokens(encoder) or table_obstacle(info, encoder):
         return None
     return Listener(wanted.cluster, info, encoder, wanted.documents)
 

@@ -55,9 +55,7 @@ def encoder_for(
 
 def found_folder(given: Path | str | None, progress: Progress) -> Path:
     """Give the encoder folder that was named, else that of the packaged MiniLM."""
-    from ..exporting.exporting import (
-        encoder_folder,
-        minilm_encoder,  # onnx takes its time to be imported
-    )
+    # Here, since onnx takes its time to be imported.
+    from ..exporting.exporting import encoder_folder, minilm_encoder
 
     return minilm_encoder(progress=progress) if given is None else encoder_folder(given, progress=progress)

@@ -74,16 +74,11 @@ class Opened:
         return made(self.settings, self.cluster.version)
 
     @cached_property
-    def dense_scale(self) -> float:
-        """Give the factor of the encoder's cosines, where they are added to other scores."""
-        return known_scale(self.encoder) if self.encoder and self.joining.needs_scales else 1.0
-
-    @cached_property
     def scales(self) -> Scales:
-        """Give what holds for the scores of every query."""
+        """Give what holds for the scores of every query, where cosines are added to other scores."""
         if not (self.encoder and self.joining.needs_scales):
             return Scales()
-        return Scales(dense=self.dense_scale, unrelated=known_unrelated(self.encoder))
+        return Scales(dense=known_scale(self.encoder), unrelated=known_unrelated(self.encoder))
 
     @cached_property
     def analysis(self) -> Analysis:

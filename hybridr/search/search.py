@@ -65,7 +65,7 @@ class Search:
         self.settings, self.feedback = self.opened.settings, self.opened.feedback
         self.encoder = self.opened.encoder or encoder
         self.fusion, self.lexical_fields = self.opened.fusion, self.opened.fields
-        self.dense_scale, self.template = self.opened.dense_scale, self.opened.template
+        self.dense_scale, self.template = self.opened.scales.dense, self.opened.template
         self.signals, self.boosts = self.opened.signals, self.opened.boosts
         self.analysis, self.remarks = self.opened.analysis, self.opened.remarks
         self._joiner, self._asking, self._pages = self.opened.joiner, self.opened.asking, Pages(self.opened)
@@ -259,3 +259,16 @@ class Search:
         filter = self.template.within(filter) if self.template else filter
         questions = self._asking.questions(texts, depth, readings, filter)
         return [replace(one, boosts=self.boosts) for one in questions]
+
+
+def asked_of(search: Search, encoder: str) -> dict[str, Any]:
+    """Say what a search asks of its index with the encoder of this fingerprint: a server tells it, and
+    `deploy` compares it."""
+    record = search.info.record
+    return {
+        "uuid": search.info.uuid,
+        "encoder": encoder,
+        "vector_field": record.vector_field,
+        "fields": list(search.lexical_fields),
+        "term_table": record.term_table.fingerprint if record.term_table else None,
+    }

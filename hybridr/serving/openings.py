@@ -27,7 +27,7 @@ from ..search.candidates import HYBRID, encodes
 from ..search.checks import Mode
 from ..search.encoders import encoder_for
 from ..search.opened import Opened
-from ..search.search import Search
+from ..search.search import Search, asked_of
 from ..search.settings import Finds, SearchSettings
 from ..search.signal_set import obstacles_to, without_tokens
 from ..search.signals import Place
@@ -93,14 +93,9 @@ class Opening:
     def told(self) -> dict[str, Any]:
         """Say what is asked, as `deploy` compares it with what it finds itself."""
         search = next(iter(self.modes.values()))
-        table = self.info.record.term_table
         return {
             "index": self.info.name,
-            "uuid": self.info.uuid,
-            "encoder": self.embedder.encoder.fingerprint,
-            "vector_field": self.info.record.vector_field,
-            "fields": list(search.lexical_fields),
-            "term_table": table.fingerprint if table else None,
+            **asked_of(search, self.embedder.encoder.fingerprint),
             "left_out": dict(search.signals.left_out),
             "lost": self.lost,
         }

@@ -156,9 +156,14 @@ class Listener:
 
 def table_obstacle(info: IndexInfo, encoder: Encoder) -> str:
     """Say why searches of an index could not use a term table; empty when they can."""
+    return states_obstacle(encoder, passages=bool(info.record.passages))
+
+
+def states_obstacle(encoder: Encoder, *, passages: bool) -> str:
+    """Say why no term table is made of what an encoder says of documents, with or without `passages`."""
     if not reads_tokens(encoder):
         return "its encoder shows no states of tokens"
-    if info.record.passages:
+    if passages:
         return "its documents have a vector for each passage"
     if encoder.similarity != "cosine":
         return "its vectors are compared by inner product"
