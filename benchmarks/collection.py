@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +33,7 @@ from hybridr.reindexing.settings import ReindexSettings
 from hybridr.reindexing.syncing import synced_position
 from hybridr.search.settings import SearchSettings
 from hybridr.search.systems import Compared, evaluate_index, evaluate_runs
-from study import machine_record
+from study import machine_record, ranking_code
 
 BASELINES = ("bm25", "hybrid-stock")
 STATISTICS = {"interval": "bootstrap", "confidence": CONFIDENCE, "resamples": RESAMPLES, "seed": SEED}
@@ -84,7 +83,7 @@ class Work:
                 self.condition.settings(),
                 self.inputs,
                 self.encoder_fingerprint,
-                metadata.version("hybridr"),
+                ranking_code(),
                 SearchSettings().record(),
                 self.reindexing.record(),
                 *adaptation,

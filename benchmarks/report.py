@@ -8,14 +8,16 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import study
 from hybridr.errors import DataError
 from hybridr.files.manifest import fingerprint
 from hybridr.files.pictures import svg
 from studies.collections import REFERENCE, comparison, of_group, overview, systems_of, with_default
-from study import HERE, Section, all_sections, read_result
+from study import HERE, Record, Section, all_sections, read_result
 
 PAGE, README = HERE / "README.md", HERE.parent / "README.md"
 PLOT = HERE / "plots" / "headline.svg"
@@ -23,6 +25,7 @@ BLOCK = re.compile(r"(?<=<!-- headline -->\n).*?(?=<!-- /headline -->)", re.DOTA
 RANKINGS = "collections"
 DRAWN = "hybrid"
 """The other systems are so far from the hybrids that nothing else could be seen."""
+UNKNOWN = {"commit": "not recorded", "ranking": None}
 MISSING = "Not run: no result is committed."
 
 Changes = dict[str, dict[str, tuple[float, float, float]]]
@@ -41,10 +44,11 @@ All this wants a checkout. `run.py speed RACE` runs hybridr beside what one woul
 documentation or on BEIR folders of your own; `--json FILE` keeps its figures out of `results/`.
 
 `make bench COLLECTIONS=FOLDER` runs every open collection that is not finished. A condition is finished when
-`results/collections/` holds a result with the same settings, files, encoder and version of hybridr. Why one
+`results/collections/` holds a result with the same settings, files, encoder and code that ranks. Why one
 failed is told in `results/failed/`; interrupted ones go on from the index, and from the adapted encoders and
-run files in `runs/`. Neither is committed. Each result names machine, versions, seconds and the sha256 of its
-run files."""
+run files in `runs/`. Neither is committed. Each result names machine, versions, seconds, the sha256 of its
+run files, and since 0.2.0 its commit and a digest of the code that ranks (`RANKING` in `study.py`): sections
+say where that code is another today. What was measured before is "not recorded": it may be either."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -106,8 +110,21 @@ def render_page() -> str:
 def render_section(section: Section) -> str:
     """Render one section: title, the command that measures it, what was found."""
     record = read_result(section.result)
-    body = section.render(record) if record else section.missing
+    if record is None:
+        return f"## {section.title}\n\n    {section.command}\n\n{section.missing}"
+    results = list(record.values()) if (study.RESULTS / section.result).is_dir() else [record]
+    body = f"{told_code(results)}\n\n{section.render(record)}"
     return f"## {section.title}\n\n    {section.command}\n\n{body}"
+
+
+def told_code(results: list[Record]) -> str:
+    """Say at which commits results were measured, and where what ranks is other code today."""
+    today = study.ranking_code()
+    codes = [code for result in results for code in result.get("code", [UNKNOWN])]
+    changed = {True: "", False: " (the code that ranks has changed since)"}
+    said = [code["commit"] + changed[code["ranking"] in (None, today)] for code in codes]
+    counted = [f"{commit}, {count} of {len(said)}" for commit, count in Counter(said).items()]
+    return f"Commit: {said[0] if len(counted) == 1 else '; '.join(counted)}."
 
 
 def changes_of(record: dict[str, Any]) -> Changes:

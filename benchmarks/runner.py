@@ -29,7 +29,7 @@ from hybridr.files.atomic import write_json
 from hybridr.node import process
 from hybridr.node.settings import NodeSettings
 from hybridr.progress import Progress
-from study import HERE, LEAD, RESULTS
+from study import HERE, LEAD, RESULTS, write_result
 
 INTERRUPTED = 130
 Measuring = Callable[[Work, Cluster, Progress, Callable[[int, int], None]], dict[str, Any]]
@@ -165,7 +165,7 @@ def attempt(work: Work, cluster: Cluster, places: Places, bar: Bar, measuring: M
     except Exception as error:
         places.file_failure(name, error, bar.say)
         return False
-    write_json(places.finished(name), record)
+    write_result(places.finished(name), record)
     places.failed(name).unlink(missing_ok=True)
     bar.say(summary(work.condition, record))
     return True

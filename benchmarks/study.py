@@ -14,6 +14,8 @@ import argparse
 import ast
 import json
 import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module, metadata
@@ -21,11 +23,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from hybridr.files.atomic import write_json
+from hybridr.files.manifest import code_digest
 from hybridr.machine import instruction_sets, read_cpu, read_gpus
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 LEAD = "nDCG@10"
+RANKING = ("cluster/legs", "encoding", "evaluation", "rewriting", "search", "vocabulary")
+"""The folders of hybridr that decide how an index ranks, and what that is worth."""
 Record = dict[str, Any]
 
 
@@ -101,13 +106,13 @@ def listed(text: str) -> list[str]:
 
 
 def measure_sets(given: argparse.Namespace, measure: Callable[[str], Any], settings: Any) -> None:
-    """Measure the collections that are not in the file yet, and write it after each."""
-    record = json.loads(given.json.read_text(encoding="utf-8")) if given.json.is_file() else {"sets": {}}
+    """Measure the collections that the file has not, measured by today's code, and write it after each."""
+    record = current(given.json, settings) or {"sets": {}}
     for name in given.sets:
         if name not in record["sets"]:
             print(name, flush=True)
             record["sets"][name] = measure(name)
-            write_json(given.json, record | {"machine": machine_record(), "settings": settings})
+            write_result(given.json, record | {"machine": machine_record(), "settings": settings})
 
 
 def add_json(parser: argparse.ArgumentParser, name: str) -> None:
@@ -115,10 +120,38 @@ def add_json(parser: argparse.ArgumentParser, name: str) -> None:
     parser.add_argument("--json", type=Path, default=RESULTS / f"{name}.json", metavar="FILE")
 
 
-def kept(file: Path, settings: Record) -> Record | None:
+def kept(file: Path, settings: Record | None) -> Record | None:
     """Read what was measured before, if that was with the same settings."""
     found: Record = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return found if found.get("settings") == settings else None
+    return found if found.get("settings") == json.loads(json.dumps(settings)) else None
+
+
+def current(file: Path, settings: Record | None = None) -> Record | None:
+    """Read what was measured before, if that was with the same settings and by the code that ranks today."""
+    found = kept(file, settings)
+    codes = {one["ranking"] for one in (found or {}).get("code", [])}
+    return found if codes == {ranking_code()} else None
+
+
+def write_result(file: Path, record: Record) -> None:
+    """Write a result with the code that it was measured by; one that other code began names that as well."""
+    now = {"commit": read_commit(), "ranking": ranking_code()}
+    write_json(file, record | {"code": [*(one for one in record.get("code", []) if one != now), now]})
+
+
+def ranking_code() -> str:
+    """Identify the code that ranks: 12 hex digits of its digest."""
+    return code_digest(*RANKING)[:12]
+
+
+def read_commit() -> str:
+    """Name the commit of this checkout, with a `+` where hybridr differs from it; `none` outside of one."""
+    if shutil.which("git") is None:
+        return "none"
+    git = ["git", "-C", str(HERE.parent)]
+    commit = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
+    changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "hybridr"], capture_output=True)
+    return f"{commit.stdout.strip() or 'none'}{'+' * (changed.returncode == 1)}"
 
 
 def read_result(name: str) -> Record | None:

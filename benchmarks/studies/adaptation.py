@@ -21,13 +21,22 @@ from hybridr import AdaptSettings, Document, Encoder, Query
 from hybridr.evaluation.bm25 import Bm25, best
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.exporting.exporting import minilm_encoder
-from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_beir
 from hybridr.files.manifest import versions
 from hybridr.records import Run
 from hybridr.search.fusions.pipeline import fuse
 from rankings import as_run, cut
-from study import LEAD, Record, Section, add_collections, add_json, machine_of, machine_record, table
+from study import (
+    LEAD,
+    Record,
+    Section,
+    add_collections,
+    add_json,
+    machine_of,
+    machine_record,
+    table,
+    write_result,
+)
 
 DOCUMENTS, QUERIES, DEPTH = 3_000, 300, 100
 
@@ -47,7 +56,7 @@ def measure(given: argparse.Namespace) -> None:
     for name in given.sets:
         rows.append(measure_set(given.folder / name, changes))
         # After each set: an interrupted run keeps what it measured.
-        write_json(given.json, record)
+        write_result(given.json, record)
         print(name, rows[-1], flush=True)
     print(render(record))
 

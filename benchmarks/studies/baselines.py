@@ -48,11 +48,12 @@ from study import (
     Section,
     add_collections,
     add_json,
-    kept,
+    current,
     listed,
     machine_of,
     machine_record,
     table,
+    write_result,
 )
 
 QUERIES, SEED, DEPTH, PAGE = 1000, 0, 100, 200
@@ -86,7 +87,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def measure(given: argparse.Namespace) -> None:
     """Measure every collection and peer that is not in the file yet."""
     cluster, settings = connect(), settings_now()
-    record = kept(given.json, settings) or {
+    record = current(given.json, settings) or {
         "machine": machine_record("ir-measures"),
         "settings": settings,
         "versions": {},
@@ -98,7 +99,7 @@ def measure(given: argparse.Namespace) -> None:
             for found in measure_set(cluster, given.folder / name, wanted, given.peers, settings):
                 record["opensearch"] = cluster.info["version"]["number"]
                 merge(record, name, found)
-                write_json(given.json, record)
+                write_result(given.json, record)
             print(name, *lines_of(done), sep="\n", flush=True)
 
 

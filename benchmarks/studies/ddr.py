@@ -27,10 +27,9 @@ import hybridr
 from conditions import read_form
 from hybridr.encoding.sentence_transformers import read_retriever
 from hybridr.evaluation.evaluation import evaluate
-from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_beir
 from hybridr.files.manifest import versions
-from study import LEAD, RESULTS, Record, Section, add_training, machine_of, table
+from study import LEAD, RESULTS, Record, Section, add_training, machine_of, table, write_result
 from workshop import (
     Encode,
     Form,
@@ -104,7 +103,7 @@ def measure(given: argparse.Namespace) -> None:
         record["targets"][target] = measure_target(workshop, target)
         record["training_s"] |= workshop.seconds
         # After each target: an interrupted benchmark keeps what it measured.
-        write_json(out, record)
+        write_result(out, record)
     print(values_table(record))
 
 

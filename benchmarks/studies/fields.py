@@ -33,7 +33,6 @@ from hybridr.cluster.routing import routing_values
 from hybridr.encoding.contract import Reading
 from hybridr.evaluation.evaluation import checked_qrels, parse_measure, values_of
 from hybridr.exporting.exporting import minilm_encoder
-from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_beir
 from hybridr.records import Document, Qrels, Query
 from hybridr.reindexing.settings import ReindexSettings
@@ -44,7 +43,18 @@ from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
 from hybridr.search.signals import QueryReading
 from studies.fusion import judged_sample
-from study import LEAD, Record, Section, add_collections, add_json, machine_of, machine_record, table
+from study import (
+    LEAD,
+    Record,
+    Section,
+    add_collections,
+    add_json,
+    current,
+    machine_of,
+    machine_record,
+    table,
+    write_result,
+)
 
 CHOSEN_ON = ("cranfield", "fiqa_mini", "nq_oracle", "tldr_cmd")
 CONFIRMED_ON = ("cisi", "cacm", "scifact", "stackfaq", "squadshifts_amazon", "lisa")
@@ -340,12 +350,12 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def measure(given: argparse.Namespace) -> None:
     """Measure what is not in the file yet."""
-    record = json.loads(given.json.read_text(encoding="utf-8")) if given.json.is_file() else {"sets": {}}
+    record = current(given.json) or {"sets": {}}
     cluster = hybridr.connect(given.url)
     for name in given.sets:
         if name not in record["sets"]:
             record["sets"][name] = measured(prepared(cluster, given.folder / name), name)
-            write_json(given.json, record | {"machine": machine_record()})
+            write_result(given.json, record | {"machine": machine_record()})
 
 
 ABOUT = """\

@@ -24,12 +24,22 @@ from hybridr import Cluster, LoadSettings, Query, Search, connect, load, reindex
 from hybridr.encoding.contract import Reading
 from hybridr.evaluation.evaluation import parse_measure, values_of
 from hybridr.exporting.exporting import minilm_encoder
-from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_corpus
 from hybridr.rewriting.clauses import Wanted
 from hybridr.rewriting.rewriting import BodyRanking
 from studies.fusion import judged_sample
-from study import LEAD, Record, Section, add_collections, add_json, machine_of, machine_record, table
+from study import (
+    LEAD,
+    Record,
+    Section,
+    add_collections,
+    add_json,
+    current,
+    machine_of,
+    machine_record,
+    table,
+    write_result,
+)
 
 SETS = ("cranfield", "fiqa_mini", "stackfaq", "cacm")
 SEED, TODAY, AT_ONCE, K = 5, date(2026, 1, 1), 32, 10
@@ -91,13 +101,14 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def measure(given: argparse.Namespace) -> None:
     """Measure what is not in the file yet."""
-    record = json.loads(given.json.read_text(encoding="utf-8")) if given.json.is_file() else {"sets": {}}
+    settings = {"seed": SEED}
+    record = current(given.json, settings) or {"sets": {}}
     cluster = connect(given.url)
     for name in given.sets:
         if name not in record["sets"]:
             print(name, flush=True)
             record["sets"][name] = measure_set(cluster, given.folder / name)
-            write_json(given.json, record | {"machine": machine_record(), "settings": {"seed": SEED}})
+            write_result(given.json, record | {"machine": machine_record(), "settings": settings})
 
 
 def measure_set(cluster: Cluster, folder: Path) -> Record:

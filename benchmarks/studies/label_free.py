@@ -40,13 +40,22 @@ from hybridr.evaluation.label_free import (
     own_document,
 )
 from hybridr.exporting.exporting import minilm_encoder
-from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_beir
 from hybridr.files.manifest import versions
 from hybridr.records import Qrels
 from hybridr.search.fusions.pipeline import fuse, ranking
 from rankings import Arena, Array, completed
-from study import LEAD, Record, Section, add_collections, add_json, machine_of, machine_record, table
+from study import (
+    LEAD,
+    Record,
+    Section,
+    add_collections,
+    add_json,
+    machine_of,
+    machine_record,
+    table,
+    write_result,
+)
 
 QUERIES, HELD_OUT, DRAWN, DEPTH, SEED = 300, 100, 300, 100, 13
 DISASTER, SMALL = -0.02, 0.02
@@ -228,7 +237,7 @@ def measure(given: argparse.Namespace) -> None:
         record["rows"] += [{"set": name, **row} for row in arenas.rows()]
         record["statistics"] = summary(record["rows"])
         # After each set: an interrupted run keeps what it measured.
-        write_json(given.json, record)
+        write_result(given.json, record)
         print(f"{name}: {time.process_time() - started:.0f} CPU seconds", flush=True)
     for found in record["statistics"]:
         print(found)

@@ -27,7 +27,6 @@ from hybridr import ReindexSettings, connect
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import Position
 from hybridr.cluster.writing import by_bytes, index_action, rejects_of, write
-from hybridr.files.atomic import write_json
 from hybridr.files.manifest import release
 from hybridr.progress import silent
 from hybridr.reindexing.filling import Fill, ledger_of, next_stretch
@@ -39,7 +38,7 @@ from hybridr.reindexing.targets.beside import COPYING
 from hybridr.sharing import board, leases, shares
 from hybridr.sharing.dealing import Done, Leased
 from hybridr.standing.standing import remove
-from study import Section, machine_record
+from study import Section, machine_record, write_result
 
 INDEX, DOCUMENTS, DIM = "hybridr-leases", 40, 8
 SECTIONS: list[Section] = []
@@ -186,7 +185,7 @@ def measure(given: argparse.Namespace) -> int | None:
     }
     print({name: value for name, value in record.items() if name != "machine"})
     if given.json:
-        write_json(given.json, record)
+        write_result(given.json, record)
     remove(cluster, INDEX, discard=True)
     cluster.request("DELETE", path_of(INDEX))
     return None

@@ -36,7 +36,7 @@ from hybridr.files.formats import read_beir
 from hybridr.files.manifest import fingerprint, versions
 from hybridr.records import Document, Qrels, Query
 from rankings import cut
-from study import LEAD, RESULTS, Record, Section, add_training, kept, machine_of, table
+from study import LEAD, RESULTS, Record, Section, add_training, kept, machine_of, table, write_result
 from workshop import (
     Encode,
     Workshop,
@@ -135,7 +135,7 @@ def measure(given: argparse.Namespace) -> None:
             for one in found[row]:
                 record["training_s"] |= one["training_s"]
             record["targets"][target] = summary(collection, found)
-            write_json(out, record)
+            write_result(out, record)
     print(tables(record))
 
 

@@ -22,13 +22,12 @@ from hybridr.encoding.packaged import minilm
 from hybridr.evaluation.bm25 import best
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.exporting.exporting import export
-from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_beir
 from hybridr.files.manifest import versions
 from hybridr.machine import read_cpu
 from hybridr.records import Run
 from rankings import SEED, as_run, cut
-from study import LEAD, Record, Section, add_collections, add_json, kept, table
+from study import LEAD, Record, Section, add_collections, add_json, current, table, write_result
 
 QUERIES, DEPTH = 500, 10
 
@@ -44,7 +43,7 @@ def measure(given: argparse.Namespace) -> None:
     """Measure every collection that is not in the file yet."""
     settings = {"documents": given.documents, "queries": QUERIES, "seed": SEED}
     machine = {"cpu": read_cpu().model}
-    record = kept(given.json, settings) or {
+    record = current(given.json, settings) or {
         "machine": machine,
         "versions": versions(),
         "settings": settings,
@@ -56,7 +55,7 @@ def measure(given: argparse.Namespace) -> None:
         for name in given.sets:
             if name not in record["sets"]:
                 record["sets"][name] = measure_set(given.folder / name, encoders, given.documents)
-                write_json(given.json, record)
+                write_result(given.json, record)
                 print(name, record["sets"][name], flush=True)
 
 

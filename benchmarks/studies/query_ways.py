@@ -32,13 +32,12 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.deploying.deploying import deploy, undeploy
 from hybridr.deploying.settings import DeploySettings
 from hybridr.exporting.exporting import minilm_encoder
-from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_beir
 from hybridr.files.manifest import versions
 from hybridr.machine import read_cpu
 from hybridr.node.state import running_node
 from hybridr.search.settings import SearchSettings
-from study import Section, add_json
+from study import Section, add_json, write_result
 
 INDEX, DOCUMENTS, CLIENTS, WARM_UP = "query-ways", 100, 8, 5
 QUERIES = {"one client": 40, "eight clients": 80}
@@ -71,7 +70,7 @@ def measure(given: argparse.Namespace) -> None:
     finally:
         for info in cluster.indices(f"{INDEX}*"):
             cluster.request("DELETE", path_of(info.name))
-    write_json(
+    write_result(
         given.json,
         {
             "machine": {"cpu": read_cpu().model, "cores": os.cpu_count()},

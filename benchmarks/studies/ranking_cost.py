@@ -36,13 +36,12 @@ from hybridr.deploying.remote_models import (
     ranking_connector,
 )
 from hybridr.deploying.settings import DeploySettings
-from hybridr.files.atomic import write_json
 from hybridr.search.encoders import encoder_for
 from hybridr.search.settings import SearchSettings
 from hybridr_bench.asking import Lane, Times, difference, ratio, take_turns
 from hybridr_bench.reindexing import having_set, serving
 from hybridr_bench.searching import Request, Sender, sending
-from study import Record, Section, add_json, machine_record, table
+from study import Record, Section, add_json, machine_record, table, write_result
 
 DEPLOYED, BY_HAND, KNOWN = "transparent", "by hand", "answers known"
 UNCHANGED, PLAIN = "answers unchanged", "plain, by hand"
@@ -89,7 +88,7 @@ def measure(given: argparse.Namespace) -> None:
         "load": [round(load, 2), round(os.getloadavg()[0], 2)],
         "machine": machine_record(),
     }
-    write_json(given.json, found)
+    write_result(given.json, found)
     print(render(found), flush=True)
 
 

@@ -33,12 +33,21 @@ from hybridr.cluster.reading import read_documents
 from hybridr.encoding.contract import Encoder
 from hybridr.encoding.opening import load_encoder
 from hybridr.exporting.exporting import minilm_encoder
-from hybridr.files.atomic import write_json
 from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr_bench.corpora import spread_records
 from hybridr_bench.reindexing import delete_index, forget_reindex, load_records
-from study import RESULTS, Record, Section, listed, machine_of, machine_record, own_process, table
+from study import (
+    RESULTS,
+    Record,
+    Section,
+    listed,
+    machine_of,
+    machine_record,
+    own_process,
+    table,
+    write_result,
+)
 
 FEW_TOKENS = 16
 VECTOR = ReindexSettings().vector_field
@@ -84,7 +93,7 @@ def measure(given: argparse.Namespace) -> None:
         found = {"machine": machine_record("onnxruntime"), "corpus": given.folder.name}
         found |= run[given.what](connect(), given.folder, work, *sizes)
     print(json.dumps(found, indent=2))
-    write_json(given.json or RESULTS / f"reindex-{given.what}.json", found)
+    write_result(given.json or RESULTS / f"reindex-{given.what}.json", found)
 
 
 def run_part(what: str, index: str, work: Path) -> None:

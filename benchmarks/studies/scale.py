@@ -50,7 +50,7 @@ from hybridr_bench.corpora import spread_queries, word_windows
 from hybridr_bench.reindexing import TimedEncoder, delete_index, forget_reindex
 from hybridr_bench.searching import SEARCHES, Asking, KnownQueries, Sender, hand_written, sending
 from hybridr_bench.spending import Spent, TimedCluster, node_memory, node_of, size_of
-from study import HERE, RESULTS, Record, Section, kept, listed, machine_record, own_process
+from study import HERE, RESULTS, Record, Section, kept, listed, machine_record, own_process, write_result
 
 APART = 10
 CHANGED = 200  # one in so many gets another text; of one in twice as many each, one goes and one is new
@@ -87,7 +87,7 @@ def measure(given: argparse.Namespace) -> None:
         name = f"{case['documents']}-{case['runner']}-{case['vectors']}"
         file = given.results / f"{name}.json"
         if kept(file, case) is None:
-            write_json(file, measure_case(given, given.runs / name, case))
+            write_result(file, measure_case(given, given.runs / name, case))
 
 
 def cases(given: argparse.Namespace) -> Iterator[Record]:

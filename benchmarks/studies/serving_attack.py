@@ -32,8 +32,7 @@ import numpy as np
 import psutil
 import urllib3
 
-from hybridr.files.atomic import write_json
-from study import HERE, Section, add_json, machine_record
+from study import HERE, Section, add_json, machine_record, write_result
 
 CLIENTS, LARGEST, LEAVE_AFTER_S = 40, 2 * 2**20 - 200, 1.0
 WORDS = [f"{start}{end}" for start in "basket cellar dragon engine falcon".split() for end in range(200)]
@@ -55,7 +54,7 @@ def measure(given: argparse.Namespace) -> None:
     with searchable(given.node, encoder) if given.node else nullcontext(("", "")) as (url, index):
         found = {**attacked(encoder, given.seconds, url, index), "machine": machine_record()}
     print(json.dumps(found, indent=2))
-    write_json(given.json, found)
+    write_result(given.json, found)
 
 
 @contextmanager

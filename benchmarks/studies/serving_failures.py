@@ -34,11 +34,10 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.deploying.deploying import deploy, undeploy
 from hybridr.deploying.settings import DeploySettings
 from hybridr.exporting.exporting import minilm_encoder
-from hybridr.files.atomic import write_json
 from hybridr.node.state import running_node
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.settings import ServeSettings
-from study import Section, add_json, machine_record, own_process
+from study import Section, add_json, machine_record, own_process, write_result
 
 INDEX, DOCUMENTS, CLIENTS = "serving-failures", 2_000, (1, 60)
 STATES = ("well", "dead", "answers 500", "wants a token", "encoder hangs", "encodes passages", "stopped")
@@ -70,7 +69,7 @@ def measure(given: argparse.Namespace) -> None:
                     f"{clients} clients": race(cluster, index, clients, given.requests) for clients in CLIENTS
                 }
                 print(json.dumps({name: found[name]}), flush=True)
-    write_json(given.json, found)
+    write_result(given.json, found)
 
 
 @contextmanager

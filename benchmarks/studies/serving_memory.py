@@ -24,8 +24,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from hybridr.files.atomic import write_json
-from study import Section, machine_record, own_process
+from study import Section, machine_record, own_process, write_result
 
 DIM = 384
 AT_ONCE = 32
@@ -133,7 +132,7 @@ def measure(given: argparse.Namespace) -> None:
     found = {**ask_server(given.requests), "machine": machine_record()}
     print(json.dumps(found, indent=2))
     if given.json:
-        write_json(given.json, found)
+        write_result(given.json, found)
 
 
 SECTIONS: list[Section] = []

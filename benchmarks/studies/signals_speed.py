@@ -18,7 +18,6 @@ from typing import Any
 from hybridr import connect
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
-from hybridr.files.atomic import write_json
 from hybridr.node import state as state_module
 from hybridr.search.encoders import encoder_for
 from hybridr.search.settings import SearchSettings
@@ -26,7 +25,7 @@ from hybridr_bench.asking import Lane, Times, apart, ratio, take_turns
 from hybridr_bench.corpora import spread_queries
 from hybridr_bench.searching import AS_BYTES, BY_SEARCH, Asking, Kind, KnownQueries, Sender
 from studies.signals import PLAIN, compared, signals_of
-from study import RESULTS, Record, Section, machine_of, machine_record, table
+from study import RESULTS, Record, Section, machine_of, machine_record, table, write_result
 
 WAYS = (BY_SEARCH, AS_BYTES)
 NOTES = """\
@@ -63,7 +62,7 @@ def measure(given: argparse.Namespace) -> None:
             "load": [round(before, 2), round(os.getloadavg()[0], 2)],
             "machine": machine_record(),
         }
-        write_json(given.results / "signals-speed" / f"{name}.json", found)
+        write_result(given.results / "signals-speed" / f"{name}.json", found)
         print(render({name: found}), flush=True)
 
 

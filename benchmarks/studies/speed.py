@@ -12,9 +12,8 @@ import argparse
 from functools import partial
 
 from bar import Bar
-from hybridr.files.atomic import write_json
 from races import RACES
-from study import Record, Section, add_json, machine_of, table
+from study import Record, Section, add_json, machine_of, table, write_result
 
 RESULT_OF = {
     "adapt": "adapt-speed",
@@ -49,7 +48,7 @@ def measure(given: argparse.Namespace) -> None:
     with Bar({given.race: 1}) as bar:
         bar.begin(given.race)
         found = RACES[given.race].run(given, bar)
-    write_json(given.json, found)
+    write_result(given.json, found)
     print(next(one.render(found) for one in SECTIONS if one.result == RESULT_OF[given.race]))
 
 

@@ -28,14 +28,23 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.deploying.deploying import deploy, undeploy
 from hybridr.deploying.settings import DeploySettings
 from hybridr.evaluation.evaluation import checked_qrels, means, parse_measure, values_of
-from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_beir
 from hybridr.records import Query, Run
 from hybridr.search.encoders import encoder_for
 from hybridr.search.fusions.pipeline import hybrid_query
 from hybridr.search.settings import SearchSettings
 from hybridr_bench.reindexing import serving
-from study import LEAD, RESULTS, Record, Section, add_collections, machine_record, table
+from study import (
+    LEAD,
+    RESULTS,
+    Record,
+    Section,
+    add_collections,
+    current,
+    machine_record,
+    table,
+    write_result,
+)
 
 RESULT, HITS, PATIENCE_S = "ways-of-asking", 10, 60.0
 FORMS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
@@ -74,17 +83,17 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(given: argparse.Namespace) -> None:
-    """Measure every collection that has no result yet."""
+    """Measure every collection that has no result of today's code."""
     cluster = connect(given.url)
     for name in given.sets:
         file = given.results / RESULT / f"{name}.json"
-        if file.exists():
+        if current(file):
             continue
         _, queries, qrels = read_beir(given.folder / name)
         judged = [query for query in queries if qrels.get(query.query_id)]
         judged = judged[:: max(1, -(-len(judged) // given.queries))]
         found = measured(cluster, name, judged, qrels, given.ways.split(","))
-        write_json(file, found | {"machine": machine_record()})
+        write_result(file, found | {"machine": machine_record()})
         print(render({name: found}), flush=True)
 
 

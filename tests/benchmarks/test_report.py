@@ -84,6 +84,15 @@ def test_a_changed_result_makes_everything_stale(
     assert report.stale() == ["page.md", "README.md", "headline.svg"]
 
 
+def test_a_section_says_at_which_commits_it_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study, "ranking_code", lambda: "now")
+    now, before = ({"code": [{"commit": name, "ranking": name}]} for name in ("now", "before"))
+    assert report.told_code([{}]) == "Commit: not recorded."
+    assert report.told_code([now, now]) == "Commit: now."
+    assert report.told_code([before]) == "Commit: before (the code that ranks has changed since)."
+    assert report.told_code([{}, now, {}]) == "Commit: not recorded, 2 of 3; now, 1 of 3."
+
+
 def test_significantly_worse_is_marked_too(record: dict[str, Any]) -> None:
     rows = {line.split(" | ")[0].strip("| "): line for line in headline.tables(record).splitlines()}
     assert "| 0.4000 h- |" in rows["cisi"]

@@ -98,6 +98,16 @@ def test_finished_ones_are_not_run_again_until_something_changes(bench: Any, col
     assert bench("--sets", "one", "--again") == (0, ["one"])
 
 
+def test_results_of_other_code_are_not_finished(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The version stays the same while the code that ranks changes: it told nothing."""
+    assert bench() == (0, ["one", "two", "three"])
+    with monkeypatch.context() as changed:
+        changed.setattr(collection, "ranking_code", lambda: "0" * 12)
+        assert bench() == (0, ["one", "two", "three"])
+        assert bench() == (0, [])
+    assert bench("--sets", "one") == (0, ["one"])
+
+
 def test_what_is_expected_is_no_part_of_what_is_finished(bench: Any) -> None:
     bench("--sets", "one")
     bench.conditions["one"] = replace(bench.conditions["one"], expected={"bm25": 0.1}, tolerance=0.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,29 @@ def test_an_unknown_study_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -
 
 def test_the_report_checks_without_writing() -> None:
     assert run.main(["report", "--check"]) == 0
+
+
+def test_a_result_names_the_commit_and_the_code_that_ranked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What other code measured is not gone on with; a result that other code began names both."""
+    file, settings = tmp_path / "one.json", {"sizes": (1, 2)}
+    study.write_result(file, {"settings": settings, "sets": {"a": 1}})
+    found = study.current(file, settings)
+    assert found is not None
+    assert found["code"] == [{"commit": study.read_commit(), "ranking": study.ranking_code()}]
+    assert study.current(file, {"sizes": (1,)}) is None
+    monkeypatch.setattr(study, "ranking_code", lambda: "0" * 12)
+    assert study.current(file, settings) is None
+    assert study.kept(file, settings) == found
+    study.write_result(file, found)
+    written = json.loads(file.read_text())["code"]
+    assert [code["ranking"] for code in written] == [found["code"][0]["ranking"], "0" * 12]
+    assert study.current(file, settings) is None
+
+
+def test_what_ranks_is_where_it_is_looked_for() -> None:
+    assert all(any((study.HERE.parent / "hybridr" / folder).glob("*.py")) for folder in study.RANKING)
 
 
 def test_most_studies_run_on_the_twelve() -> None:
