@@ -43,6 +43,9 @@ new study; `study.py` says what it must have.
 All this wants a checkout. `run.py speed RACE` runs hybridr beside what one would use otherwise, on Python's
 documentation or on BEIR folders of your own; `--json FILE` keeps its figures out of `results/`.
 
+"The twelve", here and in all docs, are the first twelve sets of the first table (group `twelve` of
+`conditions.toml`), with at most 1,000 queries each. Where one of them is left out the number of sets is told.
+
 `make bench COLLECTIONS=FOLDER` runs every open collection that is not finished. A condition is finished when
 `results/collections/` holds a result with the same settings, files, encoder and code that ranks. Why one
 failed is told in `results/failed/`; interrupted ones go on from the index, and from the adapted encoders and

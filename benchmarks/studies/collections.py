@@ -131,7 +131,19 @@ def overview(record: Record) -> str:
     twelve = of_group(record)
     header = [f"mean of {len(twelve)} collections", LEAD, "against hybrid-stock", "sets up/down"]
     rows = [overview_row(twelve, system) for system in SHOWN if system in systems_of(record)]
-    return table(header, rows)
+    return f"{table(header, rows)}\n\n{verdict(twelve)}"
+
+
+def verdict(twelve: Record) -> str:
+    """Say where the default is surely better or worse than the stock hybrid, and where dense is better."""
+    ran = {name: found for name, found in twelve.items() if {DEFAULT, DENSE} <= found["systems"].keys()}
+    sure = [mark(found, DEFAULT, REFERENCE, "") for found in ran.values()]
+    behind = [name for name, found in ran.items() if value_of(found, DEFAULT) < value_of(found, DENSE)]
+    better, worse = sure.count("+"), sure.count("-")
+    return (
+        f"On {better} of the {len(ran)} hybrid is significantly better than hybrid-stock, on {worse} worse, on "
+        f"{len(ran) - better - worse} neither; vectors alone rank better on {', '.join(behind) or 'none'}."
+    )
 
 
 def overview_row(twelve: Record, system: str) -> list[str]:
