@@ -141,8 +141,8 @@ def verdict(twelve: Record) -> str:
     behind = [name for name, found in ran.items() if value_of(found, DEFAULT) < value_of(found, DENSE)]
     better, worse = sure.count("+"), sure.count("-")
     return (
-        f"On {better} of the {len(ran)} hybrid is significantly better than hybrid-stock, on {worse} worse, on "
-        f"{len(ran) - better - worse} neither; vectors alone rank better on {', '.join(behind) or 'none'}."
+        f"On {better} of the {len(ran)} hybrid is significantly better than hybrid-stock, on {worse} worse, "
+        f"on {len(ran) - better - worse} neither; vectors alone rank better on {', '.join(behind) or 'none'}."
     )
 
 
