@@ -126,6 +126,16 @@ def mapped_fields(info: IndexInfo) -> list[MappedField]:
     return sorted(_leaves(info.mappings.get("properties", {}), "", default, nested=False))
 
 
+def types_of(info: IndexInfo) -> dict[str, str]:
+    """Give the type of every field by its name, sub-fields among them; of an alias that of its field."""
+    types = dict[str, str]()
+    for one in mapped_fields(info):
+        names = [one.name, *(f"{one.name}.{part}" for part in one.subfields)]
+        types |= {name: mapping_of(info, name).get("type", "") for name in names}
+    paths = {name: mapping_of(info, name).get("path", "") for name, of in types.items() if of == "alias"}
+    return types | {name: types.get(path, "alias") for name, path in paths.items()}
+
+
 def mapping_of(info: IndexInfo, field: str) -> dict[str, Any]:
     """Find the mapping of a field by its dotted name; empty where there is none."""
     found: dict[str, Any] = info.mappings

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
+import orjson
+
 from ..cluster.connection import Cluster
 from ..cluster.destinations import require_complete, resolve
+from ..cluster.fields import types_of
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Reading
 from ..errors import ClusterError, DataError
@@ -18,19 +21,23 @@ from ..files.foreign import parsed_json, text_within
 from ..languages import says_something
 from ..search.checks import stored_fusion
 from ..search.fusions import FAMILY as FUSIONS
+from ..search.fusions import OwnQuery
 from ..search.fusions.absolute import LARGEST_WINDOW, WINDOW
 from ..search.search import Search
 from ..search.settings import Finds, SearchSettings
-from .clauses import REASONS, QueryReader, Reason, Wanted
+from .clauses import REASONS, AboutReason, QueryReader, Reason, Wanted, explanation_of
+from .shapes import Shapes, leaves_in, query_shape
 
 BEST_FIRST = [{"_score": {"order": "desc"}}]
 KEPT = frozenset(
     "query from size _source sort aggregations highlight post_filter track_total_hits timeout pit "
-    "terminate_after explain profile version seq_no_primary_term include_named_queries_score track_scores "
-    "stats suggest stored_fields docvalue_fields fields script_fields".split()
+    "terminate_after collapse min_score explain profile version seq_no_primary_term "
+    "include_named_queries_score track_scores stats suggest stored_fields docvalue_fields fields "
+    "script_fields".split()
 )
 """What a search may say and still mean where its hits are ranked by `rescore`."""
 MOST_CHARACTERS = 1_000_000
+MOST_SHOWN = 200  # characters of a query that a reason is about
 WITHOUT_SOURCE = frozenset({"stored_fields", "script_fields"})
 """What has an answer without `_source` unless that is asked for, too."""
 BY_QUERY_SIZE = 1000  # of the pages in which documents are changed or copied by query
@@ -42,7 +49,8 @@ class BodyRanking:
     """Ranks searches of one index for one text as `Search` does, and leaves all others as they are.
 
     A text may have `most` characters. Where bodies are only judged, `search` may be a lexical one, and
-    `fusion` names what joins the legs of hybrid searches.
+    `fusion` names what joins the legs of hybrid searches. `shapes` bring clients' own queries to the scale of
+    the plain one, by default each when it is first seen.
     """
 
     def __init__(
@@ -52,22 +60,25 @@ class BodyRanking:
         *,
         most: int = MOST_CHARACTERS,
         fusion: str | None = None,
+        shapes: Shapes | None = None,
     ) -> None:
         self.search, self.recall, self.most, self.fusion = search, recall, most, fusion
-        self.reader = QueryReader({*search.lexical_fields, *search.info.record.fields})
-        self.window = window_of(search.info)
+        fields = {*search.lexical_fields, *search.info.record.fields}
+        self.reader = QueryReader(fields, types_of(search.info))
+        self.shapes, self.window = shapes or Shapes(search.opened), window_of(search.info)
 
     def judged(self, body: Any) -> Wanted | Reason:
-        """Read the one text that a body, as OpenSearch writes it, looks for, or say why it stays as it is.
+        """Read the text that a body, as OpenSearch writes it, looks for, or say why it stays as it is.
 
         Raises TypeError, ValueError or AttributeError for a body that is odd in some way.
         """
         one = self.wanted(body)
-        return one if isinstance(one, str) or self.finds(one.text) else "unknown_words"
+        return one if isinstance(one, str) or self.finds(one) else "unknown_words"
 
-    def finds(self, text: str) -> bool:
-        """Tell whether anything can be found for a text: always by neighbours, else by known words."""
-        return self.recall == "all" or self.search.knows(text)
+    def finds(self, one: Wanted) -> bool:
+        """Tell whether anything may be found for a text: by neighbours, by a client's own query, or by words
+        that are known."""
+        return self.recall == "all" or one.words is not None or self.search.knows(one.text)
 
     def wanted(self, body: Any) -> Wanted | Reason:
         """Judge a body without a look at the words of the index. Raises what `judged` raises."""
@@ -81,7 +92,17 @@ class BodyRanking:
             return one
         if one.demand and self.recall == "all":
             return one.demand
-        return self.unreadable(one.text) or one
+        return self.unreadable(one.text) or self.scaled(one)
+
+    def scaled(self, one: Wanted) -> Wanted | Reason:
+        """Bring a client's own query to the scale of the plain one, or say that it has none, or none yet."""
+        if one.words is None:
+            return one
+        scale = self.shapes.scale(one.words, one.strings)
+        if not scale:
+            about = orjson.dumps(query_shape(one.words, one.strings)).decode()[:MOST_SHOWN]
+            return "calibrating" if scale is None else AboutReason("scale", about)
+        return one._replace(scale=scale)
 
     def reason_of_parts(self, body: Mapping[str, Any]) -> Reason | None:
         """Say what beside the query keeps its hits from being ranked by their score and a `rescore`."""
@@ -92,7 +113,9 @@ class BodyRanking:
         if body.get("sort", BEST_FIRST) != BEST_FIRST:
             return "sort"
         if unknown := next((name for name in body if name not in KEPT), None):
-            return unknown if unknown in REASONS else "part"
+            return unknown if unknown in REASONS else AboutReason("part", unknown)
+        if "min_score" in body and (self.recall == "all" or "collapse" in body):
+            return "min_score"
         if body.get("size") == 0 and ("aggregations" not in body or self.recall == "lexical"):
             return "counting"
         reach = self.reach(body)
@@ -120,13 +143,26 @@ class BodyRanking:
 
         `boost` is what fields add beside relevance. Raises SettingsError for one that cannot be.
         """
+        own = self.own_query(body["query"], one)
         made = self.search.rescoring(
-            one.text, self.reach(body), body["query"], filter=filter_of(one), reading=reading, boost=boost
+            one.text, self.reach(body), own, filter=filter_of(one), reading=reading, boost=boost
         )
         found = made.found if self.recall == "all" else body["query"]
         scored = surrounded(made.like_words, one) if one.around else made.scored
         made = made._replace(found=found, scored=scored)
-        return self.without_vector(body) | made.body()
+        if "collapse" not in body:
+            return self.without_vector(body) | made.body()
+        return self.without_vector(body) | marked(body) | made.within()
+
+    def own_query(self, query: Mapping[str, Any], one: Wanted) -> OwnQuery:
+        """Give what a client asks, and how it scores words; both on the scale of the plain query."""
+        if one.words is None:
+            return OwnQuery(query)
+        finds, words = (
+            {"bool": {"must": [part], "boost": 1 / one.scale}}
+            for part in (query, without_inner_hits(one.words))
+        )
+        return OwnQuery(finds, words, leaves_in(one.words, one.text, self.reader.types))
 
     def without_vector(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Leave the vectors out of an answer, unless it names them or may write documents back."""
@@ -206,6 +242,13 @@ def surrounded(query: dict[str, Any], one: Wanted) -> dict[str, Any]:
         [(kind, body)] = without_inner_hits(outside).items()
         query = {kind: {**body, part: query}}
     return query
+
+
+def marked(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Have the words of a client's own query marked, whatever else scores."""
+    if not isinstance(marking := body.get("highlight"), Mapping):
+        return {}
+    return {"highlight": {"highlight_query": body["query"], **marking}}
 
 
 def without_field(field: str, source: Any) -> Any:
@@ -302,7 +345,7 @@ def fate_of(ranking: BodyRanking, request: Mapping[str, Any]) -> Fate:
         except (TypeError, ValueError, AttributeError, RecursionError, ClusterError):
             judged = "unreadable"
         reason = judged if isinstance(judged, str) else "scroll" if "scroll" in params else None
-    return Fate(reason is None, reason, REASONS[reason] if reason else "ranked as hybridr search does")
+    return Fate(reason is None, reason, explanation_of(reason) if reason else "ranked as hybridr search does")
 
 
 def reason_of_path(api: str, params: Mapping[str, Any]) -> Reason | None:

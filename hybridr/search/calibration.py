@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +30,9 @@ MINILM_STATES = 0.5169  # by `state_spread_of`
 NEAR_TOKENS = 30
 LARGEST = 8.0  # a model of another language may see no difference between these texts
 LARGEST_OF_STATES = 2.0
-PROBED, PROBED_HITS, PROBE_WORDS = 50, 10, 5
+PROBED, PROBED_HITS, PROBE_WORDS, PROBE_BEGINNING = 50, 10, 5, 2
+WORDS = re.compile(r"[^\w]+")
+"""What is no word: signs in a text may mean something in a query."""
 QUESTIONS = (
     "how do vaccines work",
     "capital of Portugal",
@@ -133,20 +137,55 @@ def read_template(
     return scaled_template(cluster, info, plain, given) if cluster else given
 
 
-def scaled_template(cluster: Cluster, info: IndexInfo, plain: PlainQuery, template: Template) -> Template:
-    """Give a template the factor by which its scores exceed those of the plain query.
+class Probes(NamedTuple):
+    """Texts made of an index's own documents, and the best scores of the plain query for each."""
 
-    Measured on this index: the median, over words from the middle of documents, of how the ten best scores of
-    both compare. Whatever multiplies scores (boosts, functions) is taken out by it, not what adds to them.
-    """
+    texts: Sequence[str]
+    scores: Sequence[Sequence[float]]
+
+
+def probes_of(cluster: Cluster, info: IndexInfo, plain: PlainQuery) -> Iterator[Probes]:
+    """Ask the plain query for words from the middle of documents, and for those at their beginning."""
     sampled = sample_documents(cluster, info, PROBED, fields=plain.fields)
-    texts = [middle_of(text_of(document.source, plain.fields)) for document in sampled]
-    queries = [*plain.queries(texts), *map(template.filled, texts)]
+    whole = [WORDS.sub(" ", text_of(document.source, plain.fields)) for document in sampled]
+    for cut in (middle_of, beginning_of):
+        texts = list(map(cut, whole))
+        yield Probes(texts, best_scores(cluster, info, plain.queries(texts), texts))
+
+
+def scaled_template(cluster: Cluster, info: IndexInfo, plain: PlainQuery, template: Template) -> Template:
+    """Give a template the factor by which its scores exceed those of the plain query."""
+    return replace(template, scale=scale_among(cluster, info, probes_of(cluster, info, plain), template) or 1)
+
+
+def scale_among(cluster: Cluster, info: IndexInfo, probes: Iterable[Probes], template: Template) -> float:
+    """Give the factor by which the scores of a template exceed those of the plain query; 0 where it has none.
+
+    Measured on this index: the median, over texts of documents, of how the ten best scores of both compare.
+    Whatever multiplies scores (boosts, functions) is taken out by it, not what adds to them. A query that
+    finds nothing in the middle of documents may do so at their beginning: phrases in titles.
+    """
+    for texts, plain in probes:
+        found = best_scores(cluster, info, [template.filled(text) for text in texts], texts)
+        pairs = zip(plain, found, strict=True)
+        ratios = [mean(own[: len(usual)]) / mean(usual[: len(own)]) for usual, own in pairs if usual and own]
+        if ratios := [one for one in ratios if one > 0]:
+            return float(np.median(ratios))
+    return 0.0
+
+
+def best_scores(
+    cluster: Cluster, info: IndexInfo, queries: Sequence[dict[str, Any]], texts: Sequence[str]
+) -> list[list[float]]:
+    """Give the ten best scores of each query for a text; of what scores nothing none."""
     bodies = [{"size": PROBED_HITS, "query": one, "_source": False} for one in queries]
-    means = [mean_score(checked_hits(one)) for one in cluster.msearch(info, bodies, texts * 2)]
-    pairs = zip(means[: len(texts)], means[len(texts) :], strict=True)
-    ratios = [own / plain for plain, own in pairs if plain > 0 and own > 0]
-    return replace(template, scale=float(np.median(ratios))) if ratios else template
+    found = cluster.msearch(info, bodies, texts)
+    return [[hit["_score"] for hit in checked_hits(one) if hit["_score"] > 0] for one in found]
+
+
+def beginning_of(text: str) -> str:
+    """Give a few words from the beginning of a text."""
+    return " ".join(text.split()[:PROBE_BEGINNING])
 
 
 def middle_of(text: str) -> str:
@@ -154,8 +193,3 @@ def middle_of(text: str) -> str:
     words = text.split()
     start = max(0, (len(words) - PROBE_WORDS) // 2)
     return " ".join(words[start : start + PROBE_WORDS])
-
-
-def mean_score(hits: Sequence[Mapping[str, Any]]) -> float:
-    """Average the scores of hits; 0 for none."""
-    return sum(hit["_score"] for hit in hits) / len(hits) if hits else 0.0

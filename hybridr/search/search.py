@@ -6,7 +6,7 @@ more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from ..errors import SettingsError
 from ..records import Hit, Query, Run
 from .candidates import modes
 from .checks import Feedback, Mode, check_request, rerankers_of
-from .fusions import Legs, Question, Rescoring
+from .fusions import Legs, OwnQuery, Question, Rescoring
 from .opened import open_for_search
 from .pages import Pages
 from .rerankers import Behind, Listed
@@ -157,18 +157,18 @@ class Search:
         self,
         text: str,
         depth: int,
-        matched: Mapping[str, Any],
+        own: OwnQuery,
         *,
         filter: dict[str, Any] | None = None,
         reading: Reading | None = None,
         boost: str | None = None,
     ) -> Rescoring:
         """Give what ranks a client's own query for a text: what it matches is found in place of what matches
-        the text, and scored as ever. Raises SettingsError as `body`."""
+        the text, and scored as ever, or its words in their own way. Raises SettingsError as `body`."""
         self._check_one_request()
         [question] = self._questions([text], depth, filter, reading and [reading])
         boosts = self.opened.boosts_of(boost)
-        return self._joiner.fusion.rescoring(replace(question, matched=matched, boosts=boosts))
+        return self._joiner.fusion.rescoring(replace(question.asking(own), boosts=boosts))
 
     @property
     def reranked_by(self) -> list[str]:

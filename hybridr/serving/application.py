@@ -196,9 +196,13 @@ def add_index(app: FastAPI, cluster: Cluster, settings: ServeSettings, search: S
 
 @asynccontextmanager
 async def living(app: FastAPI) -> AsyncIterator[None]:
-    """Follow the index from before the first answer to after the last one; then end all threads."""
+    """Follow the index from before the first answer, which waits until rankings are quick, to after the last
+    one; then end all threads."""
     if searches := app.state.searches:
+        from .searching import warm
+
         searches.follow()
+        await warm(searches)
     yield
     if searches:
         searches.end()

@@ -23,6 +23,7 @@ from ..encoding.contract import Reading
 from ..errors import DataError, FingerprintMismatch, HybridrError, ModelError
 from ..families import member_of, names_of
 from ..rewriting.rewriting import BodyRanking
+from ..rewriting.shapes import Shapes
 from ..search.candidates import HYBRID, encodes
 from ..search.checks import Mode
 from ..search.encoders import encoder_for
@@ -65,6 +66,11 @@ class Opening:
     words: LookUp
     settings: SearchSettings
     lost: str = ""
+
+    @property
+    def shapes(self) -> Shapes:
+        """Give the shapes of clients' bodies, whatever these find."""
+        return next(iter(self.rankings.values())).shapes
 
     def search(self, mode: Mode) -> Search:
         """Give the search in a mode. Raises Refused where the index lacks its leg."""
@@ -202,6 +208,7 @@ class Searches:
             if replaced and not isinstance(error, DataError) and self.cluster.exists(self.now.info.name):
                 raise
             opening = self._with_words_alone(info, error.message)
+        opening.shapes.follow(self.now.shapes)
         if opening.embedder is not self.place.embedder:
             self._retired.append((time.monotonic(), self.place.embedder))
             self.place.embedder = opening.embedder
@@ -232,7 +239,10 @@ class Searches:
         self, search: Search, embedder: Embedder, modes: Mapping[Mode, Search], lost: str = ""
     ) -> Opening:
         most = self.serving.max_query_characters
-        rankings = {recall: BodyRanking(search, recall, most=most) for recall in get_args(Finds)}
+        shapes = Shapes(search.opened, background=True)
+        rankings = {
+            recall: BodyRanking(search, recall, most=most, shapes=shapes) for recall in get_args(Finds)
+        }
         words = LookUp(self.ranking_threads, search, self.serving.rank_timeout_s)
         return Opening(search.info, embedder, modes, rankings, words, self.settings, lost)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import time
+from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
@@ -17,6 +19,7 @@ from ..encoding.contract import Reading
 from ..errors import ClusterError, HybridrError
 from ..rewriting.clauses import QueryBody, Reason, Wanted
 from ..rewriting.rewriting import BodyRanking, filter_of
+from ..search.calibration import QUESTIONS
 from ..search.candidates import HYBRID
 from ..search.checks import Mode
 from ..search.fusions.pipeline import hybrid_query
@@ -41,6 +44,7 @@ from .settings import ServeSettings
 from .telemetry import described, note
 
 FAILED: frozenset[Reason] = frozenset(("another_index", "late", "failed"))
+WARM_S = 10.0  # that a server takes at most before it says that it is ready
 GONE = frozenset((404, 503))
 """How a cluster answers a search of an index that was just deleted: it is not there, or all shards failed."""
 WARNING = "the encoder failed, these are lexical results"
@@ -140,7 +144,11 @@ def add_rewriting(app: FastAPI, searches: Searches, settings: ServeSettings) -> 
         ranking = opening.rankings["all"]
         one = ranking.reader.read(query)
         hybrid = not opening.lost and searches.asks(index)
-        if hybrid and isinstance(one, Wanted) and not one.around and not ranking.unreadable(one.text):
+        if (
+            hybrid
+            and isinstance(one, Wanted)
+            and not (one.around or one.demand or ranking.unreadable(one.text))
+        ):
             try:
                 work = rewritten(opening, query, one)
                 query = await unless_gone(request, work, settings.rank_timeout_s)
@@ -156,21 +164,6 @@ def add_ranking(app: FastAPI, searches: Searches, settings: ServeSettings) -> No
     `index` is the uuid of the index whose pipeline asks: the body of another one would be a mixture.
     """
 
-    async def ranked(
-        raw: bytes, opening: Opening, ranking: BodyRanking, boost: str | None
-    ) -> tuple[bytes, Reason | None]:
-        body = json.loads(raw, **STRICTLY)
-        one = ranking.wanted(body)
-        if one == "too_long":
-            return raw, one
-        if isinstance(one, str):
-            return orjson.dumps(ranking.without_vector(body)), one
-        reading, _ = await asyncio.gather(
-            opening.embedder.read(one.text, settings.rank_timeout_s), opening.words.wait_for(one.text)
-        )
-        work = partial(written, ranking, body, one, reading, boost)
-        return work() if is_quick(ranking.search, one.text) else await searches.ranking_threads.run(work)
-
     @app.post("/v1/rank", summary="A search body for one text, ranked as /search does; any other as it came")
     async def rank(
         request: Request, recall: Finds = "all", boost: str | None = None, index: str | None = None
@@ -179,16 +172,51 @@ def add_ranking(app: FastAPI, searches: Searches, settings: ServeSettings) -> No
         body, reason = raw, cast("Reason | None", "another_index")
         try:
             if searches.asks(index):
-                work = ranked(raw, opening, opening.rankings[recall], boost)
+                work = ranked_body(searches, opening, raw, opening.rankings[recall], boost)
                 body, reason = await unless_gone(request, work, settings.rank_timeout_s)
         except Exception as error:
             reason = reason_of(error)
             note(request, **described(error))
         body = unranked(raw, opening.rankings[recall]) if reason in FAILED else body
-        note(request, rewritten=reason is None, reason=reason)
+        about = getattr(reason, "about", None)
+        note(request, rewritten=reason is None, reason=reason, **({"about": about} if about else {}))
         opening.embedder.metrics.count_ranking(reason)
         # ml-commons would take `${...}` inside the answer for something to fill in.
         return answer({"body": body.decode(errors="replace").replace("$", "\\u0024")})
+
+
+async def ranked_body(
+    searches: Searches, opening: Opening, raw: bytes, ranking: BodyRanking, boost: str | None = None
+) -> tuple[bytes, Reason | None]:
+    """Give the body of a search anew, or as it was and why."""
+    body = json.loads(raw, **STRICTLY)
+    one = ranking.wanted(body)
+    if one == "too_long":
+        return raw, one
+    if isinstance(one, str):
+        return orjson.dumps(ranking.without_vector(body)), one
+    reading, _ = await asyncio.gather(
+        opening.embedder.read(one.text, searches.serving.rank_timeout_s), opening.words.wait_for(one.text)
+    )
+    work = partial(written, ranking, body, one, reading, boost)
+    return work() if is_quick(ranking.search, one.text) else await searches.ranking_threads.run(work)
+
+
+async def warm(searches: Searches) -> None:
+    """Rank texts until that is quick twice in a row: the first ones find encoder, threads and cluster cold,
+    and would come too late for their clients."""
+    opening, quick, until = searches.now, 0, time.monotonic() + WARM_S
+    for text in QUESTIONS:
+        if opening.lost or quick == 2 or time.monotonic() > until:
+            return
+        began = time.monotonic()
+        with suppress(Exception):  # it is said where somebody asks
+            asked = orjson.dumps({"query": opening.modes[HYBRID].opened.words.query(text, 1), "size": 1})
+            body, _ = await ranked_body(searches, opening, asked, opening.rankings["all"])
+            took = time.monotonic() - began
+            quick = quick + 1 if took < searches.serving.rank_timeout_s / 2 else 0
+            search = partial(searches.cluster.search, opening.info, orjson.loads(body))
+            await searches.ranking_threads.run(search)
 
 
 def unranked(raw: bytes, ranking: BodyRanking) -> bytes:
@@ -203,7 +231,7 @@ def written(
     ranking: BodyRanking, body: dict[str, Any], one: Wanted, reading: Reading, boost: str | None
 ) -> tuple[bytes, Reason | None]:
     """Write the body that ranks a text, or the client's own where no document has a word of it."""
-    if not ranking.finds(one.text):
+    if not ranking.finds(one):
         return orjson.dumps(ranking.without_vector(body)), "unknown_words"
     return orjson.dumps(ranking.body(body, one, reading, boost)), None
 

@@ -253,7 +253,7 @@ def of_queries(value: Any) -> int:
             one = READER.read(asked)
             if isinstance(one, Wanted):
                 assert one.text.strip()
-                assert repr(one.text) in before
+                assert all(repr(typed) in before for typed in one.strings)
                 filter_of(one)
             else:
                 assert one in REASONS

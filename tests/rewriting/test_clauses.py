@@ -11,15 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridr.rewriting import clauses
-from hybridr.rewriting.clauses import REASONS, QueryReader, Wanted
+from hybridr.rewriting.clauses import REASONS, QueryReader, Wanted, explanation_of
 from hybridr.rewriting.rewriting import filter_of, surrounded
 from hybridr.search.fusions.pipeline import hybrid_query
 from support.members import one_more
 
-READER = QueryReader({"text", "title"})
+TYPES = {"text": "text", "title": "text", "title.english": "text", "category": "keyword", "price": "float"}
+TYPES |= {"category.text": "text", "specs.value": "text", "typed": "search_as_you_type"}
+READER = QueryReader({"text", "title"}, TYPES)
 MATCH = {"match": {"text": "two words"}}
 TITLE = {"match": {"title": "two words"}}
 AND = {"match": {"text": {"query": "two words", "operator": "and", "boost": 2}}}
+ALL_OF = {"match": {"text": {"query": "two words", "operator": "and"}}}
 SHOES = {"term": {"category": "shoes"}}
 CHEAP = {"range": {"price": {"lt": 10}}}
 POPULAR = {"field_value_factor": {"field": "price"}}
@@ -34,7 +37,7 @@ class Throwaway(Clause):
     name = "throwaway"
 
     def read(self, body, reader):
-        return reader.text_of("two words", None, body)
+        return reader.text_of({"throwaway": body}, None, {"query": "two words"})
 '''
 
 
@@ -52,18 +55,18 @@ def added(*clauses: Any) -> tuple[str, Any]:
             {"match": {"text": {"query": "two words", "minimum_should_match": "2"}}},
             Wanted("two words", demand="minimum_should_match"),
         ),
-        ({"multi_match": {"query": "w", "fields": ["title^3", "text"]}}, Wanted("w")),
+        ({"multi_match": {"query": "w", "fields": ["title^3", "text^3"]}}, Wanted("w")),
         ({"multi_match": {"query": "w", "type": "most_fields", "fuzziness": 0}}, Wanted("w")),
         ({"multi_match": {"query": "w", "fields": []}}, Wanted("w")),
         ({"multi_match": {"query": "w", "operator": "AND"}}, Wanted("w", demand="operator")),
-        ({"combined_fields": {"query": "w", "fields": ["title", "text^2.0"]}}, Wanted("w")),
+        ({"combined_fields": {"query": "w", "fields": ["title", "text"]}}, Wanted("w")),
         ({"query_string": {"query": "two wi-fi words"}}, Wanted("two wi-fi words")),
         ({"query_string": {"query": "w", "default_field": "*"}}, Wanted("w")),
         ({"query_string": {"query": "w", "fields": ["text^1.0"]}}, Wanted("w")),
         ({"query_string": {"query": "w", "default_operator": "and"}}, Wanted("w", demand="operator")),
         ({"simple_query_string": {"query": "what is this?", "fields": ["text"]}}, Wanted("what is this?")),
         ({"dis_max": {"queries": [MATCH, TITLE], "tie_breaker": 0.3}}, Wanted("two words")),
-        ({"dis_max": {"queries": [AND, TITLE]}}, Wanted("two words", demand="operator")),
+        ({"dis_max": {"queries": [ALL_OF, TITLE]}}, Wanted("two words", demand="operator")),
         ({"bool": {"must": MATCH}}, Wanted("two words")),
         ({"bool": {"should": [MATCH]}}, Wanted("two words")),
         ({"bool": {"should": [MATCH, TITLE], "minimum_should_match": 1}}, Wanted("two words")),
@@ -124,6 +127,85 @@ def test_one_text_is_found_with_its_filters_and_demands(query: dict[str, Any], e
     assert READER.read(query) == expected
 
 
+PHRASE = {"match_phrase": {"title": {"query": "two words", "boost": 3}}}
+BOOSTED = {"multi_match": {"query": "two words", "fields": ["title^3", "text"]}}
+BOTH = {"dis_max": {"queries": [BOOSTED, SHOES]}}
+PART = {"nested": {"path": "specs", "query": {"match": {"specs.value": {"query": "two words"}}}}}
+
+
+@pytest.mark.parametrize(
+    ("query", "words", "demand"),
+    [
+        (BOOSTED, BOOSTED, None),
+        (PHRASE, PHRASE, "phrase"),
+        (PART, PART, "clauses"),
+        (BOTH, BOTH, None),
+        (
+            {"match": {"title.english": "two words"}},
+            {"match": {"title.english": {"query": "two words"}}},
+            None,
+        ),
+        ({"bool": {"must": [BOOSTED], "filter": [SHOES]}}, BOOSTED, None),
+        ({"bool": {"must": [MATCH], "should": [PHRASE]}}, {"bool": {"should": [MATCH, PHRASE]}}, None),
+        ({"bool": {"should": [MATCH, PHRASE]}}, {"bool": {"should": [MATCH, PHRASE]}}, None),
+        ({"bool": {"must": [MATCH, BOOSTED]}}, {"bool": {"should": [MATCH, BOOSTED]}}, "several_fields"),
+        (
+            {"function_score": {"query": BOOSTED, "functions": [POPULAR], "min_score": 3}},
+            BOOSTED,
+            "functions",
+        ),
+        *(
+            ({"multi_match": {"query": "two words", **more}},) * 2 + (demand,)
+            for more, demand in [
+                ({"fields": ["tit*", "category"]}, None),
+                ({"fields": ["category", "title.english"]}, None),
+                ({"fields": ["typed", "typed._2gram"], "type": "bool_prefix"}, "phrase"),
+                ({"fields": ["text"], "fuzziness": "AUTO"}, None),
+                ({"fields": ["text"], "analyzer": "english"}, None),
+                ({"fields": ["text^0"]}, None),
+                ({"type": "phrase"}, "phrase"),
+            ]
+        ),
+    ],
+)
+def test_a_query_that_asks_in_its_own_way_scores_in_its_own_way(
+    query: dict[str, Any], words: dict[str, Any], demand: str | None
+) -> None:
+    one = READER.read(query)
+    assert isinstance(one, Wanted), one
+    assert (one.text, one.words, one.demand) == ("two words", words, demand)
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ('"two words" -others', "two words"),
+        ("two AND (words OR letters)^3", "two words letters"),
+        ("title:two category:shoes +text:word~2", "two word"),
+        ("two NOT three !four wor*", "two wor"),
+    ],
+)
+def test_of_a_language_of_its_own_the_words_that_are_wanted_are_the_text(query: str, text: str) -> None:
+    one = READER.read({"query_string": {"query": query}})
+    assert isinstance(one, Wanted)
+    assert (one.text, one.typed, one.demand) == (text, (query,), "syntax")
+
+
+def test_several_texts_are_one_where_all_are_demanded_or_any_may_match() -> None:
+    other = {"match": {"category.text": "shoes"}}
+    one = READER.read({"bool": {"must": [MATCH, other]}})
+    assert isinstance(one, Wanted)
+    assert (one.text, one.typed, one.demand) == ("two words shoes", ("two words", "shoes"), "texts")
+    beside = READER.read({"bool": {"must": [MATCH], "should": [other]}})
+    assert beside == Wanted("two words", around=(added(other),))
+
+
+def test_a_reason_names_the_field_or_the_clause() -> None:
+    assert explanation_of(READER.read({"match": {"category": "shoes"}})).startswith("category is keyword: ")
+    assert explanation_of(READER.read({"match": {"nothing": "shoes"}})).startswith("nothing is not mapped: ")
+    assert explanation_of(READER.read({"geo_distance": {}})).startswith("geo_distance: ")
+
+
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
@@ -132,27 +214,20 @@ def test_one_text_is_found_with_its_filters_and_demands(query: dict[str, Any], e
         ({"match": {"category": "shoes"}}, "field"),
         ({"match": {"text": 7}}, "no_text"),
         ({"match": {"text": "  "}}, "no_text"),
-        ({"match_phrase": {"text": "two words"}}, "kind"),
         ({"constant_score": {"filter": MATCH}}, "kind"),
-        ({"multi_match": {"query": "two words", "fields": ["text"], "type": "phrase"}}, "phrase"),
-        ({"multi_match": {"query": "two words", "fields": ["text", "category"]}}, "field"),
-        ({"query_string": {"query": "text:two"}}, "syntax"),
-        ({"query_string": {"query": "two AND words"}}, "syntax"),
-        ({"query_string": {"query": "two -words"}}, "syntax"),
         ({"query_string": {"query": "two", "fields": ["category"]}}, "field"),
-        ({"query_string": {"query": "two", "type": "phrase"}}, "phrase"),
-        ({"simple_query_string": {"query": '"two words"'}}, "syntax"),
-        ({"dis_max": {"queries": [MATCH, SHOES]}}, "kind"),
         ({"dis_max": {"queries": []}}, "no_text"),
+        ({"query_string": {"query": "category:shoes"}}, "syntax"),
+        ({"query_string": {"query": "price:[1 TO 3]"}}, "syntax"),
+        ({"dis_max": {"queries": [SHOES]}}, "kind"),
+        ({"dis_max": {"queries": [MATCH, {"function_score": {"query": TITLE}}]}}, "scores"),
+        ({"bool": {"should": [{"match": {"text": f"text {n}"}} for n in range(5)]}}, "texts"),
+        ({"nested": {"path": "specs", "query": SHOES}}, "kind"),
         ({"bool": {"filter": [MATCH]}}, "only_a_filter"),
         ({"bool": {"must_not": [MATCH]}}, "kind"),
-        ({"bool": {"must": [MATCH, {"match": {"title": "others"}}]}}, "texts"),
         ({"bool": {"should": [MATCH, {"knn": {"v": {"vector": [1.0], "k": 1}}}]}}, "scores"),
-        ({"bool": {"should": [MATCH, {"bool": {"must": TITLE, "filter": SHOES}}]}}, "clauses"),
         ({"bool": {"must": [MATCH] * 51}}, "clauses"),
         ({"function_score": {"query": MATCH, "boost_mode": "replace"}}, "functions"),
-        ({"function_score": {"query": MATCH, "min_score": 3}}, "functions"),
-        ({"script_score": {"query": MATCH, "script": "_score * 2", "min_score": 3}}, "functions"),
         ({"function_score": {"query": SHOES}}, "kind"),
         ({"boosting": {"positive": SHOES, "negative": MATCH, "negative_boost": 0.5}}, "kind"),
         ({"bool": {"should": [{"function_score": {"query": MATCH}}, TITLE]}}, "scores"),

@@ -32,7 +32,8 @@ def ranking(recall: Any = "all", fusion: str = "absolute", **settings: str) -> B
     record = SimpleNamespace(fields=FIELDS, vector_field="v")
     search: Any = SimpleNamespace(
         lexical_fields=FIELDS,
-        info=SimpleNamespace(record=record, settings=settings),
+        info=SimpleNamespace(record=record, settings=settings, mappings={}),
+        opened=SimpleNamespace(fields=FIELDS),
         settings=SimpleNamespace(depth=100),
         reranked_by=[],
         knows=lambda text: text != "unheard",
@@ -69,7 +70,7 @@ def test_a_re_ranker_behind_the_search_is_told_as_what_it_is() -> None:
         ({"sort": BY_SCORE, "size": 1000}, "by_query"),
         ({"sort": BY_SCORE, "seq_no_primary_term": True}, "by_query"),
         ({"rescore": []}, "rescore"),
-        ({"collapse": {"field": "n"}}, "collapse"),
+        ({"collapse": {"field": "n"}, "min_score": 2.0}, "min_score"),
         ({"search_after": [3]}, "search_after"),
         ({"min_score": 2.0}, "min_score"),
         ({"indices_boost": [{"a": 2.0}]}, "indices_boost"),

@@ -52,7 +52,8 @@ class KnowingSearch:
     settings = SimpleNamespace(depth=100)
     analysis = SimpleNamespace(of=list)
     record = SimpleNamespace(fields=("text",), vector_field="v", encoder="")
-    info: Any = SimpleNamespace(record=record, settings={}, name="docs", uuid="u")
+    info: Any = SimpleNamespace(record=record, settings={}, mappings={}, name="docs", uuid="u")
+    opened = SimpleNamespace(info=info, fields=("text",))
 
     def __init__(self, cluster, index, encoder, mode="hybrid", *, settings=None) -> None:
         self.encoder = encoder
@@ -69,8 +70,8 @@ class KnowingSearch:
     def knows(self, text):
         return text != "unheard"
 
-    def rescoring(self, text, depth, matched, *, filter, reading, boost):
-        both = {"bool": {"should": [matched, {"knn": {"filter": filter}}]}}
+    def rescoring(self, text, depth, own, *, filter, reading, boost):
+        both = {"bool": {"should": [own.finds, {"knn": {"filter": filter}}]}}
         return Rescoring(both, {"script": {}}, 2 * depth, {"like words": {}})
 
 

@@ -143,7 +143,14 @@ RANKED = [
         "function_score, added",
         query({"function_score": {"query": MATCH, "boost_mode": "sum", **FUNCTIONS}}),
     ),
+    Asked(
+        "match of another field, too", query({"multi_match": {"query": TEXT, "fields": ["text", "brand"]}})
+    ),
+    Asked("dis_max of others", query({"dis_max": {"queries": [MATCH, BRAND]}})),
+    Asked("collapse", query(MATCH, collapse={"field": "brand"})),
 ]
+ONLY_FOR_ALL = ("operator", "minimum_should_match", "phrase", "syntax", "texts", "clauses", "min_score")
+"""Reasons that hold only where neighbours are found; `brand:b1` is left alone for the same one always."""
 KEPT = [
     Asked("no body", {}, "no_query"),
     Asked("match_all", query({"match_all": {}}), "kind"),
@@ -157,21 +164,16 @@ KEPT = [
     Asked("wildcard", query({"wildcard": {"brand": "b*"}}), "kind"),
     Asked("regexp", query({"regexp": {"brand": "b[12]"}}), "kind"),
     Asked("fuzzy", query({"fuzzy": {"text": "ancor"}}), "kind"),
-    Asked("match_phrase", query({"match_phrase": {"text": "anchor needle"}}), "kind"),
-    Asked("match_phrase_prefix", query({"match_phrase_prefix": {"text": "anchor nee"}}), "kind"),
-    Asked("match_bool_prefix", query({"match_bool_prefix": {"text": "anchor nee"}}), "kind"),
+    Asked("match_phrase", query({"match_phrase": {"text": "anchor needle"}}), "phrase"),
+    Asked("match_phrase_prefix", query({"match_phrase_prefix": {"text": "anchor nee"}}), "phrase"),
+    Asked("match_bool_prefix", query({"match_bool_prefix": {"text": "anchor nee"}}), "phrase"),
     Asked("multi_match phrase", query({"multi_match": {"query": TEXT, "type": "phrase"}}), "phrase"),
     Asked("match of a keyword", query({"match": {"brand": "b1"}}), "field"),
     Asked("match of a number", query({"match": {"price": 3}}), "field"),
     Asked(
-        "match of another field, too",
-        query({"multi_match": {"query": TEXT, "fields": ["text", "brand"]}}),
-        "field",
-    ),
-    Asked(
         "nested",
         query({"nested": {"path": "comments", "query": {"match": {"comments.said": "anchor"}}}}),
-        "kind",
+        "clauses",
     ),
     Asked("nested, inner hits", query(STARS), "kind"),
     Asked("constant_score", query({"constant_score": {"filter": MATCH}}), "kind"),
@@ -182,7 +184,6 @@ KEPT = [
         query({"function_score": {"query": MATCH, "boost_mode": "replace", **FUNCTIONS}}),
         "functions",
     ),
-    Asked("dis_max of others", query({"dis_max": {"queries": [MATCH, BRAND]}}), "kind"),
     Asked("query_string, syntax", query({"query_string": {"query": "text:(anchor AND needle)"}}), "syntax"),
     Asked(
         "simple_query_string, syntax",
@@ -222,7 +223,6 @@ KEPT = [
         "sort",
     ),
     Asked("search_after", query(MATCH, sort=[{"price": "asc"}], search_after=[3.0]), "sort"),
-    Asked("collapse", query(MATCH, collapse={"field": "brand"}), "collapse"),
     Asked("ids with signs", query({"ids": {"values": ["$1", "d3", "${x}"]}}), "kind"),
     Asked("large numbers", query({"terms": {"price": [1, 2.5, 9007199254740993]}}), "kind"),
     Asked("wrapper", query({"wrapper": {"query": "eyJtYXRjaF9hbGwiOnt9fQ=="}}), "kind"),

@@ -5,29 +5,35 @@ A member reads the body of its kind. What no member reads looks for no text, and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
+from ...cluster.fields import TEXT_TYPES
 from ...families import member_of, names_of
 
 FAMILY = "rewriting.clauses"
 QueryBody: TypeAlias = Mapping[str, Any]
 Reason: TypeAlias = str
-"""Why a search is left as its client wrote it: one of REASONS."""
+"""Why a search is left as its client wrote it: one of REASONS, and maybe `AboutReason`."""
 REASONS: Mapping[Reason, str] = {
     "kind": "a query of this kind looks for no text by its words",
-    "field": "it asks a field that is none of the texts that are searched",
+    "field": "it asks no field whose words are analysed; name one of type text too",
     "no_text": "what it looks for is no text: a number, a date, or nothing",
-    "phrase": "it asks for exactly these letters: a phrase or a beginning",
+    "phrase": "it asks for exactly these letters: a phrase or a beginning, and neighbours would break that",
     "syntax": "signs and operators in its text ask for more than words",
-    "texts": "it looks for several texts, or for none",
+    "texts": "it looks for several texts",
     "only_a_filter": "its text only says what is found, not what is better",
-    "clauses": "its clauses are too many, or have filters of their own",
+    "clauses": "its clauses are too many, or have filters of their own, which neighbours would break",
+    "calibrating": "its query is seen for the first time: in seconds it has a scale, and is ranked",
+    "scale": "no words of the index's documents score by it: ask a field of type text, boost above 0",
     "operator": "it demands every word, and neighbours would break that",
     "several_fields": "it demands its text in each of several fields, and neighbours would break that",
     "minimum_should_match": "it demands several words, and neighbours would break that",
     "scores": "vectors of its own, or functions of several clauses, make its scores",
     "functions": "its functions cut by a score of BM25, or leave nothing of it",
+    "ranked": "it asks for hits inside of groups, by a query that ranks already",
     "no_query": "it has no query",
     "no_search": "it is no `_search`; the bodies of `_msearch` are judged one by one",
     "pipeline": "it names a search pipeline of its own",
@@ -36,10 +42,9 @@ REASONS: Mapping[Reason, str] = {
     "by_query": "it changes or copies documents by query",
     "sort": "it asks for another order",
     "search_after": "it goes on after a hit of another order",
-    "collapse": "OpenSearch takes no `rescore` beside `collapse`",
     "rescore": "it has a `rescore` of its own",
     "slice": "it is one slice of a reading of everything",
-    "min_score": "its `min_score` is on the scale of BM25, and is honoured there",
+    "min_score": "its `min_score` is on the scale of BM25, which neighbours and groups have not",
     "indices_boost": "it weighs the scores of indices",
     "part": "it has a part that may mean something else beside `rescore`",
     "window": "its page is larger than index.max_rescore_window allows",
@@ -53,11 +58,40 @@ REASONS: Mapping[Reason, str] = {
 }
 
 
+MOST_TEXTS = 4  # that one query may look for
+ONLY_FOR_ALL = ("phrase", "syntax")
+"""Demands of a clause that another one beside it need not keep."""
+OTHERWISE = ("fuzziness", "analyzer")
+"""Options by which a query finds other words than those of its text."""
+NO_TYPES: Mapping[str, str] = MappingProxyType({})
+
+
+class AboutReason(str):
+    """A reason, and the field or the clause that it is about."""
+
+    about: str
+
+    def __new__(cls, reason: str, about: str) -> AboutReason:
+        """Make one that is the reason itself wherever reasons are compared."""
+        made = super().__new__(cls, reason)
+        made.about = about
+        return made
+
+
+def explanation_of(reason: Reason) -> str:
+    """Say for people why a search is left alone, and what the reason is about."""
+    about = getattr(reason, "about", "")
+    return f"{about}: {REASONS[reason]}" if about else REASONS[reason]
+
+
 class Wanted(NamedTuple):
-    """The one text that a query looks for, and what its documents must match besides.
+    """The text that a query looks for, and what its documents must match besides.
 
     `around` are queries that change the score of the text, the inner one first, each with the name of the
     part in which it stands. `demand` says why neighbours may not be found beside what the words match.
+    `words` is what scores the text in the client's own way, None where that is the words of the searched
+    fields; in it the text is `typed`, by default as it stands in `text`, and its scores are `scale` times
+    those of the plain query.
     """
 
     text: str
@@ -65,6 +99,18 @@ class Wanted(NamedTuple):
     excluded: tuple[QueryBody, ...] = ()
     around: tuple[tuple[str, QueryBody], ...] = ()
     demand: Reason | None = None
+    words: QueryBody | None = None
+    typed: tuple[str, ...] = ()
+    scale: float = 1.0
+
+    @property
+    def strings(self) -> tuple[str, ...]:
+        """Give the strings of the query that are what a user typed."""
+        return self.typed or (self.text,)
+
+
+Read: TypeAlias = tuple[QueryBody, Wanted]
+"""A clause, and what it looks for."""
 
 
 class Clause(Protocol):
@@ -73,46 +119,81 @@ class Clause(Protocol):
     name: ClassVar[str]
 
     def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
-        """Read the one text of a query of this kind, or say why there is none."""
+        """Read the text of a query of this kind, or say why there is none."""
 
 
 class QueryReader:
-    """Reads queries for the one text that they look for in some fields."""
+    """Reads queries for the text that they look for.
 
-    def __init__(self, fields: Collection[str]) -> None:
-        self.fields = frozenset(fields)
+    `fields` are those that are searched by words; `types` tells the type of every field of the index.
+    """
+
+    def __init__(self, fields: Collection[str], types: Mapping[str, str] = NO_TYPES) -> None:
+        self.fields, self.types = frozenset(fields), types
         self._clauses: dict[str, Clause] = {name: member_of(FAMILY, name)() for name in names_of(FAMILY)}
 
     def read(self, query: Any) -> Wanted | Reason:
-        """Read the one text that a query looks for, or why there is none. Raises TypeError for no query."""
+        """Read the text that a query looks for, or why there is none. Raises TypeError for no query."""
         if not isinstance(query, Mapping):
             raise TypeError(f"a query is an object, not {type(query).__name__}")
         if len(query) != 1:
             return "kind"
         [(kind, body)] = query.items()
         clause = self._clauses.get(kind)
-        return clause.read(body, self) if clause and isinstance(body, Mapping) else "kind"
+        if clause and isinstance(body, Mapping):
+            return clause.read(body, self)
+        return AboutReason("kind", str(kind))
 
-    def text_of(self, text: Any, named: Any, options: Mapping[str, Any]) -> Wanted | Reason:
-        """Take what a user typed to be found in the `named` fields, with or without boosts; none are all."""
-        named = [named] if isinstance(named, str) else named or ()
-        if not all(map(self.has, named)):
-            return "field"
+    def text_of(
+        self, query: QueryBody, named: Any, options: Mapping[str, Any], demand: Reason | None = None
+    ) -> Wanted | Reason:
+        """Take what a user typed, the `query` among the options, to be found in the `named` fields, with or
+        without boosts; none are all. A query with a `demand` of its kind scores in its own way."""
+        text = options.get("query")
+        fields = [named] if isinstance(named, str) else list(named or ())
+        if fields and not any(map(self.has, fields)):
+            return AboutReason("field", ", ".join(map(self.described, fields[:3])))
         if not isinstance(text, str) or not text.strip():
             return "no_text"  # numbers and dates are none to encode
-        return Wanted(text, demand=demand_of(options))
+        own = demand is not None or not self.is_plain(fields, options)
+        return Wanted(text, demand=demand or demand_of(options), words=query if own else None)
+
+    def is_plain(self, fields: Sequence[str], options: Mapping[str, Any]) -> bool:
+        """Tell whether words count in some of the searched fields alone, and in each alike."""
+        names, boosts = zip(*(one.partition("^")[::2] for one in fields), strict=True) if fields else ((), ())
+        alike = len(set(boosts)) < 2 and not {"0", "0.0"}.intersection(boosts)
+        return self.fields.issuperset(names) and alike and not any(map(options.get, OTHERWISE))
 
     def inside(self, kind: str, body: Mapping[str, Any], part: str) -> Wanted | Reason:
-        """Read the text within a `part` of a query that changes its score by all that it says besides."""
+        """Read the text within a `part` of a query that changes its score by all that it says besides.
+
+        Where it cuts by its score, that of the words cuts: neighbours have none.
+        """
         one = self.read(body.get(part))
         if isinstance(one, str):
             return one
-        outside = {name: value for name, value in body.items() if name != part}
-        return one._replace(around=(*one.around, (part, {kind: outside})))
+        outside = {name: value for name, value in body.items() if name not in (part, "min_score")}
+        demand = one.demand or ("functions" if body.get("min_score") is not None else None)
+        return one._replace(around=(*one.around, (part, {kind: outside})), demand=demand)
 
     def has(self, field: Any) -> bool:
-        """Tell whether a field, with or without a boost, is one of the index's texts."""
-        return isinstance(field, str) and field.partition("^")[0] in self.fields
+        """Tell whether a field, with or without a boost or signs for any letters, is an analysed text."""
+        if not isinstance(field, str):
+            return False
+        name = field.partition("^")[0]
+        if "*" in name:
+            return any(fnmatchcase(one, name) for one in self._texts())
+        parent, inside, _ = name.rpartition("._")  # search_as_you_type has sub-fields that no mapping shows
+        return name in self.fields or self.types.get(parent if inside else name) in TEXT_TYPES
+
+    def described(self, field: Any) -> str:
+        """Say of a field what it is."""
+        name = str(field).partition("^")[0]
+        return f"{name} is {self.types.get(name, 'not mapped')}"
+
+    def _texts(self) -> Iterator[str]:
+        yield from self.fields
+        yield from (name for name, of in self.types.items() if of in TEXT_TYPES)
 
 
 def demand_of(options: Mapping[str, Any]) -> Reason | None:
@@ -123,15 +204,46 @@ def demand_of(options: Mapping[str, Any]) -> Reason | None:
     return "minimum_should_match" if options.get("minimum_should_match") is not None else None
 
 
-def joined(texts: Iterable[Wanted]) -> Wanted | Reason:
-    """Join clauses for the same text, any of which may match, to one."""
-    found = list(texts)
-    if len({one.text for one in found}) != 1:
-        return "texts"
+def joined(found: Sequence[Read]) -> Wanted | Reason:
+    """Join clauses for texts, any of which may match, to one."""
     if len(found) == 1:
-        return found[0]
-    if any(one.filters or one.excluded for one in found):
-        return "clauses"  # which of the filters hold depends on the clause
-    if any(one.around for one in found):
+        return found[0][1]
+    read = [one for _, one in found]
+    texts = list(dict.fromkeys(one.text for one in read))
+    if len(texts) > MOST_TEXTS:
+        return "texts"
+    if any(one.around for one in read):
         return "scores"
-    return Wanted(found[0].text, demand=next((one.demand for one in found if one.demand), None))
+    plain = len(texts) == 1 and all(one.words is None and not is_limited(one) for one in read)
+    alike = plain and len({multiplier_of(clause) for clause, _ in found}) == 1
+    words = None if alike else {"bool": {"should": [scoring(*one) for one in found]}}
+    typed = () if alike else tuple(dict.fromkeys(one for each in read for one in each.strings))
+    return Wanted(" ".join(texts), demand=demand_in(read, texts), words=words, typed=typed)
+
+
+def scoring(clause: QueryBody, one: Wanted) -> QueryBody:
+    """Give what scores a text as a clause does."""
+    return clause if one.words is None or is_limited(one) else one.words
+
+
+def is_limited(one: Wanted) -> bool:
+    """Tell whether a text counts in some documents alone."""
+    return (one.filters, one.excluded) != ((), ())  # `bool` is a clause here
+
+
+def multiplier_of(clause: QueryBody) -> float:
+    """Give what a clause for words multiplies their scores by."""
+    [body] = clause.values()
+    options = body if {"query", "boost"} & body.keys() else next(iter(body.values()), None)
+    return float(options.get("boost", 1.0)) if isinstance(options, Mapping) else 1.0
+
+
+def demand_in(read: Sequence[Wanted], texts: Sequence[str]) -> Reason | None:
+    """Say why neighbours may not be found beside what any of several clauses matches."""
+    if any(map(is_limited, read)):
+        return "clauses"  # which of the filters hold depends on the clause
+    if len(texts) > 1:
+        return "texts"
+    demands = [one.demand for one in read]
+    strict = next((one for one in demands if one and one not in ONLY_FOR_ALL), None)
+    return strict or (demands[0] if all(demands) else None)

@@ -1,11 +1,12 @@
-"""`bool`: one text among its clauses, and what else must or must not match."""
+"""`bool`: a text among its clauses, and what else must or must not match."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import Clause, QueryBody, QueryReader, Reason, Wanted, joined
+from ...search.fusions import WITHIN
+from . import AboutReason, Clause, QueryBody, QueryReader, Read, Reason, Wanted, joined
 
 MOST_CLAUSES = 50  # that are looked into
 OF_VECTORS = frozenset({"knn", "neural", "neural_sparse"})
@@ -14,35 +15,44 @@ PLAIN = frozenset({"term", "terms", "range", "exists", "ids", "prefix", "wildcar
 
 
 class Bool(Clause):
-    """Joins queries; one of those that count must look for the text."""
+    """Joins queries; one of those that count must look for a text.
+
+    What has to match says which text it is, where it looks for one; others that may match add to its score.
+    """
 
     name = "bool"
 
     def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
-        """Take the text of its clauses; what else must match becomes a filter."""
+        """Take the texts of its clauses; what else must match becomes a filter."""
+        if WITHIN.items() <= body.items():
+            return "ranked"
         must, should, filters, excluded = map(
             clauses_of, (body.get(part) for part in ("must", "should", "filter", "must_not"))
         )
         if len(must) + len(should) + len(filters) + len(excluded) > MOST_CLAUSES:
-            return "clauses"
+            return AboutReason("clauses", f"more than {MOST_CLAUSES} in one bool")
         read = [(clause, reader.read(clause)) for clause in (*must, *should)]
-        texts = [one for _, one in read if not isinstance(one, str)]
-        if not texts:
+        demanded, wished = looking_for_text(read[: len(must)]), looking_for_text(read[len(must) :])
+        found = [*demanded, *alike(wished, demanded)] if demanded else wished
+        if not found:
             return without_text(read, filters)
-        one = joined(texts)
+        one = joined(found)
         if isinstance(one, str):
             return one
+        if demanded and (must_be := joined(demanded)) != one and isinstance(must_be, Wanted):
+            one = one._replace(demand=must_be.demand)
+        counted = [clause for clause, _ in found]
         required = [clause for clause, found in read[: len(must)] if isinstance(found, str)]
-        others = [clause for clause, found in read[len(must) :] if isinstance(found, str)]
+        others = [clause for clause in should if clause not in counted]
         added = [*others, *beyond_plain(required)]
-        if any(OF_VECTORS.intersection(clause) for clause in added):
-            return "scores"
+        if vectors := OF_VECTORS.intersection(kind for clause in added for kind in clause):
+            return AboutReason("scores", ", ".join(vectors))
         beside = (("must", {"bool": {"should": added}}),) if added else ()
         return one._replace(
             filters=(*one.filters, *required, *filters),
             excluded=(*one.excluded, *excluded),
             around=(*one.around, *beside),
-            demand=one.demand or demand_of_clauses(body, read[: len(must)], optional=bool(others and must)),
+            demand=one.demand or demand_of_clauses(body, demanded, optional=bool(others and must)),
         )
 
 
@@ -51,6 +61,17 @@ def clauses_of(value: Any) -> list[QueryBody]:
     if value is None:
         return []
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+
+
+def looking_for_text(read: Sequence[tuple[QueryBody, Wanted | Reason]]) -> list[Read]:
+    """List the clauses that look for a text, with it."""
+    return [(clause, one) for clause, one in read if isinstance(one, Wanted)]
+
+
+def alike(wished: Sequence[Read], demanded: Sequence[Read]) -> list[Read]:
+    """List the clauses that look for what is demanded once more, and do nothing else to its score."""
+    texts = {one.text for _, one in demanded}
+    return [(clause, one) for clause, one in wished if one.text in texts and not one.around]
 
 
 def without_text(read: Sequence[tuple[QueryBody, Any]], filters: Sequence[QueryBody]) -> Reason:
@@ -64,12 +85,10 @@ def beyond_plain(required: Sequence[QueryBody]) -> list[QueryBody]:
     return [one for one in required if not PLAIN.issuperset(one)]
 
 
-def demand_of_clauses(
-    body: Mapping[str, Any], must: Sequence[tuple[QueryBody, Any]], *, optional: bool
-) -> Reason | None:
+def demand_of_clauses(body: Mapping[str, Any], demanded: Sequence[Read], *, optional: bool) -> Reason | None:
     """Say that such a query asks for more than one word of its text, or for the text in several fields; where
     clauses beside it are `optional`, for any of them."""
-    if sum(not isinstance(found, str) for _, found in must) > 1:
+    if len(demanded) > 1:
         return "several_fields"
     few = ("0",) if optional else ("0", "1")
     return None if str(body.get("minimum_should_match", few[-1])) in few else "minimum_should_match"

@@ -14,5 +14,5 @@ class CombinedFields(Clause):
     name = "combined_fields"
 
     def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
-        """Take the text, where all fields are among the index's texts."""
-        return reader.text_of(body.get("query"), body.get("fields"), body)
+        """Take the text, where a field is among the index's texts."""
+        return reader.text_of({self.name: body}, body.get("fields"), body)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import Clause, QueryReader, Reason, Wanted
+from . import AboutReason, Clause, QueryReader, Reason, Wanted
 
 
 class FunctionScore(Clause):
@@ -15,6 +15,6 @@ class FunctionScore(Clause):
 
     def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
         """Take the text within, where its score counts."""
-        if body.get("boost_mode") == "replace" or "min_score" in body:
-            return "functions"
+        if body.get("boost_mode") == "replace":
+            return AboutReason("functions", "boost_mode replace")
         return reader.inside(self.name, body, "query")

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
-from . import Clause, QueryReader, Reason, Wanted
+from . import AboutReason, Clause, QueryReader, Reason, Wanted
 
 
 class Match(Clause):
     """Looks for words in one field."""
 
     name = "match"
+    demand: ClassVar[Reason | None] = None
 
     def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
         """Take the text, where the field is one of the index's texts."""
         if len(body) != 1:
-            return "kind"
+            return AboutReason("kind", self.name)
         [(field, value)] = body.items()
         options = value if isinstance(value, Mapping) else {"query": value}
-        return reader.text_of(options.get("query"), [field], options)
+        return reader.text_of({self.name: {field: options}}, [field], options, self.demand)

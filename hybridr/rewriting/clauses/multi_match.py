@@ -16,7 +16,6 @@ class MultiMatch(Clause):
     name = "multi_match"
 
     def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
-        """Take the text, where all fields are among the index's texts."""
-        if body.get("type", "best_fields") not in BY_WORDS:
-            return "phrase"
-        return reader.text_of(body.get("query"), body.get("fields"), body)
+        """Take the text, where a field is among the index's texts."""
+        demand = None if body.get("type", "best_fields") in BY_WORDS else "phrase"
+        return reader.text_of({self.name: body}, body.get("fields"), body, demand)

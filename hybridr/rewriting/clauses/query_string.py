@@ -1,4 +1,4 @@
-"""`query_string`, which `?q=` becomes: plain words in it look for a text, signs and operators for more."""
+"""`query_string`, which `?q=` becomes: words, and what signs and operators between them say."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from . import Clause, QueryReader, Reason, Wanted
+from ...languages import says_something
+from . import AboutReason, Clause, QueryReader, Reason, Wanted
 
 SIGNS = re.compile(r'[+=&|><!(){}\[\]^"~*?:\\/]|(?<!\w)-|-(?!\w)|\b(AND|OR|NOT)\b')
 """What may be syntax in a query of Lucene; a hyphen within a word is none."""
+NO_WORDS = re.compile(r"[\[\]{}\\/<>]|\b_exists_:")
+"""What stands in ranges, regular expressions and escapes: what users look for by these is no text."""
+UNWANTED = re.compile(r'(?:(?<![^\s(])[-!]|\bNOT\s+)(?:[\w.]+:)?(?:"[^"]*"|\([^()]*\)|[^\s()]+)')
+OF_A_FIELD = re.compile(r'(?<![\w.*])([\w.*]+):("[^"]*"|\([^()]*\)|[^\s()]+)')
+AMONG_WORDS = re.compile(r'[~^][\d.]*|&&|\|\||\b(?:AND|OR|NOT)\b|(?<!\w)-|-(?!\w)|[+=&|!()"*?:]')
 
 
 class QueryString(Clause):
@@ -19,13 +25,24 @@ class QueryString(Clause):
     signs = SIGNS
 
     def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
-        """Take the text, where it holds no sign of the language."""
+        """Take the text; of one that holds signs of the language the words that are wanted."""
         text, kind = body.get("query"), body.get("type", "best_fields")
-        if kind not in ("best_fields", "most_fields", "cross_fields"):
-            return "phrase"
-        if isinstance(text, str) and self.signs.search(text):
-            return "syntax"
-        return reader.text_of(text, named_fields(body), body)
+        options = {**body, "fuzziness": None}  # of words that a sign in the text says it of
+        demand = None if kind in ("best_fields", "most_fields", "cross_fields") else "phrase"
+        if not isinstance(text, str) or not self.signs.search(text):
+            return reader.text_of({self.name: body}, named_fields(body), options, demand)
+        words = words_wanted(text, reader)
+        if NO_WORDS.search(text) or not says_something(words):
+            return AboutReason("syntax", self.name)
+        one = reader.text_of({self.name: body}, named_fields(body), options, "syntax")
+        return one._replace(text=words, typed=(text,)) if isinstance(one, Wanted) else one
+
+
+def words_wanted(text: str, reader: QueryReader) -> str:
+    """Give the words that a text looks for in texts: no operators, no names of fields, nothing unwanted."""
+    wanted = UNWANTED.sub(" ", text)
+    in_texts = OF_A_FIELD.sub(lambda found: found[2] if reader.has(found[1]) else " ", wanted)
+    return " ".join(AMONG_WORDS.sub(" ", in_texts).split())
 
 
 def named_fields(body: Mapping[str, Any]) -> Any:

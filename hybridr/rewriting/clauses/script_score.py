@@ -14,5 +14,5 @@ class ScriptScore(Clause):
     name = "script_score"
 
     def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
-        """Take the text within, unless the script cuts by the score of BM25."""
-        return "functions" if "min_score" in body else reader.inside(self.name, body, "query")
+        """Take the text within."""
+        return reader.inside(self.name, body, "query")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
@@ -13,6 +13,9 @@ from ...cluster.record import Record
 from ..settings import SearchSettings
 
 FAMILY = "search.fusions"
+MOST_LEAVES = 1_000  # of a query; a cluster takes 1,024
+WITHIN = {"adjust_pure_negative": False}
+"""What a `bool` is known by that ranks already; with a `filter` it means nothing."""
 BEYOND = 1e-12
 """The weight of the scores by which hits are found: lost in those that are scored again, and what is left for
 hits beyond the window, which follow in the order in which they were found on whichever page they are."""
@@ -45,6 +48,23 @@ class Weighted(NamedTuple):
 NO_SCORES: Mapping[str, tuple[float, Scores]] = MappingProxyType({})
 
 
+def leaves_of(query: Any) -> int:
+    """Count what of a query has nothing inside."""
+    if not isinstance(query, Mapping):
+        return sum(map(leaves_of, query))
+    inside = [one for one in query.values() if isinstance(one, Mapping | list)]
+    return sum(map(leaves_of, inside)) if inside else 1
+
+
+class OwnQuery(NamedTuple):
+    """A client's own query: what it `finds`, and what of it scores words, on the scale of the plain query;
+    None where that is the plain query. A cluster makes at most so many `leaves` of the words."""
+
+    finds: Mapping[str, Any]
+    words: Mapping[str, Any] | None = None
+    leaves: int = 0
+
+
 @dataclass(frozen=True)
 class Question:
     """One query as the legs ask it: by leg its text, a query made of it, or its vector `(dim,)`.
@@ -74,6 +94,17 @@ class Question:
     def finding(self) -> list[str]:
         """Name the legs that find candidates; the others only score them."""
         return [name for name, leg in self.legs.items() if leg.of_words or not self.words_find]
+
+    def asking(self, own: OwnQuery) -> Question:
+        """Ask a client's own query in place of the text; signals take what room its words leave."""
+        if own.words is None:
+            return replace(self, matched=own.finds)
+        room, signals = MOST_LEAVES - own.leaves, dict[str, Weighted]()
+        for name, part in self.signals.items():
+            room -= leaves_of(part.clauses)
+            signals |= {name: part} if room >= 0 else {}
+        asked = {name: own.words if leg.of_words else self.asked[name] for name, leg in self.legs.items()}
+        return replace(self, matched=own.finds, asked=asked, signals=signals)
 
     def query(self, leg: str) -> dict[str, Any]:
         """Build the query of one leg."""
@@ -129,6 +160,13 @@ class Rescoring(NamedTuple):
             "rescore_query": self.scored,
         }
         return {"query": self.found, "rescore": {"window_size": self.window, "query": rescored}}
+
+    def within(self) -> dict[str, Any]:
+        """Write it as a query alone, which scores all that it finds: what goes with no `rescore`.
+
+        The cluster asks again for the hits inside of groups, by this query: it has to be known then.
+        """
+        return {"query": {"bool": {"filter": [self.found], "should": [self.scored], **WITHIN}}}
 
 
 class Grid(NamedTuple):

@@ -12,6 +12,7 @@ from hybridr import Search, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.rewriting.clauses import Wanted
 from hybridr.rewriting.rewriting import BodyRanking
+from hybridr.search.fusions import OwnQuery
 from hybridr.search.settings import Finds
 from support.hashing import HashingEncoder
 from support.matrix import MATCH, TEXT, fill_mart
@@ -99,6 +100,6 @@ def test_where_words_alone_find_functions_change_the_order_only(search: Search) 
 
 def test_the_spread_hangs_on_the_words_and_the_encoder(search: Search) -> None:
     [legs] = search.legs([TEXT])
-    made = search.rescoring(TEXT, 100, MATCH).like_words["script_score"]["script"]["params"]
+    made = search.rescoring(TEXT, 100, OwnQuery(MATCH)).like_words["script_score"]["script"]["params"]
     assert made["factor"] == pytest.approx(4 * sqrt(legs.scales.idf_sum) / 0.8)
     assert made["zero"] == pytest.approx(legs.scales.unrelated / 2)

@@ -1,0 +1,21 @@
+"""`nested`: a text in objects inside a document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import Clause, QueryReader, Reason, Wanted
+
+
+class Nested(Clause):
+    """Looks for a text in the objects of one path."""
+
+    name = "nested"
+
+    def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
+        """Take the text within; what else objects must match stays with it."""
+        one = reader.read(body.get("query"))
+        if isinstance(one, str):
+            return one
+        return Wanted(one.text, demand="clauses", words={self.name: body}, typed=one.typed)

@@ -1,0 +1,175 @@
+"""Shapes: clients' own queries without their texts, each brought to the scale of the plain query once."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from threading import Lock, Thread
+from typing import Any, NamedTuple
+
+import orjson
+
+from ..cluster.legs.lexical import PLACE, Template
+from ..errors import ClusterError, HybridrError
+from ..search.calibration import PlainQuery, Probes, probes_of, scale_among
+from ..search.opened import Opened
+from .clauses.bool import OF_VECTORS
+
+MOST_SHAPES, MOST_WAITING, MOST_BYTES = 1_000, 100, 10_000
+FITTED_S = 3600.0  # after that a scale is measured anew, and used meanwhile
+AT_ONCE, REST = 100, 4.0  # shapes fitted without a rest; then so many times as long as each took
+LONGEST_S = 5.0  # that a new opening waits for the shapes of the one before
+TYPED = ("query", "value")
+CONDITIONS = ("filter", "must_not", "minimum_should_match")
+DEMANDS = ("operator", "default_operator", "minimum_should_match", "_name")
+SYNONYMS, EXPANDED = 3, 50  # that a cluster makes of one word
+NO_QUERY = 400
+
+
+def query_shape(query: Any, texts: Sequence[str]) -> Any:
+    """Put `{{query}}` in the place of texts, and leave out what only says which documents match."""
+    if isinstance(query, list):
+        return [query_shape(one, texts) for one in query]
+    if not isinstance(query, Mapping):
+        return query
+    left_out: Sequence[str] = DEMANDS if isinstance(query.get("query"), str) else ()
+    left_out = CONDITIONS if {"must", "should"} & query.keys() else left_out
+    return {
+        name: PLACE if name in TYPED and isinstance(of, str) and of in texts else query_shape(of, texts)
+        for name, of in query.items()
+        if name not in left_out
+    }
+
+
+def leaves_in(query: Any, text: str, types: Collection[str]) -> int:
+    """Bound what a cluster makes of a query for a text, by the fields of the index that names may stand for:
+    of each word three synonyms, and fifty words where it may be spelt otherwise."""
+    if isinstance(query, list):
+        return sum(leaves_in(one, text, types) for one in query)
+    if not isinstance(query, Mapping):
+        return 0
+    if not isinstance(query.get("query"), str):
+        return 1 + sum(leaves_in(one, text, types) for one in query.values())
+    named = (query["fields"] or ["*"]) if "fields" in query else [query.get("default_field", "one")]
+    fields = sum(fields_like(str(one), types) for one in named)
+    of_words = "default_operator" not in query  # else a sign says which words may be spelt otherwise
+    misspelt = (of_words and query.get("fuzziness") is not None) or "~" in query["query"]
+    return fields * len(text.split()) * (EXPANDED if misspelt else SYNONYMS)
+
+
+def fields_like(name: str, types: Collection[str]) -> int:
+    """Count the fields that a name may stand for."""
+    pattern = name.partition("^")[0]
+    return sum(fnmatchcase(one, pattern) for one in types) if "*" in pattern else 1
+
+
+class ShapeScale(NamedTuple):
+    """What the scores of a shape are divided by, 0 where nothing tells; and when that was measured."""
+
+    scale: float
+    at: float
+
+
+class Shapes:
+    """The shapes of one index's queries, the last 1,000 that were asked.
+
+    In the background one is fitted when it is first seen, by one thread, which works a fifth of the time
+    once there were a hundred: shapes that never repeat cost a cluster little. Else it is fitted at once.
+    """
+
+    def __init__(self, opened: Opened, *, background: bool = False) -> None:
+        self.opened, self.fields, self.background = opened, opened.fields, background
+        self._lock, self._working = Lock(), False
+        self._known: OrderedDict[bytes, ShapeScale] = OrderedDict()
+        self._waiting: OrderedDict[bytes, None] = OrderedDict()
+        self._probes, self._probed_at = list[Probes](), 0.0
+
+    @property
+    def waiting(self) -> int:
+        """Count the shapes that are going to be fitted."""
+        return len(self._waiting)
+
+    def scale(self, query: Mapping[str, Any], texts: Sequence[str]) -> float | None:
+        """Give what the scores of a query are divided by; 0 where nothing tells, None where it is not known
+        yet."""
+        shape = orjson.dumps(query_shape(query, texts), option=orjson.OPT_SORT_KEYS)
+        if len(shape) > MOST_BYTES:
+            return 0.0
+        known = self._found(shape)
+        if known is None and not self.background:
+            return self._fit(shape)
+        return known.scale if known else None
+
+    def follow(self, before: Shapes) -> None:
+        """Take the shapes of an index as it was opened before; of another one they are fitted first."""
+        recent, until = list(before._known.items()), time.monotonic() + LONGEST_S
+        if before.opened.info.uuid == self.opened.info.uuid and before.fields == self.fields:
+            self._known.update(recent)
+            return
+        with suppress(HybridrError):
+            for shape, _ in reversed(recent[-AT_ONCE:]):
+                if time.monotonic() < until:
+                    self._fit(shape)
+
+    def _found(self, shape: bytes) -> ShapeScale | None:
+        with self._lock:
+            known = self._known.get(shape)
+            if known:
+                self._known.move_to_end(shape)
+            if self.background and (known is None or known.at + FITTED_S < time.monotonic()):
+                self._ask_for(shape)
+            return known
+
+    def _ask_for(self, shape: bytes) -> None:
+        if len(self._waiting) < MOST_WAITING:
+            self._waiting[shape] = None
+            if not self._working:
+                self._working = True
+                Thread(target=self._work, name="hybridr-shapes", daemon=True).start()
+
+    def _work(self) -> None:
+        fitted = 0
+        while shape := self._next():
+            began = time.monotonic()
+            try:
+                self._fit(shape)
+            except Exception:  # what a cluster refuses now it may answer later
+                fitted = max(fitted, AT_ONCE)
+            with self._lock:
+                self._waiting.pop(shape, None)
+            fitted += 1
+            if fitted > AT_ONCE or len(self._known) > AT_ONCE:
+                time.sleep(REST * (time.monotonic() - began))
+
+    def _next(self) -> bytes | None:
+        with self._lock:
+            self._working = bool(self._waiting)
+            return next(iter(self._waiting), None)
+
+    def _fit(self, shape: bytes) -> float:
+        """Measure the scale of a shape. Raises HybridrError where the cluster does not answer."""
+        cluster, info = self.opened.cluster, self.opened.info
+        try:
+            template = Template(orjson.loads(shape))
+            vectors = any(b'"%s":' % one.encode() in shape for one in OF_VECTORS)
+            scale = 0.0 if vectors else scale_among(cluster, info, self._documents(), template)
+        except ClusterError as error:
+            if error.status != NO_QUERY:
+                raise
+            scale = 0.0
+        with self._lock:
+            self._known[shape] = ShapeScale(scale, time.monotonic())
+            while len(self._known) > MOST_SHAPES:
+                self._known.popitem(last=False)
+        return scale
+
+    def _documents(self) -> list[Probes]:
+        """Give texts of the index's documents, drawn anew after an hour."""
+        if not self._probes or self._probed_at + FITTED_S < time.monotonic():
+            plain = PlainQuery(self.fields, self.opened.plain)
+            self._probes = list(probes_of(self.opened.cluster, self.opened.info, plain))
+            self._probed_at = time.monotonic()
+        return self._probes

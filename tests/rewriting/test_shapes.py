@@ -1,0 +1,183 @@
+"""Shapes of queries: what of a query is its shape, and how each gets its scale once, whatever is sent."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hybridr.errors import ClusterError
+from hybridr.rewriting import shapes
+from hybridr.rewriting.shapes import MOST_SHAPES, MOST_WAITING, Shapes, leaves_in, query_shape
+
+FIELDS = ["title^5.0", "title.english^3.0"]
+MULTI = {"multi_match": {"query": "red shoes", "fields": FIELDS, "operator": "AND", "boost": 2.0}}
+
+
+def opened(uuid: str = "u", fields: tuple[str, ...] = ("title",)) -> Any:
+    return SimpleNamespace(cluster=None, info=SimpleNamespace(uuid=uuid), fields=fields, plain=list)
+
+
+@pytest.fixture
+def fitted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The bodies of which a scale was measured, each with the scale 3."""
+    asked: list[Any] = []
+
+    def measured(cluster: Any, info: Any, probes: Any, template: Any) -> float:
+        asked.append(template.body)
+        return 3.0
+
+    monkeypatch.setattr(shapes, "scale_among", measured)
+    monkeypatch.setattr(shapes, "probes_of", lambda *_: iter(["texts"]))
+    monkeypatch.setattr(shapes, "REST", 0.0)
+    return asked
+
+
+def settled(one: Shapes) -> Shapes:
+    until = time.monotonic() + 20
+    while one.waiting and time.monotonic() < until:
+        time.sleep(0.001)
+    return one
+
+
+def boosted(boost: float) -> dict[str, Any]:
+    return {"match": {"title": {"query": "red shoes", "boost": boost}}}
+
+
+def test_a_shape_has_no_text_and_nothing_that_only_says_what_matches() -> None:
+    query = {
+        "bool": {
+            "should": [
+                MULTI,
+                {"term": {"sku": {"value": "red shoes"}}},
+                {"match": {"operator": {"query": "x"}}},
+            ],
+            "filter": [{"term": {"shop": 7}}],
+            "must_not": [{"term": {"sold": True}}],
+            "minimum_should_match": "1",
+        }
+    }
+    assert query_shape(query, ["red shoes"]) == {
+        "bool": {
+            "should": [
+                {"multi_match": {"query": "{{query}}", "fields": FIELDS, "boost": 2.0}},
+                {"term": {"sku": {"value": "{{query}}"}}},
+                {"match": {"operator": {"query": "x"}}},
+            ]
+        }
+    }
+    assert query_shape({"match": {"title": {"query": "title"}}}, ["title"]) == {
+        "match": {"title": {"query": "{{query}}"}}
+    }
+
+
+def test_a_shape_is_fitted_once_in_the_background_whatever_its_text(fitted: list[Any]) -> None:
+    one = Shapes(opened(), background=True)
+    assert one.scale(MULTI, ["red shoes"]) is None
+    assert settled(one).scale(MULTI, ["red shoes"]) == 3.0
+    other = {"multi_match": {**MULTI["multi_match"], "query": "blue hats"}}
+    assert one.scale(other, ["blue hats"]) == 3.0
+    assert len(fitted) == 1
+
+
+def test_without_a_server_it_is_fitted_at_once(fitted: list[Any]) -> None:
+    assert Shapes(opened()).scale(MULTI, ["red shoes"]) == 3.0
+
+
+def test_shapes_that_never_repeat_cost_little(fitted: list[Any]) -> None:
+    one = Shapes(opened(), background=True)
+    for boost in range(3 * MOST_SHAPES):
+        assert one.scale(boosted(boost), ["red shoes"]) is None
+        assert one.waiting <= MOST_WAITING
+    at_once = Shapes(opened())
+    for boost in range(MOST_SHAPES + 200):
+        at_once.scale(boosted(boost), ["red shoes"])
+        at_once.scale(MULTI, ["red shoes"])
+    assert len(at_once._known) == MOST_SHAPES
+    asked = len(fitted)
+    assert at_once.scale(MULTI, ["red shoes"]) == 3.0
+    assert len(fitted) == asked, "what is asked again and again stays"
+    settled(one)
+
+
+def test_a_busy_cluster_rests_once_there_are_many(fitted: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    rests: list[float] = []
+    monkeypatch.setattr(shapes, "AT_ONCE", 3)
+    monkeypatch.setattr(shapes, "REST", 4.0)
+    monkeypatch.setattr(shapes, "time", SimpleNamespace(sleep=rests.append, monotonic=time.monotonic))
+    one = Shapes(opened(), background=True)
+    for boost in range(5):
+        one.scale(boosted(boost), ["red shoes"])
+    settled(one)
+    while one._working:  # it rests after the last one, too
+        time.sleep(0.001)
+    assert len(rests) == 2
+
+
+def test_what_a_cluster_refuses_has_no_scale_and_what_it_fails_is_asked_again(
+    fitted: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[Any] = [ClusterError("busy", status=429), ClusterError("no such query", status=400)]
+
+    def refused(*_: Any) -> float:
+        raise answers.pop(0)
+
+    monkeypatch.setattr(shapes, "scale_among", refused)
+    one = Shapes(opened(), background=True)
+    assert one.scale(MULTI, ["red shoes"]) is None
+    assert settled(one).scale(MULTI, ["red shoes"]) is None
+    assert settled(one).scale(MULTI, ["red shoes"]) == 0.0
+    assert not answers
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"bool": {"should": [MULTI, {"knn": {"v": {"k": 1}}}]}},
+        {"match": {"t": {"query": "x", "y": "z" * 20_000}}},
+    ],
+)
+def test_vectors_and_what_is_endless_have_none(fitted: list[Any], query: dict[str, Any]) -> None:
+    assert Shapes(opened()).scale(query, ["x"]) == 0.0
+    assert not fitted
+
+
+def test_an_hour_later_it_is_measured_again_and_used_meanwhile(
+    fitted: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Shapes(opened(), background=True)
+    one.scale(MULTI, ["red shoes"])
+    settled(one)
+    monkeypatch.setattr(shapes, "FITTED_S", -1.0)
+    assert one.scale(MULTI, ["red shoes"]) == 3.0
+    settled(one)
+    assert len(fitted) == 2
+
+
+def test_a_new_opening_of_the_same_index_knows_what_was_known_and_of_another_it_is_fitted(
+    fitted: list[Any],
+) -> None:
+    before = Shapes(opened())
+    before.scale(MULTI, ["red shoes"])
+    same, other, wider = (
+        Shapes(opened(), background=True),
+        Shapes(opened("v"), background=True),
+        Shapes(opened(fields=("title", "text")), background=True),
+    )
+    same.follow(before)
+    assert (same.scale(MULTI, ["red shoes"]), len(fitted)) == (3.0, 1)
+    for count, one in enumerate((other, wider), 2):
+        one.follow(before)
+        assert (one.scale(MULTI, ["red shoes"]), len(fitted)) == (3.0, count)
+
+
+def test_leaves_are_bounded_by_fields_and_words() -> None:
+    types = dict.fromkeys(("title", "title.english", "title.keyword", "price"), "text")
+    assert leaves_in({"match": {"title": {"query": "a b"}}}, "a b", types) == 2 + 6
+    named = {"multi_match": {"query": "a b", "fields": ["title.*", "price"]}}
+    assert leaves_in(named, "a b", types) == 1 + 3 * 6
+    assert leaves_in({"multi_match": {"query": "a", "fields": []}}, "a", types) == 1 + 4 * 3
+    fuzzy = {"match": {"title": {"query": "a", "fuzziness": "AUTO"}}}
+    assert leaves_in(fuzzy, "a", types) == 2 + 50

@@ -1,0 +1,128 @@
+"""What a shop sends, without and with a transparent deployment: all that looks for a text is ranked, and
+nothing else of any answer changes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from hybridr import reindex
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.deploying.deploying import deploy, undeploy
+from hybridr.deploying.settings import DeploySettings
+from hybridr.errors import ClusterError
+from hybridr.search.settings import SearchSettings
+from hybridr.serving.application import create_app
+from hybridr.serving.settings import ServeSettings
+from support.deployed import Server
+from support.hashing import HashingEncoder
+from support.matrix import told
+from support.store import Sent, fill_store, others, searches
+
+pytestmark = [pytest.mark.node, pytest.mark.ml]
+SOURCE, INDEX, COUNT = "store", "store-hybridr-1", 400
+SHOWN = ("aggregations", "suggest", "_shards", "timed_out")
+
+
+@pytest.fixture(scope="module")
+def store(ml_cluster: Cluster) -> Iterator[Cluster]:
+    fill_store(ml_cluster, SOURCE, COUNT)
+    reindex(ml_cluster, SOURCE, HashingEncoder())
+    yield ml_cluster
+    for name in (SOURCE, INDEX):
+        ml_cluster.request("DELETE", path_of(name))
+
+
+@pytest.fixture(scope="module")
+def server(store: Cluster) -> Iterator[Server]:
+    settings = ServeSettings(index=SOURCE, rank_timeout_s=5)
+    running = Server(create_app(HashingEncoder(), settings, cluster=store))
+    yield running
+    running.stop()
+
+
+class Answers(NamedTuple):
+    """A request's answers before the deployment and after it, and what the server said of it."""
+
+    old: Any
+    new: Any
+    reasons: list[str | None]
+
+
+@pytest.fixture(scope="module")
+def answers(store: Cluster, server: Server) -> Iterator[dict[str, Answers]]:
+    sent = [*searches(), *others()]
+    before = [asked(store, one) for one in sent]
+    settings = DeploySettings(way="transparent", server=server.url, set_cluster_settings=True)
+    deploy(store, SOURCE, settings, SearchSettings())
+    metrics, said = server.app.state.embedder.metrics, list[str | None]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metrics, "count_ranking", said.append)
+        for _ in range(5):  # what is seen for the first time is calibrated; a busy machine is slow
+            said.clear()
+            for one in sent:
+                asked(store, one)
+            settle(server)
+            if "calibrating" not in said:
+                break
+        found = {}
+        for one, old in zip(sent, before, strict=True):
+            said.clear()
+            found[one.kind] = Answers(old, asked(store, one), list(said))
+    yield found
+    undeploy(store, SOURCE)
+
+
+def asked(cluster: Cluster, one: Sent) -> Any:
+    try:
+        return cluster.request("POST", f"{path_of(INDEX)}/{one.api}", one.body or None, one.params)
+    except ClusterError as failure:
+        return failure.status
+
+
+def settle(server: Server) -> None:
+    """Wait until no query is being calibrated."""
+    shapes, until = server.app.state.searches.now.shapes, time.monotonic() + 60
+    while shapes.waiting and time.monotonic() < until:
+        time.sleep(0.05)
+
+
+def test_all_that_looks_for_a_text_is_ranked(answers: dict[str, Answers]) -> None:
+    kinds = [one.kind for one in searches()]
+    left = {kind: answers[kind].reasons for kind in kinds if answers[kind].reasons[:1] != [None]}
+    assert len(kinds) >= 80
+    assert left == {}
+    assert [one.kind for one in others() if None in answers[one.kind].reasons] == []
+    changed = [kind for kind in kinds if order(answers[kind].old) != order(answers[kind].new)]
+    assert len(changed) > len(kinds) / 2
+
+
+def order(answer: dict[str, Any]) -> list[str]:
+    return [hit["_id"] for hit in answer["hits"]["hits"]]
+
+
+@pytest.mark.parametrize("one", [*searches(), *others()], ids=lambda one: one.kind)
+def test_nothing_else_changes(answers: dict[str, Answers], one: Sent) -> None:
+    old, new, _ = answers[one.kind]
+    assert type(old) is type(new), (old, new)
+    if isinstance(old, int) or one.api == "_count":
+        assert told(old) == told(new)
+        return
+    assert old.keys() == new.keys()
+    assert told({name: old.get(name) for name in SHOWN}) == told({name: new.get(name) for name in SHOWN})
+    assert old["hits"].get("total") == new["hits"].get("total")
+    assert len(old["hits"]["hits"]) == len(new["hits"]["hits"])
+    assert not any("hybridr_vector" in hit.get("_source", {}) for hit in new["hits"]["hits"])
+    if not one.ranked:
+        assert order(old) == order(new)
+        return
+    assert old["hits"]["hits"], "something is found"
+    assert {part for hit in old["hits"]["hits"] for part in hit} == {
+        part for hit in new["hits"]["hits"] for part in hit
+    }
+    before = {hit["_id"]: hit.get("highlight") for hit in old["hits"]["hits"]}
+    for hit in new["hits"]["hits"]:
+        assert hit.get("highlight") == before.get(hit["_id"], hit.get("highlight"))
