@@ -25,6 +25,7 @@ from conditions import the_twelve
 from hybridr import connect
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.record import Record as IndexRecord
+from hybridr.cluster.similarities import Similarity
 from hybridr.evaluation.evaluation import checked_qrels, parse_measure, values_of
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import qrels_file, read_qrels, read_queries
@@ -34,7 +35,7 @@ from hybridr.search.fusions.pipeline import fuse
 from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
 from hybridr.tuning import k1_and_b
-from hybridr.tuning.evidence import DEPTH, Asked, Similarity, ask, with_words
+from hybridr.tuning.evidence import DEPTH, Asked, ask, with_words
 from hybridr.tuning.judgement import (
     NEIGHBOURHOOD,
     PULL,

@@ -200,16 +200,6 @@ def searched_fields(info: IndexInfo, given: Sequence[str]) -> list[Searched]:
     return list({one.name: one for one in found}.values())
 
 
-def read_as_one(info: IndexInfo, fields: Sequence[str]) -> bool:
-    """Tell whether `combined_fields` takes these fields, and scores them as the index scores each of them."""
-    mappings = [mapping_of(info, field) for field in fields]
-    alike = {
-        (one.get("search_analyzer", one.get("analyzer", "default")), one.get("norms", True))
-        for one in mappings
-    }
-    return len(alike) == 1 and all(one.get("type") == "text" and "similarity" not in one for one in mappings)
-
-
 def _leaves(
     properties: Mapping[str, Any], prefix: str, default: str, *, nested: bool
 ) -> Iterator[MappedField]:

@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..cluster.connection import Cluster
-from ..cluster.legs.lexical import Template
+from ..cluster.fields import source_field
+from ..cluster.legs.lexical import Template, among
 from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder, TokenEncoder, offers_of
 from ..errors import DownloadError
 from ..files.remembered import remember_spread, spread_known
+from ..vocabulary.terms import Analysis
 from .hits import checked_hits
 
 MINILM_SPREAD = 0.1952
@@ -33,6 +35,8 @@ LARGEST_OF_STATES = 2.0
 PROBED, PROBED_HITS, PROBE_WORDS, PROBE_BEGINNING = 50, 10, 5, 2
 WORDS = re.compile(r"[^\w]+")
 """What is no word: signs in a text may mean something in a query."""
+USUAL_SHARE = 0.56
+"""Of their idf is what plain BM25 gives words in their own document: .50 to .61 on five collections."""
 QUESTIONS = (
     "how do vaccines work",
     "capital of Portugal",
@@ -146,8 +150,7 @@ class Probes(NamedTuple):
 
 def probes_of(cluster: Cluster, info: IndexInfo, plain: PlainQuery) -> Iterator[Probes]:
     """Ask the plain query for words from the middle of documents, and for those at their beginning."""
-    sampled = sample_documents(cluster, info, PROBED, fields=plain.fields)
-    whole = [WORDS.sub(" ", text_of(document.source, plain.fields)) for document in sampled]
+    whole = words_drawn(cluster, info, plain.fields).values()
     for cut in (middle_of, beginning_of):
         texts = list(map(cut, whole))
         yield Probes(texts, best_scores(cluster, info, plain.queries(texts), texts))
@@ -186,6 +189,29 @@ def best_scores(
 def beginning_of(text: str) -> str:
     """Give a few words from the beginning of a text."""
     return " ".join(text.split()[:PROBE_BEGINNING])
+
+
+def measured_gain(cluster: Cluster, info: IndexInfo, plain: PlainQuery, analysis: Analysis) -> float:
+    """Tell how much larger an index scores words than plain BM25 would, whatever its similarity.
+
+    Measured on this index: the median of what words from the middle of a document score there, in shares of
+    their idf. 1 where no document tells.
+    """
+    drawn = words_drawn(cluster, info, plain.fields)
+    found = {doc_id: cut for doc_id, words in drawn.items() if (cut := middle_of(words))}
+    texts = list(found.values())
+    queries = [among([doc_id], one) for doc_id, one in zip(found, plain.queries(texts), strict=True)]
+    scores = best_scores(cluster, info, queries, texts) if texts else []
+    read = zip(scores, analysis.of(texts), strict=True)
+    shares = [score[0] / words.idf_sum for score, words in read if score and words.idf_sum]
+    return float(np.median(shares)) / USUAL_SHARE if shares else 1.0
+
+
+def words_drawn(cluster: Cluster, info: IndexInfo, fields: Sequence[str]) -> dict[str, str]:
+    """Draw documents, and give what these fields hold of each, without signs: document id -> text."""
+    held = [source_field(info, field) for field in fields]
+    sampled = sample_documents(cluster, info, PROBED, fields=held)
+    return {one.doc_id: WORDS.sub(" ", text_of(one.source, held)) for one in sampled}
 
 
 def middle_of(text: str) -> str:

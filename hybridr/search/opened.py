@@ -13,11 +13,12 @@ from ..cluster.legs import Leg
 from ..cluster.legs.dense import DenseLeg
 from ..cluster.legs.lexical import LexicalLeg, Template
 from ..cluster.record import IndexInfo
+from ..cluster.similarities import PLAIN_SCORES, shared_similarity
 from ..encoding.contract import Encoder
 from ..errors import SettingsError
 from ..families import member_of
 from ..vocabulary.terms import Analysis
-from .calibration import PlainQuery, known_scale, known_unrelated, read_template
+from .calibration import PlainQuery, known_scale, known_unrelated, measured_gain, read_template
 from .candidates import HYBRID, Alone, Candidates, Joiner, encodes, legs_of, made_legs
 from .checks import Feedback, Mode, check_feedback, checked_encoder, chosen_fusion, weighted_boosts
 from .feedback import TermFeedback
@@ -78,7 +79,14 @@ class Opened:
         """Give what holds for the scores of every query, where cosines are added to other scores."""
         if not (self.encoder and self.joining.needs_scales):
             return Scales()
-        return Scales(dense=known_scale(self.encoder), unrelated=known_unrelated(self.encoder))
+        return Scales(0.0, known_scale(self.encoder), known_unrelated(self.encoder), self.gain)
+
+    @cached_property
+    def gain(self) -> float:
+        """Tell how much larger the index scores words than plain BM25: by its k1, else as measured."""
+        if (known := shared_similarity(self.info, self.fields)) is not None:
+            return known.gain(old=self.cluster.version < PLAIN_SCORES)
+        return measured_gain(self.cluster, self.info, PlainQuery(self.fields, self.plain), self.analysis)
 
     @cached_property
     def analysis(self) -> Analysis:

@@ -64,7 +64,7 @@ class Asking:
         scales, read = [Scales()] * len(texts), [Analysed()] * len(texts)
         if self.joiner.fusion.needs_scales:
             read = self.analysis.of(texts)
-            scales = [self.scales._replace(idf_sum=one.idf_sum) for one in read]
+            scales = [self.scales.of(one.idf_sum) for one in read]
         parts = self._signals(texts, read, readings, scales)
         by_leg = [dict(zip(self.legs, each, strict=True)) for each in zip(*asked.values(), strict=True)]
         return [

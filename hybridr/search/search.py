@@ -19,7 +19,7 @@ from ..errors import SettingsError
 from ..records import Hit, Query, Run
 from .candidates import modes
 from .checks import Feedback, Mode, check_request, rerankers_of
-from .fusions import Legs, OwnQuery, Question, Rescoring
+from .fusions import Legs, OwnQuery, Question, Rescoring, Scales
 from .opened import open_for_search
 from .pages import Pages
 from .rerankers import Behind, Listed
@@ -223,7 +223,8 @@ class Search:
 
     def idf_sums(self, texts: Sequence[str]) -> list[float]:
         """Give how much the terms of each query weigh in the fields of the lexical leg."""
-        return [one.idf_sum for one in self.analysis.of(texts)]
+        scales = Scales(gain=self.opened.gain)
+        return [scales.of(one.idf_sum).idf_sum for one in self.analysis.of(texts)]
 
     @property
     def _behind(self) -> Behind:

@@ -16,32 +16,21 @@ from numpy.typing import NDArray
 from ..cluster.fields import mapping_of
 from ..cluster.reading import documents_by_id
 from ..cluster.record import IndexInfo
+from ..cluster.similarities import BM25, PLAIN_SCORES, Similarity, similarity_of
 from ..evaluation.bm25 import idf
 from ..progress import Progress, silent
 from ..records import Query
 from ..search.feedback import TermFeedback, frequencies
 from ..search.fusions import Legs
 from ..search.search import Search
-from ..vocabulary.terms import PLAIN_SCORES, text_vectors
+from ..vocabulary.terms import text_vectors
 
 EXACT_LENGTHS = 24
 KEPT_BITS = 4
-KEY = "index.similarity.default"
 TermWeights: TypeAlias = Mapping[str, Mapping[str, float]]
 """Field -> term -> what it counts in a query."""
 
 PostingRow: TypeAlias = tuple[float, float, float, float]
-
-
-class Similarity(NamedTuple):
-    """The two numbers of BM25; OpenSearch's own unless told otherwise."""
-
-    k1: float = 1.2
-    b: float = 0.75
-
-    def __str__(self) -> str:
-        """Name them for people."""
-        return f"k1 {self.k1:g}, b {self.b:g}"
 
 
 class Bm25Variant(NamedTuple):
@@ -65,17 +54,11 @@ class Bm25Variant(NamedTuple):
         return str(self.similarity)
 
 
-def similarity_of(info: IndexInfo) -> Similarity:
-    """Read k1 and b of an index's default similarity."""
-    given = {name: info.settings.get(f"{KEY}.{name}") for name in Similarity._fields}
-    return Similarity(**{name: float(value) for name, value in given.items() if value is not None})
-
-
 def similarity_obstacle(info: IndexInfo, fields: Iterable[str]) -> str | None:
     """Say why the index's k1 and b do not decide the scores of these fields; None where they do."""
-    kind = info.settings.get(f"{KEY}.type", "BM25")
-    if kind != "BM25":
-        return f"the index ranks by '{kind}', not by BM25"
+    if similarity_of(info) is None:
+        kind = info.settings["index.similarity.default.type"]
+        return f"the index ranks by '{kind}', not by {BM25}"
     for field in fields:
         if named := mapping_of(info, field).get("similarity"):
             return f"the field '{field}' has a similarity of its own, '{named}'"
@@ -176,7 +159,7 @@ def ask(search: Search, queries: Sequence[Query], progress: Progress = silent) -
 def with_words(search: Search, asked: Sequence[Asked], progress: Progress = silent) -> list[Asked]:
     """Look up how often the terms of each query stand in its candidates."""
     terms = TermFeedback(search.cluster, search.info, search.lexical_fields)
-    weights, similarity = list(query_weights(search, asked)), similarity_of(search.info)
+    weights, similarity = list(query_weights(search, asked)), similarity_of(search.info) or Similarity()
     words = occurrences(terms, asked, weights, routing_of(search, asked), progress)
     return [one._replace(words=each, similarity=similarity) for one, each in zip(asked, words, strict=True)]
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..cluster.legs.lexical import LexicalLeg
 from ..cluster.record import Record
+from ..cluster.similarities import Similarity
 from ..errors import SettingsError
 from ..evaluation.evaluation import parse_measure, values_of
 from ..evaluation.significance import interval
@@ -23,7 +24,7 @@ from ..families import member_of, names_of
 from ..records import Qrels
 from ..search.fusions import FAMILY, Fusion, Legs, Scales, Scores
 from ..search.settings import SearchSettings
-from .evidence import Asked, Bm25Variant, Similarity
+from .evidence import Asked, Bm25Variant
 
 PULL = 5.0
 FOLDS, REPEATS, SPLIT_SEED = 10, 5, 13
@@ -257,7 +258,12 @@ def reworded(asked: Asked, similarity: Similarity) -> Legs:
     scores = asked.words.scores(similarity, len(documents)).tolist()
     lexical = {doc: score for doc, score in zip(documents, scores, strict=True) if score > 0}
     listed = {**asked.legs.listed, LexicalLeg.name: best_first(lexical)}
-    return asked.legs._replace(listed=listed, scores={**asked.legs.scores, LexicalLeg.name: lexical})
+    now, then = (one.gain(old=asked.words.old) for one in (similarity, asked.similarity))
+    return asked.legs._replace(
+        listed=listed,
+        scores={**asked.legs.scores, LexicalLeg.name: lexical},
+        scales=asked.legs.scales._replace(gain=now / then).of(asked.legs.scales.idf_sum),
+    )
 
 
 def best_first(scores: Scores) -> dict[str, float]:

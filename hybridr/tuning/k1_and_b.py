@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from ..cluster.connection import Cluster, path_of
+from ..cluster.similarities import Similarity
 from ..errors import ClusterError
 from ..search.search import Search
-from .evidence import Asked, Bm25Variant, Similarity, similarity_obstacle
+from .evidence import Asked, Bm25Variant, similarity_obstacle
 from .judgement import Landscape
 
 K1, B = (0.4, 0.8, 1.2, 1.6, 2.0, 2.4), (0.0, 0.25, 0.5, 0.75, 1.0)

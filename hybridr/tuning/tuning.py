@@ -19,6 +19,7 @@ from ..cluster.connection import Cluster
 from ..cluster.destinations import is_destination, record_event, resolve, resolve_whole
 from ..cluster.record import IndexInfo, Tuned
 from ..cluster.record import Tuned as Recorded
+from ..cluster.similarities import Similarity
 from ..encoding.contract import Encoder
 from ..errors import DataError, SettingsError
 from ..evaluation.evaluation import checked_qrels, judged_queries
@@ -29,7 +30,7 @@ from ..search.encoders import encoder_for
 from ..search.search import Search
 from ..search.settings import SearchSettings
 from ..vocabulary.provision import Provision, provide_term_table
-from .evidence import DEPTH, Asked, Similarity, ask, with_words
+from .evidence import DEPTH, Asked, ask, with_words
 from .judgement import (
     Choice,
     Variant,

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.failures import kind_and_reason, shard_failure, understood
-from ..cluster.fields import mapping_of, source_field
+from ..cluster.fields import source_field
 from ..cluster.record import IndexInfo
 from ..cluster.routing import routing_values
+from ..cluster.similarities import search_analyzer_of
 from ..evaluation.bm25 import idf
 
 REMEMBERED = 10_000  # queries
@@ -23,7 +24,6 @@ ASKED_AT_ONCE, TERMS_AT_ONCE = 800, 100  # texts, once for each shard; terms
 REMEMBERED_S = 60.0  # statistics change while an index is written, most of all those of words it lacked
 ODD_TEXT = {"mapper_parsing_exception", "illegal_argument_exception", "parsing_exception"}
 SAME_COPY = {"preference": "hybridr"}  # replicas count deleted documents differently
-PLAIN_SCORES, OLD_FACTOR = (3, 0, 0), 2.2  # before 3.0 BM25 has Lucene's old factor k1 + 1
 
 
 HeldTerm: TypeAlias = tuple[str, tuple[str, ...]]
@@ -110,11 +110,9 @@ class Analysis:
         ]
         answers = term_vectors(self.cluster, self.info.name, self.fields, wanted, places=True)
         found = [one.get("term_vectors", {}) for one in answers]
-        # The root of the sum is what scores are divided by: hence the square of their factor.
-        factor = 1.0 if self.cluster.version >= PLAIN_SCORES else OLD_FACTOR**2
         by_text = [found[place * shards : (place + 1) * shards] for place in range(len(texts))]
         holders = self._holders_of(found)
-        return [analysed(text, one, factor, holders) for text, one in zip(texts, by_text, strict=True)]
+        return [analysed(text, one, holders) for text, one in zip(texts, by_text, strict=True)]
 
     def _holders_of(self, vectors: Sequence[TermVectors]) -> dict[str, float]:
         """Count the documents, of the shards that were asked, that hold a term in any of the fields that read
@@ -148,7 +146,7 @@ class Analysis:
     @cached_property
     def _analysers(self) -> dict[str, Any]:
         """Name the analysers of queries, where a field has one of its own for them."""
-        named = {field: mapping_of(self.info, field).get("search_analyzer") for field in self.fields}
+        named = {field: search_analyzer_of(self.info, field) for field in self.fields}
         chosen = {field: one for field, one in named.items() if one}
         return {"per_field_analyzer": chosen} if chosen else {}
 
@@ -165,9 +163,7 @@ def counting(term: str, fields: Iterable[str]) -> dict[str, Any]:
     return {"size": 0, "track_total_hits": True, "query": {"bool": {"filter": {"bool": {"should": holding}}}}}
 
 
-def analysed(
-    text: str, shards: Sequence[TermVectors], factor: float, holders: Mapping[str, float] = NO_HOLDERS
-) -> Analysed:
+def analysed(text: str, shards: Sequence[TermVectors], holders: Mapping[str, float] = NO_HOLDERS) -> Analysed:
     """Put together what the shards say of a text; `holders` are of terms that several fields read."""
     place_of = character_places(text)
     by_field: dict[str, Mapping[str, Any]] = {}
@@ -187,7 +183,7 @@ def analysed(
     sums = (math.fsum(weights[term][0] for term in terms) for terms in by_field.values())
     total = max(sums, default=0.0)
     held = (one for vectors in shards for field in vectors.values() for one in field["terms"].values())
-    return Analysed(tuple(words), factor * total, any(one.get("doc_freq") for one in held))
+    return Analysed(tuple(words), total, any(one.get("doc_freq") for one in held))
 
 
 def idf_of(shards: Sequence[TermVectors], holders: Mapping[str, float]) -> dict[str, tuple[float, float]]:

@@ -13,16 +13,16 @@ import hybridr_cli
 from hybridr import ReindexSettings, Search, SearchSettings, connect, reindex, rollback
 from hybridr.cluster.bit_field import held_bits
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.similarities import Similarity
 from hybridr.encoding.bits import late_interaction
 from hybridr.errors import AccessDenied, SettingsError, Unreachable
 from hybridr.node.state import NodeState
 from hybridr.records import Query
 from hybridr.reindexing.verification import verify
 from hybridr.search.fusions.pipeline import fuse
-from hybridr.tuning.evidence import Similarity, ask, with_words
+from hybridr.tuning.evidence import ask, with_words
 from hybridr.tuning.k1_and_b import bm25_obstacle, change_similarity, errors_of
 from hybridr.vocabulary import term_table
-from hybridr.vocabulary.terms import Analysis
 from support.bits import asked_bits
 from support.corpus import fill_index, fill_uneven, put_documents, sources, text_number
 from support.hashing import HashingEncoder
@@ -110,15 +110,18 @@ def test_other_k1_and_b_have_their_old_factor(secure: Cluster) -> None:
 
 
 @pytest.mark.node
-def test_the_old_factor_of_bm25_is_in_the_weights(secure: Cluster, cluster: Cluster) -> None:
+@pytest.mark.parametrize("k1", [1.2, 0.4])
+def test_the_old_factor_of_bm25_is_in_the_weights(secure: Cluster, cluster: Cluster, k1: float) -> None:
     """The same documents and queries get the same share of BM25 on both versions."""
     shares = []
+    kept = {"number_of_replicas": 0, "similarity.mine": {"type": "BM25", "k1": k1}}
+    mappings = {"properties": {"text": {"type": "text", "similarity": "mine"}}}
     for each in (secure, cluster):
-        fill_index(each, "t-factor", 60)
+        fill_index(each, "t-factor", 60, settings=kept, mappings=mappings)
         texts = [text_number(number) for number in range(5)]
-        read = Analysis(each, each.index_info("t-factor"), ["text"]).of(texts)
-        roots = np.sqrt([one.idf_sum for one in read])
-        runs = Search(each, "t-factor", mode="lexical").run([Query(text, text) for text in texts], 1)
+        search = Search(each, "t-factor", mode="lexical")
+        roots = np.sqrt(search.idf_sums(texts))
+        runs = search.run([Query(text, text) for text in texts], 1)
         shares.append([max(runs[text].values()) / root for text, root in zip(texts, roots, strict=True)])
         each.request("DELETE", "/t-factor")
     assert shares[0] == pytest.approx(shares[1], rel=1e-3)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from hybridr.cluster.record import IndexInfo
-from hybridr.tuning.evidence import Similarity, postings, rows_of, similarity_obstacle, similarity_of
+from hybridr.cluster.similarities import Similarity
+from hybridr.tuning.evidence import postings, rows_of, similarity_obstacle
 from rankings import Formula
 
 TEXTS = ["sea wind sea", "wind " * 30, "wave " * 100 + "sea", "wave wind tide", "tide"]
@@ -54,11 +55,6 @@ def test_fields_are_added_up_and_nothing_scores_nothing() -> None:
     )
     assert both.tolist() == pytest.approx([2 * one[0], 0.0])
     assert np.array_equal(postings([]).scores(Similarity(), 3), np.zeros(3))
-
-
-def test_the_similarity_of_an_index_is_read() -> None:
-    assert similarity_of(index({})) == Similarity(1.2, 0.75)
-    assert similarity_of(index({"type": "BM25", "k1": "0.9", "b": "0.4"})) == Similarity(0.9, 0.4)
 
 
 def test_what_the_default_does_not_decide_is_told() -> None:

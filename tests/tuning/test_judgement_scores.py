@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hybridr.cluster.similarities import Similarity
 from hybridr.records import Query
 from hybridr.search.fusions import Legs
 from hybridr.search.fusions.pipeline import fuse
-from hybridr.tuning.evidence import Asked, Similarity, postings, rows_of
+from hybridr.tuning.evidence import Asked, postings, rows_of
 from hybridr.tuning.judgement import Variant, best_of, cut_legs, measured, score_all, scores_of
 from hybridr.tuning.k1_and_b import errors_of
 from rankings import Formula
@@ -77,9 +78,13 @@ def test_another_k1_and_b_change_the_lexical_leg(asked: Asked, similarity: Simil
     lexical = formula(ASKED, similarity)
     found = scores_of(Variant(STOCK, 0.1), asked, 1.0, similarity)
     assert found == pytest.approx(fuse([positive(lexical), asked.legs.scores["dense"]], weights=[0.6, 0.4]))
-    found = scores_of(Variant(ABSOLUTE, 0.1), asked, 2.0, similarity)
+    found, words = scores_of(Variant(ABSOLUTE, 0.1), asked, 2.0, similarity), 0.6 / 12 * (similarity.k1 + 1)
     assert found == pytest.approx(
-        {doc: 0.6 / 12 * lexical[doc] + 1.6 * asked.legs.scores["dense"].get(doc, 0.5) for doc in TEXTS}
+        {doc: words / 2.2 * lexical[doc] + 1.6 * asked.legs.scores["dense"].get(doc, 0.5) for doc in TEXTS}
+    )
+    old = asked._replace(words=asked.words._replace(old=True)) if asked.words else asked
+    assert scores_of(Variant(ABSOLUTE, 0.1), old, 2.0, similarity) == pytest.approx(
+        {doc: score + 1.2 * words / 2.2 * lexical[doc] for doc, score in found.items()}
     )
 
 

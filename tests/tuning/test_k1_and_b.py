@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hybridr.tuning.evidence import Similarity
+from hybridr.cluster.similarities import Similarity
 from hybridr.tuning.judgement import choose
 from hybridr.tuning.k1_and_b import bm25_landscape, bm25_variants, change_requests
 

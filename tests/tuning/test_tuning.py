@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hybridr.cluster.record import IndexInfo, Record, Tuned
+from hybridr.cluster.similarities import Similarity
 from hybridr.errors import SettingsError
-from hybridr.tuning.evidence import Similarity
 from hybridr.tuning.judgement import Choice, Point, variants
 from hybridr.tuning.k1_and_b import bm25_variants
 from hybridr.tuning.tuning import Bm25Choice, Tuning, draw_curve, write_tuning

@@ -10,8 +10,9 @@ from typing import Any
 
 from ...errors import SettingsError
 from ...files.foreign import parsed_json, read_within
-from ..fields import Searched, read_as_one
+from ..fields import Searched
 from ..record import IndexInfo, Record
+from ..similarities import read_as_one
 from . import Leg
 
 PLACE = "{{query}}"

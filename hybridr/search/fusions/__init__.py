@@ -26,12 +26,19 @@ Scores: TypeAlias = Mapping[str, float]
 class Scales(NamedTuple):
     """What brings scores to one scale: the idf of a query's terms, summed up, and an encoder's factor.
 
-    `unrelated` is what 1 + cosine is there of a document that has nothing to do with the query.
+    `unrelated` is what 1 + cosine is there of a document that has nothing to do with the query. What words
+    score is divided by the root of their idf: where an index scores them otherwise than plain BM25, the
+    square of its `gain` is in the sum.
     """
 
     idf_sum: float = 0.0
     dense: float = 1.0
     unrelated: float = 1.3
+    gain: float = 1.0
+
+    def of(self, idf_sum: float) -> Scales:
+        """Give the scales of a query by the idf of its terms."""
+        return self._replace(idf_sum=self.gain**2 * idf_sum)
 
 
 class Weighted(NamedTuple):

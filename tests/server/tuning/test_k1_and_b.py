@@ -15,11 +15,12 @@ from hybridr import Search, SearchSettings, load_encoder, reindex
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.cluster.legs.lexical import among
+from hybridr.cluster.similarities import Similarity, similarity_of
 from hybridr.errors import ClusterError
 from hybridr.evaluation.evaluation import parse_measure, values_of
 from hybridr.records import Query
 from hybridr.reindexing.settings import ReindexSettings
-from hybridr.tuning.evidence import Asked, Similarity, ask, similarity_of, with_words
+from hybridr.tuning.evidence import Asked, ask, with_words
 from hybridr.tuning.k1_and_b import bm25_obstacle, change_similarity, errors_of
 from hybridr.tuning.settings import TuneSettings
 from hybridr.tuning.tuning import tune

@@ -12,8 +12,8 @@ import hybridr_cli
 from hybridr import Search, SearchSettings, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve, write_record
+from hybridr.cluster.similarities import Similarity, similarity_of
 from hybridr.files import remembered
-from hybridr.tuning.evidence import Similarity, similarity_of
 from hybridr.tuning.k1_and_b import change_similarity
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder

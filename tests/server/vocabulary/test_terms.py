@@ -131,3 +131,15 @@ def test_a_node_agrees_on_where_routing_leads(cluster: Cluster, settings: dict[s
             assert [group[0]["shard"] for group in found["shards"]] == [shard_of(value, info)]
     finally:
         cluster.request("DELETE", f"/{name}")
+
+
+def test_the_analyser_of_all_queries_reads_texts(cluster: Cluster, index_name: str) -> None:
+    """Words of the query that the index does not know so would weigh as if they were rare."""
+    analysis_of = {"analyzer": {"default_search": {"type": "english"}}}
+    body = {"settings": {"number_of_replicas": 0, "analysis": analysis_of}}
+    body["mappings"] = {"properties": {"text": {"type": "text", "analyzer": "whitespace"}}}
+    cluster.request("PUT", f"/{index_name}", body)
+    bulk(cluster, index_name, [{"index": {}}, {"text": "run dog"}])
+    [read] = analysis(cluster, index_name, "text").of(["Running the dogs"])
+    assert [word.term for word in read.words] == ["run", "dog"]
+    assert cluster.search(index_name, {"query": {"match": {"text": "Running"}}})["hits"]["hits"]

@@ -1,0 +1,117 @@
+"""Words weigh in a hybrid what plain BM25's do, by whatever similarity an index scores them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+from hybridr import Search, SearchSettings, read_beir, reindex
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.destinations import resolve
+from hybridr.cluster.legs.lexical import lexical_root
+from hybridr.records import Document, Query
+from hybridr.reindexing.settings import ReindexSettings
+from support.corpus import bulk
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+NAME, DOCUMENTS, ASKED = "t-similarities", 240, 20
+TF_IDF = (
+    "return query.boost * Math.sqrt(doc.freq) / Math.sqrt(doc.length) "
+    "* (1 + Math.log((field.docCount + 1.0) / (term.docFreq + 1.0)));"
+)
+OTHERS: dict[str, dict[str, Any]] = {
+    "DFR": {"type": "DFR", "basic_model": "g", "after_effect": "b", "normalization": "h2"},
+    "DFI": {"type": "DFI", "independence_measure": "chisquared"},
+    "IB": {"type": "IB", "distribution": "ll", "lambda": "df", "normalization": "h2"},
+    "LMDirichlet": {"type": "LMDirichlet", "mu": 2000},
+    "LMJelinekMercer": {"type": "LMJelinekMercer", "lambda": 0.1},
+    "LegacyBM25": {"type": "LegacyBM25"},
+    "boolean": {"type": "boolean"},
+    "scripted": {"type": "scripted", "script.source": TF_IDF},
+}
+
+
+@pytest.fixture(scope="module")
+def read(collection: Callable[[str], Path]) -> tuple[list[Document], list[Query]]:
+    """Texts that people wrote: made-up ones have neither rare words nor common ones."""
+    documents, queries, _ = read_beir(collection("cranfield"))
+    return documents[:DOCUMENTS], queries[:ASKED]
+
+
+@pytest.fixture(scope="module")
+def index(cluster: Cluster, read: tuple[list[Document], list[Query]]) -> Iterator[str]:
+    """Three shards, and vectors."""
+    text = {"type": "text", "analyzer": "english"}
+    body = {"type": "text", "fields": {"bare": text | {"norms": False}}, "analyzer": "english"}
+    cluster.request(
+        "PUT",
+        path_of(NAME),
+        {
+            "settings": {"number_of_shards": 3, "number_of_replicas": 0},
+            "mappings": {"properties": {"title": text, "body": body}},
+        },
+    )
+    lines: list[dict[str, Any]] = []
+    for one in read[0]:
+        lines += [{"index": {"_id": one.doc_id}}, {"title": one.title, "body": one.text}]
+    bulk(cluster, NAME, lines)
+    reindex(cluster, NAME, HashingEncoder(), ReindexSettings(fields=("title", "body")))
+    yield NAME
+    for info in cluster.indices(f"{NAME}*"):
+        cluster.request("DELETE", path_of(info.name))
+
+
+def score_by(cluster: Cluster, index: str, similarity: dict[str, Any]) -> None:
+    """Have the copy of an index score words otherwise."""
+    info = resolve(cluster, index)
+    before = dict.fromkeys(one for one in info.settings if one.startswith("index.similarity.default."))
+    now = {f"index.similarity.default.{name}": value for name, value in similarity.items()}
+    cluster.request("POST", path_of(info.name, "_close"))
+    cluster.request("PUT", path_of(info.name, "_settings"), {**before, **now})
+    cluster.request("POST", path_of(info.name, "_open"))
+    cluster.wait_until_usable(info.name)
+
+
+def searched(cluster: Cluster, index: str, *fields: str) -> Search:
+    return Search(cluster, index, HashingEncoder(), settings=SearchSettings(lexical_fields=fields))
+
+
+def weights(search: Search, queries: list[Query]) -> list[float]:
+    """What the words of each query add, at full weight, to the score of the document that fits best."""
+    texts = [query.text for query in queries]
+    found = search.using("lexical").run(queries, 1)
+    best = [max(found[query.query_id].values()) for query in queries]
+    return [score / lexical_root(idf) for score, idf in zip(best, search.idf_sums(texts), strict=True)]
+
+
+def test_words_weigh_what_they_weigh_by_plain_bm25(
+    cluster: Cluster, index: str, read: tuple[list[Document], list[Query]]
+) -> None:
+    ways = [("body",), ("title", "body")]
+    plain = [searched(cluster, index, *fields) for fields in ways]
+    expected = [weights(one, read[1]) for one in plain]
+    assert [one.opened.gain for one in plain] == [1, 1]
+    for name, similarity in OTHERS.items():
+        score_by(cluster, index, similarity)
+        for fields, usual in zip(ways, expected, strict=True):
+            search = searched(cluster, index, *fields)
+            assert search.fusion == "absolute"
+            found = median(one / other for one, other in zip(weights(search, read[1]), usual, strict=True))
+            assert 0.7 < found < 1.4, (name, fields, found, search.opened.gain)
+    score_by(cluster, index, {"type": "BM25"})
+
+
+def test_every_search_measures_the_same(
+    cluster: Cluster, index: str, read: tuple[list[Document], list[Query]]
+) -> None:
+    """Of a sub-field without norms, whose texts stand in the field that it is below."""
+    first, again = (searched(cluster, index, "body.bare") for _ in range(2))
+    assert first.opened.gain == again.opened.gain > 1.1
+    text = read[1][0].text
+    assert first.body(text) == again.body(text)
+    assert first.opened.scales.of(1.0).idf_sum == pytest.approx(first.opened.gain**2)
