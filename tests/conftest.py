@@ -20,10 +20,12 @@ import pytest
 
 from hybridr.cluster import destinations
 from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr.demo import pydocs
 from hybridr.files.folders import cache_folder
 from hybridr.node import process
 from hybridr.node import state as state_module
 from hybridr.node.configuration import launch_command
+from hybridr.node.java import Java
 from hybridr.node.settings import NodeSettings
 from support.places import COLLECTIONS
 from support.secured import start_secured
@@ -32,6 +34,11 @@ DEAR_NODES = {"ml": "ml_cluster", "secure": "secure_node", "secured": "secured_n
 """Mark and fixture: half a minute to start, and 2 GB of memory."""
 NODES = {"server", "production"}
 """Folders of tests that need a node."""
+QUICK = (
+    *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
+    *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),
+)
+read_library = pydocs._read_library
 IN_CI = os.environ.get("CI") == "true"
 
 
@@ -45,10 +52,21 @@ class Loggers(dict[str, Any]):
 logging.Logger.manager.loggerDict = Loggers(logging.Logger.manager.loggerDict)
 
 
-def quick_to_start(*given: Any) -> list[str]:
-    """Have Java compile once, not twice: a node takes half the processor to start and to work."""
-    java, *others = launch_command(*given)
-    return [java, "-XX:TieredStopAtLevel=1", *others]
+def quick_to_start(settings: NodeSettings, folder: Path, home: Path, java: Java) -> list[str]:
+    """Have Java compile once, not twice, believe its own classes, collect garbage in one thread, and not ask
+    OpenSearch's agent at every file whether a plugin may open it.
+
+    A node takes a third of the processor to start and to work. That collector lets garbage lie, which the
+    limit on memory must not count. `tests/server/node/test_process.py` starts one as users do.
+    """
+    program, *others, data = launch_command(settings, folder, home, java)
+    of_agent = next(home.glob("agent/*-bootstrap-*.jar"), None)
+    kept = [
+        f"-Xbootclasspath/a:{of_agent}" if one.startswith("-javaagent:") else one
+        for one in others
+        if one != "-XX:+UseG1GC"
+    ]
+    return [program, *QUICK, *kept, "-Eindices.breaker.total.use_real_memory=false", data]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -57,7 +75,7 @@ def own_home() -> Iterator[Path]:
 
     Not in pytest's own folder, which is closed to others: a node started by root runs as somebody else.
     """
-    cache = cache_folder()
+    downloads = cache_folder()
     with tempfile.TemporaryDirectory(prefix="hybridr-tests-", ignore_cleanup_errors=True) as folder:
         home = Path(folder)
         home.chmod(0o755)
@@ -65,10 +83,11 @@ def own_home() -> Iterator[Path]:
         for name in [name for name in os.environ if name.startswith("HYBRIDR_")]:
             patch.delenv(name)
         patch.setenv("HYBRIDR_HOME", str(home))
-        patch.setenv("HYBRIDR_CACHE", str(cache))
+        patch.setenv("HYBRIDR_CACHE", str(downloads))
         patch.setenv("HF_HUB_OFFLINE", "1")
         patch.setattr(process, "launch_command", quick_to_start)
         patch.setattr(destinations, "SETTLE_S", 0.0)
+        patch.setattr(pydocs, "_read_library", cache(lambda root: tuple(read_library(root))))
         yield home
         patch.undo()
 

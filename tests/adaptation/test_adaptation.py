@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,22 +26,35 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export(tiny_retriever(), tmp_path_factory.mktemp("base") / "tiny")
 
 
+def chosen(base: Path | str, out: Path, **changes: object) -> AdaptSettings:
+    values: dict[str, object] = {
+        "out": out,
+        "base": str(base),
+        "steps": 30,
+        "batch_size": 16,
+        "max_tokens": 64,
+        "learning_rate": 2e-3,
+        "strength": 0.3,
+        "objective_settings": {"held_out": 40, "checkpoint_every": 10, "span_tokens": 24},
+    }
+    return AdaptSettings(**(values | changes))
+
+
 @pytest.fixture
 def settings(base: Path, tmp_path: Path) -> Callable[..., AdaptSettings]:
-    def make(**changes: object) -> AdaptSettings:
-        values: dict[str, object] = {
-            "out": tmp_path / "adapted",
-            "base": str(base),
-            "steps": 30,
-            "batch_size": 16,
-            "max_tokens": 64,
-            "learning_rate": 2e-3,
-            "strength": 0.3,
-            "objective_settings": {"held_out": 40, "checkpoint_every": 10, "span_tokens": 24},
-        }
-        return AdaptSettings(**(values | changes))
+    return lambda **changes: chosen(**({"base": base, "out": tmp_path / "adapted"} | changes))
 
-    return make
+
+@pytest.fixture(scope="module")
+def whole(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Adaptation:
+    """Give what came of 200 documents; nobody changes its folder."""
+    return adapt(tiny_corpus(200), chosen(base, tmp_path_factory.mktemp("whole") / "adapted"))
+
+
+@pytest.fixture
+def first(whole: Adaptation, tmp_path: Path) -> Adaptation:
+    """Give it as if it had been trained in this test's folder."""
+    return replace(whole, folder=shutil.copytree(whole.folder, tmp_path / "adapted"))
 
 
 def weights_of(folder: Path) -> dict[str, torch.Tensor]:
@@ -50,8 +65,8 @@ def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
 
 
-def test_training_is_real(settings: Callable[..., AdaptSettings], base: Path) -> None:
-    found = adapt(tiny_corpus(200), settings())
+def test_training_is_real(whole: Adaptation, base: Path) -> None:
+    found = whole
     assert isinstance(found, Adaptation)
     assert found.steps == len(found.losses) == 30
     assert found.loss_end < found.loss_start - 0.05
@@ -66,10 +81,8 @@ def test_training_is_real(settings: Callable[..., AdaptSettings], base: Path) ->
     assert changed == {name for name in before if name.endswith(("self.query.weight", "self.value.weight"))}
 
 
-def test_the_result_is_an_encoder_with_its_history(
-    settings: Callable[..., AdaptSettings], base: Path
-) -> None:
-    found = adapt(tiny_corpus(200), settings())
+def test_the_result_is_an_encoder_with_its_history(whole: Adaptation, base: Path) -> None:
+    found = whole
     encoder = load_encoder(found.folder)
     assert encoder.fingerprint != load_encoder(base).fingerprint
     assert sorted(path.name for path in found.folder.parent.iterdir()) == ["adapted"]
@@ -89,10 +102,8 @@ def test_the_result_is_an_encoder_with_its_history(
 
 
 def test_a_killed_run_goes_on_and_ends_with_the_same_weights(
-    settings: Callable[..., AdaptSettings], tmp_path: Path
+    settings: Callable[..., AdaptSettings], whole: Adaptation, tmp_path: Path
 ) -> None:
-    whole = adapt(tiny_corpus(200), settings())
-
     def kill(stage: str, done: int, total: int | None = None, note: str = "") -> None:
         if stage == "train" and done == 17:
             raise KeyboardInterrupt
@@ -115,8 +126,7 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_weights(
     assert log == list(range(1, 31))
 
 
-def test_a_finished_run_returns_at_once(settings: Callable[..., AdaptSettings]) -> None:
-    first = adapt(tiny_corpus(200), settings())
+def test_a_finished_run_returns_at_once(settings: Callable[..., AdaptSettings], first: Adaptation) -> None:
     written = (first.folder / "manifest.json").stat().st_mtime_ns
     stages: set[str] = set()
     again = adapt(tiny_corpus(200)[::-1], settings(), progress=lambda stage, *_: stages.add(stage))
@@ -127,8 +137,7 @@ def test_a_finished_run_returns_at_once(settings: Callable[..., AdaptSettings]) 
     assert (first.folder / "manifest.json").stat().st_mtime_ns == written
 
 
-def test_a_damaged_result_is_made_again(settings: Callable[..., AdaptSettings]) -> None:
-    first = adapt(tiny_corpus(200), settings())
+def test_a_damaged_result_is_made_again(settings: Callable[..., AdaptSettings], first: Adaptation) -> None:
     fingerprint = load_encoder(first.folder).fingerprint
     (first.folder / "onnx" / "model.onnx").write_bytes(b"")
     again = adapt(tiny_corpus(200), settings())
@@ -141,9 +150,8 @@ def test_a_damaged_result_is_made_again(settings: Callable[..., AdaptSettings]) 
     [({"steps": 31}, True), ({"seed": 2}, True), ({"strength": 0.5}, False), ({"force": True}, False)],
 )
 def test_other_settings_start_anew_but_train_only_when_needed(
-    settings: Callable[..., AdaptSettings], change: dict[str, object], trains: bool
+    settings: Callable[..., AdaptSettings], first: Adaptation, change: dict[str, object], trains: bool
 ) -> None:
-    first = adapt(tiny_corpus(200), settings())
     stages: list[str] = []
     again = adapt(tiny_corpus(200), settings(**change), progress=lambda stage, *_: stages.append(stage))
     assert not again.reused
@@ -152,8 +160,7 @@ def test_other_settings_start_anew_but_train_only_when_needed(
     assert (again.losses == first.losses) is not trains
 
 
-def test_other_documents_start_anew(settings: Callable[..., AdaptSettings]) -> None:
-    first = adapt(tiny_corpus(200), settings())
+def test_other_documents_start_anew(settings: Callable[..., AdaptSettings], first: Adaptation) -> None:
     changed = [*tiny_corpus(199), Document("d199", "kolan misot tudur relan balan. " * 6)]
     again = adapt(changed, settings())
     assert not again.reused
@@ -260,25 +267,12 @@ def test_a_damaged_checkpoint_is_not_used(settings: Callable[..., AdaptSettings]
     assert adapt(tiny_corpus(200), chosen).resumed_from == 0
 
 
-def test_a_changed_base_starts_anew(settings: Callable[..., AdaptSettings], tmp_path: Path) -> None:
-    first = adapt(tiny_corpus(200), settings())
+def test_a_changed_base_starts_anew(
+    settings: Callable[..., AdaptSettings], first: Adaptation, tmp_path: Path
+) -> None:
     other = export(tiny_retriever(seed=5), tmp_path / "other")
     again = adapt(tiny_corpus(200), settings(base=str(other)))
     assert again.losses != first.losses
     (other / "model.safetensors").write_bytes(b"short")
     with pytest.raises(ModelError, match="is damaged: model.safetensors"):
         adapt(tiny_corpus(200), settings(base=str(other)))
-
-
-@pytest.mark.model
-def test_minilm_adapts_to_the_python_documentation(own_home: Path, tmp_path: Path) -> None:
-    from hybridr.demo.pydocs import read_pydocs
-
-    documents, _, _ = read_pydocs()
-    own = {"held_out": 60, "span_tokens": 32}
-    settings = AdaptSettings(out=tmp_path / "adapted", steps=12, batch_size=16, objective_settings=own)
-    found = adapt(documents[:300], settings)
-    assert found.promoted
-    assert found.language == "en"
-    assert found.gate.rows[0].old > 0.3
-    assert load_encoder(found.folder).encode_queries(["sort a list"]).shape == (1, 384)

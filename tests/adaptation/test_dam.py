@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from safetensors.torch import load_file, save_file
 import hybridr_cli
 from hybridr.adaptation import loop
 from hybridr.adaptation.corpus import CorpusFile
-from hybridr.adaptation.dam import fit_dam
+from hybridr.adaptation.dam import DamFit, fit_dam
 from hybridr.assembly.assembly import assemble
 from hybridr.assembly.backbone import read_dam
 from hybridr.errors import DataError, DownloadError, ModelError
@@ -26,7 +24,6 @@ from hybridr.exporting.exporting import export
 from hybridr.files.manifest import read_manifest
 from hybridr.records import Document
 from support.dam_training import dam_settings, main, tiny_dam
-from support.places import SUPPORT, with_support
 from support.programs import Program, killed_at
 from support.tiny import WORDS, damage_json, tiny_corpus, tiny_retriever, tiny_tokenizer
 
@@ -36,6 +33,12 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_dam(tmp_path_factory.mktemp("base") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def whole(base: Path, one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> DamFit:
+    """Give what comes of the usual settings; nobody changes its folder."""
+    return fit_dam(tiny_corpus(120), dam_settings(base, tmp_path_factory.mktemp("whole") / "dam"))
 
 
 def weights_of(folder: Path) -> dict[str, torch.Tensor]:
@@ -104,8 +107,7 @@ def test_a_finished_run_is_known_by_its_texts(base: Path, tmp_path: Path) -> Non
     assert not fit_dam(tiny_corpus(121), dam_settings(base, tmp_path / "dam", seed=3)).reused
 
 
-def test_an_unfinished_run_does_not_read_its_source_again(base: Path, tmp_path: Path) -> None:
-    whole = fit_dam(tiny_corpus(120), dam_settings(base, tmp_path / "whole"))
+def test_an_unfinished_run_does_not_read_its_source_again(base: Path, whole: DamFit, tmp_path: Path) -> None:
 
     def stop(stage: str, done: int, total: int | None = None, note: str = "") -> None:
         if stage == "train" and done == 8:
@@ -130,8 +132,9 @@ def test_an_unfinished_run_does_not_read_its_source_again(base: Path, tmp_path: 
     )  # another file: read anew
 
 
-def test_a_run_killed_by_sigkill_ends_with_the_same_weights(base: Path, tmp_path: Path) -> None:
-    whole = fit_dam(tiny_corpus(120), dam_settings(base, tmp_path / "whole"))
+def test_a_run_killed_by_sigkill_ends_with_the_same_weights(
+    base: Path, whole: DamFit, tmp_path: Path
+) -> None:
     step = int(np.random.default_rng().integers(1, 12))
     out = tmp_path / "killed"
     given = {"base": str(base), "out": str(out)}
@@ -142,23 +145,9 @@ def test_a_run_killed_by_sigkill_ends_with_the_same_weights(base: Path, tmp_path
     assert (read_manifest(out) or {})["dam"]["resumed_from"] <= step
 
 
-def test_two_processes_give_the_weights_of_one(base: Path, tmp_path: Path) -> None:
-    """Started by torchrun, as `accelerate launch` does on GPUs; on processors that starts one only."""
-    whole = fit_dam(tiny_corpus(120), dam_settings(base, tmp_path / "one"))
+def test_two_processes_give_the_weights_of_one(base: Path, whole: DamFit, tmp_path: Path) -> None:
     out = tmp_path / "two"
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc_per_node",
-        "2",
-        str(SUPPORT / "dam_training.py"),
-        json.dumps({"base": str(base), "out": str(out)}),
-    ]
-    environment = with_support() | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
+    assert Program(main, {"base": str(base), "out": str(out)}, ranks=2).wait() == [0, 0]
     assert (read_manifest(out) or {})["dam"]["processes"] == 2
     one, two = weights_of(whole.folder), weights_of(out)
     gaps = {name: float((one[name] - two[name]).abs().max()) for name in one}

@@ -100,7 +100,7 @@ def test_minilm_with_shuffled_weights_is_vetoed(minilm_encoder_folder: Path) -> 
 
     documents, _, _ = read_pydocs()
     good = read_retriever(minilm_encoder_folder, max_tokens=64)
-    report = compare_encoders(good, poisoned(good), documents[:60], documents[60:200])
+    report = compare_encoders(good, poisoned(good), documents[:30], documents[30:90])
     assert not report.passed
     assert report.rows[0].new < report.rows[0].old - 0.1
 

@@ -18,26 +18,21 @@ from hybridr.adaptation.runs import LOSSES_FILE
 from hybridr.errors import ModelError
 from hybridr.machine import Cpu
 from support.places import SUPPORT
-from support.toy_training import RECIPE, Regression, trained
+from support.programs import Program
+from support.toy_training import RECIPE, Regression, main, trained
 
-SCRIPT = SUPPORT / "toy_training.py"
 
-
-def run_script(out: Path, died_at: int = 0, *, dropout: str = "dropout", processes: int = 1) -> int:
+def lived(out: Path, died_at: int = 0, *, dropout: bool = True) -> int | None:
+    """Train in a process of its own, and give how it ended."""
     out.mkdir(exist_ok=True)
-    launcher = [sys.executable]
-    if processes > 1:
-        launcher += ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
-    command = [*launcher, str(SCRIPT), str(out), str(died_at), dropout]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr[-3000:]
-    return done.returncode
+    [code] = Program(main, str(out), died_at, dropout).wait()
+    return code
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
     out = tmp_path_factory.mktemp("undisturbed")
-    assert run_script(out) == 0
+    assert lived(out) == 0
     return load_file(out / "trained.safetensors")
 
 
@@ -45,9 +40,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Ten
 def test_a_killed_run_goes_on_bit_for_bit(
     tmp_path: Path, undisturbed: dict[str, torch.Tensor], died_at: int
 ) -> None:
-    assert run_script(tmp_path, died_at) == -signal.SIGKILL
+    assert lived(tmp_path, died_at) == -signal.SIGKILL
     assert not (tmp_path / "trained.safetensors").exists()
-    assert run_script(tmp_path) == 0
+    assert lived(tmp_path) == 0
     continued = load_file(tmp_path / "trained.safetensors")
     assert continued.pop("resumed_from").item() == (died_at - 1) // 2 * 2
     for name, value in continued.items():
@@ -57,9 +52,16 @@ def test_a_killed_run_goes_on_bit_for_bit(
 
 
 def test_two_processes_train_as_one(tmp_path: Path) -> None:
+    """Started by torchrun, as `accelerate launch` does on GPUs; on processors that starts one only."""
     alone, together = tmp_path / "alone", tmp_path / "together"
-    assert run_script(alone, dropout="none") == 0
-    assert run_script(together, dropout="none", processes=2) == 0
+    assert lived(alone, dropout=False) == 0
+    together.mkdir()
+    launcher = ["torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    command = [sys.executable, "-m", *launcher, str(SUPPORT / "toy_training.py")]
+    done = subprocess.run(
+        [*command, str(together), "0", "false"], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
     one, two = (load_file(out / "trained.safetensors") for out in (alone, together))
     assert (one.pop("processes").item(), two.pop("processes").item()) == (1, 2)
     left = [(together / f"threads.{rank}").read_text() for rank in range(2)]

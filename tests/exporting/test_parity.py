@@ -91,9 +91,9 @@ def test_without_documents_ndcg_is_null_with_the_reason(
 
 
 @pytest.mark.model
-def test_onnx_equals_torch_over_1000_texts_of_different_lengths(minilm_encoder_folder: Path) -> None:
+def test_onnx_equals_torch_over_200_texts_of_different_lengths(minilm_encoder_folder: Path) -> None:
     retriever = read_retriever(minilm_encoder_folder)
-    texts = generated_texts(retriever, 1000)
+    texts = generated_texts(retriever, 200)
     lengths = load_encoder(minilm_encoder_folder).count_tokens(texts)
     assert min(lengths) <= 5
     assert max(lengths) > retriever.max_tokens

@@ -16,7 +16,7 @@ from typing import Any
 
 from support.places import TESTS
 
-PRELOADED = ["support.rem_training", "support.dam_training", "accelerate", "peft"]
+PRELOADED = ["support.rem_training", "support.dam_training", "support.toy_training", "accelerate", "peft"]
 
 
 @cache

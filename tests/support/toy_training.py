@@ -1,8 +1,9 @@
-"""A toy objective for the training loop, and a script that trains it: OUT [STEP_TO_DIE_AT]."""
+"""A toy objective for the training loop, and a program that trains it: OUT STEP_TO_DIE_AT DROPOUT."""
 
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import signal
 import sys
@@ -56,7 +57,9 @@ def report_threads(file: Path) -> None:
     file.write_text(str(len(os.listdir("/proc/self/task"))))
 
 
-def main(out: Path, died_at: int = 0, dropout: bool = True) -> None:
+def main() -> None:
+    out = Path(sys.argv[1])
+    died_at, dropout = map(json.loads, sys.argv[2:])
     atexit.register(report_threads, out / f"threads.{os.environ.get('RANK', '0')}")
     processes = Processes("cpu")
     objective = Regression(processes, dropout)
@@ -78,4 +81,4 @@ def trained(tmp_path: Path, recipe: Recipe, objective: Regression | None = None)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "dropout")
+    main()

@@ -98,7 +98,9 @@ def until(happened: Callable[[], Any]) -> None:
 
 
 def on_ray(**given: object) -> ReindexSettings:
-    return ReindexSettings(runner="ray", workers=2, term_table=False, slow_search_ms=0, **given)
+    return ReindexSettings(
+        **{"runner": "ray", "workers": 2, "term_table": False, "slow_search_ms": 0} | given
+    )
 
 
 def drive(url: str, index: str, address: str, folder: str, kind: str = "") -> None:

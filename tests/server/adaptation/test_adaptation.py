@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,14 @@ def put_corpus(cluster: Cluster, index: str, count: int = 150) -> None:
         lines += [{"index": {"_id": document.doc_id}}, {"title": document.title, "text": document.text}]
     if lines:
         bulk(cluster, index, lines)
+
+
+@pytest.fixture(scope="module")
+def few(cluster: Cluster) -> Iterator[str]:
+    """Give an index of too few documents."""
+    put_corpus(cluster, "t-few", 20)
+    yield "t-few"
+    cluster.request("DELETE", path_of("t-few"))
 
 
 def test_adapt_then_reindex(
@@ -80,27 +89,16 @@ def test_the_index_gives_the_same_encoder_as_its_documents(
     assert read.gate == given.gate
 
 
-def test_a_killed_command_goes_on(cluster: Cluster, index_name: str, base: str, tmp_path: Path) -> None:
+def test_a_killed_command_goes_on(
+    cluster: Cluster, index_name: str, base: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     put_corpus(cluster, index_name)
     out = tmp_path / "encoder"
-    command = [
-        sys.executable,
-        "-m",
-        "hybridr_cli",
-        "adapt",
-        "--index",
-        index_name,
-        "--out",
-        str(out),
-        "--base",
-        base,
-        "--url",
-        cluster.url,
-        "--steps",
-        "200",
-        "--json",
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    command = ["adapt", "--index", index_name, "--out", str(out), "--base", base, "--url", cluster.url]
+    command += ["--steps", "200", "--json"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hybridr_cli", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     deadline = time.monotonic() + 120
     while not (out / ".training" / STATE_FILE).exists() and time.monotonic() < deadline:
         assert process.poll() is None, process.stderr.read() if process.stderr else ""
@@ -108,8 +106,8 @@ def test_a_killed_command_goes_on(cluster: Cluster, index_name: str, base: str, 
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not (out / "manifest.json").exists()
-    done = subprocess.run(command, capture_output=True, check=True)
-    found = json.loads(done.stdout)
+    assert hybridr_cli.main(command) == 0
+    found = json.loads(capsys.readouterr().out)
     assert 0 < found["resumed_from"] < 200
     assert found["steps"] == 200
     assert load_encoder(out).dim == 32
@@ -129,7 +127,7 @@ def test_a_killed_command_goes_on(cluster: Cluster, index_name: str, base: str, 
 )
 def test_bad_input_is_a_clear_error(
     cluster: Cluster,
-    index_name: str,
+    few: str,
     base: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -137,8 +135,7 @@ def test_bad_input_is_a_clear_error(
     code: int,
     message: str,
 ) -> None:
-    put_corpus(cluster, index_name, 20)
-    given = [index_name if word == "INDEX" else word for word in arguments]
+    given = [few if word == "INDEX" else word for word in arguments]
     defaults = [] if "--base" in given else ["--base", base]
     assert (
         hybridr_cli.main(["adapt", "--url", cluster.url, "--out", str(tmp_path / "out"), *defaults, *given])

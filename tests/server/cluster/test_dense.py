@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import IndexInfo
 from hybridr.errors import ClusterError, SettingsError
 from hybridr.records import Query
+from hybridr.reindexing.reindexing import Reindexing
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
 from hybridr.search.checks import Mode
@@ -24,10 +26,11 @@ from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
 
-DOCUMENTS = 400
+SOURCE, DOCUMENTS = "t-forms", 400
 QUERIES = [Query(f"q{number}", text_number(number * 7)) for number in range(20)]
 MODES: tuple[Mode, ...] = ("lexical", "dense", "hybrid")
-FORMS = [{"vectors": "byte"}, {"vectors": "sq"}, {"vectors": "on_disk"}]
+SMALL = ("byte", "sq", "on_disk")
+FORMS = ("float", *SMALL)
 TOLERANCE = {"byte": 0.005, "sq": 0.01, "on_disk": 0.005}  # of a score in [0, 1]
 
 
@@ -48,18 +51,20 @@ def overlap(one: dict[str, float], other: dict[str, float]) -> float:
     return len(one.keys() & other.keys()) / len(other)
 
 
-@pytest.fixture
-def floats(cluster: Cluster, index_name: str) -> str:
-    """Give an index that has been reindexed with floats."""
-    fill_index(cluster, index_name, DOCUMENTS)
-    return reindex(cluster, index_name, encoder()).destination
+@pytest.fixture(scope="module")
+def made(cluster: Cluster) -> Iterator[dict[str, Reindexing]]:
+    """Give what came of one index in floats and in each form."""
+    fill_index(cluster, SOURCE, DOCUMENTS)
+    yield {form: reindex(cluster, SOURCE, encoder(), ReindexSettings(vectors=form)) for form in FORMS}
+    for info in cluster.indices(f"{SOURCE}*,.hybridr-*-{SOURCE}*"):
+        cluster.request("DELETE", path_of(info.name))
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form["vectors"])
+@pytest.mark.parametrize("form", SMALL)
 def test_small_vectors_find_what_floats_find(
-    cluster: Cluster, index_name: str, floats: str, form: dict[str, Any]
+    cluster: Cluster, made: dict[str, Reindexing], form: str
 ) -> None:
-    done = reindex(cluster, index_name, encoder(), ReindexSettings(**form))
+    done, floats = made[form], made["float"].destination
     assert (done.encoded, done.rejected, done.switched) == (DOCUMENTS, 0, True)
     assert done.destination != floats, "another form is another job"
     assert verify(cluster, done.destination, encoder(), seed=1).ok
@@ -69,16 +74,14 @@ def test_small_vectors_find_what_floats_find(
         )
         shares = [overlap(small[query.query_id], large[query.query_id]) for query in QUERIES]
         assert np.mean(shares) > 0.9, mode
-        assert Search(cluster, index_name, encoder(), mode)(text_number(5), 3)[0].doc_id == "d5"
+        assert Search(cluster, done.destination, encoder(), mode)(text_number(5), 3)[0].doc_id == "d5"
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form["vectors"])
-def test_scores_are_those_of_floats(
-    cluster: Cluster, index_name: str, floats: str, form: dict[str, Any]
-) -> None:
-    done = reindex(cluster, index_name, encoder(), ReindexSettings(**form))
-    exact = Search(cluster, floats, encoder(), "dense").run(QUERIES, 10)
-    found = Search(cluster, done.destination, encoder(), "dense").run(QUERIES, 10)
+@pytest.mark.parametrize("form", SMALL)
+def test_scores_are_those_of_floats(cluster: Cluster, made: dict[str, Reindexing], form: str) -> None:
+    exact, found = (
+        Search(cluster, made[one].destination, encoder(), "dense").run(QUERIES, 10) for one in ("float", form)
+    )
     pairs = [
         (score, found[query][doc])
         for query, scores in exact.items()
@@ -86,7 +89,7 @@ def test_scores_are_those_of_floats(
         if doc in found[query]
     ]
     assert len(pairs) > 150
-    assert max(abs(one - other) for one, other in pairs) < TOLERANCE[form["vectors"]]
+    assert max(abs(one - other) for one, other in pairs) < TOLERANCE[form]
 
 
 def test_a_changed_document_keeps_the_form(cluster: Cluster, index_name: str) -> None:
@@ -122,23 +125,17 @@ def test_a_changed_byte_vector_is_found(cluster: Cluster, index_name: str) -> No
     assert not verify(cluster, done.destination, encoder()).ok
 
 
-def test_mapping_and_record_say_the_same(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 3)
-    made = {
-        form["vectors"]: cluster.index_info(
-            reindex(cluster, index_name, encoder(), ReindexSettings(**form)).destination
-        )
-        for form in FORMS
-    }
-    assert [info.record.vectors for info in made.values()] == list(made)
-    assert field_of(made["byte"])["data_type"].lower() == "byte"
-    assert field_of(made["sq"])["method"]["parameters"]["encoder"]["parameters"] == {
+def test_mapping_and_record_say_the_same(cluster: Cluster, made: dict[str, Reindexing]) -> None:
+    infos = {form: cluster.index_info(done.destination) for form, done in made.items()}
+    assert [info.record.vectors for info in infos.values()] == list(FORMS)
+    assert field_of(infos["byte"])["data_type"].lower() == "byte"
+    assert field_of(infos["sq"])["method"]["parameters"]["encoder"]["parameters"] == {
         "bits": 7,
         "confidence_interval": 1.0,
     }
-    assert (field_of(made["on_disk"])["mode"], made["on_disk"].record.compression) == ("on_disk", "4x")
-    holdings = status(cluster, index_name).holdings
-    assert [(held.vectors, held.compression) for held in holdings] == [
+    assert (field_of(infos["on_disk"])["mode"], infos["on_disk"].record.compression) == ("on_disk", "4x")
+    assert [(held.vectors, held.compression) for held in status(cluster, SOURCE).holdings] == [
+        ("float", None),
         ("byte", None),
         ("sq", None),
         ("on_disk", "4x"),

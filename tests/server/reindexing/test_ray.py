@@ -19,8 +19,9 @@ from hybridr import ReindexSettings, connect, load_encoder, reindex
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.reading import read_documents
 from hybridr.errors import ModelError
+from hybridr.reindexing.runners import ray as runner
 from hybridr.reindexing.syncing import sync
-from hybridr.sharing import board, shares
+from hybridr.sharing import board, dealing, shares
 from hybridr.sharing.board import lease_index, leased_shares
 from hybridr.sharing.leases import Ledger
 from hybridr.standing.standing import remove, status
@@ -49,7 +50,9 @@ def address() -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def quick(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small shares, and leases that are soon lost."""
+    """Small shares, leases that are soon lost, and a driver that looks often."""
+    for place, name in ((dealing, "LOOK_S"), (dealing, "IDLE_LOOK_S"), (runner, "LOOK_S")):
+        monkeypatch.setattr(place, name, 0.2)
     monkeypatch.setattr(board, "PULSE", PULSE)
     monkeypatch.setattr(shares, "SHARE", SHARE)
 
@@ -126,28 +129,28 @@ def test_a_driver_that_is_killed_and_started_again_goes_on(
 
 def test_documents_that_are_refused_come_to_the_driver(cluster: Cluster, index_name: str) -> None:
     fill_index(cluster, index_name, 60)
-    done = reindex(cluster, index_name, ZeroFor(), on_ray())
+    done = reindex(cluster, index_name, ZeroFor(), on_ray(workers=1))
     assert (done.rejected, done.documents, done.switched) == (2, 58, False)
     assert done.rejects_file is not None
     lines = done.rejects_file.read_text().splitlines()
     assert len(lines) == 2
     assert all("zero vector" in line for line in lines)
-    assert reindex(cluster, index_name, HashingEncoder(), on_ray()).switched
+    assert reindex(cluster, index_name, HashingEncoder(), on_ray(workers=1)).switched
 
 
 def test_an_error_of_a_worker_is_told_and_the_next_run_goes_on(cluster: Cluster, index_name: str) -> None:
     fill_index(cluster, index_name, 60)
     with pytest.raises(ModelError, match=r"no finite vector for document 'd\d+' \(a worker on "):
-        reindex(cluster, index_name, BrokenFor(), on_ray())
+        reindex(cluster, index_name, BrokenFor(), on_ray(workers=1))
     assert leased_shares(cluster, f"{index_name}-hybridr-1") is not None
     assert remove(cluster, index_name, dry_run=True)["leases"] == [lease_index(f"{index_name}-hybridr-1")]
-    done = reindex(cluster, index_name, HashingEncoder(), on_ray())
+    done = reindex(cluster, index_name, HashingEncoder(), on_ray(workers=1))
     assert (done.documents, done.switched) == (60, True)
 
 
 def test_sync_runs_on_ray_too_and_remove_takes_leases_away(cluster: Cluster, index_name: str) -> None:
     fill_index(cluster, index_name, 5)
-    done = reindex(cluster, index_name, HashingEncoder(), on_ray())
+    done = reindex(cluster, index_name, HashingEncoder(), on_ray(workers=1))
     put_documents(cluster, index_name, range(3, 60), suffix=" later")
     assert sync(cluster, index_name, HashingEncoder(), on_ray()).copied == 57
     assert sources(cluster, done.destination) == sources(cluster, index_name)
@@ -170,7 +173,7 @@ def test_threads_that_end_what_ray_began_leave_no_leases(cluster: Cluster, index
 
 def test_vectors_in_place_come_from_ray_too(cluster: Cluster, index_name: str) -> None:
     knn_index(cluster, index_name, 60)
-    done = reindex(cluster, index_name, HashingEncoder(), on_ray(in_place=True, fields=("text",)))
+    done = reindex(cluster, index_name, HashingEncoder(), on_ray(workers=1, in_place=True, fields=("text",)))
     assert (done.encoded, done.documents, done.destination) == (60, 60, index_name)
     assert_vectors_fit(cluster, index_name)
 
@@ -186,7 +189,7 @@ def test_an_encoder_that_cannot_travel_is_refused(cluster: Cluster, index_name: 
 def test_the_password_is_in_no_log_and_no_command_line(cluster: Cluster, index_name: str) -> None:
     fill_index(cluster, index_name, 60)
     named = connect(cluster.url, user="somebody", password=PASSWORD)
-    assert reindex(named, index_name, HashingEncoder(), on_ray()).switched
+    assert reindex(named, index_name, HashingEncoder(), on_ray(workers=1)).switched
     logs = Path(ray._private.worker._global_node.get_session_dir_path()) / "logs"
     files = [file for file in logs.rglob("*") if file.is_file()]
     assert files
