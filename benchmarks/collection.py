@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from conditions import ADAPTED, Condition
 from hybridr import Adaptation, AdaptSettings, adapt, load, load_encoder, reindex
+from hybridr.cluster.aliases import alias_target, default_alias
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.destinations import alias_target, default_alias
 from hybridr.cluster.reading import checkpoints
 from hybridr.cluster.settings import LoadSettings
 from hybridr.errors import DataError

@@ -239,69 +239,6 @@ def require_complete(info: IndexInfo, name: str) -> IndexInfo:
     return info
 
 
-def default_alias(name: str) -> str:
-    """Name the alias of a source when the user gives none."""
-    return f"{name}-hybridr"
-
-
-def alias_target(cluster: Cluster, alias: str) -> IndexInfo | None:
-    """Give the one index behind an alias, None when there is no such alias.
-
-    Raises ClusterError when the name is an index, or the alias stands for several.
-    """
-    found = cluster.indices(alias)
-    if not found:
-        return None
-    if any(info.name == alias for info in found):
-        raise ClusterError(f"'{alias}' is an index, not an alias", hint="--alias NAME chooses another name")
-    if len(found) > 1:
-        names = ", ".join(info.name for info in found)
-        raise ClusterError(
-            f"alias '{alias}' stands for several indices: {names}",
-            hint="take it off all but one of them, or choose another --alias",
-        )
-    return found[0]
-
-
-def switch(
-    cluster: Cluster, alias: str, old: IndexInfo | None, new: str, source: IndexInfo | None = None
-) -> None:
-    """Point the alias to `new` in one atomic step, keeping its filter and routing.
-
-    With `source` it keeps them only where they were given to the source, or to what holds its vectors.
-
-    `must_exist` makes the whole step fail if somebody moved the alias meanwhile; without it the alias
-    would end on two indices. Raises ClusterError unless it was moved to `new`: by another process with the
-    same work, or by this very request, whose answer was lost.
-    """
-    try:
-        cluster.request("POST", "/_aliases", {"actions": switch_actions(alias, old, new, source)})
-    except NotFound:
-        target = alias_target(cluster, alias)
-        if target is None or target.name != new:
-            where = f"moved to '{target.name}'" if target else "removed"
-            raise ClusterError(
-                f"somebody else has {where} the alias '{alias}' meanwhile", hint="run the same command again"
-            ) from None
-
-
-def switch_actions(
-    alias: str, old: IndexInfo | None, new: str, source: IndexInfo | None = None
-) -> list[dict[str, Any]]:
-    """Build the actions of `switch`."""
-    strange = old is not None and source is not None and not is_of(old, source)
-    options = {} if strange else alias_options(alias, old)
-    actions: list[dict[str, Any]] = [{"add": {"index": new, "alias": alias, **options}}]
-    if old is not None and old.name != new:
-        actions.insert(0, {"remove": {"index": old.name, "alias": alias, "must_exist": True}})
-    return actions
-
-
-def alias_options(alias: str, old: IndexInfo | None) -> dict[str, Any]:
-    """Keep what an existing alias was defined with."""
-    return dict(old.aliases.get(alias, {})) if old else {}
-
-
 def write_record(cluster: Cluster, index: str, **changes: Any) -> None:
     """Change values of an index's record; what others keep in `_meta` stays. Raises DataError."""
     rewrite(cluster, index, lambda record: record.changed(**changes), settled=bool(PRECIOUS & changes.keys()))

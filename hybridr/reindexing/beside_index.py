@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from functools import partial
 from typing import Any, TypeAlias
 
+from ..cluster.aliases import alias_target, companions, default_alias, narrowing, parts_of, switch_actions
 from ..cluster.connection import Cluster, path_of
 from ..cluster.default_pipeline import require_searchable
 from ..cluster.destinations import (
-    alias_target,
     claimants,
     command_for,
-    default_alias,
     free_name,
     is_destination,
     is_in_place,
@@ -20,10 +20,9 @@ from ..cluster.destinations import (
     is_restored,
     name_destination,
     rewrite,
-    switch_actions,
 )
 from ..cluster.mappings import is_beyond_change
-from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record, Scope, checked
+from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record, checked
 from ..cluster.stored_source import require_whole_source
 from ..cluster.vector_forms import form_of
 from ..encoding.contract import Encoder
@@ -66,8 +65,8 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     templates = [] if known else check_templates(cluster, destination)
     disk = None if known else estimate_disk(cluster, info, wanted.disk_bytes)
     check_disk(disk, destination)
-    cautions = cautions_of(cluster, info, destination)
-    settings_left = left_out(info.settings)
+    along = companions(alias, target, destination, info)
+    cautions = cautions_of(cluster, info, destination, (alias, *along))
     first = {"method": "PUT", "path": path_of(destination), "body": body_beside(wanted, record)}
     if known:
         first = {"method": "PUT", "path": path_of(destination, "_settings"), "body": {"index": during(after)}}
@@ -80,20 +79,20 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
         live,
         requests_of(first, wanted.documents, destination, after, moves),
         disk,
-        [*templates, *remark_of(settings_left), *cautions],
+        [*templates, *remarks_of(info, along), *cautions],
         terms_beside(destination, record, after, templates, wanted.vectors)
-        | {"cautions": cautions, "settings_left_out": settings_left},
+        | {"cautions": cautions, "settings_left_out": left_out(info.settings), "along": along},
         cautions=cautions,
     )
 
 
-def cautions_of(cluster: Cluster, info: IndexInfo, destination: str) -> list[str]:
+def cautions_of(cluster: Cluster, info: IndexInfo, destination: str, moving: Collection[str]) -> list[str]:
     """Say what holds for the source, and not or otherwise for an index of another name."""
-    narrowed = (alias for alias, definition in sorted(info.aliases.items()) if Scope.of_alias(definition))
     staying = [
         f"alias '{alias}' shows a part of '{info.name}' and stays there: hybridr searches '{destination}' "
-        "within it, other clients do not; add it there by POST /_aliases"
-        for alias in narrowed
+        "within it, other clients do not; --alias with a name of yours takes it along"
+        for alias in parts_of(info)
+        if alias not in moving
     ]
     return [
         *protections_lost(cluster, info.name, destination),
@@ -102,10 +101,11 @@ def cautions_of(cluster: Cluster, info: IndexInfo, destination: str) -> list[str
     ]
 
 
-def remark_of(settings_left: list[str]) -> list[str]:
-    """Say which settings do not come along, if any."""
-    named = ", ".join(f"index.{name}" for name in settings_left)
-    return [f"settings that stay with the source alone: {named}"] if named else []
+def remarks_of(info: IndexInfo, along: Collection[str]) -> list[str]:
+    """Say which settings do not come along, and which aliases do, if any."""
+    named = ", ".join(f"index.{name}" for name in left_out(info.settings))
+    left = [f"settings that stay with the source alone: {named}"] if named else []
+    return [*left, *(f"alias '{alias}', which shows a part, moves along" for alias in along)]
 
 
 def check_source(cluster: Cluster, info: IndexInfo, settings: ReindexSettings) -> None:
@@ -150,9 +150,9 @@ def is_empty(cluster: Cluster, info: IndexInfo) -> bool:
 def check_named(named: IndexInfo, name: str, alias: str) -> None:
     """Refuse an alias that shows a part of its index: what would be made from its name would show all."""
     definition = named.aliases.get(name, {}) if alias != name else {}
-    if narrowing := [one for one in ("filter", "index_routing", "search_routing") if definition.get(one)]:
+    if found := narrowing(definition):
         raise ClusterError(
-            f"'{name}' is an alias with {' and '.join(narrowing)}, '{alias}' would show all of it",
+            f"'{name}' is an alias with {' and '.join(found)}, '{alias}' would show all of it",
             hint=f"hybridr reindex {named.name}   after which searches of '{name}' stay within it",
         )
 

@@ -40,7 +40,8 @@ class Reindexing:
     """What a reindex did: counts of documents, and whether the alias was switched; in place there is none.
 
     `shortened` have more text than `max_passages` reach. `deployment` is what became of the deployment of the
-    index that had the alias before, `tuned_before` names it if `tune` found something for it. `term_table` is
+    index that had the alias before, `tuned_before` names it if `tune` found something for it, `along` the
+    aliases that show a part and moved with it. `term_table` is
     what became of the table for soft terms, None where none was asked for. `cautions` say who may read
     more in the new index than in its source.
     """
@@ -60,6 +61,7 @@ class Reindexing:
     shortened: int = 0
     deployment: Succession | None = None
     tuned_before: str | None = None
+    along: tuple[str, ...] = ()
     term_table: Provision | None = None
     cautions: tuple[str, ...] = ()
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
+from ..cluster.aliases import companions, switch, switch_actions
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import (
     destinations,
@@ -21,8 +22,6 @@ from ..cluster.destinations import (
     refused_ids,
     require_belonging,
     resolve_whole,
-    switch,
-    switch_actions,
 )
 from ..cluster.reading import Position, Share, SourceDocument, documents_by_id, read_pages
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
@@ -74,9 +73,10 @@ def rollback(
     """Point the alias of `name` back to what it stood for before the last switch.
 
     What clients wrote into the index that is left is copied to the source with `copy_back`, before the switch
-    and once more after it. Gives alias, from, to, dropped, the actions, and counts of writes and of what was
-    returned. Raises NotFound when nothing was switched, ClusterError when there are such writes and neither
-    `copy_back` nor `discard` was given, DataError where copying back would lose fields.
+    and once more after it. Gives alias, from, to, along (aliases that move with it), dropped, the actions and
+    counts of writes and of what was returned. Raises NotFound when nothing was switched, ClusterError when
+    there are such writes and neither `copy_back` nor `discard` was given, DataError where copying back would
+    lose fields.
 
     >>> hybridr.rollback(cluster, "docs")["to"]
     'docs'
@@ -100,6 +100,7 @@ def rollback(
         "from": current.name,
         "to": previous,
         "dropped": dropped,
+        "along": companions(alias, current, previous),
         "actions": actions,
         "writes": writes.counts(),
         "returned": returned.counts(),

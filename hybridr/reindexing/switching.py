@@ -8,15 +8,14 @@ from __future__ import annotations
 import shlex
 import time
 
+from ..cluster.aliases import alias_target, companions, switch
 from ..cluster.connection import Cluster, path_of
 from ..cluster.default_pipeline import DEFAULT, asked_through, found_pipeline, pipeline_path
 from ..cluster.destinations import (
-    alias_target,
     is_known_by,
     name_destination,
     record_event,
     refusals,
-    switch,
     write_record,
 )
 from ..cluster.reading import count_missing, settled_position
@@ -87,8 +86,10 @@ def tuned_predecessor(cluster: Cluster, todo: Plan) -> str | None:
     return target.name if tuned is not None and tuned.gains else None
 
 
-def take_over(job: Job, todo: Plan, filling: Filling) -> Succession | None:
+def take_over(job: Job, todo: Plan, filling: Filling) -> tuple[Succession | None, tuple[str, ...]]:
     """Move the alias to the destination, with the deployment, and record it when it moved.
+
+    Gives what became of the deployment, and the aliases that went along.
 
     What was written since the last pass comes in right before, and what is under way right after.
     """
@@ -101,13 +102,15 @@ def take_over(job: Job, todo: Plan, filling: Filling) -> Succession | None:
     name_destination(cluster, cluster.index_info(todo.destination))  # another run may have overwritten it
     if filling.settled:
         filling.add(catch_up(job))
+    along = companions(alias, target, todo.destination, source)
     switch(cluster, alias, target, todo.destination, source)
     if filling.settled:
         filling.add(catch_up(job))
     if target is None or moves:
         origin = target.name if target else None
-        record_event(cluster, todo.destination, "switched", {"alias": alias, "from": origin})
-    return deployment
+        told = {"alias": alias, "from": origin} | ({"along": ", ".join(along)} if along else {})
+        record_event(cluster, todo.destination, "switched", told)
+    return deployment, along
 
 
 def hand_over(cluster: Cluster, old: IndexInfo, new: str) -> Succession | None:

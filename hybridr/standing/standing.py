@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from ..cluster.aliases import parts_of
 from ..cluster.connection import Cluster
 from ..cluster.destinations import (
     claimants,
@@ -42,7 +43,7 @@ class Holding:
     are those of the source as it was before a snapshot was restored over it. `unlike`: fields that are mapped
     otherwise there. `arithmetic` is that of the encoder on documents, and why. `imprints` say in a line each
     what documents hold besides one vector, `kept` is what sidecars keep beside it, by what they are `shown`
-    as.
+    as. `parts` tells by what an alias shows a part of it only.
     """
 
     index: str
@@ -67,6 +68,7 @@ class Holding:
     arithmetic: str = ""
     imprints: tuple[str, ...] = ()
     kept: dict[str, Any] = field(default_factory=dict)
+    parts: dict[str, list[str]] = field(default_factory=dict)
 
     def kept_lines(self) -> list[str]:
         """Say for people what sidecars keep."""
@@ -84,7 +86,8 @@ class Standing:
     """Everything that hybridr made for a source: indices, their aliases, local files that hold text.
 
     `strangers` say that they hold its vectors too, but it does not know them. `unsynced` are searched by
-    aliases of their own, while `sync` of the source keeps up the newest.
+    aliases of their own, while `sync` of the source keeps up the newest. `parts` tells by what an alias shows
+    a part of the source.
     """
 
     source: str
@@ -93,6 +96,7 @@ class Standing:
     files: list[Text]
     strangers: list[str] = field(default_factory=list)
     unsynced: list[str] = field(default_factory=list)
+    parts: dict[str, list[str]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields as JSON values."""
@@ -114,7 +118,9 @@ def status(cluster: Cluster, name: str) -> Standing:
     others = [one.name for one in claimants(cluster, source) if there and not is_known_by(one, there)]
     holdings = [beside(holding(cluster, info), info, there) for info in made]
     unsynced = [info.name for info in live(made)[:-1]]
-    return Standing(source, documents, holdings, texts(source), others, unsynced)
+    return Standing(
+        source, documents, holdings, texts(source), others, unsynced, parts_of(there) if there else {}
+    )
 
 
 def beside(held: Holding, info: IndexInfo, source: IndexInfo | None) -> Holding:
@@ -166,6 +172,7 @@ def holding(cluster: Cluster, info: IndexInfo) -> Holding:
         arithmetic=info.record.arithmetic or info.record.precision or "",
         imprints=tuple(filter(None, (kind.described(info.record) for kind in imprints_in(info.record)))),
         kept={one.shown: one.kept(cluster, info) for one in sidecars()},
+        parts=parts_of(info),
     )
 
 

@@ -111,7 +111,8 @@ def show_result(session: Session, done: Reindexing, name: str) -> None:
     if done.deleted:
         out.line(f"{done.deleted:,} deleted that are no longer in '{done.source}'")
     if done.switched:
-        out.line(f"alias {done.alias} -> {done.destination}; undo: hybridr rollback {name}")
+        along = f", and with it {', '.join(done.along)}" if done.along else ""
+        out.line(f"alias {done.alias}{along} -> {done.destination}; undo: hybridr rollback {name}")
         show_succession(session, done)
         show_tuning(session, done)
         for caution in done.cautions:

@@ -36,7 +36,8 @@ def show(session: Session, done: dict[str, Any], dry_run: bool) -> None:
     """Say what was moved, and what became of the documents that clients wrote."""
     out, writes, returned = session.output, done["writes"], done["returned"]
     moved = "would move" if dry_run else "moved"
-    out.line(f"alias {done['alias']} {moved} from {done['from']} back to {done['to']}")
+    along = f", and with it {', '.join(done['along'])}," if done["along"] else ""
+    out.line(f"alias {done['alias']}{along} {moved} from {done['from']} back to {done['to']}")
     if dry_run:
         out.line(
             f"clients changed {writes['changed']:,} documents there, deleted {writes['deleted']:,}, and "

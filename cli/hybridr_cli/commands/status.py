@@ -23,6 +23,8 @@ def status(session: Session, name: Reindexed) -> None:
     out.result(found.to_json())
     documents = "gone" if found.documents is None else f"{found.documents:,} documents"
     out.line(f"source {found.source}: {documents}")
+    for alias, narrowed in found.parts.items():
+        out.line(f"  alias {alias} ({' and '.join(narrowed)}) shows a part of it")
     for holding in found.holdings:
         show(session, found.source, holding)
     if not found.holdings:
@@ -43,7 +45,8 @@ def show(session: Session, source: str, holding: Holding) -> None:
     share = floor(1000 * share) / 1000  # 100 % is all of them
     out.line()
     where = "in place, " if holding.in_place else ""
-    out.line(f"{holding.index} ({where}{holding.state}), alias {', '.join(holding.aliases) or 'none'}")
+    named = [f"{one} (a part)" if one in holding.parts else one for one in holding.aliases]
+    out.line(f"{holding.index} ({where}{holding.state}), alias {', '.join(named) or 'none'}")
     out.line(f"  {holding.current:,} of {due:,} documents current ({share:.1%})")
     if holding.warning:
         out.line(f"  WARNING, forced: {holding.warning}")

@@ -33,13 +33,15 @@ class Succession:
 class Ending(NamedTuple):
     """How a reindex ended: documents refused for good, whether the alias moved, and what that brought along.
 
-    `tuned_before` names the index that had the alias before if `tune` found something for it.
+    `tuned_before` names the index that had the alias before if `tune` found something for it, `along` the
+    aliases that moved with it.
     """
 
     rejected: int
     switched: bool = False
     deployment: Succession | None = None
     tuned_before: str | None = None
+    along: tuple[str, ...] = ()
 
 
 class Round(NamedTuple):

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from ...cluster.aliases import default_alias
 from ...cluster.connection import Cluster
 from ...cluster.default_pipeline import is_searchable
-from ...cluster.destinations import default_alias, forget_destinations, is_restored
+from ...cluster.destinations import forget_destinations, is_restored
 from ...cluster.reading import (
     ALL,
     Position,
@@ -87,8 +88,8 @@ class Beside:
         if filling.rejected and not job.settings.accept_rejects:
             return Ending(filling.rejected)
         tuned_before = tuned_predecessor(job.cluster, todo)
-        deployment = take_over(job, todo, filling)
-        return Ending(filling.rejected, True, deployment, tuned_before)
+        deployment, along = take_over(job, todo, filling)
+        return Ending(filling.rejected, True, deployment, tuned_before, along)
 
     def sync(self, job: Job, info: IndexInfo, progress: Progress) -> Round:
         """Bring in what the source took, then encode what clients wrote here."""

@@ -14,8 +14,8 @@ import collection
 import run
 from conditions import Condition
 from hybridr.adaptation.settings import AdaptSettings
+from hybridr.cluster.aliases import alias_target
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.destinations import alias_target
 from hybridr.files.formats import read_qrels, read_queries, read_run, write_beir
 from hybridr.records import Document, Query, Run
 from studies import baselines, published

@@ -18,6 +18,7 @@ from hybridr.cluster.destinations import resolve, write_record
 from hybridr.cluster.writing import rejects_of
 from hybridr.errors import ClusterError, NotFound
 from hybridr.reindexing import rollback as rollback_module
+from hybridr.reindexing.reindexing import plan
 from hybridr.reindexing.syncing import sync
 from support.corpus import bulk, delete, fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder
@@ -267,3 +268,60 @@ def test_the_command_says_what_it_did(
     assert json.loads(capsys.readouterr().out)["writes"]["deleted"] == 1
     assert hybridr_cli.main(["rollback", index_name, "--url", cluster.url, "--copy-back"]) == 0
     assert "3 documents copied back to the source, 1 deleted" in capsys.readouterr().out
+
+
+PARTS = {
+    "instock": {"filter": {"term": {"tags": "t1"}}},
+    "tenant": {"index_routing": "a", "search_routing": "a", "is_write_index": True},
+}
+
+
+def test_aliases_that_show_a_part_go_with_the_applications_own_and_come_back(
+    cluster: Cluster, index_name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill_index(cluster, index_name, 9)
+    shop, parts = f"{index_name}-shop", {f"{index_name}-{name}": of for name, of in PARTS.items()}
+    given = {shop: {"is_write_index": True}, f"{index_name}-whole": {}, **parts}
+    adds = [{"add": {"index": index_name, "alias": name, **of}} for name, of in given.items()]
+    cluster.request("POST", "/_aliases", {"actions": adds})
+    before = cluster.index_info(index_name).aliases
+    counts = {name: cluster.count(name) for name in given}
+
+    todo = plan(cluster, shop, HashingEncoder(), ReindexSettings(alias=shop))
+    assert todo.remarks == [f"alias '{name}', which shows a part, moves along" for name in sorted(parts)]
+    assert todo.terms["along"] == tuple(sorted(parts))
+    first = reindex(cluster, shop, HashingEncoder(), ReindexSettings(alias=shop))
+    assert (first.along, first.cautions) == (todo.terms["along"], ())
+    second = reindex(cluster, shop, HashingEncoder(salt="other"))
+    assert (second.alias, second.along) == (shop, first.along)
+
+    moved = {name: before[name] for name in (shop, *parts)}
+    assert cluster.index_info(second.destination).aliases == moved
+    assert cluster.index_info(first.destination).aliases == {}
+    assert cluster.index_info(index_name).aliases.keys() == {f"{index_name}-whole"}
+    assert {name: cluster.count(name) for name in given} == counts
+    hybridr_cli.main(["status", shop, "--url", cluster.url])
+    said = capsys.readouterr().out
+    assert f"{index_name}-instock (a part), {shop}, {index_name}-tenant (a part)" in said
+    assert f"along {index_name}-instock, {index_name}-tenant" in said
+
+    assert rollback(cluster, shop)["to"] == first.destination
+    assert hybridr_cli.main(["rollback", shop, "--url", cluster.url]) == 0
+    assert f"alias {shop}, and with it {index_name}-instock, {index_name}-tenant," in capsys.readouterr().out
+    assert cluster.index_info(index_name).aliases == before
+
+
+def test_an_alias_of_ours_takes_none_of_the_application_from_its_source(
+    cluster: Cluster, index_name: str
+) -> None:
+    fill_index(cluster, index_name, 5)
+    part = {"index": index_name, "alias": f"{index_name}-instock", **PARTS["instock"]}
+    cluster.request("POST", "/_aliases", {"actions": [{"add": part}]})
+    reindex(cluster, index_name, HashingEncoder())
+    rollback(cluster, index_name)
+    again = reindex(cluster, index_name, HashingEncoder())
+    assert again.along == ()
+    assert [caution.partition(":")[0] for caution in again.cautions] == [
+        f"alias '{index_name}-instock' shows a part of '{index_name}' and stays there"
+    ]
+    assert f"{index_name}-instock" in cluster.index_info(index_name).aliases
