@@ -85,10 +85,10 @@ def companions(
         return ()
     if alias.endswith(default_alias("")) and not is_destination(old):
         return ()
-    return tuple(name for name in parts_of(old) if name != alias)
+    return tuple(name for name in partial_aliases(old) if name != alias)
 
 
-def parts_of(info: IndexInfo) -> dict[str, list[str]]:
+def partial_aliases(info: IndexInfo) -> dict[str, list[str]]:
     """Name the aliases that show a part of an index only, each with what narrows it."""
     return {name: found for name, of in sorted(info.aliases.items()) if (found := narrowing(of))}
 

@@ -132,12 +132,12 @@ def parsed_json(text: str | bytes) -> Any:
 
 
 def numbered_lines(
-    path: Path, encoding: str = "utf-8", newline: str | None = None
+    path: Path, encoding: str = "utf-8", newline: str | None = None, errors: str = "strict"
 ) -> Iterator[tuple[int, str]]:
     """Yield the lines of a plain or gzip file with their numbers, from 1. Raises ValueError, OSError."""
     opened = gzip.open if path.suffix == ".gz" else open
     try:
-        with opened(regular(path), "rt", encoding=encoding, newline=newline) as lines:
+        with opened(regular(path), "rt", encoding=encoding, errors=errors, newline=newline) as lines:
             yield from enumerate(lines_within(lines), 1)
     except (EOFError, zlib.error) as error:
         raise ValueError(str(error)) from error

@@ -44,8 +44,8 @@ def systemd_unit(index: str, every: str, encoder: Path | None = None) -> str:
     The encoder is the given folder, else the one that this user's hybridr remembers. Raises SettingsError.
     """
     require_service(index)
-    program = shutil.which("hybridr") or sys.argv[0]
-    command = [program, "sync", index, "--every", every]
+    program = Path(shutil.which("hybridr") or sys.argv[0]).absolute()
+    command = [str(program), "sync", index, "--every", every]
     command += ["--encoder", str(encoder.absolute())] if encoder else []
     home = os.environ.get("HYBRIDR_HOME")
     lines = [

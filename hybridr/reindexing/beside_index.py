@@ -7,7 +7,14 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any, TypeAlias
 
-from ..cluster.aliases import alias_target, companions, default_alias, narrowing, parts_of, switch_actions
+from ..cluster.aliases import (
+    alias_target,
+    companions,
+    default_alias,
+    narrowing,
+    partial_aliases,
+    switch_actions,
+)
 from ..cluster.connection import Cluster, path_of
 from ..cluster.default_pipeline import require_searchable
 from ..cluster.destinations import (
@@ -91,7 +98,7 @@ def cautions_of(cluster: Cluster, info: IndexInfo, destination: str, moving: Col
     staying = [
         f"alias '{alias}' shows a part of '{info.name}' and stays there: hybridr searches '{destination}' "
         "within it, other clients do not; --alias with a name of yours takes it along"
-        for alias in parts_of(info)
+        for alias in partial_aliases(info)
         if alias not in moving
     ]
     return [

@@ -92,9 +92,7 @@ def rollback(
     returned = Writes() if dry_run else leave(cluster, current, copy_back)
     dropped = drop and not dry_run and not returned.conflicts
     if dropped:
-        cluster.request("DELETE", path_of(current.name))
-        forget_destinations(cluster, cluster.index_info(current.record.source), {current.uuid})
-        drop_term_tables(cluster, [current])
+        delete_left(cluster, current)
     return {
         "alias": alias,
         "from": current.name,
@@ -105,6 +103,13 @@ def rollback(
         "writes": writes.counts(),
         "returned": returned.counts(),
     }
+
+
+def delete_left(cluster: Cluster, info: IndexInfo) -> None:
+    """Delete an index with vectors that no alias leads to any more, and what is kept beside it."""
+    cluster.request("DELETE", path_of(info.name))
+    forget_destinations(cluster, cluster.index_info(info.record.source), {info.uuid})
+    drop_term_tables(cluster, [info])
 
 
 def way_back(cluster: Cluster, name: str) -> IndexInfo:

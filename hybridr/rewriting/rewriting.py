@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
@@ -15,9 +14,8 @@ from ..cluster.destinations import require_complete, resolve
 from ..cluster.fields import types_of
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Reading
-from ..errors import ClusterError, DataError
+from ..errors import ClusterError
 from ..families import member_of
-from ..files.foreign import parsed_json, text_within
 from ..languages import says_something
 from ..search.checks import stored_fusion
 from ..search.fusions import FAMILY as FUSIONS
@@ -27,6 +25,7 @@ from ..search.search import Search
 from ..search.settings import Finds, SearchSettings
 from .clauses import REASONS, AboutReason, QueryReader, Reason, Wanted, explanation_of
 from .shapes import Shapes, leaves_in, query_shape
+from .shown import without_field_inside
 
 BEST_FIRST = [{"_score": {"order": "desc"}}]
 KEPT = frozenset(
@@ -38,8 +37,6 @@ KEPT = frozenset(
 """What a search may say and still mean where its hits are ranked by `rescore`."""
 MOST_CHARACTERS = 1_000_000
 MOST_SHOWN = 200  # characters of a query that a reason is about
-WITHOUT_SOURCE = frozenset({"stored_fields", "script_fields"})
-"""What has an answer without `_source` unless that is asked for, too."""
 BY_QUERY_SIZE = 1000  # of the pages in which documents are changed or copied by query
 WINDOW_LIMITS = ("index.max_rescore_window", "index.max_result_window")
 WITH_HITS_INSIDE = ("nested", "has_child", "has_parent")
@@ -151,8 +148,8 @@ class BodyRanking:
         scored = surrounded(made.like_words, one) if one.around else made.scored
         made = made._replace(found=found, scored=scored)
         if "collapse" not in body:
-            return self.without_vector(body) | made.body()
-        return self.without_vector(body) | marked(body) | made.within()
+            return self.without_vector({**body, **made.body()})
+        return self.without_vector({**body, **marked(body), **made.within()})
 
     def own_query(self, query: Mapping[str, Any], one: Wanted) -> OwnQuery:
         """Give what a client asks, and how it scores words; both on the scale of the plain query."""
@@ -166,11 +163,8 @@ class BodyRanking:
 
     def without_vector(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Leave the vectors out of an answer, unless it names them or may write documents back."""
-        without_source = "_source" not in body and WITHOUT_SOURCE.intersection(body)
         field = self.search.info.record.vector_field
-        if without_source or is_by_query(body) or not field:
-            return dict(body)
-        return {**body, "_source": without_field(field, body.get("_source", {}))}
+        return dict(body) if is_by_query(body) or not field else without_field_inside(field, body)
 
 
 def window_of(info: IndexInfo) -> int:
@@ -251,13 +245,6 @@ def marked(body: Mapping[str, Any]) -> dict[str, Any]:
     return {"highlight": {"highlight_query": body["query"], **marking}}
 
 
-def without_field(field: str, source: Any) -> Any:
-    """Leave a field out of the `_source` of an answer, unless the client names it."""
-    if not isinstance(source, Mapping) or field in source.get("includes", ()):
-        return source
-    return {**source, "excludes": [*source.get("excludes", ()), field]}
-
-
 def limits_of(cluster: Cluster, info: IndexInfo, depth: int) -> list[str]:
     """Say what of an index or its cluster keeps searches from being ranked, or fails beside it."""
     found = []
@@ -288,26 +275,6 @@ class Fate:
     ranked: bool
     reason: Reason | None
     why: str
-
-
-def fates_in(
-    cluster: Cluster, name: str, file: Path, settings: SearchSettings, recall: Finds = "all"
-) -> list[Fate]:
-    """Say what becomes of the requests in a file, JSON lines or one list. Raises DataError for others."""
-    try:
-        text = text_within(file)
-        whole = parsed_json(text) if text.lstrip().startswith("[") else None
-        requests = (
-            [parsed_json(line) for line in text.splitlines() if line.strip()] if whole is None else whole
-        )
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"{file} cannot be read: {error}", hint="JSON lines or one list of requests"
-        ) from None
-    for number, request in enumerate(requests, 1):
-        if not isinstance(request, dict):
-            raise DataError(f"request {number} of {file} is no object", hint="a search body in each line")
-    return fates_of(cluster, name, requests, settings, recall)
 
 
 def fates_of(

@@ -191,8 +191,6 @@ async def ranked_body(
     """Give the body of a search anew, or as it was and why."""
     body = json.loads(raw, **STRICTLY)
     one = ranking.wanted(body)
-    if one == "too_long":
-        return raw, one
     if isinstance(one, str):
         return orjson.dumps(ranking.without_vector(body)), one
     reading, _ = await asyncio.gather(

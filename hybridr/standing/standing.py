@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ..cluster.aliases import parts_of
+from ..cluster.aliases import partial_aliases
 from ..cluster.connection import Cluster
 from ..cluster.destinations import (
     claimants,
@@ -119,7 +119,7 @@ def status(cluster: Cluster, name: str) -> Standing:
     holdings = [beside(holding(cluster, info), info, there) for info in made]
     unsynced = [info.name for info in live(made)[:-1]]
     return Standing(
-        source, documents, holdings, texts(source), others, unsynced, parts_of(there) if there else {}
+        source, documents, holdings, texts(source), others, unsynced, partial_aliases(there) if there else {}
     )
 
 
@@ -172,7 +172,7 @@ def holding(cluster: Cluster, info: IndexInfo) -> Holding:
         arithmetic=info.record.arithmetic or info.record.precision or "",
         imprints=tuple(filter(None, (kind.described(info.record) for kind in imprints_in(info.record)))),
         kept={one.shown: one.kept(cluster, info) for one in sidecars()},
-        parts=parts_of(info),
+        parts=partial_aliases(info),
     )
 
 

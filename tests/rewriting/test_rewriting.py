@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from hybridr.errors import DataError
 from hybridr.rewriting.clauses import REASONS, Wanted
 from hybridr.rewriting.rewriting import (
     BodyRanking,
     as_sent,
     fate_of,
-    fates_in,
     filter_of,
     is_by_query,
-    without_field,
 )
-from hybridr.search.settings import SearchSettings
 
 FIELDS = ("text", "title")
 MATCH = {"match": {"text": {"query": "two words", "operator": "OR"}}}
@@ -118,20 +113,6 @@ def test_all_pages_of_one_size_have_the_same_candidates(start: int, size: int, r
     assert ranking().reach({"from": start, "size": size}) == reach
 
 
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ({}, {"excludes": ["v"]}),
-        ({"includes": [], "excludes": ["price"]}, {"includes": [], "excludes": ["price", "v"]}),
-        ({"includes": ["price"], "excludes": []}, {"includes": ["price"], "excludes": ["v"]}),
-        ({"includes": ["v"], "excludes": []}, {"includes": ["v"], "excludes": []}),
-        (False, False),
-    ],
-)
-def test_the_vector_stays_out_of_answers_unless_it_is_named(source: Any, expected: Any) -> None:
-    assert without_field("v", source) == expected
-
-
 def test_documents_that_may_be_written_back_keep_their_vectors() -> None:
     body = {"query": MATCH, "sort": [{"_doc": {"order": "asc"}}], "size": 1000}
     assert is_by_query(body)
@@ -183,21 +164,3 @@ def test_a_body_as_a_client_writes_it_is_read_as_opensearch_passes_it_on() -> No
         "from": 20,
         "sort": [*BY_SCORE, {"n": {"order": "desc"}}, {"m": {"order": "asc", "mode": "min"}}],
     }
-
-
-@pytest.mark.parametrize(
-    ("content", "found"),
-    [
-        ("not json", "cannot be read"),
-        ("[1, 2]", "request 1 .* is no object"),
-        ('{"query": {}}\n[3]\n', "request 2 .* is no object"),
-    ],
-)
-def test_a_file_of_anything_else_says_what_is_wrong(tmp_path: Path, content: str, found: str) -> None:
-    file = tmp_path / "requests.jsonl"
-    file.write_text(content)
-    nowhere: Any = None
-    with pytest.raises(DataError, match=found):
-        fates_in(nowhere, "docs", file, SearchSettings())
-    with pytest.raises(DataError, match="cannot be read"):
-        fates_in(nowhere, "docs", tmp_path / "nothing", SearchSettings())

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,24 +27,23 @@ from support.places import ROOT
 
 pytestmark = [pytest.mark.node, pytest.mark.ml]
 PAGES = ROOT / "docs"
-RECIPES = [
-    PAGES / "recipes" / f"{name}.md" for name in ("opensearch-py", "langchain", "haystack", "llamaindex")
-]
+RECIPES = sorted((PAGES / "recipes").glob("*.md"))
+PROGRAMS = {"javascript": ("node", "recipe.mjs"), "java": ("java", "Search.java")}
+"""What runs a block that is not Python, and what its file has to be called."""
 NOTES = "notes"
 HEADINGS = r"^### (.*)$"
 
 
-def blocks(way: str) -> list[tuple[str, str]]:
-    """Give name and code of the Python blocks of the page that need a way."""
+def blocks(way: str) -> list[tuple[str, str, str]]:
+    """Give name, language and code of the blocks of the pages that need a way."""
     found = []
     for page in RECIPES:
         section = page.read_text(encoding="utf-8").removeprefix("# ")
         parts = re.split(HEADINGS, section, flags=re.M)
         for heading, body in zip(parts[1::2], parts[2::2], strict=True):
-            code = re.findall(r"^```python\n(.*?)^```$", body, re.M | re.S)
-            assert len(code) == 1, heading
-            found.append((f"{section.splitlines()[0]}, {heading}", code[0]))
-    return [(name, code) for name, code in found if re.split(r"[ ,]+", name.split(", ", 1)[1])[0] == way]
+            [(language, code)] = re.findall(r"^```(\w+)\n(.*?)^```$", body, re.M | re.S)
+            found.append((f"{section.splitlines()[0]}, {heading}", language, code))
+    return [one for one in found if re.split(r"[ ,]+", one[0].split(", ", 1)[1])[0] == way]
 
 
 @pytest.fixture(scope="module")
@@ -95,16 +95,33 @@ def test_every_client_asks_as_the_page_says(
     tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("HAYSTACK_TELEMETRY_ENABLED", "False")
-    for name, code in blocks(way):
+    for name, language, code in blocks(way):
+        if language != "python":
+            continue
         file = tmp_path / "recipe.py"
         file.write_text(here(code, docs, docs_server), encoding="utf-8")
         runpy.run_path(str(file), run_name="recipe")
         assert capsys.readouterr().out.splitlines() == expected, name
 
 
-def test_every_way_of_the_page_has_blocks() -> None:
-    written = sum(page.read_text(encoding="utf-8").count("```python") for page in RECIPES)
-    assert sum(len(blocks(way)) for way in ("client", "neural", "transparent")) == written == 9
+@pytest.mark.parametrize("language", PROGRAMS)
+def test_clients_in_other_languages_ask_as_their_pages_say(
+    docs: Cluster, docs_server: Server, way: str, language: str, expected: list[str], tmp_path: Path
+) -> None:
+    program, file_name = PROGRAMS[language]
+    if shutil.which(program) is None and os.environ.get("CI") != "true":
+        pytest.skip(f"there is no {program} here; CI has one")
+    for name, code in [(name, code) for name, written, code in blocks(way) if written == language]:
+        (tmp_path / file_name).write_text(here(code, docs, docs_server), encoding="utf-8")
+        done = subprocess.run([program, file_name], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (name, done.stderr)
+        said = texts(json.loads(done.stdout)) if language == "java" else done.stdout.splitlines()
+        assert said == expected, name
+
+
+def test_every_way_of_the_pages_has_blocks() -> None:
+    written = sum(page.read_text(encoding="utf-8").count("```") // 2 for page in RECIPES)
+    assert sum(len(blocks(way)) for way in ("client", "neural", "transparent")) == written == 13
 
 
 def test_the_query_page_says_what_curl_sends(

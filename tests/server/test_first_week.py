@@ -1,4 +1,4 @@
-"""The first week with an index as applications have it, lived by the documents; docs/first-week.md tells it.
+"""The first week with an index as applications have it, lived by the documents, as its page in docs tells.
 
 `WRITE_FIRST_WEEK=1` writes that page anew.
 """
@@ -27,7 +27,7 @@ from support.matrix import asked, told
 from support.places import ROOT
 
 pytestmark = [pytest.mark.node, pytest.mark.ml, pytest.mark.model]
-PAGE = ROOT / "docs" / "first-week.md"
+PAGE = ROOT / "docs" / "measured" / "first-week.md"
 WRITE = bool(os.environ.get("WRITE_FIRST_WEEK"))
 SERVER, JUDGED, REQUESTS = "http://127.0.0.1:8080", "FOLDER/judged", "FOLDER/requests.jsonl"
 COPY = f"{manuals.ALIAS}-hybridr"
@@ -39,7 +39,7 @@ def test_the_page_tells_what_happens(week: str) -> None:
     if WRITE:
         PAGE.write_text(week, encoding="utf-8")
     found = differences(week, PAGE.read_text(encoding="utf-8"))
-    assert found == [], "WRITE_FIRST_WEEK=1 with this test writes docs/first-week.md anew"
+    assert found == [], "WRITE_FIRST_WEEK=1 with this test writes docs/measured/first-week.md anew"
 
 
 def test_the_page_holds_nothing_of_the_collections(week: str, collection: Callable[[str], Path]) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hybridr.deploying.deploying import Deploying
     from hybridr.deploying.settings import DeploySettings
     from hybridr.freshness.ingesting import Ingesting
-    from hybridr.rewriting.rewriting import Fate
+    from hybridr.rewriting.explaining import Explained
     from hybridr.search.settings import SearchSettings
 
 
@@ -33,7 +33,7 @@ def deploy(
     dry_run: DryRun = False,
     explain: Annotated[
         Path | None,
-        typer.Option(help="Requests of an application, JSON lines or a list: what would become of each."),
+        typer.Option(help="Requests of an application, bodies or a log: what would become of each."),
     ] = None,
 ) -> None:
     """Let an index be asked for hybrid results through plain REST; undo: hybridr undeploy.
@@ -41,16 +41,17 @@ def deploy(
     client: `hybrid` queries are fused by default. neural: and hold text instead of vectors. local:
     so too, but the model runs inside the cluster. transparent: ordinary searches for a text are ranked as
     hybridr search does, or by --fusion pipeline; --boost adds to that.
-    HYBRIDR_DEPLOY_TOKEN is the server's bearer token. --explain reads search bodies, or lines such as
-    {"path": "/docs/_search?from=10", "body": {...}}, and says which the transparent way ranks, and why not.
+    HYBRIDR_DEPLOY_TOKEN is the server's bearer token. --explain says which requests the transparent way
+    ranks, and why not: of search bodies, lines such as {"path": "/docs/_search?from=10", "body": {...}}, a
+    slow log, an audit log or a HAR file.
     """
     from hybridr.deploying.deploying import deploy, plan_deployment
     from hybridr.freshness.ingesting import deploy_ingest, plan_ingest
-    from hybridr.rewriting.rewriting import fates_in
+    from hybridr.rewriting.explaining import explain_file
 
     cluster = session.connect()
     if explain is not None:
-        return show_fates(session, explain, fates_in(cluster, name, explain, search, settings.recall))
+        return show_fates(session, explain, explain_file(cluster, name, explain, search, settings.recall))
     if dry_run:
         todo = plan_deployment(cluster, name, settings, search)
         return show(session, todo, plan_ingest(cluster, name, settings) if ingest else None, dry_run=True)
@@ -58,15 +59,23 @@ def deploy(
     show(session, done, deploy_ingest(cluster, name, settings) if ingest else None, dry_run=False)
 
 
-def show_fates(session: Session, file: Path, fates: list[Fate]) -> None:
-    """Print what becomes of each request, and how many are ranked."""
-    ranked = sum(fate.ranked for fate in fates)
-    session.output.result({"file": str(file), "ranked": ranked, "requests": [asdict(fate) for fate in fates]})
+def show_fates(session: Session, file: Path, found: Explained) -> None:
+    """Print what becomes of each request, by field, and what of the file is none."""
+    out, log = session.output, found.log
+    out.result({"file": str(file), **found.to_json()})
     rows = [
-        (number, "ranked" if fate.ranked else fate.reason, fate.why) for number, fate in enumerate(fates, 1)
+        (one.place, "ranked" if fate.ranked else fate.reason, fate.why)
+        for one, fate in zip(log.requests, found.fates, strict=True)
     ]
-    session.output.table(["request", "what becomes of it", "why"], rows)
-    session.output.line(f"{ranked} of {len(fates)} are ranked; the others go on as they are")
+    out.table(["request", "what becomes of it", "why"], rows)
+    fields = [(name, of["asked"], of["ranked"]) for name, of in found.by_field.items()]
+    out.table(["words asked of", "requests", "ranked"], fields)
+    if log.repeated or log.others:
+        out.line(f"{log.form}: {log.repeated:,} more are the same, {log.others:,} no search of this index")
+    if log.unreadable:
+        places = ", ".join(map(str, log.unreadable[:5])) + ", …" * (len(log.unreadable) > 5)
+        out.line(f"{len(log.unreadable):,} NOT READ, no request: {places}")
+    out.line(f"{found.ranked} of {len(found.fates)} are ranked; the others go on as they are")
 
 
 @verb(app, "undeploy", cluster=True)

@@ -272,6 +272,23 @@ def test_groups_and_the_hits_inside_have_the_order_of_all_hits(mart: Cluster, re
         assert all(one["_id"] == other["_id"] for one, other in both)
 
 
+def test_no_hit_of_any_kind_brings_a_vector_that_nobody_asked_for(mart: Cluster, recall: str) -> None:
+    best = {"best": {"top_hits": {"size": 1}}}
+    bodies = [
+        query(MATCH, aggs=best),
+        query(MATCH, aggs={"brands": {"terms": {"field": "brand"}, "aggs": best}}, sort=[{"price": "asc"}]),
+        query({"match_all": {}}, aggs=best, size=0),
+        query(MATCH, collapse={"field": "brand", "inner_hits": {"name": "more"}}),
+        query({"match": {"text": TEXT + " " * 150_000}}),
+    ]
+    for body in bodies:
+        answer = asked(mart, INDEX, Asked("", body))
+        assert "hits" in answer
+        assert '"hybridr_vector"' not in json.dumps(answer)
+    named = {"best": {"top_hits": {"size": 1, "_source": ["hybridr_vector"]}}}
+    assert '"hybridr_vector"' in json.dumps(asked(mart, INDEX, Asked("", query(MATCH, aggs=named))))
+
+
 def test_a_scroll_reads_everything_that_words_match(mart: Cluster, recall: str) -> None:
     answer = mart.request("POST", path_of(INDEX, "_search"), {"query": MATCH, "size": 90}, {"scroll": "1m"})
     seen = ids(answer)

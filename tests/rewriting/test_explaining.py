@@ -1,0 +1,58 @@
+"""Fields are counted as clients name them, of what scores only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hybridr.rewriting.explaining import Explained, fields_in
+from hybridr.rewriting.request_logs import Logged, RequestLog
+from hybridr.rewriting.rewriting import Fate
+
+SHOP = {"multi_match": {"query": "red scarf", "fields": ["title^5", "title.english^3", "attr*"]}}
+MATCH = {"match": {"title": "red"}}
+
+
+@pytest.mark.parametrize(
+    ("query", "fields"),
+    [
+        (MATCH, {"title"}),
+        (SHOP, {"title", "title.english", "attr*"}),
+        (
+            {"bool": {"must": [SHOP], "filter": [{"match": {"brand": "x"}}]}},
+            {"title", "title.english", "attr*"},
+        ),
+        ({"function_score": {"query": {"match_phrase": {"title": "red"}}, "functions": []}}, {"title"}),
+        ({"nested": {"path": "specs", "query": {"match": {"specs.text": "wool"}}}}, {"specs.text"}),
+        ({"dis_max": {"queries": [{"match": {"a": "x"}}, {"match_bool_prefix": {"b": "x"}}]}}, {"a", "b"}),
+        ({"query_string": {"query": "red"}}, {"*"}),
+        ({"query_string": {"query": "red", "fields": [], "default_field": "title"}}, {"title"}),
+        ({"term": {"brand": "x"}}, set()),
+        (None, set()),
+        ([["match"]], set()),
+        ({"multi_match": {"fields": 7}}, set()),
+    ],
+)
+def test_fields_are_named_as_clients_name_them(query: Any, fields: set[str]) -> None:
+    assert (
+        fields_in({"query": query}) == fields_in({"path": "/s/_search", "body": {"query": query}}) == fields
+    )
+
+
+def test_what_each_field_gets_is_counted() -> None:
+    asked = [{"query": SHOP}, {"query": MATCH}, {"size": 0}]
+    log = RequestLog("slow log", tuple(Logged("slow log", one, 1) for one in asked), (4,), 2, 1)
+    fates = [
+        Fate(True, None, "ranked"),
+        Fate(False, "sort", "another order"),
+        Fate(False, "no_query", "none"),
+    ]
+    found = Explained(log, tuple(fates)).to_json()
+    assert found["by_field"] == {
+        "title": {"asked": 2, "ranked": 1},
+        **{name: {"asked": 1, "ranked": 1} for name in found["by_field"] if name != "title"},
+    }
+    assert len(found["by_field"]) == 3
+    assert [one["place"] for one in found["requests"]] == [1, 1, 1]
+    assert (found["ranked"], found["unreadable"], found["repeated"], found["others"]) == (1, (4,), 2, 1)
