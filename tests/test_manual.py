@@ -24,7 +24,7 @@ from hybridr_cli.verbs import app
 from support.places import ROOT
 
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "recipes").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 TYPED = re.compile(r"^(?:    |\$ )((?:\w+=\S+ )*hybridr .*(?:\\\n.*)*)", re.M)
 PLACEHOLDER = re.compile(r"^[A-Z][A-Z-]*$|…")
 for one in pkgutil.iter_modules(modules.__path__):

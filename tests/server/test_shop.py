@@ -1,0 +1,142 @@
+"""A shop from start to finish: docs/shop.md is done, command by command, and says what happened."""
+
+from __future__ import annotations
+
+import configparser
+import contextlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.errors import NotFound
+from support.deployed import serving_index
+from support.diary import Diary, alike
+from support.places import ROOT
+from support.store import IN_STOCK, fill_store, others, searches
+
+pytestmark = [pytest.mark.node, pytest.mark.ml, pytest.mark.model]
+PAGE = ROOT / "docs" / "shop.md"
+INDEX, ALIASES = "products-v1", {"shop": {}, "shop-instock": {"filter": IN_STOCK}}
+NEEDS = {
+    "reading lamp": "something to read by in the evening",
+    "floor lamp": "a high lamp next to the couch",
+    "armchair": "comfortable to sit in with arm rests",
+    "office chair": "desk chair that is good for the back",
+    "frying pan": "fry eggs for breakfast",
+    "tea kettle": "boil water quickly",
+    "blanket": "something warm for a cold night",
+    "bedside table": "where to put my glasses and book at night",
+    "bookshelf": "a place for all my books",
+    "coat rack": "hang up jackets in the hall",
+}
+Block = tuple[str, list[str]]
+
+
+def blocks() -> list[Block]:
+    """Give the commands of the page, each with the lines that it says."""
+    found = re.findall(r"^```console\n\$ (.*?)\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    return [(command, said.splitlines()) for command, said in found]
+
+
+@pytest.fixture
+def shop(ml_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """The shop as it was before anybody came."""
+    fill_store(ml_cluster, INDEX, 300)
+    adds = [{"add": {"index": INDEX, "alias": alias, **of}} for alias, of in ALIASES.items()]
+    ml_cluster.request("POST", "/_aliases", {"actions": adds})
+    monkeypatch.setenv("HYBRIDR_URL", ml_cluster.url)
+    yield ml_cluster
+    for info in ml_cluster.indices(f"{INDEX}*"):
+        ml_cluster.request("DELETE", path_of(info.name))
+
+
+def test_the_page_is_done_from_start_to_finish(
+    shop: Cluster, minilm_encoder_folder: Path, tmp_path: Path
+) -> None:
+    diary, before = Diary(), shop.index_info(INDEX)
+    diary.name("http://localhost:9200", shop.url)
+    diary.name("requests.jsonl", str(requests_file(tmp_path / "requests.jsonl")))
+    diary.name("judged", str(judged_folder(tmp_path / "labels")))
+    with contextlib.ExitStack() as running:
+        for command, said in blocks():
+            if "--way transparent" in command:
+                server = running.enter_context(serving_index(shop, "shop", minilm_encoder_folder))
+                diary.name("http://127.0.0.1:8080", server.url)
+            compare(run(diary, command), said, command)
+    after = shop.index_info(INDEX)
+    assert after.aliases == before.aliases
+    assert [info.name for info in shop.indices(f"{INDEX}*")] == [INDEX]
+    with pytest.raises(NotFound):
+        shop.request("GET", f"/_search/pipeline/hybridr-{INDEX}-hybridr-1")
+
+
+def run(diary: Diary, command: str) -> list[str]:
+    """Run a command of the page, and give what it says without what belongs to this machine."""
+    if command.startswith("hybridr "):
+        found = diary.run(command.removeprefix("hybridr "))
+    else:
+        words = [diary.real(word) for word in shlex.split(command)]
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        found = done.stdout
+        assert "error" not in found
+    return [diary.masked(line) for line in found.splitlines()]
+
+
+def compare(found: list[str], said: list[str], command: str) -> None:
+    """Find what the page says in what the command said, in its order; all of it unless `…` is there."""
+    left = iter(found)
+    for line in [line for line in said if line != "…"]:
+        assert any(alike(one, line) for one in left), (command, line, found)
+    assert "…" in said or len(found) == len(said), (command, found)
+
+
+def test_the_units_of_the_page_start_what_they_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    filters = re.findall(r"--install \| (sed '.*?') \|", PAGE.read_text(encoding="utf-8"))
+    printed = subprocess.run(
+        [sys.executable, "-m", "hybridr_cli", "sync", "shop", "--every", "30s", "--install"],
+        env={**os.environ, "HYBRIDR_URL": "http://localhost:9200"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    started = []
+    for one in filters:
+        done = subprocess.run(shlex.split(one), input=printed, capture_output=True, text=True, check=True)
+        unit = configparser.ConfigParser(strict=False, interpolation=None)
+        unit.read_string(done.stdout)
+        program, _, command = unit["Service"]["ExecStart"].partition(" ")
+        assert Path(program).is_absolute()
+        started.append((unit["Unit"]["Description"], command))
+    sync, serve = "sync shop", "serve --index shop"
+    assert started == [(f"hybridr {sync}", f"{sync} --every 30s"), ("hybridr serve shop", serve)]
+
+
+def requests_file(file: Path) -> Path:
+    """Write what the shop sends as the page says."""
+    sent = [*searches(), *others()]
+    lines = [{"path": f"/shop/{one.api}?{urlencode(one.params)}", "body": one.body} for one in sent]
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return file
+
+
+def judged_folder(folder: Path) -> Path:
+    """Write what customers need as the page says: every product of the right kind is relevant."""
+    (folder / "qrels").mkdir(parents=True)
+    queries: list[dict[str, Any]] = []
+    rows = ["query-id\tcorpus-id\tscore"]
+    for number, text in enumerate(NEEDS.values()):
+        queries.append({"_id": f"q{number}", "text": text})
+        rows += [f"q{number}\tp{product}\t1" for product in range(number, 300, len(NEEDS))]
+    (folder / "queries.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in queries))
+    (folder / "qrels" / "test.tsv").write_text("\n".join(rows) + "\n")
+    return folder
