@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +53,13 @@ class Explained:
             "repeated": log.repeated,
             "others": log.others,
             "by_field": self.by_field,
-            "requests": [{"place": one.place, **asdict(fate)} for one, fate in both],
+            "requests": [{"place": one.place, **fate_values(fate)} for one, fate in both],
         }
+
+
+def fate_values(fate: Fate) -> dict[str, Any]:
+    """Give a fate as JSON values."""
+    return {"ranked": fate.ranked, "reason": fate.reason and str(fate.reason), "why": fate.why}
 
 
 def explain_file(

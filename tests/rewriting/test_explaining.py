@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from hybridr.rewriting.clauses import AboutReason
 from hybridr.rewriting.explaining import Explained, fields_in
 from hybridr.rewriting.request_logs import Logged, RequestLog
 from hybridr.rewriting.rewriting import Fate
@@ -45,7 +47,7 @@ def test_what_each_field_gets_is_counted() -> None:
     log = RequestLog("slow log", tuple(Logged("slow log", one, 1) for one in asked), (4,), 2, 1)
     fates = [
         Fate(True, None, "ranked"),
-        Fate(False, "sort", "another order"),
+        Fate(False, AboutReason("sort", "price"), "price: another order"),
         Fate(False, "no_query", "none"),
     ]
     found = Explained(log, tuple(fates)).to_json()
@@ -54,5 +56,7 @@ def test_what_each_field_gets_is_counted() -> None:
         **{name: {"asked": 1, "ranked": 1} for name in found["by_field"] if name != "title"},
     }
     assert len(found["by_field"]) == 3
-    assert [one["place"] for one in found["requests"]] == [1, 1, 1]
+    read = json.loads(json.dumps(found["requests"]))
+    assert read[1] == {"place": 1, "ranked": False, "reason": "sort", "why": "price: another order"}
+    assert [one["reason"] for one in read] == [None, "sort", "no_query"]
     assert (found["ranked"], found["unreadable"], found["repeated"], found["others"]) == (1, (4,), 2, 1)
