@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 from ..errors import AccessDenied, ClusterError, DataError, FingerprintMismatch, NotFound, Unreachable
@@ -16,7 +17,8 @@ from .record import MARKS, ROLE, Event, IndexInfo, Record
 from .writing import rejects_of
 
 MAX_EVENTS = 50
-MAX_REFUSED = 1000
+MAX_REFUSED, MAX_REFUSED_CHARACTERS, MAX_ID = 1000, 16_000, 512
+"""How many refused documents a record names, in how many characters: it lies in the state of the cluster."""
 NAMING_ROUNDS = 5
 TURN_S, SETTLE_S = 1.0, 2.5
 """How long a change may wait at each end of the line; after which nobody writes what he read before."""
@@ -299,22 +301,30 @@ def put_record(cluster: Cluster, info: IndexInfo, record: Record) -> str:
 
 
 def refused_ids(info: IndexInfo) -> list[str]:
-    """List the documents that a destination refused, by its own record (up to 1,000) and this machine's."""
+    """List the documents that a destination refused: those that its record names, and this machine's."""
     return sorted({*info.record.refused, *rejects_of(info.name).ids()})
 
 
 def accepted_ids(info: IndexInfo) -> frozenset[str]:
-    """Give the refused documents that `--accept-rejects` lets be missing; beyond 1,000 this machine's."""
+    """Give the refused documents that `--accept-rejects` lets be missing; where they had no room, all."""
     accepted = info.record.accepted
-    return frozenset(accepted if len(accepted) < MAX_REFUSED else refused_ids(info))
+    cut = len(accepted) >= MAX_REFUSED or sum(map(len, accepted)) > MAX_REFUSED_CHARACTERS - MAX_ID
+    return frozenset(refused_ids(info) if cut else accepted)
+
+
+def named(refused: Iterable[str]) -> tuple[str, ...]:
+    """Give those of the refused documents that a record has room for, by their order."""
+    first = sorted(refused)[:MAX_REFUSED]
+    sizes = accumulate(map(len, first))
+    return tuple(one for one, size in zip(first, sizes, strict=True) if size <= MAX_REFUSED_CHARACTERS)
 
 
 def refusals(info: IndexInfo, refused: Collection[str], accepted: Collection[str]) -> dict[str, Any]:
     """Say what changes in a record when these documents are refused, and these of them may be missing."""
     found = {
         "rejected": len(refused),
-        "refused": tuple(sorted(refused))[:MAX_REFUSED],
-        "accepted": tuple(sorted(accepted))[:MAX_REFUSED],
+        "refused": named(refused),
+        "accepted": named(accepted),
     }
     return {name: value for name, value in found.items() if value != getattr(info.record, name)}
 

@@ -16,13 +16,13 @@ from typing import Any
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import (
-    MAX_REFUSED,
     accepted_ids,
     check_fingerprint,
     destinations,
     is_copy,
     live,
     name_destination,
+    named,
     refusals,
     refused_ids,
     require_belonging,
@@ -140,7 +140,7 @@ def fill_and_retry(job: Job, info: IndexInfo, progress: Progress) -> tuple[Filli
     refused = set(job.rejects.ids())
     # What changed since it was accepted as missing, and was refused again, is no longer accepted.
     changes = refusals(info, refused, (accepted_ids(info) & refused) - (anew - before))
-    if len(refused) > MAX_REFUSED:
+    if len(refused) > len(named(refused)):
         stays = synced_position(info)
         changes["synced"] = stays.seq_no if stays else None
     elif filling.settled:

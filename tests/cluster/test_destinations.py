@@ -1,0 +1,33 @@
+"""What a record of an index with vectors has room for, without a cluster."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hybridr.cluster import destinations
+from hybridr.cluster.destinations import accepted_ids, named
+from hybridr.cluster.record import Record
+
+
+def test_long_ids_of_refused_documents_do_not_fill_the_state_of_the_cluster() -> None:
+    """A thousand ids of 512 bytes, twice, were a megabyte in the mapping of each index."""
+    long = [f"{number:0512}" for number in range(1000)]
+    assert named(reversed(long)) == tuple(long[:31])
+    assert sum(map(len, named(long))) <= 16_000
+    short = [f"d{number:04}" for number in range(2000)]
+    assert named(short) == tuple(short[:1000])
+
+
+@pytest.mark.parametrize(
+    ("count", "width", "whole"), [(3, 4, True), (999, 8, True), (1000, 8, False), (31, 512, False)]
+)
+def test_accepted_documents_that_had_no_room_are_all_that_were_refused(
+    monkeypatch: pytest.MonkeyPatch, count: int, width: int, whole: bool
+) -> None:
+    accepted = tuple(f"{number:0{width}}" for number in range(count))
+    info: Any = SimpleNamespace(name="docs-hybridr-1", record=Record(accepted=accepted))
+    monkeypatch.setattr(destinations, "refused_ids", lambda info: [*accepted, "another"])
+    assert accepted_ids(info) == {*accepted, *(() if whole else ("another",))}
