@@ -98,14 +98,15 @@ def seen_of(info: IndexInfo, version: tuple[int, int, int], told: Mapping[str, A
 
 
 def check_vectors(seen: Seen) -> Check:
-    """Name every trap that an index is in."""
+    """Tell how large an index is, and name every trap that it is in."""
     info = seen.info
     found = [*owner_traps(seen), *setting_traps(seen), *form_traps(seen), *state_traps(seen)]
     found += [(trap.found, trap.fix.format(name=info.name)) for trap in VERSION_TRAPS if is_in(seen, trap)]
-    what = f"vectors {info.name}"
+    what, size = f"vectors {info.name}", f"{seen.documents:,} documents in {seen.segments} segments"
     if not found:
-        return Check(what, True, f"{seen.documents:,} documents in {seen.segments} segments, no known trap")
-    return Check(what, None, "; ".join(trap for trap, _ in found), "; ".join(fix for _, fix in found))
+        return Check(what, True, f"{size}, no known trap")
+    told = f"{size}: {'; '.join(trap for trap, _ in found)}"
+    return Check(what, None, told, "; ".join(fix for _, fix in found))
 
 
 def owner_traps(seen: Seen) -> Iterator[tuple[str, str]]:

@@ -72,6 +72,7 @@ def test_each_trap_is_named_with_its_way_out(one: Seen, found: str, fix: str) ->
     check = check_vectors(one)
     assert check.ok is None
     assert found in check.found
+    assert check.found.startswith(f"{one.documents:,} documents in {one.segments} segments: ")
     assert fix in check.fix
     assert ";" not in check.found
 

@@ -161,6 +161,7 @@ def test_indices_with_vectors_are_looked_at(cluster: Cluster, index_name: str) -
     found = checks()
     assert found[f"vectors {made}"].ok is None, "3.6.0 has the trap of derived source"
     assert "k-NN#3316" in found[f"vectors {made}"].found
+    assert found[f"vectors {made}"].found.startswith("20 documents in "), "a remark hid what is there"
     assert found["graph memory"].ok
     assert found["scripts"].ok
     settings = {
