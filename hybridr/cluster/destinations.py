@@ -8,17 +8,14 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from itertools import accumulate
 from typing import Any, TypeAlias
 
 from ..errors import AccessDenied, ClusterError, DataError, FingerprintMismatch, NotFound, Unreachable
 from .connection import Cluster, path_of
-from .record import MARKS, ROLE, Event, IndexInfo, Record
+from .record import MARKS, ROLE, Event, IndexInfo, Record, is_full, with_room
 from .writing import rejects_of
 
 MAX_EVENTS = 50
-MAX_REFUSED, MAX_REFUSED_CHARACTERS, MAX_ID = 1000, 16_000, 512
-"""How many refused documents a record names, in how many characters: it lies in the state of the cluster."""
 NAMING_ROUNDS = 5
 TURN_S, SETTLE_S = 1.0, 2.5
 """How long a change may wait at each end of the line; after which nobody writes what he read before."""
@@ -308,23 +305,15 @@ def refused_ids(info: IndexInfo) -> list[str]:
 def accepted_ids(info: IndexInfo) -> frozenset[str]:
     """Give the refused documents that `--accept-rejects` lets be missing; where they had no room, all."""
     accepted = info.record.accepted
-    cut = len(accepted) >= MAX_REFUSED or sum(map(len, accepted)) > MAX_REFUSED_CHARACTERS - MAX_ID
-    return frozenset(refused_ids(info) if cut else accepted)
-
-
-def named(refused: Iterable[str]) -> tuple[str, ...]:
-    """Give those of the refused documents that a record has room for, by their order."""
-    first = sorted(refused)[:MAX_REFUSED]
-    sizes = accumulate(map(len, first))
-    return tuple(one for one, size in zip(first, sizes, strict=True) if size <= MAX_REFUSED_CHARACTERS)
+    return frozenset(refused_ids(info) if is_full(accepted) else accepted)
 
 
 def refusals(info: IndexInfo, refused: Collection[str], accepted: Collection[str]) -> dict[str, Any]:
     """Say what changes in a record when these documents are refused, and these of them may be missing."""
     found = {
         "rejected": len(refused),
-        "refused": named(refused),
-        "accepted": named(accepted),
+        "refused": with_room(refused),
+        "accepted": with_room(accepted),
     }
     return {name: value for name, value in found.items() if value != getattr(info.record, name)}
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
+from itertools import accumulate
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -25,6 +26,8 @@ ENCODER_FIELD = "hybridr_encoder"
 SEQ_NO_FIELD = "hybridr_seq_no"
 BITS_FIELD = "hybridr_tokens"
 MARKS = "hybridr_writes"  # beside the record in `_meta`
+MAX_REFUSED, MAX_CHARACTERS, MAX_ID = 1000, 16_000, 512
+"""How many refused documents a record names, in how many characters: it lies in the state of the cluster."""
 PASSAGE_VECTOR = "vector"  # inside the nested field; `start` and `end` beside it
 NEEDED = ("source", "source_uuid", "job", "state", "encoder", "similarity", "vector_field", "fields")
 
@@ -378,3 +381,15 @@ def scope_of(name: str, info: IndexInfo) -> Scope:
 def meta_of(record: Record) -> dict[str, Any]:
     """Give the `_meta` of an index in which nobody else keeps anything; of an empty record nothing."""
     return {"hybridr": kept} if (kept := record.to_json()) else {}
+
+
+def with_room(refused: Collection[str]) -> tuple[str, ...]:
+    """Give those of the refused documents that a record has room for, by their order."""
+    first = sorted(refused)[:MAX_REFUSED]
+    sizes = accumulate(map(len, first))
+    return tuple(one for one, size in zip(first, sizes, strict=True) if size <= MAX_CHARACTERS)
+
+
+def is_full(names: Collection[str]) -> bool:
+    """Tell whether another document might have had no room among these."""
+    return len(names) >= MAX_REFUSED or sum(map(len, names)) > MAX_CHARACTERS - MAX_ID

@@ -22,7 +22,6 @@ from ..cluster.destinations import (
     is_copy,
     live,
     name_destination,
-    named,
     refusals,
     refused_ids,
     require_belonging,
@@ -34,7 +33,7 @@ from ..cluster.destinations import (
 from ..cluster.failures import is_busy
 from ..cluster.mappings import unlike
 from ..cluster.reading import Position
-from ..cluster.record import IndexInfo
+from ..cluster.record import IndexInfo, with_room
 from ..cluster.stored_source import require_whole_source
 from ..cluster.writing import rejects_of
 from ..encoding.contract import Encoder
@@ -140,7 +139,7 @@ def fill_and_retry(job: Job, info: IndexInfo, progress: Progress) -> tuple[Filli
     refused = set(job.rejects.ids())
     # What changed since it was accepted as missing, and was refused again, is no longer accepted.
     changes = refusals(info, refused, (accepted_ids(info) & refused) - (anew - before))
-    if len(refused) > len(named(refused)):
+    if len(refused) > len(with_room(refused)):
         stays = synced_position(info)
         changes["synced"] = stays.seq_no if stays else None
     elif filling.settled:

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from hybridr.cluster import destinations
-from hybridr.cluster.destinations import accepted_ids, named
-from hybridr.cluster.record import Record
+from hybridr.cluster.destinations import accepted_ids
+from hybridr.cluster.record import Record, with_room
 
 
 def test_long_ids_of_refused_documents_do_not_fill_the_state_of_the_cluster() -> None:
     """A thousand ids of 512 bytes, twice, were a megabyte in the mapping of each index."""
     long = [f"{number:0512}" for number in range(1000)]
-    assert named(reversed(long)) == tuple(long[:31])
-    assert sum(map(len, named(long))) <= 16_000
+    assert with_room(reversed(long)) == tuple(long[:31])
+    assert sum(map(len, with_room(long))) <= 16_000
     short = [f"d{number:04}" for number in range(2000)]
-    assert named(short) == tuple(short[:1000])
+    assert with_room(short) == tuple(short[:1000])
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,13 @@ import pytest
 
 from hybridr import Search, SearchSettings, connect, reindex
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.encoding.contract import Encoder
+from hybridr.encoding.opening import load_encoder
 from hybridr.errors import AccessDenied
 from hybridr.files.formats import read_beir
 from hybridr.node.state import NodeState
 from hybridr.records import Document, Qrels, Query
+from hybridr.reindexing.settings import ReindexSettings
 from hybridr.standing.standing import status
 from hybridr.vocabulary.storage import HOME, open_term_table
 from support.hashing import HashingEncoder
@@ -24,12 +27,13 @@ from support.rights import (
     differences,
     fill_unevenly,
     fresh_machine,
+    printed,
     role_of,
     tried,
     user_of,
 )
 
-pytestmark = pytest.mark.secured
+pytestmark = [pytest.mark.secured, pytest.mark.model]
 INDEX, OTHER = "p-rights", "p-rights-of-others"
 SHARES = (150, 60, 15)
 """Documents in each shard."""
@@ -40,21 +44,33 @@ class Judged(NamedTuple):
     documents: list[Document]
     queries: list[Query]
     qrels: Qrels
+    encoder: Encoder
 
 
 @pytest.fixture(scope="module")
-def judged(collection: Callable[[str], Path]) -> Judged:
-    documents, queries, qrels = read_beir(collection("cranfield"))
-    chosen = queries[:15]
-    return Judged(documents, chosen, {one.query_id: qrels[one.query_id] for one in chosen})
+def held(collection: Callable[[str], Path], minilm_encoder_folder: Path) -> dict[str, Judged]:
+    """Two collections, long texts by an encoder that takes no time and short ones by the packaged one."""
+    encoders = {INDEX: HashingEncoder(32), OTHER: load_encoder(minilm_encoder_folder)}
+    found = {}
+    for index, name, count in ((INDEX, "cranfield", 15), (OTHER, "stackfaq", 6)):
+        documents, queries, qrels = read_beir(collection(name))
+        chosen = queries[:count]
+        judged = {one.query_id: qrels[one.query_id] for one in chosen}
+        found[index] = Judged(documents, chosen, judged, encoders[index])
+    return found
 
 
 @pytest.fixture(scope="module")
-def admin(secured_node: NodeState, judged: Judged) -> Iterator[Cluster]:
+def judged(held: dict[str, Judged]) -> Judged:
+    return held[INDEX]
+
+
+@pytest.fixture(scope="module")
+def admin(secured_node: NodeState, held: dict[str, Judged]) -> Iterator[Cluster]:
     cluster = connect(secured_node.url)
-    for index in (INDEX, OTHER):
-        fill_unevenly(cluster, index, judged.documents, SHARES)
-        reindex(cluster, index, HashingEncoder(32))
+    for index, one in held.items():
+        fill_unevenly(cluster, index, one.documents, SHARES)
+        reindex(cluster, index, one.encoder, ReindexSettings(precision="fp32"))
     yield cluster
     for info in cluster.indices(f"{INDEX}*,.hybridr-*{INDEX}*"):
         cluster.request("DELETE", path_of(info.name))
@@ -74,15 +90,49 @@ def test_the_shards_are_uneven_and_the_words_enough(admin: Cluster) -> None:
     assert table.terms > 1_000
 
 
-@pytest.mark.parametrize(("verb", "ask", "most"), [("search", answers, 4), ("tune", tried, 15)])
+@pytest.fixture(scope="module")
+def users(secured_node: NodeState, admin: Cluster, user: Connecting) -> dict[str, Connecting]:
+    return {INDEX: user, OTHER: user_of(secured_node, admin, OTHER)}
+
+
+@pytest.mark.parametrize(
+    ("index", "verb", "ask", "most"),
+    [(INDEX, "search", answers, 4), (OTHER, "search", answers, 4), (INDEX, "tune", tried, 15)],
+    ids=["long texts", "short texts", "tune"],
+)
 def test_every_way_of_asking_equals_itself_asked_as_admin(
-    user: Connecting, admin: Cluster, judged: Judged, tmp_path: Path, verb: str, ask: Any, most: int
+    users: dict[str, Connecting],
+    admin: Cluster,
+    held: dict[str, Judged],
+    tmp_path: Path,
+    index: str,
+    verb: str,
+    ask: Any,
+    most: int,
 ) -> None:
-    told, queries = [], judged.queries[:most]
-    qrels = {one.query_id: judged.qrels[one.query_id] for one in queries}
-    for cluster in (user(verb), admin):
+    """The transparent way too, and it equals a search of the same recall."""
+    told, one = [], held[index]
+    queries = one.queries[:most]
+    qrels = {asked.query_id: one.qrels[asked.query_id] for asked in queries}
+    for cluster in (users[index](verb), admin):
         with fresh_machine(tmp_path):
-            told.append(ask(cluster, INDEX, HashingEncoder(32), queries, qrels))
+            told.append(ask(cluster, index, one.encoder, queries, qrels))
+    assert not differences(*told)
+
+
+def test_the_command_line_ranks_for_a_user_as_for_an_administrator(
+    users: dict[str, Connecting],
+    admin: Cluster,
+    held: dict[str, Judged],
+    minilm_encoder_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told = []
+    for cluster in (users[OTHER]("search"), admin):
+        with fresh_machine(tmp_path):
+            told.append(printed(cluster, OTHER, minilm_encoder_folder, held[OTHER].queries[:3], capsys))
+    assert all(len(hits) == 10 for hits in told[0])
     assert not differences(*told)
 
 

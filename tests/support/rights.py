@@ -8,24 +8,27 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from fastapi.testclient import TestClient
 
 from hybridr import Search, SearchSettings, connect
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.destinations import default_alias
 from hybridr.cluster.routing import shard_of
 from hybridr.encoding.contract import Encoder
 from hybridr.evaluation.evaluation import Evaluation, evaluate
 from hybridr.files.folders import load_asset
 from hybridr.node.state import NodeState
-from hybridr.records import Document, Qrels, Query
+from hybridr.records import Document, Qrels, Query, Run
+from hybridr.search.settings import Finds
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from hybridr.tuning.settings import TuneSettings
 from hybridr.tuning.tuning import tune
 from hybridr.vocabulary import storage
+from hybridr_cli import main
 from support.corpus import bulk
 
 SECURITY = "/_plugins/_security/api"
@@ -110,12 +113,45 @@ def answers(
     for mode in ("hybrid", "dense", "lexical"):
         asked = [client.post("/search", json={"query": one.text, "k": 10, "mode": mode}) for one in queries]
         found[f"/search {mode}"] = [answer.json()["hits"] for answer in asked]
-    for one in queries[:2]:
-        body = client.post("/v1/rank", json={"query": {"match": {"text": one.text}}}).json()["body"]
-        assert "cosineSimilarity" in body
-        found[f"/v1/rank {one.query_id}"] = json.loads(body)
+    for recall in get_args(Finds):
+        search = Search(cluster, index, encoder, settings=SearchSettings(recall=recall))
+        found[recall] = search.run(queries[:6], 10)
+        found[f"transparent {recall}"] = unchanged(client, cluster, index, queries[:6], recall)
+        assert not differences(found[f"transparent {recall}"], found[recall])
     measured: Evaluation = evaluate(dict(searches), queries, qrels, resamples=10)
     return found | {"parts": parts, "evaluate": measured.systems}
+
+
+def unchanged(client: TestClient, cluster: Cluster, index: str, queries: list[Query], recall: str) -> Run:
+    """Ask the transparent way as an unchanged client, without ml-commons: what the server says is sent."""
+    found: Run = {}
+    for one in queries:
+        asked = {"query": {"multi_match": {"query": one.text, "fields": ["title", "text"]}}}
+        body = client.post("/v1/rank", params={"recall": recall}, json=asked).json()["body"]
+        assert "cosineSimilarity" in body
+        hits = cluster.search(default_alias(index), json.loads(body))["hits"]["hits"]
+        found[one.query_id] = {hit["_id"]: hit["_score"] for hit in hits}
+    return found
+
+
+def printed(
+    cluster: Cluster, index: str, encoder: Path, queries: list[Query], capsys: pytest.CaptureFixture[str]
+) -> list[Any]:
+    """Ask by `hybridr search`, by the address and the password of a connection."""
+    settings = cluster.settings
+    assert settings
+    found = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HYBRIDR_USER", str(settings.user))
+        if settings.password:
+            patch.setenv("HYBRIDR_PASSWORD", settings.password.get_secret_value())
+        else:
+            patch.setenv("HYBRIDR_PASSWORD_FILE", str(settings.password_file))
+        on = ["--url", cluster.url, "--ca-certs", str(settings.ca_certs), "--encoder", str(encoder)]
+        for one in queries:
+            assert main(["search", index, one.text, *on, "--json"]) == 0
+            found.append(json.loads(capsys.readouterr().out)["hits"])
+    return found
 
 
 def differences(left: Any, right: Any, where: str = "") -> list[str]:
