@@ -15,3 +15,5 @@ def test_every_row_stands_in_the_table_once() -> None:
     rows = [int(row) for row, _, _ in ROW.findall(PAGE.read_text(encoding="utf-8"))]
     assert rows == sorted(set(rows))
     assert {row for row, _ in marked()} <= set(rows)
+    security = PAGE.parents[1] / "security.md"
+    assert f"{len(rows)} attacks and faults were tried" in security.read_text(encoding="utf-8")

@@ -170,6 +170,7 @@ def test_a_table_of_terms_that_may_not_be_read_is_named_and_nothing_ranks_withou
     assert found == Search(admin, INDEX, HashingEncoder(32), settings=without).run(judged.queries, 10)
 
 
+@pytest.mark.attack(91)
 @pytest.mark.parametrize("verb", ["reindex", "tune", "remove", "status", "search"])
 def test_a_role_for_one_index_reads_and_writes_the_words_of_one(
     user: Connecting, admin: Cluster, tmp_path: Path, verb: str
