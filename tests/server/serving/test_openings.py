@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
@@ -123,6 +124,23 @@ def test_a_search_that_its_index_did_not_outlive_is_asked_again(
     assert running.post("/search", json={"query": TEXT}).status_code >= 404
     reindex(cluster, index_name, second)
     assert scores(running) == pytest.approx(expected(cluster, index_name, second), abs=1e-6)
+
+
+def test_a_server_has_ranked_before_it_takes_the_first_request(cluster: Cluster, index_name: str) -> None:
+    """The first requests found encoder, threads and script cold, and came back as they went: `late`."""
+    fill_index(cluster, index_name, 5)
+    reindex(cluster, index_name, HashingEncoder())
+    asked: list[str] = []
+
+    class Counting(HashingEncoder):
+        def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> np.ndarray:
+            asked.extend(texts)
+            return super().encode_queries(texts)
+
+    app = create_app(Counting(), ServeSettings(index=index_name), cluster=cluster)
+    opened = len(asked)
+    with TestClient(app):
+        assert len(asked) >= opened + 2
 
 
 def test_an_index_without_vectors_any_more_is_searched_by_words_and_says_so(
