@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .deploying.settings import DeploySettings
     from .encoding.contract import Encoder
     from .encoding.opening import load_encoder
+    from .encoding.sparse_encoder import SparseEncoder
     from .errors import HybridrError
     from .evaluation.evaluation import Evaluation, evaluate
     from .exporting.exporting import export
@@ -47,6 +48,7 @@ _HOMES = {
     "deploying.settings": ("DeploySettings",),
     "encoding.contract": ("Encoder",),
     "encoding.opening": ("load_encoder",),
+    "encoding.sparse_encoder": ("SparseEncoder",),
     "errors": ("HybridrError",),
     "evaluation.evaluation": ("Evaluation", "evaluate"),
     "exporting.exporting": ("export",),
@@ -86,6 +88,7 @@ __all__ = [
     "Reindexing",
     "Search",
     "SearchSettings",
+    "SparseEncoder",
     "Standing",
     "Syncing",
     "TuneSettings",

@@ -31,12 +31,12 @@ from hybridr.cluster.legs.lexical import among, lexical_root
 from hybridr.cluster.reading import read_documents, sample_documents
 from hybridr.cluster.routing import routing_values
 from hybridr.encoding.contract import Reading
+from hybridr.encoding.passages import middle_of
 from hybridr.evaluation.evaluation import checked_qrels, parse_measure, values_of
 from hybridr.exporting.exporting import minilm_encoder
 from hybridr.files.formats import read_beir
 from hybridr.records import Document, Qrels, Query
 from hybridr.reindexing.settings import ReindexSettings
-from hybridr.search.calibration import middle_of
 from hybridr.search.candidates import Candidates
 from hybridr.search.fusions.pipeline import fuse
 from hybridr.search.search import Search

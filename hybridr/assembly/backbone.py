@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..encoding.contract import WEIGHTS_FILE, longest_input
+from ..encoding.contract import WEIGHTS_FILE, longest_input, require_no_links
 from ..encoding.sentence_transformers import (
     STEMS,
     is_place,
@@ -18,7 +18,6 @@ from ..encoding.sentence_transformers import (
     read_object,
     read_special_tokens,
     read_tokenizer,
-    require_no_links,
     require_plausible,
 )
 from ..encoding.tokens import TOKENIZER_FILE, canonical_tokenizer

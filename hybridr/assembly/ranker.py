@@ -191,7 +191,7 @@ class Ranker(BackboneModel):
 
     def retriever(self) -> Retriever:
         """Give the plain encoder that can be exported. Raises ModelError: only dense rankers have one."""
-        raise ModelError(f"a {self.ranker} ranker cannot be exported", hint="only the dense ranker can")
+        raise ModelError(f"a {self.ranker} ranker gives no vector", hint="the dense ranker does")
 
 
 def origins_of(dam: Path, rem: Path | None) -> dict[str, str | None]:

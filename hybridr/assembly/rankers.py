@@ -84,10 +84,10 @@ class Unicoil(VectorRanker):
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Give weights `(n, vocabulary)` for ids and mask `(n, tokens)`."""
-        weights = torch.relu(self.head(self.states(ids, mask)).squeeze(-1)) * mask
-        vectors = weights.new_zeros(len(ids), self.dim).scatter_reduce(1, ids, weights, "amax")
         special = torch.tensor(sorted(self.special_ids.values()), device=ids.device)
-        return vectors.index_fill(1, special, 0.0)
+        kept = mask * (ids.unsqueeze(-1) != special).all(-1)
+        weights = torch.relu(self.head(self.states(ids, mask)).squeeze(-1)) * kept
+        return weights.new_zeros(ids.shape[0], self.dim).scatter_reduce(1, ids, weights, "amax")
 
     def require_head(self) -> None:
         """Raise ModelError when the head or the special tokens, whose weights are 0, are not known."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from ..encoding.contract import require_no_links
 from ..encoding.retriever import stored_tensors
-from ..encoding.sentence_transformers import require_no_links
 from ..errors import MissingExtra, ModelError
 from ..files.foreign import members_within, parsed_json, read_within, regular
 

@@ -12,7 +12,8 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError
+from ..errors import DataError, ModelError
+from ..files.foreign import require_own_files
 from ..files.manifest import fingerprint, read_manifest
 
 Vectors: TypeAlias = NDArray[np.float32]
@@ -222,3 +223,13 @@ def digest_of(weights: Iterable[tuple[str, NDArray[np.float32]]]) -> str:
 def encoder_fingerprint(digest: str, tokenizer: str, usage: Usage) -> str:
     """Hash weights by their `digest_of`, the tokenizer's JSON and usage; 64 hex digits."""
     return fingerprint({"weights": digest, "tokenizer": json.loads(tokenizer)} | asdict(usage))
+
+
+def require_no_links(folder: Path) -> None:
+    """Raise ModelError when a file of the folder is a link to a place outside it."""
+    try:
+        require_own_files(folder)
+    except ValueError as error:
+        raise ModelError(
+            f"the model {folder} is not opened: {error}", hint="copy the files into it"
+        ) from None

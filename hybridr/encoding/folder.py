@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -173,12 +173,18 @@ def verify_encoder(folder: Path, precision: str | None = None) -> dict[str, Any]
     if chosen not in known:
         raise ModelError(f"there is no precision '{chosen}'", hint=f"one of {', '.join(sorted(known))}")
     own = {graph_of(chosen)} & outputs.keys()  # without one in int8 that of fp32 makes it
-    for name in {*own, GRAPHS["fp32"], TOKENIZER_FILE}:
+    require_outputs(folder, {*own, GRAPHS["fp32"], TOKENIZER_FILE})
+    return record
+
+
+def require_outputs(folder: Path, names: Iterable[str]) -> None:
+    """Raise ModelError when one of these files is not what the manifest says was exported."""
+    outputs = (read_manifest(folder) or {}).get("outputs", {})
+    for name in names:
         path = folder / name
         if not path.is_file() or sha256_of(path) != outputs.get(name):
             found = "is missing" if not path.is_file() else "is not the file that was exported"
             raise ModelError(f"the encoder {folder} is damaged: {name} {found}", hint=AGAIN)
-    return record
 
 
 class Prefixes(BaseModel):

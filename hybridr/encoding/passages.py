@@ -17,6 +17,7 @@ Span: TypeAlias = tuple[int, int]
 """Start and end of a passage, in characters of the joined text."""
 ENCODED_AT_ONCE = 1_000  # passages; a page of long documents at once would show no progress for minutes
 SENTENCE_ENDS, BREAKLESS_ENDS = frozenset(".!?…"), frozenset("。！？｡")  # the latter need no blank behind
+MIDDLE_WORDS = 5
 SENTENCE_REACH, WORD_REACH = 4, 2  # a window gives up at most a fourth for a sentence, half for a whole word
 
 
@@ -104,3 +105,10 @@ def ends_sentence(text: str, end: int) -> bool:
     """Tell whether a sentence ends before a character of the text."""
     mark, behind = text[end - 1 : end], text[end : end + 1]
     return mark in BREAKLESS_ENDS or (mark in SENTENCE_ENDS and not behind.strip())
+
+
+def middle_of(text: str) -> str:
+    """Give a few words from the middle of a text: a query that its document answers."""
+    words = text.split()
+    start = max(0, (len(words) - MIDDLE_WORDS) // 2)
+    return " ".join(words[start : start + MIDDLE_WORDS])

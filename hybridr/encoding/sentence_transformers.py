@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from tokenizers import Tokenizer
 
 from ..errors import HybridrError, MissingExtra, ModelError
-from ..files.foreign import parsed_json, read_within, require_own_files
+from ..files.foreign import parsed_json, read_within
 from ..files.manifest import read_manifest, sha256_of
-from .contract import MOST_PROMPT, WEIGHTS_FILE, Usage, longest_input
+from .contract import MOST_PROMPT, WEIGHTS_FILE, Usage, longest_input, require_no_links
 from .tokens import TOKENIZER_FILE, canonical_tokenizer
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .retriever import Retriever
 
 KNOWN_MODULES = {"Transformer", "Pooling", "Normalize"}
+SPARSE_MODULES = {"SpladePooling", "SparseStaticEmbedding", "Router"}
 SIMILARITIES = {None: "cosine", "cosine": "cosine", "dot": "ip", "dot_product": "ip"}
 FETCH_AGAIN = "fetch or export it again; a sentence-transformers bi-encoder with safetensors is needed"
 BRACKETS = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
@@ -209,16 +210,6 @@ def require_intact(folder: Path) -> None:
         )
 
 
-def require_no_links(folder: Path) -> None:
-    """Raise ModelError when a file of the folder is a link to a place outside it."""
-    try:
-        require_own_files(folder)
-    except ValueError as error:
-        raise ModelError(
-            f"the model {folder} is not opened: {error}", hint="copy the files into it"
-        ) from None
-
-
 def read_usage(folder: Path, max_tokens: int | None = None) -> Usage:
     """Read pooling, similarity, prefixes and limit from the sentence-transformers files.
 
@@ -248,6 +239,27 @@ def read_usage(folder: Path, max_tokens: int | None = None) -> Usage:
         prefixes=prompts,
         max_tokens=min(max_tokens or 512, own_limit(folder)),
     )
+
+
+def is_sparse_model(folder: Path) -> bool:
+    """Tell whether a folder is one that sentence-transformers' SparseEncoder wrote."""
+    there = (folder / "modules.json").is_file()
+    return there and bool(SPARSE_MODULES & {kind for kind, _ in named_modules(folder)})
+
+
+def named_modules(folder: Path) -> list[tuple[str, str]]:
+    """Name the kind and the path of each module, in order. Raises ModelError."""
+    try:
+        return [(bare_name(one["type"]), str(one["path"])) for one in read_json(folder, "modules.json")]
+    except (KeyError, TypeError) as error:
+        raise ModelError(
+            f"the model {folder} is damaged: modules.json: {error!r}", hint=FETCH_AGAIN
+        ) from None
+
+
+def bare_name(kind: Any) -> str:
+    """Give the name of a class without its package."""
+    return str(kind).rsplit(".", 1)[-1]
 
 
 def read_pooling(folder: Path) -> str:

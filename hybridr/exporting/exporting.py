@@ -16,7 +16,8 @@ from ..encoding.folder import OnnxEncoder, encoder_record, verify_encoder
 from ..encoding.packaged import minilm
 from ..encoding.quantization import quantize
 from ..encoding.registry import declared_languages
-from ..encoding.sentence_transformers import read_retriever
+from ..encoding.sentence_transformers import is_sparse_model, read_retriever
+from ..encoding.sparse_encoder import ENTRY
 from ..errors import MissingExtra, ModelError
 from ..files.atomic import staged_folder
 from ..files.folders import cache_folder
@@ -42,6 +43,7 @@ from ..encoding.sentence_transformers import read_usage
 from ..errors import DownloadError
 from ..files.folders import below
 
+RANKERS_OF_TOKENS = ("unicoil", "splade")
 KEPT_RECORDS = ("adaptation", "assembly")
 """What is handed on when an encoder folder is exported again."""
 
@@ -58,23 +60,25 @@ def export(
 ) -> Path:
     """Write `encoder` (a retriever, an assembled dense ranker, or a folder of either) into `folder`.
 
-    Without torch a folder of BERT's kin is read all the same, and compared with numpy (`open_source`). What
-    has a parallel adapter opens in ONNX Runtime only: its folder holds no weights for transformers.
-    With "int8" the folder holds the fp32 graph and a quantised one, which then encodes documents by default.
-    ONNX is compared with torch over the first 128 `texts`, the documents at hand: vectors, and nDCG@10 of
-    queries made from them; generated texts fill up to 128. The result goes into the manifest, beside
-    `records`. `attachments` (name: file or folder) are copied beside the weights. The folder is replaced
-    whole or not at all; it may be the source's own. Raises ModelError when the source cannot be used, the
-    vectors differ by more than 1e-4 (fp32) or have a mean cosine below 0.9 (int8), or `folder` holds
-    something else; DownloadError when it cannot be written.
+    An assembled uniCOIL or SPLADE, or a folder of a SparseEncoder, becomes a `hybridr.SparseEncoder`. Without
+    torch a folder of BERT's kin is compared with numpy (`open_source`). What has a parallel adapter opens in
+    ONNX Runtime only. With "int8" the folder holds a quantised graph too, which then encodes documents.
+    ONNX is compared with torch over the first 128 `texts`: vectors, and nDCG@10 of queries made from them.
+    The result goes into the manifest, beside `records`. `attachments` (name: file or folder) are copied. The
+    folder is replaced whole or not at all; it may be the source's own. Raises ModelError when the source
+    cannot be used, vectors differ by more than 1e-4 (fp32) or have a mean cosine below 0.9 (int8), or
+    `folder` holds something else; DownloadError when it cannot be written.
 
     >>> hybridr.export(ranker, "exported").name
     'exported'
     """
     if precision not in GRAPHS:
         raise ModelError(f"there is no precision '{precision}'", hint="fp32 or int8")
-    folder = Path(folder)
-    require_replaceable(folder)
+    require_replaceable(folder := Path(folder))
+    if (weighing := sparse_source(encoder)) is not None:
+        from .sparse_folder import export_sparse
+
+        return export_sparse(weighing, folder, precision)
     retriever = retriever_of(encoder)
     with staged_folder(folder) as staged:
         progress("export", 0, 3, "weights")
@@ -82,13 +86,18 @@ def export(
         for name, path in (attachments or {}).items():
             copy_whole(path, staged / name)
         progress("export", 1, 3, "graph")
-        write_graph(retriever, staged / GRAPHS["fp32"])
-        if precision == "int8":
-            quantize(staged / GRAPHS["fp32"], staged / GRAPHS["int8"])
+        write_graphs(retriever, staged, precision)
         progress("export", 2, 3, "parity")
         record_export(retriever, staged, precision, texts, assembled(encoder) | dict(records or {}))
         progress("export", 3, 3)
     return folder
+
+
+def write_graphs(retriever: Exportable, folder: Path, precision: Precision) -> None:
+    """Write the graph in fp32, and of it that in int8 where it is wanted."""
+    write_graph(retriever, folder / GRAPHS["fp32"])
+    if precision == "int8":
+        quantize(folder / GRAPHS["fp32"], folder / GRAPHS["int8"])
 
 
 def minilm_encoder(*, progress: Progress = silent) -> Path:
@@ -135,6 +144,14 @@ def open_source(folder: Path) -> Exportable:
         return open_without_torch(folder)
 
 
+def sparse_source(encoder: object) -> Ranker | Path | None:
+    """Give what weighs tokens, where that is asked to be exported; None for an encoder of vectors."""
+    if is_assembled(encoder):
+        return encoder if encoder.ranker in RANKERS_OF_TOKENS else None
+    folder = Path(encoder) if isinstance(encoder, (Path, str)) else None
+    return folder if folder and is_sparse_model(folder) else None
+
+
 def is_assembled(encoder: object) -> TypeGuard[Ranker]:
     """Tell whether an encoder was joined of DAM and REM."""
     return hasattr(encoder, "origins")
@@ -151,7 +168,8 @@ def require_replaceable(folder: Path) -> None:
         return
     if folder.exists() and not (folder / ".training").is_dir():
         try:
-            encoder_record(folder)
+            if ENTRY not in (read_manifest(folder) or {}):
+                encoder_record(folder)
         except ModelError as error:
             raise ModelError(
                 f"{folder} exists and is not an encoder of hybridr, so it is not replaced",

@@ -20,9 +20,10 @@ from .bert import token_states
 from .weights import NumpyRetriever, StoredWeights
 
 if TYPE_CHECKING:
-    from ..encoding.retriever import Retriever
+    from ..encoding.retriever import BackboneModel, Retriever
 
 OPSET, IR_VERSION = 17, 8
+SCATTERING_OPSET = 18  # the first in which the largest of several values stays
 SHORTEST = 1e-12  # a vector shorter than that is not scaled to length 1
 
 
@@ -32,33 +33,31 @@ def write_graph(retriever: Retriever | NumpyRetriever, path: Path) -> None:
     if isinstance(retriever, NumpyRetriever):
         onnx.save(built(retriever), str(path))
     else:
-        trace(retriever, path)
+        trace(retriever, path, retriever.input_names, [STATES, OUTPUT])
 
 
-def trace(retriever: Retriever, path: Path) -> None:
-    """Let torch run the retriever once, and write down what it does."""
+def trace(model: BackboneModel, path: Path, names: list[str], outputs: list[str], opset: int = OPSET) -> None:
+    """Let torch run a model once, and write down what it does with inputs of these names."""
     import torch
 
-    names = retriever.input_names
-    ids = torch.randint(0, retriever.backbone.config.vocab_size, (2, 9), generator=torch.Generator())
+    ids = torch.randint(0, model.config.vocab_size, (2, 9), generator=torch.Generator())
     mask = torch.ones_like(ids)
     mask[1, 6:] = 0
     example = (ids, mask, torch.zeros_like(ids))[: len(names)]
-    outputs = [STATES, OUTPUT]
     axes = {name: {0: "batch", 1: "tokens"} for name in [*names, STATES]} | {OUTPUT: {0: "batch"}}
-    device = retriever.device
+    device = model.device
     with torch.inference_mode(), silenced():
         torch.onnx.export(
-            retriever.cpu().eval(),
+            model.cpu().eval(),
             example,
             str(path),
             input_names=names,
             output_names=outputs,
             dynamic_axes=axes,
-            opset_version=OPSET,
+            opset_version=opset,
             dynamo=False,
         )
-    retriever.to(device)
+    model.to(device)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from ..encoding.contract import Precision
 from ..errors import SettingsError
 from ..progress import Progress, silent
 from ..records import Document
-from .exporting import export, require_replaceable
+from .exporting import RANKERS_OF_TOKENS, export, require_replaceable
 
 
 def export_joined(
@@ -26,16 +26,16 @@ def export_joined(
 ) -> Path:
     """Join DAM and REM as `assemble` does, and `export` the result. Raises what both raise.
 
-    `usage` is what `assemble` takes besides, `pooling` and `similarity`. Only the dense ranker gives a plain
-    encoder: SettingsError for the others, before anything is read.
+    `usage` is what `assemble` takes besides, `pooling` and `similarity`. The dense ranker gives an encoder,
+    unicoil and splade a sparse one: SettingsError for the others, before anything is read.
     """
     from ..assembly.assembly import assemble  # it needs peft, which other exports do not
 
-    if ranker != "dense":
+    if ranker not in (known := ("dense", *RANKERS_OF_TOKENS)):
         raise SettingsError(
-            f"a {ranker} ranker cannot be exported: it is no plain encoder of one vector per text",
-            hint="leave --ranker out or give dense; hybridr.assemble() opens the other rankers in Python",
+            f"a {ranker} ranker cannot be exported: it encodes no text by itself",
+            hint=f"one of {', '.join(known)}; hybridr.assemble() opens the other rankers in Python",
         )
     require_replaceable(Path(folder))
-    joined = assemble(dam, rem, progress=progress, **usage)
+    joined = assemble(dam, rem, ranker=ranker, progress=progress, **usage)
     return export(joined, folder, precision=precision, texts=texts, progress=progress)

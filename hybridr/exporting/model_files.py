@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
-from ..encoding.contract import WEIGHTS_FILE
-from ..encoding.sentence_transformers import read_special_tokens, require_no_links
+from ..encoding.contract import WEIGHTS_FILE, require_no_links
+from ..encoding.sentence_transformers import read_special_tokens
 from ..encoding.tokens import TOKENIZER_FILE
 from ..files.atomic import write_json
 from ..files.folders import cache_folder

@@ -43,7 +43,7 @@ def measure_parity(
     given = [text if isinstance(text, Document) else Document("", text) for text in documents[:DOCUMENTS]]
     probes, texts = make_probes(given, seed=0)
     least = TEXTS[reference_name(retriever)] - len(texts) - len(probes)
-    made = generated_texts(retriever, max(GENERATED, least))
+    made = generated_texts(retriever.tokenizer_json, retriever.max_tokens, max(GENERATED, least))
     forms: dict[str, TokenEncoder] = {
         reference_name(retriever): retriever,
         "fp32": OnnxEncoder(folder, encoder, precision="fp32"),
@@ -152,11 +152,11 @@ def ranking_parity(found: Mapping[str, Vectors], probes: Sequence[Probe], count:
     return {"ndcg": {"cutoff": 10, "documents": count, "probes": len(probes), **values}}
 
 
-def generated_texts(retriever: Exportable, count: int) -> list[str]:
-    """Make texts of random words of the vocabulary, from one word to beyond the limit."""
-    entries = json.loads(retriever.tokenizer_json)["model"]["vocab"]  # words, or pairs of word and score
+def generated_texts(tokenizer: str, limit: int, count: int) -> list[str]:
+    """Make texts of random words of the vocabulary, from one word to beyond the limit of tokens."""
+    entries = json.loads(tokenizer)["model"]["vocab"]  # words, or pairs of word and score
     words = (entry if isinstance(entry, str) else entry[0] for entry in entries)
     vocabulary = [word for word in words if word.isalpha()]
     random = np.random.default_rng(0)
-    lengths = np.geomspace(1, retriever.max_tokens * 1.2, max(count, 0)).astype(int)
+    lengths = np.geomspace(1, limit * 1.2, max(count, 0)).astype(int)
     return [" ".join(random.choice(vocabulary, size)) for size in lengths]

@@ -94,6 +94,8 @@ class TextRecipe:
     ) -> Iterator[Impression | None]:
         parts = [text[a:b] for text, (spans, _) in zip(texts, splits, strict=True) for a, b in spans]
         vectors, windows = self.encode(parts, states=states)
+        there = [text for text, (spans, _) in zip(texts, splits, strict=True) if spans]
+        own = [(one.name, iter(found)) for one in self.imprints if (found := one.read(there)) is not None]
         firsts = np.cumsum([0, *(len(one.spans) for one in splits)])
         for found, first in zip(splits, firsts, strict=False):
             if not found.spans:
@@ -101,6 +103,7 @@ class TextRecipe:
                 continue
             held = windows[first] if windows else [{}]
             kept = {name: [one[name] for one in held] for name in held[0]}
+            kept |= {name: [next(of)] for name, of in own}
             yield Impression(vectors[first : first + len(found.spans)], found, kept)
 
     def encode(

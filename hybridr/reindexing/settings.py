@@ -3,17 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ..cluster.settings import VectorSettings
 from ..encoding.contract import Arithmetic
 from ..families import OneOf
 from ..settings import NoOption, Option
 
+MostWeights: TypeAlias = Annotated[int, Field(ge=1, le=10_000)]
+LeastShare: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
 
-class ReindexSettings(VectorSettings):
+
+class ImprintSettings(VectorSettings):
+    """What documents get of encoders: vectors, and what stands beside them."""
+
+    imprints: tuple[Annotated[str, OneOf("reindexing.imprints", "dense", setting="imprints")], ...] = Field(
+        (), description="what documents get beside vectors (dense, which go without saying), by name"
+    )
+    sparse_encoder: Path | None = Field(
+        None, description="folder of the encoder of sparse weights, which documents then get too"
+    )
+    sparse_pruning: NoOption[tuple[MostWeights, LeastShare]] = Field(
+        (400, 0.0),
+        description="weights that a document keeps, and the least of them as a share of its largest",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_imprints(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Leave the vectors out, which are always there, and take in what an encoder is given for."""
+        named = [one for one in given.get("imprints", ()) if one != "dense"]
+        if given.get("sparse_encoder") and "sparse" not in named:
+            named.append("sparse")
+        return given | {"imprints": tuple(named)} if named or "imprints" in given else given
+
+
+class ReindexSettings(ImprintSettings):
     """Vectors in a new index beside the old one, or in the index itself."""
 
     table: ClassVar[str] = "reindex"
@@ -35,9 +63,6 @@ class ReindexSettings(VectorSettings):
     token_bits: bool = Field(
         False,
         description="keep a bit for each dimension of each token, for late interaction: 48 bytes a token",
-    )
-    imprints: NoOption[tuple[Annotated[str, OneOf("reindexing.imprints", setting="imprints")], ...]] = Field(
-        (), description="what else the encoder leaves in each document, by name"
     )
     precision: Literal["auto", "fp32", "bf16", "int8"] | None = Field(
         "auto",

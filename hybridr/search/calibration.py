@@ -18,6 +18,7 @@ from ..cluster.legs.lexical import Template, among
 from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder, TokenEncoder, offers_of
+from ..encoding.passages import middle_of
 from ..errors import DownloadError
 from ..files.remembered import remember_spread, spread_known
 from ..vocabulary.terms import Analysis
@@ -32,7 +33,7 @@ MINILM_STATES = 0.5169  # by `state_spread_of`
 NEAR_TOKENS = 30
 LARGEST = 8.0  # a model of another language may see no difference between these texts
 LARGEST_OF_STATES = 2.0
-PROBED, PROBED_HITS, PROBE_WORDS, PROBE_BEGINNING = 50, 10, 5, 2
+PROBED, PROBED_HITS, PROBE_BEGINNING = 50, 10, 2
 WORDS = re.compile(r"[^\w]+")
 """What is no word: signs in a text may mean something in a query."""
 USUAL_SHARE = 0.56
@@ -212,10 +213,3 @@ def words_drawn(cluster: Cluster, info: IndexInfo, fields: Sequence[str]) -> dic
     held = [source_field(info, field) for field in fields]
     sampled = sample_documents(cluster, info, PROBED, fields=held)
     return {one.doc_id: WORDS.sub(" ", text_of(one.source, held)) for one in sampled}
-
-
-def middle_of(text: str) -> str:
-    """Give a few words from the middle of a text."""
-    words = text.split()
-    start = max(0, (len(words) - PROBE_WORDS) // 2)
-    return " ".join(words[start : start + PROBE_WORDS])

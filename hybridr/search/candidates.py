@@ -35,8 +35,8 @@ def legs_of(mode: str, settings: SearchSettings) -> list[type[Leg]]:
 
 
 def encodes(mode: str, settings: SearchSettings) -> bool:
-    """Tell whether a search in this mode needs an encoder."""
-    return any(leg.reads != "text" for leg in legs_of(mode, settings))
+    """Tell whether a search in this mode needs the encoder of the vectors."""
+    return any(leg.reads == "vector" for leg in legs_of(mode, settings))
 
 
 def made_legs(mode: str, settings: SearchSettings, record: Record, fields: Sequence[str]) -> dict[str, Leg]:

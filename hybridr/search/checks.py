@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import check_fingerprint, command_for, is_destination
+from ..cluster.legs import FAMILY as LEGS
 from ..cluster.legs.dense import MAX_NEIGHBOURS
 from ..cluster.record import IndexInfo, Record
 from ..encoding.contract import Encoder
@@ -68,6 +69,15 @@ def usual_fusion(record: Record, feedback: str | None = None) -> type[Fusion]:
     return next(one for one in fusions() if not one.obstacle(record, feedback))
 
 
+def obstacle_to(
+    fusion: type[Fusion], settings: SearchSettings, record: Record, feedback: str | None
+) -> str | None:
+    """Say why an index cannot be ranked so, by further legs too; None where it can."""
+    legs = (member_of(LEGS, name) for name in settings.legs if fusion.needs_scales)
+    unscaled = (leg.unscaled(record) for leg in legs)
+    return fusion.obstacle(record, feedback) or next(filter(None, unscaled), None)
+
+
 def chosen_fusion(settings: SearchSettings, info: IndexInfo, feedback: Feedback | None) -> str:
     """Choose the fusion that is set, else that whose own settings are given, else the usual one.
 
@@ -75,10 +85,11 @@ def chosen_fusion(settings: SearchSettings, info: IndexInfo, feedback: Feedback 
     """
     if settings.fusion == "auto":
         named = (one for one in fusions() if settings.model_fields_set & one.own_settings)
-        joining = next(named, None) or usual_fusion(info.record, feedback)
+        free = (one for one in fusions() if not obstacle_to(one, settings, info.record, feedback))
+        joining = next(named, None) or next(free)
     else:
         joining = member_of(FAMILY, settings.fusion)
-    if obstacle := joining.obstacle(info.record, feedback):
+    if obstacle := obstacle_to(joining, settings, info.record, feedback):
         raise SettingsError(f"the fusion '{joining.name}' cannot rank here: {obstacle}")
     if settings.recall == "lexical" and not joining.true_scores:
         raise SettingsError(

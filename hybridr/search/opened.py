@@ -17,6 +17,8 @@ from ..cluster.similarities import PLAIN_SCORES, shared_similarity
 from ..encoding.contract import Encoder
 from ..errors import SettingsError
 from ..families import member_of
+from ..reindexing.imprints import FAMILY as IMPRINTS
+from ..reindexing.imprints import TextReader
 from ..vocabulary.terms import Analysis
 from .calibration import PlainQuery, known_scale, known_unrelated, measured_gain, read_template
 from .candidates import HYBRID, Alone, Candidates, Joiner, encodes, legs_of, made_legs
@@ -167,7 +169,15 @@ class Opened:
             scales=self.scales,
             expanded=terms,
             moved=TowardBest(self.cluster, first.asking, first.settings.depth) if first else None,
+            readers=self.readers,
         )
+
+    @property
+    def readers(self) -> dict[str, TextReader]:
+        """Give what makes of texts what the legs of imprints are asked by."""
+        record, settings = self.info.record, self.settings
+        asked = [name for name, leg in self.legs.items() if leg.reads == "imprint"]
+        return {name: member_of(IMPRINTS, name).reader(record, settings) for name in asked}
 
     def first_search(self) -> Opened:
         """Open the hybrid search that feedback looks at: of a fusion that asks once, whatever comes after."""

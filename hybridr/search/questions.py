@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,10 +14,12 @@ from ..cluster.legs.dense import as_kept
 from ..cluster.legs.lexical import LexicalLeg, lexical_root
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder, Reading, Vectors
+from ..reindexing.imprints import TextReader
 from ..vocabulary.terms import Analysed, Analysis
+from .calibration import MINILM_SPREAD, scale_of
 from .candidates import Joiner
 from .feedback import ROCCHIO_DOCUMENTS, TermFeedback, rocchio
-from .fusions import Question, Scales, Weighted
+from .fusions import MOST_LEAVES, Question, Scales, Weighted, leaves_of, that_fit
 from .hits import checked_hits
 from .pieces import word_queries
 from .signal_set import SignalSet
@@ -36,7 +38,8 @@ class Asking:
     """How one search makes questions of texts.
 
     `analysis` reads their words, `encoder` their vectors (None: no leg needs them). `expanded` makes the
-    query of the lexical leg in place of the text, `moved` the vector of the dense leg.
+    query of the lexical leg in place of the text, `moved` the vector of the dense leg. `readers` make of
+    texts what the legs of imprints are asked by.
     """
 
     info: IndexInfo
@@ -48,6 +51,7 @@ class Asking:
     scales: Scales = Scales()
     expanded: TermFeedback | None = None
     moved: Expansion | None = None
+    readers: Mapping[str, TextReader] = field(default_factory=dict)
 
     def questions(
         self,
@@ -62,11 +66,15 @@ class Asking:
             readings = self.signals.read(self.encoder, texts)
         asked = {name: self.asked(leg, texts, readings) for name, leg in self.legs.items()}
         scales, read = [Scales()] * len(texts), [Analysed()] * len(texts)
+        by_leg = [dict(zip(self.legs, each, strict=True)) for each in zip(*asked.values(), strict=True)]
         if self.joiner.fusion.needs_scales:
             read = self.analysis.of(texts)
-            scales = [self.scales.of(one.idf_sum) for one in read]
+            own = map(self.own_factors, by_leg)
+            scales = [self.scales.of(one.idf_sum)._replace(own=of) for one, of in zip(read, own, strict=True)]
         parts = self._signals(texts, read, readings, scales)
-        by_leg = [dict(zip(self.legs, each, strict=True)) for each in zip(*asked.values(), strict=True)]
+        if any(leg.reads == "imprint" for leg in self.legs.values()):
+            rooms = map(self.room_beside, by_leg, read)
+            parts = list(map(that_fit, parts, rooms))
         return [
             Question(
                 self.legs,
@@ -80,6 +88,16 @@ class Asking:
             )
             for each, scale, part, text, words in zip(by_leg, scales, parts, texts, read, strict=True)
         ]
+
+    def own_factors(self, asked: Mapping[str, Any]) -> dict[str, float]:
+        """Give the factor of each leg that knows how its scores of a query spread."""
+        spreads = {name: leg.spread_of(asked[name]) for name, leg in self.legs.items()}
+        return {name: scale_of(one, MINILM_SPREAD) for name, one in spreads.items() if one is not None}
+
+    def room_beside(self, asked: Mapping[str, Any], words: Analysed) -> int:
+        """Count the clauses that a cluster takes beside those of the words and of the legs of imprints."""
+        legs = (leg.query(asked[name], 1) for name, leg in self.legs.items() if leg.reads == "imprint")
+        return MOST_LEAVES - sum(map(leaves_of, legs)) - len(words.words) * len(self.analysis.fields)
 
     def words_find(self, text: str, words: Analysed) -> bool:
         """Tell whether words alone find what a text looks for: by the settings, or since it is a part number
@@ -111,6 +129,8 @@ class Asking:
             return word_queries(leg, texts, self.analysis.of(texts))
         if leg.reads == "text":
             return texts
+        if leg.reads == "imprint":
+            return self.readers[leg.name](texts)
         assert readings is not None
         vectors = self.moved(texts, readings) if self.moved else np.stack([one.vector for one in readings])
         return list(as_kept(vectors, self.info.record.vectors))

@@ -15,7 +15,7 @@ from .boosts import GRAMMAR, read_boosts
 
 FUSIONS = "search.fusions"
 NAMES_A_FUSION = {"fusion", "normalization", "combination"}
-NAMES_A_FILE = {"query_template", "query_map"}
+NAMES_A_FILE = {"query_template", "query_map", "sparse_encoder"}
 Finds: TypeAlias = Literal["all", "lexical"]
 """What a search finds: the neighbours of its vector too, or only what its words match."""
 
@@ -52,6 +52,9 @@ class SearchSettings(Stage):
     legs: NoOption[dict[Annotated[str, OneOf("cluster.legs")], Annotated[float, Field(gt=0, le=1)]]] = Field(
         {},
         description="further legs of a hybrid search, each with its weight beside words and vectors",
+    )
+    sparse_encoder: NoOption[Path | None] = Field(
+        None, description="folder of an index's sparse encoder; None: where this machine knows it to lie"
     )
     signals: tuple[Annotated[str, OneOf("search.signals", "auto", "all", "none")], ...] = Field(
         ("auto",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from hybridr.cluster import legs
 from hybridr.cluster.legs import FAMILY
 from hybridr.cluster.legs.dense import DenseLeg, dense_query, vector_mapping
 from hybridr.cluster.legs.lexical import LexicalLeg, lexical_query
+from hybridr.cluster.legs.sparse import SparseLeg
 from hybridr.cluster.record import IndexInfo, Record
 from hybridr.cluster.settings import VectorSettings
-from hybridr.errors import SettingsError
+from hybridr.errors import DataError, SettingsError
 from hybridr.families import names_of
 from hybridr.records import Windows
 from hybridr.search.search import Search
@@ -25,6 +27,7 @@ from support.members import one_more
 VERSION = (3, 6, 0)
 VECTOR = np.array([0.6, 0.8], dtype=np.float32)
 RECORD = Record(dim=2, similarity="cosine", vector_field="v")
+STATE = {"encoder": "a" * 64, "pruning": [400, 0.0], "spread": 0.5}
 PHRASE = '''
 from dataclasses import dataclass
 
@@ -87,6 +90,30 @@ def test_the_dense_leg_keeps_and_asks_vectors() -> None:
     assert asked["vector"] == pytest.approx(near)
     scored = leg.scores_of(VECTOR, ["a", "b"])["knn"]["v"]
     assert (scored["k"], scored["filter"]) == (2, {"ids": {"values": ["a", "b"]}})
+
+
+def test_the_sparse_leg_keeps_and_asks_weights() -> None:
+    made = Record(state="complete", imprints={"sparse": json.dumps(STATE)})
+    leg = SparseLeg.of(made, ())
+    assert leg.mapping(VERSION) == {"hybridr_sparse": {"type": "rank_features"}}
+    odd = {"##ing": 0.123456, "3.14": 1.0, "": 2.0, "100%": 3.0, "A": 4.0, "a": 5.0, "\n*": 6.0}
+    assert leg.value(odd)["hybridr_sparse"] == {
+        **{"##ing": 0.1235, "3%2E14": 1.0, "%0": 2.0, "100%25": 3.0, "A": 4.0, "a": 5.0, "%0A%2A": 6.0}
+    }
+    asked = leg.query({"3.14": 3.0, "b": 4.0}, 5, filter={"term": {"tags": "a"}}, shown=True)["bool"]
+    [first, second] = [one["rank_feature"] for one in asked["should"]]
+    assert first == {"field": "hybridr_sparse.b", "boost": 4.0, "linear": {}}
+    assert second["field"] == "hybridr_sparse.3%2E14"
+    assert (asked["minimum_should_match"], asked["_name"]) == (1, "sparse")
+    assert leg.spread_of({"3.14": 3.0, "b": 4.0}) == 2.5
+    many = leg.true_scores({str(number): 1.0 + number for number in range(2_000)}, 0.5)["bool"]
+    assert (len(many["should"]), many["boost"]) == (400, 0.5)
+    assert many["should"][0]["rank_feature"]["boost"] == 2_000.0
+    assert SparseLeg.unscaled(made) is None
+    assert SparseLeg.unscaled(Record()) == "the scores of its sparse leg are not calibrated"
+    with pytest.raises(DataError, match="something odd of the sparse weights"):
+        SparseLeg.unscaled(Record(imprints={"sparse": "[]"}))
+    assert SparseLeg.obstacle(made.changed(state="filling")) == "its weights are not complete"
 
 
 def test_the_dense_leg_of_passages_tells_the_best_one_where_it_is_shown() -> None:

@@ -181,7 +181,7 @@ def test_the_command_joins_dam_and_rem(tmp_path: Path, capsys: pytest.CaptureFix
         (["minilm", "--dam", str(DAM)], 2, "both, 'minilm' and"),
         (["minilm", "--rem", str(REM)], 2, "--rem goes with --dam"),
         (["minilm", "--pooling", "cls"], 2, "--pooling goes with --dam"),
-        (["--dam", str(DAM), "--ranker", "splade"], 2, "a splade ranker cannot be exported"),
+        (["--dam", str(DAM), "--ranker", "colbert"], 2, "a colbert ranker cannot be exported"),
         (["--dam", str(DAM), "--pooling", "max"], 2, "there is no pooling 'max'"),
         (["--dam", str(DAM), "--rem", "nowhere"], 1, "there is no DAM or REM nowhere"),
         (["--dam", str(DAM), "--documents", "nowhere.jsonl"], 1, "nowhere.jsonl"),

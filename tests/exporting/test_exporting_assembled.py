@@ -76,7 +76,7 @@ def test_int8_of_an_assembled_encoder(rem: str, tmp_path: Path) -> None:
         assert words in card
 
 
-def test_only_dense_rankers_are_exported(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="a splade ranker cannot be exported"):
-        export(assemble(SOURCE, ranker="splade"), tmp_path / "encoder")
+def test_what_makes_no_vector_is_not_exported(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="a colbert ranker gives no vector"):
+        export(assemble(SOURCE, rem_of("colbert_lora192-pa4"), ranker="colbert"), tmp_path / "encoder")
     assert not (tmp_path / "encoder").exists()

@@ -44,7 +44,7 @@ def test_the_parity_tells_of_the_states_of_tokens(tmp_path: Path) -> None:
     folder = export(retriever, tmp_path / "encoder", precision="int8", texts=documents)
     states = (read_manifest(folder) or {})["parity"]["states"]
     probes, texts = make_probes(documents, 0)
-    made = generated_texts(retriever, 128 - len(texts) - len(probes))
+    made = generated_texts(retriever.tokenizer_json, retriever.max_tokens, 128 - len(texts) - len(probes))
     rows = retriever.read_queries([one.text for one in probes]) + retriever.read_documents([*texts, *made])
     assert states["tokens"] == sum(len(row.spans) for row in rows)
     assert 0 < states["max_abs_difference"] <= 1e-4 < states["tolerance"] == 1e-2
@@ -93,7 +93,7 @@ def test_without_documents_ndcg_is_null_with_the_reason(
 @pytest.mark.model
 def test_onnx_equals_torch_over_200_texts_of_different_lengths(minilm_encoder_folder: Path) -> None:
     retriever = read_retriever(minilm_encoder_folder)
-    texts = generated_texts(retriever, 200)
+    texts = generated_texts(retriever.tokenizer_json, retriever.max_tokens, 200)
     lengths = load_encoder(minilm_encoder_folder).count_tokens(texts)
     assert min(lengths) <= 5
     assert max(lengths) > retriever.max_tokens

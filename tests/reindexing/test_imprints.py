@@ -18,6 +18,7 @@ from hybridr.files.manifest import fingerprint
 from hybridr.records import Windows
 from hybridr.reindexing import imprints
 from hybridr.reindexing.imprints import Imprint, fields_of, fitted_in, imprints_in, settings_in
+from hybridr.reindexing.imprints.sparse import pruned
 from hybridr.reindexing.planning import job_settings
 from hybridr.reindexing.recipe import TextRecipe
 from hybridr.settings import resolve_stage
@@ -143,6 +144,33 @@ def test_an_imprint_that_there_is_not() -> None:
         ReindexSettings(imprints=("token_signs",))
     with pytest.raises(SettingsError, match="'throwaway'"):
         imprints_in(Record(imprints={"throwaway": ""}))
+
+
+def test_a_sparse_encoder_is_asked_for_by_its_folder() -> None:
+    folder = Path("splade")
+    for given in ({}, {"imprints": ("dense",)}, {"imprints": ("dense", "sparse")}):
+        settings = ReindexSettings(sparse_encoder=folder, **given)
+        assert (settings.imprints, names(settings)) == (("sparse",), ["one_vector", "sparse"])
+    assert ReindexSettings(imprints=("dense",)).imprints == ()
+    assert ReindexSettings(imprints="dense,sparse".split(",")).imprints == ("sparse",)
+    chosen, _ = resolve_stage(ReindexSettings, {"imprints": "dense, sparse", "sparse_pruning": "50,0.1"})
+    assert (chosen.imprints, chosen.sparse_pruning) == (("sparse",), (50, 0.1))
+    with pytest.raises(SettingsError, match="sparse_pruning"):
+        ReindexSettings(sparse_pruning=(0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("weights", "most", "share", "kept"),
+    [
+        ({"a": 1.0, "b": 3.0, "c": 2.0}, 2, 0.0, {"b": 3.0, "c": 2.0}),
+        ({"a": 1.0, "b": 3.0, "c": 2.0}, 9, 0.5, {"b": 3.0, "c": 2.0}),
+        ({}, 9, 0.5, {}),
+    ],
+)
+def test_small_weights_are_left_out(
+    weights: dict[str, float], most: int, share: float, kept: dict[str, float]
+) -> None:
+    assert pruned(weights, most, share) == kept
 
 
 @pytest.mark.usefixtures("further")

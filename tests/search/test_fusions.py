@@ -12,7 +12,8 @@ from hybridr.errors import SettingsError
 from hybridr.families import OneOf, member_of, names_of
 from hybridr.records import Query
 from hybridr.search import fusions
-from hybridr.search.fusions import FAMILY, Legs, Scales
+from hybridr.search.fusions import FAMILY, Legs, Scales, Weighted, that_fit
+from hybridr.search.fusions.absolute import part_weights
 from hybridr.search.fusions.pipeline import fuse
 from hybridr.search.settings import SearchSettings
 from hybridr.search.systems import system
@@ -90,3 +91,19 @@ def test_legs_tell_what_is_known_of_a_document() -> None:
     legs = LEGS._replace(scores=without, signals={"phrases": (0.1, {"a": 0.3})})
     assert legs.told("a") == {"lexical": 4.0, "dense": 0.6, "phrases": 0.3}
     assert legs.told("c") == {"lexical": 1.0}, "no vector, and no pair of words"
+
+
+def test_signals_take_the_room_that_is_left() -> None:
+    words = {name: Weighted(1.0, [{"term": {"text": name}}] * 4) for name in ("phrases", "soft_terms")}
+    assert list(that_fit(words, 8)) == ["phrases", "soft_terms"]
+    assert list(that_fit(words, 7)) == ["phrases"]
+    assert that_fit(words, 3) == {}
+
+
+def test_a_leg_that_knows_its_spread_has_a_scale_of_its_own() -> None:
+    shares, scales = {"lexical": 0.5, "dense": 0.5, "sparse": 0.4}, Scales(4.0, 2.0, own={"sparse": 0.25})
+    weights = part_weights(shares, scales).legs
+    assert weights == pytest.approx({"lexical": 0.5 / 8, "dense": 2.0, "sparse": 0.1})
+    legs = Legs({"sparse": {"a": 8.0}}, {"sparse": {"a": 8.0}}, scales)
+    made = member_of(FAMILY, "absolute")(SearchSettings(legs={"sparse": 0.4}), VERSION)
+    assert made.sides(legs) == {"sparse": {"a": pytest.approx(2.0)}}

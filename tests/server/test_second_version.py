@@ -27,6 +27,7 @@ from support.bits import asked_bits
 from support.corpus import fill_index, fill_uneven, put_documents, sources, text_number
 from support.hashing import HashingEncoder
 from support.rights import differences, fresh_machine, user_of
+from support.sparse import exported, golden
 
 pytestmark = pytest.mark.secure
 
@@ -73,6 +74,17 @@ def test_fusion_on_the_older_version(secure: Cluster) -> None:
     ):
         with pytest.raises(SettingsError, match="OpenSearch 3"):
             Search(secure, "fused", encoder, settings=settings)
+
+
+def test_sparse_weights_on_the_older_version(secure: Cluster) -> None:
+    fill_index(secure, "weights", 40, settings={"number_of_shards": 2, "number_of_replicas": 0})
+    settings = ReindexSettings(sparse_encoder=exported(), fields=("text",), term_table=False)
+    reindex(secure, "weights", HashingEncoder(), settings)
+    assert verify(secure, "weights", HashingEncoder()).ok
+    found = Search(secure, "weights", mode="sparse")(text_number(5), 40)
+    [asked], ranker = golden("splade").encode_queries([text_number(5)]), golden("splade")
+    texts = ranker.encode_documents([text_number(int(hit.doc_id[1:])) for hit in found])
+    assert [hit.score for hit in found] == pytest.approx((texts @ asked).tolist(), rel=1e-2)
 
 
 def test_token_bits_on_the_older_version(secure: Cluster) -> None:

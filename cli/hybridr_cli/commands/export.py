@@ -33,7 +33,7 @@ class Joined:
 
     dam: Annotated[str | None, typer.Option(help="Instead of FOLDER: domain module, folder or name.")] = None
     rem: Annotated[str | None, typer.Option(help="With --dam: relevance module, folder, zip or name.")] = None
-    ranker: Annotated[str | None, typer.Option(help="With --dam: dense, the only one.")] = None
+    ranker: Annotated[str | None, typer.Option(help="With --dam: dense, unicoil or splade.")] = None
     pooling: Annotated[str | None, typer.Option(help="With --dam: mean or cls.")] = None
     similarity: Annotated[str | None, typer.Option(help="With --dam: ip or cosine.")] = None
 
@@ -104,11 +104,13 @@ def read_texts(path: Path | None) -> list[Document]:
 
 def render(session: Session, folder: Path, precision: str) -> None:
     """Show where the encoder is, how near the graphs are to torch, and what to run next."""
+    from hybridr.encoding.sparse_encoder import ENTRY
     from hybridr.exporting.model_card import render_ndcg
     from hybridr.files.manifest import read_manifest
 
     output, manifest = session.output, read_manifest(folder) or {}
     parity: dict[str, Any] = manifest["parity"]
+    kind, option = (ENTRY, "--sparse-encoder") if ENTRY in manifest else ("encoder", "--encoder")
     output.line(f"encoder      {folder}  ({precision})")
     output.line(
         f"parity       largest difference to {parity['reference']} {parity['max_abs_difference']:.1e} "
@@ -117,7 +119,8 @@ def render(session: Session, folder: Path, precision: str) -> None:
     if "int8_cosine" in parity:
         floor = parity["int8_cosine"]
         output.line(f"int8         cosine to fp32 {floor['mean']:.4f}, least {floor['least']:.4f}")
-    output.line(f"nDCG@10      {render_ndcg(parity)}")
-    output.line(f"fingerprint  {manifest['encoder']['fingerprint']}")
-    output.line(f"next         hybridr reindex NAME --encoder {folder}")
-    output.result({"folder": str(folder), "encoder": manifest["encoder"], "parity": parity})
+    if kind != ENTRY:
+        output.line(f"nDCG@10      {render_ndcg(parity)}")
+    output.line(f"fingerprint  {manifest[kind]['fingerprint']}")
+    output.line(f"next         hybridr reindex NAME {option} {folder}")
+    output.result({"folder": str(folder), kind: manifest[kind], "parity": parity})

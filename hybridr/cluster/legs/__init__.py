@@ -13,15 +13,16 @@ FAMILY = "cluster.legs"
 class Leg(Protocol):
     """One way to find documents of an index; a search in the mode of its name takes it alone.
 
-    `reads` says what a query is asked by: its text, or the encoder's vector `(dim,)`. Scores are the engine's
-    own, best first. `part` is what a leg adds to a score, for people; `unseen` the score of a document that
-    it has none for. A leg `of_words` scores the words of a query: signals share its weight, feedback expands
+    `reads` says what a query is asked by: its text, the encoder's vector `(dim,)`, or what the imprint of the
+    leg's name makes of the text. Scores are the engine's own, best first. `part` is what a leg adds to a
+    score, for people; `unseen` the score of a document that it has none for. A leg `of_words` scores the
+    words of a query: signals share its weight, feedback expands
     it, and a client's own query takes its place.
     """
 
     name: ClassVar[str]
     help: ClassVar[str] = ""
-    reads: ClassVar[Literal["text", "vector"]]
+    reads: ClassVar[Literal["text", "vector", "imprint"]]
     part: ClassVar[str]
     of_words: ClassVar[bool] = False
     unseen: ClassVar[float] = 0.0
@@ -66,7 +67,11 @@ class Leg(Protocol):
     def true_scores(self, asked: Any, weight: float = 1.0, *, shown: bool = False) -> dict[str, Any]:
         """Give whatever documents are scored their true scores, times a weight."""
 
+    def spread_of(self, asked: Any) -> float | None:
+        """Give how the scores of a query spread, where the leg knows; else the encoder's cosines tell."""
+        return None
+
     @classmethod
     def scale(cls, idf_sum: float, spread: float) -> float:
         """Give what brings true scores to the scale of (1 + cosine), by the idf of the query's terms, summed
-        up, and the factor of the encoder's cosines."""
+        up, and the factor of the leg's own spread, else of the encoder's cosines."""

@@ -6,7 +6,7 @@ more of them, all made of what the encoder says of a text when it reads it once:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from ...cluster.connection import Cluster
@@ -23,13 +23,15 @@ FAMILY = "reindexing.imprints"
 FURTHER = "imprints"
 Sample: TypeAlias = Callable[[int], list[str]]
 """Reads the texts of so many documents of the index, drawn at random; some may be empty."""
+TextReader: TypeAlias = Callable[[Sequence[str]], Sequence[Any]]
+"""Makes of each query's text what a leg is asked by."""
 
 
 class Impression(NamedTuple):
     """What an encoder says of a text that is not empty.
 
     `vectors` are `(n, dim)`, one for each span of `split`. `kept` holds by the name of an imprint what that
-    keeps of each window of the text.
+    keeps of each window of the text, or of the whole of it where it has an encoder of its own.
     """
 
     vectors: Vectors
@@ -134,6 +136,18 @@ class Imprint(Protocol):
     def fitted(self, sample: Sample) -> Any:
         """Fit what it needs of the index to some of its texts; give the state: text in `imprints`."""
         return ""
+
+    @classmethod
+    def reader(cls, record: Record, settings: Any) -> TextReader:
+        """Give what makes of queries' texts what the leg of its name is asked by, where there is one.
+
+        `settings` are those of the search.
+        """
+        raise NotImplementedError
+
+    def read(self, texts: Sequence[str]) -> Sequence[Any] | None:
+        """Read texts by an encoder of its own: what is kept of each. None where it has none."""
+        return None
 
     def keep(self, text: str, reading: Reading) -> Any:
         """Take what it needs of a window of a text, whose states are gone afterwards."""

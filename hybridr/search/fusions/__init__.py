@@ -29,12 +29,14 @@ class Scales(NamedTuple):
     `unrelated` is what 1 + cosine is there of a document that has nothing to do with the query. What words
     score is divided by the root of their idf: where an index scores them otherwise than plain BM25, the
     square of its `gain` is in the sum.
+    `own` are the factors of legs that know the spread of their scores, by name.
     """
 
     idf_sum: float = 0.0
     dense: float = 1.0
     unrelated: float = 1.3
     gain: float = 1.0
+    own: Mapping[str, float] = MappingProxyType({})
 
     def of(self, idf_sum: float) -> Scales:
         """Give the scales of a query by the idf of its terms."""
@@ -61,6 +63,15 @@ def leaves_of(query: Any) -> int:
         return sum(map(leaves_of, query))
     inside = [one for one in query.values() if isinstance(one, Mapping | list)]
     return sum(map(leaves_of, inside)) if inside else 1
+
+
+def that_fit(signals: Mapping[str, Weighted], room: int) -> dict[str, Weighted]:
+    """Give those signals whose clauses a cluster has room for beside all others."""
+    found: dict[str, Weighted] = {}
+    for name, part in signals.items():
+        room -= leaves_of(part.clauses)
+        found |= {name: part} if room >= 0 else {}
+    return found
 
 
 class OwnQuery(NamedTuple):
@@ -106,10 +117,7 @@ class Question:
         """Ask a client's own query in place of the text; signals take what room its words leave."""
         if own.words is None:
             return replace(self, matched=own.finds)
-        room, signals = MOST_LEAVES - own.leaves, dict[str, Weighted]()
-        for name, part in self.signals.items():
-            room -= leaves_of(part.clauses)
-            signals |= {name: part} if room >= 0 else {}
+        signals = that_fit(self.signals, MOST_LEAVES - own.leaves)
         asked = {name: own.words if leg.of_words else self.asked[name] for name, leg in self.legs.items()}
         return replace(self, matched=own.finds, asked=asked, signals=signals)
 

@@ -130,7 +130,7 @@ def part_weights(
         {
             leg.name: (left if leg.of_words else 1.0)
             * shares[leg.name]
-            * leg.scale(scales.idf_sum, scales.dense)
+            * leg.scale(scales.idf_sum, scales.own.get(leg.name, scales.dense))
             for leg in kinds
         },
         {name: 2 * beside * weight for name, weight in signals.items()},

@@ -1,0 +1,138 @@
+"""The sparse leg: weights of tokens as `rank_features`, asked by those of a query; needs no ml-commons."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ...errors import DataError
+from ..record import Record
+from . import Leg
+from .lexical import among
+
+SPARSE_FIELD = "hybridr_sparse"
+MOST_ASKED = 400  # tokens of a query, the heaviest; OpenSearch takes 1,024 clauses in all
+UNSAFE = re.compile(r"[.%*\s\x00-\x1f]")
+"""What a feature's name must not hold: a dot begins another field, and `%` begins what stands for it here."""
+
+
+@dataclass(frozen=True)
+class SparseLeg(Leg):
+    """Sums of products of weights, asked by token -> weight. `spread` is that of scores of this index by
+    queries of length 1; None where it could not be measured."""
+
+    spread: float | None = None
+    name = "sparse"
+    help = "by learned weights of its tokens"
+    reads = "imprint"
+    part = "sparse"
+
+    @classmethod
+    def of(cls, record: Record, fields: Sequence[str]) -> SparseLeg:
+        """Ask the weights that an index's record tells of."""
+        return cls(spread_in(record))
+
+    @classmethod
+    def obstacle(cls, record: Record) -> str | None:
+        """Say that there are no weights, or not of all documents."""
+        if cls.name not in record.imprints:
+            return "the index has no weights of tokens, which hybridr reindex --sparse-encoder DIR writes"
+        return None if record.state == "complete" else "its weights are not complete"
+
+    @classmethod
+    def unscaled(cls, record: Record) -> str | None:
+        """Say that nothing tells how large scores are here."""
+        return None if spread_in(record) else "the scores of its sparse leg are not calibrated"
+
+    def mapping(self, version: tuple[int, int, int]) -> dict[str, Any]:
+        """Map the field of the weights."""
+        return {SPARSE_FIELD: {"type": "rank_features"}}
+
+    def value(self, encoded: Mapping[str, float], spans: Sequence[tuple[int, int]] = ()) -> dict[str, Any]:
+        """Give the field the weights above 0, to 4 digits: the engine keeps 9 bits."""
+        return {SPARSE_FIELD: {feature_name(token): float(f"{one:.4g}") for token, one in encoded.items()}}
+
+    def query(
+        self,
+        asked: Mapping[str, float],
+        k: int,
+        *,
+        filter: dict[str, Any] | None = None,
+        shown: bool = False,
+        boost: float | None = None,
+    ) -> dict[str, Any]:
+        """Match documents that share a token; the size of the search says how many are found, not `k`."""
+        heaviest = sorted(asked, key=lambda token: -asked[token])[:MOST_ASKED]
+        if not heaviest:
+            return {"match_none": {}}
+        clauses = [
+            {
+                "rank_feature": {
+                    "field": f"{SPARSE_FIELD}.{feature_name(one)}",
+                    "boost": asked[one],
+                    "linear": {},
+                }
+            }
+            for one in heaviest
+        ]
+        added = {
+            "filter": [filter] if filter else None,
+            "boost": boost,
+            "_name": self.name if shown else None,
+        }
+        given = {name: value for name, value in added.items() if value is not None}
+        return {"bool": {"should": clauses, "minimum_should_match": 1, **given}}
+
+    def scores_of(self, asked: Mapping[str, float], doc_ids: Sequence[str]) -> dict[str, Any]:
+        """Score exactly these documents; those that share no token stay away."""
+        return among(doc_ids, self.query(asked, len(doc_ids)))
+
+    def true_scores(
+        self, asked: Mapping[str, float], weight: float = 1.0, *, shown: bool = False
+    ) -> dict[str, Any]:
+        """Match documents that share a token: what shares none has no score."""
+        return self.query(asked, 0, shown=shown, boost=None if weight == 1 else weight)
+
+    def spread_of(self, asked: Mapping[str, float]) -> float | None:
+        """Give the spread of the index, times the length of the query."""
+        return (self.spread or 0.0) * math.sqrt(sum(one * one for one in asked.values()))
+
+    @classmethod
+    def scale(cls, idf_sum: float, spread: float) -> float:
+        """Bring scores to the usual spread."""
+        return spread
+
+
+class SparseState(BaseModel):
+    """What an index remembers of its weights: which encoder made them, how many of a document are kept, the
+    least of them as a share of its largest, and how scores spread by queries of length 1."""
+
+    model_config = ConfigDict(frozen=True)
+    encoder: str = Field(pattern=r"^[0-9a-f]{64}$")
+    pruning: tuple[int, float]
+    spread: float | None = Field(None, gt=0)
+
+    @classmethod
+    def read(cls, text: str) -> SparseState:
+        """Read what a record holds. Raises DataError."""
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            said = error.errors()[0]["msg"].lower()
+            raise DataError(f"hybridr's record says something odd of the sparse weights: {said}") from None
+
+
+def spread_in(record: Record) -> float | None:
+    """Read how scores of an index spread; None where it has no weights, or it could not be measured."""
+    text = record.imprints.get(SparseLeg.name)
+    return SparseState.read(text).spread if text else None
+
+
+def feature_name(token: str) -> str:
+    """Write a token so that it can be a feature: as %XX what its name must not hold, as %0 an empty one."""
+    return UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", token) or "%0"

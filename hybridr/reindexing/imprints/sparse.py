@@ -1,0 +1,143 @@
+"""Weights of tokens (uniCOIL, SPLADE), by an encoder of its own beside that of the vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache, cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from ...cluster.connection import Cluster
+from ...cluster.legs.sparse import SPARSE_FIELD, SparseLeg, SparseState
+from ...cluster.record import Record
+from ...cluster.vector_forms import Version
+from ...encoding.contract import Encoder
+from ...encoding.passages import middle_of
+from ...encoding.sparse_encoder import MAKE_ONE, SparseEncoder, open_sparse, sparse_entry
+from ...errors import SettingsError
+from ..settings import ReindexSettings
+from . import Impression, Imprint, Sample, TextReader
+
+MEASURED_TEXTS, BLOCK = 50, 10
+COUNTED_TEXTS = 50
+BYTES_A_WEIGHT = 54  # on disk, in `_source` and index (docs/measured/ranking.md)
+MOST_APART = 0.02  # of the sum of weights, between those stored and those of the text encoded again
+
+
+class Sparse(Imprint):
+    """Weights of the tokens that an encoder finds in a text; the state is its fingerprint, how weights are
+    pruned, and the spread of scores, as JSON."""
+
+    name = "sparse"
+    help = "weights of tokens, by --sparse-encoder"
+    setting = "imprints"
+    compared = "sparse weights"
+    reads_tokens = False
+    shows = False
+
+    @classmethod
+    def fields(cls, named: ReindexSettings | Record) -> tuple[str, ...]:
+        """Name the field of the weights."""
+        return (SPARSE_FIELD,)
+
+    @classmethod
+    def described(cls, record: Record) -> str:
+        """Say by which encoder, and what is kept."""
+        state = SparseState.read(record.imprints[cls.name])
+        return f"{cls.compared} by {state.encoder[:12]}, {kept(state)}"
+
+    @classmethod
+    def check(cls, cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
+        """Refuse to go on without an encoder that can be opened."""
+        if settings.sparse_encoder is None:
+            raise SettingsError(f"the imprint '{cls.name}' needs --sparse-encoder DIR", hint=MAKE_ONE)
+        open_sparse(settings.sparse_encoder)
+
+    @classmethod
+    def reader(cls, record: Record, settings: Any) -> TextReader:
+        """Weigh the tokens of queries by the encoder that weighed those of the documents."""
+        wanted = SparseState.read(record.imprints[cls.name]).encoder
+        opened = cache(partial(open_sparse, settings.sparse_encoder, wanted))
+        return lambda texts: opened().encode_queries(texts)
+
+    @cached_property
+    def made(self) -> SparseState:
+        """Give what decides the weights: as the index remembers it, else as the settings say."""
+        if self.state:
+            return SparseState.read(self.state)
+        folder = self.settings.sparse_encoder
+        assert folder is not None  # see `check`
+        return SparseState(encoder=sparse_entry(folder).fingerprint, pruning=self.settings.sparse_pruning)
+
+    @cached_property
+    def own_encoder(self) -> SparseEncoder:
+        """Open the encoder of the weights."""
+        return open_sparse(self.settings.sparse_encoder, self.made.encoder)
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """Name encoder and pruning, but not what was measured."""
+        return {self.name: [self.made.encoder, *self.made.pruning]}
+
+    def mapping(self, version: Version) -> dict[str, Any]:
+        """Map the field of the weights."""
+        return SparseLeg().mapping(version)
+
+    def fitted(self, sample: Sample) -> str:
+        """Measure how scores spread: of words from the middle of documents with each of a few documents."""
+        texts = [text for text in sample(MEASURED_TEXTS) if text.strip()]
+        return self.made.model_copy(update={"spread": self._spread(texts)}).model_dump_json()
+
+    def _spread(self, texts: Sequence[str]) -> float | None:
+        if len(texts) < BLOCK:
+            return None
+        documents = self.own_encoder.encode_documents(texts)
+        queries = self.own_encoder.encode_queries([middle_of(text) for text in texts])
+        scores = np.array([[cosine_to(one, other) for other in documents] for one in queries])
+        blocks = [scores[at : at + BLOCK, at : at + BLOCK] for at in range(0, len(texts) - BLOCK + 1, BLOCK)]
+        return round(float(np.mean([block.std() for block in blocks])), 6) or None
+
+    def read(self, texts: Sequence[str]) -> list[dict[str, float]]:
+        """Weigh the tokens of texts, and leave the small weights out."""
+        return [pruned(one, *self.made.pruning) for one in self.own_encoder.encode_documents(texts)]
+
+    def values(self, impression: Impression) -> dict[str, Any]:
+        """Give the weights."""
+        return SparseLeg().value(impression.kept[self.name][0])
+
+    def fits(self, impression: Impression, held: Any) -> bool:
+        """Tell whether a document holds the weights of its text, but for rounding."""
+        wanted = self.values(impression)[SPARSE_FIELD]
+        if not isinstance(held, Mapping):
+            return False
+        apart = sum(abs(wanted.get(one, 0.0) - held.get(one, 0.0)) for one in {*wanted, *held})
+        return bool(apart <= MOST_APART * sum(wanted.values()))
+
+    def bytes_each(self, sample: Sample) -> float:
+        """Estimate the bytes of a document's weights by a few documents."""
+        found = self.read([text for text in sample(COUNTED_TEXTS) if text.strip()])
+        return BYTES_A_WEIGHT * sum(map(len, found)) / max(1, len(found))
+
+    def planned(self, vectors: int, size: int) -> str:
+        """Say what comes."""
+        return f"{self.compared}, {kept(self.made)}: about {size / 1e6:,.1f} MB a copy"
+
+
+def kept(made: SparseState) -> str:
+    """Say what is kept of a document's weights."""
+    most, share = made.pruning
+    return f"at most {most} a document" + f" that reach {share:g} of its largest" * bool(share)
+
+
+def pruned(weights: Mapping[str, float], most: int, share: float) -> dict[str, float]:
+    """Keep the `most` largest weights of a document, of those that reach that `share` of the largest."""
+    heaviest = sorted(weights, key=lambda token: -weights[token])[:most]
+    least = share * weights[heaviest[0]] if heaviest else 0.0
+    return {token: weights[token] for token in heaviest if weights[token] >= least}
+
+
+def cosine_to(query: Mapping[str, float], document: Mapping[str, float]) -> float:
+    """Score a document by a query of length 1."""
+    length = float(np.linalg.norm(list(query.values()))) or 1.0
+    return sum(one * document.get(token, 0.0) for token, one in query.items()) / length

@@ -1,0 +1,116 @@
+"""The sparse leg on a real node: scores as `assemble` gives them, alone and as a third leg of a hybrid."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+import hybridr_cli
+from hybridr import ReindexSettings, Search, SearchSettings, evaluate, reindex
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.destinations import resolve, write_record
+from hybridr.errors import DataError, SettingsError
+from hybridr.records import Query
+from hybridr.serving.application import create_app
+from hybridr.serving.settings import ServeSettings
+from support.corpus import fill_uneven
+from support.hashing import HashingEncoder
+from support.in_place_index import raw
+from support.sparse import QUERIES, exported, golden
+
+pytestmark = pytest.mark.node
+WORDS = ["anchor basket", "the forest and the garden", "marble", "zephyr of velvet", "n 12 window"]
+TEXTS = [*QUERIES, *WORDS]
+THREE = SearchSettings(legs={"sparse": 0.4}, signals=("none",))
+TWO = SearchSettings(signals=("none",))
+
+
+@pytest.fixture(scope="module")
+def index(cluster: Cluster) -> Iterator[str]:
+    fill_uneven(cluster, "t-sparse", shards=3)
+    settings = {"fields": ("text",), "term_table": False, "sparse_encoder": exported()}
+    reindex(cluster, "t-sparse", HashingEncoder(), ReindexSettings(**settings))
+    yield "t-sparse"
+    for info in cluster.indices("t-sparse*"):
+        cluster.request("DELETE", f"/{info.name}")
+
+
+def scores_by(ranker: str, documents: dict[str, dict[str, Any]], texts: list[str]) -> np.ndarray:
+    """Score all documents for texts in torch: `(texts, documents)`."""
+    model = golden(ranker)
+    found = model.encode_documents([one["text"] for one in documents.values()])
+    return model.encode_queries(texts) @ found.T
+
+
+def test_scores_are_those_of_the_ranker(cluster: Cluster, index: str) -> None:
+    documents = raw(cluster, resolve(cluster, index).name)
+    wanted, ids = scores_by("splade", documents, TEXTS), list(documents)
+    search = Search(cluster, index, mode="sparse")
+    found = search.run([Query(str(number), text) for number, text in enumerate(TEXTS)], 240)
+    overlaps = []
+    for number, row in enumerate(wanted):
+        scores = found[str(number)]
+        assert scores == pytest.approx(dict(zip(ids, row.tolist(), strict=True)), rel=1e-2)
+        best = {ids[place] for place in np.argsort(-row, kind="stable")[:10]}
+        overlaps.append(len(best & set(list(scores)[:10])) / 10)
+    assert np.mean(overlaps) >= 0.98, overlaps
+
+
+def test_it_is_a_mode_of_the_command_line_the_server_and_evaluate(
+    cluster: Cluster, index: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = [hit.doc_id for hit in Search(cluster, index, mode="sparse")(WORDS[0], 5)]
+    command = ["search", index, WORDS[0], "--mode", "sparse", "-k", "5", "--url", cluster.url, "--json"]
+    assert hybridr_cli.main(command) == 0
+    assert [hit["doc_id"] for hit in json.loads(capsys.readouterr().out)["hits"]] == expected
+    client = TestClient(create_app(HashingEncoder(), ServeSettings(index=index), cluster=cluster))
+    found = client.post("/search", json={"query": WORDS[0], "k": 5, "mode": "sparse"}).json()
+    assert [hit["doc_id"] for hit in found["hits"]] == expected
+    queries, qrels = [Query("q", WORDS[0])], {"q": {expected[0]: 1}}
+    table = evaluate({"sparse": Search(cluster, index, mode="sparse")}, queries, qrels, ["P@1"])
+    assert table.to_json()["systems"]["sparse"]["P@1"] == 1.0
+
+
+def test_a_filter_and_a_query_of_no_known_token(cluster: Cluster, index: str) -> None:
+    search = Search(cluster, index, mode="sparse")
+    only = search(WORDS[0], 240, filter={"ids": {"values": ["d1", "d2"]}})
+    assert {hit.doc_id for hit in only} == {"d1", "d2"}
+    assert search.opened.legs["sparse"].query({}, 5) == {"match_none": {}}
+
+
+def test_as_a_third_leg_it_adds_its_calibrated_score(cluster: Cluster, index: str) -> None:
+    encoder = HashingEncoder()
+    two, three = (Search(cluster, index, encoder, settings=one) for one in (TWO, THREE))
+    before = {hit.doc_id: hit.score for hit in two(WORDS[1], 240)}
+    alone = {hit.doc_id: hit.score for hit in Search(cluster, index, mode="sparse")(WORDS[1], 240)}
+    found = three(WORDS[1], 30, explain=True)
+    [rate] = {round((hit.parts or {})["sparse"] / alone[hit.doc_id], 5) for hit in found}
+    for hit in found:
+        assert hit.score == pytest.approx(before[hit.doc_id] + rate * alone[hit.doc_id], abs=1e-3)
+    spreads = [np.std(list(scores.values())) for scores in (alone, before)]
+    assert 0.1 < rate / 0.4 * spreads[0] / spreads[1] < 10, "neither leg drowns the other"
+
+
+def test_without_a_calibration_scores_are_not_added(cluster: Cluster, index: str) -> None:
+    info = resolve(cluster, index)
+    state = json.loads(info.record.imprints["sparse"])
+    write_record(cluster, info.name, imprints={"sparse": json.dumps({**state, "spread": None})})
+    try:
+        absolute = THREE.model_copy(update={"fusion": "absolute"})
+        with pytest.raises(SettingsError, match="the scores of its sparse leg are not calibrated"):
+            Search(cluster, index, HashingEncoder(), settings=absolute)
+        assert Search(cluster, index, HashingEncoder(), settings=THREE).fusion == "pipeline"
+        assert Search(cluster, index, HashingEncoder(), settings=TWO).fusion == "absolute"
+    finally:
+        write_record(cluster, info.name, imprints=info.record.imprints)
+
+
+def test_an_index_without_weights_says_so(cluster: Cluster, index_name: str) -> None:
+    fill_uneven(cluster, index_name)
+    with pytest.raises(DataError, match="no sparse leg here: the index has no weights of tokens"):
+        Search(cluster, index_name, mode="sparse")
