@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +16,14 @@ from ..errors import DownloadError, FingerprintMismatch, ModelError
 from ..files.foreign import read_within
 from ..files.manifest import read_manifest
 from ..files.remembered import folder_of, remember_encoder
-from .contract import ENCODED_TOGETHER, Vectors, checked_limit, checked_texts
+from .contract import ENCODED_TOGETHER, Vectors, checked_limit, checked_texts, require_no_links
 from .engines import GRAPHS, open_engine
 from .folder import physical_cores, require_outputs, tokenizer_in
 from .tokens import TOKENIZER_FILE, encode_ids
 
 ENTRY = "sparse_encoder"
 """Of the manifest; that of an encoder of vectors is `encoder`."""
-TABLE_FILE = "query_weights.npy"
+TABLE_FILE = "query_weights.bin"
 MAKE_ONE = "hybridr export FOLDER makes one of a SparseEncoder's, or --dam DIR --rem DIR --ranker splade"
 
 
@@ -94,6 +93,8 @@ class SparseEncoder:
 
 def sparse_entry(folder: Path) -> SparseEntry:
     """Read the manifest of a folder. Raises ModelError for one that is no such encoder, or damaged."""
+    if folder.is_dir():
+        require_no_links(folder)
     found = (read_manifest(folder) or {}).get(ENTRY) if folder.is_dir() else None
     if found is None:
         lack = "holds no sparse encoder of hybridr" if folder.is_dir() else "is not there"
@@ -118,15 +119,14 @@ def names_of_tokens(tokenizer: Tokenizer, size: int) -> list[str]:
 
 
 def table_in(folder: Path, size: int) -> Vectors:
-    """Read the weights of queries' tokens `(vocabulary,)`. Raises ModelError."""
+    """Read the weights of queries' tokens `(vocabulary,)`, 4 bytes each. Raises ModelError."""
     try:
-        table: Any = np.load(folder / TABLE_FILE, allow_pickle=False)
+        held = read_within(folder / TABLE_FILE)
     except (OSError, ValueError) as error:
         raise ModelError(f"{folder / TABLE_FILE} cannot be read: {error}") from None
-    if table.shape != (size,) or table.dtype != np.float32 or not np.isfinite(table).all():
+    if len(held) != 4 * size or not np.isfinite(table := np.frombuffer(held, dtype="<f4")).all():
         raise ModelError(f"{folder / TABLE_FILE} holds no {size:,} numbers", hint="export it again")
-    found: Vectors = table
-    return found
+    return table.astype(np.float32)
 
 
 def open_sparse(folder: Path | None, wanted: str = "") -> SparseEncoder:

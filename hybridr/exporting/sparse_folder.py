@@ -17,6 +17,7 @@ from ..assembly.ranker import Ranker
 from ..assembly.rankers import Splade
 from ..encoding.contract import WEIGHTS_FILE, Vectors, base_of, require_no_links
 from ..encoding.engines import GRAPHS, OUTPUT
+from ..encoding.retriever import stored_tensors
 from ..encoding.sentence_transformers import (
     FETCH_AGAIN,
     bare_name,
@@ -35,7 +36,6 @@ from .parity import FP32_TOLERANCE, GENERATED, generated_texts, measure_fp32
 
 try:
     import torch
-    from safetensors.torch import load_file
 except ImportError as missing:
     raise MissingExtra(missing.name or "torch", "train", "exporting a sparse encoder") from missing
 
@@ -131,14 +131,14 @@ def assembled_splade(backbone: Path, pooling: dict[str, Any]) -> PooledSplade:
 def query_table(folder: Path, ranker: Ranker) -> Vectors:
     """Read the weights of a query's tokens, special ones without any. Raises ModelError."""
     try:
-        stored = load_file(folder / WEIGHTS_FILE)["weight"].float().numpy()
+        stored = stored_tensors(folder / WEIGHTS_FILE)["weight"].float().numpy()
     except Exception as error:  # safetensors raises many kinds
         raise ModelError(f"the weights of {folder} cannot be read: {error}", hint=FETCH_AGAIN) from None
     if stored.ndim != 1 or len(stored) > ranker.tokens.vocabulary:
         raise ModelError(
             f"{folder} weighs {stored.shape} tokens, the model knows {ranker.tokens.vocabulary:,}"
         )
-    own = json.loads((folder / TOKENIZER_FILE).read_text(encoding="utf-8"))["model"]["vocab"]
+    own = read_object(folder, TOKENIZER_FILE, needed=True)["model"]["vocab"]
     if own != json.loads(str(ranker.tokens.definition))["model"]["vocab"]:
         raise ModelError(f"{folder} has other words than the model of documents", hint=FETCH_AGAIN)
     table = np.zeros(ranker.tokens.vocabulary, dtype=np.float32)
@@ -159,7 +159,7 @@ def export_sparse(source: Ranker | Path, folder: Path, precision: str = "fp32") 
         graph.parent.mkdir()
         trace(ranker, graph, ["input_ids", "attention_mask"], [OUTPUT], SCATTERING_OPSET)
         if weigher.table is not None:
-            np.save(staged / TABLE_FILE, weigher.table)
+            (staged / TABLE_FILE).write_bytes(weigher.table.astype("<f4").tobytes())
         record_sparse(weigher, source, staged)
     return folder
 
