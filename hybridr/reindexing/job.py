@@ -55,6 +55,8 @@ def look_up(cluster: Cluster, destination: str, documents: Sequence[SourceDocume
 
     Raises what the server says of a single document: a missing right must not look like a missing document.
     """
+    if not documents:
+        return {}
     wanted = [
         {"_id": document.doc_id, **({"routing": document.routing} if document.routing else {})}
         for document in documents

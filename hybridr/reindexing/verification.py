@@ -132,11 +132,9 @@ def compare_with_source(
     source = there.name
     cluster.refresh(info.name)
     findings, suspects = compare_states(cluster, info, extent)
-    chosen = [
-        document
-        for document in random_documents(cluster, source, extent.sample, extent.seed)
-        if document.doc_id not in extent.rejected and look_up(cluster, info.name, [document])
-    ]
+    drawn = random_documents(cluster, source, extent.sample, extent.seed)
+    held = look_up(cluster, info.name, drawn).keys() - set(extent.rejected)
+    chosen = [document for document in drawn if document.doc_id in held]
     if extent.until is None:  # else the source goes on, and the last pass before the switch brings that in
         fields = properties_of(there)
         mapping = Finding("mapping", len(fields), list(unlike(there, info)), of="fields")

@@ -76,6 +76,20 @@ def books(cluster: Cluster, index_name: str) -> str:
     return make(cluster, index_name, documents, properties=PROPERTIES)
 
 
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What the cluster is asked: method and path."""
+    asked: list[tuple[str, str]] = []
+    request = Cluster.request
+
+    def spied(self: Cluster, method: str, path: str, *rest: Any, **more: Any) -> Any:
+        asked.append((method, path))
+        return request(self, method, path, *rest, **more)
+
+    monkeypatch.setattr(Cluster, "request", spied)
+    return asked
+
+
 DOCS, DOCUMENTS = "docs", 150
 
 

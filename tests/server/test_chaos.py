@@ -151,17 +151,16 @@ if MINUTES:  # `make chaos`: nothing is skipped where nobody asks for it
         assert chaos_node.kills - kills >= KILLS
         assert chaos.blocked == 1
 
-
-def test_without_the_catch_up_passes_it_would_be(
-    chaos_node: ChaosNode, tiny_folder: Path, dice: random.Random
-) -> None:
-    corpus = make_source(chaos_node.cluster, "calm", 600, dice)
-    chaos = Chaos(chaos_node, corpus, tiny_folder, dice, per_second=150)
-    with at_work(chaos) as (_, writers):
-        done = chaos.fill_while_written(writers, WITHOUT_CATCHING_UP)
-        assert done["switched"]
-        with pytest.raises(AssertionError):
-            assert_equal(chaos, done)
+    def test_without_the_catch_up_passes_it_would_be(
+        chaos_node: ChaosNode, tiny_folder: Path, dice: random.Random
+    ) -> None:
+        corpus = make_source(chaos_node.cluster, "calm", 600, dice)
+        chaos = Chaos(chaos_node, corpus, tiny_folder, dice, per_second=150)
+        with at_work(chaos) as (_, writers):
+            done = chaos.fill_while_written(writers, WITHOUT_CATCHING_UP)
+            assert done["switched"]
+            with pytest.raises(AssertionError):
+                assert_equal(chaos, done)
 
 
 def stamp(what: str) -> None:

@@ -24,9 +24,9 @@ def test_all_ways_are_measured_and_nothing_stays(ml_cluster: Cluster, minilm_enc
     race = race_reindex(
         ml_cluster,
         load_encoder(minilm_encoder_folder),
-        spread_records(None, 150),
+        spread_records(None, 50),
         server_batches=(1, 16),
-        server_documents=60,
+        server_documents=20,
     )
     record = race.record()
     assert [lane["name"] for lane in record["lanes"]] == [
@@ -36,7 +36,7 @@ def test_all_ways_are_measured_and_nothing_stays(ml_cluster: Cluster, minilm_enc
         "_reindex, 1000 connections, batch_size 1",
         "_reindex, 1000 connections, batch_size 16",
     ]
-    assert [lane.documents for lane in (race.alone, race.ours, *race.server)] == [150, 150, 60, 60, 60]
+    assert [lane.documents for lane in (race.alone, race.ours, *race.server)] == [50, 50, 20, 20, 20]
     assert not any(lane.failure for lane in race.server)
     assert 0 < race.ours.busy <= 1
     assert record["times_server_best"] <= record["times_server_default"]
@@ -57,12 +57,13 @@ def test_a_way_that_does_not_arrive_is_told_and_not_counted() -> None:
     assert ReindexRace(ours, ours, (dead, slow)).record()["times_server_default"] is None
 
 
+@pytest.mark.usefixtures("fresh_vectors")
 def test_without_ml_commons_the_servers_way_is_not_run(
     cluster: Cluster, tmp_path: Path, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "figures.json"
     command = ["speed", "reindex", "--url", cluster.url, "--json", str(file)]
-    command += ["--documents", "100", "--server-batches", "1", "--encoder", str(minilm_encoder_folder)]
+    command += ["--documents", "40", "--server-batches", "1", "--encoder", str(minilm_encoder_folder)]
     assert run.main(command) == 0
     assert "The server's own way was not run: " in capsys.readouterr().out
     found = json.loads(file.read_text())

@@ -65,20 +65,6 @@ def adapting(bench: Any, index_name: str, monkeypatch: pytest.MonkeyPatch) -> An
     return bench
 
 
-@pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """What the cluster is asked: method and path."""
-    asked: list[tuple[str, str]] = []
-    request = Cluster.request
-
-    def spied(self: Cluster, method: str, path: str, *rest: Any, **more: Any) -> Any:
-        asked.append((method, path))
-        return request(self, method, path, *rest, **more)
-
-    monkeypatch.setattr(Cluster, "request", spied)
-    return asked
-
-
 def writing(sent: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Give the requests that may change something."""
     others = [one for one in sent if one[0] not in ("GET", "HEAD") and not one[1].endswith(READING)]
@@ -126,8 +112,8 @@ def test_an_interrupted_run_goes_on_with_the_system_it_was_at(
     assert asked == ["bm25", "rm3", "dense", "dense", "hybrid-stock"]
 
 
-def test_an_adapted_encoder_writes_vectors_beside_the_first_ones(
-    adapting: Any, cluster: Cluster, index_name: str, sent: list[tuple[str, str]]
+def test_an_adapted_encoder_writes_vectors_beside_the_first_ones_which_the_baselines_ask(
+    adapting: Any, cluster: Cluster, tmp_path: Path, index_name: str, sent: list[tuple[str, str]]
 ) -> None:
     assert adapting() == 0
     found = json.loads(adapting.result.read_text())
@@ -141,19 +127,12 @@ def test_an_adapted_encoder_writes_vectors_beside_the_first_ones(
     assert found["adaptation"]["settings"]["steps"] == found["adaptation"]["training"]["steps"] == 3
     assert [one["system"] for one in found["comparisons"]["dense"]] == ["dense-adapted"]
     assert_reads_only(adapting, sent, found)
-
-
-def test_the_baselines_ask_the_first_vectors(
-    adapting: Any, cluster: Cluster, tmp_path: Path, index_name: str
-) -> None:
-    assert adapting() == 0
-    folder = tmp_path / index_name
-    qrels = read_qrels(tmp_path / "runs" / index_name / "qrels.txt")
-    runs, _ = baselines.our_runs(cluster, folder, read_queries(folder, qrels), dense=True)
-    plain, own = (
-        read_run(tmp_path / "runs" / index_name / f"{system}.trec") for system in ("dense", "dense-adapted")
+    folder, runs = tmp_path / index_name, tmp_path / "runs" / index_name
+    asked, _ = baselines.our_runs(
+        cluster, folder, read_queries(folder, read_qrels(runs / "qrels.txt")), dense=True
     )
-    assert distance(runs["dense"], plain) < SAME < distance(runs["dense"], own)
+    first, second = (read_run(runs / f"{system}.trec") for system in ("dense", "dense-adapted"))
+    assert distance(asked["dense"], first) < SAME < distance(asked["dense"], second)
 
 
 def distance(one: Run, other: Run) -> float:

@@ -91,6 +91,7 @@ def test_second_node_lives_through_two_starts_at_once_a_kill_and_a_restart(
     second = connect(state.url)
     assert is_embedded(second)
     use(second)
+    assert any("-javaagent:" in one for one in psutil.Process(state.pid).cmdline()), "as users start it"
 
     psutil.Process(state.pid).kill()
     psutil.wait_procs([psutil.Process(state.pid)] if psutil.pid_exists(state.pid) else [], timeout=10)
@@ -265,9 +266,12 @@ def test_a_killed_install_is_finished_by_the_next_one(
         assert died.returncode == -9
         assert len(list(homes.glob(".opensearch-*/opensearch-*"))) == 1
         assert list(homes.glob("opensearch-*")) == []
+        mark = layout.fingerprint(layout.choose_parts(settings, java).recipe())
+        unfit = homes / f"opensearch-{settings.version}-{mark[:12]}" / layout.RECORD
+        unfit.parent.mkdir()
+        unfit.write_text("{}")
         home = layout.ensure_home(settings, java)
         assert [path.name for path in homes.iterdir() if path.is_dir()] == [home.name]
         assert len(list((home / "plugins").iterdir())) == 2
-        (home / layout.RECORD).write_text("{}")
-        assert layout.ensure_home(settings, java) == home  # made again: the record did not fit
-        assert json.loads((home / layout.RECORD).read_text())["fingerprint"].startswith(home.name[-12:])
+        assert unfit.parent == home, "made again: the record did not fit"
+        assert json.loads(unfit.read_text())["fingerprint"] == mark

@@ -16,7 +16,7 @@ from support.corpus import fill_index, put_documents
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
-COUNT = 200
+COUNT = 40
 
 
 @pytest.fixture
@@ -60,6 +60,13 @@ CHANGES: dict[str, Callable[[Cluster, str, str], None]] = {
 }
 
 
+def test_a_sample_takes_no_request_a_document(
+    cluster: Cluster, index_name: str, filled: str, sent: list[tuple[str, str]]
+) -> None:
+    assert verify(cluster, index_name, HashingEncoder(), sample=COUNT).ok
+    assert sum(path.endswith("/_mget") for _, path in sent) < 5
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_one_change_is_found_by_name(cluster: Cluster, index_name: str, filled: str, change: str) -> None:
     CHANGES[change](cluster, index_name, filled)
@@ -71,7 +78,7 @@ def test_one_change_is_found_by_name(cluster: Cluster, index_name: str, filled: 
 
 def test_one_document_too_many_is_counted(cluster: Cluster, index_name: str, filled: str) -> None:
     put_documents(cluster, filled, [COUNT + 1])
-    assert "201 in" in "".join(found(cluster, index_name).problems())
+    assert f"{COUNT + 1} in" in "".join(found(cluster, index_name).problems())
 
 
 def test_what_clients_wrote_there_is_right_once_it_was_synced(

@@ -12,8 +12,9 @@ from support.corpus import fill_index
 from support.hashing import HashingEncoder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def searchable(cluster: Cluster) -> Any:
+    """Give an index that no test changes, and its encoder."""
     fill_index(cluster, "t-searchable", 300)
     encoder = HashingEncoder(dim=32)
     reindex(cluster, "t-searchable", encoder)
