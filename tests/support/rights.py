@@ -14,8 +14,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hybridr import Search, SearchSettings, connect
+from hybridr.cluster.aliases import default_alias
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.destinations import default_alias
 from hybridr.cluster.routing import shard_of
 from hybridr.encoding.contract import Encoder
 from hybridr.evaluation.evaluation import Evaluation, evaluate
