@@ -1,4 +1,4 @@
-"""Remembers on this machine where encoders lie, and what was measured of encoders.
+"""Remembers on this machine where encoders lie, and what was measured of encoders and of clients' queries.
 
 Of folders only paths are kept; whoever loads one checks it against the fingerprint it should have.
 """
@@ -6,6 +6,8 @@ Of folders only paths are kept; whoever loads one checks it against the fingerpr
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ from .atomic import storing, write_json
 from .folders import below, state_folder
 from .foreign import text_within
 
-ENCODERS, SPREADS, KNOWN_FILE = "encoders.json", "spreads.json", "checkpoints.json"
+ENCODERS, SPREADS, SCALES, KNOWN_FILE = "encoders.json", "spreads.json", "scales.json", "checkpoints.json"
+MOST_INDICES = 8  # whose scales are kept
 _spreads: dict[str, float] = {}
 
 
@@ -62,6 +65,20 @@ def spread_known(key: str) -> float | None:
     if key not in _spreads and isinstance(known := _read(SPREADS).get(key), float):
         _spreads[key] = known
     return _spreads.get(key)
+
+
+def remember_scales(index: str, scales: Mapping[str, float]) -> None:
+    """Keep the scales of the queries of an index, and those of a few before. Raises DownloadError."""
+    others = [(name, of) for name, of in _read(SCALES).items() if name != index]
+    with storing(state_folder()):
+        write_json(state_folder() / SCALES, dict(others[1 - MOST_INDICES :]) | {index: dict(scales)})
+
+
+def scales_known(index: str) -> dict[str, float]:
+    """Give the scales of queries that were measured before on this machine."""
+    found = _read(SCALES).get(index)
+    scales = found.items() if isinstance(found, dict) else ()
+    return {name: one for name, one in scales if isinstance(one, float) and 0 <= one < math.inf}
 
 
 def known_checkpoint(repository: str) -> dict[str, Any]:

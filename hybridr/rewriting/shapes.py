@@ -7,13 +7,15 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from hashlib import sha256
 from threading import Lock, Thread
 from typing import Any, NamedTuple
 
 import orjson
 
 from ..cluster.legs.lexical import PLACE, Template
-from ..errors import ClusterError, HybridrError
+from ..errors import ClusterError, DownloadError, HybridrError
+from ..files.remembered import remember_scales, scales_known
 from ..search.calibration import PlainQuery, Probes, probes_of, scale_among
 from ..search.opened import Opened
 from .clauses.bool import OF_VECTORS
@@ -22,7 +24,7 @@ MOST_SHAPES, MOST_WAITING, MOST_BYTES = 1_000, 100, 10_000
 FITTED_S = 3600.0  # after that a scale is measured anew, and used meanwhile
 AT_ONCE, REST = 100, 4.0  # shapes fitted without a rest; then so many times as long as each took
 LONGEST_S = 5.0  # that a new opening waits for the shapes of the one before
-TYPED = ("query", "value")
+TYPED, LETTERS = ("query", "value", "wildcard"), 2
 CONDITIONS = ("filter", "must_not", "minimum_should_match")
 DEMANDS = ("operator", "default_operator", "minimum_should_match", "_name")
 SYNONYMS, EXPANDED = 3, 50  # that a cluster makes of one word
@@ -38,10 +40,18 @@ def query_shape(query: Any, texts: Sequence[str]) -> Any:
     left_out: Sequence[str] = DEMANDS if isinstance(query.get("query"), str) else ()
     left_out = CONDITIONS if {"must", "should"} & query.keys() else left_out
     return {
-        name: PLACE if name in TYPED and isinstance(of, str) and of in texts else query_shape(of, texts)
+        name: without_texts(of, texts) if name in TYPED and isinstance(of, str) else query_shape(of, texts)
         for name, of in query.items()
         if name not in left_out
     }
+
+
+def without_texts(value: str, texts: Sequence[str]) -> str:
+    """Put `{{query}}` in the place of texts in what a query asks for; a letter or two may stand anywhere."""
+    for text in texts:
+        if value == text or (len(text) > LETTERS and text in value):
+            return value.replace(text, PLACE)
+    return value
 
 
 def leaves_in(query: Any, text: str, types: Collection[str]) -> int:
@@ -66,26 +76,37 @@ def fields_like(name: str, types: Collection[str]) -> int:
     return sum(fnmatchcase(one, pattern) for one in types) if "*" in pattern else 1
 
 
+def digest_of(shape: bytes) -> str:
+    """Name a shape."""
+    return sha256(shape).hexdigest()
+
+
 class ShapeScale(NamedTuple):
-    """What the scores of a shape are divided by, 0 where nothing tells; and when that was measured."""
+    """What scores of a shape are divided by, 0 where nothing tells; when that was measured; and the shape,
+    which is not kept from one server to the next: it may hold words that users typed."""
 
     scale: float
     at: float
+    shape: bytes = b""
 
 
 class Shapes:
     """The shapes of one index's queries, the last 1,000 that were asked.
 
     In the background one is fitted when it is first seen, by one thread, which works a fifth of the time
-    once there were a hundred: shapes that never repeat cost a cluster little. Else it is fitted at once.
+    once there were a hundred: shapes that never repeat cost a cluster little. The next server on this machine
+    knows what was measured. Elsewhere one is fitted at once.
     """
 
     def __init__(self, opened: Opened, *, background: bool = False) -> None:
         self.opened, self.fields, self.background = opened, opened.fields, background
         self._lock, self._working = Lock(), False
-        self._known: OrderedDict[bytes, ShapeScale] = OrderedDict()
+        self._known: OrderedDict[str, ShapeScale] = OrderedDict()
         self._waiting: OrderedDict[bytes, None] = OrderedDict()
         self._probes, self._probed_at = list[Probes](), 0.0
+        if background:
+            before = scales_known(self._name).items()
+            self._known.update((key, ShapeScale(scale, time.monotonic())) for key, scale in before)
 
     @property
     def waiting(self) -> int:
@@ -106,19 +127,23 @@ class Shapes:
     def follow(self, before: Shapes) -> None:
         """Take the shapes of an index as it was opened before; of another one they are fitted first."""
         recent, until = list(before._known.items()), time.monotonic() + LONGEST_S
-        if before.opened.info.uuid == self.opened.info.uuid and before.fields == self.fields:
+        if before._name == self._name:
             self._known.update(recent)
             return
         with suppress(HybridrError):
-            for shape, _ in reversed(recent[-AT_ONCE:]):
-                if time.monotonic() < until:
-                    self._fit(shape)
+            for _, one in reversed(recent[-AT_ONCE:]):
+                if one.shape and time.monotonic() < until:
+                    self._fit(one.shape)
+
+    @property
+    def _name(self) -> str:
+        return " ".join([self.opened.info.uuid, *self.fields])
 
     def _found(self, shape: bytes) -> ShapeScale | None:
         with self._lock:
-            known = self._known.get(shape)
+            known = self._known.get(key := digest_of(shape))
             if known:
-                self._known.move_to_end(shape)
+                self._known.move_to_end(key)
             if self.background and (known is None or known.at + FITTED_S < time.monotonic()):
                 self._ask_for(shape)
             return known
@@ -143,6 +168,8 @@ class Shapes:
             fitted += 1
             if fitted > AT_ONCE or len(self._known) > AT_ONCE:
                 time.sleep(REST * (time.monotonic() - began))
+        with suppress(DownloadError):
+            remember_scales(self._name, {key: one.scale for key, one in self._known.copy().items()})
 
     def _next(self) -> bytes | None:
         with self._lock:
@@ -161,7 +188,7 @@ class Shapes:
                 raise
             scale = 0.0
         with self._lock:
-            self._known[shape] = ShapeScale(scale, time.monotonic())
+            self._known[digest_of(shape)] = ShapeScale(scale, time.monotonic(), shape)
             while len(self._known) > MOST_SHAPES:
                 self._known.popitem(last=False)
         return scale

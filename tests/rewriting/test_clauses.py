@@ -211,6 +211,7 @@ def test_a_reason_names_the_field_or_the_clause() -> None:
     [
         ({"match_all": {}}, "kind"),
         (SHOES, "kind"),
+        ({"percolate": {"field": "q", "document": {"text": "two words"}}}, "kind"),
         ({"match": {"category": "shoes"}}, "field"),
         ({"match": {"text": 7}}, "no_text"),
         ({"match": {"text": "  "}}, "no_text"),

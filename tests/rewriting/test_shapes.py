@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import time
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from hybridr.errors import ClusterError
+from hybridr.files.folders import state_folder
+from hybridr.files.remembered import SCALES
 from hybridr.rewriting import shapes
 from hybridr.rewriting.shapes import MOST_SHAPES, MOST_WAITING, Shapes, leaves_in, query_shape
 
@@ -16,8 +20,9 @@ FIELDS = ["title^5.0", "title.english^3.0"]
 MULTI = {"multi_match": {"query": "red shoes", "fields": FIELDS, "operator": "AND", "boost": 2.0}}
 
 
-def opened(uuid: str = "u", fields: tuple[str, ...] = ("title",)) -> Any:
-    return SimpleNamespace(cluster=None, info=SimpleNamespace(uuid=uuid), fields=fields, plain=list)
+def opened(uuid: str = "", fields: tuple[str, ...] = ("title",)) -> Any:
+    info = SimpleNamespace(uuid=uuid or uuid4().hex)
+    return SimpleNamespace(cluster=None, info=info, fields=fields, plain=list)
 
 
 @pytest.fixture
@@ -51,7 +56,7 @@ def test_a_shape_has_no_text_and_nothing_that_only_says_what_matches() -> None:
         "bool": {
             "should": [
                 MULTI,
-                {"term": {"sku": {"value": "red shoes"}}},
+                {"wildcard": {"sku": {"wildcard": "*red shoes*"}}},
                 {"match": {"operator": {"query": "x"}}},
             ],
             "filter": [{"term": {"shop": 7}}],
@@ -63,7 +68,7 @@ def test_a_shape_has_no_text_and_nothing_that_only_says_what_matches() -> None:
         "bool": {
             "should": [
                 {"multi_match": {"query": "{{query}}", "fields": FIELDS, "boost": 2.0}},
-                {"term": {"sku": {"value": "{{query}}"}}},
+                {"wildcard": {"sku": {"wildcard": "*{{query}}*"}}},
                 {"match": {"operator": {"query": "x"}}},
             ]
         }
@@ -159,18 +164,36 @@ def test_an_hour_later_it_is_measured_again_and_used_meanwhile(
 def test_a_new_opening_of_the_same_index_knows_what_was_known_and_of_another_it_is_fitted(
     fitted: list[Any],
 ) -> None:
-    before = Shapes(opened())
+    before = Shapes(opened("u"))
     before.scale(MULTI, ["red shoes"])
     same, other, wider = (
+        Shapes(opened("u"), background=True),
         Shapes(opened(), background=True),
-        Shapes(opened("v"), background=True),
-        Shapes(opened(fields=("title", "text")), background=True),
+        Shapes(opened("u", ("title", "text")), background=True),
     )
     same.follow(before)
     assert (same.scale(MULTI, ["red shoes"]), len(fitted)) == (3.0, 1)
     for count, one in enumerate((other, wider), 2):
         one.follow(before)
         assert (one.scale(MULTI, ["red shoes"]), len(fitted)) == (3.0, count)
+
+
+def test_the_next_server_on_this_machine_knows_what_was_measured(fitted: list[Any]) -> None:
+    index = opened()
+    one = Shapes(index, background=True)
+    one.scale(MULTI, ["red shoes"])
+    settled(one)
+    while one._working:
+        time.sleep(0.001)
+    file = state_folder() / SCALES
+    until = time.monotonic() + 20
+    while index.info.uuid not in (file.read_text() if file.exists() else "") and time.monotonic() < until:
+        time.sleep(0.01)
+    assert "red" not in file.read_text(), "nothing that was typed"
+    assert Shapes(index, background=True).scale(MULTI, ["red shoes"]) == 3.0
+    assert len(fitted) == 1
+    file.write_text(json.dumps({f"{index.info.uuid} title": {"x": "y", "z": float("inf")}}))
+    assert Shapes(index, background=True).scale(MULTI, ["red shoes"]) is None
 
 
 def test_leaves_are_bounded_by_fields_and_words() -> None:

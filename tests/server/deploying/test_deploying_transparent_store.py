@@ -3,6 +3,7 @@ nothing else of any answer changes."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -20,10 +21,10 @@ from hybridr.serving.settings import ServeSettings
 from support.deployed import Server
 from support.hashing import HashingEncoder
 from support.matrix import told
-from support.store import Sent, fill_store, others, searches
+from support.store import FIELDS_ASKED, LAMP, Sent, fill_store, multi, others, searches
 
 pytestmark = [pytest.mark.node, pytest.mark.ml]
-SOURCE, INDEX, COUNT = "store", "store-hybridr-1", 400
+SOURCE, INDEX, OTHER, COUNT = "store", "store-hybridr-1", "store-other", 400
 SHOWN = ("aggregations", "suggest", "_shards", "timed_out")
 
 
@@ -126,3 +127,34 @@ def test_nothing_else_changes(answers: dict[str, Answers], one: Sent) -> None:
     before = {hit["_id"]: hit.get("highlight") for hit in old["hits"]["hits"]}
     for hit in new["hits"]["hits"]:
         assert hit.get("highlight") == before.get(hit["_id"], hit.get("highlight"))
+
+
+def test_an_index_beside_it_without_vectors_loses_no_hit(store: Cluster, answers: dict[str, Answers]) -> None:
+    fill_store(store, OTHER, 40)
+    try:
+        body = {"query": multi(LAMP, fuzziness="AUTO"), "size": 400, "track_total_hits": True}
+        alone = {hit["_id"] for hit in store.search(OTHER, body)["hits"]["hits"]}
+        answer = store.request("POST", f"/{INDEX},{OTHER}/_search", body)
+        assert not answer["_shards"]["failed"]
+        assert {hit["_id"] for hit in answer["hits"]["hits"] if hit["_index"] == OTHER} == alone != set()
+    finally:
+        store.request("DELETE", path_of(OTHER))
+
+
+def test_a_long_misspelt_text_in_many_fields_is_not_too_much_for_the_cluster(
+    store: Cluster, answers: dict[str, Answers]
+) -> None:
+    long = "redd leathr armchir cst iron fryng pann wth wrm lght"
+    body = {"query": multi(long, [*FIELDS_ASKED, "brand", "sku"], fuzziness="AUTO", max_expansions=10)}
+    plain = store.search(INDEX, body)
+    for _ in range(2):
+        assert (
+            store.request("POST", path_of(INDEX, "_search"), body)["hits"]["total"] == plain["hits"]["total"]
+        )
+
+
+def test_several_searches_in_one_request_are_ranked_each(store: Cluster, answers: dict[str, Answers]) -> None:
+    sent = [one for one in searches() if one.kind in ("facets", "dis_max", "page")]
+    lines = "".join(f"{{}}\n{json.dumps(one.body)}\n" for one in sent)
+    found = store.request("POST", path_of(INDEX, "_msearch"), lines)["responses"]
+    assert [order(one) for one in found] == [order(answers[one.kind].new) for one in sent]

@@ -1,0 +1,191 @@
+"""What is gained over an application's own query of several fields, where that is what scores the words?
+
+    python benchmarks/run.py applications FOLDER [--sets cranfield,...] [--url URL] [--json FILE]
+
+FOLDER holds collections in BEIR layout. Each becomes an index of three shards whose texts are cut into
+title, lead, body and rest (as `fields` does), each with a stemmed sub-field. An application asks in the ways
+of FORMS, with boosts as shops have them. Compared are its own query, OpenSearch's fusion of that query and
+the vectors, and what a transparent deployment makes of it, among what its words match; the latter also with
+the words of the plain query in place of its own. At most QUERIES judged queries of each. What is measured
+stays in the file: the same command goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import hybridr
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.legs.dense import dense_query
+from hybridr.evaluation.evaluation import checked_qrels, parse_measure, values_of
+from hybridr.exporting.exporting import minilm_encoder
+from hybridr.files.formats import read_beir
+from hybridr.records import Document, Qrels, Query
+from hybridr.reindexing.settings import ReindexSettings
+from hybridr.rewriting.clauses import Wanted
+from hybridr.rewriting.rewriting import BodyRanking
+from hybridr.search.fusions.pipeline import hybrid_query, search_pipeline
+from hybridr.search.search import Search
+from hybridr.search.settings import SearchSettings
+from studies.fields import parts_of
+from studies.fusion import judged_sample
+from study import (
+    LEAD,
+    Record,
+    Section,
+    add_collections,
+    add_json,
+    current,
+    machine_of,
+    machine_record,
+    table,
+    write_result,
+)
+
+SETS = ("cranfield", "fiqa_mini", "cacm", "tldr_cmd")
+QUERIES, DEPTH, K = 100, 100, 10
+NAMES = ("title", "lead", "body", "rest")
+BOOSTED = ["title^5", "title.english^3", "lead.english^2", "body.english", "rest.english^0.5"]
+STEMMED = ["title.english^3", "lead.english^2", "body.english", "rest.english"]
+Clause = dict[str, Any]
+
+
+def multi(kind: str, fields: Sequence[str], **options: Any) -> Callable[[str], Clause]:
+    """Ask by `multi_match`."""
+    return lambda text: {"multi_match": {"query": text, "fields": list(fields), "type": kind, **options}}
+
+
+def phrase_wished(text: str) -> Clause:
+    """Ask for the best field, and count a phrase in the title more."""
+    wished = {"match_phrase": {"title.english": {"query": text, "boost": 5, "slop": 2}}}
+    return {"bool": {"must": [multi("best_fields", BOOSTED, tie_breaker=0.3)(text)], "should": [wished]}}
+
+
+FORMS: dict[str, Callable[[str], Clause]] = {
+    "best": multi("best_fields", BOOSTED),
+    "most": multi("most_fields", BOOSTED),
+    "cross": multi("cross_fields", STEMMED),
+    "combined": lambda text: {"combined_fields": {"query": text, "fields": STEMMED}},
+    "best and phrase": phrase_wished,
+}
+WAYS = ("own", "stock", "transparent", "plain words")
+
+
+def prepared(cluster: Cluster, folder: Path) -> Search:
+    """Make the index where it is missing, and open it."""
+    name, encoder = f"applications-{folder.name}", hybridr.load_encoder(minilm_encoder())
+    if not cluster.indices(name):
+        filled(cluster, name, folder.name, read_beir(folder)[0])
+    if not cluster.indices(f"{name}-hybridr"):
+        hybridr.reindex(cluster, name, encoder, ReindexSettings(fields=NAMES))
+    return Search(cluster, name, encoder, settings=SearchSettings(tuned=False, lexical_fields=NAMES))
+
+
+def filled(cluster: Cluster, name: str, collection: str, corpus: Sequence[Document]) -> None:
+    """Load a collection, each text with a stemmed sub-field."""
+    stemmed = {"english": {"type": "text", "analyzer": "english"}}
+    mapped = {one: {"type": "text", "fields": stemmed} for one in NAMES}
+    settings = {"number_of_shards": 3, "number_of_replicas": 0}
+    cluster.request("PUT", path_of(name), {"settings": settings, "mappings": {"properties": mapped}})
+    for start in range(0, len(corpus), 500):
+        lines: list[bytes] = []
+        for document in corpus[start : start + 500]:
+            title, lead, body, rest = parts_of(document, collection)
+            source = dict(zip(NAMES, (title, lead, " ".join(body), " ".join(rest)), strict=True))
+            lines.append(json.dumps({"index": {"_id": document.doc_id}}).encode())
+            lines.append(json.dumps({name: text for name, text in source.items() if text}).encode())
+        answer = cluster.request("POST", path_of(name, "_bulk"), b"\n".join(lines) + b"\n")
+        assert not answer["errors"]
+    cluster.refresh(name)
+
+
+def measured(search: Search, queries: Sequence[Query], qrels: Qrels) -> Record:
+    """Measure every form in every way."""
+    assert search.encoder is not None
+    readings = search.signals.read(search.encoder, [one.text for one in queries])
+    ranking, pipeline = BodyRanking(search, "lexical"), search_pipeline(SearchSettings(), (3, 6, 0))
+    found: Record = {}
+    for form, asked in FORMS.items():
+        bodies: dict[str, list[Clause]] = {way: [] for way in WAYS}
+        for query, reading in zip(queries, readings, strict=True):
+            own = asked(query.text)
+            body = {"query": own, "size": K, "_source": False}
+            one = ranking.judged(body)
+            assert isinstance(one, Wanted), one
+            near = dense_query(reading.vector, search.info.record.vector_field, DEPTH)
+            fused = {"query": hybrid_query([own, near], DEPTH), "search_pipeline": pipeline}
+            bodies["own"].append(body)
+            bodies["stock"].append({**body, **fused})
+            bodies["transparent"].append(ranking.body(body, one, reading))
+            bodies["plain words"].append(ranking.body(body, one._replace(words=None), reading))
+        found[form] = {"scale": round(one.scale, 3)}
+        found[form] |= {way: value(search, queries, qrels, sent) for way, sent in bodies.items()}
+    return found
+
+
+def value(search: Search, queries: Sequence[Query], qrels: Qrels, bodies: Sequence[Clause]) -> float:
+    """Give the mean of the measure of what bodies find, asked as a client asks."""
+    run = {}
+    for query, body in zip(queries, bodies, strict=True):
+        answer = search.cluster.request("POST", path_of(search.info.name, "_search"), body)
+        run[query.query_id] = {hit["_id"]: hit["_score"] for hit in answer["hits"]["hits"]}
+    ids = [one.query_id for one in queries]
+    values = values_of(run, checked_qrels(qrels), [parse_measure(LEAD)], ids)
+    return round(mean(values[LEAD].values()), 4)
+
+
+def render(record: Record) -> str:
+    """Render the means over the sets, a row a form, and what of each set."""
+    sets = record["sets"]
+    rows = [
+        [form, *(f"{mean(one['forms'][form][way] for one in sets.values()):.4f}" for way in WAYS)]
+        for form in FORMS
+    ]
+    best = ["best of its own"] + [
+        f"{mean(max(one['forms'][form][way] for form in FORMS) for one in sets.values()):.4f}" for way in WAYS
+    ]
+    per_set = [
+        [name, *(f"{mean(one['forms'][form][way] for form in FORMS):.4f}" for way in WAYS)]
+        for name, one in sets.items()
+    ]
+    said = f"{LEAD} of {len(sets)} collections. {machine_of(record['machine'])}."
+    heads = ("its own query", "stock hybrid", "transparent", "with plain words")
+    return "\n\n".join(
+        [said, table(["asked by", *heads], [*rows, best]), table(["mean of", *heads], per_set)]
+    )
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Take the collections, the cluster and the file."""
+    add_collections(parser, SETS)
+    parser.add_argument("--url")
+    add_json(parser, "applications")
+
+
+def measure(given: argparse.Namespace) -> None:
+    """Measure what is not in the file yet."""
+    record = current(given.json) or {"sets": {}}
+    cluster = hybridr.connect(given.url)
+    for name in given.sets:
+        if name not in record["sets"]:
+            queries, qrels = judged_sample(given.folder / name)
+            queries = queries[:: max(1, -(-len(queries) // QUERIES))]
+            search = prepared(cluster, given.folder / name)
+            record["sets"][name] = {"queries": len(queries), "forms": measured(search, queries, qrels)}
+            write_result(given.json, record | {"machine": machine_record()})
+
+
+SECTIONS = [
+    Section(
+        24,
+        "An application's own query",
+        "applications",
+        "python benchmarks/run.py applications FOLDER",
+        render,
+    ),
+]
