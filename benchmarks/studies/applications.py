@@ -21,7 +21,7 @@ from typing import Any
 
 import hybridr
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.legs.dense import dense_query
+from hybridr.cluster.legs.dense import as_numbers, dense_query
 from hybridr.evaluation.evaluation import checked_qrels, parse_measure, values_of
 from hybridr.exporting.exporting import minilm_encoder
 from hybridr.files.formats import read_beir
@@ -117,7 +117,7 @@ def measured(search: Search, queries: Sequence[Query], qrels: Qrels) -> Record:
             body = {"query": own, "size": K, "_source": False}
             one = ranking.judged(body)
             assert isinstance(one, Wanted), one
-            near = dense_query(reading.vector, search.info.record.vector_field, DEPTH)
+            near = dense_query(as_numbers(reading.vector), search.info.record.vector_field, DEPTH)
             fused = {"query": hybrid_query([own, near], DEPTH), "search_pipeline": pipeline}
             bodies["own"].append(body)
             bodies["stock"].append({**body, **fused})

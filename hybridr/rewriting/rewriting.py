@@ -62,7 +62,7 @@ class BodyRanking:
         self.search, self.recall, self.most, self.fusion = search, recall, most, fusion
         fields = {*search.lexical_fields, *search.info.record.fields}
         self.reader = QueryReader(fields, types_of(search.info))
-        self.shapes, self.window = shapes or Shapes(search.opened), window_of(search.info)
+        self.shapes, self.window = shapes or Shapes(search), window_of(search.info)
 
     def judged(self, body: Any) -> Wanted | Reason:
         """Read the text that a body, as OpenSearch writes it, looks for, or say why it stays as it is.

@@ -17,7 +17,7 @@ from ..cluster.legs.lexical import PLACE, Template
 from ..errors import ClusterError, DownloadError, HybridrError
 from ..files.remembered import remember_scales, scales_known
 from ..search.calibration import PlainQuery, Probes, probes_of, scale_among
-from ..search.opened import Opened
+from ..search.search import Search
 from .clauses.bool import OF_VECTORS
 
 MOST_SHAPES, MOST_WAITING, MOST_BYTES = 1_000, 100, 10_000
@@ -98,15 +98,12 @@ class Shapes:
     knows what was measured. Elsewhere one is fitted at once.
     """
 
-    def __init__(self, opened: Opened, *, background: bool = False) -> None:
-        self.opened, self.fields, self.background = opened, opened.fields, background
+    def __init__(self, search: Search, *, background: bool = False) -> None:
+        self.search, self.background = search, background
         self._lock, self._working = Lock(), False
         self._known: OrderedDict[str, ShapeScale] = OrderedDict()
         self._waiting: OrderedDict[bytes, None] = OrderedDict()
         self._probes, self._probed_at = list[Probes](), 0.0
-        if background:
-            before = scales_known(self._name).items()
-            self._known.update((key, ShapeScale(scale, time.monotonic())) for key, scale in before)
 
     @property
     def waiting(self) -> int:
@@ -127,7 +124,7 @@ class Shapes:
     def follow(self, before: Shapes) -> None:
         """Take the shapes of an index as it was opened before; of another one they are fitted first."""
         recent, until = list(before._known.items()), time.monotonic() + LONGEST_S
-        if before._name == self._name:
+        if recent and before._name == self._name:
             self._known.update(recent)
             return
         with suppress(HybridrError):
@@ -137,10 +134,13 @@ class Shapes:
 
     @property
     def _name(self) -> str:
-        return " ".join([self.opened.info.uuid, *self.fields])
+        return " ".join([self.search.info.uuid, *self.search.lexical_fields])
 
     def _found(self, shape: bytes) -> ShapeScale | None:
         with self._lock:
+            if not self._known and self.background:
+                before = scales_known(self._name).items()
+                self._known.update((key, ShapeScale(scale, time.monotonic())) for key, scale in before)
             known = self._known.get(key := digest_of(shape))
             if known:
                 self._known.move_to_end(key)
@@ -178,7 +178,7 @@ class Shapes:
 
     def _fit(self, shape: bytes) -> float:
         """Measure the scale of a shape. Raises HybridrError where the cluster does not answer."""
-        cluster, info = self.opened.cluster, self.opened.info
+        cluster, info = self.search.cluster, self.search.info
         try:
             template = Template(orjson.loads(shape))
             vectors = any(b'"%s":' % one.encode() in shape for one in OF_VECTORS)
@@ -196,7 +196,7 @@ class Shapes:
     def _documents(self) -> list[Probes]:
         """Give texts of the index's documents, drawn anew after an hour."""
         if not self._probes or self._probed_at + FITTED_S < time.monotonic():
-            plain = PlainQuery(self.fields, self.opened.plain)
-            self._probes = list(probes_of(self.opened.cluster, self.opened.info, plain))
+            plain = PlainQuery(self.search.lexical_fields, self.search.opened.plain)
+            self._probes = list(probes_of(self.search.cluster, self.search.info, plain))
             self._probed_at = time.monotonic()
         return self._probes

@@ -239,7 +239,7 @@ class Searches:
         self, search: Search, embedder: Embedder, modes: Mapping[Mode, Search], lost: str = ""
     ) -> Opening:
         most = self.serving.max_query_characters
-        shapes = Shapes(search.opened, background=True)
+        shapes = Shapes(search, background=True)
         rankings = {
             recall: BodyRanking(search, recall, most=most, shapes=shapes) for recall in get_args(Finds)
         }

@@ -28,7 +28,6 @@ def ranking(recall: Any = "all", fusion: str = "absolute", **settings: str) -> B
     search: Any = SimpleNamespace(
         lexical_fields=FIELDS,
         info=SimpleNamespace(record=record, settings=settings, mappings={}),
-        opened=SimpleNamespace(fields=FIELDS),
         settings=SimpleNamespace(depth=100),
         reranked_by=[],
         knows=lambda text: text != "unheard",

@@ -199,7 +199,9 @@ class SlowSearch:
 SlowSearch.signals = type("NoSignals", (), {"reads_tokens": False})()
 SlowSearch.lexical_fields = ("text",)
 SlowSearch.info = type(
-    "Info", (), {"record": type("Fields", (), {"fields": (), "vector_field": "v"})(), "settings": {}}
+    "Info",
+    (),
+    {"record": type("Fields", (), {"fields": (), "vector_field": "v"})(), "settings": {}, "mappings": {}},
 )()
 
 

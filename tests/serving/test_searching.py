@@ -53,7 +53,6 @@ class KnowingSearch:
     analysis = SimpleNamespace(of=list)
     record = SimpleNamespace(fields=("text",), vector_field="v", encoder="")
     info: Any = SimpleNamespace(record=record, settings={}, mappings={}, name="docs", uuid="u")
-    opened = SimpleNamespace(info=info, fields=("text",))
 
     def __init__(self, cluster, index, encoder, mode="hybrid", *, settings=None) -> None:
         self.encoder = encoder

@@ -27,7 +27,8 @@ class FakeSearch:
     asked: ClassVar[dict[str, Any]] = {}
     lexical_fields = ("text",)
     signals = SimpleNamespace(reads_tokens=True)
-    info: Any = SimpleNamespace(record=SimpleNamespace(fields=(), vector_field="v"), settings={})
+    record = SimpleNamespace(fields=(), vector_field="v")
+    info: Any = SimpleNamespace(record=record, settings={}, mappings={})
 
     def __init__(self, cluster, index, encoder, mode="hybrid", *, settings=None) -> None:
         self.encoder, self.mode = encoder, mode

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,6 +64,13 @@ class Server:
             yield
         finally:
             self.start()
+
+
+def settle(server: Server) -> None:
+    """Wait until no client's query is being calibrated."""
+    shapes, until = server.app.state.searches.now.shapes, time.monotonic() + 60
+    while shapes.waiting and time.monotonic() < until:
+        time.sleep(0.02)
 
 
 def fill_library(cluster: Cluster, index: str, field: str, count: int) -> None:

@@ -324,15 +324,17 @@ def test_a_request_is_explained_on_the_command_line(
     rack: Cluster, index: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "requests.jsonl"
-    file.write_text(json.dumps({"query": MATCH}) + "\n" + json.dumps({"query": MATCH, "min_score": 3}) + "\n")
+    file.write_text(
+        json.dumps({"query": MATCH}) + "\n" + json.dumps({"query": MATCH, "sort": "price"}) + "\n"
+    )
     command = ["deploy", INDEX, "--explain", str(file), "--url", rack.url]
     assert hybridr_cli.main(command) == 0
     said = capsys.readouterr().out
     assert "1 of 2 are ranked" in said
-    assert "min_score" in said
+    assert "it asks for another order" in said
     assert hybridr_cli.main([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [one["reason"] for one in found["requests"]] == [None, "min_score"]
+    assert [one["reason"] for one in found["requests"]] == [None, "sort"]
 
 
 def test_what_will_not_be_ranked_is_said(rack: Cluster, index: str, server: Server) -> None:

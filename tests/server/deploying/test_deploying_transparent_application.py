@@ -15,7 +15,7 @@ from hybridr.deploying.settings import DeploySettings
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from support.deployed import Server
+from support.deployed import Server, settle
 from support.shop import Shop, transcript
 
 pytestmark = [pytest.mark.node, pytest.mark.ml]
@@ -42,6 +42,8 @@ def answers(ml_cluster: Cluster, shop: Shop, minilm_encoder_folder: Path) -> dic
     try:
         asked = DeploySettings(way="transparent", server=server.url, set_cluster_settings=True)
         deploy(ml_cluster, INDEX, asked, SearchSettings())
+        shop.answers()  # its query is seen for the first time
+        settle(server)
         found["deployed"] = shop.answers()
         widely = DeploySettings(way="transparent", server=server.url, recall="all")
         deploy(ml_cluster, INDEX, widely, SearchSettings())

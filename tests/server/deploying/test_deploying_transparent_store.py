@@ -4,7 +4,6 @@ nothing else of any answer changes."""
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from hybridr.errors import ClusterError
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from support.deployed import Server
+from support.deployed import Server, settle
 from support.hashing import HashingEncoder
 from support.matrix import told
 from support.store import FIELDS_ASKED, LAMP, Sent, fill_store, multi, others, searches
@@ -82,13 +81,6 @@ def asked(cluster: Cluster, one: Sent) -> Any:
         return cluster.request("POST", f"{path_of(INDEX)}/{one.api}", one.body or None, one.params)
     except ClusterError as failure:
         return failure.status
-
-
-def settle(server: Server) -> None:
-    """Wait until no query is being calibrated."""
-    shapes, until = server.app.state.searches.now.shapes, time.monotonic() + 60
-    while shapes.waiting and time.monotonic() < until:
-        time.sleep(0.05)
 
 
 def test_all_that_looks_for_a_text_is_ranked(answers: dict[str, Answers]) -> None:
