@@ -1,4 +1,4 @@
-"""What is gained over an application's own query of several fields, where that is what scores the words?
+"""What does an application gain whose own query of several fields scores the words?
 
     python benchmarks/run.py applications FOLDER [--sets cranfield,...] [--url URL] [--json FILE]
 

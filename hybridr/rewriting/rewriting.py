@@ -149,7 +149,7 @@ class BodyRanking:
         made = made._replace(found=found, scored=scored)
         if "collapse" not in body:
             return self.without_vector({**body, **made.body()})
-        return self.without_vector({**body, **marked(body), **made.within()})
+        return self.without_vector({**body, **marking_own_words(body), **made.within()})
 
     def own_query(self, query: Mapping[str, Any], one: Wanted) -> OwnQuery:
         """Give what a client asks, and how it scores words; both on the scale of the plain query."""
@@ -238,7 +238,7 @@ def surrounded(query: dict[str, Any], one: Wanted) -> dict[str, Any]:
     return query
 
 
-def marked(body: Mapping[str, Any]) -> dict[str, Any]:
+def marking_own_words(body: Mapping[str, Any]) -> dict[str, Any]:
     """Have the words of a client's own query marked, whatever else scores."""
     if not isinstance(marking := body.get("highlight"), Mapping):
         return {}

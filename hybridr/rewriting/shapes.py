@@ -9,15 +9,16 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from threading import Lock, Thread
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
 from ..cluster.legs.lexical import PLACE, Template
+from ..cluster.record import IndexInfo
 from ..errors import ClusterError, DownloadError, HybridrError
 from ..files.remembered import remember_scales, scales_known
 from ..search.calibration import PlainQuery, Probes, probes_of, scale_among
-from ..search.search import Search
+from ..search.opened import Opened
 from .clauses.bool import OF_VECTORS
 
 MOST_SHAPES, MOST_WAITING, MOST_BYTES = 1_000, 100, 10_000
@@ -76,7 +77,7 @@ def fields_like(name: str, types: Collection[str]) -> int:
     return sum(fnmatchcase(one, pattern) for one in types) if "*" in pattern else 1
 
 
-def digest_of(shape: bytes) -> str:
+def shape_digest(shape: bytes) -> str:
     """Name a shape."""
     return sha256(shape).hexdigest()
 
@@ -90,6 +91,14 @@ class ShapeScale(NamedTuple):
     shape: bytes = b""
 
 
+class Searching(Protocol):
+    """What is needed of a `Search` to ask its index."""
+
+    info: IndexInfo
+    lexical_fields: tuple[str, ...]
+    opened: Opened
+
+
 class Shapes:
     """The shapes of one index's queries, the last 1,000 that were asked.
 
@@ -98,7 +107,7 @@ class Shapes:
     knows what was measured. Elsewhere one is fitted at once.
     """
 
-    def __init__(self, search: Search, *, background: bool = False) -> None:
+    def __init__(self, search: Searching, *, background: bool = False) -> None:
         self.search, self.background = search, background
         self._lock, self._working = Lock(), False
         self._known: OrderedDict[str, ShapeScale] = OrderedDict()
@@ -141,7 +150,7 @@ class Shapes:
             if not self._known and self.background:
                 before = scales_known(self._name).items()
                 self._known.update((key, ShapeScale(scale, time.monotonic())) for key, scale in before)
-            known = self._known.get(key := digest_of(shape))
+            known = self._known.get(key := shape_digest(shape))
             if known:
                 self._known.move_to_end(key)
             if self.background and (known is None or known.at + FITTED_S < time.monotonic()):
@@ -178,7 +187,7 @@ class Shapes:
 
     def _fit(self, shape: bytes) -> float:
         """Measure the scale of a shape. Raises HybridrError where the cluster does not answer."""
-        cluster, info = self.search.cluster, self.search.info
+        cluster, info = self.search.opened.cluster, self.search.info
         try:
             template = Template(orjson.loads(shape))
             vectors = any(b'"%s":' % one.encode() in shape for one in OF_VECTORS)
@@ -188,7 +197,7 @@ class Shapes:
                 raise
             scale = 0.0
         with self._lock:
-            self._known[digest_of(shape)] = ShapeScale(scale, time.monotonic(), shape)
+            self._known[shape_digest(shape)] = ShapeScale(scale, time.monotonic(), shape)
             while len(self._known) > MOST_SHAPES:
                 self._known.popitem(last=False)
         return scale
@@ -197,6 +206,6 @@ class Shapes:
         """Give texts of the index's documents, drawn anew after an hour."""
         if not self._probes or self._probed_at + FITTED_S < time.monotonic():
             plain = PlainQuery(self.search.lexical_fields, self.search.opened.plain)
-            self._probes = list(probes_of(self.search.cluster, self.search.info, plain))
+            self._probes = list(probes_of(self.search.opened.cluster, self.search.info, plain))
             self._probed_at = time.monotonic()
         return self._probes

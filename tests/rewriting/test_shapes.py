@@ -21,8 +21,8 @@ MULTI = {"multi_match": {"query": "red shoes", "fields": FIELDS, "operator": "AN
 
 
 def opened(uuid: str = "", fields: tuple[str, ...] = ("title",)) -> Any:
-    info, parts = SimpleNamespace(uuid=uuid or uuid4().hex), SimpleNamespace(plain=list)
-    return SimpleNamespace(cluster=None, info=info, lexical_fields=fields, opened=parts)
+    info, parts = SimpleNamespace(uuid=uuid or uuid4().hex), SimpleNamespace(cluster=None, plain=list)
+    return SimpleNamespace(info=info, lexical_fields=fields, opened=parts)
 
 
 @pytest.fixture
