@@ -145,7 +145,7 @@ class BodyRanking:
             one.text, self.reach(body), own, filter=filter_of(one), reading=reading, boost=boost
         )
         found = made.found if self.recall == "all" else body["query"]
-        scored = surrounded(made.like_words, one) if one.around else made.scored
+        scored = surrounded(times(made.like_words, one.scale), one) if one.around else made.scored
         made = made._replace(found=found, scored=scored)
         if "collapse" not in body:
             return self.without_vector({**body, **made.body()})
@@ -155,10 +155,7 @@ class BodyRanking:
         """Give what a client asks, and how it scores words; both on the scale of the plain query."""
         if one.words is None:
             return OwnQuery(query)
-        finds, words = (
-            {"bool": {"must": [part], "boost": 1 / one.scale}}
-            for part in (query, without_inner_hits(one.words))
-        )
+        finds, words = (times(part, 1 / one.scale) for part in (query, without_inner_hits(one.words)))
         return OwnQuery(finds, words, leaves_in(one.words, one.text, self.reader.types))
 
     def without_vector(self, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -228,6 +225,11 @@ def without_inner_hits(query: Any) -> Any:
         )
         for name, value in query.items()
     }
+
+
+def times(query: Mapping[str, Any], factor: float) -> dict[str, Any]:
+    """Multiply the scores of a query."""
+    return dict(query) if factor == 1 else {"bool": {"must": [query], "boost": factor}}
 
 
 def surrounded(query: dict[str, Any], one: Wanted) -> dict[str, Any]:

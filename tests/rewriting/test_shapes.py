@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
+import orjson
 import pytest
 
 from hybridr.errors import ClusterError
@@ -97,13 +98,19 @@ def test_shapes_that_never_repeat_cost_little(fitted: list[Any]) -> None:
         assert one.scale(boosted(boost), ["red shoes"]) is None
         assert one.waiting <= MOST_WAITING
     at_once = Shapes(opened())
+    scales = [at_once.scale(boosted(boost), ["red shoes"]) for boost in range(MOST_SHAPES + 9)]
+    assert scales == [3.0] * MOST_SHAPES + [None] * 9
+    settled(one)
+
+
+def test_what_is_asked_again_and_again_stays_among_a_thousand(fitted: list[Any]) -> None:
+    one = Shapes(opened(), background=True)
     for boost in range(MOST_SHAPES + 200):
-        at_once.scale(boosted(boost), ["red shoes"])
-        at_once.scale(MULTI, ["red shoes"])
-    assert len(at_once._known) == MOST_SHAPES
-    asked = len(fitted)
-    assert at_once.scale(MULTI, ["red shoes"]) == 3.0
-    assert len(fitted) == asked, "what is asked again and again stays"
+        one._fit(orjson.dumps(boosted(boost)))
+        one.scale(boosted(0), ["none of them"])
+    assert len(one._known) == MOST_SHAPES
+    assert one.scale(boosted(0), ["none of them"]) == 3.0
+    assert one.scale(boosted(1), ["none of them"]) is None
     settled(one)
 
 

@@ -98,6 +98,16 @@ def test_where_words_alone_find_functions_change_the_order_only(search: Search) 
     assert scores(search, DOUBLED, "lexical").keys() == matched(search, MATCH)
 
 
+def test_of_a_query_with_boosts_it_has_the_size_that_its_own_scores_have(search: Search) -> None:
+    own = {"multi_match": {"query": TEXT, "fields": ["title^30", "text^10"], "tie_breaker": 0.3}}
+    seen = scores(search, {"function_score": {"query": own, "functions": [{"weight": 1}]}}, "lexical")
+    alone = search.cluster.search(search.info.name, {"query": own, "size": 1})["hits"]["hits"][0]["_score"]
+    assert 0.4 < max(seen.values()) / alone < 2.5
+    added = {"function_score": {"query": own, "boost_mode": "sum", "functions": [{"weight": 7}]}}
+    expected = {doc: score + 7 for doc, score in seen.items()}
+    assert scores(search, added, "lexical") == pytest.approx(expected, rel=1e-4)
+
+
 def test_the_spread_hangs_on_the_words_and_the_encoder(search: Search) -> None:
     [legs] = search.legs([TEXT])
     made = search.rescoring(TEXT, 100, OwnQuery(MATCH)).like_words["script_score"]["script"]["params"]
