@@ -231,8 +231,8 @@ def heard(listener: Listener, part: list[Pending]) -> list[Pending]:
     """Let the listener hear what was read of sampled documents, whose states are gone afterwards."""
     drawn = (one for one in part if listener.wants(one.document.doc_id))
     read = [(one.document.source, one.impression.kept) for one in drawn if one.impression]
-    listener.hear(len(part), [(body, kept[STATES][0]) for body, kept in read if kept])
-    return [one._replace(impression=one.impression and one.impression._replace(kept={})) for one in part]
+    listener.hear(len(part), [(body, kept[STATES][0]) for body, kept in read if STATES in kept])
+    return [one._replace(impression=one.impression and one.impression.without(STATES)) for one in part]
 
 
 def parts_by_length(recipe: TextRecipe, pages: Iterator[list[Pending]]) -> Iterator[list[Pending]]:

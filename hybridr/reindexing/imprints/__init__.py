@@ -38,6 +38,10 @@ class Impression(NamedTuple):
     split: Split
     kept: Mapping[str, list[Any]] = {}
 
+    def without(self, name: str) -> Impression:
+        """Let go of what is kept under a name."""
+        return self._replace(kept={one: found for one, found in self.kept.items() if one != name})
+
 
 class Imprint(Protocol):
     """One thing that an encoder leaves in a document; a member subclasses this.

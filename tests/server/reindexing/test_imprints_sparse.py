@@ -96,7 +96,7 @@ def test_weights_are_written_resumed_synced_and_removed(
 def test_weights_are_pruned_and_planned_and_another_encoder_is_another_index(
     cluster: Cluster, source: str
 ) -> None:
-    few = wanted(imprints=("dense", "sparse"), sparse_pruning=(10, 0.1))
+    few = wanted(imprints=("dense", "sparse"), sparse_pruning=(10, 0.1), term_table=True)
     todo = plan(cluster, source, HashingEncoder(), few)
     assert todo.requests[0]["body"]["mappings"]["properties"][SPARSE_FIELD] == {"type": "rank_features"}
     assert todo.wanted.remarks[0].startswith(
