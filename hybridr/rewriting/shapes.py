@@ -28,6 +28,11 @@ LONGEST_S = 5.0  # that a new opening waits for the shapes of the one before
 TYPED, LETTERS = ("query", "value", "wildcard"), 2
 CONDITIONS = ("filter", "must_not", "minimum_should_match")
 DEMANDS = ("operator", "default_operator", "minimum_should_match", "_name")
+NEVER_ASKED = OF_VECTORS | frozenset(
+    "script percolate more_like_this regexp wrapper template has_child has_parent index".split()
+)
+"""What is not measured, for a server asks by its own rights, fifty times, what any client may send: vectors,
+scripts, patterns, and what looks into other documents or indices (a `terms` look-up has an `index`)."""
 SYNONYMS, EXPANDED = 3, 50  # that a cluster makes of one word
 NO_QUERY = 400
 
@@ -190,8 +195,8 @@ class Shapes:
         cluster, info = self.search.opened.cluster, self.search.info
         try:
             template = Template(orjson.loads(shape))
-            vectors = any(b'"%s":' % one.encode() in shape for one in OF_VECTORS)
-            scale = 0.0 if vectors else scale_among(cluster, info, self._documents(), template)
+            unasked = any(b'"%s":' % one.encode() in shape for one in NEVER_ASKED)
+            scale = 0.0 if unasked else scale_among(cluster, info, self._documents(), template)
         except ClusterError as error:
             if error.status != NO_QUERY:
                 raise

@@ -148,10 +148,15 @@ def test_what_a_cluster_refuses_has_no_scale_and_what_it_fails_is_asked_again(
     "query",
     [
         {"bool": {"should": [MULTI, {"knn": {"v": {"k": 1}}}]}},
+        {"dis_max": {"queries": [MULTI, {"script_score": {"query": MULTI, "script": {"source": "1"}}}]}},
+        {"dis_max": {"queries": [MULTI, {"terms": {"sku": {"index": "secret", "id": "1", "path": "x"}}}]}},
+        {"dis_max": {"queries": [MULTI, {"regexp": {"sku": {"value": "(a+)+"}}}]}},
         {"match": {"t": {"query": "x", "y": "z" * 20_000}}},
     ],
 )
-def test_vectors_and_what_is_endless_have_none(fitted: list[Any], query: dict[str, Any]) -> None:
+def test_what_a_server_does_not_ask_by_its_own_rights_has_none(
+    fitted: list[Any], query: dict[str, Any]
+) -> None:
     assert Shapes(opened()).scale(query, ["x"]) == 0.0
     assert not fitted
 
