@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import shutil
 from functools import cache
 from pathlib import Path
@@ -20,7 +21,9 @@ def exported(ranker: str = "splade") -> Path:
     """Export a golden ranker once for all tests of a process."""
     from hybridr import export
 
-    return export(golden(ranker), Path(mkdtemp(prefix=f"hybridr-{ranker}-")) / "encoder")
+    folder = Path(mkdtemp(prefix=f"hybridr-{ranker}-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return export(golden(ranker), folder / "encoder")
 
 
 @cache
