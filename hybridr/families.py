@@ -8,6 +8,7 @@ without importing it: a subclass of another member states them itself.
 from __future__ import annotations
 
 import ast
+import os
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -35,11 +36,14 @@ def names_of(family: str, **stated: Any) -> tuple[str, ...]:
 
 def files_of(family: str) -> dict[str, Path]:
     """Map the names of a family's files to where they are."""
-    return {
-        module.name: below(Path(folder), f"{module.name}.py")
-        for folder in import_module(f"hybridr.{family}").__path__
-        for module in iter_modules([folder])
-    }
+    folders = import_module(f"hybridr.{family}").__path__
+    return {name: file for one in folders for name, file in members_in(one, os.stat(one).st_mtime_ns).items()}
+
+
+@cache
+def members_in(folder: str, changed: int) -> dict[str, Path]:
+    """List a folder as it is since it changed: `tune` makes thousands of settings, and each asks."""
+    return {one.name: below(Path(folder), f"{one.name}.py") for one in iter_modules([folder])}
 
 
 def statements(file: Path) -> dict[str, Any]:

@@ -6,14 +6,18 @@ With its file a member is there; without it the rest imports, and no setting, mo
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
 
+from hybridr import families
+from hybridr.search import fusions
 from support.places import ROOT
 
 MEMBERS = (
@@ -55,6 +59,20 @@ def test_real_members_come_and_go_by_their_files(copy: Path) -> None:
         assert name in before["families"][family]
         assert name not in without["families"][family]
         assert name not in without["choices"]
+
+
+def test_a_family_is_listed_once_and_again_when_its_folder_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(families, "iter_modules", lambda paths: asked.extend(paths) or iter_modules(paths))
+    monkeypatch.setattr(fusions, "__path__", [str(tmp_path)])
+    (tmp_path / "one.py").touch()
+    assert [families.names_of("search.fusions") for _ in range(9)] == [("one",)] * 9
+    assert asked == [str(tmp_path)]
+    (tmp_path / "other.py").touch()
+    os.utime(tmp_path, (1, 1))  # clocks of file systems tick coarsely
+    assert families.names_of("search.fusions") == ("one", "other")
 
 
 def told(folder: Path) -> dict[str, Any]:
