@@ -15,6 +15,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from ..cluster.legs.dense import engine_scores
 from ..cluster.record import Record
 from ..encoding.contract import Encoder, Vectors
 from ..evaluation.bm25 import Bm25, best
@@ -103,7 +104,8 @@ def rank_all(
 ) -> Rankings:
     """Search every query exactly by words, by vectors, and by both as a search without signals does."""
     vectors = encode_in_parts(encoder, texts, progress, stage)
-    dense = engine_scores(encoder, encoder.encode_queries(queries) @ vectors.T)
+    compared = encoder.encode_queries(queries) @ vectors.T
+    dense = engine_scores(encoder.similarity, compared.astype(np.float64))
     usual, scale = usual_fusion(Record(similarity=encoder.similarity)), known_scale(encoder)
     fusion = usual(SearchSettings(), (3, 0, 0))  # what they compute is no matter of version
     words = ((bm25.scores(query) / bm25.gain, bm25.idf_sum(query)) for query in queries)
@@ -113,12 +115,6 @@ def rank_all(
     ]
     lexical_lists, dense_lists = ([list(one.listed[leg]) for one in legs] for leg in ("lexical", "dense"))
     return Rankings(lexical_lists, dense_lists, [ranking(fusion.scores(one)) for one in legs])
-
-
-def engine_scores(encoder: Encoder, compared: Vectors) -> NDArray[np.float64]:
-    """Give what an engine makes of cosines; of inner products above zero, whose size no fusion looks at."""
-    exact = compared.astype(np.float64)
-    return (1 + exact) / 2 if encoder.similarity == "cosine" else exact - exact.min() + 1
 
 
 def both_legs(lexical: NDArray[np.float64], dense: NDArray[np.float64], scales: Scales) -> Legs:

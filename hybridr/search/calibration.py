@@ -14,6 +14,7 @@ import numpy as np
 
 from ..cluster.connection import Cluster
 from ..cluster.fields import source_field
+from ..cluster.legs.dense import engine_scores
 from ..cluster.legs.lexical import Template, among
 from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import IndexInfo
@@ -67,7 +68,8 @@ STATEMENTS = (
 def known_scale(encoder: Encoder) -> float:
     """Give the factor that brings an encoder's cosines to the spread of the packaged one's, at most 8.
 
-    Measured once for an encoder, and kept on this machine by its fingerprint.
+    Measured once for an encoder, and kept on this machine by its fingerprint. Of an encoder that compares by
+    inner product it is the factor of the engine's scores, taken for (1 + cosine) / 2.
     """
     return scale_of(known_cosines(encoder)[0], MINILM_SPREAD)
 
@@ -83,7 +85,8 @@ def known_cosines(encoder: Encoder) -> tuple[float, float]:
     key = scale_key(encoder)
     spread, centre = spread_known(key), spread_known(f"{key} centre")
     if spread is None or centre is None:
-        cosines = encoder.encode_queries(QUESTIONS) @ encoder.encode_documents(STATEMENTS).T  # (10, 10)
+        near = encoder.encode_queries(QUESTIONS) @ encoder.encode_documents(STATEMENTS).T  # (10, 10)
+        cosines = near if encoder.similarity == "cosine" else 2 * engine_scores(encoder.similarity, near) - 1
         spread, centre = float(cosines.std()), float(cosines.mean())
         keep(key, spread)
         keep(f"{key} centre", centre)
@@ -107,8 +110,9 @@ def keep(key: str, measured: float) -> None:
 
 
 def scale_key(encoder: Encoder) -> str:
-    """Name what decides an encoder's cosines: its weights and its arithmetic."""
-    return " ".join([encoder.fingerprint, *offers_of(encoder).arithmetic.values()])
+    """Name what decides an encoder's scores: its weights, its arithmetic, and how vectors are compared."""
+    products = [] if encoder.similarity == "cosine" else [f"scores by {encoder.similarity}"]
+    return " ".join([encoder.fingerprint, *offers_of(encoder).arithmetic.values(), *products])
 
 
 def scale_of(spread: float, usual: float, largest: float = LARGEST) -> float:

@@ -38,7 +38,7 @@ from .search import Search
 from .settings import SearchSettings
 
 CHECKED_DOCUMENTS, SAMPLE_SEED = 1000, 13
-NO_RUNS: Mapping[str, Path] = MappingProxyType({})
+NO_FILES: Mapping[str, Path] = MappingProxyType({})
 
 
 class Condition(NamedTuple):
@@ -57,9 +57,15 @@ class Condition(NamedTuple):
         """
         given = given or SearchSettings()
         settings = SearchSettings(**self.settings) if self.settings else given
-        kept: dict[str, Any] = {"query_template": given.query_template if self.own_query else None}
+        template = settings.query_template if self.of_template else given.query_template
+        kept: dict[str, Any] = {"query_template": template if self.own_query else None}
         kept |= {"lexical_fields": given.lexical_fields, "depth": max(settings.depth, depth)}
         return settings.model_copy(update=kept)
+
+    @property
+    def of_template(self) -> bool:
+        """Tell whether the system is a lexical query of its own."""
+        return "query_template" in (self.settings or {})
 
 
 SYSTEMS = {
@@ -105,20 +111,36 @@ def open_search(
 class Compared(NamedTuple):
     """What is compared, and how: named systems of an index and TREC runs, the first with the others.
 
-    `measures` are spelled as in ir-measures; `baseline` None is the first system; `resamples` are drawn for
-    intervals and tests.
+    `templates` are files of lexical queries, as an application asks them, each a system of its own behind the
+    first. `measures` are spelled as in ir-measures; `baseline` None is the first system; `resamples` are
+    drawn for intervals and tests.
     """
 
     systems: Sequence[str] = ("bm25", "dense", "hybrid")
-    runs: Mapping[str, Path] = NO_RUNS
+    runs: Mapping[str, Path] = NO_FILES
     measures: Sequence[str] = MEASURES
     baseline: str | None = None
     resamples: int = RESAMPLES
+    templates: Mapping[str, Path] = NO_FILES
 
     @property
     def depth(self) -> int:
         """Count the results of a query that the measures look at."""
         return needed_depth([parse_measure(one) for one in self.measures])
+
+    def conditions(self) -> dict[str, Condition]:
+        """Give the systems by name. Raises SettingsError for an unknown one, or one name twice."""
+        if twice := [name for name in self.templates if name in self.systems]:
+            raise SettingsError(
+                f"two systems are called '{twice[0]}'", hint="--query-template OTHER-NAME=FILE"
+            )
+        asked = {
+            name: Condition("lexical", settings={"query_template": file})
+            for name, file in self.templates.items()
+        }
+        named = {one: system(one) for one in self.systems}
+        first = dict(list(named.items())[:1])
+        return first | asked | named
 
 
 def evaluate_index(
@@ -136,7 +158,7 @@ def evaluate_index(
     The candidates of each leg are as deep as the measures look. Raises SettingsError for an unknown system,
     DataError when the index lacks most of the relevant documents, and what `Search` and `evaluate` raise.
     """
-    conditions = {one: system(one) for one in compared.systems}
+    conditions = compared.conditions()
     if "template" in conditions and not (settings and settings.query_template):
         raise SettingsError("the system 'template' is your own query", hint="--query-template FILE")
     queries, judgements = judged.read()

@@ -163,11 +163,7 @@ def states_obstacle(encoder: Encoder, *, passages: bool) -> str:
     """Say why no term table is made of what an encoder says of documents, with or without `passages`."""
     if not reads_tokens(encoder):
         return "its encoder shows no states of tokens"
-    if passages:
-        return "its documents have a vector for each passage"
-    if encoder.similarity != "cosine":
-        return "its vectors are compared by inner product"
-    return ""
+    return "its documents have a vector for each passage" if passages else ""
 
 
 def table_origin(

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from hybridr.adaptation.adaptation import adapt
-from hybridr.adaptation.gate import both_legs, compare_encoders, engine_scores, rank_all
+from hybridr.adaptation.gate import both_legs, compare_encoders, rank_all
 from hybridr.adaptation.settings import AdaptSettings
+from hybridr.cluster.legs.dense import engine_scores
 from hybridr.cluster.record import Record
 from hybridr.encoding.opening import load_encoder
 from hybridr.encoding.retriever import Retriever
@@ -81,17 +82,17 @@ def test_fused_lists_are_those_of_the_formula_by_true_scores() -> None:
         assert fused == sorted(fused, key=lambda place: -score[int(place)])
 
 
-def test_inner_products_are_fused_as_a_pipeline_does() -> None:
+def test_inner_products_are_fused_as_cosines_are() -> None:
     class Inner(Noise):
         similarity = "ip"
 
-    fusions = [usual_fusion(Record(similarity=one.similarity)) for one in (Noise(), Inner())]
-    assert [one.name for one in fusions] == ["absolute", "pipeline"]
-    dense = engine_scores(Inner(), np.array([[-3.0, 5.0, 1.0]], dtype=np.float32))
-    assert dense.min() > 0
-    legs = both_legs(np.array([0.0, 0.0, 2.0]), dense[0], Scales())
-    fused = fusions[1](SearchSettings(), (3, 0, 0)).scores(legs)
-    assert sorted(fused, key=lambda place: -fused[place]) == ["2", "1", "0"]
+    usual = usual_fusion(Record(similarity="ip"))
+    assert usual.name == "absolute"
+    dense = engine_scores("ip", np.array([[-3.0, 5.0, 0.0]]))
+    assert dense.tolist() == [[0.25, 6.0, 1.0]]
+    legs = both_legs(np.array([0.0, 0.0, 2.0]), dense[0], Scales(9.0, known_scale(Inner())))
+    fused = usual(SearchSettings(), (3, 0, 0)).scores(legs)
+    assert sorted(fused, key=lambda place: -fused[place]) == ["1", "2", "0"]
 
 
 @pytest.mark.model

@@ -86,3 +86,15 @@ def direction(salted: str, size: int) -> np.ndarray:
     found = np.random.default_rng(seed).normal(size=size)
     found.flags.writeable = False
     return found
+
+
+class ProductEncoder(HashingEncoder):
+    """The same directions, in vectors of 1, 2 or 3 times the length, which are compared by inner product."""
+
+    similarity = "ip"
+
+    def __init__(self, dim: int = 16) -> None:
+        super().__init__(dim, "inner product")
+
+    def _vector(self, text: str) -> np.ndarray:
+        return super()._vector(text) * (1 + len(text.split()) % 3)

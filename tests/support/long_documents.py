@@ -8,6 +8,7 @@ import numpy as np
 
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.legs.dense import engine_scores
 from hybridr.encoding.passages import split
 from hybridr.records import Windows
 from support.corpus import WORDS, bulk, text_number
@@ -48,13 +49,15 @@ def make(cluster: Cluster, index: str, count: int = COUNT, **settings: Any) -> d
 
 
 def true_scores(texts: dict[str, str], query: str, model: HashingEncoder) -> dict[str, float]:
-    """Give every document's best passage's score, (1 + cosine) / 2, computed here."""
+    """Give every document's best passage's score, as an engine has it, computed here."""
     vector = model.encode_queries([query])[0]
     scores = {}
     for doc_id, text in texts.items():
         parts = [text[a:b] for a, b in split(text, model, WINDOWS).spans]
         if parts:
-            scores[doc_id] = float((1 + (model.encode_queries(parts) @ vector).max()) / 2)
+            scores[doc_id] = float(
+                engine_scores(model.similarity, model.encode_queries(parts) @ vector).max()
+            )
     return scores
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from hybridr.cluster.record import Record
@@ -16,12 +18,12 @@ from hybridr.tuning.judgement import Variant, scores_of, variants
 VERSION, COSINE = (3, 6, 0), Record(similarity="cosine")
 
 
-@pytest.mark.parametrize("absolute", [True, False])
-def test_variants_hold_one_default_which_is_that_of_search(absolute: bool) -> None:
-    found = variants(VERSION, COSINE if absolute else Record(similarity="ip"))
+@pytest.mark.parametrize("similarity", ["cosine", "ip"])
+def test_variants_hold_one_default_which_is_that_of_search(similarity: Any) -> None:
+    found = variants(VERSION, Record(similarity=similarity))
     [default] = [variant for variant in found if variant.is_default]
     assert default.settings["dense_weight"] == SearchSettings().dense_weight
-    assert default.technique == ("absolute" if absolute else "min_max")
+    assert default.technique == "absolute"
     assert len({str(variant) for variant in found}) == len(found)
 
 

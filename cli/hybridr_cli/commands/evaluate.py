@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..arguments import EncoderFolder, JudgedOptions
-from ..options import Only
 from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.cluster.connection import Cluster
     from hybridr.evaluation.evaluation import Evaluation, JudgedQueries
-    from hybridr.search.settings import SearchSettings
 
 
 @dataclass(frozen=True)
@@ -27,6 +25,13 @@ class Measured:
     systems: Annotated[str, typer.Option(help="bm25, template, rm3, dense, hybrid, hybrid-stock, …")] = (
         "bm25,dense,hybrid"
     )
+    query_template: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="[NAME=]FILE, your own query with {{query}} in it; may be repeated. Each is a system, the "
+            "first the lexical leg too."
+        ),
+    ] = None
     run: Annotated[list[str] | None, typer.Option(help="NAME=FILE, a TREC run; may be repeated.")] = None
     measures: Annotated[
         str, typer.Option(help="As in ir-measures: nDCG@10, R@1000, RR@10, AP, Judged@10, …")
@@ -52,7 +57,6 @@ def evaluate(
     queries: JudgedOptions,
     compared: Measured,
     wanted: Written,
-    search: Annotated[SearchSettings, Only("query_template")],
     name: Annotated[
         str | None, typer.Argument(help="Index that holds the collection; none: only the files of --run.")
     ] = None,
@@ -69,7 +73,7 @@ def evaluate(
         raise SettingsError("no queries to search with", hint="--beir FOLDER, or --judgements")
     index = None if name is None else (session.connect(), name)
     judged = queries.named() if index is None else queries.found(*index)
-    found = measured(session, index, encoder, judged, compared, search)
+    found = measured(session, index, encoder, judged, compared)
     written = found.write_runs(wanted.runs) if wanted.runs else {}
     title = f"{name or 'runs'}: {found.queries} queries"
     if wanted.report:
@@ -83,13 +87,23 @@ def measured(
     encoder: Path | None,
     judged: JudgedQueries,
     compared: Measured,
-    settings: SearchSettings,
 ) -> Evaluation:
     """Measure systems of an index and run files; without an index the files alone."""
     from hybridr.search import systems
+    from hybridr.search.settings import SearchSettings
 
-    files, progress = run_files(compared.run or ()), session.output.progress
-    wanted = systems.Compared(names(compared.systems), files, names(compared.measures), compared.baseline)
+    progress, asked = session.output.progress, names(compared.systems)
+    templates = named_files("--query-template", compared.query_template or ())
+    settings = session.settings(SearchSettings, query_template=next(iter(templates.values()), None))
+    if "template" in asked and templates:
+        templates.pop(next(iter(templates)))
+    wanted = systems.Compared(
+        asked,
+        named_files("--run", compared.run or ()),
+        names(compared.measures),
+        compared.baseline,
+        templates=templates,
+    )
     if index is None:
         return systems.evaluate_runs(judged, wanted, progress=progress)
     return systems.evaluate_index(
@@ -102,7 +116,7 @@ def names(given: str) -> list[str]:
     return [name.strip() for name in given.split(",") if name.strip()]
 
 
-def run_files(given: Sequence[str]) -> dict[str, Path]:
+def named_files(option: str, given: Sequence[str]) -> dict[str, Path]:
     """Read `NAME=FILE` pairs; a file without a name gets its own. Raises SettingsError for one name twice."""
     from hybridr.errors import SettingsError
 
@@ -112,7 +126,7 @@ def run_files(given: Sequence[str]) -> dict[str, Path]:
         path = Path(file if equals else name)
         name = name if equals else path.stem
         if not name or name in files:
-            raise SettingsError(f"--run {pair}: needed NAME=FILE with a name of its own")
+            raise SettingsError(f"{option} {pair}: needed NAME=FILE with a name of its own")
         files[name] = path
     return files
 

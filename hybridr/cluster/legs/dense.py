@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,13 +53,6 @@ class DenseLeg(Leg):
         """Say that there are no vectors."""
         return None if record.vector_field else "the index has no vectors"
 
-    @classmethod
-    def unscaled(cls, record: Record) -> str | None:
-        """Say that a document has no one cosine."""
-        if record.passages is not None:
-            return "its documents have several vectors (--passages)"
-        return "its encoder compares by inner product" if record.similarity != "cosine" else None
-
     @property
     def field(self) -> str:
         """Name the field."""
@@ -101,8 +94,17 @@ class DenseLeg(Leg):
         )
 
     def true_scores(self, asked: np.ndarray, weight: float = 1.0, *, shown: bool = False) -> dict[str, Any]:
-        """Compare the query vector with that of each document by a script."""
-        return cosine_query(as_numbers(asked), self.field, weight, self.name if shown else None)
+        """Compare the query vector with that of each document by a script, or with its best passage's."""
+        name, vector = self.name if shown else None, as_numbers(asked)
+        if self.most_passages is None:
+            return exact_scores(vector, self.field, self.similarity, weight, name)
+        query = exact_scores(vector, f"{self.field}.{PASSAGE_VECTOR}", self.similarity, weight)
+        return {
+            "bool": {
+                "should": scored_by_passage(query, self.field, weight, shown=shown),
+                **name_of_query(name),
+            }
+        }
 
     @classmethod
     def scale(cls, idf_sum: float, spread: float) -> float:
@@ -110,23 +112,58 @@ class DenseLeg(Leg):
         return 2 * spread
 
 
-def cosine_query(
-    vector: Sequence[float], field: str, weight: float = 1.0, name: str | None = None
+def engine_scores(similarity: str, near: np.ndarray) -> np.ndarray:
+    """Give what an engine makes of cosines, or of inner products: above 0, and 1 of no inner product."""
+    if similarity == "cosine":
+        return (1 + near) / 2
+    return np.where(near < 0, 1 / (1 - np.minimum(near, 0)), 1 + near)
+
+
+ENGINE_SCORES = {
+    "cosine": ("", "(1.0 + cosineSimilarity(params.vector, {})) / 2.0"),
+    "ip": (
+        "double engine(double near) { return near < 0 ? 1 / (1 - near) : 1 + near; } return ",
+        "engine(innerProduct(params.vector, {}))",
+    ),
+}
+"""`engine_scores` in a script: what it begins with, and what scores the vector of a document."""
+
+
+def exact_scores(
+    vector: Sequence[float], field: str, similarity: str, weight: float, name: str | None = None
 ) -> dict[str, Any]:
-    """Score documents by the exact cosine, as an engine does 0 to 1 and .5 without a vector, times a weight.
+    """Score documents exactly as an engine does, and by .5 without a vector, times a weight.
 
     Some other index that a client searches along with this one may not have the field.
     """
     unseen = f"!doc.containsKey('{field}') || doc['{field}'].size() == 0"
+    before, near = ENGINE_SCORES[similarity]
+    found = near.format(f"doc['{field}']")
     script = {
-        "source": (
-            f"params.dense * ({unseen} ? {DenseLeg.unseen} : "
-            f"(1.0 + cosineSimilarity(params.vector, doc['{field}'])) / 2.0)"
-        ),
+        "source": f"{before}params.dense * ({unseen} ? {DenseLeg.unseen} : {found})",
         "params": {"dense": weight, "vector": list(vector)},
     }
-    named = {"_name": name} if name else {}
-    return {"script_score": {"query": {"match_all": {"boost": 0.0}}, "script": script, **named}}
+    query = {"match_all": {"boost": 0.0}}
+    return {"script_score": {"query": query, "script": script, **name_of_query(name)}}
+
+
+def scored_by_passage(
+    query: Mapping[str, Any], field: str, weight: float, *, shown: bool
+) -> list[dict[str, Any]]:
+    """Score a document by a query of its passages that scores best, or by .5 without any, times a weight.
+
+    Where it is `shown`, hits tell which passage that is.
+    """
+    place = {"path": field, "ignore_unmapped": True}
+    best = {"nested": {**place, "query": dict(query), "score_mode": "max"}}
+    none = {"bool": {"must_not": {"nested": {**place, "query": {"match_all": {}}}}}}
+    without = {"constant_score": {"filter": none, "boost": weight * DenseLeg.unseen}}
+    return [with_passages(best) if shown else best, without]
+
+
+def name_of_query(name: str | None) -> dict[str, str]:
+    """Name a query so that hits tell its score; None: not."""
+    return {"_name": name} if name else {}
 
 
 def as_numbers(vector: np.ndarray) -> list[float]:
@@ -264,5 +301,4 @@ def exact_query(
     params = {"field": field, "query_value": list(vector), "space_type": SPACES[similarity]}
     there: list[dict[str, Any]] = [{"exists": {"field": field}}, *([filter] if filter is not None else [])]
     script = {"lang": "knn", "source": "knn_score", "params": params}
-    named = {"_name": name} if name else {}
-    return {"script_score": {"query": {"bool": {"filter": there}}, "script": script, **named}}
+    return {"script_score": {"query": {"bool": {"filter": there}}, "script": script, **name_of_query(name)}}

@@ -13,7 +13,6 @@ from ...cluster.legs import Leg
 from ...cluster.legs.lexical import SCALE
 from ...cluster.record import Record
 from ...families import member_of
-from ..settings import SearchSettings
 from . import Fusion, Grid, Legs, Question, Rescoring, Scales, Scores
 
 TAKEN = 0.2  # by each signal of the words' weight
@@ -49,10 +48,7 @@ class Absolute(Fusion):
 
     @staticmethod
     def obstacle(record: Record, feedback: str | None) -> str | None:
-        """Say why BM25 and cosines of this index cannot be added up; None where they can."""
-        for leg in kinds_of(SearchSettings().shares):
-            if reason := leg.unscaled(record):
-                return reason
+        """Say why BM25 cannot be added to anything; None where it can."""
         return "rm3 changes the scale of BM25" if feedback == "rm3" else None
 
     def body(self, question: Question, k: int) -> dict[str, Any]:

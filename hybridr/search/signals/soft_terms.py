@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from ...errors import DataError
+from ...vocabulary.fitting import table_obstacle
 from ...vocabulary.storage import open_term_table
 from ...vocabulary.terms import Analysed
 from . import Place, QueryReading, Signal
@@ -51,6 +52,8 @@ class SoftTerms(Signal):
         if place.info.scope:
             return f"'{place.info.name}' is asked through an alias that shows a part of it"
         table = open_term_table(place.cluster, place.info)
+        if table is None and place.info.record.passages:
+            return table_obstacle(place.info, place.encoder)
         if table is None:
             return f"no table of terms was fitted: hybridr tune {place.info.name}"
         return table.shortcoming or None

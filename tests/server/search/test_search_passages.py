@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hybridr_cli
-from hybridr import Search, connect, reindex
+from hybridr import ReindexSettings, Search, connect, reindex
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.legs.dense import DenseLeg
 from hybridr.node.state import NodeState
 from hybridr.records import Query
 from hybridr.reindexing.syncing import sync
 from hybridr.search import fusions
+from hybridr.search.calibration import LARGEST, MINILM_SPREAD, known_cosines
+from hybridr.search.fusions import Legs
 from hybridr.search.settings import SearchSettings
 from support.corpus import WORDS, bulk, fill_index, sources, text_number
+from support.hashing import HashingEncoder, ProductEncoder
 from support.long_documents import PASSAGES, encoder, long_text, make, secret, stored, true_scores
 from support.members import FUSION, one_more
 
@@ -99,6 +103,41 @@ def test_legs_give_every_candidate_its_best_passages_score(
 
 
 @pytest.mark.node
+@pytest.mark.parametrize("settings", [ReindexSettings(), PASSAGES], ids=["whole", "passages"])
+@pytest.mark.parametrize("made", [encoder, ProductEncoder], ids=["cosine", "ip"])
+def test_the_best_passage_counts_in_the_absolute_formula(
+    cluster: Cluster,
+    index_name: str,
+    made: Callable[[], HashingEncoder],
+    settings: ReindexSettings,
+) -> None:
+    """In one request as by scores that are asked by ids; inner products are calibrated as cosines are."""
+    texts, model, query = make(cluster, index_name, number_of_shards=2), made(), secret(7)
+    reindex(cluster, index_name, model, settings)
+    search = Search(cluster, index_name, model, settings=SearchSettings(depth=20))
+    assert search.fusion == "absolute"
+    found = search.run([Query("q", query)], 20)["q"]
+    [legs] = search.legs([query])
+    by_ids = search.opened.joining.scores(legs)
+    assert found == pytest.approx({doc_id: by_ids[doc_id] for doc_id in found}, abs=1e-4)
+    if settings.passages:
+        expected = true_scores(texts, query, model)
+        assert legs.scores["dense"] == pytest.approx({doc: expected[doc] for doc in legs.documents}, rel=1e-4)
+    spread, centre = known_cosines(model)
+    for hit in search(query, 5, explain=True):
+        assert hit.parts
+        told = 0.5 * min(MINILM_SPREAD / spread, LARGEST) * 2 * by_ids_dense(legs, hit.doc_id)
+        assert hit.parts["cosine"] == pytest.approx(told, rel=1e-4)
+    assert search.opened.scales.unrelated == pytest.approx(
+        1.3 + min(MINILM_SPREAD / spread, LARGEST) * (1 + centre) - 1.0578, abs=1e-6
+    )
+
+
+def by_ids_dense(legs: Legs, doc_id: str) -> float:
+    return legs.scores["dense"].get(doc_id, DenseLeg.unseen)
+
+
+@pytest.mark.node
 def test_true_scores_and_passages_in_several_groups(
     cluster: Cluster, index_name: str, by_ids: SearchSettings
 ) -> None:
@@ -158,21 +197,20 @@ def test_the_command_line_searches_passages(
 @pytest.mark.secure
 def test_on_the_older_version(secure_node: NodeState, by_ids: SearchSettings) -> None:
     """2.19 leaves inner hits out of hybrid answers: hybridr asks for the passages itself."""
-    cluster = connect(secure_node.url)
+    cluster, model = connect(secure_node.url), ProductEncoder(64)
     texts = make(cluster, "passages")
-    done = reindex(cluster, "passages", encoder(), PASSAGES)
+    done = reindex(cluster, "passages", model, PASSAGES)
     assert sources(cluster, done.destination) == sources(cluster, "passages")
-    searches = [Search(cluster, "passages", encoder(), mode) for mode in ("dense", "hybrid")]
-    for search in [*searches, Search(cluster, "passages", encoder(), settings=by_ids)]:
+    searches = [Search(cluster, "passages", model, mode) for mode in ("dense", "hybrid")]
+    searches.append(Search(cluster, "passages", model, settings=SearchSettings(fusion="pipeline")))
+    for search in [*searches, Search(cluster, "passages", model, settings=by_ids)]:
         hit = search(secret(19), 3)[0]
         assert (hit.doc_id, secret(19) in hit.text) == ("d19", True)
         assert hit.passage
         assert hit.text == texts["d19"][slice(*hit.passage)]
-        assert hit.scores["dense"] == pytest.approx(
-            true_scores(texts, secret(19), encoder())["d19"], abs=1e-5
-        )
+        assert hit.scores["dense"] == pytest.approx(true_scores(texts, secret(19), model)["d19"], abs=1e-5)
     body = {"doc": {"text": long_text(99)}}
     cluster.request("POST", path_of(done.destination, "_update", "d4"), body, {"refresh": "true"})
-    assert sync(cluster, "passages", encoder()).renewed == 1
+    assert sync(cluster, "passages", model).renewed == 1
     cluster.refresh(done.destination)
-    assert Search(cluster, "passages", encoder(), "dense")(secret(99), 1)[0].doc_id == "d4"
+    assert Search(cluster, "passages", model, "dense")(secret(99), 1)[0].doc_id == "d4"

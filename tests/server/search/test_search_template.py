@@ -112,7 +112,7 @@ def test_every_verb_takes_it(cluster: Cluster, index: str, tmp_path: Path, capsy
 
 
 def test_evaluate_measures_it_alone_and_below_the_hybrid(
-    cluster: Cluster, index: str, tmp_path: Path
+    cluster: Cluster, index: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = settings(tmp_path, {"match": {"text": {"query": "{{query}}", "operator": "and"}}})
     (tmp_path / "qrels").mkdir()
@@ -121,6 +121,17 @@ def test_evaluate_measures_it_alone_and_below_the_hybrid(
     judged, compared = JudgedQueries(tmp_path), Compared(("bm25", "template"), measures=("nDCG@10",))
     found = evaluate_index(cluster, index, judged, compared, settings=own)
     assert found.systems["bm25"]["nDCG@10"] > found.systems["template"]["nDCG@10"] == 0
+    loose = tmp_path / "loose.json"
+    loose.write_text(json.dumps({"match": {"text": "{{query}}"}}))
+    command = ["evaluate", index, "--beir", str(tmp_path), "--systems", "bm25,lexical", "--url", cluster.url]
+    given = ["--query-template", str(own.query_template), "--query-template", f"theirs={loose}"]
+    assert hybridr_cli.main([*command, *given, "--json"]) == 0
+    measured = {name: one["nDCG@10"] for name, one in json.loads(capsys.readouterr().out)["systems"].items()}
+    assert list(measured) == ["bm25", Path(str(own.query_template)).stem, "theirs", "lexical"]
+    assert list(measured.values()) == [1, 0, 1, 0], "the first is the lexical leg too"
+    twice = Compared(("bm25",), templates={"bm25": loose})
+    with pytest.raises(SettingsError, match="two systems are called 'bm25'"):
+        evaluate_index(cluster, index, judged, twice)
     with pytest.raises(SettingsError, match="your own query"):
         evaluate_index(cluster, index, judged, compared)
     with pytest.raises(SettingsError, match="rm3"):

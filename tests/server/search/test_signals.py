@@ -224,13 +224,14 @@ def test_an_index_without_positions_has_no_phrases(cluster: Cluster) -> None:
         drop(cluster, "t-signals-docs")
 
 
-def test_passages_take_the_pipeline_and_no_signals(cluster: Cluster) -> None:
+def test_passages_have_no_soft_terms(cluster: Cluster) -> None:
     make(cluster, "t-signals-parts", 1)
     try:
         settings = ReindexSettings(passages=True, alias="t-signals-parts-p")
         done = reindex(cluster, "t-signals-parts", encoder(), settings)
         search = Search(cluster, done.destination, encoder())
-        assert (search.fusion, dict(search.signals.members)) == ("pipeline", {})
+        assert (search.fusion, list(search.signals.members)) == ("absolute", ["phrases"])
+        assert search.signals.left_out == {"soft_terms": "its documents have a vector for each passage"}
     finally:
         drop(cluster, "t-signals-parts")
 
