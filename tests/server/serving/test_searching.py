@@ -84,7 +84,7 @@ def test_feedback_that_tune_found_is_taken_up(cluster: Cluster, index_name: str)
         ({"query": "x", "k": -3}, "greater than or equal to 1"),
         ({"query": "x", "k": 100_000}, "less than or equal to 1000"),
         ({"query": "\x00\x07"}, "the query is empty"),
-        ({"query": "x", "mode": "magic"}, "'hybrid', 'dense' or 'lexical'"),
+        ({"query": "x", "mode": "magic"}, "'hybrid', 'dense', 'lexical' or 'sparse'"),
     ],
 )
 def test_a_search_that_makes_no_sense_says_why(
