@@ -286,7 +286,6 @@ def test_an_encoder_that_fails_or_is_slow_means_plain_bm25(
         b'{"query": {"match": {"text": "anchor"}}, "size": -20000}',
         b'{"query": {"match": {"brand": "b"}}, "query": {"match": {"text": "anchor"}}}',
         b'{"query": ' + b'{"bool": {"must": ' * 500 + b'{"match": {"text": "a"}}' + b"}}" * 500 + b"}",
-        b'{"query": {"match": {"text": "' + b"word " * 300_000 + b'"}}}',
     ],
 )
 def test_odd_bodies_come_back_as_they_went(server: Server, index: str, raw: bytes) -> None:
