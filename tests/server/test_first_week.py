@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -142,8 +143,8 @@ def deploying(diary: Diary, cluster: Cluster, copied: Answers) -> None:
     way = f"--way transparent --server {SERVER} --set-cluster-settings"
     diary.run(f"deploy {manuals.ALIAS} {way}", only="deployed")
     deployed = answers(cluster, COPY)
-    fated = zip(copied, fates.splitlines()[1:], strict=False)
-    alone = [name for name, fate in fated if " ranked" not in fate]
+    fated = zip(copied, re.findall(r"^ *\d+  (\w+)", fates, re.MULTILINE), strict=True)
+    alone = [name for name, fate in fated if fate != "ranked"]
     kept = sum(told(deployed[name]) == told(copied[name]) for name in alone)
     diary.tell(
         f"{statuses(copied, deployed)} of {len(deployed)} are answered or refused as before, and {kept} of "
