@@ -14,7 +14,7 @@ from hybridr.cluster.clients import opensearch
 from hybridr.cluster.clients.opensearch import Bounds, OpenSearch, TooMuch, check_address, read_answer
 from hybridr.cluster.connection import Cluster, connect, path_of
 from hybridr.cluster.failures import LONGEST_REASON, TOO_LARGE
-from hybridr.cluster.reading import read_documents
+from hybridr.cluster.reading import SourceDocument, read_documents
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.cluster.writing import index_action, rejects_of, write
@@ -94,12 +94,13 @@ ODD += [
 ODD += [{"docs": {}}, {"items": [{}]}, {"items": [3]}, {"items": []}, {"items": None}, {"_shards": 3}]
 ODD += [{"docs": [{"found": True}]}, {"docs": None}, {"error": 3}, {"nodes": 3}, {"nodes": {"a": None}}]
 ODD += [{"indices": 3}, {"docs": {"settings": None, "mappings": 3}}, DEEP]
+ASKED = SourceDocument("1", {}, 1, 0, 1, None)
 WAYS: dict[str, Callable[[Cluster], object]] = {
     "search": lambda cluster: cluster.search("docs", {}),
     "msearch": lambda cluster: cluster.msearch("docs", [{}]),
     "count": lambda cluster: cluster.count("docs"),
     "read": lambda cluster: list(read_documents(cluster, "docs")),
-    "look up": lambda cluster: look_up(cluster, "docs", []),
+    "look up": lambda cluster: look_up(cluster, "docs", [ASKED]),
     "write": lambda cluster: write(
         cluster, "docs", [index_action("1", {})], rejects=rejects_of("docs"), patience_s=0
     ),

@@ -201,7 +201,11 @@ SlowSearch.lexical_fields = ("text",)
 SlowSearch.info = type(
     "Info",
     (),
-    {"record": type("Fields", (), {"fields": (), "vector_field": "v"})(), "settings": {}, "mappings": {}},
+    {
+        "record": type("Fields", (), {"fields": (), "vector_field": "v", "imprints": {}})(),
+        "settings": {},
+        "mappings": {},
+    },
 )()
 
 

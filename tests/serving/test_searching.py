@@ -51,7 +51,7 @@ class KnowingSearch:
     reranked_by: tuple[str, ...] = ()
     settings = SimpleNamespace(depth=100)
     analysis = SimpleNamespace(of=list)
-    record = SimpleNamespace(fields=("text",), vector_field="v", encoder="")
+    record = SimpleNamespace(fields=("text",), vector_field="v", encoder="", imprints={})
     info: Any = SimpleNamespace(record=record, settings={}, mappings={}, name="docs", uuid="u")
 
     def __init__(self, cluster, index, encoder, mode="hybrid", *, settings=None) -> None:

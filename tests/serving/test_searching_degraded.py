@@ -27,7 +27,7 @@ class FakeSearch:
     asked: ClassVar[dict[str, Any]] = {}
     lexical_fields = ("text",)
     signals = SimpleNamespace(reads_tokens=True)
-    record = SimpleNamespace(fields=(), vector_field="v")
+    record = SimpleNamespace(fields=(), vector_field="v", imprints={})
     info: Any = SimpleNamespace(record=record, settings={}, mappings={})
 
     def __init__(self, cluster, index, encoder, mode="hybrid", *, settings=None) -> None:
