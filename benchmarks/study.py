@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -105,14 +106,15 @@ def listed(text: str) -> list[str]:
     return text.split(",")
 
 
-def measure_sets(given: argparse.Namespace, measure: Callable[[str], Any], settings: Any) -> None:
+def measure_sets(given: argparse.Namespace, measure: Callable[[str], Any], settings: Any = None) -> None:
     """Measure the collections that the file has not, measured by today's code, and write it after each."""
     record = current(given.json, settings) or {"sets": {}}
+    told = {} if settings is None else {"settings": settings}
     for name in given.sets:
         if name not in record["sets"]:
             print(name, flush=True)
             record["sets"][name] = measure(name)
-            write_result(given.json, record | {"machine": machine_record(), "settings": settings})
+            write_result(given.json, record | {"machine": machine_record(), **told})
 
 
 def add_json(parser: argparse.ArgumentParser, name: str) -> None:
@@ -139,6 +141,7 @@ def write_result(file: Path, record: Record) -> None:
     write_json(file, record | {"code": [*(one for one in record.get("code", []) if one != now), now]})
 
 
+@cache
 def ranking_code() -> str:
     """Identify the code that ranks: 12 hex digits of its digest."""
     return code_digest(*RANKING)[:12]

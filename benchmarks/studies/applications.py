@@ -13,7 +13,6 @@ stays in the file: the same command goes on.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean
@@ -22,6 +21,7 @@ from typing import Any
 import hybridr
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.legs.dense import as_numbers, dense_query
+from hybridr.cluster.writing import index_action
 from hybridr.evaluation.evaluation import checked_qrels, parse_measure, values_of
 from hybridr.exporting.exporting import minilm_encoder
 from hybridr.files.formats import read_beir
@@ -32,20 +32,9 @@ from hybridr.rewriting.rewriting import BodyRanking
 from hybridr.search.fusions.pipeline import hybrid_query, search_pipeline
 from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
-from studies.fields import parts_of
+from studies.fields import create, parts_of, write_all
 from studies.fusion import judged_sample
-from study import (
-    LEAD,
-    Record,
-    Section,
-    add_collections,
-    add_json,
-    current,
-    machine_of,
-    machine_record,
-    table,
-    write_result,
-)
+from study import LEAD, Record, Section, add_collections, add_json, machine_of, measure_sets, table
 
 SETS = ("cranfield", "fiqa_mini", "cacm", "tldr_cmd")
 QUERIES, DEPTH, K = 100, 100, 10
@@ -90,18 +79,15 @@ def filled(cluster: Cluster, name: str, collection: str, corpus: Sequence[Docume
     """Load a collection, each text with a stemmed sub-field."""
     stemmed = {"english": {"type": "text", "analyzer": "english"}}
     mapped = {one: {"type": "text", "fields": stemmed} for one in NAMES}
-    settings = {"number_of_shards": 3, "number_of_replicas": 0}
-    cluster.request("PUT", path_of(name), {"settings": settings, "mappings": {"properties": mapped}})
-    for start in range(0, len(corpus), 500):
-        lines: list[bytes] = []
-        for document in corpus[start : start + 500]:
-            title, lead, body, rest = parts_of(document, collection)
-            source = dict(zip(NAMES, (title, lead, " ".join(body), " ".join(rest)), strict=True))
-            lines.append(json.dumps({"index": {"_id": document.doc_id}}).encode())
-            lines.append(json.dumps({name: text for name, text in source.items() if text}).encode())
-        answer = cluster.request("POST", path_of(name, "_bulk"), b"\n".join(lines) + b"\n")
-        assert not answer["errors"]
-    cluster.refresh(name)
+    create(cluster, name, mapped)
+    write_all(cluster, name, (index_action(one.doc_id, cut_in_four(one, collection)) for one in corpus))
+
+
+def cut_in_four(document: Document, collection: str) -> dict[str, str]:
+    """Give the fields of a document that are not empty."""
+    title, lead, body, rest = parts_of(document, collection)
+    texts = (title, lead, " ".join(body), " ".join(rest))
+    return {name: text for name, text in zip(NAMES, texts, strict=True) if text}
 
 
 def measured(search: Search, queries: Sequence[Query], qrels: Qrels) -> Record:
@@ -169,15 +155,15 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def measure(given: argparse.Namespace) -> None:
     """Measure what is not in the file yet."""
-    record = current(given.json) or {"sets": {}}
     cluster = hybridr.connect(given.url)
-    for name in given.sets:
-        if name not in record["sets"]:
-            queries, qrels = judged_sample(given.folder / name)
-            queries = queries[:: max(1, -(-len(queries) // QUERIES))]
-            search = prepared(cluster, given.folder / name)
-            record["sets"][name] = {"queries": len(queries), "forms": measured(search, queries, qrels)}
-            write_result(given.json, record | {"machine": machine_record()})
+    measure_sets(given, lambda name: measure_set(cluster, given.folder / name))
+
+
+def measure_set(cluster: Cluster, folder: Path) -> Record:
+    """Ask one collection in every form and way."""
+    queries, qrels = judged_sample(folder)
+    queries = queries[:: max(1, -(-len(queries) // QUERIES))]
+    return {"queries": len(queries), "forms": measured(prepared(cluster, folder), queries, qrels)}
 
 
 SECTIONS = [

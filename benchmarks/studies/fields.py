@@ -12,9 +12,8 @@ fusions. At most QUERIES judged queries of each. What is measured stays in the f
 from __future__ import annotations
 
 import argparse
-import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import nlargest
@@ -30,6 +29,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.legs.lexical import among, lexical_root
 from hybridr.cluster.reading import read_documents, sample_documents
 from hybridr.cluster.routing import routing_values
+from hybridr.cluster.writing import BULK_BYTES, Action, by_bytes, index_action, rejects_of, write
 from hybridr.encoding.contract import Reading
 from hybridr.encoding.passages import middle_of
 from hybridr.evaluation.evaluation import checked_qrels, parse_measure, values_of
@@ -43,18 +43,7 @@ from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
 from hybridr.search.signals import QueryReading
 from studies.fusion import judged_sample
-from study import (
-    LEAD,
-    Record,
-    Section,
-    add_collections,
-    add_json,
-    current,
-    machine_of,
-    machine_record,
-    table,
-    write_result,
-)
+from study import LEAD, Record, Section, add_collections, add_json, machine_of, measure_sets, table
 
 CHOSEN_ON = ("cranfield", "fiqa_mini", "nq_oracle", "tldr_cmd")
 CONFIRMED_ON = ("cisi", "cacm", "scifact", "stackfaq", "squadshifts_amazon", "lisa")
@@ -233,17 +222,25 @@ def filled(cluster: Cluster, name: str, collection: str, corpus: Sequence[Docume
     """Load a collection, its documents spread over the shards unevenly."""
     names = [JOINED, *(field for cut in CUTS for field in fields_of(cut))]
     mapped = {one: {"type": "text", "analyzer": "english"} for one in names}
+    create(cluster, name, mapped)
+    values = routing_values(cluster.index_info(name))
+    shards = (values[UNEVEN[number % len(UNEVEN)]] for number in range(len(corpus)))
+    both = zip(corpus, shards, strict=True)
+    write_all(
+        cluster, name, (index_action(one.doc_id, cut_up(one, collection), routing=at) for one, at in both)
+    )
+
+
+def create(cluster: Cluster, name: str, mapped: Mapping[str, Any]) -> None:
+    """Make an index of three shards."""
     settings = {"number_of_shards": 3, "number_of_replicas": 0}
     cluster.request("PUT", path_of(name), {"settings": settings, "mappings": {"properties": mapped}})
-    values = routing_values(cluster.index_info(name))
-    for start in range(0, len(corpus), 500):
-        lines: list[bytes] = []
-        for number, document in enumerate(corpus[start : start + 500], start):
-            shard = values[UNEVEN[number % len(UNEVEN)]]
-            lines.append(json.dumps({"index": {"_id": document.doc_id, "routing": shard}}).encode())
-            lines.append(json.dumps(cut_up(document, collection)).encode())
-        answer = cluster.request("POST", path_of(name, "_bulk"), b"\n".join(lines) + b"\n")
-        assert not answer["errors"]
+
+
+def write_all(cluster: Cluster, name: str, actions: Iterable[Action]) -> None:
+    """Write documents; none is refused."""
+    for group in by_bytes(actions, BULK_BYTES):
+        assert not write(cluster, name, group, rejects=rejects_of(name)).rejected
     cluster.refresh(name)
 
 
@@ -350,12 +347,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def measure(given: argparse.Namespace) -> None:
     """Measure what is not in the file yet."""
-    record = current(given.json) or {"sets": {}}
     cluster = hybridr.connect(given.url)
-    for name in given.sets:
-        if name not in record["sets"]:
-            record["sets"][name] = measured(prepared(cluster, given.folder / name), name)
-            write_result(given.json, record | {"machine": machine_record()})
+    measure_sets(given, lambda name: measured(prepared(cluster, given.folder / name), name))
 
 
 ABOUT = """\

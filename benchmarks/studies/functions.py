@@ -28,18 +28,7 @@ from hybridr.files.formats import read_corpus
 from hybridr.rewriting.clauses import Wanted
 from hybridr.rewriting.rewriting import BodyRanking
 from studies.fusion import judged_sample
-from study import (
-    LEAD,
-    Record,
-    Section,
-    add_collections,
-    add_json,
-    current,
-    machine_of,
-    machine_record,
-    table,
-    write_result,
-)
+from study import LEAD, Record, Section, add_collections, add_json, machine_of, measure_sets, table
 
 SETS = ("cranfield", "fiqa_mini", "stackfaq", "cacm")
 SEED, TODAY, AT_ONCE, K = 5, date(2026, 1, 1), 32, 10
@@ -101,14 +90,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def measure(given: argparse.Namespace) -> None:
     """Measure what is not in the file yet."""
-    settings = {"seed": SEED}
-    record = current(given.json, settings) or {"sets": {}}
     cluster = connect(given.url)
-    for name in given.sets:
-        if name not in record["sets"]:
-            print(name, flush=True)
-            record["sets"][name] = measure_set(cluster, given.folder / name)
-            write_result(given.json, record | {"machine": machine_record(), "settings": settings})
+    measure_sets(given, lambda name: measure_set(cluster, given.folder / name), {"seed": SEED})
 
 
 def measure_set(cluster: Cluster, folder: Path) -> Record:

@@ -106,8 +106,9 @@ def rank_all(
     vectors = encode_in_parts(encoder, texts, progress, stage)
     compared = encoder.encode_queries(queries) @ vectors.T
     dense = engine_scores(encoder.similarity, compared.astype(np.float64))
-    usual, scale = usual_fusion(Record(similarity=encoder.similarity)), known_scale(encoder)
-    fusion = usual(SearchSettings(), (3, 0, 0))  # what they compute is no matter of version
+    settings, scale = SearchSettings(), known_scale(encoder)
+    usual = usual_fusion(settings, Record(similarity=encoder.similarity))
+    fusion = usual(settings, (3, 0, 0))  # what they compute is no matter of version
     words = ((bm25.scores(query) / bm25.gain, bm25.idf_sum(query)) for query in queries)
     legs = [
         both_legs(lexical, row, Scales(idf_sum, scale))

@@ -114,7 +114,7 @@ class Shapes:
 
     def __init__(self, search: Searching, *, background: bool = False) -> None:
         self.search, self.background = search, background
-        self._lock, self._working = Lock(), False
+        self._lock, self._working, self._recalled = Lock(), False, not background
         self._known: OrderedDict[str, ShapeScale] = OrderedDict()
         self._waiting: OrderedDict[bytes, None] = OrderedDict()
         self._probes, self._probed_at = list[Probes](), 0.0
@@ -152,7 +152,8 @@ class Shapes:
 
     def _found(self, shape: bytes) -> ShapeScale | None:
         with self._lock:
-            if not self._known and self.background:
+            if not (self._known or self._recalled):
+                self._recalled = True  # once: a request in vain may follow the other
                 before = scales_known(self._name).items()
                 self._known.update((key, ShapeScale(scale, time.monotonic())) for key, scale in before)
             known = self._known.get(key := shape_digest(shape))

@@ -64,9 +64,9 @@ def fusions() -> list[type[Fusion]]:
     return sorted(members, key=lambda one: one.turn)
 
 
-def usual_fusion(record: Record, feedback: str | None = None) -> type[Fusion]:
-    """Give the first fusion that an index with this record can be ranked by."""
-    return next(one for one in fusions() if not one.obstacle(record, feedback))
+def usual_fusion(settings: SearchSettings, record: Record, feedback: str | None = None) -> type[Fusion]:
+    """Give the first fusion that an index with this record can be ranked by, further legs too."""
+    return next(one for one in fusions() if not obstacle_to(one, settings, record, feedback))
 
 
 def obstacle_to(
@@ -85,8 +85,7 @@ def chosen_fusion(settings: SearchSettings, info: IndexInfo, feedback: Feedback 
     """
     if settings.fusion == "auto":
         named = (one for one in fusions() if settings.model_fields_set & one.own_settings)
-        free = (one for one in fusions() if not obstacle_to(one, settings, info.record, feedback))
-        joining = next(named, None) or next(free)
+        joining = next(named, None) or usual_fusion(settings, info.record, feedback)
     else:
         joining = member_of(FAMILY, settings.fusion)
     if obstacle := obstacle_to(joining, settings, info.record, feedback):

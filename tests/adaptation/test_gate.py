@@ -86,7 +86,7 @@ def test_inner_products_are_fused_as_cosines_are() -> None:
     class Inner(Noise):
         similarity = "ip"
 
-    usual = usual_fusion(Record(similarity="ip"))
+    usual = usual_fusion(SearchSettings(), Record(similarity="ip"))
     assert usual.name == "absolute"
     dense = engine_scores("ip", np.array([[-3.0, 5.0, 0.0]]))
     assert dense.tolist() == [[0.25, 6.0, 1.0]]
