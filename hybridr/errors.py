@@ -16,6 +16,8 @@ HybridrError                 a message (what was found, what was needed) and a h
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e"
@@ -107,3 +109,12 @@ class MissingExtra(HybridrError):
             f"{verb} needs the package '{package}', which is not installed",
             hint=how_to_install(extra),
         )
+
+
+@contextmanager
+def extra(name: str, verb: str) -> Iterator[None]:
+    """Import what belongs to an extra, `with extra("train", "training a model"):`. Raises MissingExtra."""
+    try:
+        yield
+    except ImportError as missing:
+        raise MissingExtra(missing.name or name, name, verb) from missing

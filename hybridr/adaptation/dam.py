@@ -15,7 +15,7 @@ from ..assembly.assembly import local_path
 from ..assembly.backbone import WEIGHT_FILES, Dam, read_dam, write_dam_files
 from ..encoding.packaged import minilm
 from ..encoding.passages import BREAKLESS_ENDS, SENTENCE_ENDS
-from ..errors import DataError, MissingExtra, ModelError
+from ..errors import DataError, ModelError, extra
 from ..families import member_of
 from ..files.atomic import staged_folder
 from ..files.manifest import fingerprint, sha256_of, write_manifest
@@ -28,10 +28,8 @@ from .objectives import FitsDam, TrainingPrecision
 from .settings import OBJECTIVES, WEIGHT_DECAY, DamSettings
 from .token_cache import Frame, TokenCache, build_cache, open_cache
 
-try:
+with extra("train", "training a DAM"):
     import torch
-except ImportError as missing:
-    raise MissingExtra(missing.name or "torch", "train", "training a DAM") from missing
 
 KEY_VERSION = 1  # of the procedure; a change of its results makes finished runs start anew
 STAGE = "dam"

@@ -16,20 +16,18 @@ from typing import Any, Literal
 import numpy as np
 import psutil
 
-from ..errors import DownloadError, MissingExtra, ModelError
+from ..errors import DownloadError, ModelError, extra
 from ..files.atomic import storing
 from ..machine import FEATURES, amx_works, read_cpu
 from ..progress import Progress, silent
 from .objectives import Memory, Objective, Recipe, TrainingPrecision
 from .runs import LOSSES_FILE, Training, append_step, restore, store, write_steps
 
-try:
+with extra("train", "training a model"):
     import torch
     import torch.distributed.nn.functional  # imported after the group, its defaults hold on to it
     from accelerate import PartialState
     from torch import distributed
-except ImportError as missing:
-    raise MissingExtra(missing.name or "accelerate", "train", "training a model") from missing
 
 CHECKPOINT = 3  # times the weights: themselves and two moments
 CHECKPOINTS = 2  # a new one is written before the former goes

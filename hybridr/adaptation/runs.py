@@ -16,18 +16,16 @@ from typing import Any, TypeVar
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from ..errors import HybridrError, MissingExtra, ModelError
+from ..errors import HybridrError, ModelError, extra
 from ..files.atomic import replacing, storing
 from ..files.manifest import read_manifest, sha256_of
 from ..files.pictures import svg
 from ..settings import Stage
 from .objectives import Memory
 
-try:
+with extra("train", "training a model"):
     import torch
     from safetensors.torch import save_file
-except ImportError as missing:
-    raise MissingExtra(missing.name or "torch", "train", "training a model") from missing
 
 STATE_FOLDER = ".training"  # in the folder of the result, until that is there
 STATE_FILE = "training.safetensors"

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import MissingExtra, ModelError
+from ..errors import ModelError, extra
 from .rem_files import FETCH_AGAIN, Tensors
 
 LORA_NEEDS: dict[str, Any] = {
@@ -181,14 +181,12 @@ def refusal(option: str, found: Any, needed: str) -> ModelError:
     )
 
 
-try:
+with extra("train", "assembling DAM and REM"):
     import peft
     import torch
     from peft.tuners.lora import LoraLayer
     from torch import nn
     from transformers.activations import ACT2FN
-except ImportError as missing:
-    raise MissingExtra(missing.name or "peft", "train", "assembling DAM and REM") from missing
 
 ADAPTER = "rem"  # the name inside the modules; in files it is the REM's own
 

@@ -21,16 +21,14 @@ from ..encoding.sentence_transformers import (
     require_plausible,
 )
 from ..encoding.tokens import TOKENIZER_FILE, canonical_tokenizer
-from ..errors import MissingExtra, ModelError
+from ..errors import ModelError, extra
 from ..files.atomic import write_json
 from .rem_files import FETCH_AGAIN, Tensors, read_tensors
 
-try:
+with extra("train", "assembling DAM and REM"):
     import torch
     import transformers
     from safetensors.torch import save_file
-except ImportError as missing:
-    raise MissingExtra(missing.name or "torch", "train", "assembling DAM and REM") from missing
 
 MODELS: dict[str, Any] = {
     "bert": transformers.BertForMaskedLM,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import DownloadError, MissingExtra, ModelError
+from ..errors import DownloadError, ModelError, extra
 from ..files.folders import cache_folder, state_folder
 from ..files.manifest import sha256_of
 from ..files.remembered import KNOWN_FILE, known_checkpoint, remember_checkpoint
@@ -148,10 +148,8 @@ def download(found: Published, progress: Progress) -> str:
 
     A repository that was fetched before is asked for the same revision.
     """
-    try:
+    with extra("train", "fetching a published checkpoint"):
         from huggingface_hub import snapshot_download
-    except ImportError as missing:
-        raise MissingExtra("huggingface_hub", "train", "fetching a published checkpoint") from missing
     try:
         path: str = snapshot_download(
             found.repository,

@@ -14,13 +14,11 @@ from typing import Any, TypeAlias
 
 from ..encoding.contract import require_no_links
 from ..encoding.retriever import stored_tensors
-from ..errors import MissingExtra, ModelError
+from ..errors import ModelError, extra
 from ..files.foreign import members_within, parsed_json, read_within, regular
 
-try:
+with extra("train", "opening a checkpoint"):
     import torch
-except ImportError as missing:
-    raise MissingExtra(missing.name or "torch", "train", "opening a checkpoint") from missing
 
 Tensors: TypeAlias = dict[str, torch.Tensor]
 

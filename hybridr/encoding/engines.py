@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import MissingExtra, ModelError
+from ..errors import ModelError, extra
 from ..files.atomic import replacing, storing
 from ..files.folders import below, cache_folder
 from ..files.foreign import most_memory, require_size
@@ -176,10 +176,8 @@ def limit_memory() -> None:
 
 def open_openvino(graph: Path, precision: str, threads: int) -> Engine:
     """Open a graph with OpenVINO: a stream of one thread for each batch at work."""
-    try:
+    with extra("openvino", "the backend openvino"):
         import openvino
-    except ImportError as missing:
-        raise MissingExtra("openvino", "openvino", "the backend openvino") from missing
     core = openvino.Core()
     model = core.compile_model(
         core.read_model(str(graph)),
@@ -222,10 +220,8 @@ def shape_of(value: Any) -> list[int | None]:
 
 def open_torch(folder: Path, precision: str) -> Engine:
     """Open the weights with torch, on the GPU where there is one."""
-    try:
+    with extra("train", "the backend torch"):
         import torch
-    except ImportError as missing:
-        raise MissingExtra("torch", "train", "the backend torch") from missing
     from .sentence_transformers import read_retriever
 
     device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import MissingExtra
+from ..errors import extra
 from ..files.foreign import regular, require_size
 from .contract import (
     Usage,
@@ -22,11 +22,9 @@ from .contract import (
 )
 from .tokens import BATCH_TOKENS, GPU_BATCH_TOKENS, TextModel, TextTokenizer, UsedModel, canonical_tokenizer
 
-try:
+with extra("train", "adapting or exporting a model"):
     import torch
     from safetensors.torch import load, load_file
-except ImportError as missing:
-    raise MissingExtra(missing.name or "torch", "train", "adapting or exporting a model") from missing
 
 
 class BackboneModel(UsedModel, torch.nn.Module):

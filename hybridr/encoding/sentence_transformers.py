@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer
 
-from ..errors import HybridrError, MissingExtra, ModelError
+from ..errors import HybridrError, ModelError, extra
 from ..files.foreign import parsed_json, read_within
 from ..files.manifest import read_manifest, sha256_of
 from .contract import MOST_PROMPT, WEIGHTS_FILE, Usage, longest_input, require_no_links
@@ -122,10 +122,8 @@ def known_configuration(folder: Path) -> dict[str, Any]:
 
 def imported_transformers() -> Any:
     """Import transformers. Raises MissingExtra: what encodes and searches does without."""
-    try:
+    with extra("train", "adapting or exporting a model"):
         import transformers
-    except ImportError as missing:
-        raise MissingExtra(missing.name or "torch", "train", "adapting or exporting a model") from missing
     return transformers
 
 

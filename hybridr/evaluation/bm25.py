@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import MissingExtra
+from ..errors import extra
 
 Positions: TypeAlias = NDArray[np.int32]
 
@@ -33,10 +33,8 @@ class Bm25:
     """
 
     def __init__(self, texts: Sequence[str], *, k1: float = 1.2, b: float = 0.75) -> None:
-        try:
+        with extra("train", "BM25 without a cluster"):
             from rank_bm25 import BM25Okapi
-        except ImportError as missing:
-            raise MissingExtra("rank-bm25", "train", "BM25 without a cluster") from missing
         terms = [terms_of(text) or [""] for text in texts]
         index = BM25Okapi(terms, k1=k1, b=b)
         self.idf: dict[str, float] = lucene_idf(terms)

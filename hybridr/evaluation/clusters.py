@@ -9,7 +9,7 @@ import numpy as np
 from numpy.random import default_rng
 from numpy.typing import NDArray
 
-from ..errors import DataError, MissingExtra
+from ..errors import DataError, extra
 
 RESTARTS, ITERATIONS = 5, 500
 FITTED = 256  # vectors per cluster that centres are fitted to; every vector takes its nearest
@@ -20,10 +20,8 @@ def cluster(vectors: NDArray[Any], count: int, seed: int) -> NDArray[np.int64]:
 
     A cluster may stay empty. Raises DataError for fewer vectors than clusters, or when all fall into one.
     """
-    try:
+    with extra("train", "clusters of queries"):
         from sklearn.cluster import KMeans
-    except ImportError:
-        raise MissingExtra("scikit-learn", "train", "clusters of queries") from None
     if len(vectors) < count:
         raise DataError(
             f"{len(vectors)} queries cannot make {count} clusters",

@@ -27,17 +27,15 @@ from ..encoding.sentence_transformers import (
 )
 from ..encoding.sparse_encoder import ENTRY, TABLE_FILE, SparseEncoder
 from ..encoding.tokens import TOKENIZER_FILE
-from ..errors import MissingExtra, ModelError
+from ..errors import ModelError, extra
 from ..files.atomic import staged_folder
 from ..files.folders import below
 from ..files.manifest import fingerprint, write_manifest
 from .graphs import SCATTERING_OPSET, trace
 from .parity import FP32_TOLERANCE, GENERATED, generated_texts, measure_fp32
 
-try:
+with extra("train", "exporting a sparse encoder"):
     import torch
-except ImportError as missing:
-    raise MissingExtra(missing.name or "torch", "train", "exporting a sparse encoder") from missing
 
 POOLING, TABLE, ROUTER = "SpladePooling", "SparseStaticEmbedding", "Router"
 TRANSFORMERS = ("MLMTransformer", "Transformer")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..errors import MissingExtra, SettingsError
+from ..errors import SettingsError, extra
 from .atomic import replacing
 
 
@@ -29,11 +29,9 @@ def svg(
         raise SettingsError(
             f"pictures are written as SVG, not as '{file.suffix}'", hint=f"{file.stem or 'plot'}.svg"
         )
-    try:
+    with extra("train", "a picture"):
         from matplotlib import rc_context
         from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("matplotlib", "train", "a picture") from None
     with rc_context({"svg.hashsalt": "hybridr", "svg.fonttype": "none"}):
         figure = Figure(figsize=size, layout="constrained")
         yield figure.subplots(1, panels)

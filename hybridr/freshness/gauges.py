@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 import time
 
-from ..errors import MissingExtra, SettingsError
+from ..errors import SettingsError, extra
 from ..reindexing.syncing import Syncing
 
-try:
+with extra("serve", "sync --metrics"):
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
     from ..serving.telemetry import SECONDS, ClusterCalls
-except ImportError as missing:
-    raise MissingExtra(missing.name or "prometheus_client", "serve", "sync --metrics") from missing
 
 HERE = "127.0.0.1"
 COUNTED = ("copied", "deleted", "renewed")

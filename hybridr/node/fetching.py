@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from ..errors import DownloadError, MissingExtra, NodeError
+from ..errors import DownloadError, NodeError, extra
 from ..files.atomic import require_space, storing
 from ..files.folders import below, cache_folder
 from ..files.manifest import sha256_of
@@ -71,11 +71,9 @@ def download_artifact(artifact: Artifact, folder: Path, meter: ByteMeter) -> Non
 
 def retrieve(artifact: Artifact, folder: Path, meter: ByteMeter) -> Path:
     """Stream one artifact; a broken connection is tried again, a missing file is not."""
-    try:
+    with extra("embedded", "the embedded node"):
         import requests
         from jgo.maven import MavenContext, PythonResolver
-    except ImportError as missing:
-        raise MissingExtra(missing.name or "jgo", "embedded", "the embedded node") from None
 
     mirror = os.environ.get(MIRROR)
     failure: Exception | None = None

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import MissingExtra
+from ..errors import extra
 from ..files.atomic import replacing
 from ..files.folders import below
 from .java import Java
@@ -95,11 +95,9 @@ def write_users(folder: Path, home: Path, password_hash: str) -> None:
 
 def write_certificates(config: Path, ca_certs: Path) -> None:
     """Make an authority and the node's certificate, for this machine's loopback only."""
-    try:
+    with extra("embedded", "a secured node"):
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ec
-    except ImportError:
-        raise MissingExtra("cryptography", "embedded", "a secured node") from None
     authority_key, node_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     authority = sign(distinguished_name("hybridr-authority"), authority_key, None, authority_key)
     node = sign(distinguished_name("hybridr-node"), node_key, authority, authority_key)

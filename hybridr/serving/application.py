@@ -14,15 +14,13 @@ from contextlib import asynccontextmanager
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ..errors import MissingExtra, SettingsError
+from ..errors import SettingsError, extra
 
-try:
+with extra("serve", "hybridr serve"):
     import prometheus_client  # noqa: F401
     import uvicorn
     from fastapi import FastAPI, Request, Response
     from fastapi.responses import HTMLResponse
-except ImportError as error:
-    raise MissingExtra(error.name or "fastapi", "serve", "hybridr serve") from None
 
 from ..encoding.contract import Encoder
 from ..progress import Progress, silent

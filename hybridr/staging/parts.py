@@ -17,16 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from ..errors import DataError, MissingExtra
+from ..errors import DataError, extra
 from ..files.atomic import replacing, storing
 from ..files.foreign import regular
 from .labels import Label, wrong_value
 
-try:
+with extra("parquet", "Parquet"):
     import pyarrow as pa
     import pyarrow.parquet as pq
-except ImportError as error:
-    raise MissingExtra(error.name or "pyarrow", "parquet", "Parquet") from None
 
 L = TypeVar("L", bound=Label)
 LABEL = b"hybridr"

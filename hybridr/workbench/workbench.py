@@ -6,12 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from ..errors import MissingExtra
+from ..errors import extra
 
-try:
+with extra("serve", "hybridr serve"):
     from fastapi import Depends, FastAPI, Request, Response
-except ImportError as error:
-    raise MissingExtra(error.name or "fastapi", "serve", "hybridr serve") from None
 
 from pydantic import BaseModel, Field
 

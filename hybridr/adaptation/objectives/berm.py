@@ -13,19 +13,17 @@ from numpy.typing import NDArray
 from pydantic import Field
 from tokenizers import Tokenizer
 
-from ...errors import DataError, MissingExtra
+from ...errors import DataError, extra
 from ...settings import Stage
 from ..batches import Numbers, Rows
 from ..judged import Judged, read_lines
 from ..runs import Panel, Training
 from .labelled import ComparedBatch, EncodedApart, Materials, Passages, Plain
 
-try:
+with extra("train", "training a model"):
     import torch
     from torch import Tensor
     from torch.nn import functional
-except ImportError as missing:
-    raise MissingExtra(missing.name or "torch", "train", "training a model") from missing
 
 ENDS = (".", "?", "!", "。", "？", "！")
 """Tokens that end a sentence, where the vocabulary has them."""

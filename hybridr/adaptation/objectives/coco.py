@@ -18,7 +18,7 @@ from numpy.random import Generator, default_rng
 from ...assembly.backbone import Dam
 from ...encoding.contract import Usage
 from ...encoding.retriever import BackboneModel
-from ...errors import DataError, MissingExtra, SettingsError
+from ...errors import DataError, SettingsError, extra
 from ..corpus import held_out_of
 from ..loop import Processes
 from ..settings import DamSettings
@@ -38,12 +38,10 @@ from . import TrainingPrecision
 from .heads import condenser_of
 from .mlm import MaskedLm, MicroBatch, fastest_attention, prepared
 
-try:
+with extra("train", "training a model"):
     import torch
     from torch import Tensor
     from torch.nn import functional
-except ImportError as missing:
-    raise MissingExtra(missing.name or "torch", "train", "training a model") from missing
 
 LEAST_SPAN = 3  # tokens
 LEAST_DOCUMENTS = 2  # that are trained on, and in a batch

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 
 from ...assembly.rankers import Colbert
-from ...errors import MissingExtra
+from ...errors import extra
 from ..batches import Batch
 from .labelled import EncodedApart, max_sim
 
-try:
+with extra("train", "training a model"):
     import torch
     from torch import Tensor
     from torch.nn import functional
-except ImportError as missing:
-    raise MissingExtra(missing.name or "torch", "train", "training a model") from missing
 
 MASKED = 10_000.0  # what is taken off the score of a false negative
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from ...errors import MissingExtra
+from ...errors import extra
 from ..batches import Batch
 from .labelled import EncodedApart
 
-try:
+with extra("train", "training a model"):
     import torch
     from torch import Tensor
     from torch.nn import functional
-except ImportError as missing:
-    raise MissingExtra(missing.name or "torch", "train", "training a model") from missing
 
 
 class MarginMse(EncodedApart):

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...errors import MissingExtra
+from ...errors import extra
 from ..batches import Numbers
 from .idro import ClusteringSettings, Grouped
 from .labelled import ComparedBatch, EncodedApart
 
-try:
+with extra("train", "training a model"):
     import torch
     from torch import Tensor
-except ImportError as missing:
-    raise MissingExtra(missing.name or "torch", "train", "training a model") from missing
 
 
 @dataclass(frozen=True)

@@ -10,19 +10,17 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from ...errors import MissingExtra
+from ...errors import extra
 from ...evaluation.clusters import cluster
 from ...settings import Stage
 from ..batches import Numbers
 from ..runs import Panel, Training
 from .labelled import ComparedBatch, EncodedApart, Materials, Plain
 
-try:
+with extra("train", "training a model"):
     import torch
     from torch import Tensor
     from torch.nn import functional
-except ImportError as missing:
-    raise MissingExtra(missing.name or "torch", "train", "training a model") from missing
 
 LAYER = re.compile(r"\blayer\.(\d+)\.")
 GROUPED = ("weights_after", "group_losses", "group_sizes")  # what the log has by group

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...assembly.ranker import Ranker
 from ...assembly.rankers import Colbert, Dense
-from ...errors import MissingExtra
+from ...errors import extra
 from ...settings import NoSettings, Stage
 from ..batches import Batch, Batches, Limits, Numbers, Rows, TargetTexts
 from ..judged import Judged
@@ -17,11 +17,9 @@ from ..runs import Panel, Training
 from ..settings import RemSettings
 from . import Recipe, TrainingPrecision
 
-try:
+with extra("train", "training a model"):
     import torch
     from torch import Tensor
-except ImportError as missing:
-    raise MissingExtra(missing.name or "torch", "train", "training a model") from missing
 
 INV_TEMPERATURES = {"ip": 1.0, "cosine": 20.0}
 RATES = {False: 2e-5, True: 1e-5}

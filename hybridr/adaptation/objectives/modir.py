@@ -12,7 +12,7 @@ import numpy as np
 from numpy.random import default_rng
 from pydantic import Field
 
-from ...errors import MissingExtra, SettingsError
+from ...errors import SettingsError, extra
 from ...settings import Stage
 from ..batches import Rows, TargetBatches
 from ..loop import make_optimizer
@@ -21,12 +21,10 @@ from . import Recipe
 from .domain_accuracy import domain_accuracy
 from .labelled import ComparedBatch, EncodedApart, Materials, Plain
 
-try:
+with extra("train", "training a model"):
     import torch
     from torch import Tensor
     from torch.nn import functional
-except ImportError as missing:
-    raise MissingExtra(missing.name or "torch", "train", "training a model") from missing
 
 QUEUE_SAMPLE = 256  # texts of a kind, for the diagnosis
 DIAGNOSES = 4  # while a training lasts; one more follows

@@ -14,17 +14,15 @@ from numpy.typing import NDArray
 
 from ...encoding.retriever import Retriever
 from ...encoding.tokens import padded
-from ...errors import DataError, MissingExtra, ModelError
+from ...errors import DataError, ModelError, extra
 from ...records import Document
 from ..loop import Processes
 from ..settings import SpanSettings
 from . import Recipe
 
-try:
+with extra("train", "adapting a model"):
     import peft
     from peft.tuners.lora import LoraLayer
-except ImportError as missing:
-    raise MissingExtra(missing.name or "peft", "train", "adapting a model") from missing
 
 LEAST_SPAN = 8  # tokens; shorter spans say too little about their document
 LEAST_TRAINED = 32  # documents that must be long enough for two spans
