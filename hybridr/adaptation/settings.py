@@ -210,7 +210,7 @@ class RemSettings(Stage):
         None, gt=0, le=1000, description="what scores are multiplied by; None: 1 for ip, 20 for cosine"
     )
     negatives: Path | None = Field(
-        None, description="file of `rem negatives` (qid<TAB>d1 d2 ...); None: mined by BM25"
+        None, description="file of negatives (qid<TAB>d1 d2 ...); None: mined by BM25"
     )
     mined: NoOption[int] = Field(
         50, ge=0, le=10_000, description="negatives mined per query; 0: from all documents"

@@ -328,21 +328,10 @@ def fill_weights(weights: dict[str, nn.Parameter], tensors: Tensors, file: str) 
 OTHER_ONE = f"it was made for another backbone or configuration, or {FETCH_AGAIN}"
 
 
-def merge(backbone: nn.Module) -> dict[str, torch.Tensor]:
-    """Fold the low-rank change into the projections; give their former weights, which undo it exactly."""
-    former = {}
-    for path, layer in lora_layers(backbone):
-        former[path] = layer.get_base_layer().weight.detach().clone()
+def merge(backbone: nn.Module) -> None:
+    """Fold the low-rank change into the projections."""
+    for _, layer in lora_layers(backbone):
         layer.merge()
-    return former
-
-
-def unmerge(backbone: nn.Module, former: dict[str, torch.Tensor]) -> None:
-    """Put the projections' former weights back."""
-    for path, layer in lora_layers(backbone):
-        layer.unmerge()
-        with torch.no_grad():
-            layer.get_base_layer().weight.copy_(former[path])
 
 
 def plain_copy(backbone: nn.Module) -> Any:

@@ -37,7 +37,7 @@ def assemble(
     downloaded. `ranker` is "dense", "unicoil", "splade", "colbert" or "rerank". For "dense", `pooling` is
     "mean" or "cls" and `similarity` "ip" or "cosine"; None takes what a published name, or a REM that was
     trained here, was trained with, else "mean" and "ip". `merge` folds the LoRA into the weights
-    (`unmerge()` takes it back; a parallel adapter stays beside them). `load_rem_embeddings=False` keeps the
+    (a parallel adapter stays beside them). `load_rem_embeddings=False` keeps the
     DAM's embeddings where a REM (of splade and rerank) carries its own. The result encodes texts or token
     ids in fp32 on the CPU, or where `.to(device)` puts it.
 

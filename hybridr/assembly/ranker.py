@@ -52,7 +52,7 @@ class Ranker(BackboneModel):
             vocabulary=int(self.config.vocab_size),
         )
         self.rem: RemFiles | None = None
-        self._former: dict[str, torch.Tensor] | None = None
+        self._merged = False
         self._fingerprint = ""
         self.head: nn.Module = nn.Identity()
         self.take_head(dam.heads)
@@ -70,7 +70,7 @@ class Ranker(BackboneModel):
     @property
     def merged(self) -> bool:
         """Whether the LoRA is folded into the weights."""
-        return self._former is not None
+        return self._merged
 
     @property
     def fingerprint(self) -> str:
@@ -169,17 +169,11 @@ class Ranker(BackboneModel):
     def merge(self) -> None:
         """Fold the LoRA into the weights. Raises ModelError when it is, or when there is none."""
         if self.merged:
-            raise ModelError("the REM is merged already", hint="`unmerge()` takes it back")
+            raise ModelError("the REM is merged already", hint="assemble(…, merge=False)")
         if not self.has_lora:
             raise ModelError("there is no LoRA to merge (a parallel adapter cannot be)", hint="give a REM")
-        self._former = adapters.merge(self.backbone)
-
-    def unmerge(self) -> None:
-        """Put the very weights back that `merge` replaced. Raises ModelError when it is not merged."""
-        if self._former is None:
-            raise ModelError("the REM is not merged", hint="`merge()` does it")
-        adapters.unmerge(self.backbone, self._former)
-        self._former = None
+        adapters.merge(self.backbone)
+        self._merged = True
 
     def states(self, ids: torch.Tensor, mask: torch.Tensor, **kinds: torch.Tensor) -> torch.Tensor:
         """Give the last hidden states `(n, tokens, width)` for ids and mask `(n, tokens)`.

@@ -91,18 +91,6 @@ def read_whole(
     return vectors, found
 
 
-def read_bits(
-    encoder: TokenEncoder, texts: Sequence[str], mean: Vectors, *, max_tokens: int | None = None
-) -> tuple[Vectors, list[Bits]]:
-    """Read documents as `read_whole` does: vectors `(n, dim)` of the beginnings, bits of all tokens."""
-
-    def keep(_: str, reading: Reading) -> Bits:
-        return bits_of(reading.states, mean)
-
-    vectors, found = read_whole(encoder, texts, keep, max_tokens=max_tokens)
-    return vectors, [joined_bits(parts) for parts in found]
-
-
 def joined_bits(windows: Sequence[Bits]) -> Bits:
     """Join the bits of the windows of a document, at most 16,384 tokens."""
     return np.concatenate(windows)[:MOST_TOKENS]

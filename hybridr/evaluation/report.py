@@ -1,9 +1,8 @@
-"""Evaluations as Markdown, LaTeX, JSON and HTML."""
+"""Evaluations as Markdown and HTML."""
 
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -14,8 +13,8 @@ from ..markup import without_tags
 from .evaluation import Difference, Evaluation, Placed
 from .significance import CONFIDENCE
 
-Format = Literal["markdown", "latex", "json", "html"]
-SUFFIXES: dict[str, Format] = {".md": "markdown", ".tex": "latex", ".json": "json", ".html": "html"}
+Format = Literal["markdown", "html"]
+SUFFIXES: dict[str, Format] = {".md": "markdown", ".html": "html"}
 SNIPPET = 400
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em; color: #222 }
@@ -30,18 +29,6 @@ li.judged { border-color: #c24; background: #fbf0f1 }
 small { color: #666 } p.snippet { margin: 0 }
 """
 TextById = Mapping[str, str]
-LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-}
 TableRows = Sequence[Sequence[Any]]
 
 
@@ -54,12 +41,7 @@ def format_of(file: Path) -> Format:
 
 def rendered(found: Evaluation, kind: Format, title: str, texts: TextById | None = None) -> str:
     """Write the evaluation in one of the formats; `texts` (document id -> text) are shown in HTML only."""
-    if kind == "json":
-        return json.dumps({"title": title, **found.to_json()}, indent=2, ensure_ascii=False) + "\n"
-    if kind == "html":
-        return page(found, title, texts or {})
-    write = markdown if kind == "markdown" else latex
-    return _tables(found, write, "\n")
+    return page(found, title, texts or {}) if kind == "html" else _tables(found, markdown, "\n")
 
 
 def write_report(
@@ -161,19 +143,6 @@ def markdown(columns: Sequence[str], rows: TableRows) -> str:
 def _piped(cells: Sequence[Any], escape: Callable[[str], str] | None = None) -> str:
     escape = escape or (lambda text: html.escape(" ".join(text.split()), quote=False).replace("|", "\\|"))
     return "| " + " | ".join(escape(shown(cell)) for cell in cells) + " |"
-
-
-def latex(columns: Sequence[str], rows: TableRows) -> str:
-    """Write a `tabular` with the rules of the package booktabs."""
-    align = "".join("r" if one else "l" for one in _right(columns, rows))
-    body = [_ampersands(columns), r"\midrule", *map(_ampersands, rows)]
-    lines = [rf"\begin{{tabular}}{{{align}}}", r"\toprule", *body, r"\bottomrule", r"\end{tabular}"]
-    return "\n".join(lines) + "\n"
-
-
-def _ampersands(cells: Sequence[Any]) -> str:
-    escaped = ("".join(LATEX.get(letter, letter) for letter in shown(cell)) for cell in cells)
-    return " & ".join(escaped) + r" \\"
 
 
 def html_table(columns: Sequence[str], rows: TableRows) -> str:

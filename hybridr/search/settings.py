@@ -14,7 +14,7 @@ from ..settings import NoOption, OwnSettings, Stage
 from .boosts import GRAMMAR, read_boosts
 
 FUSIONS = "search.fusions"
-NAMES_A_FUSION = {"fusion", "normalization", "combination"}
+NAMES_A_FUSION = {"fusion", "normalization"}
 NAMES_A_FILE = {"query_template", "query_map", "sparse_encoder"}
 Finds: TypeAlias = Literal["all", "lexical"]
 """What a search finds: the neighbours of its vector too, or only what its words match."""
@@ -31,6 +31,7 @@ class SearchSettings(Stage):
 
     table: ClassVar[str] = "search"
     gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "combination": (),
         "completed_weight": (),
         "fusion": ("completed",),
         "query_map": (),
@@ -44,9 +45,6 @@ class SearchSettings(Stage):
     )
     normalization: NoOption[Literal["min_max", "l2", "z_score", "rrf"]] = Field(
         "min_max", description="what a pipeline does to the scores of a leg"
-    )
-    combination: NoOption[Literal["arithmetic_mean", "geometric_mean", "harmonic_mean"]] = Field(
-        "arithmetic_mean", description="how a pipeline joins the legs' scores"
     )
     dense_weight: float = Field(0.5, ge=0, le=1, description="weight of the dense leg, 0 to 1")
     legs: NoOption[dict[Annotated[str, OneOf("cluster.legs")], Annotated[float, Field(gt=0, le=1)]]] = Field(

@@ -235,7 +235,7 @@ def report(
 ) -> None:
     """Write a report; HTML shows documents with their text from the index, else from the BEIR folder.
 
-    The suffix of the file tells which: .md, .tex, .json or .html. Raises SettingsError for another.
+    The suffix of the file tells which: .md or .html. Raises SettingsError for another.
     """
     chosen = format_of(file)
     texts: dict[str, str] = {}

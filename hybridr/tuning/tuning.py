@@ -7,13 +7,11 @@ since no label-free rule for the weight held up (design notes, findings.md). All
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import is_destination, record_event, resolve, resolve_whole
@@ -23,7 +21,6 @@ from ..cluster.similarities import Similarity
 from ..encoding.contract import Encoder
 from ..errors import DataError, SettingsError
 from ..evaluation.evaluation import checked_qrels, judged_queries
-from ..files.pictures import svg
 from ..progress import Progress, silent
 from ..records import Qrels, Query
 from ..search.encoders import encoder_for
@@ -224,35 +221,6 @@ def write_tuning(cluster: Cluster, info: IndexInfo, found: Tuning) -> None:
         bm25=bm25,
     )
     record_event(cluster, info.name, "tuned", record.model_dump(exclude_unset=True), tuning=record)
-
-
-def draw_curve(found: Tuning, file: Path) -> None:
-    """Draw the measure by dense weight, a line for each technique, as SVG; beside it by k1 and b if known.
-
-    Raises MissingExtra without matplotlib, SettingsError without judged queries or for another suffix.
-    """
-    choice = found.choice
-    if choice is None:
-        raise SettingsError("there is no curve without judged queries", hint="--beir FOLDER")
-    words = found.bm25.choice if found.bm25 else None
-    panels = 2 if words else 1
-    with svg(file, (5.5 * panels, 4), panels=panels) as axes:
-        left, *right = np.atleast_1d(axes)
-        draw_lines(left, choice, "dense weight", lambda one: (one.kind, one.settings["dense_weight"]))
-        if words:
-            draw_lines(right[0], words, "k1", lambda one: (f"b {one.settings['b']:g}", one.settings["k1"]))
-
-
-def draw_lines(axes: Any, choice: Choice, over: str, place: Callable[[Any], tuple[str, float]]) -> None:
-    """Draw a line for each name that `place` gives, over the values that it gives."""
-    lines: dict[str, list[tuple[float, float]]] = {}
-    for point in choice.curve:
-        name, value = place(point.variant)
-        lines.setdefault(name, []).append((value, point.mean))
-    for name, points in lines.items():
-        axes.plot(*zip(*sorted(points), strict=True), marker="o", markersize=3, label=name)
-    axes.set(xlabel=over, ylabel=choice.measure, title=f"{choice.queries} queries")
-    axes.legend()
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from hybridr.adaptation.dam import frame_of
 from hybridr.adaptation.loop import Processes
 from hybridr.adaptation.objectives.mlm import IGNORED, MaskedLm
 from hybridr.adaptation.settings import DamSettings
-from hybridr.adaptation.token_cache import TokenCache, build_cache, windows_of_step
+from hybridr.adaptation.token_cache import TokenCache, build_cache
 from hybridr.assembly.backbone import read_dam
 from support.dam_training import tiny_dam
 from support.tiny import tiny_corpus
@@ -42,15 +42,7 @@ def objective(folder: Path, cache: TokenCache, **changes: Any) -> MaskedLm:
 
 def plain_loss(folder: Path, found: MaskedLm, step: int) -> Any:
     """Give the model of transformers after one backward pass of its own loss on the padded whole batch."""
-    windows = windows_of_step(
-        found.cache,
-        found.frame,
-        first=found.held_out,
-        size=found.batch_size,
-        max_tokens=found.max_tokens,
-        seed=found.seed,
-        step=step,
-    )
+    windows = found.windows(step)
     labels = np.full_like(windows.ids, -100)
     labels[windows.masked] = windows.targets
     rows = [np.split(array, np.cumsum(windows.lengths)[:-1]) for array in (windows.ids, labels)]

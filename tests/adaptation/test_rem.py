@@ -215,9 +215,6 @@ def test_the_commands(
     import hybridr_cli
 
     common = ["--beir", str(toy), "--json"]
-    assert hybridr_cli.main(["rem", "negatives", "--out", str(tmp_path / "n"), "--mined", "4", *common]) == 0
-    mined = json.loads(capsys.readouterr().out)
-    assert (mined["queries"], mined["documents"]) == (40, 160)
     train = [
         "rem",
         "train",
@@ -235,11 +232,12 @@ def test_the_commands(
         "cpu",
     ]
     monkeypatch.setenv("HYBRIDR_REM_SIMILARITY", "cosine")
-    assert hybridr_cli.main([*train, "--negatives", mined["file"], *common]) == 0
+    monkeypatch.setenv("HYBRIDR_REM_MINED", "4")
+    assert hybridr_cli.main([*train, *common]) == 0
     trained = json.loads(capsys.readouterr().out)
     assert (trained["kind"], trained["steps"], trained["queries"]) == ("rem", 3, 40)
     assert assemble(dam, tmp_path / "rem").similarity == "cosine"  # as it was trained
-    assert hybridr_cli.main([*train, "--negatives", mined["file"], "--beir", str(toy)]) == 0
+    assert hybridr_cli.main([*train, "--beir", str(toy)]) == 0
     shown = capsys.readouterr().out
     assert "done before" in shown
     assert f"--rem {tmp_path / 'rem'}" in shown

@@ -16,8 +16,8 @@ from hybridr.encoding.bits import (
     mean_as_text,
     mean_from_text,
     mean_state,
-    read_bits,
 )
+from support.bits import read_bits
 from support.hashing import HashingEncoder
 
 

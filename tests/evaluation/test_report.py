@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from html.parser import HTMLParser
 
 import pytest
 
 from hybridr.errors import SettingsError
 from hybridr.evaluation.evaluation import Evaluation, evaluate
-from hybridr.evaluation.report import format_of, html_table, latex, markdown, rendered, shown_documents
+from hybridr.evaluation.report import format_of, html_table, markdown, rendered, shown_documents
 from hybridr.records import Query
 
 EVIL = "<script>alert('x')</script>"
@@ -31,17 +30,6 @@ def test_markdown_table() -> None:
         "| --- | ---: |",
         "| a\\|b | 0.5124 |",
         "| &lt;i&gt;c d | 1.0000 |",
-    ]
-
-
-def test_latex_table() -> None:
-    lines = latex(["system", "R@100"], [["a_b & 5%", 0.5], ["\\x{}", 0.25]]).splitlines()
-    assert lines[0] == r"\begin{tabular}{lr}"
-    assert lines[2:6] == [
-        r"system & R@100 \\",
-        r"\midrule",
-        r"a\_b \& 5\% & 0.5000 \\",
-        r"\textbackslash{}x\{\} & 0.2500 \\",
     ]
 
 
@@ -100,8 +88,7 @@ def test_page_of_a_single_system_has_no_lists() -> None:
     assert rendered(alone, "markdown", "alone").count("\n| ---") == 1
 
 
-def test_json_and_the_choice_of_a_format(found: Evaluation, tmp_path) -> None:
-    assert json.loads(rendered(found, "json", "t"))["title"] == "t"
+def test_the_choice_of_a_format(found: Evaluation, tmp_path) -> None:
     assert rendered(found, "markdown", "t").count("\n| ---") == 2
     assert format_of(tmp_path / "a.MD") == "markdown"
     with pytest.raises(SettingsError, match=r"a\.pdf' is no report"):

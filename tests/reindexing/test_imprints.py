@@ -11,7 +11,7 @@ import pytest
 
 from hybridr import ReindexSettings
 from hybridr.cluster.record import BITS_FIELD, Record
-from hybridr.encoding.bits import mean_as_text, read_bits
+from hybridr.encoding.bits import mean_as_text
 from hybridr.errors import ModelError, SettingsError
 from hybridr.families import names_of
 from hybridr.files.manifest import fingerprint
@@ -22,6 +22,7 @@ from hybridr.reindexing.imprints.sparse import pruned
 from hybridr.reindexing.planning import job_settings
 from hybridr.reindexing.recipe import TextRecipe
 from hybridr.settings import resolve_stage
+from support.bits import read_bits
 from support.hashing import HashingEncoder
 from support.members import one_more
 from support.term_weights import FIELD, TERM_WEIGHTS

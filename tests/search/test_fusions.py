@@ -79,11 +79,10 @@ def test_sides_add_up_to_the_scores(weight: float) -> None:
 
 
 def test_the_pipeline_scores_as_fuse_does() -> None:
-    settings = SearchSettings(fusion="pipeline", combination="geometric_mean", dense_weight=0.3)
+    settings = SearchSettings(fusion="pipeline", normalization="z_score", dense_weight=0.3)
     made = member_of(FAMILY, "pipeline")(settings, VERSION)
     listed = list(LEGS.listed.values())
-    assert made.scores(LEGS) == fuse(listed, combination="geometric_mean", weights=(0.7, 0.3))
-    assert made.sides(LEGS) is None
+    assert made.scores(LEGS) == fuse(listed, normalization="z_score", weights=(0.7, 0.3))
 
 
 def test_legs_tell_what_is_known_of_a_document() -> None:

@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridr import reindex
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
 from hybridr.deploying.deploying import deploy, undeploy
 from hybridr.deploying.settings import DeploySettings
 from hybridr.encoding.contract import checked_texts
 from hybridr.encoding.folder import OnnxEncoder
 from hybridr.search.settings import SearchSettings
 from support.books import PROPERTIES, document, make
-from support.deployed import Server, fill_library, serving_index
+from support.deployed import Server, fill_library, serving_index, with_vectors
 
 REMEMBERED = {"_encode": (50_000, np.stack), "_read": (1_500, list)}
 """Texts at most, of which a vector has 1.5 kB and a reading 100 kB; and what becomes of those of a call."""
@@ -97,10 +96,7 @@ DOCS, DOCUMENTS = "docs", 150
 def docs(ml_cluster: Cluster, minilm_encoder_folder: Path) -> Iterator[Cluster]:
     """A cluster whose index `docs`, text in `contents`, has vectors."""
     fill_library(ml_cluster, DOCS, "contents", DOCUMENTS)
-    reindex(ml_cluster, DOCS, minilm_encoder_folder)
-    yield ml_cluster
-    for info in ml_cluster.indices(f"{DOCS}*"):
-        ml_cluster.request("DELETE", path_of(info.name))
+    yield from with_vectors(ml_cluster, DOCS, minilm_encoder_folder)
 
 
 @pytest.fixture(scope="session")

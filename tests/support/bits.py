@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from hybridr import Search
-from hybridr.encoding.bits import bits_of, heaviest, mean_from_text
+from hybridr.encoding.bits import Bits, bits_of, heaviest, joined_bits, mean_from_text, read_whole
+from hybridr.encoding.contract import TokenEncoder
 from hybridr.search.calibration import known_state_scale
 from hybridr.search.signals.token_bits import SCALE, TokenBits, token_weights
+
+
+def read_bits(
+    encoder: TokenEncoder, texts: Sequence[str], mean: np.ndarray, max_tokens: int | None = None
+) -> tuple[np.ndarray, list[Bits]]:
+    """Read documents whole: vectors `(n, dim)` of the beginnings, bits of all tokens."""
+    vectors, found = read_whole(
+        encoder, texts, lambda _, reading: bits_of(reading.states, mean), max_tokens=max_tokens
+    )
+    return vectors, [joined_bits(parts) for parts in found]
 
 
 def asked_bits(search: Search, text: str) -> tuple[np.ndarray, np.ndarray, float]:

@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-from transformers import BertConfig, BertModel
 
 from hybridr.encoding.retriever import Retriever, Usage
 from hybridr.exporting.model_files import write_model
-from support.tiny import SPECIAL
+from support.tiny import SPECIAL, tiny_bert
 
 PLACES = ["北京", "上海", "广州", "成都", "西安"]
 THINGS = ["混合搜索", "向量索引", "发动机", "图书馆", "天气预报", "火车时刻"]
@@ -50,19 +49,10 @@ def model_folder(folder: Path) -> Path:
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(SPECIAL) + len(characters),
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=64,
-        attn_implementation="eager",
-    )
-    backbone = BertModel(config).float().eval()
+    backbone = tiny_bert(len(characters), layers=1, inner=32, positions=64)
     with torch.no_grad():
         backbone.embeddings.word_embeddings.weight.copy_(
-            torch.from_numpy(np.random.default_rng(0).normal(size=(config.vocab_size, 32)))
+            torch.from_numpy(np.random.default_rng(0).normal(size=(len(SPECIAL) + len(characters), 32)))
         )
     folder.mkdir(parents=True)
     usage = Usage("mean", "cosine", {"query": "", "document": ""}, max_tokens=32)

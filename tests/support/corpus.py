@@ -116,3 +116,10 @@ def reindexed_alias(cluster: Cluster, name: str, count: int) -> str:
     """Fill an index of 2 shards and reindex it; give the alias that clients write to."""
     fill_index(cluster, name, count, settings={"number_of_replicas": 0, "number_of_shards": 2})
     return reindex(cluster, name, HashingEncoder()).alias
+
+
+def touching_pipeline(cluster: Cluster, index: str) -> str:
+    """Make an ingest pipeline that marks what goes through it, and give its name."""
+    processors = [{"set": {"field": "touched", "value": True}}]
+    cluster.request("PUT", f"/_ingest/pipeline/{index}-pipeline", {"processors": processors})
+    return f"{index}-pipeline"

@@ -11,6 +11,7 @@ from typing import Any
 
 import uvicorn
 
+from hybridr import reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.legs.dense import dense_query
 from hybridr.encoding.opening import load_encoder
@@ -128,6 +129,14 @@ def ids(answer: dict[str, Any]) -> list[str]:
 
 def scores(answer: dict[str, Any]) -> list[float]:
     return [hit["_score"] for hit in answer["hits"]["hits"]]
+
+
+def with_vectors(cluster: Cluster, index: str, encoder: Path) -> Iterator[Cluster]:
+    """Give an index vectors; it goes afterwards, with all that begins with its name."""
+    reindex(cluster, index, encoder)
+    yield cluster
+    for info in cluster.indices(f"{index}*"):
+        cluster.request("DELETE", path_of(info.name))
 
 
 @contextmanager

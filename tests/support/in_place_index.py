@@ -12,7 +12,7 @@ from hybridr.cluster.reading import read_documents
 from hybridr.reindexing.in_place_index import MARK_FIELD
 from hybridr.reindexing.syncing import Syncing
 from hybridr.reindexing.verification import verify
-from support.corpus import bulk, fill_index, text_number
+from support.corpus import bulk, delete, fill_index, put_documents, text_number, update
 from support.hashing import HashingEncoder
 
 IN_PLACE = ReindexSettings(in_place=True, fields=("text",))
@@ -61,6 +61,20 @@ def assert_vectors_fit(cluster: Cluster, index: str) -> None:
 
 def ok(cluster: Cluster, index: str) -> bool:
     return verify(cluster, index, HashingEncoder()).ok
+
+
+def problems(cluster: Cluster, name: str) -> dict[str, list[str]]:
+    """What a verification finds, with the documents that differ."""
+    found = verify(cluster, name, HashingEncoder(), sample=100)
+    return {finding.name: sorted(finding.differing) for finding in found.findings if not finding.ok}
+
+
+def clients_write(cluster: Cluster, source: str, destination: str, emptied: str, written: str) -> None:
+    """Change and add documents of the source, delete one, empty one, and write one in the destination."""
+    put_documents(cluster, source, [3, 50], suffix=" by a client")
+    update(cluster, source, emptied, text="")
+    delete(cluster, source, "d7")
+    update(cluster, destination, "d9", text=written)
 
 
 def did(done: Syncing) -> tuple[int, int, int, int]:

@@ -32,20 +32,25 @@ def tiny_tokenizer(words: Iterable[str] = WORDS) -> str:
     return tokenizer.to_str()
 
 
+def tiny_bert(words: int, layers: int = 2, inner: int = 64, positions: int = 128) -> BertModel:
+    """A BERT of 32 dimensions for so many words beside the special ones."""
+    config = BertConfig(
+        vocab_size=len(SPECIAL) + words,
+        hidden_size=32,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
+        intermediate_size=inner,
+        max_position_embeddings=positions,
+        attn_implementation="eager",
+    )
+    return BertModel(config).float().eval()
+
+
 def tiny_retriever(
     *, seed: int = 0, pooling: str = "mean", similarity: str = "cosine", query: str = "", document: str = ""
 ) -> Retriever:
     torch.manual_seed(seed)
-    config = BertConfig(
-        vocab_size=len(SPECIAL) + len(WORDS) + 2,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=128,
-        attn_implementation="eager",
-    )
-    backbone = BertModel(config).float().eval()
+    backbone = tiny_bert(len(WORDS) + 2)
     for name, weight in backbone.named_parameters():  # the usual .02 gives vectors that are all alike
         if "query" in name or "key" in name or "word_embeddings" in name:
             torch.nn.init.normal_(weight, std=0.3)

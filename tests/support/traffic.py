@@ -111,6 +111,10 @@ def send_bulk(cluster: Cluster, index: str, documents: Sequence[tuple[str, dict[
 class Loop:
     """A thread that does one thing again and again, and remembers what must not have happened."""
 
+    node: ChaosNode
+    may_be_refused: tuple[int, ...] = ()
+    pause_s = 0.02
+
     def __init__(self) -> None:
         self.done = 0
         self.failures: list[str] = []
@@ -119,7 +123,23 @@ class Loop:
         self.thread.start()
 
     def step(self) -> None:
+        """Act once, and wait a little: what a fault of the node excuses is no failure."""
+        life = self.node.life
+        try:
+            self.act()
+            self.done += 1
+        except NotFound:
+            self.miss()
+        except ClusterError as error:
+            if error.status not in self.may_be_refused and not self.node.excuses(life):
+                raise
+        self.stopped.wait(self.pause_s)
+
+    def act(self) -> None:
         raise NotImplementedError
+
+    def miss(self) -> None:
+        """Take it that what was asked for is not there."""
 
     def stop(self) -> None:
         """Stop after the step under way."""
@@ -138,24 +158,15 @@ class Loop:
 class Writer(Loop):
     """Inserts, updates, deletes and makes again documents of a fixed set of ids."""
 
+    may_be_refused = MAY_BE_REFUSED
+    pause_s = 1 / WRITES_A_SECOND
+
     def __init__(self, node: ChaosNode, index: str, seed: int) -> None:
         self.node, self.index, self.dice = node, index, random.Random(seed)
         self.cluster = connect(node.state.url)
         super().__init__()
 
-    def step(self) -> None:
-        life = self.node.life
-        try:
-            self.write()
-            self.done += 1
-        except NotFound:
-            pass
-        except ClusterError as error:
-            if error.status not in MAY_BE_REFUSED and not self.node.excuses(life):
-                raise
-        self.stopped.wait(1 / WRITES_A_SECOND)
-
-    def write(self) -> None:
+    def act(self) -> None:
         """Do one random thing to one random document."""
         number = self.dice.randrange(WRITTEN_IDS)
         routing = routing_of(number)
@@ -181,19 +192,10 @@ class Reader(Loop):
         self.indices: list[str] = []
         super().__init__()
 
-    def step(self) -> None:
-        life = self.node.life
-        try:
-            self.look()
-            self.done += 1
-        except NotFound:
-            assert not self.indices, "the alias was gone"
-        except ClusterError:
-            if not self.node.excuses(life):
-                raise
-        self.stopped.wait(0.02)
+    def miss(self) -> None:
+        assert not self.indices, "the alias was gone"
 
-    def look(self) -> None:
+    def act(self) -> None:
         """Count all of them, and compare a few."""
         query = {"ids": {"values": self.ids}}
         total = self.ask({"size": 0, "track_total_hits": True, "query": query})["total"]["value"]

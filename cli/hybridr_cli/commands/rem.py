@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..options import Only
 from ..session import Session
 from ..trainings import show_training
 from ..verbs import group, verb
@@ -104,30 +103,6 @@ def train(session: Session, labels: Labels, domain: Domain, settings: RemSetting
     ranking = labels.ranking(session)
     trained = train_rem(judged, settings, **ranking, target=target, progress=session.output.progress)
     render(session, settings.dam, trained)
-
-
-@verb(rem, "negatives", cluster=True)
-def negatives(
-    session: Session,
-    out: Annotated[Path, typer.Option(help="Folder of the file.")],
-    labels: Labels,
-    settings: Annotated[RemSettings, Only("mined")],
-) -> None:
-    """Mine hard negatives by BM25, in this process or on the cluster, and write them as one file."""
-    from hybridr.adaptation.judged import mine
-
-    judged = labels.read().sample(settings.max_queries, settings.seed)
-    progress = session.output.progress
-    found = mine(judged, out, settings.mined, **labels.ranking(session), progress=progress)
-    output = session.output
-    output.line(
-        f"mined      {found.documents:,} negatives of {found.queries:,} queries"
-        + (" (done before)" if found.reused else "")
-    )
-    output.line(f"file       {found.file}")
-    beir = f"--beir {labels.beir} " if labels.beir else ""
-    output.line(f"next       hybridr rem train --dam DIR {beir}--negatives {found.file}")
-    output.result(asdict(found) | {"file": str(found.file)})
 
 
 def render(session: Session, dam: str, trained: RemTraining) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -29,14 +28,13 @@ def tune(
     settings: TuneSettings,
     search: Annotated[SearchSettings, Only("query_template")],
     encoder: EncoderFolder = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw the measure by weight, as SVG.")] = None,
     reset: Annotated[bool, typer.Option("--reset", help="Take back all that was tuned, k1 and b.")] = False,
 ) -> None:
     """Choose how the legs are joined by judged queries; without any the defaults stay.
 
     Only what was shown to gain is written, and searches use it from then on; --reset takes it back.
     """
-    from hybridr.tuning.tuning import draw_curve, reset_tuning, tune
+    from hybridr.tuning.tuning import reset_tuning, tune
 
     dry = settings.dry_run
     if reset:
@@ -45,8 +43,6 @@ def tune(
     queries = judged.found(cluster, name).read_if_given()
     progress = session.output.progress
     found = tune(cluster, name, queries, encoder=encoder, settings=settings, search=search, progress=progress)
-    if plot is not None:
-        draw_curve(found, plot)
     session.output.result(found.to_json())
     show(session, found)
     show_use(session, name, found, dry)

@@ -37,41 +37,26 @@ TrainingPrecision = Literal["fp32", "bf16"]
 class Objective(Protocol):
     """What is minimised, and on what; `parts` must be a pure function of weights, seed, step and rank."""
 
-    @property
-    def name(self) -> str:
-        """That of the file."""
-
-    @property
-    def on(self) -> str:
-        """What it is trained on: "documents", "labels" or "pairs"."""
+    name: str
+    """That of the file."""
+    on: str
+    """What it is trained on: "documents", "labels" or "pairs"."""
+    module: torch.nn.Module
+    """The model, whose mode the loop sets."""
+    weights: Mapping[str, torch.nn.Parameter]
+    """What is trained, by name, in a fixed order."""
+    dropout: bool
+    """Whether the model's own dropout is active."""
+    shared_loss: bool
+    """Whether every process computes the whole loss; else their losses add up."""
+    recipe: Recipe
+    """How the weights are moved, as the settings say."""
+    processes: Any
+    """The `Processes` that train together."""
 
     @property
     def Settings(self) -> type[Stage]:  # noqa: N802
         """The settings that it is made with."""
-
-    @property
-    def module(self) -> torch.nn.Module:
-        """The model, whose mode the loop sets."""
-
-    @property
-    def weights(self) -> Mapping[str, torch.nn.Parameter]:
-        """What is trained, by name, in a fixed order."""
-
-    @property
-    def dropout(self) -> bool:
-        """Whether the model's own dropout is active."""
-
-    @property
-    def shared_loss(self) -> bool:
-        """Whether every process computes the whole loss; else their losses add up."""
-
-    @property
-    def recipe(self) -> Recipe:
-        """How the weights are moved, as the settings say."""
-
-    @property
-    def processes(self) -> Any:
-        """The `Processes` that train together."""
 
     def parts(self, step: int) -> Sequence[Any]:
         """Give this process's micro-batches of an optimiser step, numbered from 1."""
@@ -83,21 +68,14 @@ class Objective(Protocol):
 class LabelFree(Objective, Protocol):
     """An objective on documents without labels, which fits a retriever or a DAM."""
 
-    @property
-    def fits(self) -> str:
-        """What comes of it: "retriever" or "dam"."""
-
-    @property
-    def title(self) -> str:
-        """Its name in words, for curves and manifests."""
-
-    @property
-    def source(self) -> str:
-        """Who described it, for model cards."""
-
-    @property
-    def strength(self) -> float:
-        """The share (0..1) of the learnt change that is kept unless another is asked for."""
+    fits: str
+    """What comes of it: "retriever" or "dam"."""
+    title: str
+    """Its name in words, for curves and manifests."""
+    source: str
+    """Who described it, for model cards."""
+    strength: float
+    """The share (0..1) of the learnt change that is kept unless another is asked for."""
 
     def unseen_loss(self) -> float | None:
         """Measure the loss on documents that are not trained on, always the same; None without any."""

@@ -32,7 +32,7 @@ class Pipeline(Fusion):
     name = "pipeline"
     help = "as normalization and combination say"
     turn = 2
-    own_settings = frozenset({"normalization", "combination"})
+    own_settings = frozenset({"normalization"})
     one_request = True
     grids = tuple(
         Grid(one, {"fusion": "pipeline", "normalization": one}, TENTHS)
@@ -57,10 +57,8 @@ class Pipeline(Fusion):
         """Do what the processor of the pipeline does."""
         return fuse(list(legs.listed.values()), **legs_technique(self.settings)._asdict())
 
-    def sides(self, legs: Legs) -> dict[str, Scores] | None:
+    def sides(self, legs: Legs) -> dict[str, Scores]:
         """Normalise each list; a document that is not in it adds nothing."""
-        if self.settings.normalization != "rrf" and self.settings.combination != "arithmetic_mean":
-            return None
         nothing = dict.fromkeys(legs.documents, 0.0)
         return {name: nothing | self._on_scale(scores) for name, scores in legs.listed.items()}
 
@@ -88,8 +86,8 @@ def legs_technique(settings: SearchSettings) -> Technique:
     """Give the technique of the legs' scores, in their order. Raises SettingsError."""
     shares = settings.shares.values()
     weights = tuple(share / sum(shares) for share in shares) if settings.legs else tuple(shares)
-    check_technique(settings.normalization, settings.combination, weights, len(weights))
-    return Technique(settings.normalization, settings.combination, weights)
+    check_technique(settings.normalization, weights, len(weights))
+    return Technique(settings.normalization, weights)
 
 
 def search_pipeline(settings: SearchSettings, version: tuple[int, int, int]) -> dict[str, Any]:
@@ -103,12 +101,10 @@ def search_pipeline(settings: SearchSettings, version: tuple[int, int, int]) -> 
 class Technique(NamedTuple):
     """How lists become one, in the words of OpenSearch's search pipelines.
 
-    `normalization` is min_max, l2, z_score or rrf (which takes no `combination`);
-    `weights`, one per list, sum to 1.
+    `normalization` is min_max, l2, z_score or rrf; `weights`, one per list, sum to 1.
     """
 
     normalization: str = "min_max"
-    combination: str = "arithmetic_mean"
     weights: tuple[float, ...] = (0.5, 0.5)
 
 
@@ -127,21 +123,13 @@ def fusion_pipeline(technique: Technique, version: tuple[int, int, int]) -> dict
         processor["combination"] = _rank_combination(combination, version)
         return pipeline
     processor["normalization"]["technique"] = technique.normalization
-    combination["technique"] = technique.combination
-    return {**pipeline, "description": description_of(technique)}
+    how = DESCRIPTIONS[technique.normalization]
+    return {**pipeline, "description": f"hybridr: {how}, then take the weighted mean."}
 
 
 def pipeline_file(technique: Technique) -> str:
     """Name the file of a technique, without its ending; others differ in names and numbers only."""
     return "hybrid-rrf" if technique.normalization == "rrf" else "hybrid-min-max"
-
-
-def description_of(technique: Technique) -> str:
-    """Say what the pipeline does, in the words by which hybridr knows its own."""
-    how = DESCRIPTIONS[technique.normalization]
-    mean = technique.combination.removesuffix("_mean")
-    which = "mean" if mean == "arithmetic" else f"{mean} mean of those that hold a document"
-    return f"hybridr: {how}, then take the weighted {which}."
 
 
 def require_version(technique: Technique, version: tuple[int, int, int]) -> None:
@@ -167,14 +155,10 @@ def _dotted(version: tuple[int, int, int]) -> str:
     return ".".join(map(str, version))
 
 
-def check_technique(normalization: str, combination: str, weights: Sequence[float], legs: int) -> None:
+def check_technique(normalization: str, weights: Sequence[float], legs: int) -> None:
     """Raise SettingsError for what the server would refuse, or silently compute otherwise."""
     if normalization != "rrf" and normalization not in NORMALIZATIONS:
         raise SettingsError(f"unknown normalization '{normalization}': min_max, l2, z_score or rrf")
-    if combination not in COMBINATIONS:
-        raise SettingsError(f"unknown combination '{combination}': {', '.join(COMBINATIONS)}")
-    if normalization == "z_score" and combination != "arithmetic_mean":
-        raise SettingsError("z_score can only be combined by arithmetic_mean")
     if len(weights) != legs:
         raise SettingsError(f"{len(weights)} weights for {legs} lists")
     if not all(0 <= weight <= 1 for weight in weights) or abs(sum(weights) - 1) > 0.01:
@@ -224,30 +208,9 @@ NORMALIZATIONS: dict[str, Callable[[Scores], dict[str, float]]] = {
 }
 
 
-def arithmetic_mean(values: Sequence[float], weights: Sequence[float]) -> float:
-    """Weighted mean over all lists; a missing document (0) counts as 0."""
+def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    """Average over all lists; a missing document (0) counts as 0."""
     return sum(value * weight for value, weight in zip(values, weights, strict=True)) / sum(weights)
-
-
-def geometric_mean(values: Sequence[float], weights: Sequence[float]) -> float:
-    """Weighted geometric mean over the lists that hold the document."""
-    pairs = [(value, weight) for value, weight in zip(values, weights, strict=True) if value > 0]
-    total = sum(weight for _, weight in pairs)
-    return math.exp(sum(weight * math.log(value) for value, weight in pairs) / total) if total else 0.0
-
-
-def harmonic_mean(values: Sequence[float], weights: Sequence[float]) -> float:
-    """Weighted harmonic mean over the lists that hold the document."""
-    pairs = [(value, weight) for value, weight in zip(values, weights, strict=True) if value > 0]
-    denominator = sum(weight / value for value, weight in pairs)
-    return sum(weight for _, weight in pairs) / denominator if denominator else 0.0
-
-
-COMBINATIONS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
-    "arithmetic_mean": arithmetic_mean,
-    "geometric_mean": geometric_mean,
-    "harmonic_mean": harmonic_mean,
-}
 
 
 def rrf(lists: Sequence[Scores], weights: Sequence[float]) -> dict[str, float]:
@@ -263,7 +226,6 @@ def fuse(
     lists: Sequence[Scores],
     *,
     normalization: str = "min_max",
-    combination: str = "arithmetic_mean",
     weights: Sequence[float] | None = None,
 ) -> dict[str, float]:
     """Fuse the lists of several retrievers into one score per document.
@@ -273,13 +235,12 @@ def fuse(
     lists. Raises SettingsError for what it does not support.
     """
     weights = weights or [1 / len(lists)] * len(lists)
-    check_technique(normalization, combination, weights, len(lists))
+    check_technique(normalization, weights, len(lists))
     if normalization == "rrf":
         return rrf(lists, weights)
     scaled = [NORMALIZATIONS[normalization](scores) for scores in lists]
     documents = dict.fromkeys(doc for scores in lists for doc in scores)
-    mean = COMBINATIONS[combination]
-    return {doc: mean([scores.get(doc, 0.0) for scores in scaled], weights) for doc in documents}
+    return {doc: weighted_mean([scores.get(doc, 0.0) for scores in scaled], weights) for doc in documents}
 
 
 def ranking(scores: Scores) -> list[str]:

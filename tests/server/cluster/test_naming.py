@@ -41,7 +41,6 @@ VERBS = (
     "reindex {name}",
     "reindex {name} --dry-run",
     "reindex {name} --in-place",
-    "rem negatives --index {name} --beir {folder}/beir --split test --out {folder}/mined",
     "remove {name} --yes",
     "rollback {name}",
     "search {name} anchor",

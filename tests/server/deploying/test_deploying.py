@@ -22,7 +22,7 @@ from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.standing.standing import remove
 from support.corpus import bulk, fill_index, text_number
-from support.deployed import Server, ask, assert_plain, ids, scores, serving_index
+from support.deployed import Server, ask, assert_plain, ids, scores, serving_index, with_vectors
 
 pytestmark = [pytest.mark.node, pytest.mark.ml]
 INDEX = "shelf"
@@ -44,10 +44,7 @@ def shelf(ml_cluster: Cluster, minilm_encoder_folder: Path) -> Iterator[Cluster]
     bulk(
         ml_cluster, INDEX, [{"index": {"_id": "odd"}}, {"text": 'a "quoted" {brace} \n line', "price": 99.0}]
     )
-    reindex(ml_cluster, INDEX, minilm_encoder_folder)
-    yield ml_cluster
-    for info in ml_cluster.indices(f"{INDEX}*"):
-        ml_cluster.request("DELETE", path_of(info.name))
+    yield from with_vectors(ml_cluster, INDEX, minilm_encoder_folder)
 
 
 @pytest.fixture(scope="module")
@@ -153,14 +150,6 @@ def test_placeholders_of_connectors_are_not_filled_in(
 ) -> None:
     ask(shelf, transparent, {"query": {"match": {"text": text}}})
     assert json.loads(server.received[-1])["input"]["match"]["text"]["query"] == text
-
-
-def test_a_text_that_names_the_connectors_own_parameter_gets_plain_bm25(
-    shelf: Cluster, transparent: str, server: Server
-) -> None:
-    asked = len(server.received)
-    assert_plain(shelf, transparent, {"query": {"match": {"text": "${parameters.input} basket"}}})
-    assert len(server.received) == asked
 
 
 def test_a_dead_server_means_plain_bm25(shelf: Cluster, transparent: str, server: Server) -> None:

@@ -208,15 +208,15 @@ def test_other_vectors_are_refused_and_undone(
     assert held(allowed) == before
 
 
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_an_upload_that_ends_early_leaves_nothing(
     allowed: Cluster, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = held(allowed)
     encoder = load_encoder(tiny)
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
         patch.setattr(local_models, "await_registered", interrupted)
         with pytest.raises(KeyboardInterrupt):
@@ -237,9 +237,6 @@ def test_loading_is_told_and_leaves_nothing_when_it_is_interrupted(
 ) -> None:
     before = held(allowed)
     encoder, told = load_encoder(tiny), []
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
 
     def tell(stage: str, done: int, total: int | None = None, note: str = "") -> None:
         told.append((stage, done, total))

@@ -12,15 +12,15 @@ from hybridr.cluster.bit_field import held_bits
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.record import BITS_FIELD
-from hybridr.encoding.bits import mean_from_text, read_bits
+from hybridr.encoding.bits import mean_from_text
 from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.forecasting.forecasting import preview
 from hybridr.reindexing.syncing import sync
-from hybridr.reindexing.verification import verify
 from hybridr.standing.standing import remove
-from support.corpus import bulk, delete, put_documents, sources, update
+from support.bits import read_bits
+from support.corpus import bulk, sources, update
 from support.hashing import HashingEncoder
-from support.in_place_index import knn_index, raw
+from support.in_place_index import clients_write, knn_index, problems, raw
 
 pytestmark = pytest.mark.node
 BESIDE = ReindexSettings(token_bits=True, fields=("text",))
@@ -51,11 +51,6 @@ def assert_bits_fit(cluster: Cluster, name: str) -> None:
     _, expected = read_bits(HashingEncoder(), list(texts.values()), mean)
     held = held_bits(cluster, info.name, list(raw(cluster, info.name)))
     assert held == {doc: bits.tobytes() for doc, bits in zip(texts, expected, strict=True)}
-
-
-def problems(cluster: Cluster, name: str) -> dict[str, list[str]]:
-    found = verify(cluster, name, HashingEncoder(), sample=100)
-    return {finding.name: sorted(finding.differing) for finding in found.findings if not finding.ok}
 
 
 @pytest.mark.parametrize("settings", [BESIDE, IN_PLACE], ids=["beside", "in place"])
@@ -96,10 +91,7 @@ def test_a_round_of_syncing_writes_the_bits_of_what_changed(
 ) -> None:
     destination = reindex(cluster, source, HashingEncoder(), settings).destination
     mean = resolve(cluster, source).record.token_bits
-    put_documents(cluster, source, [3, 50], suffix=" by a client")
-    update(cluster, source, "one", text="")
-    delete(cluster, source, "d7")
-    update(cluster, destination, "d9", text="written where the bits are")
+    clients_write(cluster, source, destination, "one", "written where the bits are")
     sync(cluster, source, HashingEncoder())
     assert_bits_fit(cluster, source)
     assert problems(cluster, source) == {}, "what a client wrote there was taken up"

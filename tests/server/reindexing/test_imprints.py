@@ -18,14 +18,13 @@ from hybridr.forecasting.forecasting import preview
 from hybridr.reindexing import imprints
 from hybridr.reindexing.recipe import TextRecipe
 from hybridr.reindexing.syncing import sync
-from hybridr.reindexing.verification import verify
 from hybridr.staging.importing import plan_import
 from hybridr.staging.texts import export_text
 from hybridr.staging.vectors import encode_texts
 from hybridr.standing.standing import remove, status
-from support.corpus import bulk, delete, put_documents, sources, update
+from support.corpus import bulk, put_documents, sources, update
 from support.hashing import HashingEncoder
-from support.in_place_index import knn_index, raw
+from support.in_place_index import clients_write, knn_index, problems, raw
 from support.members import one_more
 from support.term_weights import FIELD, TERM_WEIGHTS
 
@@ -63,11 +62,6 @@ def assert_weights_fit(cluster: Cluster, name: str) -> None:
         assert found.get(FIELD) == recipe.values(said).get(FIELD), doc_id
 
 
-def problems(cluster: Cluster, name: str) -> dict[str, list[str]]:
-    found = verify(cluster, name, HashingEncoder(), sample=100)
-    return {finding.name: sorted(finding.differing) for finding in found.findings if not finding.ok}
-
-
 @BOTH
 def test_it_is_written_beside_the_others_and_asked_by_the_engine(
     cluster: Cluster, source: str, in_place: bool
@@ -91,10 +85,7 @@ def test_a_round_of_syncing_writes_what_changed(cluster: Cluster, source: str, i
     destination = reindex(cluster, source, HashingEncoder(), wanted(in_place)).destination
     fitted = resolve(cluster, source).record.imprints
     assert len(json.loads(fitted["throwaway"])) == 24
-    put_documents(cluster, source, [3, 50], suffix=" by a client")
-    update(cluster, source, "one", text="")
-    delete(cluster, source, "d7")
-    update(cluster, destination, "d9", text="written where the weights are")
+    clients_write(cluster, source, destination, "one", "written where the weights are")
     sync(cluster, source, HashingEncoder())
     assert_weights_fit(cluster, source)
     assert set(raw(cluster, destination)["d9"][FIELD]) == set("written where the weights are".split())

@@ -19,9 +19,9 @@ from hybridr.reindexing.reindexing import plan
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
 from hybridr.standing.standing import status
-from support.corpus import bulk, delete, put_documents, update
+from support.corpus import bulk, put_documents
 from support.hashing import HashingEncoder
-from support.in_place_index import knn_index, raw
+from support.in_place_index import clients_write, knn_index, problems, raw
 from support.sparse import exported
 
 pytestmark = pytest.mark.node
@@ -56,11 +56,6 @@ def assert_weights_fit(cluster: Cluster, name: str, most: int = 400) -> None:
         assert found[SPARSE_FIELD] == pytest.approx(weights, rel=1e-3, abs=1e-4), doc_id
 
 
-def problems(cluster: Cluster, name: str) -> dict[str, list[str]]:
-    found = verify(cluster, name, HashingEncoder(), sample=100)
-    return {finding.name: sorted(finding.differing) for finding in found.findings if not finding.ok}
-
-
 @BOTH
 def test_weights_are_written_resumed_synced_and_removed(
     cluster: Cluster, source: str, in_place: bool
@@ -72,10 +67,7 @@ def test_weights_are_written_resumed_synced_and_removed(
     assert problems(cluster, source) == {}
     again = reindex(cluster, source, encoder, wanted(in_place))
     assert (again.encoded, again.skipped, again.destination) == (0, 23, done.destination)
-    put_documents(cluster, source, [3, 50], suffix=" by a client")
-    update(cluster, source, "signs", text="")
-    delete(cluster, source, "d7")
-    update(cluster, done.destination, "d9", text="written where the weights are")
+    clients_write(cluster, source, done.destination, "signs", "written where the weights are")
     sync(cluster, source, encoder)
     assert_weights_fit(cluster, source)
     assert problems(cluster, source) == {}

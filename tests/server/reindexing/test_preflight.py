@@ -16,7 +16,7 @@ from hybridr.errors import ClusterError
 from hybridr.reindexing import beside_index
 from hybridr.reindexing.preflight import Disk
 from hybridr.reindexing.reindexing import plan
-from support.corpus import fill_index, sources
+from support.corpus import fill_index, sources, touching_pipeline
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -51,9 +51,7 @@ def test_a_template_that_ruins_the_copy_is_refused(cluster: Cluster, index_name:
 def test_a_harmless_template_is_told_and_does_not_change_the_copies(
     cluster: Cluster, index_name: str, template: Any
 ) -> None:
-    pipeline = f"{index_name}-pipeline"
-    processors = [{"set": {"field": "touched", "value": True}}]
-    cluster.request("PUT", f"/_ingest/pipeline/{pipeline}", {"processors": processors})
+    pipeline = touching_pipeline(cluster, index_name)
     fill_index(cluster, index_name, 3)
     template(
         settings={"index.final_pipeline": pipeline, "index.default_pipeline": pipeline},

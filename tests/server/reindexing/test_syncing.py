@@ -26,7 +26,16 @@ from hybridr.rewriting.rewriting import fates_of
 from hybridr_cli.commands.sync import show_round
 from hybridr_cli.output import Output
 from hybridr_cli.session import Session
-from support.corpus import bulk, delete, fill_index, put_documents, sources, text_number, update
+from support.corpus import (
+    bulk,
+    delete,
+    fill_index,
+    put_documents,
+    sources,
+    text_number,
+    touching_pipeline,
+    update,
+)
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -217,9 +226,7 @@ def test_without_the_right_to_ask_for_checkpoints_every_round_looks_at_all(
 def test_a_final_pipeline_does_not_run_on_copies_and_stays(
     cluster: Cluster, index_name: str, alias: str
 ) -> None:
-    pipeline = f"{index_name}-pipeline"
-    processors = [{"set": {"field": "touched", "value": True}}]
-    cluster.request("PUT", f"/_ingest/pipeline/{pipeline}", {"processors": processors})
+    pipeline = touching_pipeline(cluster, index_name)
     destination = cluster.index_info(alias).name
     cluster.request("PUT", path_of(destination, "_settings"), {"index": {"final_pipeline": pipeline}})
     put_documents(cluster, index_name, [4], suffix=" changed")

@@ -208,13 +208,18 @@ def test_a_table_that_is_written_after_its_name_is_taken_up_within_five_seconds(
         await_scores(running, expected(cluster, index_name, HashingEncoder()))
 
 
-def test_vectors_that_were_filled_in_place_by_another_encoder_are_not_asked_with_the_old_one(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def no_other_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(*_: object) -> None:
         raise ModelError("that encoder is not here")
 
     monkeypatch.setattr(openings, "encoder_for", gone)
+
+
+@pytest.mark.usefixtures("no_other_encoder")
+def test_vectors_that_were_filled_in_place_by_another_encoder_are_not_asked_with_the_old_one(
+    cluster: Cluster, index_name: str
+) -> None:
     fill_index(cluster, index_name, 30, settings={"knn": True})
     reindex(cluster, index_name, HashingEncoder(), IN_PLACE)
     app = create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster)
@@ -228,13 +233,10 @@ def test_vectors_that_were_filled_in_place_by_another_encoder_are_not_asked_with
     assert "that encoder is not here" in answer["warning"]
 
 
+@pytest.mark.usefixtures("no_other_encoder")
 def test_a_server_that_cannot_follow_answers_as_before_and_says_so(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def gone(*_: object) -> None:
-        raise ModelError("that encoder is not here")
-
-    monkeypatch.setattr(openings, "encoder_for", gone)
     first, second = ENCODERS.values()
     fill_index(cluster, index_name, 30)
     reindex(cluster, index_name, first)
