@@ -314,7 +314,16 @@ def fate_of(ranking: BodyRanking, request: Mapping[str, Any]) -> Fate:
         except (TypeError, ValueError, AttributeError, RecursionError, ClusterError):
             judged = "unreadable"
         reason = judged if isinstance(judged, str) else "scroll" if "scroll" in params else None
-    return Fate(reason is None, reason, explanation_of(reason) if reason else "ranked as hybridr search does")
+    if reason is not None or isinstance(judged, str):
+        return Fate(False, reason, explanation_of(reason))
+    return Fate(True, None, ranked_by(judged))
+
+
+def ranked_by(one: Wanted) -> str:
+    """Say for people what ranks a request."""
+    own = "by its own query, with what hybridr search adds to words"
+    ranked = f"ranked {'as hybridr search does' if one.words is None else own}"
+    return f"{ranked}; its own functions and wishes act on that" if one.around else ranked
 
 
 def reason_of_path(api: str, params: Mapping[str, Any]) -> Reason | None:

@@ -15,7 +15,7 @@ import orjson
 
 from ..cluster.legs.lexical import PLACE, Template
 from ..cluster.record import IndexInfo
-from ..errors import ClusterError, DownloadError, HybridrError
+from ..errors import ClusterError, DownloadError
 from ..files.remembered import remember_scales, scales_known
 from ..search.calibration import PlainQuery, Probes, probes_of, scale_among
 from ..search.opened import Opened
@@ -24,7 +24,6 @@ from .clauses.bool import OF_VECTORS
 MOST_SHAPES, MOST_WAITING, MOST_BYTES = 1_000, 100, 10_000
 FITTED_S = 3600.0  # after that a scale is measured anew, and used meanwhile
 AT_ONCE, REST = 100, 4.0  # shapes fitted without a rest; then so many times as long as each took
-LONGEST_S = 5.0  # that a new opening waits for the shapes of the one before
 TYPED, LETTERS = ("query", "value", "wildcard"), 2
 CONDITIONS = ("filter", "must_not", "minimum_should_match")
 DEMANDS = ("operator", "default_operator", "minimum_should_match", "_name")
@@ -136,15 +135,18 @@ class Shapes:
         return known.scale if known else None
 
     def follow(self, before: Shapes) -> None:
-        """Take the shapes of an index as it was opened before; of another one they are fitted first."""
-        recent, until = list(before._known.items()), time.monotonic() + LONGEST_S
-        if recent and before._name == self._name:
-            self._known.update(recent)
-            return
-        with suppress(HybridrError):
-            for _, one in reversed(recent[-AT_ONCE:]):
-                if one.shape and time.monotonic() < until:
-                    self._fit(one.shape)
+        """Take over the shapes of an index as it was opened before, which is left alone from now on; of
+        another index they are fitted in the background, those that were asked last before the others."""
+        with before._lock:
+            recent, waiting = list(before._known.items()), list(before._waiting)
+            before._waiting.clear()
+        with self._lock:
+            self._recall()
+            if before._name == self._name:
+                self._known.update(recent)
+            for shape in [*waiting, *(one.shape for _, one in reversed(recent) if one.shape)]:
+                if shape_digest(shape) not in self._known:
+                    self._ask_for(shape)
 
     @property
     def _name(self) -> str:
@@ -152,16 +154,20 @@ class Shapes:
 
     def _found(self, shape: bytes) -> ShapeScale | None:
         with self._lock:
-            if not (self._known or self._recalled):
-                self._recalled = True  # once: a request in vain may follow the other
-                before = scales_known(self._name).items()
-                self._known.update((key, ShapeScale(scale, time.monotonic())) for key, scale in before)
-            known = self._known.get(key := shape_digest(shape))
+            self._recall()
+            known = self._known.pop(key := shape_digest(shape), None)
             if known:
-                self._known.move_to_end(key)
+                self._known[key] = known._replace(shape=shape)  # the last one asked; recalled without it
             if self.background and (known is None or known.at + FITTED_S < time.monotonic()):
                 self._ask_for(shape)
             return known
+
+    def _recall(self) -> None:
+        """Read what another server on this machine measured of the index; once, for there may be nothing."""
+        if not self._recalled:
+            self._recalled = True
+            before = scales_known(self._name).items()
+            self._known.update((key, ShapeScale(scale, time.monotonic())) for key, scale in before)
 
     def _ask_for(self, shape: bytes) -> None:
         if len(self._waiting) < MOST_WAITING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
@@ -187,7 +188,45 @@ def test_a_new_opening_of_the_same_index_knows_what_was_known_and_of_another_it_
     assert (same.scale(MULTI, ["red shoes"]), len(fitted)) == (3.0, 1)
     for count, one in enumerate((other, wider), 2):
         one.follow(before)
-        assert (one.scale(MULTI, ["red shoes"]), len(fitted)) == (3.0, count)
+        assert (settled(one).scale(MULTI, ["red shoes"]), len(fitted)) == (3.0, count)
+
+
+def test_a_new_opening_waits_for_no_fitting_and_the_one_before_ends_its_own(
+    fitted: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, other, go_on = Shapes(opened(), background=True), Shapes(opened(), background=True), Event()
+    before.scale(boosted(1), ["red shoes"])
+    settled(before)
+    measured = shapes.scale_among
+
+    def slowly(*asked: Any) -> float:
+        assert go_on.wait(20)
+        return measured(*asked)
+
+    monkeypatch.setattr(shapes, "scale_among", slowly)
+    for boost in (2, 3):
+        assert before.scale(boosted(boost), ["red shoes"]) is None
+    began = time.monotonic()
+    other.follow(before)
+    assert time.monotonic() - began < 1
+    assert [other.scale(boosted(boost), ["red shoes"]) for boost in (1, 2, 3)] == [None] * 3
+    assert (other.waiting, before.waiting) == (3, 0)
+    go_on.set()
+    assert [settled(other).scale(boosted(boost), ["red shoes"]) for boost in (1, 2, 3)] == [3.0] * 3
+    assert len(fitted) <= 1 + 1 + 3, "of the other index only what it was at"
+
+
+def test_what_was_recalled_is_fitted_for_another_index_once_it_was_asked(
+    fitted: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = shapes.shape_digest(
+        orjson.dumps(query_shape(boosted(1), ["red shoes"]), option=orjson.OPT_SORT_KEYS)
+    )
+    recalled, other = Shapes(opened("known"), background=True), Shapes(opened(), background=True)
+    monkeypatch.setattr(shapes, "scales_known", lambda name: {shape: 2.0} if name == recalled._name else {})
+    assert recalled.scale(boosted(1), ["red shoes"]) == 2.0
+    other.follow(recalled)
+    assert settled(other).scale(boosted(1), ["red shoes"]) == 3.0
 
 
 def test_the_next_server_on_this_machine_knows_what_was_measured(fitted: list[Any]) -> None:

@@ -229,7 +229,8 @@ def test_soft_terms_need_a_table_and_no_token_states(monkeypatch: pytest.MonkeyP
         similarity = "cosine"
 
     blind = place()._replace(encoder=Bare())  # type: ignore[arg-type]
-    assert "no table" in str(SoftTerms.obstacle(blind))
+    assert SoftTerms.obstacle(blind) == "its encoder shows no states of tokens"
+    assert SoftTerms.obstacle(place()) == "no table of terms: hybridr tune docs fits one to 300 words or more"
     monkeypatch.setattr(term_table, "LEAST_TERMS", 6)
     made = soft_terms(monkeypatch, "wing wings flow basket candle")
     assert SoftTerms.obstacle(blind) == "the index has too few words, 5"

@@ -15,6 +15,7 @@ from typing import Any
 from ...errors import DataError
 from ...vocabulary.fitting import table_obstacle
 from ...vocabulary.storage import open_term_table
+from ...vocabulary.term_table import LEAST_TERMS
 from ...vocabulary.terms import Analysed
 from . import Place, QueryReading, Signal
 
@@ -52,10 +53,11 @@ class SoftTerms(Signal):
         if place.info.scope:
             return f"'{place.info.name}' is asked through an alias that shows a part of it"
         table = open_term_table(place.cluster, place.info)
-        if table is None and place.info.record.passages:
-            return table_obstacle(place.info, place.encoder)
         if table is None:
-            return f"no table of terms was fitted: hybridr tune {place.info.name}"
+            none = (
+                f"no table of terms: hybridr tune {place.info.name} fits one to {LEAST_TERMS} words or more"
+            )
+            return table_obstacle(place.info, place.encoder) or none
         return table.shortcoming or None
 
     def clauses(self, asked: QueryReading) -> list[dict[str, Any]]:

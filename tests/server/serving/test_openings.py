@@ -19,6 +19,7 @@ from hybridr.deploying import deploying, preconditions
 from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import ClusterError, ModelError, SettingsError
 from hybridr.reindexing.rollback import rollback
+from hybridr.rewriting import shapes
 from hybridr.search.settings import SearchSettings
 from hybridr.serving import openings
 from hybridr.serving.application import create_app
@@ -66,10 +67,27 @@ def await_scores(client: TestClient, wanted: dict[str, float]) -> None:
         time.sleep(0.05)
 
 
+def slow_fitting(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Have a shape of clients' queries ranked; from now on none is brought to its scale until the event."""
+    own = {"query": {"multi_match": {"query": TEXT, "fields": ["title^3", "text"]}}}
+
+    def ranked() -> bool:
+        return "rescore" in client.post("/v1/rank?recall=lexical", json=own).json()["body"]
+
+    deadline = time.monotonic() + 20
+    while not ranked():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    go_on = threading.Event()
+    monkeypatch.setattr(shapes, "scale_among", lambda *_: float(go_on.wait(60)))
+    return go_on
+
+
 def test_reindex_tune_and_rollback_are_followed_and_no_request_is_lost_or_a_mixture(
-    client: tuple[TestClient, str], cluster: Cluster
+    client: tuple[TestClient, str], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running, index = client
+    fitting = slow_fitting(running, monkeypatch)
     first, second = ENCODERS.values()
     known = [expected(cluster, index, first)]
     seen, ended, lost = [], threading.Event(), []
@@ -95,6 +113,7 @@ def test_reindex_tune_and_rollback_are_followed_and_no_request_is_lost_or_a_mixt
         rollback(cluster, index, drop=True)
         await_scores(running, known[0])
     finally:
+        fitting.set()
         ended.set()
         asking.join()
     assert not lost
