@@ -28,6 +28,8 @@ from .shapes import Shapes, leaves_in, query_shape
 from .shown import without_field_inside
 
 BEST_FIRST = [{"_score": {"order": "desc"}}]
+PLACES = frozenset(("_doc", "_shard_doc"))
+"""By what a search sorts that goes on and on, page by page."""
 KEPT = frozenset(
     "query from size _source sort aggregations highlight post_filter track_total_hits timeout pit "
     "terminate_after collapse min_score explain profile version seq_no_primary_term "
@@ -107,11 +109,12 @@ class BodyRanking:
             return "no_query"
         if is_by_query(body):
             return "by_query"
-        if body.get("sort", BEST_FIRST) != BEST_FIRST:
+        if not is_best_first(body):
             return "sort"
-        if unknown := next((name for name in body if name not in KEPT), None):
+        kept = KEPT | {"search_after"} if parts_ties(body) else KEPT
+        if unknown := next((name for name in body if name not in kept), None):
             return unknown if unknown in REASONS else AboutReason("part", unknown)
-        if "min_score" in body and (self.recall == "all" or "collapse" in body):
+        if "min_score" in body and (self.recall == "all" or takes_no_rescore(body)):
             return "min_score"
         if body.get("size") == 0 and ("aggregations" not in body or self.recall == "lexical"):
             return "counting"
@@ -147,7 +150,7 @@ class BodyRanking:
         found = made.found if self.recall == "all" else body["query"]
         scored = surrounded(times(made.like_words, one.scale), one) if one.around else made.scored
         made = made._replace(found=found, scored=scored)
-        if "collapse" not in body:
+        if not takes_no_rescore(body):
             return self.without_vector({**body, **made.body()})
         return self.without_vector({**body, **marking_own_words(body), **made.within()})
 
@@ -191,6 +194,24 @@ def is_by_query(body: Mapping[str, Any]) -> bool:
     by_place = isinstance(sort, list) and sort[:1] == [{"_doc": {"order": "asc"}}]
     numbered = bool(body.get("seq_no_primary_term")) or body.get("size") == BY_QUERY_SIZE
     return by_place or (sort is not None and numbered)
+
+
+def is_best_first(body: Mapping[str, Any]) -> bool:
+    """Tell whether hits are sorted by their score; what parts ties may follow, where no view of the index is
+    read page by page."""
+    sort = body.get("sort", BEST_FIRST)
+    by_place = "pit" in body or any(PLACES.intersection(one) for one in sort)
+    return bool(sort[:1] == BEST_FIRST and not (len(sort) > 1 and by_place))
+
+
+def parts_ties(body: Mapping[str, Any]) -> bool:
+    """Tell whether hits are sorted by more than one value."""
+    return len(body.get("sort", BEST_FIRST)) > 1
+
+
+def takes_no_rescore(body: Mapping[str, Any]) -> bool:
+    """Tell whether OpenSearch takes no `rescore` in a search: its query has to score all that it finds."""
+    return "collapse" in body or parts_ties(body)
 
 
 def is_unicode(text: str) -> bool:
@@ -305,18 +326,18 @@ def fate_of(ranking: BodyRanking, request: Mapping[str, Any]) -> Fate:
     params = dict(parse_qsl(address.query)) | dict(request.get("params") or {})
     given = request.get("body") or {} if {"path", "body"} & request.keys() else request
     path = address.path.removesuffix("/template")
-    reason = reason_of_path(path.rpartition("/")[2], params)
-    if reason is None:
+    judged: Wanted | Reason | None = reason_of_path(path.rpartition("/")[2], params)
+    if judged is None:
         try:
             if path != address.path:
                 given = ranking.search.cluster.request("POST", "/_render/template", given)["template_output"]
             judged = ranking.judged(as_sent(given, params))
         except (TypeError, ValueError, AttributeError, RecursionError, ClusterError):
             judged = "unreadable"
-        reason = judged if isinstance(judged, str) else "scroll" if "scroll" in params else None
-    if reason is not None or isinstance(judged, str):
-        return Fate(False, reason, explanation_of(reason))
-    return Fate(True, None, ranked_by(judged))
+    if isinstance(judged, Wanted) and "scroll" not in params:
+        return Fate(True, None, ranked_by(judged))
+    reason = judged if isinstance(judged, str) else "scroll"
+    return Fate(False, reason, explanation_of(reason))
 
 
 def ranked_by(one: Wanted) -> str:

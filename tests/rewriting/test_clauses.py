@@ -26,6 +26,7 @@ ALL_OF = {"match": {"text": {"query": "two words", "operator": "and"}}}
 SHOES = {"term": {"category": "shoes"}}
 CHEAP = {"range": {"price": {"lt": 10}}}
 POPULAR = {"field_value_factor": {"field": "price"}}
+ADDING = {"function_score": {"query": MATCH, "functions": [POPULAR], "boost_mode": "sum"}}
 ALL = 3.4028235e38
 THROWAWAY = '''
 from hybridr.rewriting.clauses import Clause
@@ -200,7 +201,32 @@ def test_several_texts_are_one_where_all_are_demanded_or_any_may_match() -> None
     assert beside == Wanted("two words", around=(added(other),))
 
 
+@pytest.mark.parametrize("kind", ["bool", "dis_max"])
+def test_functions_that_multiply_one_of_several_clauses_stay_in_it(kind: str) -> None:
+    popular = {"function_score": {"query": MATCH, "functions": [POPULAR], "boost_mode": "multiply"}}
+    less = {"boosting": {"positive": MATCH, "negative": SHOES, "negative_boost": 0.2}}
+    wished = {"bool": {"must": [MATCH], "should": [SHOES]}}
+    for one in (popular, less, wished):
+        query = {kind: {{"bool": "should", "dis_max": "queries"}[kind]: [one, TITLE]}}
+        assert READER.read(query) == Wanted(
+            "two words", demand="clauses", words=query, typed=("two words",)
+        ), one
+
+
+def test_functions_in_the_place_of_the_score_rank_where_a_script_uses_it() -> None:
+    def replaced(source: str) -> dict[str, Any]:
+        script = {"script_score": {"script": {"source": source, "params": {"_score": 1}}}}
+        return {"function_score": {"query": MATCH, "functions": [script], "boost_mode": "replace"}}
+
+    one = READER.read(replaced("_score * 2"))
+    assert isinstance(one, Wanted)
+    assert surrounded({"new": {}}, one)["function_score"]["query"] == {"new": {}}
+    assert READER.read(replaced("doc['n'].value")) == "functions"
+
+
 def test_a_reason_names_the_field_or_the_clause() -> None:
+    assert explanation_of(READER.read({"constant_score": {"filter": MATCH}})).startswith("constant_score: ")
+    assert explanation_of(READER.read({"bool": {"should": [ADDING, TITLE]}})).startswith("function_score in ")
     assert explanation_of(READER.read({"match": {"category": "shoes"}})).startswith("category is keyword: ")
     assert explanation_of(READER.read({"match": {"nothing": "shoes"}})).startswith("nothing is not mapped: ")
     assert explanation_of(READER.read({"geo_distance": {}})).startswith("geo_distance: ")
@@ -215,13 +241,15 @@ def test_a_reason_names_the_field_or_the_clause() -> None:
         ({"match": {"category": "shoes"}}, "field"),
         ({"match": {"text": 7}}, "no_text"),
         ({"match": {"text": "  "}}, "no_text"),
-        ({"constant_score": {"filter": MATCH}}, "kind"),
+        ({"constant_score": {"filter": MATCH}}, "only_a_filter"),
+        ({"constant_score": {"filter": SHOES}}, "kind"),
         ({"query_string": {"query": "two", "fields": ["category"]}}, "field"),
         ({"dis_max": {"queries": []}}, "no_text"),
         ({"query_string": {"query": "category:shoes"}}, "syntax"),
         ({"query_string": {"query": "price:[1 TO 3]"}}, "syntax"),
         ({"dis_max": {"queries": [SHOES]}}, "kind"),
-        ({"dis_max": {"queries": [MATCH, {"function_score": {"query": TITLE}}]}}, "scores"),
+        ({"dis_max": {"queries": [MATCH, ADDING]}}, "scores"),
+        ({"dis_max": {"queries": [ADDING, SHOES]}}, "scores"),
         ({"bool": {"should": [{"match": {"text": f"text {n}"}} for n in range(5)]}}, "texts"),
         ({"nested": {"path": "specs", "query": SHOES}}, "kind"),
         ({"bool": {"filter": [MATCH]}}, "only_a_filter"),
@@ -231,7 +259,11 @@ def test_a_reason_names_the_field_or_the_clause() -> None:
         ({"function_score": {"query": MATCH, "boost_mode": "replace"}}, "functions"),
         ({"function_score": {"query": SHOES}}, "kind"),
         ({"boosting": {"positive": SHOES, "negative": MATCH, "negative_boost": 0.5}}, "kind"),
-        ({"bool": {"should": [{"function_score": {"query": MATCH}}, TITLE]}}, "scores"),
+        ({"bool": {"should": [ADDING, TITLE]}}, "scores"),
+        (
+            {"bool": {"should": [{"script_score": {"query": MATCH, "script": {"source": "1"}}}, TITLE]}},
+            "scores",
+        ),
         ({"hybrid": {"queries": [MATCH]}}, "kind"),
         ({"knn": {"v": {"vector": [1.0], "k": 1}}}, "kind"),
         ({"match": MATCH["match"], "term": {}}, "kind"),

@@ -42,6 +42,7 @@ def ranking(recall: Any = "all", fusion: str = "absolute", **settings: str) -> B
         {"from": 20, "size": 5, "track_total_hits": 2147483647, "_source": {"includes": [], "excludes": []}},
         {"size": 0, "aggregations": {"a": {"terms": {"field": "n"}}}},
         {"sort": BY_SCORE, "highlight": {"fields": {"text": {}}}},
+        {"sort": [*BY_SCORE, {"n": {"order": "asc"}}], "search_after": [1.5, 3]},
         {"from": 9_000, "size": 1000},
     ],
 )
@@ -58,7 +59,10 @@ def test_a_re_ranker_behind_the_search_is_told_as_what_it_is() -> None:
 @pytest.mark.parametrize(
     ("besides", "reason"),
     [
-        ({"sort": [*BY_SCORE, {"n": {"order": "asc"}}]}, "sort"),
+        ({"sort": [*BY_SCORE, {"_doc": {"order": "asc"}}]}, "sort"),
+        ({"sort": [*BY_SCORE, {"n": {"order": "asc"}}], "pit": {"id": "x"}}, "sort"),
+        ({"sort": [*BY_SCORE, {"n": {"order": "asc"}}], "min_score": 3}, "min_score"),
+        ({"sort": BY_SCORE, "search_after": [1.5]}, "search_after"),
         ({"sort": [{"n": {"order": "asc"}}]}, "sort"),
         ({"sort": [{"_doc": {"order": "asc"}}]}, "by_query"),
         ({"sort": BY_SCORE, "size": 1000}, "by_query"),
@@ -133,7 +137,8 @@ def test_what_is_shown_of_hits_inside_is_asked_for_once() -> None:
         ({"query": MATCH}, None),
         ({"query": MATCH, "aggs": {"a": {"terms": {"field": "n"}}}, "size": 0}, None),
         ({"query": MATCH, "sort": "_score"}, None),
-        ({"query": MATCH, "sort": ["_score", {"n": "asc"}]}, "sort"),
+        ({"query": MATCH, "sort": ["_score", {"n": "asc"}]}, None),
+        ({"query": MATCH, "sort": [{"n": "asc"}, "_score"]}, "sort"),
         ({"query": MATCH, "sort": {"n": "desc"}}, "sort"),
         ({"query": MATCH, "min_score": 3}, "min_score"),
         ({"path": "/docs/_search?q=two+words"}, None),

@@ -148,6 +148,7 @@ RANKED = [
     ),
     Asked("dis_max of others", query({"dis_max": {"queries": [MATCH, BRAND]}})),
     Asked("collapse", query(MATCH, collapse={"field": "brand"})),
+    Asked("sort by score and a field", query(MATCH, sort=["_score", {"price": "asc"}])),
 ]
 ONLY_FOR_ALL = ("operator", "minimum_should_match", "phrase", "syntax", "texts", "clauses", "min_score")
 """Reasons that hold only where neighbours are found; `brand:b1` is left alone for the same one always."""
@@ -176,7 +177,7 @@ KEPT = [
         "clauses",
     ),
     Asked("nested, inner hits", query(STARS), "kind"),
-    Asked("constant_score", query({"constant_score": {"filter": MATCH}}), "kind"),
+    Asked("constant_score", query({"constant_score": {"filter": MATCH}}), "only_a_filter"),
     Asked("a text in a filter", query(of_bool(filter=[MATCH])), "only_a_filter"),
     Asked("two texts", query(of_bool(must=[MATCH, {"match": {"title": "orange"}}])), "texts"),
     Asked(
@@ -215,7 +216,7 @@ KEPT = [
     ),
     Asked("min_score", query(MATCH, min_score=3), "min_score"),
     Asked("sort", query(MATCH, sort=[{"price": "desc"}]), "sort"),
-    Asked("sort by score and a field", query(MATCH, sort=["_score", {"price": "asc"}]), "sort"),
+    Asked("sort by score, then by place", query(MATCH, sort=["_score", "_doc"]), "sort"),
     Asked("sort in the address", query(MATCH), "sort", params={"sort": "price:asc"}),
     Asked(
         "sort by a script",

@@ -26,6 +26,7 @@ KINDS = (
 )
 STORE: dict[str, Any] = {
     "settings": {
+        "index.knn": True,
         "number_of_shards": 3,
         "number_of_replicas": 0,
         "analysis": {
@@ -67,6 +68,11 @@ STORE: dict[str, Any] = {
             "published": {"type": "date"},
             "popularity": {"type": "rank_feature"},
             "suggest": {"type": "completion"},
+            "photo": {
+                "type": "knn_vector",
+                "dimension": 2,
+                "method": {"name": "hnsw", "engine": "lucene", "space_type": "l2"},
+            },
         },
     },
 }
@@ -94,6 +100,7 @@ def fill_store(cluster: Cluster, index: str, count: int) -> None:
             "published": f"2026-{1 + number % 12:02}-{1 + number % 27:02}",
             "popularity": 1 + dice.randrange(500),
             "suggest": [kind],
+            "photo": [dice.random(), dice.random()],
         }
         lines += [{"index": {"_id": f"p{number}"}}, source]
     bulk(cluster, index, lines)
@@ -183,6 +190,9 @@ def searches() -> list[Sent]:
         "multi_match, keyword among them": multi("Acme kettle", ["title^3", "brand", "sku^10"]),
         "multi_match, fuzzy": multi("lether armchar", fuzziness="AUTO", prefix_length=1),
         "multi_match, and": multi("warm light", operator="and", type="cross_fields"),
+        "multi_match, all fields": multi("oak 2026 shelf", ["*"]),
+        "multi_match, all fields of any kind": multi("acme kettle", ["*", "*.*^2"], lenient=True),
+        "multi_match, no fields": {"multi_match": {"query": LIKE_OAK}},
         "multi_match, plain fields": multi(LIKE_OAK, ["title", "description", "attributes"]),
         "multi_match, large boosts": multi(LAMP, ["title^1000000", "description^0"]),
         "multi_match, one analyser": multi(PAN, analyzer="standard"),
@@ -241,6 +251,15 @@ def searches() -> list[Sent]:
         "function_score, random": scored(main, random_score={"seed": 3, "field": "_seq_no"}),
         "function_score, least score": scored(main, functions=[LIKED], min_score=2),
         "function_score in bool": of_bool(must=[scored(main, functions=[LIKED])], filter=[IN_STOCK]),
+        "function_score, a script in its place": scored(
+            main, script_score={"script": {"source": "_score * doc['rating'].value"}}, boost_mode="replace"
+        ),
+        "function_score among clauses": of_bool(
+            should=[scored(match(PAN), functions=[LIKED, RECENT]), match(PAN, "description")]
+        ),
+        "function_score in dis_max": {
+            "dis_max": {"queries": [scored(main, functions=[LIKED]), match(LAMP, "description")]}
+        },
         "script_score": {
             "script_score": {
                 "query": main,
@@ -269,6 +288,10 @@ def searches() -> list[Sent]:
         "fields": asked(main, _source=False, fields=["title", "published"]),
         "named queries": asked(of_bool(must=[match(LAMP, _name="words")], filter=[IN_STOCK])),
         "sort by score": asked(main, sort=["_score"]),
+        "sort by score, then by price": asked(main, sort=[{"_score": "desc"}, {"price": "asc"}]),
+        "sort by score, then by id": asked(
+            main, sort=["_score", {"sku": "asc"}], highlight={"fields": {"title": {}}}
+        ),
         "suggest beside": asked(main, suggest={"s": {"text": "lapm", "term": {"field": "title"}}}),
     }
     bodies["collapse, hits inside"]["from"] = bodies["collapse, hits inside"].pop("from_")
@@ -299,6 +322,11 @@ def others() -> list[Sent]:
         "price": asked({"range": {"price": {"gte": 100, "lt": 200}}}),
         "keyword": asked({"match": {"brand": "Acme"}}),
         "number": asked({"match": {"price": 100}}),
+        "next page of a view": asked(main, sort=["_score", "_doc"]),
+        "by score, backwards": asked(main, sort=[{"_score": "asc"}]),
+        "function added to one of several clauses": asked(
+            of_bool(should=[scored(main, functions=[LIKED], boost_mode="sum"), match(LAMP)])
+        ),
         "constant": asked({"constant_score": {"filter": match(LAMP)}}),
         "popular": asked({"rank_feature": {"field": "popularity"}}),
         "like this": asked(

@@ -24,15 +24,15 @@ REASONS: Mapping[Reason, str] = {
     "phrase": "it asks for exactly these letters: a phrase or a beginning, and neighbours would break that",
     "syntax": "signs and operators in its text ask for more than words",
     "texts": "it looks for several texts",
-    "only_a_filter": "its text only says what is found, not what is better",
+    "only_a_filter": "its text only says what is found, not what is better; ask for it in `must`",
     "clauses": "its clauses are too many, or have filters of their own, which neighbours would break",
     "calibrating": "its query is seen for the first time: in seconds it has a scale, and is ranked",
     "scale": "no words of the index's documents score by it: ask a field of type text, boost above 0",
     "operator": "it demands every word, and neighbours would break that",
     "several_fields": "it demands its text in each of several fields, and neighbours would break that",
     "minimum_should_match": "it demands several words, and neighbours would break that",
-    "scores": "vectors of its own, or functions of several clauses, make its scores",
-    "functions": "its functions cut by a score of BM25, or leave nothing of it",
+    "scores": "its scores are of vectors, or set by functions: put these around all clauses for the text",
+    "functions": "its functions cut by a score of BM25, or use none: multiply it, or use `_score`",
     "ranked": "it asks for hits inside of groups, by a query that ranks already",
     "no_query": "it has no query",
     "no_search": "it is no `_search`; the bodies of `_msearch` are judged one by one",
@@ -44,7 +44,7 @@ REASONS: Mapping[Reason, str] = {
     "search_after": "it goes on after a hit of another order",
     "rescore": "it has a `rescore` of its own",
     "slice": "it is one slice of a reading of everything",
-    "min_score": "its `min_score` is on the scale of BM25, which neighbours and groups have not",
+    "min_score": "its `min_score` is on the scale of BM25, which neighbours, groups and ties have not",
     "indices_boost": "it weighs the scores of indices",
     "part": "it has a part that may mean something else beside `rescore`",
     "window": "its page is larger than index.max_rescore_window allows",
@@ -212,8 +212,8 @@ def joined(found: Sequence[Read]) -> Wanted | Reason:
     texts = list(dict.fromkeys(one.text for one in read))
     if len(texts) > MOST_TEXTS:
         return "texts"
-    if any(one.around for one in read):
-        return "scores"
+    if setting := next(filter(None, map(setting_scores, read)), None):
+        return AboutReason("scores", f"{setting} in one of several clauses")
     plain = len(texts) == 1 and all(one.words is None and not is_limited(one) for one in read)
     alike = plain and len({multiplier_of(clause) for clause, _ in found}) == 1
     words = None if alike else {"bool": {"should": [scoring(*one) for one in found]}}
@@ -227,8 +227,17 @@ def scoring(clause: QueryBody, one: Wanted) -> QueryBody:
 
 
 def is_limited(one: Wanted) -> bool:
-    """Tell whether a text counts in some documents alone."""
-    return (one.filters, one.excluded) != ((), ())  # `bool` is a clause here
+    """Tell whether a text counts in some documents alone, or there more than in others."""
+    return (one.filters, one.excluded, one.around) != ((), (), ())  # `bool` is a clause here
+
+
+def setting_scores(one: Wanted) -> str:
+    """Name what makes of a text's score another than a multiple: what scales that tells nothing of words."""
+    for _, outside in one.around:
+        [(kind, body)] = outside.items()
+        if kind == "script_score" or body.get("boost_mode", "multiply") != "multiply":
+            return kind
+    return ""
 
 
 def multiplier_of(clause: QueryBody) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import AboutReason, Clause, QueryReader, Reason, Wanted, is_limited, joined
+from . import AboutReason, Clause, QueryReader, Reason, Wanted, is_limited, joined, setting_scores
 
 
 class DisMax(Clause):
@@ -25,7 +25,7 @@ class DisMax(Clause):
         one = joined(found)
         if isinstance(one, str) or (one.words is None and len(found) == len(read)):
             return one
-        if one.around:
-            return AboutReason("scores", self.name)
+        if setting := setting_scores(one):
+            return AboutReason("scores", f"{setting} in {self.name}")
         demand = one.demand or ("clauses" if is_limited(one) else None)
         return Wanted(one.text, demand=demand, words={self.name: body}, typed=one.typed)

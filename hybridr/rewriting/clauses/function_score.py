@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ...cluster.legs.lexical import scripts_in
 from . import AboutReason, Clause, QueryReader, Reason, Wanted
 
 
@@ -15,6 +16,8 @@ class FunctionScore(Clause):
 
     def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
         """Take the text within, where its score counts."""
-        if body.get("boost_mode") == "replace":
+        functions = {name: value for name, value in body.items() if name != "query"}
+        asks = any("_score" in script for script in scripts_in(functions))
+        if body.get("boost_mode") == "replace" and not asks:
             return AboutReason("functions", "boost_mode replace")
         return reader.inside(self.name, body, "query")

@@ -97,6 +97,10 @@ def order(answer: dict[str, Any]) -> list[str]:
     return [hit["_id"] for hit in answer["hits"]["hits"]]
 
 
+def scores(answer: dict[str, Any]) -> list[float]:
+    return [hit["_score"] for hit in answer["hits"]["hits"]]
+
+
 @pytest.mark.parametrize("one", [*searches(), *others()], ids=lambda one: one.kind)
 def test_nothing_else_changes(answers: dict[str, Answers], one: Sent) -> None:
     old, new, _ = answers[one.kind]
@@ -150,3 +154,21 @@ def test_several_searches_in_one_request_are_ranked_each(store: Cluster, answers
     lines = "".join(f"{{}}\n{json.dumps(one.body)}\n" for one in sent)
     found = store.request("POST", path_of(INDEX, "_msearch"), lines)["responses"]
     assert [order(one) for one in found] == [order(answers[one.kind].new) for one in sent]
+
+
+def test_ties_change_no_order_and_pages_after_a_hit_go_on_where_it_stands(
+    store: Cluster, answers: dict[str, Answers]
+) -> None:
+    tied = next(one.body for one in searches() if one.kind == "sort by score, then by price")
+    whole = store.request("POST", path_of(INDEX, "_search"), tied | {"size": 60})
+    alone = answers["sort by score"].new
+    assert scores(whole)[:10] == pytest.approx(scores(alone), rel=1e-5)
+    pairs = [hit["sort"] for hit in whole["hits"]["hits"]]
+    assert pairs == sorted(pairs, key=lambda pair: (-pair[0], pair[1]))
+    pages, after = list[str](), dict[str, Any]()
+    for _ in range(3):
+        page = store.request("POST", path_of(INDEX, "_search"), tied | {"size": 20} | after)
+        pages += order(page)
+        after = {"search_after": page["hits"]["hits"][-1]["sort"]}
+    assert pages == order(whole)
+    assert page["hits"]["total"] == whole["hits"]["total"]

@@ -1,0 +1,19 @@
+"""`constant_score`: a text that says which documents there are, and of none that it is better."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import AboutReason, Clause, QueryReader, Reason, Wanted
+
+
+class ConstantScore(Clause):
+    """Gives all that match one score: who asks so wants the text to count for nothing."""
+
+    name = "constant_score"
+
+    def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
+        """Find no text, and say so of one that is there."""
+        one = reader.read(body.get("filter"))
+        return one if isinstance(one, str) else AboutReason("only_a_filter", self.name)
