@@ -15,12 +15,24 @@ from numpy.typing import NDArray
 from hybridr.evaluation.bm25 import Bm25, idf, terms_of
 from hybridr.files.formats import ranked
 from hybridr.records import Document, Qrels, Query, Run
-from hybridr.tuning.evidence import byte_length
 
 SEED, TOP = 0, 10
+EXACT_LENGTHS, KEPT_BITS = 24, 4
 SAME = 2e-4
 """Relative: Pyserini rounds scores to four decimals."""
 Array = NDArray[np.floating]
+
+
+def byte_length(length: int) -> int:
+    """Give the length that Lucene reads back from the one byte of a document's norm (its SmallFloat).
+
+    One of 24 and more keeps, less 24, its four leading bits.
+    """
+    if length < EXACT_LENGTHS:
+        return length
+    rest = length - EXACT_LENGTHS
+    lost = max(0, rest.bit_length() - KEPT_BITS)
+    return EXACT_LENGTHS + (rest >> lost << lost)
 
 
 def cut(

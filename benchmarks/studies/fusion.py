@@ -25,7 +25,6 @@ from conditions import the_twelve
 from hybridr import connect
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.record import Record as IndexRecord
-from hybridr.cluster.similarities import Similarity
 from hybridr.evaluation.evaluation import checked_qrels, parse_measure, values_of
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import qrels_file, read_qrels, read_queries
@@ -34,8 +33,7 @@ from hybridr.search.encoders import encoder_for
 from hybridr.search.fusions.pipeline import fuse
 from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
-from hybridr.tuning import k1_and_b
-from hybridr.tuning.evidence import DEPTH, Asked, ask, with_words
+from hybridr.tuning.evidence import DEPTH, Asked, ask
 from hybridr.tuning.judgement import (
     NEIGHBOURHOOD,
     PULL,
@@ -46,10 +44,8 @@ from hybridr.tuning.judgement import (
     landscape,
     measured,
     score_all,
-    score_bm25,
     variants,
 )
-from hybridr.tuning.k1_and_b import bm25_landscape, bm25_variants, errors_of
 from study import LEAD, Record, Section, add_collections, add_json, machine_of, measure_sets, table
 
 QUERIES, SEED = 1_000, 13
@@ -88,20 +84,16 @@ def settings() -> dict[str, Any]:
         "draws": DRAWS,
         "pull": PULL,
         "neighbourhood": NEIGHBOURHOOD,
-        "bm25": {"pulled": k1_and_b.PULLED, "span": k1_and_b.SPAN, "neighbourhood": k1_and_b.NEIGHBOURHOOD},
     }
 
 
 class Measured(NamedTuple):
-    """What a collection gives: `values` of every variant, `words` of the default with other k1 and b."""
+    """What a collection gives: `values` of every variant."""
 
     tried: list[Variant]
     values: Values
-    similarities: list[Similarity]
-    words: Values
     stock: float
     neighbours: dict[str, float]
-    formula_off: float
 
 
 def values_of_set(folder: Path, url: str | None, kept: Path | None) -> Measured:
@@ -110,7 +102,7 @@ def values_of_set(folder: Path, url: str | None, kept: Path | None) -> Measured:
         return read_measured(kept)
     queries, qrels = judged_sample(folder)
     search = opened(folder.name, url, UNSIGNALLED)
-    found = values_of_all(gathered(search, queries), qrels, search.dense_scale, search.cluster.version)
+    found = values_of_all(ask(search, queries), qrels, search.dense_scale, search.cluster.version)
     if kept:
         write_measured(kept, found)
     return found
@@ -128,17 +120,12 @@ def judged_sample(folder: Path) -> tuple[list[Query], Qrels]:
 def read_measured(file: Path) -> Measured:
     """Read what `write_measured` wrote."""
     found = Measured(**json.loads(file.read_text(encoding="utf-8")))
-    return found._replace(
-        tried=[Variant(*one) for one in found.tried],
-        values=np.array(found.values),
-        similarities=[Similarity(*one) for one in found.similarities],
-        words=np.array(found.words),
-    )
+    return found._replace(tried=[Variant(*one) for one in found.tried], values=np.array(found.values))
 
 
 def write_measured(file: Path, found: Measured) -> None:
     """Keep what variants give."""
-    write_json(file, found._asdict() | {"values": found.values.tolist(), "words": found.words.tolist()})
+    write_json(file, found._asdict() | {"values": found.values.tolist()})
 
 
 def values_of_all(
@@ -146,29 +133,23 @@ def values_of_all(
 ) -> Measured:
     """Measure all variants, and neighbours of the formula."""
     tried = variants(version, IndexRecord(similarity="cosine"))
-    default, words = tried[landscape(tried).default], bm25_variants(asked[0].similarity)
     return Measured(
         tried,
         measured(asked, qrels, LEAD, partial(score_all, tried, dense_scale=dense_scale)),
-        [word.similarity for word in words],
-        measured(asked, qrels, LEAD, partial(score_bm25, default, words, dense_scale=dense_scale)),
         mean_of([fuse(list(one.legs.listed.values())) for one in asked], asked, qrels),
         neighbours(asked, qrels, dense_scale),
-        float(np.quantile(np.concatenate([errors_of(one) for one in asked]), 0.99)),
     )
 
 
 def summary(found: Measured) -> dict[str, Any]:
     """Choose by few labels, in every way."""
-    lying, words = landscape(found.tried), bm25_variants(found.similarities[0])
+    lying = landscape(found.tried)
     return {
         "queries": len(found.values),
         "stock": found.stock,
         "default": float(found.values[:, lying.default].mean()),
         "neighbours": found.neighbours,
-        "formula_off": found.formula_off,
         "labels": few_labels(found.values, lying),
-        "bm25": few_labels(found.words, bm25_landscape(words)),
     }
 
 
@@ -178,11 +159,6 @@ def opened(name: str, url: str | None, signals: tuple[str, ...]) -> Search:
     info = resolve(cluster, name)
     untuned = SearchSettings(tuned=False, depth=DEPTH, signals=signals)
     return Search(cluster, info, encoder_for(cluster, info, None), settings=untuned)
-
-
-def gathered(search: Search, queries: Sequence[Query]) -> list[Asked]:
-    """Ask each leg once, and for all that variants need to know of the candidates besides."""
-    return with_words(search, ask(search, queries))
 
 
 def neighbours(asked: Sequence[Asked], qrels: Qrels, dense_scale: float) -> dict[str, float]:
@@ -246,10 +222,6 @@ others."""
 ABOUT_LABELS = """\
 Choosing technique and weight by n random judged queries, as `hybridr tune` does, all without signals: gain
 over the default on the other queries. 5 %: what one in twenty choices does not reach, on the worst set."""
-ABOUT_WORDS = """\
-Choosing k1 and b instead, in the same draws: mean gain over the default on the other queries, and in
-brackets the set where it is lowest. The last column leaves technique and weight alone. `tune` could
-try depths, rocchio and rm3 too: rocchio gained .0015 more with 100 queries, the others nothing: they went."""
 
 
 def render(record: Record) -> str:
@@ -268,8 +240,6 @@ def render(record: Record) -> str:
         ABOUT_LABELS,
         drawn,
         labels_table(sets),
-        ABOUT_WORDS,
-        words_table(sets),
     ]
     return "\n\n".join(parts)
 
@@ -315,20 +285,6 @@ def labels_table(sets: Record) -> str:
             ]
         )
     return table(header, rows)
-
-
-def words_table(sets: Record) -> str:
-    """Render a row for each number of judged queries, a column for each thing chosen by them."""
-    found = list(sets.values())
-    ways = {
-        "technique and weight": [one["labels"] for one in found],
-        "k1, b alone": [one["bm25"] for one in found],
-    }
-    rows = []
-    for count in dict.fromkeys(count for one in found for count in one["labels"]):
-        gains = [[one[count]["mean"] for one in way if count in one] for way in ways.values()]
-        rows.append([count, *(f"{mean(one):+.4f} ({min(one):+.4f})" for one in gains)])
-    return table(["n", *ways], rows)
 
 
 SECTIONS = [

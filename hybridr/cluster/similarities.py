@@ -22,10 +22,6 @@ class Similarity(NamedTuple):
     k1: float = 1.2
     b: float = 0.75
 
-    def __str__(self) -> str:
-        """Name them for people."""
-        return f"k1 {self.k1:g}, b {self.b:g}"
-
     def gain(self, *, old: bool) -> float:
         """Tell how much larger scores are than by `Similarity()` since OpenSearch 3, for a word that stands
         once in a text of mean length."""

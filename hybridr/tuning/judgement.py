@@ -14,9 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cluster.legs.lexical import LexicalLeg
 from ..cluster.record import Record
-from ..cluster.similarities import Similarity
 from ..errors import SettingsError
 from ..evaluation.evaluation import parse_measure, values_of
 from ..evaluation.significance import interval
@@ -24,7 +22,7 @@ from ..families import member_of, names_of
 from ..records import Qrels
 from ..search.fusions import FAMILY, Fusion, Legs, Scales, Scores
 from ..search.settings import SearchSettings
-from .evidence import Asked, Bm25Variant
+from .evidence import Asked
 
 PULL = 5.0
 FOLDS, REPEATS, SPLIT_SEED = 10, 5, 13
@@ -176,45 +174,32 @@ def landscape(tried: Sequence[Variant]) -> Landscape:
     return Landscape(distances, near / near.sum(axis=1, keepdims=True))
 
 
-def scores_of(
-    variant: Variant, asked: Asked, dense_scale: float, similarity: Similarity | None = None
-) -> dict[str, float]:
+def scores_of(variant: Variant, asked: Asked, dense_scale: float) -> dict[str, float]:
     """Score the candidates of one query as a search with these settings would; see `score_all`."""
-    [row] = score_all([variant], asked, dense_scale, similarity)
+    [row] = score_all([variant], asked, dense_scale)
     return {doc: score for doc, score in zip(asked.candidates, row.tolist(), strict=True) if score == score}
 
 
-def score_all(
-    tried: Sequence[Variant], asked: Asked, dense_scale: float, similarity: Similarity | None = None
-) -> NDArray[np.float64]:
-    """Score the candidates of one query by every variant, `(variants, n)`; NaN for what it does not find.
-
-    Another `similarity` than the index's (None) needs `asked.words`.
-    """
+def score_all(tried: Sequence[Variant], asked: Asked, dense_scale: float) -> NDArray[np.float64]:
+    """Score the candidates of one query by every variant, `(variants, n)`; NaN for what it does not find."""
     asked = asked._replace(legs=asked.legs._replace(scales=Scales(asked.idf_sum, dense_scale)))
     known: dict[str, tuple[Legs, Sides | None]] = {}
     rows = []
     for variant in tried:
         if variant.kind not in known:
-            legs = legs_for(variant, asked, similarity)
+            legs = legs_for(variant, asked)
             known[variant.kind] = legs, sides_of(variant, legs, asked)
         legs, sides = known[variant.kind]
         rows.append(row_of(variant, legs, sides, asked))
     return np.array(rows)
 
 
-def score_bm25(
-    variant: Variant, tried: Sequence[Bm25Variant], asked: Asked, dense_scale: float
-) -> NDArray[np.float64]:
-    """Score the candidates of one query by one variant with every k1 and b, `(k1 and b, n)`."""
-    return np.concatenate([score_all([variant], asked, dense_scale, one.similarity) for one in tried])
-
-
-def legs_for(variant: Variant, asked: Asked, similarity: Similarity | None) -> Legs:
-    """Give what both legs, and the signals of a variant, say of the candidates."""
-    legs = asked.legs if similarity is None else reworded(asked, similarity)
+def legs_for(variant: Variant, asked: Asked) -> Legs:
+    """Give what all legs, and the signals of a variant, say of the candidates."""
     chosen = variant.settings.get("signals", asked.usual)
-    return legs._replace(signals={name: one for name, one in legs.signals.items() if name in chosen})
+    return asked.legs._replace(
+        signals={name: one for name, one in asked.legs.signals.items() if name in chosen}
+    )
 
 
 def row_of(variant: Variant, legs: Legs, sides: Sides | None, asked: Asked) -> NDArray[np.float64]:
@@ -250,40 +235,16 @@ def cut_legs(legs: Legs, depth: int) -> Legs:
     return legs._replace(listed=listed, scores=true)
 
 
-def reworded(asked: Asked, similarity: Similarity) -> Legs:
-    """Score the candidates' words anew, and list them in that order."""
-    if asked.words is None:
-        raise ValueError("the words of the candidates were not looked up")
-    documents = asked.candidates
-    scores = asked.words.scores(similarity, len(documents)).tolist()
-    lexical = {doc: score for doc, score in zip(documents, scores, strict=True) if score > 0}
-    listed = {**asked.legs.listed, LexicalLeg.name: best_first(lexical)}
-    now, then = (one.gain(old=asked.words.old) for one in (similarity, asked.similarity))
-    return asked.legs._replace(
-        listed=listed,
-        scores={**asked.legs.scores, LexicalLeg.name: lexical},
-        scales=asked.legs.scales._replace(gain=now / then).of(asked.legs.scales.idf_sum),
-    )
-
-
-def best_first(scores: Scores) -> dict[str, float]:
-    """List the candidates of a leg."""
-    return dict(sorted(scores.items(), key=lambda item: -item[1]))
-
-
 def first(scores: Scores, count: int) -> Scores:
     """Keep the first of a list."""
     return dict(list(scores.items())[:count]) if count < len(scores) else scores
-
-
-Tried: TypeAlias = Variant | Bm25Variant
 
 
 @dataclass(frozen=True)
 class Point:
     """One variant with its mean over the judged queries."""
 
-    variant: Tried
+    variant: Variant
     mean: float
 
 
@@ -297,7 +258,7 @@ class Choice:
     queries: int
     measure: str
     default: float
-    chosen: Tried
+    chosen: Variant
     gain: float
     low: float
     high: float
@@ -310,14 +271,14 @@ class Choice:
         return dict(self.chosen.settings) if self.applied else None
 
     @property
-    def best(self) -> Tried:
+    def best(self) -> Variant:
         """Give what is in force: the chosen one, else the default."""
         default = next(point.variant for point in self.curve if point.variant.is_default)
         return self.chosen if self.applied else default
 
 
 def chosen_among(
-    tried: Sequence[Tried], lying: Landscape, values: NDArray[np.float64], measure: str
+    tried: Sequence[Variant], lying: Landscape, values: NDArray[np.float64], measure: str
 ) -> Choice:
     """Choose by values `(queries, variants)`, less a pull toward the default."""
     means, default = values.mean(axis=0), lying.default

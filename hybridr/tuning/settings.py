@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -17,12 +17,8 @@ class TuneSettings(Stage):
 
     table: ClassVar[str] = "tune"
     gone: ClassVar[Mapping[str, tuple[Any, ...]]] = dict.fromkeys(
-        ("also", "fit_map", "out", "queries", "query_template"), ()
+        ("also", "bm25", "fit_map", "out", "queries", "query_template"), ()
     )
 
     measure: str = Field("nDCG@10", min_length=1, description="what judged queries are measured by")
-    bm25: Literal["off", "show", "apply"] = Field(
-        "show",
-        description="what becomes of k1 and b; show: what gains; apply: close the index a moment and set it",
-    )
     dry_run: bool = Field(False, description="find out, write nothing")

@@ -1,25 +1,27 @@
 """Finds out how to join the legs of one index, and writes it into the index's record.
 
-With judged queries: technique and weight, then k1 and b, from one retrieval per leg, and only where the
-interval of the gain, on queries that had no part in the choice, lies above zero. Without: the default stays,
-since no label-free rule for the weight held up (design notes, findings.md). All of it can be taken back.
+With judged queries: technique, weight and signals, from one retrieval per leg, and only where the interval of
+the gain, on queries that had no part in the choice, lies above zero. Without: the default stays, since no
+label-free rule for the weight held up (design notes, findings.md). All of it can be taken back, and so can k1
+and b, which older releases tuned.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..cluster.connection import Cluster
+from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import is_destination, record_event, resolve, resolve_whole
 from ..cluster.record import IndexInfo, Tuned
 from ..cluster.record import Tuned as Recorded
 from ..cluster.similarities import Similarity
 from ..encoding.contract import Encoder
-from ..errors import DataError, SettingsError
+from ..errors import ClusterError, DataError
 from ..evaluation.evaluation import checked_qrels, judged_queries
 from ..progress import Progress, silent
 from ..records import Qrels, Query
@@ -27,40 +29,19 @@ from ..search.encoders import encoder_for
 from ..search.search import Search
 from ..search.settings import SearchSettings
 from ..vocabulary.provision import Provision, provide_term_table
-from .evidence import DEPTH, Asked, ask, with_words
+from .evidence import DEPTH, ask
 from .judgement import (
     Choice,
-    Variant,
     chosen_among,
     landscape,
     measured,
     other_signals,
     score_all,
-    score_bm25,
     variants,
 )
-from .k1_and_b import bm25_landscape, bm25_obstacle, bm25_variants, change_requests, change_similarity
 from .settings import LEAST_JUDGED, TuneSettings
 
-
-@dataclass(frozen=True)
-class Bm25Choice:
-    """What judged queries say about k1 and b, on top of the chosen search.
-
-    `choice` is None where `obstacle` says why they cannot be judged. `requests` change them; `closed_s` tells
-    how long the index was closed for that, None where it was not.
-    """
-
-    before: Similarity
-    choice: Choice | None
-    obstacle: str | None
-    requests: tuple[dict[str, Any], ...]
-    closed_s: float | None = None
-
-    @property
-    def similarity(self) -> Similarity | None:
-        """Give the k1 and b that gain; None where the index's own are kept."""
-        return Similarity(**self.choice.chosen.settings) if self.choice and self.choice.applied else None
+OPENING_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -73,24 +54,17 @@ class Tuning:
     index: str
     choice: Choice | None
     pipeline: Choice | None
-    bm25: Bm25Choice | None
     term_table: Provision | None = None
 
     @property
     def in_use(self) -> list[str]:
         """Name what of it searches use from now on, unless it was a dry run; empty: the defaults."""
         judged = {"search": self.choice, "deployed pipeline": self.pipeline}
-        found = [f"{name}: {one.chosen}" for name, one in judged.items() if one and one.applied]
-        changed = self.bm25 and self.bm25.closed_s is not None and self.bm25.similarity
-        return found + ([f"bm25: {self.bm25.similarity}"] if self.bm25 and changed else [])
+        return [f"{name}: {one.chosen}" for name, one in judged.items() if one and one.applied]
 
     def to_json(self) -> dict[str, Any]:
         """Give everything as JSON values."""
-        found = asdict(self) | {"term_table": self.term_table.to_json() if self.term_table else None}
-        if self.bm25:
-            best = self.bm25.similarity
-            found["bm25"] |= {"before": self.bm25.before._asdict(), "best": best and best._asdict()}
-        return found
+        return asdict(self) | {"term_table": self.term_table.to_json() if self.term_table else None}
 
 
 def tune(
@@ -109,15 +83,13 @@ def tune(
     `judged` are queries with judgements; of `search` counts the query template alone. Nothing is written
     with `dry_run`, and through an alias that shows a part of the index only so: Raises ClusterError. Raises
     DataError for fewer than 10 judged queries or without vectors, FingerprintMismatch for another encoder,
-    SettingsError for what this index cannot do or what needs judged queries.
+    SettingsError for what this index cannot do.
 
     >>> found = hybridr.tune(cluster, "docs", (queries, qrels), encoder=encoder)
     >>> found.index
     'docs-hybridr-1'
     """
     settings = settings or TuneSettings()
-    if not judged and settings.bm25 == "apply":
-        raise SettingsError("k1 and b are judged by queries only", hint="--beir FOLDER")
     info = resolve(cluster, name) if settings.dry_run else resolve_whole(cluster, name)
     if encoder is None or isinstance(encoder, Path):
         encoder = encoder_for(cluster, info, encoder, progress=progress)
@@ -129,10 +101,8 @@ def tune(
     own: dict[str, Any] = {name: getattr(given, name) for name in ("query_template", "lexical_fields")}
     untuned = SearchSettings(tuned=False, depth=DEPTH, signals=("all",), **own)
     asking = Search(cluster, info, encoder, settings=untuned)
-    choice, pipeline, bm25 = choose_by(asking, *judged, settings, progress) if judged else (None, None, None)
-    if settings.bm25 == "apply" and bm25 and not settings.dry_run:
-        bm25 = applied(cluster, info.name, bm25)
-    found = Tuning(info.name, choice, pipeline, bm25, table)
+    choice, pipeline = choose_by(asking, *judged, settings, progress) if judged else (None, None)
+    found = Tuning(info.name, choice, pipeline, table)
     if not settings.dry_run:
         write_tuning(cluster, info, found)
     return found
@@ -144,8 +114,8 @@ def choose_by(
     qrels: Qrels,
     settings: TuneSettings,
     progress: Progress,
-) -> tuple[Choice, Choice, Bm25Choice | None]:
-    """Choose what ranks the judged queries best: of searches, of stored pipelines, of k1 and b."""
+) -> tuple[Choice, Choice]:
+    """Choose what ranks the judged queries best, of searches and of stored pipelines."""
     qrels = checked_qrels(qrels)
     judged = judged_queries(queries, qrels)
     queries = [one for one in judged if not search.signals.learnt_from(one.text)]
@@ -157,19 +127,6 @@ def choose_by(
             hint="leave the judgements away: the default is kept",
         )
     asked = ask(search, queries, progress)
-    if settings.bm25 != "off":
-        asked = with_words(search, asked, progress)
-    choice, pipeline = choose_variants(search, asked, qrels, settings)
-    if settings.bm25 == "off":
-        return choice, pipeline, None
-    assert isinstance(choice.best, Variant)
-    return choice, pipeline, choose_bm25(search, asked, qrels, settings.measure, choice.best)
-
-
-def choose_variants(
-    search: Search, asked: Sequence[Asked], qrels: Qrels, settings: TuneSettings
-) -> tuple[Choice, Choice]:
-    """Choose among all that a search can do, and among what a stored pipeline can."""
     version, record, scale = search.cluster.version, search.info.record, search.dense_scale
     signals = other_signals(search.signals.usual, search.signals.others)
     everything = variants(version, record, signals=signals)
@@ -186,35 +143,9 @@ def choose_variants(
     return of_all, of_pipelines
 
 
-def choose_bm25(
-    search: Search, asked: Sequence[Asked], qrels: Qrels, measure: str, variant: Variant
-) -> Bm25Choice:
-    """Choose k1 and b for searches by `variant`, where the index's own decide its scores."""
-    now = asked[0].similarity
-    if obstacle := bm25_obstacle(search, asked):
-        return Bm25Choice(now, None, obstacle, ())
-    tried = bm25_variants(now)
-    score = partial(score_bm25, variant, tried, dense_scale=search.dense_scale)
-    values = measured(asked, qrels, measure, score)
-    choice = chosen_among(tried, bm25_landscape(tried), values, measure)
-    found = Bm25Choice(now, choice, None, ())
-    requests = change_requests(search.info.name, found.similarity) if found.similarity else ()
-    return replace(found, requests=tuple(requests))
-
-
-def applied(cluster: Cluster, index: str, found: Bm25Choice) -> Bm25Choice:
-    """Give the index the k1 and b that gain, if any."""
-    if found.similarity is None:
-        return found
-    return replace(found, closed_s=change_similarity(cluster, index, found.similarity))
-
-
 def write_tuning(cluster: Cluster, info: IndexInfo, found: Tuning) -> None:
-    """Write what a search takes up by itself into the index's record, and which k1 and b it had before."""
+    """Write what a search takes up by itself into the index's record; older releases' k1 and b stay there."""
     bm25 = info.record.tuning.bm25 if info.record.tuning else None
-    if found.bm25 and found.bm25.closed_s is not None and found.bm25.similarity:
-        first = (bm25 or {}).get("before", found.bm25.before._asdict())
-        bm25 = {**found.bm25.similarity._asdict(), "before": first}
     record = Recorded(
         search=found.choice.settings if found.choice else None,
         pipeline=found.pipeline.settings if found.pipeline else None,
@@ -258,3 +189,34 @@ def reset_tuning(cluster: Cluster, name: str, *, dry_run: bool = False) -> Reset
     closed_s = change_similarity(cluster, info.name, similarity) if similarity else None
     record_event(cluster, info.name, "untuned", tuned.model_dump(exclude_unset=True), tuning=None)
     return Reset(info.name, tuned, requests, closed_s)
+
+
+def change_requests(index: str, similarity: Similarity) -> list[dict[str, Any]]:
+    """Give the requests that change an index's k1 and b: close, set, open."""
+    default = {"type": "BM25", **similarity._asdict()}
+    return [
+        {"method": "POST", "path": path_of(index, "_close")},
+        {"method": "PUT", "path": path_of(index, "_settings"), "body": {"index.similarity.default": default}},
+        {"method": "POST", "path": path_of(index, "_open")},
+    ]
+
+
+def change_similarity(cluster: Cluster, index: str, similarity: Similarity) -> float:
+    """Change k1 and b, and give the seconds that nobody could search or write.
+
+    The index is opened again whatever happens in between. Raises ClusterError.
+    """
+    close, change, reopen = change_requests(index, similarity)
+    started = time.monotonic()
+    try:
+        cluster.request(**close)
+        cluster.request(**change)
+    finally:
+        try:
+            cluster.request(**reopen, patience_s=OPENING_S)
+        except ClusterError as error:
+            raise ClusterError(
+                f"'{index}' may still be closed: {error.message}", hint=f"POST {reopen['path']}   opens it"
+            ) from error
+    cluster.wait_until_usable(index)
+    return time.monotonic() - started

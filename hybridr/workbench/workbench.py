@@ -23,7 +23,6 @@ from ..serving.application import Addition, Server, open_server
 from ..serving.openings import Searches
 from ..serving.requests import Refused, answer
 from ..serving.settings import ServeSettings
-from ..tuning.settings import TuneSettings
 from ..tuning.tuning import Tuning, reset_tuning, tune
 from .comparing import SideBySide
 from .judgements import Judgements
@@ -186,14 +185,9 @@ class Works:
         return JudgedQueries(self.judgements().folder)
 
     def tune(self, progress: Progress) -> dict[str, Any]:
-        """Tune how the legs are joined, and have the server search so; k1 and b are left alone."""
-        settings = TuneSettings(bm25="off")
-        found = tune(
-            *(self.cluster, self.index, self.judged.read()),
-            encoder=self.comparison.encoder,
-            settings=settings,
-            progress=progress,
-        )
+        """Tune how the legs are joined, and have the server search so."""
+        judged, encoder = self.judged.read(), self.comparison.encoder
+        found = tune(self.cluster, self.index, judged, encoder=encoder, progress=progress)
         self.comparison.forget()
         return summary(found)
 

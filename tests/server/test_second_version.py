@@ -13,15 +13,12 @@ import hybridr_cli
 from hybridr import ReindexSettings, Search, SearchSettings, connect, reindex, rollback
 from hybridr.cluster.bit_field import held_bits
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.similarities import Similarity
 from hybridr.encoding.bits import late_interaction
 from hybridr.errors import AccessDenied, SettingsError, Unreachable
 from hybridr.node.state import NodeState
 from hybridr.records import Query
 from hybridr.reindexing.verification import verify
 from hybridr.search.fusions.pipeline import fuse
-from hybridr.tuning.evidence import ask, with_words
-from hybridr.tuning.k1_and_b import bm25_obstacle, change_similarity, errors_of
 from hybridr.vocabulary import term_table
 from support.bits import asked_bits
 from support.corpus import fill_index, fill_uneven, put_documents, sources, text_number
@@ -102,23 +99,6 @@ def test_token_bits_on_the_older_version(secure: Cluster) -> None:
         near = late_interaction(query, weights, kept, HashingEncoder.width)
         assert hit.parts is not None
         assert hit.parts["token_bits"] == pytest.approx(factor * near, abs=1e-4)
-
-
-def test_other_k1_and_b_have_their_old_factor(secure: Cluster) -> None:
-    fill_uneven(secure, "uneven")
-    reindex(secure, "uneven", HashingEncoder())
-    one_field = SearchSettings(tuned=False, lexical_fields=("text",))
-    search = Search(secure, "uneven", HashingEncoder(), settings=one_field)
-    asked = with_words(search, ask(search, [Query("q", "anchor velvet zephyr")]))
-    [one] = asked
-    assert bm25_obstacle(search, asked) is None
-    assert errors_of(one).max() < 1e-5
-    assert one.words is not None
-    change_similarity(secure, search.info.name, Similarity(0.4, 0.1))
-    told = search.using("lexical").run([one.query], 240)["q"]
-    found = one.words.scores(Similarity(0.4, 0.1), len(one.candidates)).tolist()
-    scores = {doc: score for doc, score in zip(one.candidates, found, strict=True) if score > 0}
-    assert scores == pytest.approx({doc: told[doc] for doc in scores}, rel=1e-5)
 
 
 @pytest.mark.node

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hybridr.search.settings import SearchSettings
     from hybridr.tuning.judgement import Choice
     from hybridr.tuning.settings import TuneSettings
-    from hybridr.tuning.tuning import Bm25Choice, Reset, Tuning
+    from hybridr.tuning.tuning import Reset, Tuning
 
 
 @verb(app, "tune", cluster=True)
@@ -28,7 +28,7 @@ def tune(
     settings: TuneSettings,
     search: Annotated[SearchSettings, Only("query_template")],
     encoder: EncoderFolder = None,
-    reset: Annotated[bool, typer.Option("--reset", help="Take back all that was tuned, k1 and b.")] = False,
+    reset: Annotated[bool, typer.Option("--reset", help="Take back all that was tuned.")] = False,
 ) -> None:
     """Choose how the legs are joined by judged queries; without any the defaults stay.
 
@@ -95,21 +95,6 @@ def show_choice(session: Session, name: str, choice: Choice) -> None:
     session.output.line(f"{name}: {said}; gain on unseen queries {choice.gain:+.4f} {bounds}")
 
 
-def show_bm25(session: Session, found: Bm25Choice) -> None:
-    """Print what judged queries say about k1 and b, and what changes them."""
-    out = session.output
-    if found.choice is None:
-        return out.line(f"bm25: not tuned, {found.obstacle}")
-    show_choice(session, "bm25", found.choice)
-    if found.closed_s is not None:
-        return out.line(f"bm25: changed from {found.before}, the index was closed for {found.closed_s:.1f} s")
-    for request in found.requests:
-        body = f" {json.dumps(request['body'])}" if "body" in request else ""
-        out.line(f"  {request['method']} {request['path']}{body}")
-    if found.requests:
-        out.line("bm25: not applied; --bm25 apply sends these, and nobody can search or write meanwhile")
-
-
 def show(session: Session, found: Tuning) -> None:
     """Print what was found."""
     out, choice = session.output, found.choice
@@ -120,7 +105,5 @@ def show(session: Session, found: Tuning) -> None:
         show_choice(session, "search", choice)
     if found.pipeline is not None:
         show_choice(session, "deployed pipeline", found.pipeline)
-    if found.bm25 is not None:
-        show_bm25(session, found.bm25)
     if found.term_table is not None:
         out.line(f"term table: {found.term_table.described}")

@@ -16,7 +16,7 @@ from hybridr.cluster.destinations import resolve
 from hybridr.cluster.record import Tuned
 from hybridr.deploying.deploying import plan_deployment
 from hybridr.deploying.settings import DeploySettings
-from hybridr.errors import DataError, SettingsError
+from hybridr.errors import DataError
 from hybridr.records import Query
 from hybridr.search import signals
 from hybridr.tuning.settings import TuneSettings
@@ -123,8 +123,6 @@ def test_without_judgements_the_defaults_stay(cluster: Cluster, index: str, fold
     found = tune(cluster, index, encoder=folder)
     assert (found.pipeline, found.choice, found.in_use) == (None, None, [])
     assert resolve(cluster, index).record.tuning == Tuned()
-    with pytest.raises(SettingsError, match="judged by queries only"):
-        tune(cluster, index, encoder=folder, settings=TuneSettings(bm25="apply"))
 
 
 def test_deploy_takes_up_the_tuned_pipeline(cluster: Cluster, index: str, folder: Path, judged: Any) -> None:

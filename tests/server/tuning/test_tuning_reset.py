@@ -13,8 +13,10 @@ from hybridr import Search, SearchSettings, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.cluster.similarities import Similarity, similarity_of
+from hybridr.errors import ClusterError
 from hybridr.files import remembered
-from hybridr.tuning.k1_and_b import change_similarity
+from hybridr.records import Query
+from hybridr.tuning.tuning import change_similarity
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder
 
@@ -75,6 +77,50 @@ def test_a_query_map_of_an_older_hybridr_ranks_nothing_and_is_taken_back(
         assert hybridr_cli.main(["tune", index_name, "--reset", "--url", cluster.url]) == 0
         assert f"{info.name}: {named}: taken back" in capsys.readouterr().out
         assert resolve(cluster, index_name).record.tuning is None
+
+
+def test_an_index_is_open_after_a_change_that_is_refused(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 30)
+    reindex(cluster, index_name, HashingEncoder())
+    name = resolve(cluster, index_name).name
+    with pytest.raises(ClusterError, match="k1"):
+        change_similarity(cluster, name, Similarity(-1.0, 0.5))
+    assert Search(cluster, name, HashingEncoder())(text_number(7))
+    assert similarity_of(resolve(cluster, name)) == Similarity()
+
+
+def test_a_new_index_has_the_source_s_k1_and_b_and_that_is_told(
+    cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: Any
+) -> None:
+    fill_index(cluster, index_name, 30)
+    name = reindex(cluster, index_name, HashingEncoder()).destination
+    change_similarity(cluster, name, Similarity(0.4, 0.0))
+    write_record(cluster, name, tuning={"bm25": {"k1": 0.4, "b": 0.0}})
+    command = ["reindex", index_name, "--encoder", str(minilm_encoder_folder), "--url", cluster.url]
+    assert hybridr_cli.main(command) == 0
+    assert f"found for '{name}', k1 and b too" in " ".join(capsys.readouterr().out.split())
+    assert similarity_of(resolve(cluster, index_name)) == Similarity()
+    assert similarity_of(resolve(cluster, name)) == Similarity(0.4, 0.0)
+
+
+def test_searches_take_up_feedback_that_was_found(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 60)
+    name, encoder = reindex(cluster, index_name, HashingEncoder()).destination, HashingEncoder()
+    queries = [Query(f"q{number}", text_number(number)) for number in range(5)]
+    found = {"fusion": "absolute", "dense_weight": 0.4, "feedback": "rocchio"}
+    write_record(cluster, name, tuning={"search": found})
+    search = Search(cluster, name, encoder)
+    assert (search.feedback, search.fusion) == ("rocchio", "absolute")
+    assert search.using("lexical").feedback is None
+    assert search.using("hybrid", feedback=None).feedback is None
+    assert Search(cluster, name, encoder, feedback="rm3").fusion == "pipeline"
+    given = Search(cluster, name, encoder, feedback="rocchio", settings=search.settings)
+    expected = given.run(queries)
+    for query_id, found in search.run(queries).items():
+        assert found == pytest.approx(expected[query_id], abs=1e-6)
+    for settings in (SearchSettings(tuned=False), SearchSettings(feedback="none")):
+        assert Search(cluster, name, encoder, settings=settings).feedback is None
+    assert Search(cluster, name, encoder, "dense").feedback is None
 
 
 def put_tuning(cluster: Cluster, index: str, tuning: dict[str, Any]) -> None:

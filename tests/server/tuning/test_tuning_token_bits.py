@@ -11,7 +11,6 @@ from hybridr import ReindexSettings, Search, SearchSettings, reindex
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.records import Query
-from hybridr.tuning.settings import TuneSettings
 from hybridr.tuning.tuning import tune
 from support.corpus import bulk, fill_index
 from support.hashing import HashingEncoder
@@ -38,7 +37,7 @@ def test_judged_queries_switch_bits_on(
     qrels = {f"q{number}": {f"d{number}": 1} for number in range(COUNT)}
     monkeypatch.setattr("hybridr.tuning.tuning.encoder_for", lambda *_, **__: HashingEncoder())
     assert "token_bits" not in Search(cluster, index_name, HashingEncoder()).signals.members
-    found = tune(cluster, index_name, (queries, qrels), settings=TuneSettings(bm25="off"))
+    found = tune(cluster, index_name, (queries, qrels))
     assert found.choice is not None
     assert found.choice.applied
     assert found.choice.low > 0.3
