@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .deploying.settings import DeploySettings
     from .encoding.contract import Encoder
     from .encoding.opening import load_encoder
+    from .encoding.pair_scorer import PairScorer
     from .encoding.sparse_encoder import SparseEncoder
     from .errors import HybridrError
     from .evaluation.evaluation import Evaluation, evaluate
@@ -48,6 +49,7 @@ _HOMES = {
     "deploying.settings": ("DeploySettings",),
     "encoding.contract": ("Encoder",),
     "encoding.opening": ("load_encoder",),
+    "encoding.pair_scorer": ("PairScorer",),
     "encoding.sparse_encoder": ("SparseEncoder",),
     "errors": ("HybridrError",),
     "evaluation.evaluation": ("Evaluation", "evaluate"),
@@ -83,6 +85,7 @@ __all__ = [
     "Inspection",
     "LoadSettings",
     "NodeSettings",
+    "PairScorer",
     "Query",
     "ReindexSettings",
     "Reindexing",

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 from torch import nn
 
 from ..encoding.contract import Usage, checked_texts
@@ -243,12 +242,8 @@ class Tokens:
             if isinstance(pair, str) or len(pair) != 2:
                 raise DataError(f"pair {position} is not a pair of a query and a document")
             checked_texts(list(pair))  # type: ignore[arg-type]
-        self._tokenizer()
-        tokenizer = Tokenizer.from_str(str(self.definition))
-        tokenizer.no_padding()
-        tokenizer.enable_truncation(limit, strategy="longest_first")
-        encodings = tokenizer.encode_batch([tuple(pair) for pair in pairs])
-        return [encoding.ids for encoding in encodings], [encoding.type_ids for encoding in encodings]
+        read = list(self._tokenizer().pairs([tuple(pair) for pair in pairs], limit))  # type: ignore[misc]
+        return [ids for ids, _ in read], [kinds for _, kinds in read]
 
     def checked(self, row: Any, limit: int) -> list[int]:
         """Give one row of ids without padding at its end, cut to `limit` but for its last id."""

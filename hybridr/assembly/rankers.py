@@ -196,9 +196,12 @@ class CrossEncoder(Ranker):
     ranker = "rerank"
     outputs = 1
 
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Give scores `(n,)`; ids, mask and segments (0 query, 1 document) are `(n, tokens)`."""
-        kinds = {"token_type_ids": segments} if getattr(self.config, "type_vocab_size", 0) > 1 else {}
+        known = getattr(self.config, "type_vocab_size", 0) > 1
+        kinds = {"token_type_ids": segments} if known and segments is not None else {}
         scores: torch.Tensor = self.head(self.states(ids, mask, **kinds)[:, 0]).squeeze(-1)
         return scores
 

@@ -108,12 +108,18 @@ def open_engine(folder: Path, precision: str, backend: str, threads: int) -> Eng
     require_backend(backend, precision)
     if backend == "torch":
         return open_torch(folder, precision)
-    require_size(graph := graph_in(folder, precision))
-    require_small_graph(graph)
+    graph = sound_graph(folder, precision)
     return open_openvino(graph, precision, threads) if backend == "openvino" else open_onnx(graph)
 
 
-def open_onnx(graph: Path) -> Engine:
+def sound_graph(folder: Path, precision: str) -> Path:
+    """Give the graph of a folder for a precision. Raises ModelError for one that is too large."""
+    require_size(graph := graph_in(folder, precision))
+    require_small_graph(graph)
+    return graph
+
+
+def open_session(graph: Path) -> Any:
     """Open a graph with ONNX Runtime; each caller's thread does its own batch, with one copy of the weights.
 
     Threads inside one product wait for each other, and they spin while they do.
@@ -127,7 +133,12 @@ def open_onnx(graph: Path) -> Engine:
     options.add_session_config_entry("session.use_env_allocators", "1")
     if not multiplies_bytes(read_cpu()):
         options.add_session_config_entry(*EXACT_BYTES)
-    session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+
+
+def open_onnx(graph: Path) -> Engine:
+    """Open the graph of an encoder with ONNX Runtime."""
+    session = open_session(graph)
     names = {value.name for value in session.get_inputs()}
 
     def run(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 KNOWN_MODULES = {"Transformer", "Pooling", "Normalize"}
 SPARSE_MODULES = {"SpladePooling", "SparseStaticEmbedding", "Router"}
+CLASSIFIER = "ForSequenceClassification"
 SIMILARITIES = {None: "cosine", "cosine": "cosine", "dot": "ip", "dot_product": "ip"}
 FETCH_AGAIN = "fetch or export it again; a sentence-transformers bi-encoder with safetensors is needed"
 BRACKETS = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
@@ -127,7 +128,7 @@ def imported_transformers() -> Any:
     return transformers
 
 
-def read_backbone(folder: Path, config: Any) -> tuple[Any, Mapping[str, Any]]:
+def read_backbone(folder: Path, config: Any, head: str = "Model") -> tuple[Any, Mapping[str, Any]]:
     """Build the backbone around the folder's weights; `missing_keys` and `unexpected_keys` tell what differs.
 
     Raises ModelError, and what torch, safetensors and transformers raise.
@@ -138,7 +139,7 @@ def read_backbone(folder: Path, config: Any) -> tuple[Any, Mapping[str, Any]]:
     from .retriever import stored_tensors
 
     weights = stored_tensors(path)
-    kind = getattr(imported_transformers(), f"{STEMS[config.model_type]}Model")
+    kind = getattr(imported_transformers(), f"{STEMS[config.model_type]}{head}")
     require_plausible(folder, kind, config, weights)
     backbone, info = kind.from_pretrained(
         None,
@@ -243,6 +244,13 @@ def is_sparse_model(folder: Path) -> bool:
     """Tell whether a folder is one that sentence-transformers' SparseEncoder wrote."""
     there = (folder / "modules.json").is_file()
     return there and bool(SPARSE_MODULES & {kind for kind, _ in named_modules(folder)})
+
+
+def is_classifier(folder: Path) -> bool:
+    """Tell whether a folder says that it holds a sequence classifier of transformers."""
+    there = (folder / "config.json").is_file()
+    named = read_object(folder, "config.json").get("architectures") if there else None
+    return isinstance(named, list) and any(str(one).endswith(CLASSIFIER) for one in named)
 
 
 def named_modules(folder: Path) -> list[tuple[str, str]]:

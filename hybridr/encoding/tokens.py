@@ -93,6 +93,19 @@ class TextTokenizer:
                 places = [place for place, (start, end) in enumerate(spans) if start < end]
                 yield TokenizedText(found.ids, places, tuple(spans[place] for place in places))
 
+    def pairs(self, pairs: Sequence[tuple[str, str]], limit: int) -> Iterator[tuple[list[int], list[int]]]:
+        """Yield the ids of each pair, at most `limit`, the longer text cut first, and for each id whether it
+        is in the second text (1) or not (0)."""
+        tokenizer = self._tokenizer(limit)
+        for start in range(0, len(pairs), TOKENIZED_AT_ONCE):
+            part = [
+                (within_reach(one, limit), within_reach(other, limit))
+                for one, other in pairs[start : start + TOKENIZED_AT_ONCE]
+            ]
+            with failing_by_name():
+                found = tokenizer.encode_batch(part)
+            yield from ((encoding.ids, encoding.type_ids) for encoding in found)
+
     def spans(self, text: str, limit: int) -> list[tuple[int, int, int | None]]:
         """Give start and end of the first `limit` tokens in characters, and the number of each one's word."""
         tokenizer = self._tokenizer(limit)
@@ -139,6 +152,12 @@ class UsedModel:
         """The longest input that the backbone has positions for."""
         return longest_input(self.config)
 
+    @property
+    def input_names(self) -> list[str]:
+        """What the backbone reads; kinds of tokens only where it has more than one, as BERT has."""
+        kinds = ["token_type_ids"] if getattr(self.config, "type_vocab_size", 0) > 1 else []
+        return ["input_ids", "attention_mask", *kinds]
+
     def limit(self, max_tokens: int | None) -> int:
         """Give the token limit to use. Raises DataError when it cannot be."""
         return checked_limit(max_tokens, self.max_tokens, self.max_positions)
@@ -171,12 +190,6 @@ class TextModel(UsedModel):
     def offers(self) -> Offers:
         """What it offers beside vectors."""
         return Offers(folder=self.folder, width=self.width)
-
-    @property
-    def input_names(self) -> list[str]:
-        """What the backbone reads; kinds of tokens only where it has more than one, as BERT has."""
-        kinds = ["token_type_ids"] if getattr(self.config, "type_vocab_size", 0) > 1 else []
-        return ["input_ids", "attention_mask", *kinds]
 
     @property
     def base(self) -> str:
@@ -217,17 +230,21 @@ def within_reach(text: str, limit: int | None) -> str:
     return text if limit is None else text[: limit * CHARACTERS_A_TOKEN]
 
 
-def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS) -> Iterator[NDArray[np.int64]]:
+def batches(
+    lengths: Sequence[int], budget: int = BATCH_TOKENS, *, sort: bool = True
+) -> Iterator[NDArray[np.int64]]:
     """Group positions by length so that no batch exceeds `budget` tokens with its padding.
 
-    Every position comes once; a text longer than the budget is a batch of its own.
+    Every position comes once; a text longer than the budget is a batch of its own. Without `sort` they stay
+    in their order.
     """
-    order = np.argsort(np.asarray(lengths), kind="stable")
-    start = 0
+    order = np.argsort(np.asarray(lengths), kind="stable") if sort else np.arange(len(lengths))
+    start = longest = 0
     for end in range(1, len(order) + 1):
-        if end == len(order) or (end + 1 - start) * lengths[order[end]] > budget:
+        longest = max(longest, lengths[order[end - 1]])
+        if end == len(order) or (end + 1 - start) * max(longest, lengths[order[end]]) > budget:
             yield order[start:end]
-            start = end
+            start, longest = end, 0
 
 
 def encode_ids(
@@ -303,8 +320,18 @@ def fill_all(
     fill: Callable[[NDArray[np.int64]], None], lengths: Sequence[int], budget: int, threads: int, at_once: int
 ) -> None:
     """Call `fill` with the positions of every batch, cut for `threads`, `at_once` batches at once."""
-    share = max(LEAST_BATCH_TOKENS, -(-sum(lengths) // threads))  # few texts shall not wait for one thread
-    work = list(batches(lengths, min(budget, share)))
+    work_off(fill, list(batches(lengths, batch_share(lengths, budget, threads))), at_once)
+
+
+def batch_share(lengths: Sequence[int], budget: int, threads: int) -> int:
+    """Give how many tokens a batch may have, so that few texts do not wait for one thread."""
+    return min(budget, max(LEAST_BATCH_TOKENS, -(-sum(lengths) // threads)))
+
+
+def work_off(
+    fill: Callable[[NDArray[np.int64]], None], work: Sequence[NDArray[np.int64]], at_once: int
+) -> None:
+    """Call `fill` with batches, which begin in their order, `at_once` at once."""
     if at_once == 1 or len(work) < 2:
         for batch in work:
             fill(batch)

@@ -6,18 +6,21 @@ fetched and exported once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ..encoding.contract import Precision
 from ..encoding.engines import GRAPHS
 from ..encoding.folder import OnnxEncoder, encoder_record, verify_encoder
+from ..encoding.graph_folders import GraphFolder
 from ..encoding.packaged import minilm
+from ..encoding.pair_scorer import PairScorer
 from ..encoding.quantization import quantize
 from ..encoding.registry import declared_languages
-from ..encoding.sentence_transformers import is_sparse_model, read_retriever
-from ..encoding.sparse_encoder import ENTRY
+from ..encoding.sentence_transformers import is_classifier, is_sparse_model, read_retriever
+from ..encoding.sparse_encoder import SparseEncoder
 from ..errors import MissingExtra, ModelError
 from ..files.atomic import staged_folder
 from ..files.folders import cache_folder
@@ -43,7 +46,10 @@ from ..encoding.sentence_transformers import read_usage
 from ..errors import DownloadError
 from ..files.folders import below
 
-RANKERS_OF_TOKENS = ("unicoil", "splade")
+SPARSE, PAIRS = ("sparse_folder", "export_sparse"), ("pair_folder", "export_pairs")
+GRAPH_RANKERS = {"unicoil": SPARSE, "splade": SPARSE, "rerank": PAIRS}
+"""What exports each ranker that gives no vector: file and function, which need torch."""
+GRAPH_FOLDERS: tuple[type[GraphFolder], ...] = (SparseEncoder, PairScorer)
 KEPT_RECORDS = ("adaptation", "assembly")
 """What is handed on when an encoder folder is exported again."""
 
@@ -60,7 +66,8 @@ def export(
 ) -> Path:
     """Write `encoder` (a retriever, an assembled dense ranker, or a folder of either) into `folder`.
 
-    An assembled uniCOIL or SPLADE, or a folder of a SparseEncoder, becomes a `hybridr.SparseEncoder`. Without
+    An assembled uniCOIL or SPLADE, or a folder of a SparseEncoder, becomes a `hybridr.SparseEncoder`, an
+    assembled re-ranker or a sequence classifier with one label a `hybridr.PairScorer`. Without
     torch a folder of BERT's kin is compared with numpy (`open_source`). What has a parallel adapter opens in
     ONNX Runtime only. With "int8" the folder holds a quantised graph too, which then encodes documents.
     ONNX is compared with torch over the first 128 `texts`: vectors, and nDCG@10 of queries made from them.
@@ -75,10 +82,9 @@ def export(
     if precision not in GRAPHS:
         raise ModelError(f"there is no precision '{precision}'", hint="fp32 or int8")
     require_replaceable(folder := Path(folder))
-    if (weighing := sparse_source(encoder)) is not None:
-        from .sparse_folder import export_sparse
-
-        return export_sparse(weighing, folder, precision)
+    if (other := graph_exporter(encoder)) is not None:
+        source = encoder if is_assembled(encoder) else Path(encoder)  # type: ignore[arg-type]
+        return other(source, folder, precision)
     retriever = retriever_of(encoder)
     with staged_folder(folder) as staged:
         progress("export", 0, 3, "weights")
@@ -144,12 +150,25 @@ def open_source(folder: Path) -> Exportable:
         return open_without_torch(folder)
 
 
-def sparse_source(encoder: object) -> Ranker | Path | None:
-    """Give what weighs tokens, where that is asked to be exported; None for an encoder of vectors."""
+def graph_exporter(encoder: object) -> Callable[..., Path] | None:
+    """Give what exports a ranker or folder that gives no vector of a text; None where it gives one."""
     if is_assembled(encoder):
-        return encoder if encoder.ranker in RANKERS_OF_TOKENS else None
-    folder = Path(encoder) if isinstance(encoder, (Path, str)) else None
-    return folder if folder and is_sparse_model(folder) else None
+        named = GRAPH_RANKERS.get(encoder.ranker)
+    else:
+        folder = Path(encoder) if isinstance(encoder, (Path, str)) else None
+        named = kind_of_folder(folder) if folder else None
+    if named is None:
+        return None
+    module, function = named
+    found: Callable[..., Path] = getattr(import_module(f"{__package__}.{module}"), function)
+    return found
+
+
+def kind_of_folder(folder: Path) -> tuple[str, str] | None:
+    """Name what exports a model folder that gives no vector of a text."""
+    if is_sparse_model(folder):
+        return SPARSE
+    return PAIRS if is_classifier(folder) else None
 
 
 def is_assembled(encoder: object) -> TypeGuard[Ranker]:
@@ -168,7 +187,8 @@ def require_replaceable(folder: Path) -> None:
         return
     if folder.exists() and not (folder / ".training").is_dir():
         try:
-            if ENTRY not in (read_manifest(folder) or {}):
+            known = read_manifest(folder) or {}
+            if not any(one.entry in known for one in GRAPH_FOLDERS):
                 encoder_record(folder)
         except ModelError as error:
             raise ModelError(

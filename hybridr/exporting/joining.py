@@ -10,7 +10,7 @@ from ..encoding.contract import Precision
 from ..errors import SettingsError
 from ..progress import Progress, silent
 from ..records import Document
-from .exporting import RANKERS_OF_TOKENS, export, require_replaceable
+from .exporting import GRAPH_RANKERS, export, require_replaceable
 
 
 def export_joined(
@@ -27,11 +27,11 @@ def export_joined(
     """Join DAM and REM as `assemble` does, and `export` the result. Raises what both raise.
 
     `usage` is what `assemble` takes besides, `pooling` and `similarity`. The dense ranker gives an encoder,
-    unicoil and splade a sparse one: SettingsError for the others, before anything is read.
+    unicoil and splade a sparse one, rerank a pair scorer: SettingsError for others, before anything is read.
     """
     from ..assembly.assembly import assemble  # it needs peft, which other exports do not
 
-    if ranker not in (known := ("dense", *RANKERS_OF_TOKENS)):
+    if ranker not in (known := ("dense", *GRAPH_RANKERS)):
         raise SettingsError(
             f"a {ranker} ranker cannot be exported: it encodes no text by itself",
             hint=f"one of {', '.join(known)}; hybridr.assemble() opens the other rankers in Python",

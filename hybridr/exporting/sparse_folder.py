@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,7 @@ import numpy as np
 from ..assembly.backbone import read_dam
 from ..assembly.ranker import Ranker
 from ..assembly.rankers import Splade
-from ..encoding.contract import WEIGHTS_FILE, Vectors, base_of, require_no_links
-from ..encoding.engines import GRAPHS, OUTPUT
+from ..encoding.contract import WEIGHTS_FILE, Precision, Vectors, base_of, require_no_links
 from ..encoding.retriever import stored_tensors
 from ..encoding.sentence_transformers import (
     FETCH_AGAIN,
@@ -25,13 +25,13 @@ from ..encoding.sentence_transformers import (
     own_limit,
     read_object,
 )
-from ..encoding.sparse_encoder import ENTRY, TABLE_FILE, SparseEncoder
+from ..encoding.sparse_encoder import TABLE_FILE, SparseEncoder
 from ..encoding.tokens import TOKENIZER_FILE
 from ..errors import ModelError, extra
-from ..files.atomic import staged_folder
 from ..files.folders import below
-from ..files.manifest import fingerprint, write_manifest
-from .graphs import SCATTERING_OPSET, trace
+from ..files.manifest import fingerprint
+from .graph_exports import GraphExport, write_graph_folder
+from .graphs import SCATTERING_OPSET
 from .parity import FP32_TOLERANCE, GENERATED, generated_texts, measure_fp32
 
 with extra("train", "exporting a sparse encoder"):
@@ -49,15 +49,6 @@ class Weigher:
     fingerprint: str
     max_tokens: int
     table: Vectors | None = None
-
-    @property
-    def definition(self) -> str:
-        """Give the tokenizer as JSON. Raises ModelError without one."""
-        if (found := self.ranker.tokens.definition) is None:
-            raise ModelError(
-                "the DAM has no tokenizer, which an encoder needs", hint="add its tokenizer.json"
-            )
-        return str(found)
 
 
 class PooledSplade(Splade):
@@ -145,52 +136,31 @@ def query_table(folder: Path, ranker: Ranker) -> Vectors:
     return table
 
 
-def export_sparse(source: Ranker | Path, folder: Path, precision: str = "fp32") -> Path:
+def export_sparse(source: Ranker | Path, folder: Path, precision: Precision = "fp32") -> Path:
     """Write a sparse encoder into `folder`, which is replaced whole or not at all. Raises ModelError."""
     if precision != "fp32":
         raise ModelError("a sparse encoder is exported in fp32", hint="--precision fp32")
     weigher = weigher_of(source)
-    ranker = weigher.ranker.eval()
-    with staged_folder(folder) as staged:
-        (staged / TOKENIZER_FILE).write_text(weigher.definition, encoding="utf-8")
-        graph = staged / GRAPHS["fp32"]
-        graph.parent.mkdir()
-        trace(ranker, graph, ["input_ids", "attention_mask"], [OUTPUT], SCATTERING_OPSET)
-        if weigher.table is not None:
-            (staged / TABLE_FILE).write_bytes(weigher.table.astype("<f4").tobytes())
-        record_sparse(weigher, source, staged)
-    return folder
-
-
-def record_sparse(weigher: Weigher, source: Ranker | Path, folder: Path) -> None:
-    """Write the manifest, once the graph gives what the ranker gives."""
-    ranker = weigher.ranker
-    place = source if isinstance(source, Path) else source.folder
-    entry = {
+    ranker, table = weigher.ranker, weigher.table
+    told = {
         "vocabulary": ranker.dim,
         "max_tokens": weigher.max_tokens,
-        "max_positions": ranker.max_positions,
         "fingerprint": weigher.fingerprint,
-        "table": weigher.table is not None,
+        "table": table is not None,
         "ranker": ranker.ranker,
-        "base": base_of(place),
+        "base": base_of(source if isinstance(source, Path) else source.folder),
     }
-    origins = {} if isinstance(source, Path) else {"assembly": source.origins}
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    names = [path.relative_to(folder).as_posix() for path in files]
-
-    def write(**more: Any) -> None:
-        settings, inputs = {"precision": "fp32", "opset": SCATTERING_OPSET}, {"model": entry["base"]}
-        extra = {ENTRY: entry, **origins, **more}
-        write_manifest(folder, stage="export", settings=settings, inputs=inputs, outputs=names, extra=extra)
-
-    write()
-    write(parity=weight_parity(weigher, SparseEncoder(folder)))
+    files = {} if table is None else {TABLE_FILE: table.astype("<f4").tobytes()}
+    parity = partial(weight_parity, weigher)
+    made = GraphExport(
+        ranker, ranker.tokens.definition, SparseEncoder, told, parity, opset=SCATTERING_OPSET, files=files
+    )
+    return write_graph_folder(made, folder)
 
 
 def weight_parity(weigher: Weigher, encoder: SparseEncoder) -> dict[str, Any]:
     """Compare the weights of generated texts by graph and by torch. Raises ModelError."""
-    texts = generated_texts(weigher.definition, weigher.max_tokens, GENERATED)
+    texts = generated_texts(str(weigher.ranker.tokens.definition), weigher.max_tokens, GENERATED)
     wanted = weigher.ranker.encode_documents(texts, max_tokens=weigher.max_tokens)
     compared = "torch", f"{len(texts)} texts"
     gaps = measure_fp32(wanted, encoder.weights(texts), compared, FP32_TOLERANCE)

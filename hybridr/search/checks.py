@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Annotated, Literal, NamedTuple, TypeAlias, get_args
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import check_fingerprint, command_for, is_destination
@@ -17,8 +16,6 @@ from ..languages import says_something
 from .boosts import check_boost, read_boosts
 from .encoders import encoder_for
 from .fusions import FAMILY, Fusion, Weighted
-from .rerankers import FAMILY as RERANKERS
-from .rerankers import Behind, Reranker
 from .scripts import scripts_refused
 from .settings import SearchSettings
 
@@ -130,17 +127,6 @@ def weighted_boosts(info: IndexInfo, formula: str) -> dict[str, Weighted]:
     for one in boosts:
         check_boost(info, one)
     return {one.name: Weighted(one.weight, [one.clause()]) for one in boosts}
-
-
-def rerankers_of(behind: Behind, names: Sequence[str], own: Mapping[str, Any]) -> tuple[Reranker, ...]:
-    """Make re-rankers with their `own` settings. Raises SettingsError for one that cannot order hits here."""
-    made: list[Reranker] = []
-    for name in names:
-        member = member_of(RERANKERS, name)
-        if obstacle := member.obstacle(behind):
-            raise SettingsError(f"'{name}' cannot order hits here: {obstacle}", hint="--rerank none")
-        made.append(member(behind, member.own_settings(**own)))
-    return tuple(made)
 
 
 def check_request(text: str, k: int) -> None:

@@ -18,11 +18,11 @@ from ..encoding.contract import Encoder, Reading
 from ..errors import SettingsError
 from ..records import Hit, Query, Run
 from .candidates import modes
-from .checks import Feedback, Mode, check_request, rerankers_of
+from .checks import Feedback, Mode, check_request
 from .fusions import Legs, OwnQuery, Question, Rescoring, Scales
 from .opened import open_for_search
 from .pages import Pages
-from .rerankers import Behind, Listed
+from .reordering import Reordering
 from .settings import SearchSettings
 
 BATCH = 32
@@ -71,7 +71,9 @@ class Search:
         self._joiner, self._asking, self._pages = self.opened.joiner, self.opened.asking, Pages(self.opened)
         named = self.settings.rerank
         own = self.settings.rerank_settings
-        self._rerankers = rerankers_of(self._behind, () if named == "none" else (named,), own)
+        self.reordering = Reordering.by(
+            self.opened, self._pages.contents, () if named == "none" else (named,), own
+        )
 
     def using(self, mode: Mode, *, feedback: Feedback | Literal["same"] | None = "same") -> Search:
         """Give the same search in another mode, or with another feedback."""
@@ -86,7 +88,7 @@ class Search:
         `own` are their settings.
         """
         found = copy(self)
-        found._rerankers = rerankers_of(self._behind, names, own)
+        found.reordering = Reordering.by(self.opened, self._pages.contents, names, own)
         return found
 
     def __call__(
@@ -113,9 +115,10 @@ class Search:
         [question] = self._questions([text], self.settings.depth, filter, readings)
         question = replace(question, shown=True, explained=explain, boosts=self.opened.boosts_of(boost))
         page = range(offset, offset + k)
-        if not self._rerankers:
+        if not self.reordering.members:
             return self._pages.hits(page, question)
-        [hits] = self._reordered([text], [self._pages.hits(range(self._pages.depth(page.stop)), question)])
+        found = self._pages.hits(range(self._pages.depth(page.stop)), question)
+        [hits] = self.reordering.of([question], [found])
         return hits[page.start : page.stop]
 
     def request(
@@ -173,11 +176,11 @@ class Search:
     @property
     def reranked_by(self) -> list[str]:
         """Name what orders the best hits anew, which no one request does."""
-        return [one.name for one in self._rerankers]
+        return [one.name for one in self.reordering.members]
 
     def _check_one_request(self) -> None:
-        if self._rerankers or not self._joiner.fusion.one_request:
-            ranks = "a re-ranker" if self._rerankers else f"the fusion '{self.fusion}'"
+        if self.reordering.members or not self._joiner.fusion.one_request:
+            ranks = "a re-ranker" if self.reordering.members else f"the fusion '{self.fusion}'"
             raise SettingsError(f"{ranks} ranks here: there is no one request", hint="--fusion absolute")
         if self._joiner.scripts and (reason := self._joiner.scripts.refused()):
             raise SettingsError(reason, hint="--fusion pipeline")
@@ -226,29 +229,17 @@ class Search:
         scales = Scales(gain=self.opened.gain)
         return [scales.of(one.idf_sum).idf_sum for one in self.analysis.of(texts)]
 
-    @property
-    def _behind(self) -> Behind:
-        return Behind(self.cluster, self.info)
-
     def _ranked(self, texts: Sequence[str], k: int) -> list[dict[str, float]]:
         depth = self._pages.depth(k)
-        if not self._rerankers:
-            return self._joiner.best(self._questions(texts, depth), k)
-        scores = self._joiner.best(self._questions(texts, depth), depth)
+        questions = self._questions(texts, depth)
+        if not self.reordering.members:
+            return self._joiner.best(questions, k)
+        scores = self._joiner.best(questions, depth)
         found = [
             [Hit(doc, score, rank) for rank, (doc, score) in enumerate(one.items(), 1)] for one in scores
         ]
-        ordered = self._reordered(texts, found)
+        ordered = self.reordering.of(questions, found, hurried=False)
         return [{hit.doc_id: 1 / rank for rank, hit in enumerate(hits[:k], 1)} for hits in ordered]
-
-    def _reordered(self, texts: Sequence[str], found: list[list[Hit]]) -> list[list[Hit]]:
-        """Have the re-rankers order the best `depth` hits of each query anew."""
-        depth = self.settings.depth
-        best, rest = [hits[:depth] for hits in found], [hits[depth:] for hits in found]
-        for one in self._rerankers:
-            contents = self._pages.contents(best) if one.needs_texts else {}
-            best = one.rescored([Listed(*each, contents) for each in zip(texts, best, strict=True)])
-        return [first + others for first, others in zip(best, rest, strict=True)]
 
     def _questions(
         self,

@@ -15,7 +15,7 @@ from .boosts import GRAMMAR, read_boosts
 
 FUSIONS = "search.fusions"
 NAMES_A_FUSION = {"fusion", "normalization"}
-NAMES_A_FILE = {"query_template", "query_map", "sparse_encoder"}
+NAMES_A_FILE = {"query_template", "query_map", "sparse_encoder", "folder"}
 Finds: TypeAlias = Literal["all", "lexical"]
 """What a search finds: the neighbours of its vector too, or only what its words match."""
 
@@ -121,4 +121,8 @@ def with_tuning(
 
 def without_files(found: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out what names a file or folder: whoever may write a record must not have one of ours opened."""
-    return {name: value for name, value in found.items() if name not in NAMES_A_FILE}
+    return {
+        name: without_files(value) if isinstance(value, Mapping) else value
+        for name, value in found.items()
+        if name not in NAMES_A_FILE
+    }

@@ -26,7 +26,7 @@ from ..evaluation.evaluation import (
 )
 from ..evaluation.report import format_of, shown_documents, write_report
 from ..evaluation.significance import RESAMPLES
-from ..families import names_of
+from ..families import member_of, names_of
 from ..files.formats import document_of, read_corpus, read_run
 from ..progress import Progress, silent
 from ..records import Qrels, Query, Run
@@ -34,6 +34,7 @@ from .candidates import encodes, modes
 from .checks import Feedback, Mode
 from .encoders import encoder_for
 from .fusions import FAMILY as FUSIONS
+from .rerankers import FAMILY as RERANKERS
 from .search import Search
 from .settings import SearchSettings
 
@@ -42,12 +43,16 @@ NO_FILES: Mapping[str, Path] = MappingProxyType({})
 
 
 class Condition(NamedTuple):
-    """What a named system is; its own `settings` take the place of the user's."""
+    """What a named system is; its own `settings` take the place of the user's.
+
+    `reranked` names what orders its hits anew.
+    """
 
     mode: Mode
     feedback: Feedback | None = None
     settings: dict[str, Any] | None = None
     own_query: bool = True
+    reranked: tuple[str, ...] = ()
 
     def chosen(self, given: SearchSettings | None, depth: int) -> SearchSettings:
         """Give the settings of the system, with candidates at least as deep as that.
@@ -60,6 +65,7 @@ class Condition(NamedTuple):
         template = settings.query_template if self.of_template else given.query_template
         kept: dict[str, Any] = {"query_template": template if self.own_query else None}
         kept |= {"lexical_fields": given.lexical_fields, "depth": max(settings.depth, depth)}
+        kept |= {"rerank": "none"} if self.reranked else {}
         return settings.model_copy(update=kept)
 
     @property
@@ -82,7 +88,13 @@ SYSTEMS = {
 
 
 def system(name: str) -> Condition:
-    """Find a system: one of the table, any leg, or `hybrid-FUSION` for any fusion. Raises SettingsError."""
+    """Find a system: one of the table, any leg, or `hybrid-FUSION` for any fusion, and `SYSTEM+RERANKER` for
+    one whose hits a re-ranker orders anew. Raises SettingsError."""
+    if "+" in name:
+        first, *reranked = name.split("+")
+        for one in reranked:
+            member_of(RERANKERS, one)
+        return system(first)._replace(reranked=tuple(reranked))
     fused = {f"hybrid-{one}": one for one in names_of(FUSIONS)}
     if name in fused:
         return Condition("hybrid", settings={"tuned": False, "fusion": fused[name]})
@@ -167,14 +179,19 @@ def evaluate_index(
     encoded = any(encodes(one.mode, settings or SearchSettings()) for one in conditions.values())
     model = encoder_for(cluster, info, encoder, progress=progress) if encoded else None
     searches = {
-        name: Search(
-            cluster, info, model, one.mode, one.feedback, settings=one.chosen(settings, compared.depth)
-        )
+        name: opened_as(one, Search(cluster, info, model, one.mode, one.feedback, settings=chosen), settings)
         for name, one in conditions.items()
+        for chosen in [one.chosen(settings, compared.depth)]
     }
     remarks = tuple(f"{name}: {remark}" for name, one in searches.items() for remark in one.remarks)
     found = measured_all(searches, queries, judgements, compared, progress)
     return replace(found, remarks=remarks)
+
+
+def opened_as(condition: Condition, search: Search, given: SearchSettings | None) -> Search:
+    """Put the re-rankers of a system behind its search, with the settings that were given for them."""
+    own = given.rerank_settings if given else {}
+    return search.reranked(*condition.reranked, **own) if condition.reranked else search
 
 
 def evaluate_runs(judged: JudgedQueries, compared: Compared, *, progress: Progress = silent) -> Evaluation:

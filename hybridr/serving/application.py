@@ -28,6 +28,7 @@ from .doorway import HEADER_BYTES, Doorway, TimedProtocol, is_local
 from .embeddings import Embedder, add_embeddings
 from .listening import BoundListener, listen
 from .requests import QuickRoute, add_error_answers, answer
+from .reranking import add_reranking
 from .settings import ServeSettings
 from .telemetry import CONTENT_TYPE, Metrics, configuration
 
@@ -154,7 +155,8 @@ def create_app(
     search: SearchSettings | None = None,
     added: Addition | None = None,
 ) -> FastAPI:
-    """Build the app: `/v1/embeddings`, `/v1/models`, `/healthz`, `/metrics`, `/docs`, and `/search`,
+    """Build the app: `/v1/embeddings`, `/v1/models`, `/healthz`, `/metrics`, `/docs`, `/v1/rerank` when the
+    settings name a re-ranker, and `/search`,
     `/v1/rank` and `/v1/rewrite` when the settings name an index, which needs `cluster` and is ranked as
     `search` says, by default as `Search` does; then what is `added`.
 
@@ -170,6 +172,7 @@ def create_app(
     app.state.embedder, app.state.searches = embedder, None
     add_error_answers(app)
     add_embeddings(app, settings)
+    add_reranking(app, settings)
     if cluster is not None and settings.index is not None:
         hurried = cluster.hurried(settings.search_timeout_s)
         hurried.watch = metrics.calls

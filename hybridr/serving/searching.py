@@ -109,6 +109,7 @@ async def found(
     asked = partial(opening.search(mode), **page, reading=reading)
     work = searches.threads.run(partial(asked, body.query, body.k))
     hits = await unless_gone(request, work, settings.search_timeout_s)
+    warning = "; ".join(filter(None, [warning, *opening.search(mode).reordering.left(hits)]))
     return found_answer(mode, [hit.to_json() for hit in hits], warning)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hybridr.cluster.record import IndexInfo
 from hybridr.errors import SettingsError
 from hybridr.records import Hit
-from hybridr.search.checks import rerankers_of
+from hybridr.search.reordering import rerankers_of
 from hybridr.search.rerankers import Behind, Listed
 from hybridr.search.rerankers.mmr import DiversitySettings, MaximalMarginalRelevance, diversified
 

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from threading import Event, Thread
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -184,6 +185,8 @@ class SlowSearch:
     """Waits for a cluster that does not answer."""
 
     released = Event()
+
+    reordering = SimpleNamespace(left=lambda hits: [])
 
     def __init__(self, cluster, index, encoder, *, settings=None) -> None:
         pass

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from threading import Thread
+from types import SimpleNamespace
 
 import httpx
 import numpy as np
@@ -108,6 +109,8 @@ class HangingSearch:
     lexical_fields = ("text",)
     signals = SignalSet({}, {})
     info = IndexInfo("docs", {}, {}, {})
+
+    reordering = SimpleNamespace(left=lambda hits: [])
 
     def __init__(self, cluster, index, encoder, mode="hybrid", *, settings=None) -> None:
         self.cluster, self.encoder = cluster, encoder

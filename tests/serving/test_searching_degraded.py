@@ -30,6 +30,8 @@ class FakeSearch:
     record = SimpleNamespace(fields=(), vector_field="v", imprints={})
     info: Any = SimpleNamespace(record=record, settings={}, mappings={})
 
+    reordering = SimpleNamespace(left=lambda hits: [])
+
     def __init__(self, cluster, index, encoder, mode="hybrid", *, settings=None) -> None:
         self.encoder, self.mode = encoder, mode
 

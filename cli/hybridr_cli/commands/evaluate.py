@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 class Measured:
     """What is measured, and by what."""
 
-    systems: Annotated[str, typer.Option(help="bm25, template, rm3, dense, hybrid, hybrid-stock, …")] = (
-        "bm25,dense,hybrid"
-    )
+    systems: Annotated[
+        str, typer.Option(help="bm25, template, rm3, dense, hybrid, hybrid-stock, hybrid+cross, …")
+    ] = "bm25,dense,hybrid"
     query_template: Annotated[
         list[str] | None,
         typer.Option(

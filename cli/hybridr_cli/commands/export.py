@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from hybridr.records import Document
 
 
+USED = {
+    "encoder": "hybridr reindex NAME --encoder {}",
+    "sparse_encoder": "hybridr reindex NAME --sparse-encoder {}",
+    "pair_scorer": "[search] rerank = 'cross', rerank_settings = {{folder = '{}'}} in hybridr.toml",
+}
+"""What to do with what was exported, by its entry in the manifest."""
 FORMS = ("ranker", "pooling", "similarity")
 
 
@@ -33,7 +39,7 @@ class Joined:
 
     dam: Annotated[str | None, typer.Option(help="Instead of FOLDER: domain module, folder or name.")] = None
     rem: Annotated[str | None, typer.Option(help="With --dam: relevance module, folder, zip or name.")] = None
-    ranker: Annotated[str | None, typer.Option(help="With --dam: dense, unicoil or splade.")] = None
+    ranker: Annotated[str | None, typer.Option(help="With --dam: dense, unicoil, splade or rerank.")] = None
     pooling: Annotated[str | None, typer.Option(help="With --dam: mean or cls.")] = None
     similarity: Annotated[str | None, typer.Option(help="With --dam: ip or cosine.")] = None
 
@@ -104,13 +110,12 @@ def read_texts(path: Path | None) -> list[Document]:
 
 def render(session: Session, folder: Path, precision: str) -> None:
     """Show where the encoder is, how near the graphs are to torch, and what to run next."""
-    from hybridr.encoding.sparse_encoder import ENTRY
     from hybridr.exporting.model_card import render_ndcg
     from hybridr.files.manifest import read_manifest
 
     output, manifest = session.output, read_manifest(folder) or {}
     parity: dict[str, Any] = manifest["parity"]
-    kind, option = (ENTRY, "--sparse-encoder") if ENTRY in manifest else ("encoder", "--encoder")
+    kind, used = next((one, line) for one, line in USED.items() if one in manifest)
     output.line(f"encoder      {folder}  ({precision})")
     output.line(
         f"parity       largest difference to {parity['reference']} {parity['max_abs_difference']:.1e} "
@@ -119,8 +124,10 @@ def render(session: Session, folder: Path, precision: str) -> None:
     if "int8_cosine" in parity:
         floor = parity["int8_cosine"]
         output.line(f"int8         cosine to fp32 {floor['mean']:.4f}, least {floor['least']:.4f}")
-    if kind != ENTRY:
+    if "int8_correlation" in parity:
+        output.line(f"int8         correlation with fp32 {parity['int8_correlation']:.4f}")
+    if kind == "encoder":
         output.line(f"nDCG@10      {render_ndcg(parity)}")
     output.line(f"fingerprint  {manifest[kind]['fingerprint']}")
-    output.line(f"next         hybridr reindex NAME {option} {folder}")
+    output.line(f"next         {used.format(folder)}")
     output.result({"folder": str(folder), kind: manifest[kind], "parity": parity})

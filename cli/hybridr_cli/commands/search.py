@@ -67,9 +67,11 @@ def search(
         session.output.result(body)
         return session.output.line(json.dumps(body))
     hits = searcher(text, page.k, offset=page.offset, filter=wanted, explain=explain)
+    for said in (late := searcher.reordering.left(hits)):
+        session.output.note(said)
     left_out = dict(searcher.signals.left_out)
     found = {"mode": ranking.mode, "hits": [hit.to_json() for hit in hits], "left_out": left_out}
-    session.output.result(found | {"remarks": searcher.remarks})
+    session.output.result(found | {"remarks": [*searcher.remarks, *late]})
     if not explain:
         return show(session, hits)
     show_parts(session, hits)

@@ -13,8 +13,9 @@ from ...cluster.legs.sparse import SPARSE_FIELD, SparseLeg, SparseState
 from ...cluster.record import Record
 from ...cluster.vector_forms import Version
 from ...encoding.contract import Encoder
+from ...encoding.graph_folders import graph_entry, open_once
 from ...encoding.passages import middle_of
-from ...encoding.sparse_encoder import MAKE_ONE, SparseEncoder, open_sparse, sparse_entry
+from ...encoding.sparse_encoder import SparseEncoder
 from ...errors import SettingsError
 from ..settings import ReindexSettings
 from . import Impression, Imprint, Sample, TextReader
@@ -51,14 +52,16 @@ class Sparse(Imprint):
     def check(cls, cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
         """Refuse to go on without an encoder that can be opened."""
         if settings.sparse_encoder is None:
-            raise SettingsError(f"the imprint '{cls.name}' needs --sparse-encoder DIR", hint=MAKE_ONE)
-        open_sparse(settings.sparse_encoder)
+            raise SettingsError(
+                f"the imprint '{cls.name}' needs --sparse-encoder DIR", hint=SparseEncoder.made
+            )
+        open_once(SparseEncoder, settings.sparse_encoder)
 
     @classmethod
     def reader(cls, record: Record, settings: Any) -> TextReader:
         """Weigh the tokens of queries by the encoder that weighed those of the documents."""
         wanted = SparseState.read(record.imprints[cls.name]).encoder
-        opened = cache(partial(open_sparse, settings.sparse_encoder, wanted))
+        opened = cache(partial(open_once, SparseEncoder, settings.sparse_encoder, wanted))
         return lambda texts: opened().encode_queries(texts)
 
     @cached_property
@@ -68,12 +71,14 @@ class Sparse(Imprint):
             return SparseState.read(self.state)
         folder = self.settings.sparse_encoder
         assert folder is not None  # see `check`
-        return SparseState(encoder=sparse_entry(folder).fingerprint, pruning=self.settings.sparse_pruning)
+        return SparseState(
+            encoder=graph_entry(SparseEncoder, folder).fingerprint, pruning=self.settings.sparse_pruning
+        )
 
     @cached_property
     def own_encoder(self) -> SparseEncoder:
         """Open the encoder of the weights."""
-        return open_sparse(self.settings.sparse_encoder, self.made.encoder)
+        return open_once(SparseEncoder, self.settings.sparse_encoder, self.made.encoder)
 
     @property
     def job(self) -> dict[str, Any]:

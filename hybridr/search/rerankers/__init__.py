@@ -21,11 +21,17 @@ class Behind(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A query and its best hits; `contents` are whole texts by document id, where they are needed."""
+    """A query and its best hits; `contents` are whole texts by document id, where they are needed.
+
+    `scale` brings the hits' scores to that of (1 + cosine), beside which others are added. Somebody waits for
+    what is `hurried`; what is measured takes its time.
+    """
 
     query: str
     hits: Sequence[Hit]
     contents: Mapping[str, str]
+    scale: float = 1.0
+    hurried: bool = True
 
 
 class Reranker(Protocol):
@@ -33,12 +39,15 @@ class Reranker(Protocol):
 
     A member subclasses this: `name`, `help`, `rescored`, maybe `obstacle`, and `own_settings`, which
     `[search] rerank_settings` fills. Made once a search. Where it
-    `needs_texts`, it gets what documents hold, as the encoder reads them: `Hit.text` is a marked fragment.
+    `needs_texts`, it gets what the first `reach` documents hold (None: all), as the encoder reads them:
+    `Hit.text` is a marked fragment. Where it `adds`, the search has to give true scores.
     """
 
     name: ClassVar[str]
     help: ClassVar[str] = ""
     needs_texts: ClassVar[bool] = False
+    adds: ClassVar[bool] = False
+    reach: int | None = None
     own_settings: ClassVar[type[Stage]] = NoSettings
 
     def __init__(self, behind: Behind, own: Any) -> None:
@@ -51,3 +60,7 @@ class Reranker(Protocol):
 
     def rescored(self, lists: Sequence[Listed]) -> list[list[Hit]]:
         """Give the same hits of each query with new scores, best first, and `rank` from 1."""
+
+    def left(self, hits: Sequence[Hit]) -> str:
+        """Say which of these hits there was no time for; nothing where there was."""
+        return ""

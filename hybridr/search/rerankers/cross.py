@@ -1,0 +1,137 @@
+"""Cross-encoders: query and document are read together by an exported model, whose score is added.
+
+The logit is brought to the spread of the packaged encoder's cosines, as it spreads over documents of the
+index, and counts from the least one of the list: what there was no time for has that one, and its place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field
+
+from ...cluster.fields import choose_text_fields
+from ...cluster.reading import sample_documents, text_of
+from ...encoding.graph_folders import open_once
+from ...encoding.pair_scorer import PairScorer
+from ...encoding.passages import middle_of
+from ...errors import DataError, SettingsError
+from ...files.remembered import spread_known
+from ...records import Hit
+from ...settings import Stage
+from ..calibration import MINILM_SPREAD, QUESTIONS, STATEMENTS, keep, scale_of
+from . import Behind, Listed, Reranker
+
+MEASURED, LONGEST = 10, 1_000  # texts, and characters of each
+
+
+class CrossSettings(Stage):
+    """How a cross-encoder counts."""
+
+    table: ClassVar[str] = "search.rerank_settings"
+    folder: Path | None = Field(None, description="folder of `hybridr export`")
+    weight: float = Field(
+        0.5,
+        gt=0,
+        le=100,
+        allow_inf_nan=False,
+        description="beside a dense weight of .5; `none` leaves it out",
+    )
+    candidates: int = Field(20, ge=1, le=1_000, description="of the best hits, so many are read")
+    budget_s: float = Field(1.0, gt=0, allow_inf_nan=False, description="seconds a search may wait for it")
+
+
+class CrossReranker(Reranker):
+    """Adds how well a cross-encoder finds that a document answers the query."""
+
+    name = "cross"
+    help = "read together with the query by a cross-encoder, whose score is added"
+    needs_texts = True
+    adds = True
+    own_settings = CrossSettings
+
+    def __init__(self, behind: Behind, own: CrossSettings) -> None:
+        if own.folder is None:
+            raise SettingsError(
+                "the re-ranker 'cross' needs the folder of a cross-encoder", hint=PairScorer.named
+            )
+        self.own, self.reach = own, own.candidates
+        self.scorer = open_once(PairScorer, own.folder)
+        self.factor = own.weight * scale_of(spread_on(behind, self.scorer), MINILM_SPREAD)
+
+    @staticmethod
+    def obstacle(behind: Behind) -> str | None:
+        """Say that texts are not kept."""
+        kept = behind.info.mappings.get("_source", {}).get("enabled") is not False
+        return None if kept else "the index does not keep its documents (_source is disabled)"
+
+    def rescored(self, lists: Sequence[Listed]) -> list[list[Hit]]:
+        """Add to the scores of the first hits, and order them. Raises DataError where none has a text."""
+        read = [one.hits[: self.reach] for one in lists]
+        pairs = [
+            (one.query, one.contents.get(hit.doc_id, ""))
+            for one, hits in zip(lists, read, strict=True)
+            for hit in hits
+        ]
+        if pairs and not any(text.strip() for _, text in pairs):
+            raise DataError("the hits hold no text that could be read", hint="does _source leave it out?")
+        within = self.own.budget_s * len(lists) if all(one.hurried for one in lists) else None
+        scores = iter(self.scorer.score(pairs, within_s=within))
+        return [
+            self.ordered(one, [float(next(scores)) for _ in hits])
+            for one, hits in zip(lists, read, strict=True)
+        ]
+
+    def ordered(self, one: Listed, logits: Sequence[float]) -> list[Hit]:
+        """Order the hits of one query, whose first ones have logits; NaN where there was no time."""
+        least = min((logit for logit in logits if not math.isnan(logit)), default=0.0)
+        factor = self.factor / (one.scale or 1.0)
+        first = [
+            with_logit(hit, None) if math.isnan(logit) else with_logit(hit, logit, factor * (logit - least))
+            for hit, logit in zip(one.hits, logits, strict=False)
+        ]
+        rest = [with_logit(hit, None) for hit in one.hits[len(first) :]]
+        best = sorted(first, key=lambda hit: -hit.score) + rest
+        return [hit._replace(rank=rank) for rank, hit in enumerate(best, 1)]
+
+    def left(self, hits: Sequence[Hit]) -> str:
+        """Count the hits of a page that there was no time for."""
+        late = sum(hit.rank <= self.own.candidates and hit.scores[self.name] is None for hit in hits)
+        if not late:
+            return ""
+        return f"{late} of {len(hits)} hits were not read by the cross-encoder within {self.own.budget_s:g} s"
+
+
+def with_logit(hit: Hit, logit: float | None, added: float = 0.0) -> Hit:
+    """Give a hit its new score, and what it is made of."""
+    name = CrossReranker.name
+    parts = None if hit.parts is None else {**hit.parts, name: added}
+    return hit._replace(score=hit.score + added, scores={**hit.scores, name: logit}, parts=parts)
+
+
+def spread_on(behind: Behind, scorer: PairScorer) -> float:
+    """Give how logits spread over an index: of words from the middle of documents with each of them.
+
+    Measured once, and kept on this machine. An index of few texts is measured by fixed ones.
+    """
+    key = f"{scorer.fingerprint} {scorer.told.precision} pairs of {behind.info.uuid}"
+    spread = spread_known(key)
+    if spread is None:
+        queries, texts = probed(behind)
+        logits = scorer.score([(query, text) for query in queries for text in texts])
+        spread = float(logits.std())
+        keep(key, spread)
+    return spread
+
+
+def probed(behind: Behind) -> tuple[Sequence[str], Sequence[str]]:
+    """Draw texts of an index, and make queries of them."""
+    fields = behind.info.record.fields or choose_text_fields(behind.cluster, behind.info)
+    drawn = sample_documents(behind.cluster, behind.info, 2 * MEASURED, fields=fields)
+    texts = [text[:LONGEST] for one in drawn if (text := text_of(one.source, fields).strip())][:MEASURED]
+    if len(texts) < MEASURED:
+        return QUESTIONS, STATEMENTS
+    return [middle_of(text) for text in texts], texts
