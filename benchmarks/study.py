@@ -136,9 +136,10 @@ def current(file: Path, settings: Record | None = None) -> Record | None:
 
 
 def write_result(file: Path, record: Record) -> None:
-    """Write a result with the code that it was measured by; one that other code began names that as well."""
+    """Write a result with its machine and code; one that other code began names that as well."""
     now = {"commit": read_commit(), "ranking": ranking_code()}
-    write_json(file, record | {"code": [*(one for one in record.get("code", []) if one != now), now]})
+    codes = [*(one for one in record.get("code", []) if one != now), now]
+    write_json(file, {"machine": machine_record()} | record | {"code": codes})
 
 
 @cache

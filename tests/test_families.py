@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
@@ -19,6 +17,7 @@ import pytest
 from hybridr import families
 from hybridr.search import fusions
 from support.places import ROOT
+from support.pythons import run_python
 
 MEMBERS = (
     "search/signals/phrases.py",
@@ -79,9 +78,7 @@ def told(folder: Path) -> dict[str, Any]:
     """Import all of a copy in a process of its own, and say what it offers."""
     code = TOLD.replace("FAMILIES", repr(sorted({family_of(one) for one in MEMBERS})))
     environment = {"PYTHONPATH": str(folder), "PATH": "", "HOME": str(folder)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=folder, env=environment
-    )
+    done = run_python(code, folder=folder, environment=environment)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -17,7 +17,7 @@ import hybridr
 from hybridr.files.folders import asset_path
 from hybridr_cli import VERBS
 from support.places import ROOT
-from support.without_torch import run_without_torch
+from support.pythons import run_python, run_without_torch
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -83,14 +83,7 @@ def test_the_wheel_of_the_source_distribution_works(wheel: Path, tmp_path: Path)
         "assert load_asset('roles', 'search.json'); raise SystemExit(main(['models', '--encoders']))"
     )
     environment = {**os.environ, "PYTHONPATH": str(where)}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python(code, folder=tmp_path, environment=environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert "minilm" in done.stdout.lower()
 

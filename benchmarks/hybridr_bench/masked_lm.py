@@ -63,14 +63,10 @@ class Lane:
 
     def record(self) -> dict[str, Any]:
         """Give the figures as JSON."""
-        return {
-            "name": self.name,
-            "tokens": self.tokens,
-            "seconds": round(self.seconds, 3),
-            "tokens_per_second": round(self.tokens_per_second, 1),
-            "times_by_round": [round(ratio, 3) for ratio in self.ratios],
-            "unseen_loss": self.unseen_loss,
-        }
+        speed = {"tokens_per_second": round(self.tokens_per_second, 1)}
+        times = {"times_by_round": [round(ratio, 3) for ratio in self.ratios]}
+        told = {"name": self.name, "tokens": self.tokens, "seconds": round(self.seconds, 3)}
+        return told | speed | times | {"unseen_loss": self.unseen_loss}
 
 
 @dataclass(frozen=True)
@@ -89,13 +85,8 @@ class Race:
 
     def record(self) -> dict[str, Any]:
         """Give the figures as JSON."""
-        return {
-            "size": self.size,
-            "parameters": self.parameters,
-            "steps": self.steps,
-            "unseen_loss_start": self.unseen_loss_start,
-            "lanes": [lane.record() | {"times": round(self.times(lane), 3)} for lane in self.lanes],
-        }
+        lanes = [lane.record() | {"times": round(self.times(lane), 3)} for lane in self.lanes]
+        return vars(self) | {"lanes": lanes}
 
 
 def race(

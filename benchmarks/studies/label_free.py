@@ -52,7 +52,6 @@ from study import (
     add_collections,
     add_json,
     machine_of,
-    machine_record,
     table,
     write_result,
 )
@@ -225,7 +224,6 @@ def measure(given: argparse.Namespace) -> None:
     """Measure every collection, write the JSON and print what each statistic tells."""
     cluster, encoder = hybridr.connect(), hybridr.load_encoder(minilm_encoder())
     record: Record = {
-        "machine": machine_record(),
         "versions": versions(),
         "disaster": DISASTER,
         "small": SMALL,

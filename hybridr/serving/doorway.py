@@ -8,8 +8,9 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from threading import Semaphore
 from typing import Any, TypeVar
 
@@ -198,25 +199,23 @@ def check_host(host: str, settings: ServeSettings) -> None:
     if settings.hosts:
         known = name in {one.lower() for one in settings.hosts} or is_local(name)
     else:
-        known = (
-            settings.token is not None or "." not in name or is_address(name) or name == settings.host.lower()
+        known = bool(
+            settings.token is not None or "." not in name or ip_of(name) or name == settings.host.lower()
         )
     if not known:
         raise Refused(421, "this is not a name of the server", "[serve] hosts, or --hosts, names them")
 
 
-def is_address(name: str) -> bool:
-    """Tell whether a host is written as an address."""
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
+def ip_of(host: str) -> IPv4Address | IPv6Address | None:
+    """Read a host that is written as an address; None for a name."""
+    with suppress(ValueError):
+        return ip_address(host)
+    return None
 
 
 def is_local(host: str) -> bool:
     """Tell whether a host is this machine, as seen from itself."""
-    return host == "localhost" or (is_address(host) and ip_address(host).is_loopback)
+    return host == "localhost" or ((found := ip_of(host)) is not None and found.is_loopback)
 
 
 class TimedProtocol(H11Protocol):

@@ -257,20 +257,8 @@ def test_the_command(
     file = tmp_path / "corpus.tsv"
     file.write_text("".join(f"{d.doc_id}\t{d.contents}\n" for d in tiny_corpus(60)))
     out = str(tmp_path / "dam")
-    command = [
-        "dam",
-        "train",
-        "--tsv",
-        str(file),
-        "--base",
-        str(base),
-        "--out",
-        out,
-        "--steps",
-        "3",
-        "--batch-size",
-        "8",
-    ]
+    places = ["--tsv", str(file), "--base", str(base), "--out", out]
+    command = ["dam", "train", *places, *"--steps 3 --batch-size 8".split()]
     monkeypatch.setenv("HYBRIDR_DAM_HELD_OUT", "10")
     monkeypatch.setenv("HYBRIDR_DAM_PRECISION", "fp32")
     assert hybridr_cli.main([*command, "--json"]) == 0

@@ -215,22 +215,8 @@ def test_the_commands(
     import hybridr_cli
 
     common = ["--beir", str(toy), "--json"]
-    train = [
-        "rem",
-        "train",
-        "--dam",
-        str(dam),
-        "--out",
-        str(tmp_path / "rem"),
-        "--steps",
-        "3",
-        "--rank",
-        "4",
-        "--batch-size",
-        "8",
-        "--device",
-        "cpu",
-    ]
+    few = "--steps 3 --rank 4 --batch-size 8 --device cpu".split()
+    train = ["rem", "train", "--dam", str(dam), "--out", str(tmp_path / "rem"), *few]
     monkeypatch.setenv("HYBRIDR_REM_SIMILARITY", "cosine")
     monkeypatch.setenv("HYBRIDR_REM_MINED", "4")
     assert hybridr_cli.main([*train, *common]) == 0

@@ -14,8 +14,8 @@ from hybridr.exporting.exporting import export
 from hybridr.files.manifest import read_manifest, sha256_of
 from hybridr_cli import main
 from support.places import DDR
+from support.pythons import run_without_torch
 from support.tiny import damage_json, tiny_corpus, tiny_retriever, tiny_texts
-from support.without_torch import run_without_torch
 
 
 def test_the_manifest_and_card_say_what_was_measured(tmp_path: Path) -> None:

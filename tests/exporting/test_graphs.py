@@ -19,8 +19,8 @@ from hybridr.exporting.exporting import export
 from hybridr.exporting.graphs import OPSET, write_graph
 from hybridr.exporting.weights import open_without_torch
 from hybridr.files.manifest import read_manifest
+from support.pythons import run_without_torch
 from support.tiny import tiny_family, tiny_retriever, tiny_texts
-from support.without_torch import run_without_torch
 
 
 def test_the_graph_is_self_contained_and_plain(tmp_path: Path) -> None:

@@ -95,43 +95,49 @@ def users(secured_node: NodeState, admin: Cluster, user: Connecting) -> dict[str
     return {INDEX: user, OTHER: user_of(secured_node, admin, OTHER)}
 
 
+@pytest.fixture
+def both(users: dict[str, Connecting], admin: Cluster, tmp_path: Path) -> Callable[..., Iterator[Cluster]]:
+    """A user who may do what a verb does with an index, then the administrator, on a fresh machine each."""
+
+    def each(index: str, verb: str) -> Iterator[Cluster]:
+        for cluster in (users[index](verb), admin):
+            with fresh_machine(tmp_path):
+                yield cluster
+
+    return each
+
+
 @pytest.mark.parametrize(
     ("index", "verb", "ask", "most"),
     [(INDEX, "search", answers, 4), (OTHER, "search", answers, 4), (INDEX, "tune", tried, 15)],
     ids=["long texts", "short texts", "tune"],
 )
 def test_every_way_of_asking_equals_itself_asked_as_admin(
-    users: dict[str, Connecting],
-    admin: Cluster,
+    both: Callable[..., Iterator[Cluster]],
     held: dict[str, Judged],
-    tmp_path: Path,
     index: str,
     verb: str,
     ask: Any,
     most: int,
 ) -> None:
     """The transparent way too, and it equals a search of the same recall."""
-    told, one = [], held[index]
+    one = held[index]
     queries = one.queries[:most]
     qrels = {asked.query_id: one.qrels[asked.query_id] for asked in queries}
-    for cluster in (users[index](verb), admin):
-        with fresh_machine(tmp_path):
-            told.append(ask(cluster, index, one.encoder, queries, qrels))
+    told = [ask(cluster, index, one.encoder, queries, qrels) for cluster in both(index, verb)]
     assert not differences(*told)
 
 
 def test_the_command_line_ranks_for_a_user_as_for_an_administrator(
-    users: dict[str, Connecting],
-    admin: Cluster,
+    both: Callable[..., Iterator[Cluster]],
     held: dict[str, Judged],
     minilm_encoder_folder: Path,
-    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    told = []
-    for cluster in (users[OTHER]("search"), admin):
-        with fresh_machine(tmp_path):
-            told.append(printed(cluster, OTHER, minilm_encoder_folder, held[OTHER].queries[:3], capsys))
+    queries = held[OTHER].queries[:3]
+    told = [
+        printed(cluster, OTHER, minilm_encoder_folder, queries, capsys) for cluster in both(OTHER, "search")
+    ]
     assert all(len(hits) == 10 for hits in told[0])
     assert not differences(*told)
 

@@ -16,6 +16,7 @@ from hybridr.deploying.settings import DeploySettings
 from hybridr.encoding.contract import checked_texts
 from hybridr.encoding.folder import OnnxEncoder
 from hybridr.search.settings import SearchSettings
+from hybridr.vocabulary import term_table
 from support.books import PROPERTIES, document, make
 from support.deployed import Server, fill_library, serving_index, with_vectors
 
@@ -87,6 +88,12 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 
     monkeypatch.setattr(Cluster, "request", spied)
     return asked
+
+
+@pytest.fixture
+def few_terms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of terms of an index with a handful of words, which users do not get."""
+    monkeypatch.setattr(term_table, "LEAST_TERMS", 1)
 
 
 DOCS, DOCUMENTS = "docs", 150

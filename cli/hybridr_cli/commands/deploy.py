@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..arguments import DryRun
+from ..arguments import DryRun, Searched
 from ..options import Only
 from ..session import Session
 from ..verbs import app, verb
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @verb(app, "deploy", cluster=True)
 def deploy(
     session: Session,
-    name: Annotated[str, typer.Argument(help="Index, alias or source with vectors.")],
+    name: Searched,
     settings: DeploySettings,
     search: Annotated[SearchSettings, Only("fusion", "boost", "query_template")],
     ingest: Annotated[

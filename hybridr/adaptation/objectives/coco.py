@@ -20,7 +20,6 @@ from ...encoding.contract import Usage
 from ...encoding.retriever import BackboneModel
 from ...errors import DataError, SettingsError, extra
 from ..corpus import held_out_of
-from ..loop import Processes
 from ..settings import DamSettings
 from ..token_cache import (
     FIXED,
@@ -63,19 +62,10 @@ class SpansAndMaskedLm(MaskedLm):
     late = True
     """Whether the backbone's own states restore masked tokens too, beside a head's ("late masked-LM")."""
 
-    def __init__(
-        self,
-        dam: Dam,
-        frame: Frame,
-        cache: TokenCache,
-        settings: DamSettings,
-        precision: TrainingPrecision,
-        processes: Processes,
-    ) -> None:
-        """Take a DAM and the head that a run before left beside it. Raises DataError, SettingsError."""
-        super().__init__(dam, frame, cache, settings, precision, processes)
-        self.cache, self.held_out = long_enough(cache, settings.held_out)
-        self.batch_size = batch_of(settings.batch_size, self.documents, processes.count)
+    def complete(self, dam: Dam, settings: DamSettings, precision: TrainingPrecision) -> None:
+        """Take the head that a run before left beside the DAM. Raises DataError, SettingsError."""
+        self.cache, self.held_out = long_enough(self.cache, settings.held_out)
+        self.batch_size = batch_of(settings.batch_size, self.documents, self.processes.count)
         self.recipe = replace(self.recipe, decay=True)
         self.span_tokens = settings.span_tokens
         usage = Usage(settings.pooling, "ip", {}, self.max_tokens)
@@ -87,8 +77,8 @@ class SpansAndMaskedLm(MaskedLm):
         if self.skip_from > layers:
             raise SettingsError(f"--skip-from {self.skip_from}: the model has {layers} layers")
         if self.condenser is not None:
-            attention = fastest_attention(processes.device, precision)
-            prepared(self.condenser, settings.dropout, attention).to(processes.device)
+            attention = fastest_attention(self.processes.device, precision)
+            prepared(self.condenser, settings.dropout, attention).to(self.processes.device)
             self.module = torch.nn.ModuleList([self.model, self.condenser])
             self.weights = {**self.weights, **self.condenser.named()}
 

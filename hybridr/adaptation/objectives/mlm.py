@@ -68,6 +68,10 @@ class MaskedLm:
         self.held_out = held_out_of(len(cache), settings.held_out)
         self.budget = settings.token_budget or TOKEN_BUDGETS.get(processes.device.type, TOKEN_BUDGETS["cpu"])
         self.recipe = masked_lm_recipe(settings, precision)
+        self.complete(dam, settings, precision)
+
+    def complete(self, dam: Dam, settings: DamSettings, precision: TrainingPrecision) -> None:
+        """Add what an objective needs besides, to what is made already."""
 
     @property
     def documents(self) -> int:

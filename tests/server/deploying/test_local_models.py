@@ -196,16 +196,21 @@ def without_prefix(folder: Path) -> OnnxEncoder:
     return encoder
 
 
-def test_other_vectors_are_refused_and_undone(
-    allowed: Cluster, tiny: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def encoder(allowed: Cluster, tiny: Path) -> Iterator[OnnxEncoder]:
+    """An encoder whose model is not in the cluster, neither before nor afterwards."""
     before = held(allowed)
-    encoder = load_encoder(tiny)
+    yield load_encoder(tiny)
+    assert held(allowed) == before
+
+
+def test_other_vectors_are_refused_and_undone(
+    allowed: Cluster, encoder: OnnxEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own = encoder.encode_queries
     monkeypatch.setattr(encoder, "encode_queries", lambda texts: own(texts)[::-1])
     with pytest.raises(ModelError, match="other vectors than the encoder"):
         local_models.ensure_model(allowed, encoder)
-    assert held(allowed) == before
 
 
 def interrupted(*_: object) -> None:
@@ -213,10 +218,9 @@ def interrupted(*_: object) -> None:
 
 
 def test_an_upload_that_ends_early_leaves_nothing(
-    allowed: Cluster, tiny: Path, monkeypatch: pytest.MonkeyPatch
+    allowed: Cluster, encoder: OnnxEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = held(allowed)
-    encoder = load_encoder(tiny)
     with monkeypatch.context() as patch:
         patch.setattr(local_models, "await_registered", interrupted)
         with pytest.raises(KeyboardInterrupt):

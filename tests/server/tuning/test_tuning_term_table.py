@@ -11,20 +11,15 @@ from hybridr import ReindexSettings, reindex
 from hybridr.cluster.connection import Cluster
 from hybridr.tuning.settings import TuneSettings
 from hybridr.tuning.tuning import tune
-from hybridr.vocabulary import term_table
 from support.corpus import fill_index
 
 pytestmark = pytest.mark.node
 
 
+@pytest.mark.usefixtures("few_terms")
 def test_tune_fits_what_a_reindex_did_not(
-    cluster: Cluster,
-    index_name: str,
-    minilm_encoder_folder: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(term_table, "LEAST_TERMS", 1)
     fill_index(cluster, index_name, 60)
     index = reindex(cluster, index_name, minilm_encoder_folder, ReindexSettings(term_table=False)).destination
     shown = tune(cluster, index_name, settings=TuneSettings(dry_run=True))

@@ -1,0 +1,31 @@
+"""Python in a process of its own: in another folder and environment, or where no torch is installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import sys
+
+class Gone:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "transformers"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Gone())
+from hybridr_cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def run_python(
+    code: str, *arguments: str, folder: Path | None = None, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def run_without_torch(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return run_python(PROGRAM, *arguments)
