@@ -68,6 +68,7 @@ STORE: dict[str, Any] = {
             "published": {"type": "date"},
             "popularity": {"type": "rank_feature"},
             "suggest": {"type": "completion"},
+            "alert": {"type": "percolator"},
             "photo": {
                 "type": "knn_vector",
                 "dimension": 2,
@@ -101,7 +102,7 @@ def fill_store(cluster: Cluster, index: str, count: int) -> None:
             "popularity": 1 + dice.randrange(500),
             "suggest": [kind],
             "photo": [dice.random(), dice.random()],
-        }
+        } | ({"alert": match(kind)} if number % 50 == 0 else {})
         lines += [{"index": {"_id": f"p{number}"}}, source]
     bulk(cluster, index, lines)
 
@@ -195,6 +196,8 @@ def searches() -> list[Sent]:
         "multi_match, no fields": {"multi_match": {"query": LIKE_OAK}},
         "multi_match, plain fields": multi(LIKE_OAK, ["title", "description", "attributes"]),
         "multi_match, large boosts": multi(LAMP, ["title^1000000", "description^0"]),
+        "multi_match, a field that is gone": multi(LAMP, ["title^2", "gone^3"]),
+        "match, boost of nothing": match(LAMP, boost=0),
         "multi_match, one analyser": multi(PAN, analyzer="standard"),
         "combined_fields": {"combined_fields": {"query": PAN, "fields": ["description", "attributes"]}},
         "match_phrase": {"match_phrase": {"title": "office chair"}},
@@ -249,6 +252,7 @@ def searches() -> list[Sent]:
         },
         "function_score, filtered": scored(main, functions=[{"filter": IN_STOCK, "weight": 3}]),
         "function_score, random": scored(main, random_score={"seed": 3, "field": "_seq_no"}),
+        "function_score, nothing left of it": scored(main, weight=0),
         "function_score, least score": scored(main, functions=[LIKED], min_score=2),
         "function_score in bool": of_bool(must=[scored(main, functions=[LIKED])], filter=[IN_STOCK]),
         "function_score, a script in its place": scored(
@@ -335,6 +339,8 @@ def others() -> list[Sent]:
         "function alone": asked(scored({"match_all": {}}, random_score={"seed": 1, "field": "_seq_no"})),
         "function in its place": asked(scored(main, functions=[LIKED], boost_mode="replace")),
         "no boost at all": asked(multi(LAMP, ["title^0", "description^0"])),
+        "all fields are gone": asked(multi(LAMP, ["gone^3", "went"])),
+        "percolate": asked({"percolate": {"field": "alert", "document": {"title": "red reading lamp"}}}),
         "nothing found": asked(match("qqxyzzy")),
         "negative boost": asked(multi(LAMP, ["title^-1", "title.english"])),
         "own rescore": asked(

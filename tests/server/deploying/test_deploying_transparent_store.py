@@ -23,7 +23,7 @@ from support.matrix import told
 from support.store import FIELDS_ASKED, LAMP, Sent, fill_store, multi, others, searches
 
 pytestmark = [pytest.mark.node, pytest.mark.ml]
-SOURCE, INDEX, OTHER, COUNT = "store", "store-hybridr-1", "store-other", 400
+SOURCE, INDEX, OTHER, BOTH, COUNT = "store", "store-hybridr-1", "store-other", "stores", 400
 SHOWN = ("aggregations", "suggest", "_shards", "timed_out")
 
 
@@ -127,12 +127,15 @@ def test_nothing_else_changes(answers: dict[str, Answers], one: Sent) -> None:
 
 def test_an_index_beside_it_without_vectors_loses_no_hit(store: Cluster, answers: dict[str, Answers]) -> None:
     fill_store(store, OTHER, 40)
+    added = [{"add": {"index": one, "alias": BOTH}} for one in (INDEX, OTHER)]
+    store.request("POST", "/_aliases", {"actions": added})
     try:
         body = {"query": multi(LAMP, fuzziness="AUTO"), "size": 400, "track_total_hits": True}
         alone = {hit["_id"] for hit in store.search(OTHER, body)["hits"]["hits"]}
-        answer = store.request("POST", f"/{INDEX},{OTHER}/_search", body)
-        assert not answer["_shards"]["failed"]
-        assert {hit["_id"] for hit in answer["hits"]["hits"] if hit["_index"] == OTHER} == alone != set()
+        for both in (f"{INDEX},{OTHER}", BOTH):
+            answer = store.request("POST", f"/{both}/_search", body)
+            assert not answer["_shards"]["failed"]
+            assert {hit["_id"] for hit in answer["hits"]["hits"] if hit["_index"] == OTHER} == alone != set()
     finally:
         store.request("DELETE", path_of(OTHER))
 
