@@ -142,7 +142,7 @@ def test_the_plan_tells_size_and_mapping(cluster: Cluster, source: str) -> None:
 def test_bits_take_eight_bytes_for_24_dimensions(cluster: Cluster, source: str) -> None:
     lines = [
         line
-        for number in range(300)
+        for number in range(80)
         for line in ({"index": {"_id": f"l{number}"}}, {"text": " ".join(f"w{n}" for n in range(500))})
     ]
     bulk(cluster, source, lines)

@@ -128,14 +128,25 @@ def test_a_driver_that_is_killed_and_started_again_goes_on(
 
 
 def test_documents_that_are_refused_come_to_the_driver(cluster: Cluster, index_name: str) -> None:
+    """And the password of the user who asked is in no log and no command line."""
     fill_index(cluster, index_name, 60)
-    done = reindex(cluster, index_name, ZeroFor(), on_ray(workers=1))
+    named = connect(cluster.url, user="somebody", password=PASSWORD)
+    done = reindex(named, index_name, ZeroFor(), on_ray(workers=1))
     assert (done.rejected, done.documents, done.switched) == (2, 58, False)
     assert done.rejects_file is not None
     lines = done.rejects_file.read_text().splitlines()
     assert len(lines) == 2
     assert all("zero vector" in line for line in lines)
-    assert reindex(cluster, index_name, HashingEncoder(), on_ray(workers=1)).switched
+    assert reindex(named, index_name, HashingEncoder(), on_ray(workers=1)).switched
+    logs = Path(ray._private.worker._global_node.get_session_dir_path()) / "logs"
+    files = [file for file in logs.rglob("*") if file.is_file()]
+    assert files
+    assert not [file for file in files if PASSWORD.encode() in file.read_bytes()]
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            assert PASSWORD.encode() not in process.read_bytes()
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
 
 
 def test_an_error_of_a_worker_is_told_and_the_next_run_goes_on(cluster: Cluster, index_name: str) -> None:
@@ -184,18 +195,3 @@ def test_an_encoder_that_cannot_travel_is_refused(cluster: Cluster, index_name: 
     encoder.lock = threading.Lock()  # type: ignore[attr-defined]
     with pytest.raises(ModelError, match="the encoder cannot travel to a worker"):
         reindex(cluster, index_name, encoder, on_ray())
-
-
-def test_the_password_is_in_no_log_and_no_command_line(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 60)
-    named = connect(cluster.url, user="somebody", password=PASSWORD)
-    assert reindex(named, index_name, HashingEncoder(), on_ray(workers=1)).switched
-    logs = Path(ray._private.worker._global_node.get_session_dir_path()) / "logs"
-    files = [file for file in logs.rglob("*") if file.is_file()]
-    assert files
-    assert not [file for file in files if PASSWORD.encode() in file.read_bytes()]
-    for process in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            assert PASSWORD.encode() not in process.read_bytes()
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue

@@ -122,9 +122,9 @@ def hears_ctrl_c() -> None:
 def test_ctrl_c_then_the_same_command(
     cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fill_index(cluster, index_name, 500)
+    fill_index(cluster, index_name, 200)
     command = ["reindex", index_name, "--encoder", str(minilm_encoder_folder), "--url", cluster.url]
-    slowly = {"HYBRIDR_REINDEX_MAX_DOCS_PER_SECOND": "50", "HYBRIDR_REINDEX_READ_DOCUMENTS": "50"}
+    slowly = {"HYBRIDR_REINDEX_MAX_DOCS_PER_SECOND": "20", "HYBRIDR_REINDEX_READ_DOCUMENTS": "20"}
     running = subprocess.Popen(
         [sys.executable, "-m", "hybridr_cli", *command],
         stderr=subprocess.PIPE,
@@ -149,9 +149,9 @@ def test_ctrl_c_then_the_same_command(
     written = cluster.count(destination)
     assert hybridr_cli.main([*command, "--json"]) == 0
     done = json.loads(capsys.readouterr().out)
-    assert done["documents"] == 500
+    assert done["documents"] == 200
     assert done["skipped"] == written > 0
-    assert done["skipped"] + done["encoded"] == 500
+    assert done["skipped"] + done["encoded"] == 200
 
 
 def test_writes_during_the_run_arrive(cluster: Cluster, index_name: str) -> None:

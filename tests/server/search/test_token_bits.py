@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
 from hybridr import ReindexSettings, Search, SearchSettings, reindex
 from hybridr.cluster.bit_field import held_bits
-from hybridr.cluster.connection import Cluster
+from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import BITS_FIELD
 from hybridr.encoding.bits import late_interaction
 from hybridr.errors import SettingsError
@@ -27,14 +29,16 @@ ODD = {
 WITH_BITS = SearchSettings(signals=("token_bits",), depth=100)
 
 
-@pytest.fixture(params=[1, 3])
-def search(cluster: Cluster, index_name: str, request: pytest.FixtureRequest) -> Search:
-    settings = {"number_of_replicas": 0, "number_of_shards": request.param}
-    fill_index(cluster, index_name, 60, settings=settings)
+@pytest.fixture(scope="module", params=[1, 3])
+def search(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Search]:
+    name = f"t-bits-{request.param}"
+    fill_index(cluster, name, 60, settings={"number_of_replicas": 0, "number_of_shards": request.param})
     lines = [line for doc, text in ODD.items() for line in ({"index": {"_id": doc}}, {"text": text})]
-    bulk(cluster, index_name, lines)
-    reindex(cluster, index_name, HashingEncoder(), ReindexSettings(token_bits=True, fields=("text",)))
-    return Search(cluster, index_name, HashingEncoder(), settings=WITH_BITS)
+    bulk(cluster, name, lines)
+    reindex(cluster, name, HashingEncoder(), ReindexSettings(token_bits=True, fields=("text",)))
+    yield Search(cluster, name, HashingEncoder(), settings=WITH_BITS)
+    for info in cluster.indices(f"{name}*"):
+        cluster.request("DELETE", path_of(info.name))
 
 
 def expected_part(search: Search, text: str, held: dict[str, bytes]) -> dict[str, float]:
