@@ -84,6 +84,7 @@ class Asking:
                 scales=scale,
                 signals=part,
                 text=text,
+                leaves=len(words.words),
                 words_find=self.words_find(text, words),
             )
             for each, scale, part, text, words in zip(by_leg, scales, parts, texts, read, strict=True)
@@ -97,7 +98,7 @@ class Asking:
     def room_beside(self, asked: Mapping[str, Any], words: Analysed) -> int:
         """Count the clauses that a cluster takes beside those of the words and of the legs of imprints."""
         legs = (leg.query(asked[name], 1) for name, leg in self.legs.items() if leg.reads == "imprint")
-        return MOST_LEAVES - sum(map(leaves_of, legs)) - len(words.words) * len(self.analysis.fields)
+        return MOST_LEAVES - sum(map(leaves_of, legs)) - len(words.words)
 
     def words_find(self, text: str, words: Analysed) -> bool:
         """Tell whether words alone find what a text looks for: by the settings, or since it is a part number

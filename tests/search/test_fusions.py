@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hybridr.cluster.fields import Searched
+from hybridr.cluster.legs.lexical import LexicalLeg
 from hybridr.cluster.record import Record
 from hybridr.errors import SettingsError
 from hybridr.families import OneOf, member_of, names_of
 from hybridr.records import Query
 from hybridr.search import fusions
-from hybridr.search.fusions import FAMILY, Legs, Scales, Weighted, that_fit
+from hybridr.search.fusions import FAMILY, OWN, Legs, OwnQuery, Question, Scales, Weighted, that_fit
 from hybridr.search.fusions.absolute import part_weights
 from hybridr.search.fusions.pipeline import fuse
 from hybridr.search.settings import SearchSettings
@@ -27,6 +31,7 @@ LEGS = Legs(
     {"lexical": {"a": 4.0, "b": 2.0, "c": 1.0}, "dense": {"a": 0.6, "b": 0.9, "c": 0.8}},
     Scales(9.0, 2.0),
 )
+OWN_WORDS = {"match": {"title": {"query": "two words", "boost": 3}}}
 
 
 @pytest.fixture
@@ -94,9 +99,35 @@ def test_legs_tell_what_is_known_of_a_document() -> None:
 
 def test_signals_take_the_room_that_is_left() -> None:
     words = {name: Weighted(1.0, [{"term": {"text": name}}] * 4) for name in ("phrases", "soft_terms")}
-    assert list(that_fit(words, 8)) == ["phrases", "soft_terms"]
-    assert list(that_fit(words, 7)) == ["phrases"]
-    assert that_fit(words, 3) == {}
+    assert that_fit(words, 8) == words
+    assert {name: len(part.clauses) for name, part in that_fit(words, 7).items()} == {
+        "phrases": 4,
+        "soft_terms": 3,
+    }
+    assert list(that_fit(words, 4)) == ["phrases"]
+    assert that_fit(words, 0) == {}
+    assert list(that_fit({"phrases": Weighted(1.0, [])}, 0)) == ["phrases"], "one word has no pair"
+
+
+def asked_too(leaves: int) -> tuple[dict[str, Any], int]:
+    """Ask a client's own query of so many leaves beside two words: what scores words, and the clauses left to
+    a signal."""
+    soft = {"soft_terms": Weighted(1.0, [{"term": {"text": "word"}}] * 600)}
+    question = Question({"lexical": LexicalLeg((Searched("text"),))}, {"lexical": "two words"}, 100)
+    found = replace(question, leaves=2, signals=soft).asking(OwnQuery(OWN_WORDS, OWN_WORDS, leaves))
+    assert found.matched == OWN_WORDS
+    return found.asked["lexical"], sum(len(part.clauses) for part in found.signals.values())
+
+
+def test_a_clients_own_query_scores_words_beside_the_plain_one() -> None:
+    plain = {"match": {"text": {"query": "two words"}}}
+    parts = [{"bool": {"must": [one], "boost": share}} for one, share in ((OWN_WORDS, OWN), (plain, 1 - OWN))]
+    assert asked_too(100) == ({"bool": {"should": parts}}, 600)
+    assert asked_too(900) == ({"bool": {"should": parts}}, 98)
+
+
+def test_where_a_cluster_has_no_room_for_both_the_clients_own_query_is_asked() -> None:
+    assert asked_too(999) == (OWN_WORDS, 1)
 
 
 def test_a_leg_that_knows_its_spread_has_a_scale_of_its_own() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import accumulate, chain
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from ...cluster.legs import Leg
+from ...cluster.legs.lexical import lexical_leg
 from ...cluster.record import Record
 from ..settings import SearchSettings
 
@@ -16,6 +18,9 @@ FAMILY = "search.fusions"
 MOST_LEAVES = 1_000  # of a query; a cluster takes 1,024
 WITHIN = {"adjust_pure_negative": False}
 """What a `bool` is known by that ranks already; with a `filter` it means nothing."""
+OWN = 0.4
+"""The share of a client's own query in what words score. The plain query has the rest: it has no boosts, and
+a title times five drowns all else (chosen on four collections, confirmed on four; benchmarks/README.md)."""
 BEYOND = 1e-12
 """The weight of the scores by which hits are found: lost in those that are scored again, and what is left for
 hits beyond the window, which follow in the order in which they were found on whichever page they are."""
@@ -66,12 +71,21 @@ def leaves_of(query: Any) -> int:
 
 
 def that_fit(signals: Mapping[str, Weighted], room: int) -> dict[str, Weighted]:
-    """Give those signals whose clauses a cluster has room for beside all others."""
+    """Give of each signal the first clauses, those that weigh most, that a cluster has room for beside all
+    others; one of which nothing is left leaves its weight to the words."""
     found: dict[str, Weighted] = {}
     for name, part in signals.items():
-        room -= leaves_of(part.clauses)
-        found |= {name: part} if room >= 0 else {}
+        ends = list(accumulate(map(leaves_of, part.clauses)))
+        kept = bisect_right(ends, room)
+        if kept or not ends:
+            found[name] = part._replace(clauses=part.clauses[:kept])
+            room -= ends[kept - 1] if kept else 0
     return found
+
+
+def mixed(own: Mapping[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
+    """Add up what a client's own query and the plain one, weighed already, give words."""
+    return {"bool": {"should": [lexical_leg(dict(own), boost=OWN), plain]}}
 
 
 class OwnQuery(NamedTuple):
@@ -92,7 +106,7 @@ class Question:
     `matched` is a client's own query, which finds candidates in place of the legs that read texts.
     `shown` asks for what people look at too, `explained` for the score of each signal: the server runs a
     named query once more to tell its scores, so nothing is named where nobody looks. `text` is what was
-    typed. `words_find` leaves out what only a vector finds.
+    typed, of whose words a cluster makes so many `leaves`. `words_find` leaves out what only a vector finds.
     """
 
     legs: Mapping[str, Leg]
@@ -105,6 +119,7 @@ class Question:
     boosts: Mapping[str, Weighted] = field(default_factory=dict)
     explained: bool = False
     text: str = ""
+    leaves: int = 0
     matched: Mapping[str, Any] | None = None
     words_find: bool = False
 
@@ -114,12 +129,18 @@ class Question:
         return [name for name, leg in self.legs.items() if leg.of_words or not self.words_find]
 
     def asking(self, own: OwnQuery) -> Question:
-        """Ask a client's own query in place of the text; signals take what room its words leave."""
+        """Ask a client's own query too: it finds in place of the text, and scores words beside it, unless
+        both are too much for a cluster; signals take what room they leave."""
         if own.words is None:
             return replace(self, matched=own.finds)
-        signals = that_fit(self.signals, MOST_LEAVES - own.leaves)
-        asked = {name: own.words if leg.of_words else self.asked[name] for name, leg in self.legs.items()}
-        return replace(self, matched=own.finds, asked=asked, signals=signals)
+        room = MOST_LEAVES - own.leaves - self.leaves
+        asked = {
+            name: mixed(own.words, leg.true_scores(self.asked[name], 1 - OWN)) if room >= 0 else own.words
+            for name, leg in self.legs.items()
+            if leg.of_words
+        }
+        signals = that_fit(self.signals, room if room >= 0 else room + self.leaves)
+        return replace(self, matched=own.finds, asked={**self.asked, **asked}, signals=signals)
 
     def query(self, leg: str) -> dict[str, Any]:
         """Build the query of one leg."""

@@ -108,6 +108,30 @@ def test_of_a_query_with_boosts_it_has_the_size_that_its_own_scores_have(search:
     assert scores(search, added, "lexical") == pytest.approx(expected, rel=1e-4)
 
 
+def test_the_boosts_of_a_client_keep_their_meaning(search: Search) -> None:
+    """What a document gains by a boost of a field is in proportion to what the client's own scores gain."""
+    asked = [
+        {"multi_match": {"query": TEXT, "fields": ["title^9", "text"]}},
+        {"multi_match": {"query": TEXT, "fields": ["title", "text^9"]}},
+    ]
+    title, text = (scores(search, one, "lexical") for one in asked)
+    own = [own_scores(search, one) for one in asked]
+    gained = {doc: (title[doc] - text[doc], own[0][doc] - own[1][doc]) for doc in title}
+    factors = [ours / theirs for ours, theirs in gained.values() if abs(theirs) > 0.05]
+    assert len(factors) > 20
+    assert min(factors) > 0
+    assert max(factors) == pytest.approx(min(factors), rel=1e-3)
+    assert list(title) != list(text)
+
+
+def own_scores(search: Search, query: dict[str, Any]) -> dict[str, float]:
+    """Score by a client's own query, on the scale of the plain one."""
+    wanted = BodyRanking(search, "lexical").judged({"query": query})
+    assert isinstance(wanted, Wanted), wanted
+    hits = search.cluster.search(search.info.name, {"query": query, "size": COUNT})["hits"]["hits"]
+    return {hit["_id"]: hit["_score"] / wanted.scale for hit in hits}
+
+
 def test_the_spread_hangs_on_the_words_and_the_encoder(search: Search) -> None:
     [legs] = search.legs([TEXT])
     made = search.rescoring(TEXT, 100, OwnQuery(MATCH)).like_words["script_score"]["script"]["params"]
