@@ -83,7 +83,7 @@ def that_fit(signals: Mapping[str, Weighted], room: int) -> dict[str, Weighted]:
     return found
 
 
-def mixed(own: Mapping[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
+def with_plain(own: Mapping[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
     """Add up what a client's own query and the plain one, weighed already, give words."""
     return {"bool": {"should": [lexical_leg(dict(own), boost=OWN), plain]}}
 
@@ -135,7 +135,9 @@ class Question:
             return replace(self, matched=own.finds)
         room = MOST_LEAVES - own.leaves - self.leaves
         asked = {
-            name: mixed(own.words, leg.true_scores(self.asked[name], 1 - OWN)) if room >= 0 else own.words
+            name: with_plain(own.words, leg.true_scores(self.asked[name], 1 - OWN))
+            if room >= 0
+            else own.words
             for name, leg in self.legs.items()
             if leg.of_words
         }
