@@ -151,7 +151,9 @@ def render(record: Record) -> str:
     rows = [[form, *(f"{over_sets(form, way, sets):.4f}" for way in WAYS)] for form in FORMS]
     tops = [mean(max(of["forms"][form][way] for form in FORMS) for of in sets.values()) for way in WAYS]
     means = [mean(over_sets(form, way, sets) for form in FORMS) for way in WAYS]
-    rows += [[name, *(f"{one:.4f}" for one in row)] for name, row in (("mean", means), ("best", tops))]
+    rows += [
+        [name, *(f"{one:.4f}" for one in row)] for name, row in (("mean", means), ("best of its own", tops))
+    ]
     chosen = [name for name in CHOSEN_ON if name in sets]
     best = max(FORMS, key=lambda form: over_sets(form, "own", chosen))
     per_set = [[name, *compared(of["forms"][best])] for name, of in sets.items()]
